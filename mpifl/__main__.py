@@ -1,0 +1,5 @@
+"""`python -m mpifl`."""
+
+from mpifl.cli import main
+
+main()

@@ -1,0 +1,69 @@
+"""Sums whose bits depend neither on the order of the summands nor on how they are grouped.
+
+Every summand is rounded to a fixed grid before it is added; multiples of one grid add up in float64 without any further
+rounding, so that order and grouping cannot matter (the pre-rounding of Rump 2009 and of Demmel & Nguyen 2013, "Fast
+reproducible floating-point summation"). The grid follows from the summand's own largest magnitude alone, coarsened to
+steps of 2^16, its *window*: no rank has to know another's data. Summands of one federation mostly share one window;
+where they do not, each window is summed for itself and the windows are added largest first.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+STEP = 16
+"""Width of a window in bits."""
+PIECE = 1 << 15
+"""Elements handled at a time: 256 KiB of float64, which stay in the cache through all passes."""
+
+
+def peak_of(vector: Tensor) -> float:
+    """Return the largest magnitude in a vector in one pass, 0 for an empty one; NaN if it holds NaN."""
+    if len(vector) == 0:
+        return 0.0
+    low, high = torch.aminmax(vector)
+    return max(-float(low), float(high))
+
+
+def window_of(peak: float) -> int | None:
+    """Return the window of a summand with largest magnitude `peak`: the least b with peak < 2^(16 b); None for 0."""
+    return None if peak == 0 else -(-math.frexp(peak)[1] // STEP)
+
+
+class ExactSum:
+    """The running sum of up to `summands` vectors of one length: a float64 vector for each window in use."""
+
+    def __init__(self, length: int, summands: int, device: torch.device) -> None:
+        self.length = length
+        self.windows: dict[int, Tensor] = {}
+        self._bits = max(1, math.ceil(math.log2(max(summands, 1))))
+        self._device = device
+
+    def add(self, vector: Tensor, weight: float, peak: float) -> int | None:
+        """Add `weight * vector`, a finite vector of largest magnitude `peak`, and return its window.
+
+        The rounding is off by at most 2^-(37 - log2(summands)) of the summand's peak: no worse than float32 relative
+        to the peak for up to 4096 summands, and mostly far better.
+        """
+        window = window_of(abs(weight) * peak)
+        if window is not None:
+            self._add_to(window, vector, weight)
+        return window
+
+    def _add_to(self, window: int, vector: Tensor, weight: float) -> None:
+        fresh = window not in self.windows
+        if fresh:
+            self.windows[window] = torch.empty(self.length, dtype=torch.float64, device=self._device)
+        # Adding and taking off this anchor rounds to multiples of 2^(16 b + bits - 52): with up to 2^bits summands
+        # below 2^(16 b), every partial sum is a multiple that float64 holds exactly.
+        anchor = 1.5 * 2.0 ** (STEP * window + self._bits)
+        piece = torch.empty(min(PIECE, self.length), dtype=torch.float64, device=self._device)
+        for total, part in zip(torch.split(self.windows[window], PIECE), torch.split(vector, PIECE), strict=True):
+            rounded = piece[: len(part)].copy_(part).mul_(weight).add_(anchor).sub_(anchor)
+            if fresh:
+                total.copy_(rounded)
+            else:
+                total.add_(rounded)

@@ -1,0 +1,68 @@
+"""What every algorithm is: hyperparameters, a half that runs at the server, and a half that runs at each silo."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Protocol, TypeAlias
+
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor
+
+from mpifl.local import LocalTraining
+from mpifl.messages import Mean, Scalar, Update
+from mpifl.server import Server
+from mpifl.server_optimizers import SGD, ServerOptimizer
+from mpifl.silo import Silo
+
+Work: TypeAlias = Any
+"""A bound method (silo, **message) -> Update of the algorithm: its silo's half."""
+
+
+class Cohort(Protocol):
+    """The silos of a round, as an algorithm sees them.
+
+    Attributes:
+        silos: Their ids.
+        population: How many silos the federation has in all.
+    """
+
+    silos: list[int]
+    population: int
+
+    def mean(self, work: Work, /, **message: Tensor | Scalar) -> Mean:
+        """Run `work` at every silo of the cohort with this message; return the weighted mean of the updates.
+
+        Raises:
+            RoundLost: too few silos answered.
+        """
+
+
+class Algorithm(BaseModel, ABC):
+    """Hyperparameters and nothing else; what a training learns lies in `server.state` and `silo.state`.
+
+    A round asks first and writes `server.state` last, so that a lost round changes nothing.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    local: LocalTraining = LocalTraining()
+    server_optimizer: ServerOptimizer = SGD()
+
+    def begin(self, server: Server) -> None:
+        """Set up `server.state` before the first round; `w` holds the model's shared parameters."""
+        server.state["w"] = server.model.shared.clone()
+
+    @abstractmethod
+    def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
+        """Run one round at the server and return what is to be reported of it."""
+
+    def personal_model(self, silo: Silo, w: Tensor) -> Tensor:
+        """Return the parameters, shape [P], that this silo would use if w, shape [shared], were the global model."""
+        return w
+
+    def evaluate(self, silo: Silo, w: Tensor) -> Update:
+        """Score, at the silo, the model that it would use, on the split it holds out for that."""
+        if silo.held_out is None:
+            return silo.update(weight=0.0)
+        score = silo.evaluate(self.personal_model(silo, w), silo.held_out)
+        return silo.update(weight=float(score.examples), silo_loss=score.loss, silo_accuracy=score.accuracy)

@@ -1,0 +1,28 @@
+"""Federated averaging, the algorithm that the others differ from."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from mpifl.algorithms.base import Algorithm, Cohort
+from mpifl.messages import Update
+from mpifl.server import Server
+from mpifl.silo import Silo
+
+
+class FedAvg(Algorithm):
+    """FederatedAveraging (McMahan et al. 2017, Algorithm 1).
+
+    With a server optimizer it is FedOpt (Reddi et al. 2021, Algorithm 1): FedAvgM, FedAdagrad, FedAdam, FedYogi.
+    """
+
+    def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
+        """Move w along the weighted mean of the silos' deltas."""
+        mean = cohort.mean(self.train, w=server.state["w"])
+        self.server_optimizer.step(server.state, mean["delta"])
+        return mean.scalars
+
+    def train(self, silo: Silo, w: Tensor) -> Update:
+        """Train E epochs from w."""
+        run = silo.train_locally(w, self.local)
+        return silo.update(delta=run.delta, train_loss=run.loss)

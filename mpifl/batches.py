@@ -1,0 +1,58 @@
+"""Batches of a split as the model is to see them: gathered by blocks, sliced, never one example at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from mpifl.shards import Features, Split
+
+BLOCK_BYTES = 16 << 20
+"""Features gathered at a time: however large a silo, this much of it is copied."""
+
+
+class Batches:
+    """The batches of one split on one device."""
+
+    def __init__(self, split: Split, features: Features, device: torch.device) -> None:
+        self._x = torch.from_numpy(split.x)
+        self._y = torch.from_numpy(split.y)
+        self._features = features
+        self._device = device
+
+    def __len__(self) -> int:
+        """Return the number of examples."""
+        return len(self._y)
+
+    def shuffled(self, size: int | Literal["full"], generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield one epoch of batches of `size` examples (the last may be smaller) in a drawn order."""
+        if size == "full" or size >= len(self):  # one batch of everything: its order is of no consequence
+            yield self._seen(self._x), self._y.to(self._device)
+            return
+        order = torch.randperm(len(self), generator=generator)
+        for block in torch.split(order, self._block(size)):
+            x, y = self._seen(self._x[block]), self._y[block].to(self._device)
+            yield from zip(torch.split(x, size), torch.split(y, size), strict=True)
+
+    def in_order(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield all examples once, in the order of the shard, `size` at a time."""
+        for x, y in zip(torch.split(self._x, size), torch.split(self._y, size), strict=True):
+            yield self._seen(x), y.to(self._device)
+
+    def take(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the examples at `indices`, shape [n]."""
+        return self._seen(self._x[indices]), self._y[indices].to(self._device)
+
+    def _block(self, size: int) -> int:
+        row = max(self._x[:1].nbytes, 1)
+        return max(BLOCK_BYTES // row // size, 1) * size
+
+    def _seen(self, x: Tensor) -> Tensor:
+        x = x.to(self._device)
+        if self._features.scale is not None:
+            x = x.to(torch.float32).mul_(self._features.scale)
+            return x.add_(self._features.offset) if self._features.offset else x
+        return x.to(torch.float32 if x.is_floating_point() else torch.int64)

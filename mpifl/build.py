@@ -1,0 +1,131 @@
+"""Put together on every rank what a job describes: the model, the silos that it hosts, and the server's part."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from mpifl import models
+from mpifl.batches import Batches
+from mpifl.errors import InputError, ShardError
+from mpifl.federation import Federation
+from mpifl.flat import FlatModel
+from mpifl.job import Job, check_job, read_job
+from mpifl.run import check_run
+from mpifl.server import Server
+from mpifl.shards import FederationSpec, open_shard, read_federation
+from mpifl.transforms import RunningStatistics
+from mpifl.transport import Transport
+from mpifl.worker import Site, Worker, place
+
+
+def build(
+    job_file: Path, out: Path, overrides: tuple[str, ...], resume: bool, transport: Transport
+) -> tuple[Job, FederationSpec, Server, Federation]:
+    """Build a training; every rank of the world calls this together.
+
+    Raises:
+        InputError: on all ranks if anything is wrong on any of them, with the line to show.
+    """
+    plan = _agree(transport, lambda: _plan(job_file, out, overrides, resume))
+    job, spec = Job.model_validate_json(plan["job"]), FederationSpec.model_validate_json(plan["spec"])
+    try:
+        built, problem = _assemble(job, spec, Path(plan["out"]), transport), ""
+    except InputError as error:
+        built, problem = None, str(error) if isinstance(error, ShardError) else f"{job_file}: {error}"
+    _agree_on(transport, problem)
+    assert built is not None
+    return job, spec, *built
+
+
+def _plan(job_file: Path, out: Path, overrides: tuple[str, ...], resume: bool) -> dict[str, str]:
+    """Read on rank 0 what all ranks have to know."""
+    job = read_job(job_file, overrides)
+    spec = read_federation(Path(job.shards))
+    check_run(out, job, resume)
+    return {"job": job.model_dump_json(exclude_none=True), "spec": spec.model_dump_json(), "out": str(out)}
+
+
+def _agree(transport: Transport, prepare: Callable[[], dict[str, str]]) -> dict[str, Any]:
+    """Prepare something on rank 0 and hand it to all; if that fails, it fails on all."""
+    if not transport.is_server:
+        told: dict[str, Any] = json.loads(transport.tell())
+        if "error" in told:
+            raise InputError(told["error"])
+        return told
+    try:
+        prepared = prepare()
+    except InputError as error:
+        transport.tell(json.dumps({"error": str(error)}).encode())
+        raise
+    transport.tell(json.dumps(prepared).encode())
+    return prepared
+
+
+def _agree_on(transport: Transport, problem: str) -> None:
+    """Raise InputError on all ranks if any of them has a problem."""
+    problems = [problem]
+    if transport.is_server:
+        problems += [record.decode() for _, record in transport.reports()]
+    else:
+        transport.report(problem.encode())
+    first = transport.tell(next((p for p in problems if p), "").encode() if transport.is_server else None).decode()
+    if first:
+        raise InputError(first)
+
+
+def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -> tuple[Server, Federation]:
+    """Build this rank's model, the silos it hosts, and what it needs if it is the server."""
+    torch.set_num_threads(job.threads)
+    nth, _ = transport.place()
+    device = _device(job.device, nth, is_worker=transport.rank in transport.workers)
+    folder = Path(job.shards)
+    module = models.build(job.model.name, job.model.arguments, spec.features, spec.classes, job.seed)
+    _load_weights(module, job.model.weights)
+    model = FlatModel(module, device)
+    algorithm = check_job(job.model_dump(exclude_none=True), job.name).build_algorithm()
+    transforms = [RunningStatistics()]
+    site = Site(folder, run, spec, algorithm, transforms, job.seed, job.cohort.weights)
+    silos = place([entry.examples["train"] for entry in spec.silos], transport.workers).get(transport.rank, [])
+    worker = Worker(site, silos, model, _about(device, silos))
+    test = None
+    if transport.is_server and spec.test is not None:
+        test = Batches(open_shard(folder, spec.test, spec)["test"], spec.features, device)
+    server = Server(model, job.seed, test=test)
+    return server, Federation(transport, worker, transforms, len(spec.silos), job.cohort.quorum, device)
+
+
+def _about(device: torch.device, silos: list[int]) -> dict[str, str]:
+    name = f"{device} {torch.cuda.get_device_name(device)}" if device.type == "cuda" else "cpu"
+    return {"host": socket.gethostname(), "device": name, "silos": str(len(silos)), "pid": str(os.getpid())}
+
+
+def _device(wanted: str, nth: int, is_worker: bool) -> torch.device:
+    """Return the GPU of a worker's place on its node, or the CPU; the server of several ranks stays on the CPU."""
+    if wanted == "cpu" or not is_worker:
+        return torch.device("cpu")
+    if torch.cuda.is_available():
+        return torch.device("cuda", nth % torch.cuda.device_count())
+    if wanted == "cuda":
+        raise InputError(f"device = 'cuda': {socket.gethostname()} has no GPU that torch can use; take 'cpu' or 'auto'")
+    return torch.device("cpu")
+
+
+def _load_weights(module: torch.nn.Module, path: str | None) -> None:
+    if path is None:
+        return
+    try:
+        module.load_state_dict(load_file(path))
+    except FileNotFoundError:
+        raise InputError(f"[model] weights = '{path}': is not there; name a .safetensors file") from None
+    except (OSError, SafetensorError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise InputError(f"[model] weights = '{path}': {reason}") from None

@@ -1,0 +1,125 @@
+"""State to disk and back: safetensors for tensors, JSON for the rest, written aside, renamed, verified on reading.
+
+A checkpoint is a folder `checkpoints/round_000010` with `server.safetensors`, a `silo_0003.safetensors` for each silo
+that keeps state (written by its worker and never sent anywhere), and `checkpoint.json`, written last, which names every
+file with its sha256. A folder without a `checkpoint.json` that holds is no checkpoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load as from_bytes
+from safetensors.torch import save as to_bytes
+from torch import Tensor
+
+from mpifl.errors import InputError
+from mpifl.flat import FlatModel
+from mpifl.shards import write_aside
+
+VERSION = 1
+
+
+class CheckpointError(InputError):
+    """A checkpoint is torn, altered, incomplete or of another version."""
+
+
+def round_folder(run: Path, round: int) -> Path:
+    """Return the folder of the checkpoint after `round` rounds."""
+    return Path(run) / "checkpoints" / f"round_{round:06d}"
+
+
+def silo_file(run: Path, round: int, silo: int) -> Path:
+    """Return the file of a silo's state in a checkpoint."""
+    return round_folder(run, round) / f"silo_{silo:04d}.safetensors"
+
+
+def rounds(run: Path) -> list[int]:
+    """Return the rounds that have a checkpoint folder, whole or not, the latest first."""
+    folders = (Path(run) / "checkpoints").glob("round_*")
+    return sorted((int(f.name[6:]) for f in folders if re.fullmatch(r"round_\d{6,}", f.name)), reverse=True)
+
+
+def write_state(path: Path, state: Mapping[str, Any]) -> str:
+    """Write tensors and numbers by name to one file, aside and renamed; return its sha256."""
+    tensors = {name: value.detach().cpu().contiguous() for name, value in state.items() if isinstance(value, Tensor)}
+    numbers = {name: value for name, value in state.items() if not isinstance(value, Tensor)}
+    content = to_bytes(tensors, metadata={"numbers": json.dumps(numbers), "version": str(VERSION)})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_aside(path, content)
+    return hashlib.sha256(content).hexdigest()
+
+
+def read_state(path: Path, sha256: str, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """Read what `write_state` wrote.
+
+    Raises:
+        CheckpointError: the file is missing or is not the one with this sha256.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise CheckpointError(f"{path}: torn or altered, its sha256 is not that in checkpoint.json")
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    tensors = {name: tensor.to(device) for name, tensor in from_bytes(content).items()}
+    return {**tensors, **json.loads(header["__metadata__"]["numbers"])}
+
+
+def write(run: Path, round: int, state: Mapping[str, Any], silos: Mapping[int, str]) -> None:
+    """Complete a checkpoint whose silos' files are written: the server's state, and `checkpoint.json` as the last.
+
+    Args:
+        run: The run folder.
+        round: Rounds done.
+        state: The server's state.
+        silos: The sha256 of each silo's file, for silos that have one.
+    """
+    folder = round_folder(run, round)
+    digest = write_state(folder / "server.safetensors", state)
+    body = {"version": VERSION, "round": round, "server": digest, "silos": {str(k): silos[k] for k in sorted(silos)}}
+    write_aside(folder / "checkpoint.json", json.dumps({**body, "sha256": _digest(body)}, indent=1).encode() + b"\n")
+
+
+def read(run: Path, round: int) -> tuple[dict[str, Any], dict[int, str]]:
+    """Read the server's state and the sha256 of each silo's file from a checkpoint.
+
+    Raises:
+        CheckpointError: it is not whole.
+    """
+    path = round_folder(run, round) / "checkpoint.json"
+    try:
+        body = json.loads(path.read_bytes())
+        sha256 = body.pop("sha256")
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        raise CheckpointError(f"{path}: missing or torn") from None
+    if sha256 != _digest(body) or body.get("round") != round:
+        raise CheckpointError(f"{path}: altered")
+    if body.get("version") != VERSION:
+        raise CheckpointError(f"{path}: version {body.get('version')}, this program reads {VERSION}")
+    state = read_state(path.with_name("server.safetensors"), body["server"])
+    return state, {int(silo): digest for silo, digest in body["silos"].items()}
+
+
+def discard(run: Path, round: int) -> None:
+    """Take a checkpoint away: first what makes it one, then the rest."""
+    folder = round_folder(run, round)
+    (folder / "checkpoint.json").unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def write_model(path: Path, model: FlatModel) -> None:
+    """Write the module's state by PyTorch's names: `load_state_dict(load_file(path))` reads it without mpifl."""
+    write_aside(path, to_bytes(model.state_dict()))
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()

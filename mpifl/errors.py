@@ -1,0 +1,13 @@
+"""The errors that a user is meant to read: one line that names the thing, what was given and what would do."""
+
+
+class InputError(Exception):
+    """A job, a shard or an argument is wrong; the message is the line that the user sees (exit code 2)."""
+
+
+class ShardError(InputError):
+    """A shard file is missing, torn, altered or of another kind; the message begins with its path."""
+
+
+class RoundLost(Exception):
+    """Too few silos of the cohort answered; server and silos are as they were before the round."""

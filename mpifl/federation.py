@@ -1,0 +1,229 @@
+"""The exchange between the server and the silos: one function that all ranks run alike, in two beats.
+
+First the request goes out and each rank does the work of its silos; small headers come back and the server's verdict
+says whose updates count. Only then do vectors move, so that a silo that failed breaks no collective.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from mpifl import interrupts
+from mpifl.aggregation.mean import plan
+from mpifl.algorithms.base import Work
+from mpifl.errors import RoundLost
+from mpifl.messages import DTYPES, Header, Mean, Report, Request, Scalar, VectorSpec, Verdict
+from mpifl.server import Server
+from mpifl.transforms import Transform
+from mpifl.transport import Transport
+from mpifl.worker import Worker
+
+
+@dataclass
+class Ledger:
+    """What exchanges have cost since it was last emptied; bytes are those between the server and the silos."""
+
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    seconds_training: float = 0.0
+    """Of the slowest rank."""
+    seconds_waiting: float = 0.0
+    """Mean over the workers of how long they waited for the slowest."""
+    seconds_communication: float = 0.0
+    faults: dict[int, str] = field(default_factory=dict)
+
+
+class Federation:
+    """All silos, reached through the exchange."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        worker: Worker,
+        transforms: Sequence[Transform],
+        population: int,
+        quorum: float,
+        device: torch.device,
+    ) -> None:
+        self.transport = transport
+        self.population = population
+        self.ledger = Ledger()
+        self._worker, self._transforms, self._quorum, self._device = worker, transforms, quorum, device
+        self.about: dict[int, dict[str, str]] = {}
+        """What each worker said of itself when it opened its shards."""
+        self._received: dict[str, Tensor] = {}
+
+    def cohort(self, silos: Sequence[int], server: Server, attempt: int = 0) -> Cohort:
+        """Return the cohort of these silos for the server's current round."""
+        return Cohort(self, server, list(silos), self.population, attempt)
+
+    def everyone(self, server: Server) -> Cohort:
+        """Return the cohort of all silos."""
+        return self.cohort(range(self.population), server)
+
+    def serve(self) -> None:
+        """Answer the server's requests until it says stop; for all ranks but the server's."""
+        while self.exchange() is not None:
+            pass
+
+    def stop(self) -> None:
+        """Let the other ranks leave `serve`."""
+        self.transport.tell(Request(verb="stop").encode())
+
+    def exchange(self, request: Request | None = None, vectors: Mapping[str, Tensor] | None = None) -> Mean | None:
+        """Run one exchange; the server gives a request and gets the mean. None is returned when it is to stop.
+
+        Raises:
+            RoundLost: on the server only, when too few silos answered.
+        """
+        began = time.perf_counter()
+        request, message = self._request(request, dict(vectors or {}))
+        if request.verb == "stop":
+            return None
+        report = self._worker.answer(request, message).model_copy(update={"interrupted": interrupts.pending()})
+        reports = self._gather(report)
+        headers = sorted((h for r in reports.values() for h in r.headers), key=lambda header: header.silo)
+        verdict, totals = self._judge(request, headers)
+        vectors = self._worker.aggregation.combine(self.transport, verdict, totals)
+        self._worker.settle(request, verdict)
+        if self.transport.is_server:
+            self._account(request, headers, verdict, reports, time.perf_counter() - began)
+        return self._mean(request, verdict, headers, vectors)
+
+    def _request(self, request: Request | None, vectors: dict[str, Tensor]) -> tuple[Request, dict[str, Tensor]]:
+        request = Request.model_validate_json(self.transport.tell(request.encode() if request else None))
+        for spec in request.vectors:
+            buffer = vectors.get(spec.name)
+            if buffer is None:
+                buffer = vectors[spec.name] = self._buffer(spec)
+            self.transport.spread(buffer)
+        return request, vectors
+
+    def _buffer(self, spec: VectorSpec) -> Tensor:
+        """Return the storage that this rank receives vectors of this name in, round after round."""
+        held = self._received.get(spec.name)
+        if held is None or len(held) != spec.length or held.dtype != DTYPES[spec.dtype]:
+            held = torch.empty(spec.length, dtype=DTYPES[spec.dtype], device=self._device)
+            self._received[spec.name] = held
+        return held
+
+    def _gather(self, report: Report) -> dict[int, Report]:
+        """Bring the reports of all ranks to the server, each as it comes."""
+        reports = {self.transport.rank: report}
+        if not self.transport.is_server:
+            self.transport.report(report.encode())
+            return reports
+        for rank, record in self.transport.reports():
+            reports[rank] = Report.model_validate_json(record)
+            if reports[rank].interrupted:
+                interrupts.note()
+        self.about |= {rank: r.about for rank, r in reports.items() if r.about}
+        return reports
+
+    def _judge(self, request: Request, headers: list[Header]) -> tuple[Verdict, dict[str, float]]:
+        verdict = Verdict()
+        totals: dict[str, float] = {}
+        if self.transport.is_server:
+            good = [header for header in headers if header.fault is None]
+            needed = math.ceil(self._quorum * len(request.cohort) - 1e-9)
+            if request.verb == "work" and len(good) < max(needed, 1):
+                verdict = Verdict(lost=True)
+            else:
+                pieces, totals = plan(good)
+                verdict = Verdict(accepted=[header.silo for header in good], pieces=pieces)
+        told = self.transport.tell(verdict.encode() if self.transport.is_server else None)
+        return Verdict.model_validate_json(told), totals
+
+    def _mean(self, request: Request, verdict: Verdict, headers: list[Header], vectors: dict[str, Tensor]) -> Mean:
+        faults = {header.silo: header.fault for header in headers if header.fault is not None}
+        if verdict.lost and self.transport.is_server:
+            first = "; ".join(f"silo {silo}: {fault}" for silo, fault in list(faults.items())[:3])
+            answered = len(request.cohort) - len(faults)
+            raise RoundLost(f"{answered} of {len(request.cohort)} silos answered ({first})")
+        good = [header for header in headers if header.fault is None]
+        return Mean(vectors, _averages(good), {header.silo: header.scalars for header in good}, faults)
+
+    def _account(
+        self, request: Request, headers: list[Header], verdict: Verdict, reports: dict[int, Report], seconds: float
+    ) -> None:
+        ledger, size = self.ledger, len(request.cohort)
+        down = len(request.encode()) + sum(v.length * DTYPES[v.dtype].itemsize for v in request.vectors)
+        accepted = set(verdict.accepted)
+        ledger.bytes_sent += size * down
+        ledger.bytes_received += sum(len(header.encode()) for header in headers)
+        ledger.bytes_received += sum(
+            4 * folded.length for header in headers if header.silo in accepted for folded in header.vectors.values()
+        )
+        ledger.faults.update({header.silo: header.fault for header in headers if header.fault is not None})
+        works = [reports[rank].seconds for rank in self.transport.workers]
+        ledger.seconds_training += max(works)
+        ledger.seconds_waiting += max(works) - sum(works) / len(works)
+        ledger.seconds_communication += seconds - max(works)
+
+
+@dataclass
+class Cohort:
+    """The silos of a round; see `algorithms.base.Cohort`."""
+
+    federation: Federation
+    server: Server
+    silos: list[int]
+    population: int
+    attempt: int = 0
+
+    def mean(self, work: Work, /, **message: Tensor | Scalar) -> Mean:
+        """Run `work` at every silo of the cohort with this message; return the weighted mean of the updates.
+
+        Raises:
+            RoundLost: too few silos answered.
+        """
+        transforms = self.federation._transforms
+        for transform in transforms:
+            message = transform.request(self.server, message)
+        mean = self.ask("work", work.__name__, **message)
+        for transform in reversed(transforms):
+            mean = transform.mean(self.server, mean)
+        return mean
+
+    def ask(self, verb: str, work: str = "", /, **message: Tensor | Scalar) -> Mean:
+        """Make a request of any verb to these silos and return their answer as it is."""
+        vectors = {name: value.detach() for name, value in message.items() if isinstance(value, Tensor)}
+        request = Request(
+            verb=verb,  # type: ignore[arg-type]
+            work=work,
+            round=self.server.round,
+            attempt=self.attempt,
+            cohort=self.silos,
+            scalars={name: value for name, value in message.items() if not isinstance(value, Tensor)},
+            vectors=[_spec(name, vector) for name, vector in vectors.items()],
+        )
+        mean = self.federation.exchange(request, vectors)
+        assert mean is not None
+        return mean
+
+
+def _spec(name: str, vector: Tensor) -> VectorSpec:
+    dtype = str(vector.dtype).removeprefix("torch.")
+    if dtype not in DTYPES or vector.dim() != 1 or not vector.is_contiguous():
+        raise TypeError(
+            f"'{name}' is {dtype} of shape {list(vector.shape)}; vectors that travel are flat, of {list(DTYPES)}"
+        )
+    return VectorSpec(name=name, length=len(vector), dtype=dtype)
+
+
+def _averages(headers: Sequence[Header]) -> dict[str, float]:
+    """Average the numbers of the updates by their weights; silos that do not name one are left out of it."""
+    names = {name for header in headers for name, value in header.scalars.items() if not isinstance(value, str)}
+    averages = {}
+    for name in sorted(names):
+        pairs = [(header.weight, float(header.scalars[name])) for header in headers if name in header.scalars]
+        total = math.fsum(weight for weight, _ in pairs)
+        if total > 0:
+            averages[name] = math.fsum(weight * value for weight, value in pairs) / total
+    return averages

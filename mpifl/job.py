@@ -1,0 +1,241 @@
+"""The job file: TOML read into strict, frozen models, with errors that name the key and what would do."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
+
+from mpifl.algorithms import ALGORITHMS, Algorithm
+from mpifl.errors import InputError
+from mpifl.local import LocalTraining
+from mpifl.plugins import load_plugin
+from mpifl.server_optimizers import OPTIMIZERS, ServerOptimizer
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+Table = dict[str, Any]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Model(BaseModel):
+    """`[model]`: which one, the weights it starts from, and its own arguments."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
+
+    name: str
+    weights: str | None = None
+
+    @property
+    def arguments(self) -> Table:
+        """The keys that the model's factory takes."""
+        return dict(self.model_extra or {})
+
+
+class CohortTable(_Table):
+    """`[cohort]`: which silos take part in a round, how many must answer, and what their updates weigh."""
+
+    fraction: Annotated[float, Field(ge=0, le=1)] = 1.0
+    quorum: Annotated[float, Field(gt=0, le=1)] = 1.0
+    weights: Literal["examples", "uniform"] = "examples"
+
+
+class Aggregation(_Table):
+    """`[aggregation]`: how updates become one."""
+
+    rule: Literal["mean"] = "mean"
+
+
+class Evaluate(_Table):
+    """`[evaluate]`: how often, and the test accuracy that the user waits for."""
+
+    every: PositiveInt = 1
+    silos: bool = True
+    """Score the model at every silo that holds out a split."""
+    target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
+    stop_at_target: bool = False
+
+
+class Checkpoint(_Table):
+    """`[checkpoint]`: how often, and how many are kept."""
+
+    every: PositiveInt = 10
+    keep: PositiveInt = 3
+
+
+class Tracking(_Table):
+    """`[tracking]`: who is told of each round."""
+
+    console: bool | Literal["always"] = True
+    """Whether to show progress on a terminal; "always": also where there is none."""
+    jsonl: bool = True
+    tensorboard: bool = False
+
+
+class Job(_Table):
+    """A whole job file."""
+
+    name: Annotated[str, Field(pattern=r"^[\w.-]+$")]
+    shards: str
+    seed: Annotated[int, Field(ge=0)] = 0
+    rounds: PositiveInt
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    threads: PositiveInt = 1
+    model: Model
+    algorithm: Table = {"name": "fedavg"}
+    local: LocalTraining = LocalTraining()
+    server_optimizer: Table = {"name": "sgd"}
+    cohort: CohortTable = CohortTable()
+    aggregation: Aggregation = Aggregation()
+    evaluate: Evaluate = Evaluate()
+    checkpoint: Checkpoint = Checkpoint()
+    tracking: Tracking = Tracking()
+
+    def build_algorithm(self) -> Algorithm:
+        """Return the algorithm with its hyperparameters.
+
+        Raises:
+            InputError: there is no such algorithm or server optimizer, or a hyperparameter is not one of its.
+        """
+        return _build_algorithm(self, "the job")
+
+
+def read_job(path: Path, overrides: Sequence[str] = ()) -> Job:
+    """Read a job file and apply overrides such as `local.lr=0.05`; defaults are filled in.
+
+    Raises:
+        InputError: with one line that names the file, the key, what was given and what would do.
+    """
+    try:
+        table = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); name a job file such as jobs/demo.toml") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not TOML: {error}") from None
+    for override in overrides:
+        _override(table, override)
+    return check_job(table, str(path))
+
+
+def check_job(table: Table, source: str) -> Job:
+    """Turn a job's tables into a Job with every default filled in, hyperparameters included."""
+    job: Job = _validated(Job, table, source, "")
+    algorithm = _build_algorithm(job, source)
+    own = algorithm.model_dump(mode="json", by_alias=True, exclude={"local", "server_optimizer"})
+    tables = {
+        "algorithm": {"name": job.algorithm["name"], **own},
+        "server_optimizer": {"name": job.server_optimizer["name"], **algorithm.server_optimizer.model_dump()},
+    }
+    return job.model_copy(update=tables)
+
+
+def differing_keys(one: Job, other: Job, harmless: Iterable[str] = ()) -> list[str]:
+    """Return the keys, `table.key`, in which two jobs differ, leaving out the tables and keys named harmless."""
+    flat_one, flat_other = _flat(one.model_dump()), _flat(other.model_dump())
+    keys = [key for key in flat_one | flat_other if flat_one.get(key) != flat_other.get(key)]
+    return sorted(key for key in keys if not {key, key.partition(".")[0]} & set(harmless))
+
+
+def _build_algorithm(job: Job, source: str) -> Algorithm:
+    optimizer: ServerOptimizer = _named(OPTIMIZERS, job.server_optimizer, source, "server_optimizer", {})
+    shared = {"local": job.local, "server_optimizer": optimizer}
+    algorithm: Algorithm = _named(ALGORITHMS, job.algorithm, source, "algorithm", shared)
+    return algorithm
+
+
+def _named(registry: Mapping[str, Any], table: Table, source: str, key: str, shared: Mapping[str, Any]) -> Any:
+    name = table.get("name")
+    if not isinstance(name, str):
+        raise InputError(f"{source}: [{key}] needs name, one of {', '.join(registry)}")
+    try:
+        kind = registry.get(name) or load_plugin(name, f"[{key}] name", registry)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
+    own = {k: v for k, v in table.items() if k != "name"}
+    if taken := sorted(set(own) & set(shared)):
+        raise InputError(f"{source}: [{key}] has no key '{taken[0]}'; it is a table of its own, [{taken[0]}]")
+    return _validated(kind, own, source, key, title=name, shared=shared)
+
+
+def _validated(
+    kind: Any, table: Table, source: str, where: str, title: str = "", shared: Mapping[str, Any] | None = None
+) -> Any:
+    try:
+        if shared:
+            return kind.model_validate({**table, **shared})
+        return kind.model_validate_json(json.dumps(table, default=str))
+    except ValidationError as error:
+        raise InputError(f"{source}: {_explained(error, kind, where, title, shared or {})}") from None
+
+
+def _explained(error: ValidationError, kind: Any, where: str, title: str, shared: Mapping[str, Any]) -> str:
+    """Say in one line what is wrong with the first key that is."""
+    errors = error.errors()
+    fields, path = _walk(kind, errors[0]["loc"])
+    same = [e for e in errors if _walk(kind, e["loc"])[1] == path]  # a union answers once for each of its members
+    more = f" (and {len(errors) - len(same)} more)" if len(errors) > len(same) else ""
+    table = where or ".".join(path[:-1])
+    first, key = errors[0], path[-1] if path else ""
+    takes = [name for name in fields if name not in shared]
+    if first["type"] == "extra_forbidden":
+        close = difflib.get_close_matches(key, takes, n=1)
+        hint = f"did you mean '{close[0]}'? " if close else ""
+        reason = f"has no key '{key}'; {hint}{title or table or 'a job'} takes {', '.join(takes) or 'none'}"
+    elif first["type"] == "missing":
+        reason = f"needs the key '{key}'"
+    elif first["type"] == "value_error":
+        table, reason = where or ".".join(path), str(first["msg"]).removeprefix("Value error, ")
+    else:
+        what = " or ".join(dict.fromkeys(str(e["msg"]).replace("Input should", "should") for e in same))
+        reason = f"{key} = {json.dumps(first['input'], default=str)}: {what}"
+    return f"[{table}] {reason}{more}" if table else reason + more
+
+
+def _walk(kind: Any, loc: Sequence[int | str]) -> tuple[list[str], list[str]]:
+    """Follow an error's location through nested tables; return the last table's keys and the path of the key."""
+    path: list[str] = []
+    fields: dict[str, Any] = {}
+    for part in map(str, loc):
+        fields = {field.alias or name: field for name, field in kind.model_fields.items()}
+        path.append(part)
+        inner = fields[part].annotation if part in fields else None
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            break
+        kind = inner
+    return list(fields), path
+
+
+def _override(table: Table, override: str) -> None:
+    dotted, equals, text = override.partition("=")
+    keys = dotted.strip().split(".")
+    if not equals or not all(keys):
+        raise InputError(f"--set {override}: give it as key=value, for instance --set local.lr=0.05")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    for key in keys[:-1]:
+        table = table.setdefault(key, {})
+        if not isinstance(table, dict):
+            raise InputError(f"--set {override}: '{key}' is not a table")
+    if "steps" in keys[-1:] and keys[-2:-1] == ["local"]:
+        table.pop("epochs", None)
+    table[keys[-1]] = value
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return flat

@@ -1,0 +1,144 @@
+"""What travels between the server and the silos: small JSON records with a schema; vectors follow as typed buffers.
+
+Nothing is ever unpickled: a silo is another organisation, and a pickle from it would be its code on our server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+
+Scalar: TypeAlias = bool | int | float | str
+
+DTYPES: dict[str, torch.dtype] = {
+    str(dtype).removeprefix("torch."): dtype for dtype in (torch.float32, torch.float64, torch.int64, torch.uint8)
+}
+"""The dtypes that may travel. bfloat16 and float8 are not among them: Open MPI adds them up as bytes, silently."""
+
+
+class Message(BaseModel):
+    """A record that travels as JSON; unknown keys and wrong types are refused, NaN and Inf cannot be written."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    def encode(self) -> bytes:
+        """Return the record as JSON bytes."""
+        return self.model_dump_json().encode()
+
+
+class VectorSpec(Message):
+    """Announce a vector: its name, number of elements and dtype (a key of `DTYPES`)."""
+
+    name: str
+    length: int = Field(ge=0)
+    dtype: str
+
+
+class Request(Message):
+    """What the server asks: a verb, the silos it goes to, and the message to the silo's half of the work.
+
+    (round, attempt) stamps what silos keep: it becomes true when a later round is asked and is forgotten when the same
+    round is asked again.
+    """
+
+    verb: Literal["work", "open", "save", "load", "finish", "stop"]
+    work: str = ""
+    round: int = 0
+    attempt: int = 0
+    cohort: list[int] = []
+    scalars: dict[str, Scalar] = {}
+    vectors: list[VectorSpec] = []
+
+
+class Folded(Message):
+    """A vector of an update as its silo's worker took it up: how long, and the window of the exact sum it is in."""
+
+    length: int = Field(ge=0)
+    window: int | None
+    """None: all zero, nothing will travel."""
+    uniform: bool = False
+
+
+class Header(Message):
+    """What one silo answers before any vector travels."""
+
+    silo: int = Field(ge=0)
+    weight: float = Field(default=0.0, ge=0)
+    scalars: dict[str, Scalar] = {}
+    vectors: dict[str, Folded] = {}
+    fault: str | None = None
+
+
+class Report(Message):
+    """What one rank answers: a header for each of its silos that was asked, and how it fares."""
+
+    headers: list[Header] = []
+    seconds: float = 0.0
+    """Time spent in the silos' work."""
+    interrupted: bool = False
+    """A signal asks this rank to end."""
+    about: dict[str, str] = {}
+
+
+class Piece(Message):
+    """One vector to be summed over the ranks, in one window of the exact sum."""
+
+    name: str
+    length: int = Field(ge=0)
+    window: int
+
+
+class Verdict(Message):
+    """What the server makes of the headers: whose updates count, and what travels now."""
+
+    lost: bool = False
+    accepted: list[int] = []
+    pieces: list[Piece] = []
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """A vector that is averaged with equal weights, whatever the update's weight."""
+
+    vector: torch.Tensor
+
+
+def uniform(vector: torch.Tensor) -> Uniform:
+    """Mark a value of an update to be averaged with equal weights: a paper's 1/|S|."""
+    return Uniform(vector)
+
+
+@dataclass
+class Update:
+    """What a silo's half of an algorithm returns: a weight, named flat vectors and named scalars."""
+
+    weight: float
+    vectors: dict[str, torch.Tensor | Uniform] = field(default_factory=dict)
+    scalars: dict[str, Scalar] = field(default_factory=dict)
+
+
+@dataclass
+class Mean:
+    """The cohort's answer: averaged vectors by name, averaged scalars, and every silo's own scalars.
+
+    `len(mean)` is the number of silos that answered.
+    """
+
+    vectors: dict[str, torch.Tensor]
+    scalars: dict[str, float]
+    silos: Mapping[int, dict[str, Scalar]]
+    faults: dict[int, str] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        return self.vectors[name]
+
+    def __len__(self) -> int:
+        return len(self.silos)
+
+    def each(self, name: str) -> Iterator[float]:
+        """Yield a scalar of every silo that answered with it, in the order of their ids."""
+        return (float(scalars[name]) for _, scalars in sorted(self.silos.items()) if name in scalars)

@@ -1,0 +1,33 @@
+"""Random streams derived from what they are for, never stored and never global.
+
+A stream is named by (seed, purpose, silo, round): who else runs, where and in what order cannot touch it, so that a
+run gives the same bits on any number of ranks and after any restart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:  # data_prep derives numpy streams without paying for torch
+    import torch
+
+
+def derive(seed: int, purpose: str, *indices: int) -> int:
+    """Hash a seed, a purpose and indices (silo, round, ...) to an integer in [0, 2^63)."""
+    name = ":".join([str(seed), purpose, *map(str, indices)])
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") >> 1
+
+
+def numpy_stream(seed: int, purpose: str, *indices: int) -> np.random.Generator:
+    """Return the numpy generator of a derived stream."""
+    return np.random.Generator(np.random.PCG64(derive(seed, purpose, *indices)))
+
+
+def torch_stream(seed: int, purpose: str, *indices: int) -> torch.Generator:
+    """Return the torch CPU generator of a derived stream."""
+    import torch
+
+    return torch.Generator().manual_seed(derive(seed, purpose, *indices))

@@ -1,0 +1,289 @@
+"""The shard format: one HDF5 file a silo, and the `federation.json` that describes the folder.
+
+A shard holds, for each of its splits (`train`, and where wanted `valid` and `test`), the data sets `SPLIT/x` and
+`SPLIT/y`: contiguous and uncompressed unless asked, so that a reader maps them into memory without a copy. HDF5 does
+not notice a flipped byte in contiguous data; the sha256 of the whole file in `federation.json` does.
+
+This file needs no torch: `data_prep` is built on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import h5py
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
+
+from mpifl.errors import ShardError
+
+FORMAT = "mpifl-shard"
+FORMAT_VERSION = 1
+SPLITS = ("train", "valid", "test")
+FEATURE_DTYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
+
+Arrays = Mapping[str, tuple[np.ndarray, np.ndarray]]
+"""The splits of a shard by name, each as (x, y): x of shape [n, *features], y integer of shape [n, ...]."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Features(_Record):
+    """What one example is: its shape and stored dtype, and how a model is to see it.
+
+    A model receives float32 `x * scale + offset`; without a scale it receives integers as int64 and floats as float32.
+    """
+
+    shape: tuple[PositiveInt, ...]
+    dtype: Literal["uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"]
+    scale: float | None = None
+    offset: float = 0.0
+
+
+class ShardEntry(_Record):
+    """One shard as its folder's `federation.json` describes it; `silo` is None for the server's own `test.h5`."""
+
+    silo: NonNegativeInt | None
+    name: str
+    file: str
+    examples: dict[str, NonNegativeInt]
+    labels: list[NonNegativeInt]
+    """Label histogram of the training split (of the test split for `test.h5`)."""
+    bytes: PositiveInt
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+
+
+class FederationSpec(_Record):
+    """`federation.json`: what all shards of a folder have in common, and an entry for each."""
+
+    format: Literal["mpifl-shards"] = "mpifl-shards"
+    format_version: int = FORMAT_VERSION
+    name: str
+    features: Features
+    classes: PositiveInt
+    seed: int
+    scheme: dict[str, Any]
+    source: dict[str, Any]
+    silos: list[ShardEntry]
+    test: ShardEntry | None = None
+
+    def write(self, folder: Path) -> None:
+        """Write `federation.json` into `folder`, aside and renamed, as the last act of making it."""
+        write_aside(folder / "federation.json", self.model_dump_json(indent=1).encode() + b"\n")
+
+
+def read_federation(folder: Path) -> FederationSpec:
+    """Read the `federation.json` of a shard folder; raise ShardError with what is wrong and what would do."""
+    path = Path(folder) / "federation.json"
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        what = "is not there" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
+        raise ShardError(f"{path}: {what}; make the shards with 'python -m data_prep partition'") from None
+    try:
+        spec = FederationSpec.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        raise ShardError(f"{path}: {where}: {first['msg']}; write it with data_prep, not by hand") from None
+    if spec.format_version != FORMAT_VERSION:
+        raise ShardError(f"{path}: {_other_version(spec.format_version)}")
+    if [entry.silo for entry in spec.silos] != list(range(len(spec.silos))) or not spec.silos:
+        raise ShardError(f"{path}: silos must be numbered 0, 1, 2, ... in order, and at least one; partition again")
+    return spec
+
+
+@dataclass(frozen=True)
+class Split:
+    """One split of a shard: x of shape [n, *features] as stored, y of shape [n, ...] int64; mapped, not copied."""
+
+    x: np.ndarray
+    y: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+class Shard:
+    """One opened and verified shard; its splits are mapped into memory when they are first asked for."""
+
+    def __init__(self, path: Path, splits: dict[str, Split]) -> None:
+        self.path = path
+        self.splits = splits
+
+    def __contains__(self, split: str) -> bool:
+        return split in self.splits
+
+    def __getitem__(self, split: str) -> Split:
+        return self.splits[split]
+
+
+def open_shard(folder: Path, entry: ShardEntry, spec: FederationSpec, *, checksum: bool = True) -> Shard:
+    """Open a shard of a folder and hold it against its entry.
+
+    Args:
+        folder: The shard folder.
+        entry: The shard's entry in `spec`.
+        spec: The folder's `federation.json`.
+        checksum: Read the whole file once and compare its sha256.
+
+    Raises:
+        ShardError: it is missing, cut short, altered, of another format, shape or dtype, or has labels out of range.
+    """
+    path = Path(folder) / entry.file
+    _check_bytes(path, entry, checksum)
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            _check_attributes(path, file, entry, spec)
+            splits = {name: _open_split(path, file, name, entry, spec) for name in SPLITS if name in file}
+    except ShardError:
+        raise
+    except (OSError, KeyError, ValueError, RuntimeError) as error:
+        raise ShardError(f"{path}: not a readable HDF5 shard ({error}); partition again or restore it") from None
+    missing = sorted(set(entry.examples) - set(splits))
+    if missing:
+        raise ShardError(f"{path}: has no {missing[0]}/x and {missing[0]}/y; partition again or restore it")
+    return Shard(path, splits)
+
+
+def write_shard(
+    path: Path,
+    arrays: Arrays,
+    *,
+    silo: int | None,
+    name: str,
+    features: Features,
+    classes: int,
+) -> ShardEntry:
+    """Write one shard aside, rename it into place, and return its entry for `federation.json`.
+
+    Raises:
+        ShardError: features of another shape or dtype than `features`, or labels outside [0, classes).
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with h5py.File(aside, "w") as file:
+            file.attrs.update(
+                format=FORMAT,
+                format_version=FORMAT_VERSION,
+                silo=-1 if silo is None else silo,
+                name=name,
+                classes=classes,
+            )
+            for split, (x, y) in arrays.items():
+                _check_arrays(f"{path}: {split}", x, y, features, classes)
+                file.create_dataset(f"{split}/x", data=x, dtype=features.dtype)
+                file.create_dataset(f"{split}/y", data=y, dtype="int64")
+        digest, size = sha256_of(aside), aside.stat().st_size
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+    counted = arrays["train"] if "train" in arrays else next(iter(arrays.values()))
+    return ShardEntry(
+        silo=silo,
+        name=name,
+        file=path.name,
+        examples={split: len(y) for split, (_, y) in arrays.items()},
+        labels=np.bincount(np.asarray(counted[1]).reshape(-1), minlength=classes).tolist(),
+        bytes=size,
+        sha256=digest,
+    )
+
+
+def write_aside(path: Path, content: bytes) -> None:
+    """Write a file under another name, flush it to the disk and rename it: it is there whole or not at all."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with aside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def sha256_of(path: Path) -> str:
+    """Return the sha256 of a file in hexadecimal, read in pieces of 1 MiB."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _check_bytes(path: Path, entry: ShardEntry, checksum: bool) -> None:
+    try:
+        size = path.stat().st_size
+        if size != entry.bytes:
+            raise ShardError(f"{path}: {size} bytes, federation.json says {entry.bytes}; partition again or restore it")
+        if checksum and sha256_of(path) != entry.sha256:
+            raise ShardError(
+                f"{path}: altered, its sha256 is not that in federation.json; partition again or restore it"
+            )
+    except OSError as error:
+        what = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
+        raise ShardError(f"{path}: {what}; federation.json names it") from None
+
+
+def _check_attributes(path: Path, file: h5py.File, entry: ShardEntry, spec: FederationSpec) -> None:
+    if file.attrs.get("format") != FORMAT:
+        raise ShardError(f"{path}: an HDF5 file, but not a shard; write it with data_prep")
+    if (version := int(file.attrs.get("format_version", 0))) != FORMAT_VERSION:
+        raise ShardError(f"{path}: {_other_version(version)}")
+    silo = -1 if entry.silo is None else entry.silo
+    if (found := int(file.attrs.get("silo", -2))) != silo:
+        raise ShardError(f"{path}: the shard of silo {found}, federation.json says {silo}; restore the right file")
+    if (classes := int(file.attrs.get("classes", 0))) != spec.classes:
+        raise ShardError(f"{path}: has {classes} classes, federation.json {spec.classes}; partition again")
+
+
+def _open_split(path: Path, file: h5py.File, name: str, entry: ShardEntry, spec: FederationSpec) -> Split:
+    split = Split(_mapped(path, file[f"{name}/x"]), _mapped(path, file[f"{name}/y"]))
+    where = f"{path}: {name}"
+    if len(split.x) != len(split.y) or len(split) != entry.examples.get(name):
+        found = f"{len(split.x)} features and {len(split.y)} labels"
+        raise ShardError(f"{where}: {found}, federation.json says {entry.examples.get(name)}; restore the right file")
+    if name == "train" and len(split) == 0:
+        raise ShardError(f"{where}: an empty silo; partition with --min-examples 1 or more")
+    _check_arrays(where, split.x, split.y, spec.features, spec.classes)
+    return split
+
+
+def _check_arrays(where: str, x: np.ndarray, y: np.ndarray, features: Features, classes: int) -> None:
+    if tuple(x.shape[1:]) != features.shape:
+        raise ShardError(f"{where}: features of shape {list(x.shape[1:])}, the federation has {list(features.shape)}")
+    if x.dtype.name != features.dtype:
+        raise ShardError(f"{where}: features of dtype {x.dtype.name}, the federation has {features.dtype}")
+    if len(x) != len(y):
+        raise ShardError(f"{where}: {len(x)} features and {len(y)} labels; they must be as many")
+    if y.dtype.kind not in "iu":
+        raise ShardError(f"{where}: labels of dtype {y.dtype.name}; they must be integers from 0 to {classes - 1}")
+    if len(y) and not 0 <= int(y.min()) <= int(y.max()) < classes:
+        raise ShardError(f"{where}: labels from {y.min()} to {y.max()}; {classes} classes take 0 to {classes - 1}")
+
+
+def _mapped(path: Path, dataset: h5py.Dataset) -> np.ndarray:
+    """Map a contiguous data set copy-on-write (torch refuses read-only arrays); read a chunked one whole."""
+    offset = dataset.id.get_offset() if dataset.chunks is None else None
+    if offset is None or dataset.size == 0 or dataset.dtype.byteorder not in ("=", "|", _NATIVE):
+        with contextlib.suppress(ImportError):
+            import hdf5plugin  # noqa: F401 - its import makes lz4, zstd, ... known to HDF5
+        return np.asarray(dataset[...])
+    return np.memmap(path, dtype=dataset.dtype, mode="c", offset=offset, shape=dataset.shape)
+
+
+_NATIVE = "<" if sys.byteorder == "little" else ">"
+
+
+def _other_version(version: int) -> str:
+    return f"format version {version}, this program reads {FORMAT_VERSION}; partition again with its data_prep"

@@ -1,0 +1,151 @@
+"""A silo as an algorithm sees it: its examples, its state, and a model that it is lent for the time of its work."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mpifl import local, rng
+from mpifl.batches import Batches
+from mpifl.flat import FlatModel, Objective, cross_entropy
+from mpifl.local import Batch, Correction, LocalRun, LocalTraining
+from mpifl.messages import Scalar, Uniform, Update
+from mpifl.shards import Features, Shard
+
+EVALUATION_BATCH = 1000
+"""Examples of a forward pass that takes no gradient."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """How a model does on some examples: mean cross entropy, share of right answers, and how many there were."""
+
+    loss: float
+    accuracy: float
+    examples: int
+
+
+class Silo:
+    """One silo during one request.
+
+    Attributes:
+        id: Its number in the federation.
+        round: The round that is asked, counted from 0.
+        examples: n_k, how many training examples it holds.
+        state: What it kept in rounds before, tensors and numbers by name; change it with `keep` only.
+        model: The lent model; what is in it is gone when the work is done.
+        kept: What `keep` was given during this request.
+        received: What transforms remember of the message until the update leaves.
+    """
+
+    def __init__(
+        self,
+        id: int,
+        shard: Shard,
+        features: Features,
+        model: FlatModel,
+        *,
+        state: Mapping[str, Any],
+        round: int = 0,
+        seed: int = 0,
+        weights: str = "examples",
+    ) -> None:
+        self.id = id
+        self.round = round
+        self.state = state
+        self.model = model
+        self.kept: dict[str, Any] = {}
+        self.received: dict[str, Tensor] = {}
+        self._seed, self._weights = seed, weights
+        self._splits = {name: Batches(split, features, model.device) for name, split in shard.splits.items()}
+        self.examples = len(self._splits["train"])
+
+    def train_locally(
+        self,
+        w: Tensor,
+        settings: LocalTraining,
+        objective: Objective = cross_entropy,
+        correct: Correction | None = None,
+    ) -> LocalRun:
+        """Train from w, shape [P], on the silo's training examples; see `local.train`."""
+        with self.randomness("train") as order:
+            return local.train(
+                self.model, self._splits["train"], w, settings.at_round(self.round), order, objective, correct
+            )
+
+    def gradient(self, w: Tensor, batch: Batch | None = None, *, track: bool = False) -> LocalRun:
+        """Take the mean gradient at w, shape [P], of a batch or of all training examples; the run's `delta` holds it.
+
+        Args:
+            track: Let running statistics (BatchNorm's) follow this pass; otherwise they are left as they were.
+        """
+        statistics = self.model.statistics
+        batches = iter([batch]) if batch is not None else self._splits["train"].in_order(EVALUATION_BATCH)
+        with self.randomness("gradient"):
+            run = local.gradient(self.model, batches, w)
+        if not track:
+            self.model.statistics = statistics
+        return run
+
+    def evaluate(self, w: Tensor, split: str = "train") -> Score:
+        """Score the model w, shape [P], on one of the silo's splits."""
+        return evaluate(self.model, w, self._splits[split])
+
+    def loss(self, w: Tensor) -> float:
+        """Return the mean loss of the model w, shape [P], over the training examples."""
+        return self.evaluate(w).loss
+
+    def keep(self, **values: Tensor | Scalar) -> None:
+        """Keep tensors and numbers for later rounds; they count only if this update does."""
+        self.kept.update(values)
+
+    def update(self, weight: float | None = None, **values: Tensor | Uniform | Scalar) -> Update:
+        """Make this silo's answer: tensors are averaged over the cohort, numbers too, and reported for each silo.
+
+        Args:
+            weight: Its weight in the averages; by default n_k, or 1 where the job weighs all silos alike.
+            **values: Flat tensors, `uniform` tensors and numbers by name.
+        """
+        if weight is None:
+            weight = float(self.examples) if self._weights == "examples" else 1.0
+        vectors = {name: value for name, value in values.items() if isinstance(value, Tensor | Uniform)}
+        scalars = {name: value for name, value in values.items() if not isinstance(value, Tensor | Uniform)}
+        return Update(weight, vectors, scalars)
+
+    def stream(self, purpose: str) -> torch.Generator:
+        """Return the random stream that this silo has for a purpose in this round."""
+        return rng.torch_stream(self._seed, purpose, self.id, self.round)
+
+    @contextlib.contextmanager
+    def randomness(self, purpose: str) -> Iterator[torch.Generator]:
+        """Lend the stream of a purpose; dropout, which draws from torch's global stream, draws a derived one."""
+        devices = [self.model.device] if self.model.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(rng.derive(self._seed, purpose + " inside the model", self.id, self.round))
+            yield self.stream(purpose)
+
+    @property
+    def held_out(self) -> str | None:
+        """The split to judge a model by: `test` if the silo has one, else `valid`, else none."""
+        return next((name for name in ("test", "valid") if len(self._splits.get(name, ()))), None)
+
+
+@torch.no_grad()
+def evaluate(model: FlatModel, w: Tensor, batches: Batches) -> Score:
+    """Score the model w, shape [P], on all examples of `batches`."""
+    model.trained.copy_(w)
+    model.module.eval()
+    loss = torch.zeros((), dtype=torch.float64, device=model.device)
+    right = torch.zeros((), dtype=torch.int64, device=model.device)
+    answers = 0
+    for x, y in batches.in_order(EVALUATION_BATCH):
+        logits = model.module(x)
+        loss += torch.nn.functional.cross_entropy(logits, y, reduction="sum")
+        right += (logits.argmax(1) == y).sum()
+        answers += y.numel()
+    return Score(float(loss) / answers, float(right) / answers, len(batches))

@@ -1,0 +1,270 @@
+"""A training from a job file to a model: build everything on every rank, then the round loop on rank 0."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mpifl import checkpoint, interrupts, rng
+from mpifl.algorithms import Algorithm
+from mpifl.build import build
+from mpifl.errors import InputError, RoundLost
+from mpifl.federation import Federation, Ledger
+from mpifl.job import CohortTable, Job
+from mpifl.run import claim_run, trim_metrics, write_environment
+from mpifl.server import Server
+from mpifl.shards import FederationSpec
+from mpifl.tracking import Observer, Record, observers
+from mpifl.transport import Transport, library
+
+ATTEMPTS = 3
+"""How often a round is asked before too few answers end the run."""
+
+
+def train(job_file: Path, out: Path, overrides: tuple[str, ...], resume: bool, transport: Transport) -> bool:
+    """Train as a job file says; every rank of the world calls this.
+
+    Args:
+        job_file: The job; read by rank 0 only.
+        out: The run folder.
+        overrides: Keys of the job to change, such as `local.lr=0.05`.
+        resume: Go on from the latest whole checkpoint in `out`, or start if there is none.
+        transport: The world.
+
+    Returns:
+        Whether the training came to its end; False if a signal stopped it with a checkpoint written.
+
+    Raises:
+        InputError: the job, a shard or an argument is wrong; on rank 0 with the line to show.
+        RoundLost: too few silos answered, again and again; a checkpoint was written.
+    """
+    job, spec, server, federation = build(job_file, out, overrides, resume, transport)
+    if not transport.is_server:
+        federation.serve()
+        return True
+    try:
+        return _Training(job, spec, out, server, federation).run(resume)
+    finally:
+        federation.stop()
+
+
+class _Training:
+    """The server's side of one training."""
+
+    def __init__(self, job: Job, spec: FederationSpec, out: Path, server: Server, federation: Federation) -> None:
+        self._job, self._spec, self._out = job, spec, out
+        self._server, self._federation = server, federation
+        self._algorithm: Algorithm = job.build_algorithm()
+        self._observers: list[Observer] = []
+        self._saved = -1
+
+    def run(self, resume: bool) -> bool:
+        """Open the shards, begin or restore, go round until the end, and leave the model."""
+        ranks, warnings = self._open_shards()
+        claim_run(self._out, self._job)
+        self._observers = observers(self._job, self._out)
+        for warning in warnings:
+            self._tell("note", warning)
+        if not (resume and self._restore()):
+            self._begin()
+        trim_metrics(self._out, self._server.round)
+        write_environment(self._out, mpi=library(), ranks=ranks, resumed_after_round=self._server.round)
+        self._tell("begin", self._server.round, self._title(ranks))
+        try:
+            finished = self._rounds()
+        finally:
+            self._tell("end")
+        if finished:
+            self._finish()
+        return finished
+
+    def _rounds(self) -> bool:
+        """Run the rounds that are left; return whether the training is done, not interrupted."""
+        job, server = self._job, self._server
+        done = False
+        while server.round < job.rounds and not done and not interrupts.pending():
+            began = time.perf_counter()
+            scalars = self._retry_lost_rounds()
+            server.round += 1
+            record = self._record(scalars, began)
+            self._tell("round", record)
+            done = job.evaluate.stop_at_target and self._reached(record)
+            if server.round % job.checkpoint.every == 0:
+                self._save()
+        done = done or server.round >= job.rounds
+        self._save()
+        return done
+
+    def _retry_lost_rounds(self) -> dict[str, float]:
+        server = self._server
+        silos = sample(self._job.cohort, self._federation.population, self._job.seed, server.round)
+        for attempt in range(ATTEMPTS):
+            try:
+                return self._algorithm.round(server, self._federation.cohort(silos, server, attempt))
+            except RoundLost as lost:
+                what = f"round {server.round + 1} was lost: {lost}"
+                self._tell("note", what)
+                if attempt == ATTEMPTS - 1:
+                    self._save()
+                    raise RoundLost(
+                        f"{what}; [cohort] quorum = {self._job.cohort.quorum} of the cohort must answer; a checkpoint "
+                        f"is written, go on with --resume"
+                    ) from None
+        raise AssertionError("unreachable")
+
+    def _record(self, scalars: dict[str, float], began: float) -> Record:
+        """Evaluate where it is due and put together what is to be reported of a round."""
+        server, ledger = self._server, self._federation.ledger
+        costs = {name: value for name, value in vars(ledger).items() if name != "faults"}
+        trained = {"seconds": time.perf_counter() - began, **costs}
+        record: Record = {"round": server.round, "time": time.time(), **scalars}
+        if server.round % self._job.evaluate.every == 0 or server.round == self._job.rounds:
+            record |= self._evaluate()
+        transport = self._federation.transport
+        record |= {
+            **trained,
+            "wire_sent": transport.sent,
+            "wire_received": transport.received,
+            "server_rss_mb": _rss_mb(),
+        }
+        transport.sent = transport.received = 0
+        record |= {"faults": {str(silo): fault for silo, fault in ledger.faults.items()}}
+        self._federation.ledger = Ledger()
+        return record
+
+    def _evaluate(self) -> Record:
+        """Score w on the global test set, and at every silo that holds out a split."""
+        record: Record = {}
+        w = self._server.state["w"]
+        if score := self._server.evaluate(w):
+            record |= {"test_loss": score.loss, "test_accuracy": score.accuracy}
+        held_out = any(entry.examples.get("test") or entry.examples.get("valid") for entry in self._spec.silos)
+        if self._job.evaluate.silos and held_out:
+            mean = self._federation.everyone(self._server).mean(self._algorithm.evaluate, w=w)
+            record |= spread("silo_accuracy", list(mean.each("silo_accuracy")), worst=min, best=max)
+            record |= spread("silo_loss", list(mean.each("silo_loss")), worst=max, best=min)
+        return record
+
+    def _reached(self, record: Record) -> bool:
+        target = self._job.evaluate.target_accuracy
+        return target is not None and record.get("test_accuracy", 0.0) >= target
+
+    def _open_shards(self) -> tuple[dict[str, dict[str, str]], list[str]]:
+        """Have every worker open and verify its shards; a broken one ends the run unless the quorum allows for it.
+
+        Returns:
+            What each worker says of itself, and what the user should be warned of.
+        """
+        opened = self._federation.everyone(self._server).ask("open")
+        if opened.faults and self._job.cohort.quorum == 1.0:
+            first = next(iter(opened.faults.values()))
+            more = f" (and {len(opened.faults) - 1} more silos)" if len(opened.faults) > 1 else ""
+            raise InputError(f"{first}{more}; [cohort] quorum below 1 would go on without")
+        warnings = [f"going on without silo {k} while it is broken: {fault}" for k, fault in opened.faults.items()]
+        silos, workers = len(self._spec.silos), len(self._federation.transport.workers)
+        if silos < workers:
+            warnings.append(f"{workers - silos} of {workers} workers have no silo and stay idle: there are {silos}")
+        return {str(rank): about for rank, about in sorted(self._federation.about.items())}, warnings
+
+    def _begin(self) -> None:
+        server = self._server
+        self._algorithm.begin(server)
+        if len(server.model.statistics):
+            server.state["statistics"] = server.model.statistics
+        checkpoint.write_model(self._out / "initial.safetensors", server.model)
+
+    def _restore(self) -> bool:
+        """Load the latest checkpoint that is whole, on the server and at the silos; return whether there is one."""
+        for round in checkpoint.rounds(self._out):
+            try:
+                state, silos = checkpoint.read(self._out, round)
+                self._server.round = round
+                files = {str(silo): digest for silo, digest in silos.items()}
+                loaded = self._federation.everyone(self._server).ask("load", **files)
+                if loaded.faults:
+                    raise checkpoint.CheckpointError(next(iter(loaded.faults.values())))
+            except checkpoint.CheckpointError as error:
+                self._tell("note", f"{error}; using the checkpoint before it")
+                continue
+            device = self._server.model.device
+            self._server.state = {k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in state.items()}
+            self._saved = round
+            return True
+        self._server.round = 0
+        return False
+
+    def _save(self) -> None:
+        """Write a checkpoint; if that fails the one before stays, and training goes on."""
+        server = self._server
+        if self._saved == server.round:
+            return
+        checkpoint.discard(self._out, server.round)
+        answer = self._federation.everyone(server).ask("save")
+        try:
+            if answer.faults:
+                raise OSError(next(iter(answer.faults.values())))
+            digests = {silo: str(s["sha256"]) for silo, s in answer.silos.items() if "sha256" in s}
+            checkpoint.write(self._out, server.round, server.state, digests)
+        except OSError as error:
+            self._tell(
+                "note", f"the checkpoint of round {server.round} could not be written ({error}); training goes on"
+            )
+            return
+        self._saved = server.round
+        for old in [r for r in checkpoint.rounds(self._out) if r <= server.round][self._job.checkpoint.keep :]:
+            checkpoint.discard(self._out, old)
+
+    def _finish(self) -> None:
+        """Write the model, and let every silo have it."""
+        server = self._server
+        model = server.load(server.state["w"])
+        checkpoint.write_model(self._out / "model.safetensors", model)
+        vectors = {name: server.state[name] for name in ("w", "statistics") if name in server.state}
+        self._federation.everyone(server).ask("finish", **vectors)
+
+    def _tell(self, what: str, *told: Any) -> None:
+        for observer in self._observers:
+            getattr(observer, what)(*told)
+
+    def _title(self, ranks: dict[str, dict[str, str]]) -> str:
+        job, spec = self._job, self._spec
+        devices = sorted({f"{about['host']} {about['device']}" for about in ranks.values()})
+        model = f"{job.model.name} with {len(self._server.model.trained):,} parameters"
+        where = f"{len(spec.silos)} silos on {len(ranks)} workers ({'; '.join(devices)})"
+        return f"{job.name}: {job.algorithm['name']}, {model}, {where}, {library()}"
+
+
+def sample(cohort: CohortTable, population: int, seed: int, round: int) -> list[int]:
+    """Draw the silos of a round: max(C * K, 1) of K at random (McMahan et al. 2017, Algorithm 1)."""
+    size = max(int(cohort.fraction * population + 1e-9), 1)
+    drawn = rng.numpy_stream(seed, "cohort", round).choice(population, size, replace=False)
+    return sorted(int(silo) for silo in drawn)
+
+
+def spread(name: str, values: list[float], worst: Callable[..., float], best: Callable[..., float]) -> Record:
+    """Summarise a figure over silos, each counting alike: mean, worst, best and standard deviation."""
+    if not values:
+        return {}
+    figures = torch.tensor(values, dtype=torch.float64)
+    return {
+        f"{name}_mean": float(figures.mean()),
+        f"{name}_worst": worst(values),
+        f"{name}_best": best(values),
+        f"{name}_std": float(figures.std(correction=0)),
+    }
+
+
+def _rss_mb() -> float:
+    """Return the resident memory of this process in MB, or the highest it was where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+    except OSError:
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3

@@ -1,0 +1,6 @@
+"""What changes messages on their way, where no algorithm sees it."""
+
+from mpifl.transforms.base import Message, Transform
+from mpifl.transforms.statistics import RunningStatistics
+
+__all__ = ["Message", "RunningStatistics", "Transform"]

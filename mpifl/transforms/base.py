@@ -1,0 +1,32 @@
+"""The four places of an exchange at which a transform may act; by itself it leaves everything as it is."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from mpifl.messages import Mean, Update
+from mpifl.server import Server
+from mpifl.silo import Silo
+
+Message: TypeAlias = dict[str, Any]
+"""The keyword arguments of a silo's half: tensors and numbers by name."""
+
+
+class Transform:
+    """One way of changing messages. On the way back transforms act in reverse order."""
+
+    def request(self, server: Server, message: Message) -> Message:
+        """At the server, before the message leaves."""
+        return message
+
+    def receive(self, silo: Silo, message: Message) -> Message:
+        """At the silo, before its half of the algorithm runs."""
+        return message
+
+    def update(self, silo: Silo, update: Update) -> Update:
+        """At the silo, before its update is added to others."""
+        return update
+
+    def mean(self, server: Server, mean: Mean) -> Mean:
+        """At the server, before the algorithm sees the mean."""
+        return mean

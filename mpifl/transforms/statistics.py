@@ -1,0 +1,43 @@
+"""Running statistics (BatchNorm's mean, variance and counter) travel and are averaged beside the weights."""
+
+from __future__ import annotations
+
+from mpifl.messages import Mean, Update
+from mpifl.server import Server
+from mpifl.silo import Silo
+from mpifl.transforms.base import Message, Transform
+
+NAME = "statistics"
+
+
+class RunningStatistics(Transform):
+    """Send the statistics with every request, average how they changed, and keep the result at the server.
+
+    They are weighted as the update is. Counters of batches stay whole numbers: they grow by the rounded weighted mean
+    of what the silos counted, so that a cumulative average (momentum=None) goes on with the right share of the past.
+    """
+
+    def request(self, server: Server, message: Message) -> Message:
+        """Add the current statistics, if the model has any."""
+        return {**message, NAME: server.state[NAME]} if NAME in server.state else message
+
+    def receive(self, silo: Silo, message: Message) -> Message:
+        """Load them into the lent model."""
+        if NAME not in message:
+            return message
+        silo.model.statistics = message[NAME]
+        silo.received[NAME] = message[NAME]
+        return {name: value for name, value in message.items() if name != NAME}
+
+    def update(self, silo: Silo, update: Update) -> Update:
+        """Add how they changed, if anything that is averaged was learned."""
+        if NAME in silo.received and update.vectors:
+            update.vectors[NAME] = silo.model.statistics - silo.received[NAME]
+        return update
+
+    def mean(self, server: Server, mean: Mean) -> Mean:
+        """Move the server's statistics by the mean change."""
+        if NAME in mean.vectors:
+            server.model.statistics = server.state[NAME] + mean.vectors.pop(NAME)
+            server.state[NAME] = server.model.statistics
+        return mean

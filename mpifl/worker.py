@@ -1,0 +1,189 @@
+"""The silos that one rank hosts: where they are placed, carrying out requests, and what they keep."""
+
+from __future__ import annotations
+
+import heapq
+import sys
+import time
+import traceback
+from collections import ChainMap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from mpifl import checkpoint
+from mpifl.aggregation.mean import WeightedMean
+from mpifl.algorithms.base import Algorithm
+from mpifl.errors import InputError
+from mpifl.flat import FlatModel
+from mpifl.messages import Header, Report, Request, Update, Verdict
+from mpifl.shards import FederationSpec, Shard, open_shard
+from mpifl.silo import Silo
+from mpifl.transforms import Transform
+
+
+def place(sizes: Sequence[int], workers: Sequence[int]) -> dict[int, list[int]]:
+    """Place silos on workers so that their examples are spread evenly: the largest first, each where least lies.
+
+    Args:
+        sizes: Training examples of silo 0, 1, 2, ...
+        workers: The ranks that host silos.
+
+    Returns:
+        The silos of each worker, in the order of their ids.
+    """
+    loads = [(0, rank) for rank in workers]
+    placed: dict[int, list[int]] = {rank: [] for rank in workers}
+    for silo in sorted(range(len(sizes)), key=lambda k: -sizes[k]):
+        load, rank = heapq.heappop(loads)
+        placed[rank].append(silo)
+        heapq.heappush(loads, (load + sizes[silo], rank))
+    return {rank: sorted(silos) for rank, silos in placed.items()}
+
+
+@dataclass(frozen=True)
+class Site:
+    """What all silos of a run have in common: where things lie, and what is done."""
+
+    folder: Path
+    run: Path
+    spec: FederationSpec
+    algorithm: Algorithm
+    transforms: Sequence[Transform]
+    seed: int
+    weights: str
+
+
+class Worker:
+    """Hosts silos: one model that is lent to them in turn, their states, and their shards, opened when first asked."""
+
+    def __init__(self, site: Site, silos: Sequence[int], model: FlatModel, about: Mapping[str, str]) -> None:
+        self.silos = set(silos)
+        self.aggregation = WeightedMean(model.device)
+        self._site, self._model, self._about = site, model, dict(about)
+        self._shards: dict[int, Shard] = {}
+        self._states: dict[int, dict[str, Any]] = {}
+        self._pending: dict[int, dict[str, Any]] = {}
+        self._stamp = (0, 0)
+        self._told: set[str] = set()
+        self._verbs: dict[str, Callable[[int, Request, dict[str, Tensor]], Header]] = {
+            "work": self._work,
+            "open": self._open,
+            "save": self._save,
+            "load": self._load,
+            "finish": self._finish,
+        }
+
+    def answer(self, request: Request, vectors: dict[str, Tensor]) -> Report:
+        """Carry out a request for each of its silos that is hosted here, one after another."""
+        self._settle_earlier(request)
+        self.aggregation.begin(len(request.cohort))
+        act = self._verbs.get(request.verb)
+        start = time.perf_counter()
+        mine = sorted(self.silos.intersection(request.cohort)) if act else []
+        headers = [self._guarded(act, silo, request, vectors) for silo in mine] if act else []
+        about = self._about if request.verb == "open" else {}
+        return Report(headers=headers, seconds=time.perf_counter() - start, about=about)
+
+    def settle(self, request: Request, verdict: Verdict) -> None:
+        """Forget what the silos kept whose updates do not count."""
+        accepted = set() if verdict.lost else set(verdict.accepted)
+        for silo in self.silos.intersection(request.cohort) - accepted:
+            self._pending.pop(silo, None)
+
+    def _settle_earlier(self, request: Request) -> None:
+        """Make true what was kept in an earlier round, forget what a lost attempt of this one kept."""
+        if request.round != self._stamp[0]:
+            for silo, kept in self._pending.items():
+                self._states.setdefault(silo, {}).update(kept)
+            self._pending.clear()
+        elif request.attempt != self._stamp[1]:
+            self._pending.clear()
+        self._stamp = (request.round, request.attempt)
+
+    def _guarded(self, act: Callable[..., Header], silo: int, request: Request, vectors: dict[str, Tensor]) -> Header:
+        try:
+            return act(silo, request, vectors)
+        except InputError as error:
+            return Header(silo=silo, fault=str(error))
+        except Exception as error:
+            return Header(silo=silo, fault=self._explain(silo, error))
+
+    def _explain(self, silo: int, error: Exception) -> str:
+        """Describe an unforeseen error in a line, and print its traceback the first time that it is seen here."""
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        line = f"{type(error).__name__}: {error} ({Path(frame.filename).name}:{frame.lineno})"
+        if line not in self._told:
+            self._told.add(line)
+            print(f"silo {silo} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+        return line
+
+    def _work(self, id: int, request: Request, vectors: dict[str, Tensor]) -> Header:
+        silo = self._silo(id, request.round)
+        message: dict[str, Any] = {**request.scalars, **vectors}
+        for transform in self._site.transforms:
+            message = transform.receive(silo, message)
+        update: Update = getattr(self._site.algorithm, request.work)(silo, **message)
+        for transform in reversed(self._site.transforms):
+            update = transform.update(silo, update)
+        try:
+            folded = self.aggregation.fold(update)
+            header = Header(silo=id, weight=update.weight, scalars=update.scalars, vectors=folded)
+        except ValueError as error:
+            raise InputError(f"its update was refused: {_first_line(error)}") from None
+        if silo.kept:
+            self._pending.setdefault(id, {}).update(silo.kept)
+        return header
+
+    def _silo(self, id: int, round: int) -> Silo:
+        state = ChainMap(self._pending.get(id, {}), self._states.get(id, {}))
+        site = self._site
+        return Silo(
+            id,
+            self._shard(id),
+            site.spec.features,
+            self._model,
+            state=state,
+            round=round,
+            seed=site.seed,
+            weights=site.weights,
+        )
+
+    def _shard(self, id: int) -> Shard:
+        if id not in self._shards:
+            self._shards[id] = open_shard(self._site.folder, self._site.spec.silos[id], self._site.spec)
+        return self._shards[id]
+
+    def _open(self, id: int, request: Request, vectors: dict[str, Tensor]) -> Header:
+        self._shard(id)
+        return Header(silo=id)
+
+    def _save(self, id: int, request: Request, vectors: dict[str, Tensor]) -> Header:
+        if not self._states.get(id):
+            return Header(silo=id)
+        path = checkpoint.silo_file(self._site.run, request.round, id)
+        return Header(silo=id, scalars={"sha256": checkpoint.write_state(path, self._states[id])})
+
+    def _load(self, id: int, request: Request, vectors: dict[str, Tensor]) -> Header:
+        self._states.pop(id, None)
+        if digest := request.scalars.get(str(id)):
+            path = checkpoint.silo_file(self._site.run, request.round, id)
+            self._states[id] = checkpoint.read_state(path, str(digest), self._model.device)
+        return Header(silo=id)
+
+    def _finish(self, id: int, request: Request, vectors: dict[str, Tensor]) -> Header:
+        """Leave the final model where this silo can use it; where the run folder is shared it is already there."""
+        path = self._site.run / "model.safetensors"
+        if not path.exists():
+            self._model.shared.copy_(vectors["w"])
+            if "statistics" in vectors:
+                self._model.statistics = vectors["statistics"]
+            checkpoint.write_model(path, self._model)
+        return Header(silo=id)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
