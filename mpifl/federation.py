@@ -92,7 +92,7 @@ class Federation:
         verdict, totals = self._judge(request, headers)
         vectors = self._worker.aggregation.combine(self.transport, verdict, totals)
         self._worker.settle(request, verdict)
-        if self.transport.is_server:
+        if self.transport.is_server and request.verb == "work":
             self._account(request, headers, verdict, reports, time.perf_counter() - began)
         return self._mean(request, verdict, headers, vectors)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
@@ -33,14 +33,22 @@ class LocalTraining(BaseModel):
     beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
     epsilon: Annotated[float, Field(gt=0)] = 1e-8
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    epochs: PositiveInt = 1
+    epochs: PositiveInt | None = None
+    """1 unless `steps` is given."""
     steps: PositiveInt | None = None
     """Number of batches, in place of epochs."""
     batch_size: PositiveInt | Literal["full"] = 10
 
+    @model_validator(mode="before")
+    @classmethod
+    def _one_epoch(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("steps") is None and given.get("epochs") is None:
+            return {**given, "epochs": 1}
+        return given
+
     @model_validator(mode="after")
     def _consistent(self) -> LocalTraining:
-        if self.steps is not None and "epochs" in self.model_fields_set:
+        if self.steps is not None and self.epochs is not None:
             raise ValueError("takes epochs or steps, not both")
         if self.optimizer != "sgd" and self.momentum:
             raise ValueError(f"momentum belongs to sgd; {self.optimizer} takes beta1 and beta2")
@@ -130,11 +138,11 @@ def gradient(model: FlatModel, batches: Iterator[Batch], at: Tensor, objective: 
 
 
 def _batches(batches: Batches, local: LocalTraining, generator: torch.Generator) -> Iterator[Batch]:
-    if local.steps is None:
+    if local.epochs is not None:
         for _ in range(local.epochs):
             yield from batches.shuffled(local.batch_size, generator)
         return
-    left = local.steps
+    left = local.steps or 0
     while left > 0:
         for batch in batches.shuffled(local.batch_size, generator):
             yield batch

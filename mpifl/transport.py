@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -44,6 +45,7 @@ class Transport:
         self.sent = 0
         """Bytes that this rank has handed to MPI."""
         self.received = 0
+        self._early: defaultdict[int, deque[bytes]] = defaultdict(deque)
 
     @property
     def is_server(self) -> bool:
@@ -89,15 +91,27 @@ class Transport:
 
     def reports(self) -> Iterator[tuple[int, bytes]]:
         """Yield (rank, record) as the workers' reports arrive at the server, one from each."""
+        awaited = set(range(1, self.size))
+        for rank in [rank for rank in awaited if self._early[rank]]:
+            awaited.remove(rank)
+            yield rank, self._early[rank].popleft()
+        while awaited:
+            rank, record = self._next_report()
+            if rank in awaited:
+                awaited.remove(rank)
+                yield rank, record
+            else:  # a rank that reports again before the others have once waits its turn
+                self._early[rank].append(record)
+
+    def _next_report(self) -> tuple[int, bytes]:
         from mpi4py import MPI
 
         status = MPI.Status()
-        for _ in range(self.size - 1):
-            message = self._until(lambda: self._comm.Improbe(MPI.ANY_SOURCE, REPORT, status))
-            record = bytearray(status.Get_count(MPI.BYTE))
-            message.Recv(record)
-            self.received += len(record)
-            yield status.Get_source(), bytes(record)
+        message = self._until(lambda: self._comm.Improbe(MPI.ANY_SOURCE, REPORT, status))
+        record = bytearray(status.Get_count(MPI.BYTE))
+        message.Recv(record)
+        self.received += len(record)
+        return status.Get_source(), bytes(record)
 
     def sum(self, piece: Tensor) -> Tensor:
         """Return the sum of a float64 vector over all ranks at the server; elsewhere what it returns means nothing."""

@@ -1,0 +1,39 @@
+"""The validation and test examples that a silo keeps back for itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from mpifl.errors import InputError
+from mpifl.rng import numpy_stream
+
+
+@dataclass(frozen=True)
+class Shares:
+    """The shares of a silo's examples that are held out: each in [0, 1), together below 1."""
+
+    valid: float = 0.0
+    test: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, share in (("valid", self.valid), ("test", self.test)):
+            if not 0 <= share < 1:
+                raise InputError(f"--{name}: {share} given; it must be at least 0 and below 1, for instance 0.1")
+        if Fraction(str(self.valid)) + Fraction(str(self.test)) >= 1:
+            raise InputError(f"--valid, --test: {self.valid} and {self.test} leave nothing to train on; lower them")
+
+    def split(self, part: np.ndarray, seed: int, silo: int) -> dict[str, np.ndarray]:
+        """Split the indices of a silo's examples; at least one is left to train on, and no split is empty.
+
+        A share is rounded down to whole examples: as a fraction, for 0.29 * 100 is 28.999999999999996.
+        """
+        valid, test = (int(Fraction(str(share)) * len(part)) for share in (self.valid, self.test))
+        if valid + test == 0:
+            return {"train": part}
+        shuffled = numpy_stream(seed, "hold out", silo).permutation(part)
+        held, train = shuffled[: valid + test], shuffled[valid + test :]
+        splits = {"train": train, "valid": held[:valid], "test": held[valid:]}
+        return {name: indices for name, indices in splits.items() if len(indices)}

@@ -1,0 +1,60 @@
+"""The schemes with label skew: silos that see few labels, or all of them in odd proportions."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from data_prep.schemes.grouping import by_owner
+from mpifl.errors import InputError
+
+DRAWS = 100
+
+
+def shards(labels: np.ndarray, silos: int, rng: np.random.Generator, *, shards_per_silo: int = 2) -> list[np.ndarray]:
+    """Sort by label, cut into equal shards and deal each silo the same number of them (McMahan et al. 2017, sec. 3).
+
+    Where the examples do not divide, shard sizes differ by one.
+    """
+    if shards_per_silo < 1:
+        raise InputError(f"--shards-per-silo: {shards_per_silo} given; it must be 1 or more")
+    if len(labels) < (count := silos * shards_per_silo):
+        raise InputError(f"--shards-per-silo: {len(labels)} examples cannot fill {count} shards; ask for fewer")
+    pieces = np.array_split(np.argsort(labels, kind="stable"), count)
+    hands = rng.permutation(count).reshape(silos, shards_per_silo)
+    return [np.concatenate([pieces[shard] for shard in hand]) for hand in hands]
+
+
+def dirichlet(
+    labels: np.ndarray, silos: int, rng: np.random.Generator, *, alpha: float = 0.5, min_examples: int = 10
+) -> list[np.ndarray]:
+    """Spread every class over the silos in proportions drawn from Dir(alpha) (Hsu et al. 2019; Li et al. 2022).
+
+    The whole draw is repeated, up to 100 times, until every silo has `min_examples`. (The code of Li et al. also
+    gives no more of a class to a silo that has its fair share of examples already; that is another distribution.)
+    """
+    if not (0 < alpha < math.inf):
+        raise InputError(f"--alpha: {alpha} given; it must be above 0, for instance 0.5")
+    counts = _draw_counts(np.bincount(labels), silos, rng, alpha, min_examples)
+    shuffled = rng.permutation(len(labels))
+    sorted_by_label = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    owners = np.repeat(np.tile(np.arange(silos), len(counts)), counts.ravel())
+    return [sorted_by_label[positions] for positions in by_owner(owners, silos)]
+
+
+def _draw_counts(
+    sizes: np.ndarray, silos: int, rng: np.random.Generator, alpha: float, min_examples: int
+) -> np.ndarray:
+    """Draw how many examples of each class [classes] every silo gets, int [classes, silos]."""
+    best = 0
+    for _ in range(DRAWS):
+        shares = rng.dirichlet(np.full(silos, alpha), size=len(sizes))
+        # whole examples by cutting at the cumulated shares: nothing is lost, and no silo is off by more than one
+        cuts = np.floor(np.cumsum(shares, axis=1)[:, :-1] * sizes[:, None]).astype(np.int64)
+        counts: np.ndarray = np.diff(cuts, axis=1, prepend=0, append=sizes[:, None])
+        best = max(best, smallest := int(counts.sum(axis=0).min()))
+        if smallest >= min_examples:
+            return counts
+    reached = f"in {DRAWS} draws the smallest silo had {best} examples at best, --min-examples asks {min_examples}"
+    raise InputError(f"--alpha {alpha}: {reached}; take a larger --alpha, fewer --silos or a lower --min-examples")

@@ -1,0 +1,90 @@
+"""MNIST and Fashion-MNIST from their publishers' four IDX files, gzipped or not."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import math
+import os
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.dataset import Dataset
+from mpifl.errors import InputError
+
+CLASSES = 10
+UNSIGNED_BYTE = 0x08
+
+
+def read_mnist(name: str, data: Path | None, seed: int) -> Dataset:
+    """Read the four IDX files of a folder; `$MPIFL_DATA/<name>` if no folder is given.
+
+    Images become uint8 [n, 1, rows, columns] with scale 1/255; the t10k files are the server's test set.
+    """
+    folder = data or _default_folder(name)
+    files: dict[str, str] = {}
+    x, y = _read_pair(folder, "train", files)
+    test = _read_pair(folder, "t10k", files)
+    if test[0].shape[1:] != x.shape[1:]:
+        sizes = f"{_pixels(x)} pixels, the t10k images {_pixels(test[0])}"
+        raise InputError(f"{folder}: the train images have {sizes}; take all four files from one data set")
+    return Dataset(str(folder), x, y, CLASSES, files, scale=1 / 255, test=test)
+
+
+def _default_folder(name: str) -> Path:
+    if root := os.environ.get("MPIFL_DATA"):
+        return Path(root) / name
+    raise InputError(f"--data: not given; name the folder of {name}'s four IDX files, or set MPIFL_DATA to its parent")
+
+
+def _read_pair(folder: Path, part: str, files: dict[str, str]) -> tuple[np.ndarray, np.ndarray]:
+    """Read the images and labels of `train` or `t10k`, and note the files' sha256 in `files`."""
+    path_x, path_y = (_find(folder, f"{part}-{kind}-ubyte") for kind in ("images-idx3", "labels-idx1"))
+    x, y = _read_idx(path_x, 3, files), _read_idx(path_y, 1, files)
+    if len(x) != len(y):
+        raise InputError(f"{path_y}: {len(y)} labels, but {path_x.name} has {len(x)} images; take both from one set")
+    if x.size == 0:
+        raise InputError(f"{path_x}: images of shape {list(x.shape)} hold nothing; fetch the file again")
+    if y.max() >= CLASSES:
+        raise InputError(f"{path_y}: label {y.max()}; they must be 0 to {CLASSES - 1}")
+    return x[:, np.newaxis], y.astype(np.int64)
+
+
+def _find(folder: Path, name: str) -> Path:
+    for path in (folder / f"{name}.gz", folder / name):
+        if path.is_file():
+            return path
+    raise InputError(f"{folder / name}.gz: is not there, nor without .gz; --data must name the folder that holds it")
+
+
+def _read_idx(path: Path, axes: int, files: dict[str, str]) -> np.ndarray:
+    """Read an IDX file of unsigned bytes: two zeros, type, number of axes, big-endian lengths, then the bytes."""
+    content = _read_bytes(path, files)
+    start = 4 + 4 * axes
+    if content[:4] != bytes([0, 0, UNSIGNED_BYTE, axes]):
+        raise InputError(f"{path}: begins with {content[:4].hex(' ')}, not an IDX file of {axes} axes; fetch it again")
+    if len(content) < start:
+        raise InputError(f"{path}: {len(content)} bytes are less than an IDX header; fetch it again")
+    shape = struct.unpack(f">{axes}I", content[4:start])
+    if len(content) - start != math.prod(shape):
+        promised = f"its header promises {math.prod(shape)}"
+        raise InputError(f"{path}: holds {len(content) - start} values, {promised}; fetch it again")
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+
+
+def _read_bytes(path: Path, files: dict[str, str]) -> bytes:
+    try:
+        stored = path.read_bytes()
+        files[path.name] = hashlib.sha256(stored).hexdigest()
+        return gzip.decompress(stored) if path.suffix == ".gz" else stored
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InputError(f"{path}: corrupt gzip ({error}); fetch it again") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def _pixels(x: np.ndarray) -> str:
+    return f"{x.shape[-2]}x{x.shape[-1]}"

@@ -1,0 +1,54 @@
+"""What several test folders share: a way to start ranks, and shards to train on."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+RANKS = (1, 2, 3, 5)
+
+
+def launcher() -> list[str]:
+    """The mpirun that belongs to this environment, with the flags that let it start more ranks than cores."""
+    if command := os.environ.get("MPIFL_MPIRUN"):
+        return shlex.split(command)
+    root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    return [str(Path(sys.prefix) / "bin" / "mpirun"), "--oversubscribe", "--bind-to", "none", *root]
+
+
+def rank_environment(**more: str) -> dict[str, str]:
+    """The environment of the ranks: this one, and the test folder's own modules to import."""
+    paths = [str(ROOT), str(ROOT / "tests" / "mpi"), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **more}
+
+
+def ranks(n: int, *arguments: str | Path, timeout: float = 120, cwd: Path | None = None) -> subprocess.CompletedProcess:
+    """Run `python ARGUMENTS` on n ranks; a deadlock fails by the time limit instead of hanging."""
+    start = [*launcher(), "-n", str(n)] if n > 1 else []
+    command = [*start, sys.executable, *map(str, arguments)]
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        cwd=cwd,
+        env=rank_environment(),
+        stdin=subprocess.DEVNULL,
+    )
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the shards `digits` (4 silos), `many` (7 silos that hold out a test split) and `few` (2 silos)."""
+    folder = tmp_path_factory.mktemp("shards")
+    cut = [sys.executable, "-m", "data_prep", "partition", "digits", "--seed", "7", "--scheme", "dirichlet"]
+    for name, silos, more in (("digits", 4, []), ("many", 7, ["--test", "0.2"]), ("few", 2, [])):
+        command = [*cut, "--silos", str(silos), "--alpha", "0.5", *more, "--out", str(folder / name)]
+        subprocess.run(command, check=True, env=rank_environment(), timeout=60)
+    return folder

@@ -1,0 +1,42 @@
+"""Run on every rank: train all scenarios in one world, then one of them stopped and resumed."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from pathlib import Path
+
+import contract
+import scenarios
+import tomli_w
+
+from mpifl.train import train
+from mpifl.transport import abort_world, world
+
+
+def main() -> None:
+    shards, out = Path(sys.argv[1]), Path(sys.argv[2])
+    transport = world()
+    if transport.is_server:
+        out.mkdir(parents=True)
+    contract.check(transport)
+    for job in scenarios.JOBS:
+        file = out / f"{job['name']}.toml"
+        if transport.is_server:
+            file.write_text(tomli_w.dumps({**job, "shards": str(shards / job["shards"])}))
+        train(file, out / job["name"], (), False, transport)
+        if job["rounds"] > 2:
+            half = (f"rounds={job['rounds'] // 2 + 1}",)
+            train(file, out / f"{job['name']}-resumed", half, False, transport)
+            train(file, out / f"{job['name']}-resumed", (), True, transport)
+    if transport.is_server:
+        (out / "done.json").write_text(json.dumps({"ranks": transport.size}))
+
+
+try:
+    main()
+except Exception:
+    traceback.print_exc()
+    abort_world(1)
+    raise

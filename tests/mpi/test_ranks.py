@@ -1,0 +1,84 @@
+"""The same jobs on 1, 2, 3 and 5 ranks: the same bits, whatever happens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import scenarios
+from conftest import RANKS, ranks
+from safetensors.torch import load_file
+
+HERE = Path(__file__).parent
+NAMES = [job["name"] for job in scenarios.JOBS]
+LONG = [job["name"] for job in scenarios.JOBS if job["rounds"] > 2]
+COSTS = ("time", "seconds", "wire_", "bytes_received", "server_rss_mb")
+"""Figures of a round that may differ from run to run."""
+
+
+@pytest.fixture(scope="session", params=RANKS, ids=lambda n: f"{n}ranks")
+def world(request: pytest.FixtureRequest, digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run folders of all scenarios on so many ranks."""
+    out = tmp_path_factory.getbasetemp() / f"world{request.param}"
+    if not out.exists():
+        done = ranks(request.param, HERE / "drive.py", digits, out, timeout=240)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
+    return out
+
+
+def rounds_of(run: Path) -> list[dict]:
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in record.items() if not k.startswith(COSTS)} for record in records]
+
+
+def kept(run: Path) -> dict[str, str]:
+    """The sha256 of the server's state and of every silo's, as the last checkpoint has them."""
+    last = max((run / "checkpoints").glob("round_*"))
+    body = json.loads((last / "checkpoint.json").read_text())
+    return {"server": body["server"], **body["silos"]}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_any_number_of_ranks_gives_the_same_bits(world: Path, name: str, request: pytest.FixtureRequest) -> None:
+    alone = world.parent / "world1"
+    assert (world / name / "model.safetensors").read_bytes() == (alone / name / "model.safetensors").read_bytes()
+    assert rounds_of(world / name) == rounds_of(alone / name)
+    assert kept(world / name) == kept(alone / name)
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_resuming_gives_the_bits_of_a_run_never_stopped(world: Path, name: str) -> None:
+    whole, resumed = world / name, world / f"{name}-resumed"
+    assert (resumed / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    assert rounds_of(resumed) == rounds_of(whole)
+    assert kept(resumed) == kept(whole)
+
+
+def test_a_lost_round_changes_nothing(world: Path) -> None:
+    lost, untroubled = world / "lost", world / "stateful"
+    assert (lost / "model.safetensors").read_bytes() == (untroubled / "model.safetensors").read_bytes()
+    assert kept(lost) == kept(untroubled)
+    faults = [record["faults"] for record in rounds_of(lost)]
+    assert "the disk is gone" in next(iter(faults[1].values()))
+    assert not any(faults[:1] + faults[2:])
+
+
+def test_an_update_with_nan_is_named_and_left_out(world: Path) -> None:
+    for record in rounds_of(world / "nan"):
+        assert list(record["faults"]) == ["2"]
+        assert "'delta' holds NaN" in record["faults"]["2"]
+    assert all(v.isfinite().all() for v in load_file(world / "nan" / "model.safetensors").values())
+
+
+def test_silos_keep_their_state_at_home(world: Path) -> None:
+    assert "silos" in json.loads((max((world / "stateful" / "checkpoints").iterdir()) / "checkpoint.json").read_text())
+    server = load_file(max((world / "stateful" / "checkpoints").iterdir()) / "server.safetensors")
+    assert set(server) == {"w", "c"}
+
+
+def test_the_model_loads_without_mpifl(world: Path) -> None:
+    module = scenarios.normalised((1, 8, 8), 10)
+    module.load_state_dict(load_file(world / "batchnorm" / "model.safetensors"))
+    assert module[2].num_batches_tracked.dtype.is_floating_point is False
+    assert int(module[2].num_batches_tracked) > 0
