@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import torch
@@ -27,15 +27,23 @@ class Batches:
         """Return the number of examples."""
         return len(self._y)
 
-    def shuffled(self, size: int | Literal["full"], generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield one epoch of batches of `size` examples (the last may be smaller) in a drawn order."""
+    def shuffled(
+        self, size: int | Literal["full"], generator: torch.Generator, beside: Sequence[Tensor] = ()
+    ) -> Iterator[tuple[Tensor, ...]]:
+        """Yield one epoch of batches (x, y) of `size` examples (the last may be smaller) in a drawn order.
+
+        Args:
+            size: Examples of a batch; "full" is one batch of everything.
+            generator: Draws the order.
+            beside: Tensors of shape [n, ...] on the device, an entry an example, to be gathered behind x and y.
+        """
         if size == "full" or size >= len(self):  # one batch of everything: its order is of no consequence
-            yield self._seen(self._x), self._y.to(self._device)
+            yield self._seen(self._x), self._y.to(self._device), *beside
             return
         order = torch.randperm(len(self), generator=generator)
         for block in torch.split(order, self._block(size)):
-            x, y = self._seen(self._x[block]), self._y[block].to(self._device)
-            yield from zip(torch.split(x, size), torch.split(y, size), strict=True)
+            columns = [self._seen(self._x[block]), self._y[block].to(self._device), *(b[block] for b in beside)]
+            yield from zip(*(torch.split(column, size) for column in columns), strict=True)
 
     def in_order(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield all examples once, in the order of the shard, `size` at a time."""

@@ -18,7 +18,7 @@ from mpifl.batches import Batches
 from mpifl.errors import InputError, ShardError
 from mpifl.federation import Federation
 from mpifl.flat import FlatModel
-from mpifl.job import Job, check_job, read_job
+from mpifl.job import Job, read_job
 from mpifl.run import check_run
 from mpifl.server import Server
 from mpifl.shards import FederationSpec, open_shard, read_federation
@@ -90,8 +90,9 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
     folder = Path(job.shards)
     module = models.build(job.model.name, job.model.arguments, spec.features, spec.classes, job.seed)
     _load_weights(module, job.model.weights)
-    model = FlatModel(module, device)
-    algorithm = check_job(job.model_dump(exclude_none=True), job.name).build_algorithm()
+    algorithm = job.build_algorithm()
+    algorithm.check(module)
+    model = FlatModel(module, device, algorithm.personal_names(module))
     transforms = [RunningStatistics()]
     site = Site(folder, run, spec, algorithm, transforms, job.seed, job.cohort.weights)
     silos = place([entry.examples["train"] for entry in spec.silos], transport.workers).get(transport.rank, [])

@@ -118,6 +118,7 @@ def discard(run: Path, round: int) -> None:
 
 def write_model(path: Path, model: FlatModel) -> None:
     """Write the module's state by PyTorch's names: `load_state_dict(load_file(path))` reads it without mpifl."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_aside(path, to_bytes(model.state_dict()))
 
 

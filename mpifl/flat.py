@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import fnmatch
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-Objective = Callable[[nn.Module, Tensor, Tensor], Tensor]
-"""(module, x, y) -> mean loss over the batch, a scalar tensor."""
+Objective = Callable[..., Tensor]
+"""(module, x, y, ...) -> mean loss over the batch, a scalar tensor."""
 
 
-def cross_entropy(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+def cross_entropy(module: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> Tensor:
     """Return the mean cross entropy of `module(x)`, logits of shape [n, classes, ...], against y of shape [n, ...]."""
     return F.cross_entropy(module(x), y)
 
@@ -21,26 +20,31 @@ def cross_entropy(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 class FlatModel:
     """A module whose trainable parameters lie one after another in one float32 vector, personal ones last.
 
+    `personal` names the parameters and buffers that never leave a silo.
+
     Attributes:
         module: The module itself; its parameters are views into `trained`.
         trained: All trainable parameters, shape [P].
         shared, personal: The two parts of `trained`, as views. Only `shared` ever leaves a silo.
+        statistics, personal_statistics: The module's buffers, those that are averaged and those that stay at home.
     """
 
-    def __init__(self, module: nn.Module, device: torch.device | str = "cpu", personal: Sequence[str] = ()) -> None:
+    def __init__(self, module: nn.Module, device: torch.device | str = "cpu", personal: Collection[str] = ()) -> None:
         self.module = module.to(device)
         named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
-        mine = [any(fnmatch.fnmatchcase(name, pattern) for pattern in personal) for name, _ in named]
-        ordered = [named[i] for i in sorted(range(len(named)), key=lambda i: mine[i])]
+        ordered = sorted(named, key=lambda item: item[0] in personal)  # a stable sort: shared ones keep their order
         self.names = [name for name, _ in ordered]
         self.parameters = [p for _, p in ordered]
         self.trained = torch.empty(sum(p.numel() for p in self.parameters), dtype=torch.float32, device=device)
         for p, view in zip(self.parameters, self.views(self.trained), strict=True):
             p.data = view.copy_(p.data)
-        split = sum(p.numel() for (_, p), is_mine in zip(named, mine, strict=True) if not is_mine)
+        split = sum(p.numel() for name, p in named if name not in personal)
         self.shared, self.personal = self.trained[:split], self.trained[split:]
+        self.statistics = Statistics([b for name, b in _persistent_buffers(module) if name not in personal])
+        self.personal_statistics = Statistics([b for name, b in _persistent_buffers(module) if name in personal])
         self._data = [p.detach() for p in self.parameters]
-        self._buffers = [b for _, b in _persistent_buffers(module) if b.dtype != torch.bool]
+        self.initial_personal = self.personal.clone(), self.personal_statistics.read()
+        """What personal parameters and statistics are before a silo has trained its own."""
         self._grad: Tensor | None = None
 
     @property
@@ -72,21 +76,44 @@ class FlatModel:
         """Take a plain gradient step on the parameters themselves, without flattening: trained -= lr * gradient."""
         torch._foreach_add_(self._data, list(gradients), alpha=-lr)
 
-    @property
-    def statistics(self) -> Tensor:
-        """Running statistics and counters (BatchNorm's, for instance) as one float64 vector, a copy; often empty."""
-        parts = [b.detach().reshape(-1).to(torch.float64) for b in self._buffers]
-        return torch.cat(parts) if parts else torch.empty(0, dtype=torch.float64, device=self.device)
+    def gradient_at(self, vector: Tensor, objective: Objective, batch: Sequence[Tensor]) -> Tensor:
+        """Return the gradient at other parameters `vector`, shape [P], and leave the module as it is."""
+        leaves = [view.detach().requires_grad_() for view in self.views(vector)]
+        replaced = dict(zip(self.names, leaves, strict=True))
+        replaced |= {name: buffer.clone() for name, buffer in self.module.named_buffers()}
 
-    @statistics.setter
-    def statistics(self, vector: Tensor) -> None:
-        for buffer, part in zip(self._buffers, torch.split(vector, [b.numel() for b in self._buffers]), strict=True):
-            whole = part if buffer.dtype.is_floating_point else part.round()
-            buffer.copy_(whole.view(buffer.shape))
+        def module(*inputs: Tensor) -> Tensor:
+            answer: Tensor = torch.func.functional_call(self.module, replaced, inputs)
+            return answer
+
+        gradients = torch.autograd.grad(objective(module, *batch), leaves, materialize_grads=True)
+        return torch.cat([g.reshape(-1) for g in gradients])
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return a copy of the module's state on the CPU by PyTorch's names, ready for `load_state_dict`."""
         return {name: value.detach().cpu().clone() for name, value in self.module.state_dict().items()}
+
+
+class Statistics:
+    """Some of a module's buffers (BatchNorm's running mean, variance and counter, mostly) as one vector."""
+
+    def __init__(self, buffers: Sequence[Tensor]) -> None:
+        self._buffers = [buffer for buffer in buffers if buffer.dtype != torch.bool]
+
+    def __len__(self) -> int:
+        """Return the number of elements; often 0."""
+        return sum(buffer.numel() for buffer in self._buffers)
+
+    def read(self) -> Tensor:
+        """Return a copy as one float64 vector, which holds counters exactly."""
+        parts = [buffer.detach().reshape(-1).to(torch.float64) for buffer in self._buffers]
+        return torch.cat(parts) if parts else torch.empty(0, dtype=torch.float64)
+
+    def write(self, vector: Tensor) -> None:
+        """Set the buffers; counters are rounded to whole numbers."""
+        for buffer, part in zip(self._buffers, torch.split(vector, [b.numel() for b in self._buffers]), strict=True):
+            whole = part if buffer.dtype.is_floating_point else part.round()
+            buffer.copy_(whole.view(buffer.shape))
 
 
 def _persistent_buffers(module: nn.Module) -> list[tuple[str, Tensor]]:

@@ -49,6 +49,8 @@ class CohortTable(_Table):
     fraction: Annotated[float, Field(ge=0, le=1)] = 1.0
     quorum: Annotated[float, Field(gt=0, le=1)] = 1.0
     weights: Literal["examples", "uniform"] = "examples"
+    select: Literal["uniform", "examples"] = "uniform"
+    """Whether all silos are as likely to be drawn, or each with the probability p_k = n_k / n."""
 
 
 class Aggregation(_Table):

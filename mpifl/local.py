@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -13,9 +13,42 @@ from torch import Tensor
 from mpifl.batches import Batches
 from mpifl.flat import FlatModel, Objective, cross_entropy
 
-Batch: TypeAlias = tuple[Tensor, Tensor]
-Correction = Callable[[Tensor, Tensor, Batch], object]
-"""(gradient, where it was taken, batch): changes the flat gradient in place before the optimizer takes it."""
+Batch: TypeAlias = tuple[Tensor, ...]
+"""(x, y), and behind them what was to be gathered beside."""
+Correction: TypeAlias = "Callable[[Tensor, Tensor, Batch], object] | Constant | Proximal"
+"""What changes a gradient before the optimizer takes it: a function of (flat gradient, where it was taken, batch) that
+does so in place, or one of the two that most papers need, which cost a plain step one vector operation."""
+
+
+@dataclass(frozen=True)
+class Constant:
+    """Add a vector, shape [P], to every gradient: SCAFFOLD's c - c_k."""
+
+    vector: Tensor
+
+    def __call__(self, gradient: Tensor, at: Tensor, batch: Batch) -> None:
+        """Correct a flat gradient in place."""
+        gradient.add_(self.vector)
+
+    def descend(self, trained: Tensor, lr: float) -> None:
+        """Do to the parameters what the correction does in a plain step."""
+        trained.add_(self.vector, alpha=-lr)
+
+
+@dataclass(frozen=True)
+class Proximal:
+    """Add the gradient of (mu/2) ||w - centre||^2: FedProx, Ditto."""
+
+    centre: Tensor
+    mu: float
+
+    def __call__(self, gradient: Tensor, at: Tensor, batch: Batch) -> None:
+        """Correct a flat gradient in place."""
+        gradient.add_(at, alpha=self.mu).sub_(self.centre, alpha=self.mu)
+
+    def descend(self, trained: Tensor, lr: float) -> None:
+        """Do to the parameters what the correction does in a plain step."""
+        trained.lerp_(self.centre, lr * self.mu)
 
 
 class LocalTraining(BaseModel):
@@ -38,6 +71,10 @@ class LocalTraining(BaseModel):
     steps: PositiveInt | None = None
     """Number of batches, in place of epochs."""
     batch_size: PositiveInt | Literal["full"] = 10
+    stragglers: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """The chance of a silo to do, in a round, only a part of its epochs or steps, drawn from 1 to all of them."""
+    epochs_of: list[PositiveInt] | None = None
+    """Epochs of silo 0, 1, 2, ..., in place of `epochs`; from the start again where there are more silos."""
 
     @model_validator(mode="before")
     @classmethod
@@ -50,6 +87,8 @@ class LocalTraining(BaseModel):
     def _consistent(self) -> LocalTraining:
         if self.steps is not None and self.epochs is not None:
             raise ValueError("takes epochs or steps, not both")
+        if self.steps is not None and self.epochs_of is not None:
+            raise ValueError("takes epochs_of or steps, not both")
         if self.optimizer != "sgd" and self.momentum:
             raise ValueError(f"momentum belongs to sgd; {self.optimizer} takes beta1 and beta2")
         if self.nesterov and not self.momentum:
@@ -59,6 +98,17 @@ class LocalTraining(BaseModel):
     def at_round(self, round: int) -> LocalTraining:
         """Return these settings with the learning rate of a round, counted from 0."""
         return self if self.lr_decay == 1.0 else self.model_copy(update={"lr": self.lr * self.lr_decay**round})
+
+    def of_silo(self, silo: int, generator: torch.Generator) -> LocalTraining:
+        """Return the settings of one silo: the work that it is given, or what it gets done as a straggler."""
+        settings = self
+        if self.epochs_of is not None:
+            settings = settings.model_copy(update={"epochs": self.epochs_of[silo % len(self.epochs_of)]})
+        if self.stragglers and float(torch.rand((), generator=generator)) < self.stragglers:
+            unit, whole = ("epochs", settings.epochs) if settings.epochs else ("steps", settings.steps or 1)
+            part = int(torch.randint(1, whole + 1, (), generator=generator))
+            settings = settings.model_copy(update={unit: part})
+        return settings
 
     @property
     def plain(self) -> bool:
@@ -93,6 +143,7 @@ def train(
     generator: torch.Generator,
     objective: Objective = cross_entropy,
     correct: Correction | None = None,
+    beside: Sequence[Tensor] = (),
 ) -> LocalRun:
     """Train the model from `start`, shape [P], and return what came of it.
 
@@ -100,23 +151,17 @@ def train(
         local: Settings of this round, the learning rate already decayed.
         generator: Draws the order of the examples.
         objective: The loss whose gradient is taken.
-        correct: Changes the flat gradient in place before each step: one vector operation in SCAFFOLD or FedProx.
+        correct: Changes each gradient before the step that takes it.
+        beside: Tensors of shape [n, ...], an entry an example, that the objective is given beside x and y.
     """
     model.trained.copy_(start)
     model.module.train()
-    step = None if local.plain and correct is None else OPTIMIZERS[local.optimizer](model.trained, local)
+    step = _stepper(model, local, correct)
     total = torch.zeros((), device=model.device)
     steps = examples = 0
-    for batch in _batches(batches, local, generator):
+    for batch in _batches(batches, local, generator, beside):
         loss = objective(model.module, *batch)
-        gradients = model.gradients(loss)
-        if step is None:
-            model.descend(gradients, local.lr)
-        else:
-            flat = model.flatten(gradients)
-            if correct is not None:
-                correct(flat, model.trained, batch)
-            step(flat)
+        step(model.gradients(loss), batch)
         total.add_(loss.detach(), alpha=len(batch[1]))
         steps, examples = steps + 1, examples + len(batch[1])
     return LocalRun(model.trained - start, model.trained, steps, examples, float(total) / examples)
@@ -137,14 +182,39 @@ def gradient(model: FlatModel, batches: Iterator[Batch], at: Tensor, objective: 
     return LocalRun(mean.div_(examples), model.trained, steps, examples, float(total) / examples)
 
 
-def _batches(batches: Batches, local: LocalTraining, generator: torch.Generator) -> Iterator[Batch]:
+def _stepper(
+    model: FlatModel, local: LocalTraining, correct: Correction | None
+) -> Callable[[Sequence[Tensor], Batch], None]:
+    """Return the function that takes one step with the parameters' gradients of a batch."""
+    if local.plain and (correct is None or isinstance(correct, Constant | Proximal)):
+
+        def plain(gradients: Sequence[Tensor], batch: Batch) -> None:
+            if correct is not None:
+                correct.descend(model.trained, local.lr)
+            model.descend(gradients, local.lr)
+
+        return plain
+    optimizer = OPTIMIZERS[local.optimizer](model.trained, local)
+
+    def flat(gradients: Sequence[Tensor], batch: Batch) -> None:
+        gradient = model.flatten(gradients)
+        if correct is not None:
+            correct(gradient, model.trained, batch)
+        optimizer(gradient)
+
+    return flat
+
+
+def _batches(
+    batches: Batches, local: LocalTraining, generator: torch.Generator, beside: Sequence[Tensor]
+) -> Iterator[Batch]:
     if local.epochs is not None:
         for _ in range(local.epochs):
-            yield from batches.shuffled(local.batch_size, generator)
+            yield from batches.shuffled(local.batch_size, generator, beside)
         return
     left = local.steps or 0
     while left > 0:
-        for batch in batches.shuffled(local.batch_size, generator):
+        for batch in batches.shuffled(local.batch_size, generator, beside):
             yield batch
             left -= 1
             if left == 0:

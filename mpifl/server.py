@@ -31,15 +31,18 @@ class Server:
     test: Batches | None = None
 
     def evaluate(self, w: Tensor) -> Score | None:
-        """Score the model w, shape [P], with the current running statistics on the global test set, if there is one."""
-        if self.test is None:
+        """Score the model w, shape [shared], on the test set; None if there is none, or silos own a part of it."""
+        if self.test is None or len(self.model.personal) or len(self.model.personal_statistics):
             return None
         self.load(w)
         return evaluate(self.model, self.model.trained, self.test)
 
     def load(self, w: Tensor) -> FlatModel:
-        """Put w, shape [shared], and the running statistics into the model and return it."""
+        """Put w, shape [shared], and the running statistics into the model and return it; no silo's own part is in it."""
         self.model.shared.copy_(w)
+        own, statistics = self.model.initial_personal
+        self.model.personal.copy_(own)
+        self.model.personal_statistics.write(statistics)
         if "statistics" in self.state:
-            self.model.statistics = self.state["statistics"]
+            self.model.statistics.write(self.state["statistics"])
         return self.model

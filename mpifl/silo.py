@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +40,7 @@ class Silo:
         state: What it kept in rounds before, tensors and numbers by name; change it with `keep` only.
         model: The lent model; what is in it is gone when the work is done.
         kept: What `keep` was given during this request.
+        learned_statistics: The running statistics after the last training, None if there was none.
         received: What transforms remember of the message until the update leaves.
     """
 
@@ -60,6 +61,7 @@ class Silo:
         self.state = state
         self.model = model
         self.kept: dict[str, Any] = {}
+        self.learned_statistics: Tensor | None = None
         self.received: dict[str, Tensor] = {}
         self._seed, self._weights = seed, weights
         self._splits = {name: Batches(split, features, model.device) for name, split in shard.splits.items()}
@@ -71,29 +73,42 @@ class Silo:
         settings: LocalTraining,
         objective: Objective = cross_entropy,
         correct: Correction | None = None,
+        beside: Sequence[Tensor] = (),
     ) -> LocalRun:
         """Train from w, shape [P], on the silo's training examples; see `local.train`."""
+        self._begin_pass()
+        examples = self._splits["train"]
+        settings = settings.at_round(self.round).of_silo(self.id, self.stream("stragglers"))
         with self.randomness("train") as order:
-            return local.train(
-                self.model, self._splits["train"], w, settings.at_round(self.round), order, objective, correct
-            )
+            run = local.train(self.model, examples, w, settings, order, objective, correct, beside)
+        self.learned_statistics = self.model.statistics.read()
+        return run
 
     def gradient(self, w: Tensor, batch: Batch | None = None, *, track: bool = False) -> LocalRun:
         """Take the mean gradient at w, shape [P], of a batch or of all training examples; the run's `delta` holds it.
 
         Args:
-            track: Let running statistics (BatchNorm's) follow this pass; otherwise they are left as they were.
+            track: Let running statistics (BatchNorm's) learn from this pass, as they do from training.
         """
-        statistics = self.model.statistics
+        self._begin_pass()
         batches = iter([batch]) if batch is not None else self._splits["train"].in_order(EVALUATION_BATCH)
         with self.randomness("gradient"):
             run = local.gradient(self.model, batches, w)
-        if not track:
-            self.model.statistics = statistics
+        if track:
+            self.learned_statistics = self.model.statistics.read()
         return run
+
+    @torch.no_grad()
+    def features(self, w: Tensor) -> Tensor:
+        """Return the features, shape [n, d], that the model w, shape [P], sees in the training examples."""
+        self._begin_pass()
+        self.model.trained.copy_(w)
+        module: Any = self.model.module.eval()
+        return torch.cat([module.features(x) for x, _ in self._splits["train"].in_order(EVALUATION_BATCH)])
 
     def evaluate(self, w: Tensor, split: str = "train") -> Score:
         """Score the model w, shape [P], on one of the silo's splits."""
+        self._begin_pass()
         return evaluate(self.model, w, self._splits[split])
 
     def loss(self, w: Tensor) -> float:
@@ -128,6 +143,11 @@ class Silo:
         with torch.random.fork_rng(devices=devices):
             torch.manual_seed(rng.derive(self._seed, purpose + " inside the model", self.id, self.round))
             yield self.stream(purpose)
+
+    def _begin_pass(self) -> None:
+        """Start from the running statistics that the server sent, whatever an earlier pass has left in the model."""
+        if "statistics" in self.received:
+            self.model.statistics.write(self.received["statistics"])
 
     @property
     def held_out(self) -> str | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from mpifl import checkpoint, interrupts, rng
@@ -102,7 +103,8 @@ class _Training:
 
     def _retry_lost_rounds(self) -> dict[str, float]:
         server = self._server
-        silos = sample(self._job.cohort, self._federation.population, self._job.seed, server.round)
+        sizes = [entry.examples["train"] for entry in self._spec.silos]
+        silos = sample(self._job.cohort, sizes, self._job.seed, server.round)
         for attempt in range(ATTEMPTS):
             try:
                 return self._algorithm.round(server, self._federation.cohort(silos, server, attempt))
@@ -175,7 +177,7 @@ class _Training:
         server = self._server
         self._algorithm.begin(server)
         if len(server.model.statistics):
-            server.state["statistics"] = server.model.statistics
+            server.state["statistics"] = server.model.statistics.read()
         checkpoint.write_model(self._out / "initial.safetensors", server.model)
 
     def _restore(self) -> bool:
@@ -239,23 +241,33 @@ class _Training:
         return f"{job.name}: {job.algorithm['name']}, {model}, {where}, {library()}"
 
 
-def sample(cohort: CohortTable, population: int, seed: int, round: int) -> list[int]:
-    """Draw the silos of a round: max(C * K, 1) of K at random (McMahan et al. 2017, Algorithm 1)."""
-    size = max(int(cohort.fraction * population + 1e-9), 1)
-    drawn = rng.numpy_stream(seed, "cohort", round).choice(population, size, replace=False)
+def sample(cohort: CohortTable, sizes: Sequence[int], seed: int, round: int) -> list[int]:
+    """Draw the silos of a round: max(C * K, 1) of K at random (McMahan et al. 2017, Algorithm 1).
+
+    Args:
+        cohort: C, and whether a silo's chance goes by its examples.
+        sizes: The training examples of silo 0, 1, 2, ...
+        seed: The job's.
+        round: Counted from 0.
+    """
+    size = max(int(cohort.fraction * len(sizes) + 1e-9), 1)
+    chances = np.divide(sizes, sum(sizes)) if cohort.select == "examples" else None
+    drawn = rng.numpy_stream(seed, "cohort", round).choice(len(sizes), size, replace=False, p=chances)
     return sorted(int(silo) for silo in drawn)
 
 
 def spread(name: str, values: list[float], worst: Callable[..., float], best: Callable[..., float]) -> Record:
-    """Summarise a figure over silos, each counting alike: mean, worst, best and standard deviation."""
+    """Summarise a figure over silos, each counting alike: mean, worst, best, deviation, mean of the worst tenth."""
     if not values:
         return {}
     figures = torch.tensor(values, dtype=torch.float64)
+    tenth = torch.topk(figures, max(len(values) // 10, 1), largest=worst is max).values
     return {
         f"{name}_mean": float(figures.mean()),
         f"{name}_worst": worst(values),
         f"{name}_best": best(values),
         f"{name}_std": float(figures.std(correction=0)),
+        f"{name}_worst10": float(tenth.mean()),
     }
 
 

@@ -175,12 +175,16 @@ class Worker:
         return Header(silo=id)
 
     def _finish(self, id: int, request: Request, vectors: dict[str, Tensor]) -> Header:
-        """Leave the final model where this silo can use it; where the run folder is shared it is already there."""
-        path = self._site.run / "model.safetensors"
-        if not path.exists():
-            self._model.shared.copy_(vectors["w"])
-            if "statistics" in vectors:
-                self._model.statistics = vectors["statistics"]
+        """Leave the final model where the silo can use it, and the silo's own if it has one."""
+        if "statistics" in vectors:
+            self._model.statistics.write(vectors["statistics"])
+        silo, w = self._silo(id, request.round), vectors["w"]
+        own = self._site.algorithm.personal_model(silo, w)
+        if own is not w:
+            self._model.trained.copy_(own)
+            checkpoint.write_model(self._site.run / "personal" / f"silo_{id:04d}.safetensors", self._model)
+        elif not (path := self._site.run / "model.safetensors").exists():  # the run folder is not one with the server's
+            self._model.shared.copy_(w)
             checkpoint.write_model(path, self._model)
         return Header(silo=id)
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any, Protocol, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
-from torch import Tensor
+from torch import Tensor, nn
 
 from mpifl.local import LocalTraining
 from mpifl.messages import Mean, Scalar, Update
@@ -47,6 +47,17 @@ class Algorithm(BaseModel, ABC):
 
     local: LocalTraining = LocalTraining()
     server_optimizer: ServerOptimizer = SGD()
+
+    def check(self, module: nn.Module) -> None:
+        """See that the model has what this algorithm needs.
+
+        Raises:
+            InputError: it has not; the line says what would do.
+        """
+
+    def personal_names(self, module: nn.Module) -> set[str]:
+        """Return the names of the parameters and buffers that never leave a silo."""
+        return set()
 
     def begin(self, server: Server) -> None:
         """Set up `server.state` before the first round; `w` holds the model's shared parameters."""

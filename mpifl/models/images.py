@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from torch import nn
 
+from mpifl.models.classifier import Classifier
+
 
 def cnn(shape: Sequence[int], classes: int) -> nn.Module:
     """Return the CNN of McMahan et al. 2017, section 3: 1,663,370 parameters on MNIST.
@@ -13,7 +15,7 @@ def cnn(shape: Sequence[int], classes: int) -> nn.Module:
     Two 5x5 convolutions with 32 and 64 channels, each followed by 2x2 max pooling, 512 fully connected units, ReLU.
     """
     channels, height, width = shape
-    return nn.Sequential(
+    features = nn.Sequential(
         nn.Conv2d(channels, 32, kernel_size=5, padding=2),
         nn.ReLU(),
         nn.MaxPool2d(2),
@@ -23,5 +25,5 @@ def cnn(shape: Sequence[int], classes: int) -> nn.Module:
         nn.Flatten(),
         nn.Linear(64 * (height // 4) * (width // 4), 512),
         nn.ReLU(),
-        nn.Linear(512, classes),
     )
+    return Classifier(features, nn.Linear(512, classes))

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 from torch import nn
 
+from mpifl.models.classifier import Classifier
+
 
 def mlp(shape: Sequence[int], classes: int, hidden: Sequence[int] = (200, 200)) -> nn.Module:
     """Return a perceptron with ReLU layers of `hidden` units over the flattened features."""
@@ -15,7 +17,7 @@ def mlp(shape: Sequence[int], classes: int, hidden: Sequence[int] = (200, 200)) 
     layers: list[nn.Module] = [nn.Flatten()]
     for before, after in itertools.pairwise(widths):
         layers += [nn.Linear(before, after), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Linear(widths[-1], classes))
+    return Classifier(nn.Sequential(*layers), nn.Linear(widths[-1], classes))
 
 
 def logreg(shape: Sequence[int], classes: int) -> nn.Module:

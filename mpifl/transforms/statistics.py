@@ -22,22 +22,21 @@ class RunningStatistics(Transform):
         return {**message, NAME: server.state[NAME]} if NAME in server.state else message
 
     def receive(self, silo: Silo, message: Message) -> Message:
-        """Load them into the lent model."""
+        """Have the silo start every pass over its data from them."""
         if NAME not in message:
             return message
-        silo.model.statistics = message[NAME]
         silo.received[NAME] = message[NAME]
         return {name: value for name, value in message.items() if name != NAME}
 
     def update(self, silo: Silo, update: Update) -> Update:
-        """Add how they changed, if anything that is averaged was learned."""
-        if NAME in silo.received and update.vectors:
-            update.vectors[NAME] = silo.model.statistics - silo.received[NAME]
+        """Add how training changed them."""
+        if NAME in silo.received and silo.learned_statistics is not None:
+            update.vectors[NAME] = silo.learned_statistics - silo.received[NAME]
         return update
 
     def mean(self, server: Server, mean: Mean) -> Mean:
         """Move the server's statistics by the mean change."""
         if NAME in mean.vectors:
-            server.model.statistics = server.state[NAME] + mean.vectors.pop(NAME)
-            server.state[NAME] = server.model.statistics
+            server.model.statistics.write(server.state[NAME] + mean.vectors.pop(NAME))
+            server.state[NAME] = server.model.statistics.read()
         return mean

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from mpifl.algorithms import Cohort, FedAvg
 from mpifl.flat import FlatModel
 from mpifl.messages import Update, uniform
+from mpifl.models.classifier import Classifier
 from mpifl.server import Server
 from mpifl.silo import Silo
 
@@ -44,11 +45,49 @@ JOBS = [
 ]
 
 
+def algorithm(name: str, **keys: Any) -> Job:
+    """A job for the suite over all algorithms; `local` may be among the keys."""
+    local = {"lr": 0.1, "batch_size": 16, **keys.pop("local", {})}
+    more = {key: keys.pop(key) for key in ("model", "cohort", "server_optimizer") if key in keys}
+    label = "-".join(["all", name, *(str(v) for v in keys.values() if isinstance(v, str))])
+    usual = {"model": {"name": "scenarios:small"}, "cohort": {"fraction": 0.6}}
+    return job(label, shards="many", algorithm={"name": name, **keys}, local=local, **{**usual, **more})
+
+
+ALGORITHMS = [
+    algorithm("fedsgd"),
+    algorithm("fedavg", local={"stragglers": 0.5, "epochs": 3}),
+    algorithm("fedprox", mu=0.3, adaptive=True, patience=1, measure_gamma=True, local={"epochs_of": [1, 2]}),
+    algorithm("fednova", local={"epochs_of": [1, 3], "momentum": 0.5}),
+    algorithm("scaffold", option="I"),
+    algorithm("scaffold", option="II", cohort={"fraction": 0.6, "weights": "uniform"}, local={"epochs": 2}),
+    algorithm("fsvrg", local={"lr": 3.0, "batch_size": 8}),
+    algorithm("qfedavg", q=2.0),
+    algorithm("qfedsgd", q=0.5),
+    algorithm("fedper", personal=["head.*"]),
+    algorithm("fedbn"),
+    algorithm("ditto", **{"lambda": 0.5}),
+    algorithm("moon", mu=0.5, local={"epochs": 2}),
+    *(
+        {**algorithm("fedavg", server_optimizer={"name": rule, **keys}), "name": f"all-fedavg-{rule}"}
+        for rule, keys in (("sgd", {"momentum": 0.9}), ("adagrad", {"beta1": 0.5}), ("adam", {}), ("yogi", {}))
+    ),
+]
+"""One line an algorithm gets it the whole suite."""
+JOBS += ALGORITHMS
+
+
 def normalised(shape: Sequence[int], classes: int) -> nn.Module:
     """A network with BatchNorm, whose statistics travel, and dropout, whose randomness must be derived."""
     return nn.Sequential(
         nn.Flatten(), nn.Linear(64, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, classes)
     )
+
+
+def small(shape: Sequence[int], classes: int) -> nn.Module:
+    """A small network with BatchNorm in two parts, as every algorithm can use it."""
+    features = nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.BatchNorm1d(12), nn.ReLU())
+    return Classifier(features, nn.Linear(12, classes))
 
 
 class Stateful(FedAvg):

@@ -1,0 +1,33 @@
+"""A personal model beside an unchanged global one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+from torch import Tensor
+
+from mpifl.algorithms.fedavg import FedAvg
+from mpifl.local import Proximal
+from mpifl.messages import Update
+from mpifl.silo import Silo
+
+
+class Ditto(FedAvg):
+    """Ditto (Li et al. 2021, Algorithm 1): v_k -= eta (grad F_k(v_k) + lambda (v_k - w)), beside FedAvg for w.
+
+    v_k starts from the w of the silo's first round, and takes as many steps as w does. The silo is judged by it.
+    """
+
+    strength: Annotated[float, Field(ge=0, alias="lambda")] = 0.1
+
+    def train(self, silo: Silo, w: Tensor) -> Update:
+        """Train the personal model near w, then do as FedAvg does."""
+        own = silo.train_locally(self.personal_model(silo, w), self.local, correct=Proximal(w, self.strength))
+        silo.keep(v=own.end.clone())
+        return super().train(silo, w)
+
+    def personal_model(self, silo: Silo, w: Tensor) -> Tensor:
+        """Return v_k."""
+        own: Tensor = silo.state.get("v", w)
+        return own

@@ -1,0 +1,48 @@
+"""Silos that take different numbers of steps pull with the same force."""
+
+from __future__ import annotations
+
+from pydantic import model_validator
+from torch import Tensor
+
+from mpifl.algorithms.base import Cohort
+from mpifl.algorithms.fedavg import FedAvg
+from mpifl.messages import Update
+from mpifl.server import Server
+from mpifl.silo import Silo
+
+
+class FedNova(FedAvg):
+    """FedNova (Wang et al. 2020, equation 6): w += tau_eff * sum_k p_k delta_k / ||a_k||_1.
+
+    a_k says how often each of silo k's gradients is in its delta: once each for plain SGD, so that ||a_k||_1 is its
+    number of steps tau_k; with momentum a later gradient less often than an earlier one. tau_eff = sum_k p_k
+    ||a_k||_1, for plain SGD the paper's sum_k p_k tau_k; with equal work this is exactly FedAvg.
+    """
+
+    @model_validator(mode="after")
+    def _known_accumulation(self) -> FedNova:
+        if self.local.optimizer != "sgd" or self.local.nesterov:
+            raise ValueError(
+                "fednova knows how often a gradient counts for sgd with or without momentum only; "
+                "take [local] optimizer = 'sgd' and nesterov = false"
+            )
+        return self
+
+    def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
+        """Move w along the mean of the normalised deltas, as far as the silos went on average."""
+        mean = cohort.mean(self.train, w=server.state["w"])
+        self.server_optimizer.step(server.state, mean["direction"] * mean.scalars["tau_eff"])
+        return mean.scalars
+
+    def train(self, silo: Silo, w: Tensor) -> Update:
+        """Train from w and divide by the number of gradients that the delta holds."""
+        run = silo.train_locally(w, self.local)
+        a = accumulated(run.steps, self.local.momentum)
+        return silo.update(direction=run.delta / a, tau_eff=a, train_loss=run.loss)
+
+
+def accumulated(steps: int, momentum: float) -> float:
+    """Return ||a||_1 for SGD (Wang et al. 2020, section 4.2): sum_i (1 - rho^i) / (1 - rho), i = 1..tau."""
+    rho = momentum
+    return (steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho)

@@ -1,0 +1,66 @@
+"""Part of the model is each silo's own and never leaves it."""
+
+from __future__ import annotations
+
+import fnmatch
+
+import torch
+from torch import Tensor, nn
+
+from mpifl.algorithms.fedavg import FedAvg
+from mpifl.errors import InputError
+from mpifl.messages import Update
+from mpifl.silo import Silo
+
+
+class FedPer(FedAvg):
+    """FedPer (Arivazhagan et al. 2019, Algorithms 1 and 2): base layers are averaged, personal layers stay at home.
+
+    `personal` holds patterns of parameter names, for instance ["head.*"]. Both are trained together, each round.
+    """
+
+    personal: list[str]
+
+    def personal_names(self, module: nn.Module) -> set[str]:
+        """Return the names that match a pattern.
+
+        Raises:
+            InputError: a pattern matches none, or all parameters match.
+        """
+        names = [name for name, _ in module.named_parameters()] + [name for name, _ in module.named_buffers()]
+        for pattern in self.personal:
+            if not fnmatch.filter(names, pattern):
+                raise InputError(
+                    f"[algorithm] personal: '{pattern}' matches no parameter; there are {', '.join(names)}"
+                )
+        chosen = {name for pattern in self.personal for name in fnmatch.filter(names, pattern)}
+        if chosen.issuperset(names):
+            raise InputError("[algorithm] personal: matches every parameter; leave some to be averaged")
+        return chosen
+
+    def train(self, silo: Silo, w: Tensor) -> Update:
+        """Train the shared and the personal layers together; send the shared, keep the personal."""
+        run = silo.train_locally(self.personal_model(silo, w), self.local)
+        shared = len(w)
+        silo.keep(personal=run.end[shared:].clone(), personal_statistics=silo.model.personal_statistics.read())
+        return silo.update(delta=run.delta[:shared].clone(), train_loss=run.loss)
+
+    def personal_model(self, silo: Silo, w: Tensor) -> Tensor:
+        """Put the silo's own layers behind w; its own running statistics go into the lent model at once."""
+        own, statistics = silo.model.initial_personal
+        silo.model.personal_statistics.write(silo.state.get("personal_statistics", statistics))
+        return torch.cat([w, silo.state.get("personal", own)])
+
+
+class FedBN(FedPer):
+    """FedBN (Li et al. 2021, Algorithm 1): all of BatchNorm is personal, statistics too; `personal` adds to it."""
+
+    personal: list[str] = []
+
+    def personal_names(self, module: nn.Module) -> set[str]:
+        """Return the names of everything in a BatchNorm layer, and what matches a pattern."""
+        layers = [name for name, layer in module.named_modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
+        if not layers:
+            raise InputError("[algorithm] name = 'fedbn': the model has no BatchNorm layer; take fedavg, or fedper")
+        entries = [name for name, _ in module.named_parameters()] + [name for name, _ in module.named_buffers()]
+        return {name for name in entries if name.rpartition(".")[0] in layers} | super().personal_names(module)

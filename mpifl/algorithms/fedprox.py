@@ -1,0 +1,68 @@
+"""A proximal term keeps silos that do much or little work near the model they started from."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+from pydantic import Field, PositiveInt
+from torch import Tensor
+
+from mpifl.algorithms.base import Cohort
+from mpifl.algorithms.fedavg import FedAvg
+from mpifl.local import Proximal
+from mpifl.messages import Update
+from mpifl.server import Server
+from mpifl.silo import Silo
+
+NonNegative = Annotated[float, Field(ge=0)]
+
+
+class FedProx(FedAvg):
+    """FedProx (Li et al. 2020, Algorithm 2): each silo minimises h_k(w; w_t) = F_k(w) + (mu/2) ||w - w_t||^2 inexactly.
+
+    How much work a silo does is `[local]`'s: `stragglers` do less, and their partial solutions count. With `adaptive`,
+    mu rises by `mu_step` when the cohort's training loss rose and falls by it after `patience` falls in a row (section
+    5.3.2). With `measure_gamma`, every silo reports how inexact it was, gamma = ||grad h_k(w_k)|| / ||grad h_k(w_t)||
+    (Definition 2), at the cost of two more full gradients.
+    """
+
+    mu: NonNegative = 0.01
+    adaptive: bool = False
+    mu_step: NonNegative = 0.1
+    patience: PositiveInt = 5
+    measure_gamma: bool = False
+
+    def begin(self, server: Server) -> None:
+        """Start from mu, whether or not it will be adapted."""
+        super().begin(server)
+        server.state["mu"] = self.mu
+
+    def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
+        """Move w along the weighted mean of the silos' deltas, and adapt mu."""
+        state = server.state
+        mu = state["mu"]
+        mean = cohort.mean(self.train_near, w=state["w"], mu=mu)
+        self.server_optimizer.step(state, mean["delta"])
+        if self.adaptive:
+            state |= self._adapted(mu, state.get("loss", math.inf), state.get("falls", 0), mean.scalars["train_loss"])
+        return {**mean.scalars, "mu": mu}
+
+    def train_near(self, silo: Silo, w: Tensor, mu: float) -> Update:
+        """Train on the proximal objective."""
+        run = silo.train_locally(w, self.local, correct=Proximal(w, mu))
+        update = silo.update(delta=run.delta, train_loss=run.loss)
+        if self.measure_gamma:
+            update.scalars["gamma"] = self._inexactness(silo, w, run.end.clone(), mu)
+        return update
+
+    def _inexactness(self, silo: Silo, w: Tensor, end: Tensor, mu: float) -> float:
+        left = silo.gradient(end).delta.add_(end - w, alpha=mu)
+        return float(left.norm() / silo.gradient(w).delta.norm())
+
+    def _adapted(self, mu: float, before: float, falls: int, loss: float) -> dict[str, float | int]:
+        if loss > before:
+            return {"mu": mu + self.mu_step, "loss": loss, "falls": 0}
+        if falls + 1 < self.patience:
+            return {"mu": mu, "loss": loss, "falls": falls + 1}
+        return {"mu": max(mu - self.mu_step, 0.0), "loss": loss, "falls": 0}

@@ -1,0 +1,54 @@
+"""Silos with a higher loss count for more: a fairer spread of accuracy for a little of its mean."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+from torch import Tensor
+
+from mpifl.algorithms.base import Cohort
+from mpifl.algorithms.fedavg import FedAvg
+from mpifl.messages import Update
+from mpifl.server import Server
+from mpifl.silo import Silo
+
+TINY = 1e-10
+"""Keeps F^(q-1) finite where a silo's loss is 0."""
+
+
+class QFedAvg(FedAvg):
+    """q-FedAvg (Li et al. 2020, "Fair resource allocation", Algorithm 2), with L = 1 / eta.
+
+    w -= sum_k F_k^q Delta_k / sum_k h_k with Delta_k = L (w - w_k) and h_k = q F_k^(q-1) ||Delta_k||^2 + L F_k^q, F_k
+    being silo k's loss at w. Silos count alike, whatever `[cohort] weights` says; q = 0 is FedAvg with uniform weights.
+    """
+
+    q: Annotated[float, Field(ge=0)] = 1.0
+
+    def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
+        """Move w by the quotient of the sums; 1/|S| stands in both and falls out."""
+        mean = cohort.mean(self.train, w=server.state["w"])
+        self.server_optimizer.step(server.state, mean["step"] / mean.scalars.pop("h"))
+        return mean.scalars
+
+    def train(self, silo: Silo, w: Tensor) -> Update:
+        """Train from w and weigh the way gone by the loss at w."""
+        run = silo.train_locally(w, self.local)
+        return self._answer(silo, w, run.delta / self.local.at_round(silo.round).lr, run.loss)
+
+    def _answer(self, silo: Silo, w: Tensor, step: Tensor, train_loss: float) -> Update:
+        """Answer for step = -Delta_k."""
+        lipschitz = 1 / self.local.at_round(silo.round).lr
+        loss = silo.loss(w) + TINY
+        h = self.q * loss ** (self.q - 1) * float(step.square().sum()) + lipschitz * loss**self.q
+        return silo.update(weight=1.0, step=step * loss**self.q, h=h, train_loss=train_loss)
+
+
+class QFedSGD(QFedAvg):
+    """q-FedSGD (ibid., Algorithm 1): Delta_k is the gradient of all the silo's data at w."""
+
+    def train(self, silo: Silo, w: Tensor) -> Update:
+        """Take the gradient at w and weigh it by the loss there."""
+        run = silo.gradient(w, track=True)
+        return self._answer(silo, w, -run.delta, run.loss)

@@ -1,0 +1,61 @@
+"""Control variates correct what drives the silos apart."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import model_validator
+from torch import Tensor
+
+from mpifl.algorithms.base import Cohort
+from mpifl.algorithms.fedavg import FedAvg
+from mpifl.local import Constant, LocalRun
+from mpifl.messages import Update, uniform
+from mpifl.server import Server
+from mpifl.silo import Silo
+
+
+class Scaffold(FedAvg):
+    """SCAFFOLD (Karimireddy et al. 2020, Algorithm 1).
+
+    The new control c_k+ is, by option I, the gradient of all the silo's data at w; by option II, c_k - c + (w - y_k) /
+    (K eta), the mean of the gradients that training went along. The deltas weigh what `[cohort] weights` says.
+    """
+
+    option: Literal["I", "II"] = "II"
+
+    @model_validator(mode="after")
+    def _plain_steps(self) -> Scaffold:
+        if self.local.optimizer != "sgd" or self.local.momentum:
+            raise ValueError(
+                "scaffold takes (w - y) / (K eta) for the mean gradient of a silo's K steps, and corrects each step's "
+                "gradient by it: true for plain sgd only; take [local] optimizer = 'sgd' and momentum = 0"
+            )
+        return self
+
+    def begin(self, server: Server) -> None:
+        """Start with controls of zero."""
+        super().begin(server)
+        server.state["c"] = torch.zeros_like(server.state["w"])
+
+    def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
+        """Move w by the mean delta and c by |S|/N times the equal-weight mean of the controls' shifts."""
+        state = server.state
+        mean = cohort.mean(self.train_corrected, w=state["w"], c=state["c"])
+        self.server_optimizer.step(state, mean["delta"])
+        state["c"] += len(mean) / cohort.population * mean["shift"]
+        return mean.scalars
+
+    def train_corrected(self, silo: Silo, w: Tensor, c: Tensor) -> Update:
+        """Train with every gradient corrected by c - c_k, and renew c_k."""
+        own = silo.state.get("c", torch.zeros_like(c))
+        run = silo.train_locally(w, self.local, correct=Constant(c - own))
+        shift = self._control(silo, w, run, correction=c - own) - own
+        silo.keep(c=own + shift)
+        return silo.update(delta=run.delta, shift=uniform(shift), train_loss=run.loss)
+
+    def _control(self, silo: Silo, w: Tensor, run: LocalRun, correction: Tensor) -> Tensor:
+        if self.option == "I":
+            return silo.gradient(w).delta
+        return -run.delta / (run.steps * self.local.at_round(silo.round).lr) - correction

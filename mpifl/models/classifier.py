@@ -1,0 +1,19 @@
+"""A model in two parts, as algorithms that look at features want it."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+
+class Classifier(nn.Module):
+    """`head(features(x))`: logits, shape [n, classes], from features, shape [n, d]."""
+
+    def __init__(self, features: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.features = features
+        self.head = head
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits."""
+        logits: Tensor = self.head(self.features(x))
+        return logits

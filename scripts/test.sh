@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Sets up what the tests need and runs them; arguments go to pytest: bash scripts/test.sh tests/unit -k shards
+set -euo pipefail
+unset PYTHONPATH PYTHONHOME
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+bash scripts/setup.sh dev
+# shellcheck source=/dev/null
+source .venv/mpi.sh                              # MPIFL_MPIRUN, for the tests that start ranks
+if [[ -z ${MPIFL_DATA:-} && -d ../shared/data ]]; then
+    MPIFL_DATA=$(cd ../shared/data && pwd)
+    export MPIFL_DATA
+fi
+exec .venv/bin/python -m pytest "$@"
