@@ -45,11 +45,14 @@ def partition(
     ] = None,
     valid: Annotated[float, typer.Option(help="The share of a silo's examples it keeps for validation.")] = 0.0,
     test: Annotated[float, typer.Option(help="The share of a silo's examples it keeps for testing.")] = 0.0,
+    public: Annotated[
+        float, typer.Option(help="The share of all training examples that belongs to no silo, for algorithms that ask.")
+    ] = 0.0,
     name: Annotated[str | None, typer.Option(help="The federation's name; SOURCE-SCHEME.")] = None,
 ) -> None:
     """Cut a data set into silos: one HDF5 shard each, and the federation.json that describes them."""
     options = {"alpha": alpha, "shards_per_silo": shards_per_silo, "min_examples": min_examples}
-    shares = Shares(valid, test)
+    shares = Shares(valid, test, public)
     spec = cut_into_silos(source, data, out, scheme, silos, seed, options=options, shares=shares, name=name)
     typer.echo(_summary(spec, out))
 

@@ -13,17 +13,25 @@ from mpifl.rng import numpy_stream
 
 @dataclass(frozen=True)
 class Shares:
-    """The shares of a silo's examples that are held out: each in [0, 1), together below 1."""
+    """The shares of a silo's examples that are held out: each in [0, 1), `valid` and `test` together below 1."""
 
     valid: float = 0.0
     test: float = 0.0
+    public: float = 0.0
+    """Of all training examples, before they are cut: belongs to no silo, all may see it."""
 
     def __post_init__(self) -> None:
-        for name, share in (("valid", self.valid), ("test", self.test)):
+        for name, share in vars(self).items():
             if not 0 <= share < 1:
                 raise InputError(f"--{name}: {share} given; it must be at least 0 and below 1, for instance 0.1")
         if Fraction(str(self.valid)) + Fraction(str(self.test)) >= 1:
             raise InputError(f"--valid, --test: {self.valid} and {self.test} leave nothing to train on; lower them")
+
+    def set_public_aside(self, examples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the indices of the examples that stay private and of those that become public, each in order."""
+        order = numpy_stream(seed, "public").permutation(examples)
+        public = int(Fraction(str(self.public)) * examples)
+        return np.sort(order[public:]), np.sort(order[:public])
 
     def split(self, part: np.ndarray, seed: int, silo: int) -> dict[str, np.ndarray]:
         """Split the indices of a silo's examples; at least one is left to train on, and no split is empty.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def partition(
     read, cut = find_source(source), find_scheme(scheme)
     chosen = resolve(scheme, cut, options)
     check_free(out)
-    dataset = read(data, seed)
+    dataset, public = _without_public(read(data, seed), shares, seed)
     parts = cut(dataset, silos, numpy_stream(seed, "partition"), chosen)
     with written_aside(out) as folder:
         entries = _write_silos(folder, dataset, parts, _names(cut, dataset, parts), shares, seed)
@@ -52,7 +53,8 @@ def partition(
             scheme={"name": scheme, **chosen, **_given(shares)},
             source={"name": source, "files": dataset.files},
             silos=entries,
-            test=_write_test(folder, dataset),
+            test=_write_shared(folder, dataset, "test", dataset.test),
+            public=_write_shared(folder, dataset, "public", public),
         )
         spec.write(folder)
     return spec
@@ -80,9 +82,20 @@ def _write_silos(
     return entries
 
 
-def _write_test(folder: Path, data: Dataset) -> ShardEntry | None:
-    """Write the server's own test set, if the source has one."""
-    return _write(folder / "test.h5", data, {"test": data.test}, None, "test") if data.test else None
+def _without_public(data: Dataset, shares: Shares, seed: int) -> tuple[Dataset, tuple[np.ndarray, np.ndarray] | None]:
+    """Take the public examples out of a dataset; return what is left, and them if there are any."""
+    private, public = shares.set_public_aside(len(data), seed)
+    if not len(public):
+        return data, None
+    silo = None if data.silo is None else data.silo[private]
+    return replace(data, x=data.x[private], y=data.y[private], silo=silo), (data.x[public], data.y[public])
+
+
+def _write_shared(
+    folder: Path, data: Dataset, split: str, arrays: tuple[np.ndarray, np.ndarray] | None
+) -> ShardEntry | None:
+    """Write a shard of no silo, if there is something for it: the server's own test set, the public examples."""
+    return _write(folder / f"{split}.h5", data, {split: arrays}, None, split) if arrays else None
 
 
 @signals_held()

@@ -28,7 +28,12 @@ class Batches:
         return len(self._y)
 
     def shuffled(
-        self, size: int | Literal["full"], generator: torch.Generator, beside: Sequence[Tensor] = ()
+        self,
+        size: int | Literal["full"],
+        generator: torch.Generator,
+        beside: Sequence[Tensor] = (),
+        *,
+        drop_last: bool = False,
     ) -> Iterator[tuple[Tensor, ...]]:
         """Yield one epoch of batches (x, y) of `size` examples (the last may be smaller) in a drawn order.
 
@@ -36,11 +41,14 @@ class Batches:
             size: Examples of a batch; "full" is one batch of everything.
             generator: Draws the order.
             beside: Tensors of shape [n, ...] on the device, an entry an example, to be gathered behind x and y.
+            drop_last: Leave a smaller last batch out.
         """
         if size == "full" or size >= len(self):  # one batch of everything: its order is of no consequence
             yield self._seen(self._x), self._y.to(self._device), *beside
             return
         order = torch.randperm(len(self), generator=generator)
+        if drop_last:
+            order = order[: len(self) // size * size]
         for block in torch.split(order, self._block(size)):
             columns = [self._seen(self._x[block]), self._y[block].to(self._device), *(b[block] for b in beside)]
             yield from zip(*(torch.split(column, size) for column in columns), strict=True)

@@ -14,14 +14,15 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from mpifl import models
+from mpifl.algorithms import Algorithm
 from mpifl.batches import Batches
 from mpifl.errors import InputError, ShardError
 from mpifl.federation import Federation
 from mpifl.flat import FlatModel
-from mpifl.job import Job, read_job
+from mpifl.job import Job, Model, read_job
 from mpifl.run import check_run
 from mpifl.server import Server
-from mpifl.shards import FederationSpec, open_shard, read_federation
+from mpifl.shards import FederationSpec, ShardEntry, open_shard, read_federation
 from mpifl.transforms import RunningStatistics
 from mpifl.transport import Transport
 from mpifl.worker import Site, Worker, place
@@ -88,20 +89,30 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
     nth, _ = transport.place()
     device = _device(job.device, nth, is_worker=transport.rank in transport.workers)
     folder = Path(job.shards)
-    module = models.build(job.model.name, job.model.arguments, spec.features, spec.classes, job.seed)
-    _load_weights(module, job.model.weights)
     algorithm = job.build_algorithm()
-    algorithm.check(module)
-    model = FlatModel(module, device, algorithm.personal_names(module))
+    tables = [job.model, *map(Model.model_validate, algorithm.architectures())]
+    flat = [_model(table, job.seed, spec, algorithm, device) for table in tables]
     transforms = [RunningStatistics()]
-    site = Site(folder, run, spec, algorithm, transforms, job.seed, job.cohort.weights)
+    public = _batches(folder, spec, spec.public, "public", device)
+    site = Site(folder, run, spec, algorithm, transforms, job.seed, job.cohort.weights, flat, public)
     silos = place([entry.examples["train"] for entry in spec.silos], transport.workers).get(transport.rank, [])
-    worker = Worker(site, silos, model, _about(device, silos))
-    test = None
-    if transport.is_server and spec.test is not None:
-        test = Batches(open_shard(folder, spec.test, spec)["test"], spec.features, device)
-    server = Server(model, job.seed, test=test)
+    worker = Worker(site, silos, _about(device, silos))
+    test = _batches(folder, spec, spec.test, "test", device) if transport.is_server else None
+    server = Server(flat, job.seed, test=test, public=public)
     return server, Federation(transport, worker, transforms, len(spec.silos), job.cohort.quorum, device)
+
+
+def _model(table: Model, seed: int, spec: FederationSpec, algorithm: Algorithm, device: torch.device) -> FlatModel:
+    module = models.build(table.name, table.arguments, spec.features, spec.classes, seed)
+    _load_weights(module, table.weights)
+    algorithm.check(module, spec)
+    return FlatModel(module, device, algorithm.personal_names(module))
+
+
+def _batches(
+    folder: Path, spec: FederationSpec, entry: ShardEntry | None, split: str, device: torch.device
+) -> Batches | None:
+    return Batches(open_shard(folder, entry, spec)[split], spec.features, device) if entry else None
 
 
 def _about(device: torch.device, silos: list[int]) -> dict[str, str]:

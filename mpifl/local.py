@@ -71,6 +71,8 @@ class LocalTraining(BaseModel):
     steps: PositiveInt | None = None
     """Number of batches, in place of epochs."""
     batch_size: PositiveInt | Literal["full"] = 10
+    drop_last: bool = False
+    """Leave out an epoch's last batch where it is smaller; BatchNorm cannot train on a batch of one example."""
     stragglers: Annotated[float, Field(ge=0, le=1)] = 0.0
     """The chance of a silo to do, in a round, only a part of its epochs or steps, drawn from 1 to all of them."""
     epochs_of: list[PositiveInt] | None = None
@@ -210,11 +212,11 @@ def _batches(
 ) -> Iterator[Batch]:
     if local.epochs is not None:
         for _ in range(local.epochs):
-            yield from batches.shuffled(local.batch_size, generator, beside)
+            yield from batches.shuffled(local.batch_size, generator, beside, drop_last=local.drop_last)
         return
     left = local.steps or 0
     while left > 0:
-        for batch in batches.shuffled(local.batch_size, generator, beside):
+        for batch in batches.shuffled(local.batch_size, generator, beside, drop_last=local.drop_last):
             yield batch
             left -= 1
             if left == 0:

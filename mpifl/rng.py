@@ -6,7 +6,9 @@ run gives the same bits on any number of ranks and after any restart.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +26,19 @@ def derive(seed: int, purpose: str, *indices: int) -> int:
 def numpy_stream(seed: int, purpose: str, *indices: int) -> np.random.Generator:
     """Return the numpy generator of a derived stream."""
     return np.random.Generator(np.random.PCG64(derive(seed, purpose, *indices)))
+
+
+@contextlib.contextmanager
+def scope(seed: int, purpose: str, *indices: int, device: torch.device) -> Iterator[torch.Generator]:
+    """Lend a derived torch stream; meanwhile torch's global one, which dropout draws from, is derived as well."""
+    import torch
+
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        inside = derive(seed, purpose + " inside the model", *indices)
+        torch.default_generator.manual_seed(inside)  # torch.manual_seed seeds every backend, at 0.1 ms a silo
+        if device.type == "cuda":
+            torch.cuda.default_generators[device.index].manual_seed(inside)
+        yield torch_stream(seed, purpose, *indices)
 
 
 def torch_stream(seed: int, purpose: str, *indices: int) -> torch.Generator:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
+from mpifl import local, rng
 from mpifl.batches import Batches
-from mpifl.flat import FlatModel
+from mpifl.flat import FlatModel, Objective
+from mpifl.local import LocalRun, LocalTraining
 from mpifl.silo import Score, evaluate
 
 
@@ -17,18 +20,25 @@ class Server:
     """What rank 0 holds.
 
     Attributes:
-        model: The architecture, with the initial weights until something is evaluated on it.
+        models: The architectures, with the initial weights until something is loaded; the first is the job's.
         seed: The job's seed.
         state: All that the training has learned: plain tensors and numbers by name, `w` among them, shape [P].
         round: Rounds done.
         test: The global test set, if the shard folder has one.
+        public: Examples that belong to no silo, if the shard folder has some.
     """
 
-    model: FlatModel
+    models: Sequence[FlatModel]
     seed: int = 0
     state: dict[str, Any] = field(default_factory=dict)
     round: int = 0
     test: Batches | None = None
+    public: Batches | None = None
+
+    @property
+    def model(self) -> FlatModel:
+        """The job's model."""
+        return self.models[0]
 
     def evaluate(self, w: Tensor) -> Score | None:
         """Score the model w, shape [shared], on the test set; None if there is none, or silos own a part of it."""
@@ -37,8 +47,17 @@ class Server:
         self.load(w)
         return evaluate(self.model, self.model.trained, self.test)
 
+    def train(
+        self, w: Tensor, settings: LocalTraining, objective: Objective, beside: Sequence[Tensor], architecture: int = 0
+    ) -> LocalRun:
+        """Train one of the models from w, shape [P], on the public examples; see `local.train`."""
+        assert self.public is not None
+        model = self.models[architecture] if architecture else self.load(w)
+        with rng.scope(self.seed, "public", architecture, self.round, device=model.device) as order:
+            return local.train(model, self.public, w, settings, order, objective, beside=beside)
+
     def load(self, w: Tensor) -> FlatModel:
-        """Put w, shape [shared], and the running statistics into the model and return it; no silo's own part is in it."""
+        """Put w, shape [shared], and the running statistics into the model, nothing of a silo's own; return it."""
         self.model.shared.copy_(w)
         own, statistics = self.model.initial_personal
         self.model.personal.copy_(own)

@@ -26,7 +26,7 @@ from mpifl.errors import ShardError
 
 FORMAT = "mpifl-shard"
 FORMAT_VERSION = 1
-SPLITS = ("train", "valid", "test")
+SPLITS = ("train", "valid", "test", "public")
 FEATURE_DTYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
 
 Arrays = Mapping[str, tuple[np.ndarray, np.ndarray]]
@@ -50,7 +50,7 @@ class Features(_Record):
 
 
 class ShardEntry(_Record):
-    """One shard as its folder's `federation.json` describes it; `silo` is None for the server's own `test.h5`."""
+    """One shard as its folder's `federation.json` describes it; `silo` is None for `test.h5` and `public.h5`."""
 
     silo: NonNegativeInt | None
     name: str
@@ -75,6 +75,8 @@ class FederationSpec(_Record):
     source: dict[str, Any]
     silos: list[ShardEntry]
     test: ShardEntry | None = None
+    public: ShardEntry | None = None
+    """Examples that belong to no silo and that all may see; their labels are used by nobody."""
 
     def write(self, folder: Path) -> None:
         """Write `federation.json` into `folder`, aside and renamed, as the last act of making it."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,8 @@ class Silo:
         round: The round that is asked, counted from 0.
         examples: n_k, how many training examples it holds.
         state: What it kept in rounds before, tensors and numbers by name; change it with `keep` only.
+        weights: Whether an update weighs n_k ("examples") or 1 ("uniform").
+        public: The federation's public examples, if there are any.
         model: The lent model; what is in it is gone when the work is done.
         kept: What `keep` was given during this request.
         learned_statistics: The running statistics after the last training, None if there was none.
@@ -49,23 +51,30 @@ class Silo:
         id: int,
         shard: Shard,
         features: Features,
-        model: FlatModel,
+        models: Sequence[FlatModel],
         *,
         state: Mapping[str, Any],
         round: int = 0,
         seed: int = 0,
-        weights: str = "examples",
     ) -> None:
         self.id = id
         self.round = round
         self.state = state
-        self.model = model
+        self.model = models[0]
+        self.public: Batches | None = None
+        self.weights = "examples"
+        self._models = models
         self.kept: dict[str, Any] = {}
         self.learned_statistics: Tensor | None = None
         self.received: dict[str, Tensor] = {}
-        self._seed, self._weights = seed, weights
-        self._splits = {name: Batches(split, features, model.device) for name, split in shard.splits.items()}
+        self._seed = seed
+        self._splits = {name: Batches(split, features, self.model.device) for name, split in shard.splits.items()}
         self.examples = len(self._splits["train"])
+
+    def take(self, architecture: int) -> FlatModel:
+        """Have the model of another of the algorithm's architectures lent, 0 being the job's `[model]`; return it."""
+        self.model = self._models[architecture]
+        return self.model
 
     def train_locally(
         self,
@@ -99,6 +108,13 @@ class Silo:
         return run
 
     @torch.no_grad()
+    def public_logits(self, w: Tensor) -> Tensor:
+        """Return what the model w, shape [P], says of the public examples: logits, shape [n, classes]."""
+        assert self.public is not None
+        self._begin_pass()
+        return logits(self.model, w, self.public)
+
+    @torch.no_grad()
     def features(self, w: Tensor) -> Tensor:
         """Return the features, shape [n, d], that the model w, shape [P], sees in the training examples."""
         self._begin_pass()
@@ -127,7 +143,7 @@ class Silo:
             **values: Flat tensors, `uniform` tensors and numbers by name.
         """
         if weight is None:
-            weight = float(self.examples) if self._weights == "examples" else 1.0
+            weight = float(self.examples) if self.weights == "examples" else 1.0
         vectors = {name: value for name, value in values.items() if isinstance(value, Tensor | Uniform)}
         scalars = {name: value for name, value in values.items() if not isinstance(value, Tensor | Uniform)}
         return Update(weight, vectors, scalars)
@@ -136,13 +152,9 @@ class Silo:
         """Return the random stream that this silo has for a purpose in this round."""
         return rng.torch_stream(self._seed, purpose, self.id, self.round)
 
-    @contextlib.contextmanager
-    def randomness(self, purpose: str) -> Iterator[torch.Generator]:
-        """Lend the stream of a purpose; dropout, which draws from torch's global stream, draws a derived one."""
-        devices = [self.model.device] if self.model.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(rng.derive(self._seed, purpose + " inside the model", self.id, self.round))
-            yield self.stream(purpose)
+    def randomness(self, purpose: str) -> AbstractContextManager[torch.Generator]:
+        """Lend the stream of a purpose; what draws from torch's global stream (dropout) draws a derived one."""
+        return rng.scope(self._seed, purpose, self.id, self.round, device=self.model.device)
 
     def _begin_pass(self) -> None:
         """Start from the running statistics that the server sent, whatever an earlier pass has left in the model."""
@@ -156,6 +168,14 @@ class Silo:
 
 
 @torch.no_grad()
+def logits(model: FlatModel, w: Tensor, batches: Batches) -> Tensor:
+    """Return the logits of the model w, shape [P], on all examples of `batches`, shape [n, classes]."""
+    model.trained.copy_(w)
+    model.module.eval()
+    return torch.cat([model.module(x) for x, _ in batches.in_order(EVALUATION_BATCH)])
+
+
+@torch.no_grad()
 def evaluate(model: FlatModel, w: Tensor, batches: Batches) -> Score:
     """Score the model w, shape [P], on all examples of `batches`."""
     model.trained.copy_(w)
@@ -164,8 +184,8 @@ def evaluate(model: FlatModel, w: Tensor, batches: Batches) -> Score:
     right = torch.zeros((), dtype=torch.int64, device=model.device)
     answers = 0
     for x, y in batches.in_order(EVALUATION_BATCH):
-        logits = model.module(x)
-        loss += torch.nn.functional.cross_entropy(logits, y, reduction="sum")
-        right += (logits.argmax(1) == y).sum()
+        answer = model.module(x)
+        loss += torch.nn.functional.cross_entropy(answer, y, reduction="sum")
+        right += (answer.argmax(1) == y).sum()
         answers += y.numel()
     return Score(float(loss) / answers, float(right) / answers, len(batches))

@@ -142,12 +142,13 @@ class _Training:
     def _evaluate(self) -> Record:
         """Score w on the global test set, and at every silo that holds out a split."""
         record: Record = {}
-        w = self._server.state["w"]
-        if score := self._server.evaluate(w):
+        if score := self._server.evaluate(self._server.state["w"]):
             record |= {"test_loss": score.loss, "test_accuracy": score.accuracy}
         held_out = any(entry.examples.get("test") or entry.examples.get("valid") for entry in self._spec.silos)
         if self._job.evaluate.silos and held_out:
-            mean = self._federation.everyone(self._server).mean(self._algorithm.evaluate, w=w)
+            mean = self._federation.everyone(self._server).mean(
+                self._algorithm.evaluate, **self._algorithm.global_model(self._server)
+            )
             record |= spread("silo_accuracy", list(mean.each("silo_accuracy")), worst=min, best=max)
             record |= spread("silo_loss", list(mean.each("silo_loss")), worst=max, best=min)
         return record
@@ -226,7 +227,9 @@ class _Training:
         server = self._server
         model = server.load(server.state["w"])
         checkpoint.write_model(self._out / "model.safetensors", model)
-        vectors = {name: server.state[name] for name in ("w", "statistics") if name in server.state}
+        vectors = self._algorithm.global_model(server)
+        if "statistics" in server.state:
+            vectors["statistics"] = server.state["statistics"]
         self._federation.everyone(server).ask("finish", **vectors)
 
     def _tell(self, what: str, *told: Any) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 from mpifl import checkpoint
 from mpifl.aggregation.mean import WeightedMean
 from mpifl.algorithms.base import Algorithm
+from mpifl.batches import Batches
 from mpifl.errors import InputError
 from mpifl.flat import FlatModel
 from mpifl.messages import Header, Report, Request, Update, Verdict
@@ -55,15 +56,17 @@ class Site:
     transforms: Sequence[Transform]
     seed: int
     weights: str
+    models: Sequence[FlatModel]
+    public: Batches | None = None
 
 
 class Worker:
     """Hosts silos: one model that is lent to them in turn, their states, and their shards, opened when first asked."""
 
-    def __init__(self, site: Site, silos: Sequence[int], model: FlatModel, about: Mapping[str, str]) -> None:
+    def __init__(self, site: Site, silos: Sequence[int], about: Mapping[str, str]) -> None:
         self.silos = set(silos)
-        self.aggregation = WeightedMean(model.device)
-        self._site, self._model, self._about = site, model, dict(about)
+        self.aggregation = WeightedMean(site.models[0].device)
+        self._site, self._model, self._about = site, site.models[0], dict(about)
         self._shards: dict[int, Shard] = {}
         self._states: dict[int, dict[str, Any]] = {}
         self._pending: dict[int, dict[str, Any]] = {}
@@ -140,17 +143,10 @@ class Worker:
 
     def _silo(self, id: int, round: int) -> Silo:
         state = ChainMap(self._pending.get(id, {}), self._states.get(id, {}))
-        site = self._site
-        return Silo(
-            id,
-            self._shard(id),
-            site.spec.features,
-            self._model,
-            state=state,
-            round=round,
-            seed=site.seed,
-            weights=site.weights,
-        )
+        site, shard = self._site, self._shard(id)
+        silo = Silo(id, shard, site.spec.features, site.models, state=state, round=round, seed=site.seed)
+        silo.public, silo.weights = site.public, site.weights
+        return silo
 
     def _shard(self, id: int) -> Shard:
         if id not in self._shards:
@@ -178,13 +174,13 @@ class Worker:
         """Leave the final model where the silo can use it, and the silo's own if it has one."""
         if "statistics" in vectors:
             self._model.statistics.write(vectors["statistics"])
-        silo, w = self._silo(id, request.round), vectors["w"]
-        own = self._site.algorithm.personal_model(silo, w)
-        if own is not w:
-            self._model.trained.copy_(own)
-            checkpoint.write_model(self._site.run / "personal" / f"silo_{id:04d}.safetensors", self._model)
+        silo = self._silo(id, request.round)
+        own = self._site.algorithm.personal_model(silo, **{k: v for k, v in vectors.items() if k != "statistics"})
+        if own is not vectors["w"]:
+            silo.model.trained.copy_(own)
+            checkpoint.write_model(self._site.run / "personal" / f"silo_{id:04d}.safetensors", silo.model)
         elif not (path := self._site.run / "model.safetensors").exists():  # the run folder is not one with the server's
-            self._model.shared.copy_(w)
+            self._model.shared.copy_(own)
             checkpoint.write_model(path, self._model)
         return Header(silo=id)
 

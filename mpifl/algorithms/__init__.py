@@ -3,6 +3,7 @@
 from mpifl.algorithms.base import Algorithm, Cohort
 from mpifl.algorithms.ditto import Ditto
 from mpifl.algorithms.fedavg import FedAvg
+from mpifl.algorithms.feddf import FedDF
 from mpifl.algorithms.fednova import FedNova
 from mpifl.algorithms.fedper import FedBN, FedPer
 from mpifl.algorithms.fedprox import FedProx
@@ -25,6 +26,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "fedbn": FedBN,
     "ditto": Ditto,
     "moon": Moon,
+    "feddf": FedDF,
 }
 
 __all__ = ["ALGORITHMS", "Algorithm", "Cohort", "FedAvg"]

@@ -12,6 +12,7 @@ from mpifl.local import LocalTraining
 from mpifl.messages import Mean, Scalar, Update
 from mpifl.server import Server
 from mpifl.server_optimizers import SGD, ServerOptimizer
+from mpifl.shards import FederationSpec
 from mpifl.silo import Silo
 
 Work: TypeAlias = Any
@@ -48,8 +49,8 @@ class Algorithm(BaseModel, ABC):
     local: LocalTraining = LocalTraining()
     server_optimizer: ServerOptimizer = SGD()
 
-    def check(self, module: nn.Module) -> None:
-        """See that the model has what this algorithm needs.
+    def check(self, module: nn.Module, spec: FederationSpec) -> None:
+        """See that the model and the federation have what this algorithm needs.
 
         Raises:
             InputError: it has not; the line says what would do.
@@ -59,6 +60,10 @@ class Algorithm(BaseModel, ABC):
         """Return the names of the parameters and buffers that never leave a silo."""
         return set()
 
+    def architectures(self) -> list[dict[str, Any]]:
+        """Return the models, as tables like a job's `[model]`, that are trained beside that one."""
+        return []
+
     def begin(self, server: Server) -> None:
         """Set up `server.state` before the first round; `w` holds the model's shared parameters."""
         server.state["w"] = server.model.shared.clone()
@@ -67,13 +72,17 @@ class Algorithm(BaseModel, ABC):
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
         """Run one round at the server and return what is to be reported of it."""
 
+    def global_model(self, server: Server) -> dict[str, Tensor]:
+        """Return what silos are sent to be judged by, and in the end to keep."""
+        return {"w": server.state["w"]}
+
     def personal_model(self, silo: Silo, w: Tensor) -> Tensor:
         """Return the parameters, shape [P], that this silo would use if w, shape [shared], were the global model."""
         return w
 
-    def evaluate(self, silo: Silo, w: Tensor) -> Update:
+    def evaluate(self, silo: Silo, **model: Tensor) -> Update:
         """Score, at the silo, the model that it would use, on the split it holds out for that."""
         if silo.held_out is None:
             return silo.update(weight=0.0)
-        score = silo.evaluate(self.personal_model(silo, w), silo.held_out)
+        score = silo.evaluate(self.personal_model(silo, **model), silo.held_out)
         return silo.update(weight=float(score.examples), silo_loss=score.loss, silo_accuracy=score.accuracy)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from mpifl.algorithms.fedavg import FedAvg
@@ -55,7 +56,7 @@ class FedPer(FedAvg):
 class FedBN(FedPer):
     """FedBN (Li et al. 2021, Algorithm 1): all of BatchNorm is personal, statistics too; `personal` adds to it."""
 
-    personal: list[str] = []
+    personal: list[str] = Field(default=[])
 
     def personal_names(self, module: nn.Module) -> set[str]:
         """Return the names of everything in a BatchNorm layer, and what matches a pattern."""

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.errors import InputError
 from mpifl.messages import Update
+from mpifl.shards import FederationSpec
 from mpifl.silo import Silo
 
 
@@ -26,7 +27,7 @@ class Moon(FedAvg):
     mu: Annotated[float, Field(ge=0)] = 1.0
     temperature: Annotated[float, Field(gt=0)] = 0.5
 
-    def check(self, module: nn.Module) -> None:
+    def check(self, module: nn.Module, spec: FederationSpec) -> None:
         """See that the model exposes its features.
 
         Raises:

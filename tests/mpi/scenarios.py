@@ -47,7 +47,7 @@ JOBS = [
 
 def algorithm(name: str, **keys: Any) -> Job:
     """A job for the suite over all algorithms; `local` may be among the keys."""
-    local = {"lr": 0.1, "batch_size": 16, **keys.pop("local", {})}
+    local = {"lr": 0.1, "batch_size": 16, "drop_last": True, **keys.pop("local", {})}
     more = {key: keys.pop(key) for key in ("model", "cohort", "server_optimizer") if key in keys}
     label = "-".join(["all", name, *(str(v) for v in keys.values() if isinstance(v, str))])
     usual = {"model": {"name": "scenarios:small"}, "cohort": {"fraction": 0.6}}
@@ -68,6 +68,11 @@ ALGORITHMS = [
     algorithm("fedbn"),
     algorithm("ditto", **{"lambda": 0.5}),
     algorithm("moon", mu=0.5, local={"epochs": 2}),
+    algorithm("feddf", distill_steps=5, distill_batch=32),
+    {
+        **algorithm("feddf", model=MLP, prototypes=[{"name": "mlp", "hidden": [8, 8]}], distill_steps=5),
+        "name": "all-feddf-prototypes",
+    },
     *(
         {**algorithm("fedavg", server_optimizer={"name": rule, **keys}), "name": f"all-fedavg-{rule}"}
         for rule, keys in (("sgd", {"momentum": 0.9}), ("adagrad", {"beta1": 0.5}), ("adam", {}), ("yogi", {}))

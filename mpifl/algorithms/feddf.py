@@ -1,0 +1,107 @@
+"""What the silos' models agree on about public examples is distilled into the average."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, PositiveInt
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mpifl.algorithms.base import Cohort
+from mpifl.algorithms.fedavg import FedAvg
+from mpifl.errors import InputError
+from mpifl.local import LocalTraining
+from mpifl.messages import Update, uniform
+from mpifl.server import Server
+from mpifl.shards import FederationSpec
+from mpifl.silo import Silo
+
+
+class FedDF(FedAvg):
+    """FedDF (Lin et al. 2020, Algorithms 1 and 3): ensemble distillation for robust model fusion.
+
+    Each architecture's silos are averaged as by FedAvg; from there it is trained, on the federation's public examples
+    and without their labels, towards softmax(mean over the cohort of the silos' logits) by Kullback-Leibler divergence.
+    Silos evaluate their own models on the public examples, so that the server holds one mean of logits and no silo's
+    model.
+
+    `prototypes` are architectures beside `[model]`, as tables like it; silo k has that of index k modulo their number.
+    """
+
+    distill_steps: PositiveInt = 100
+    distill_batch: PositiveInt = 128
+    distill_lr: Annotated[float, Field(gt=0)] = 1e-3
+    prototypes: list[dict[str, Any]] = Field(default=[])
+
+    def check(self, module: nn.Module, spec: FederationSpec) -> None:
+        """See that there are public examples, and statistics in no model if there are several.
+
+        Raises:
+            InputError: it is not so.
+        """
+        if spec.public is None:
+            raise InputError(
+                "[algorithm] name = 'feddf': the shards have no public examples; partition with --public 0.1"
+            )
+        if self.prototypes and any(buffer.numel() for buffer in module.buffers()):
+            raise InputError(
+                "[algorithm] prototypes: running statistics (BatchNorm) are not averaged for each; take GroupNorm"
+            )
+
+    def architectures(self) -> list[dict[str, Any]]:
+        """Return the prototypes beside the job's model."""
+        return self.prototypes
+
+    def begin(self, server: Server) -> None:
+        """Start every architecture from its own initial weights."""
+        server.state |= {name: model.shared.clone() for name, model in zip(self._names, server.models, strict=True)}
+
+    def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
+        """Average each architecture, then distill the cohort's mean logits into it."""
+        state = server.state
+        mean = cohort.mean(self.train_prototype, **self.global_model(server))
+        classes = mean["logits"].numel() // len(server.public or ())
+        teacher = F.softmax(mean["logits"].view(-1, classes), dim=1)
+        for index, name in enumerate(self._names):
+            student = state[name] + mean.vectors[f"delta_{name}"] if f"delta_{name}" in mean.vectors else state[name]
+            run = server.train(student, self._distillation, divergence, [teacher], architecture=index)
+            state[name] = run.end.clone()
+        return mean.scalars
+
+    def train_prototype(self, silo: Silo, **prototypes: Tensor) -> Update:
+        """Train the silo's architecture and say what came of it about the public examples."""
+        name = self._name_of(silo)
+        run = silo.train_locally(self.personal_model(silo, **prototypes), self.local)
+        logits = silo.public_logits(run.end.clone()).reshape(-1)
+        update = silo.update(logits=uniform(logits), train_loss=run.loss)
+        update.vectors[f"delta_{name}"] = run.delta
+        return update
+
+    def global_model(self, server: Server) -> dict[str, Tensor]:
+        """Return the parameters of every architecture."""
+        return {name: server.state[name] for name in self._names}
+
+    def personal_model(self, silo: Silo, **prototypes: Tensor) -> Tensor:  # type: ignore[override]  # w is one of them
+        """Return the parameters of the silo's architecture, whose model it is lent."""
+        name = self._name_of(silo)
+        silo.take(self._names.index(name))
+        return prototypes[name]
+
+    @property
+    def _names(self) -> list[str]:
+        return ["w", *(f"w_{index}" for index in range(1, len(self.prototypes) + 1))]
+
+    def _name_of(self, silo: Silo) -> str:
+        return self._names[silo.id % len(self._names)]
+
+    @property
+    def _distillation(self) -> LocalTraining:
+        return LocalTraining(
+            optimizer="adam", lr=self.distill_lr, steps=self.distill_steps, batch_size=self.distill_batch
+        )
+
+
+def divergence(module: nn.Module, x: Tensor, y: Tensor, teacher: Tensor) -> Tensor:
+    """Return KL(teacher || softmax(module(x))), the mean over a batch; the labels y are not looked at."""
+    return F.kl_div(F.log_softmax(module(x), dim=1), teacher, reduction="batchmean")

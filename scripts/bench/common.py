@@ -1,0 +1,117 @@
+"""What the benchmarks share: shards and jobs in a scratch folder, ranks with a time limit, medians with a spread."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import tomli_w
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))  # measure the tree that this file stands in, whatever is installed
+
+from data_prep.sources import SOURCES  # noqa: E402
+from mpifl.errors import InputError  # noqa: E402
+from mpifl.shards import Features, FederationSpec, write_shard  # noqa: E402
+
+MPIRUN = shlex.split(os.environ.get("MPIFL_MPIRUN", "mpirun"))
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+PIXELS = Features(shape=(1, 28, 28), dtype="uint8", scale=1 / 255)
+CLASSES = 10
+SLICE = 0.05
+"""Seconds between two looks at the ranks."""
+NEVER = 10**9
+"""As `every` of evaluation and checkpoints: only at the end."""
+
+
+def images(examples: int) -> tuple[np.ndarray, np.ndarray, str]:
+    """Return that many MNIST training images, labels, and what they are; noise of their shape where MNIST is not."""
+    try:
+        mnist = SOURCES["mnist"](None, 0)
+        return mnist.x[:examples], mnist.y[:examples], "MNIST"
+    except InputError as error:
+        noise = np.random.default_rng(0)
+        x = noise.integers(0, 256, (examples, *PIXELS.shape), dtype=np.uint8)
+        return x, noise.integers(0, CLASSES, examples), f"random pixels, for want of MNIST ({error})"
+
+
+def write_silos(folder: Path, x: np.ndarray, y: np.ndarray, silos: int) -> None:
+    """Deal examples out evenly, in their order, to a shard folder of `silos` silos."""
+    folder.mkdir()
+    parts = zip(np.array_split(x, silos), np.array_split(y, silos), strict=True)
+    entries = [
+        write_shard(folder / f"silo_{k:04d}.h5", {"train": part}, silo=k, name=str(k), features=PIXELS, classes=CLASSES)
+        for k, part in enumerate(parts)
+    ]
+    origin: dict[str, Any] = {"name": "iid", "source": "benchmark"}
+    spec = FederationSpec(
+        name="benchmark", features=PIXELS, classes=CLASSES, seed=0, scheme=origin, source=origin, silos=entries
+    )
+    spec.write(folder)
+
+
+def write_job(path: Path, shards: Path, rounds: int, model: dict[str, Any], **local: Any) -> None:
+    """Write a FedAvg job that only trains: nothing is scored, and state reaches the disk at the end alone."""
+    every = {"evaluate": {"every": NEVER, "silos": False}, "checkpoint": {"every": NEVER}}
+    tables = {"model": model, "local": {"lr": 0.1, "batch_size": 10, **local}, **every}
+    path.write_text(tomli_w.dumps({"name": "benchmark", "shards": str(shards), "rounds": rounds, **tables}))
+
+
+def train(job: Path, run: Path, ranks: int, limit: float, look: Callable[[], None] = lambda: None) -> None:
+    """Train a job on that many ranks, calling `look` now and then; end them after `limit` seconds."""
+    command = [*MPIRUN, "-n", str(ranks), sys.executable, "-m", "mpifl", "train", str(job), "--out", str(run)]
+    log = run.with_suffix(".log")
+    with log.open("wb") as out:
+        launched = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=ENVIRONMENT, cwd=run.parent)
+    try:
+        for _ in range(int(limit / SLICE)):
+            look()
+            try:
+                launched.wait(SLICE)
+                break
+            except subprocess.TimeoutExpired:
+                continue
+    finally:
+        stopped = end(launched)
+    if stopped or launched.returncode:
+        what = f"took longer than {limit:.0f} s" if stopped else f"ended with {launched.returncode}"
+        raise SystemExit(f"error: {' '.join(command)} {what}:\n{log.read_text()[-2000:]}")
+
+
+def end(process: subprocess.Popen[bytes]) -> bool:
+    """Make sure that a process is gone, by SIGTERM (which mpirun hands on to its ranks) or else SIGKILL."""
+    if process.poll() is not None:
+        return False
+    for stop in (process.terminate, process.terminate, process.kill):
+        stop()
+        try:
+            process.wait(10)
+            break
+        except subprocess.TimeoutExpired:
+            continue
+    return True
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    """Return the lines of a run's `metrics.jsonl`."""
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def middle(values: list[float]) -> tuple[float, float]:
+    """Return the median, and the spread: (largest - smallest) / median."""
+    return median(values), (max(values) - min(values)) / median(values)
+
+
+def save(path: Path | None, result: dict[str, Any]) -> None:
+    """Write a result as JSON, if asked."""
+    if path is not None:
+        path.write_text(json.dumps(result, indent=1) + "\n")
+        print(f"written to {path}")

@@ -1,0 +1,112 @@
+"""Peak resident memory of the server and of the workers against the number of silos: the server's must not grow.
+
+Figures are above what a process holds that has imported all and taken one tiny training step; a model is the size of
+its parameters in float32. Peaks are the VmHWM of Linux and include writing the model at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from common import CLASSES, ENVIRONMENT, PIXELS, images, save, train, write_job, write_silos
+
+EXAMPLES, ROUNDS, RANKS = 20, 2, 3
+MODELS: dict[str, dict[str, Any]] = {
+    "2nn": {"name": "2nn"},
+    "11M": {"name": "mlp", "hidden": [2943, 2943]},
+}
+LIMIT = 600.0
+IDLE = """
+import mpifl.cli, mpifl.train, torch
+from pathlib import Path
+from mpi4py import MPI
+torch.set_num_threads(1)
+torch.nn.functional.cross_entropy(torch.nn.Linear(784, 10)(torch.rand(10, 784)), torch.zeros(10).long()).backward()
+print(Path("/proc/self/status").read_text())
+"""
+
+
+class Peaks:
+    """The highest resident memory in MB of each rank of a run, as far as it was seen."""
+
+    def __init__(self, run: Path) -> None:
+        self._run = str(run).encode()
+        self.by_rank: dict[int, float] = {}
+
+    def look(self) -> None:
+        """Read the high-water mark of all processes that were started for the run and are ranks."""
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                if self._run not in (process / "cmdline").read_bytes():
+                    continue
+                rank = re.search(rb"(?:^|\0)(?:PMIX|PMI)_RANK=(\d+)", (process / "environ").read_bytes())
+                if rank:
+                    self.by_rank[int(rank[1])] = high_water((process / "status").read_text())
+            except OSError:  # it is gone
+                continue
+
+
+def high_water(status: str) -> float:
+    """Return VmHWM of a /proc/PID/status in MB, 0 of a process that is ending."""
+    found = re.search(r"VmHWM:\s*(\d+) kB", status)
+    return int(found[1]) * 1024 / 1e6 if found else 0.0
+
+
+def idle() -> float:
+    """Return the peak of a process with everything imported and no model."""
+    done = subprocess.run(
+        [sys.executable, "-c", IDLE], env=ENVIRONMENT, capture_output=True, text=True, timeout=LIMIT, check=True
+    )
+    return high_water(done.stdout)
+
+
+def parameters(model: dict[str, Any]) -> int:
+    from mpifl import models
+
+    arguments = {key: value for key, value in model.items() if key != "name"}
+    return sum(p.numel() for p in models.build(model["name"], arguments, PIXELS, CLASSES, 0).parameters())
+
+
+def measure(model: dict[str, Any], silos: int) -> dict[int, float]:
+    """Train over that many silos, one step each a round, and return each rank's peak in MB."""
+    x, y, _ = images(EXAMPLES * silos)
+    with tempfile.TemporaryDirectory(prefix="mpifl-bench-") as scratch:
+        folder = Path(scratch)
+        write_silos(folder / "shards", x, y, silos)
+        write_job(folder / "job.toml", folder / "shards", ROUNDS, model, steps=1)
+        peaks = Peaks(folder / "run")
+        train(folder / "job.toml", folder / "run", RANKS, LIMIT, peaks.look)
+    return peaks.by_rank
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--silos", type=int, nargs="+", default=[10, 100, 1000], help="(%(default)s)")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), help="(%(default)s)")
+    parser.add_argument("--json", type=Path, help="write the figures here, too")
+    options = parser.parse_args()
+    if min(options.silos) < RANKS - 1:
+        parser.error(f"--silos must be at least {RANKS - 1}")
+    base = idle()
+    print(f"a process after imports and a tiny step: {base:.0f} MB; {RANKS - 1} workers, silos of {EXAMPLES} examples")
+    print(f"{'model':>6}{'MB':>8}{'silos':>7}{'server MB':>12}{'models':>8}{'worker MB':>12}{'models':>8}")
+    rows = []
+    for name in options.models:
+        size = parameters(MODELS[name]) * 4 / 1e6
+        for silos in options.silos:
+            peaks = measure(MODELS[name], silos)
+            server, worker = peaks[0] - base, max(mb for rank, mb in peaks.items() if rank) - base
+            rows.append({"model": name, "model_mb": size, "silos": silos, "server_mb": server, "worker_mb": worker})
+            figures = f"{server:12.1f}{server / size:8.1f}{worker:12.1f}{worker / size:8.1f}"
+            print(f"{name:>6}{size:8.1f}{silos:7}{figures}", flush=True)
+    save(options.json, {"idle_mb": base, "rows": rows})
+
+
+if __name__ == "__main__":
+    main()
