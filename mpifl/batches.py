@@ -69,6 +69,6 @@ class Batches:
     def _seen(self, x: Tensor) -> Tensor:
         x = x.to(self._device)
         if self._features.scale is not None:
-            x = x.to(torch.float32).mul_(self._features.scale)
+            x = x.to(torch.float32).mul(self._features.scale)  # not in place: x may be the mapped shard itself
             return x.add_(self._features.offset) if self._features.offset else x
         return x.to(torch.float32 if x.is_floating_point() else torch.int64)

@@ -49,7 +49,7 @@ def rounds(run: Path) -> list[int]:
 
 def write_state(path: Path, state: Mapping[str, Any]) -> str:
     """Write tensors and numbers by name to one file, aside and renamed; return its sha256."""
-    tensors = {name: value.detach().cpu().contiguous() for name, value in state.items() if isinstance(value, Tensor)}
+    tensors = {name: value.detach().cpu().clone() for name, value in state.items() if isinstance(value, Tensor)}
     numbers = {name: value for name, value in state.items() if not isinstance(value, Tensor)}
     content = to_bytes(tensors, metadata={"numbers": json.dumps(numbers, sort_keys=True)})
     path.parent.mkdir(parents=True, exist_ok=True)

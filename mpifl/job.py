@@ -134,7 +134,7 @@ def check_job(table: Table, source: str) -> Job:
     """Turn a job's tables into a Job with every default filled in, hyperparameters included."""
     job: Job = _validated(Job, table, source, "")
     algorithm = _build_algorithm(job, source)
-    own = algorithm.model_dump(mode="json", by_alias=True, exclude={"local", "server_optimizer"})
+    own = algorithm.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"local", "server_optimizer"})
     tables = {
         "algorithm": {"name": job.algorithm["name"], **own},
         "server_optimizer": {"name": job.server_optimizer["name"], **algorithm.server_optimizer.model_dump()},
@@ -150,13 +150,17 @@ def differing_keys(one: Job, other: Job, harmless: Iterable[str] = ()) -> list[s
 
 
 def _build_algorithm(job: Job, source: str) -> Algorithm:
-    optimizer: ServerOptimizer = _named(OPTIMIZERS, job.server_optimizer, source, "server_optimizer", {})
+    optimizer: ServerOptimizer = _named(
+        ServerOptimizer, OPTIMIZERS, job.server_optimizer, source, "server_optimizer", {}
+    )
     shared = {"local": job.local, "server_optimizer": optimizer}
-    algorithm: Algorithm = _named(ALGORITHMS, job.algorithm, source, "algorithm", shared)
+    algorithm: Algorithm = _named(Algorithm, ALGORITHMS, job.algorithm, source, "algorithm", shared)
     return algorithm
 
 
-def _named(registry: Mapping[str, Any], table: Table, source: str, key: str, shared: Mapping[str, Any]) -> Any:
+def _named(
+    base: type, registry: Mapping[str, Any], table: Table, source: str, key: str, shared: Mapping[str, Any]
+) -> Any:
     name = table.get("name")
     if not isinstance(name, str):
         raise InputError(f"{source}: [{key}] needs name, one of {', '.join(registry)}")
@@ -164,6 +168,8 @@ def _named(registry: Mapping[str, Any], table: Table, source: str, key: str, sha
         kind = registry.get(name) or load_plugin(name, f"[{key}] name", registry)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
+    if not (isinstance(kind, type) and issubclass(kind, base)):
+        raise InputError(f"{source}: [{key}] name = '{name}': is no mpifl {base.__name__}; name a subclass of it")
     own = {k: v for k, v in table.items() if k != "name"}
     if taken := sorted(set(own) & set(shared)):
         raise InputError(f"{source}: [{key}] has no key '{taken[0]}'; it is a table of its own, [{taken[0]}]")

@@ -28,5 +28,5 @@ def load_plugin(name: str, key: str, known: Iterable[str]) -> Any:
         sys.path.insert(0, "")
     try:
         return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise InputError(f"{key} = '{name}': {error}; it is imported from PYTHONPATH or this folder") from None

@@ -163,7 +163,7 @@ def _table(summaries: Sequence[Summary], target: float | None) -> Table:
     ):
         table.add_column(heading, justify="left" if heading == "run" else "right", no_wrap=heading != "run")
     if target is not None:
-        table.add_column(f"to {target:.0%}", justify="right")
+        table.add_column(f"to {100 * target:g}%", justify="right")
     for summary in summaries:
         row = [
             str(summary.run),

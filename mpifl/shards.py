@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -92,13 +93,20 @@ def read_federation(folder: Path) -> FederationSpec:
         what = "is not there" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
         raise ShardError(f"{path}: {what}; make the shards with 'python -m data_prep partition'") from None
     try:
+        version = json.loads(text).get("format_version", FORMAT_VERSION)  # first: another version has other keys
+        if version != FORMAT_VERSION:
+            raise ShardError(f"{path}: {_other_version(version)}")
+    except (ValueError, AttributeError):
+        pass  # told below
+    try:
         spec = FederationSpec.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
         raise ShardError(f"{path}: {where}: {first['msg']}; write it with data_prep, not by hand") from None
-    if spec.format_version != FORMAT_VERSION:
-        raise ShardError(f"{path}: {_other_version(spec.format_version)}")
+    for entry in spec.silos:
+        if not entry.examples.get("train"):
+            raise ShardError(f"{path}: silo {entry.silo} has no training examples; partition with --min-examples 1")
     if [entry.silo for entry in spec.silos] != list(range(len(spec.silos))) or not spec.silos:
         raise ShardError(f"{path}: silos must be numbered 0, 1, 2, ... in order, and at least one; partition again")
     return spec
@@ -149,7 +157,7 @@ def open_shard(folder: Path, entry: ShardEntry, spec: FederationSpec, *, checksu
             splits = {name: _open_split(path, file, name, entry, spec) for name in SPLITS if name in file}
     except ShardError:
         raise
-    except (OSError, KeyError, ValueError, RuntimeError) as error:
+    except (OSError, KeyError, ValueError, RuntimeError, AttributeError, TypeError) as error:  # h5py's, for odd files
         raise ShardError(f"{path}: not a readable HDF5 shard ({error}); partition again or restore it") from None
     missing = sorted(set(entry.examples) - set(splits))
     if missing:

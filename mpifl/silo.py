@@ -132,8 +132,8 @@ class Silo:
         return self.evaluate(w).loss
 
     def keep(self, **values: Tensor | Scalar) -> None:
-        """Keep tensors and numbers for later rounds; they count only if this update does."""
-        self.kept.update(values)
+        """Keep copies of tensors and numbers for later rounds; they count only if this update does."""
+        self.kept |= {name: v.clone() if isinstance(v, Tensor) else v for name, v in values.items()}
 
     def update(self, weight: float | None = None, **values: Tensor | Uniform | Scalar) -> Update:
         """Make this silo's answer: tensors are averaged over the cohort, numbers too, and reported for each silo.

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
 from torch import Tensor
 
 from mpifl import checkpoint
@@ -118,7 +119,7 @@ class Worker:
     def _explain(self, silo: int, error: Exception) -> str:
         """Describe an unforeseen error in a line, and print its traceback the first time that it is seen here."""
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        line = f"{type(error).__name__}: {error} ({Path(frame.filename).name}:{frame.lineno})"
+        line = f"{type(error).__name__}: {' '.join(str(error).split())} ({Path(frame.filename).name}:{frame.lineno})"
         if line not in self._told:
             self._told.add(line)
             print(f"silo {silo} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
@@ -133,10 +134,10 @@ class Worker:
         for transform in reversed(self._site.transforms):
             update = transform.update(silo, update)
         try:
-            folded = self.aggregation.fold(update)
-            header = Header(silo=id, weight=update.weight, scalars=update.scalars, vectors=folded)
+            header = Header(silo=id, weight=update.weight, scalars=update.scalars)
+            header = header.model_copy(update={"vectors": self.aggregation.fold(update)})
         except ValueError as error:
-            raise InputError(f"its update was refused: {_first_line(error)}") from None
+            raise InputError(f"its update was refused: {_reason(error)}") from None
         if silo.kept:
             self._pending.setdefault(id, {}).update(silo.kept)
         return header
@@ -185,5 +186,9 @@ class Worker:
         return Header(silo=id)
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+def _reason(error: ValueError) -> str:
+    """Say in one line what is wrong with an update."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors()[0]
+    return f"{first['loc'][-1] if len(first['loc']) < 3 else first['loc'][1]} = {first['input']}: {first['msg']}"

@@ -18,6 +18,8 @@ STEP = 16
 """Width of a window in bits."""
 PIECE = 1 << 16
 """Elements handled at a time: 512 KiB of float64, which stay in the cache through all passes."""
+LARGEST = 2.0**900
+"""Weighted summands must stay below this, so that a window's grid can be written in float64."""
 
 
 def peak_of(vector: Tensor) -> float:

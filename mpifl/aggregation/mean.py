@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-from mpifl.aggregation.exact import ExactSum, peak_of
+from mpifl.aggregation.exact import LARGEST, ExactSum, peak_of
 from mpifl.messages import DTYPES, Folded, Header, Piece, Uniform, Update, Verdict
 from mpifl.transport import Transport, pieces_of
 
@@ -38,13 +38,20 @@ class WeightedMean:
 
         Raises:
             ValueError: a vector is not flat, is of a dtype that may not travel, has not the length of the other silos'
-                vectors of its name, or holds NaN or Inf. Nothing has been added then.
+                vectors of its name, or holds NaN, Inf or what its weight makes such. Nothing has been added then.
         """
+        uniform = {name for name, value in update.vectors.items() if isinstance(value, Uniform)}
         vectors = {
             name: value.vector if isinstance(value, Uniform) else value for name, value in update.vectors.items()
         }
-        peaks = {name: self._check(name, vector) for name, vector in vectors.items()}
-        return {name: self._add(name, vectors[name], peaks[name], update) for name in vectors}
+        weights = {name: 1.0 if name in uniform else update.weight for name in vectors}
+        peaks = {name: self._checked_peak(name, vector, weights[name]) for name, vector in vectors.items()}
+        folded = {}
+        for name, vector in vectors.items():
+            sums = self._sums.setdefault(name, ExactSum(len(vector), self._summands, self._device))
+            window = sums.add(vector, weights[name], peaks[name])
+            folded[name] = Folded(length=len(vector), window=window, uniform=name in uniform)
+        return folded
 
     def combine(self, transport: Transport, verdict: Verdict, totals: Mapping[str, float]) -> dict[str, Tensor]:
         """Sum the pieces of the verdict over the ranks; on the server, divide by `totals` and return the means."""
@@ -69,21 +76,17 @@ class WeightedMean:
             return torch.zeros(where.stop - where.start, dtype=torch.float64)
         return sums.windows[window][where]
 
-    def _add(self, name: str, vector: Tensor, peak: float, update: Update) -> Folded:
-        uniform = isinstance(update.vectors[name], Uniform)
-        window = self._sums[name].add(vector, 1.0 if uniform else update.weight, peak)
-        return Folded(length=len(vector), window=window, uniform=uniform)
-
-    def _check(self, name: str, vector: Tensor) -> float:
+    def _checked_peak(self, name: str, vector: Tensor, weight: float) -> float:
         """Return the largest magnitude of a vector that may be added."""
         if vector.dim() != 1 or not vector.is_floating_point() or vector.dtype not in DTYPES.values():
             raise ValueError(f"'{name}' is {vector.dtype} of shape {list(vector.shape)}; send flat float32 or float64")
-        sums = self._sums.setdefault(name, ExactSum(len(vector), self._summands, self._device))
-        if len(vector) != sums.length:
-            raise ValueError(f"'{name}' has {len(vector)} elements, other silos sent {sums.length}")
+        if name in self._sums and len(vector) != self._sums[name].length:
+            raise ValueError(f"'{name}' has {len(vector)} elements, other silos sent {self._sums[name].length}")
         peak = peak_of(vector)
         if not math.isfinite(peak):
             raise ValueError(f"'{name}' holds NaN or Inf")
+        if not weight * peak < LARGEST:
+            raise ValueError(f"'{name}' reaches {peak:g}, which a weight of {weight:g} takes beyond what can be summed")
         return peak
 
 

@@ -24,7 +24,7 @@ class Ditto(FedAvg):
     def train(self, silo: Silo, w: Tensor) -> Update:
         """Train the personal model near w, then do as FedAvg does."""
         own = silo.train_locally(self.personal_model(silo, w), self.local, correct=Proximal(w, self.strength))
-        silo.keep(v=own.end.clone())
+        silo.keep(v=own.end)
         return super().train(silo, w)
 
     def personal_model(self, silo: Silo, w: Tensor) -> Tensor:

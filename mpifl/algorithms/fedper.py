@@ -43,7 +43,7 @@ class FedPer(FedAvg):
         """Train the shared and the personal layers together; send the shared, keep the personal."""
         run = silo.train_locally(self.personal_model(silo, w), self.local)
         shared = len(w)
-        silo.keep(personal=run.end[shared:].clone(), personal_statistics=silo.model.personal_statistics.read())
+        silo.keep(personal=run.end[shared:], personal_statistics=silo.model.personal_statistics.read())
         return silo.update(delta=run.delta[:shared].clone(), train_loss=run.loss)
 
     def personal_model(self, silo: Silo, w: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ class Moon(FedAvg):
         """Train with the contrastive term, and keep the result for the next round."""
         towards, away = silo.features(w), silo.features(silo.state.get("previous", w))
         run = silo.train_locally(w, self.local, objective=self.objective, beside=[towards, away])
-        silo.keep(previous=run.end.clone())
+        silo.keep(previous=run.end)
         return silo.update(delta=run.delta, train_loss=run.loss)
 
     def objective(self, module: Any, x: Tensor, y: Tensor, towards: Tensor, away: Tensor) -> Tensor:

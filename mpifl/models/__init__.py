@@ -29,6 +29,8 @@ def build(name: str, arguments: Mapping[str, Any], features: Features, classes: 
         InputError: there is no such model, it does not take these arguments, or it does not fit the features.
     """
     factory = MODELS.get(name) or load_plugin(name, "[model] name", MODELS)
+    if not callable(factory):
+        raise InputError(f"[model] name = '{name}': is no function; name one that returns a torch.nn.Module")
     accepted = inspect.signature(factory).parameters
     given = {"shape": features.shape, "classes": classes}
     wanted = {key: value for key, value in given.items() if key in accepted} | dict(arguments)
@@ -41,7 +43,7 @@ def build(name: str, arguments: Mapping[str, Any], features: Features, classes: 
         try:
             module = factory(**wanted)
             _try_out(module, features, classes)
-        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
             what = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise InputError(
                 f"[model] name = '{name}' does not take features of shape {list(features.shape)} and {classes} classes "
@@ -53,6 +55,10 @@ def build(name: str, arguments: Mapping[str, Any], features: Features, classes: 
 @torch.no_grad()
 def _try_out(module: nn.Module, features: Features, classes: int) -> None:
     real = features.scale is not None or features.dtype.startswith("float")
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"it returns {type(module).__name__}, not a torch.nn.Module")
     logits = module.eval()(torch.zeros(2, *features.shape, dtype=torch.float32 if real else torch.int64))
+    if not isinstance(logits, torch.Tensor):
+        raise ValueError(f"it answers with {type(logits).__name__}, not a tensor of logits")
     if logits.dim() < 2 or logits.shape[0] != 2 or logits.shape[1] != classes:
         raise ValueError(f"it answers 2 examples with shape {list(logits.shape)}, not [2, {classes}]")

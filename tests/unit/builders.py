@@ -1,0 +1,125 @@
+"""Small things that several unit tests build."""
+
+import numpy as np
+import torch
+from hypothesis import settings
+from torch import nn
+
+from mpifl.algorithms import FedAvg
+from mpifl.batches import Batches
+from mpifl.federation import Federation
+from mpifl.flat import FlatModel
+from mpifl.server import Server
+from mpifl.shards import Features, FederationSpec, Shard, Split, write_shard
+from mpifl.silo import Silo
+from mpifl.transport import Transport
+from mpifl.worker import Site, Worker
+
+settings.register_profile("unit", deadline=None, derandomize=True, database=None, max_examples=60)
+settings.load_profile("unit")
+torch.set_num_threads(1)
+
+CPU = torch.device("cpu")
+FEATURES = Features(shape=(4,), dtype="float32")
+CLASSES = 3
+
+
+def stream(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def arrays(n, seed=0, features=FEATURES, classes=CLASSES):
+    """Return n drawn examples as (x, y)."""
+    draw = np.random.default_rng(seed)
+    x = draw.normal(size=(n, *features.shape)) if "float" in features.dtype else draw.integers(0, 100, (n, 4))
+    return x.astype(features.dtype), draw.integers(0, classes, n)
+
+
+def batches(n, seed=0, features=FEATURES, **more):
+    return Batches(Split(*arrays(n, seed, features, **more)), features, CPU)
+
+
+def net(*more, seed=0, hidden=5):
+    """Return a small classifier of FEATURES with weights drawn from the seed; `more` stands between its layers."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Linear(4, hidden), *more, nn.Tanh(), nn.Linear(hidden, CLASSES))
+
+
+def batch_norm_net(seed=0):
+    return net(nn.BatchNorm1d(5), seed=seed)
+
+
+def make_silo(model, n=12, seed=0, splits=(), randomness=0, weights="examples", **more):
+    """Return a silo with n training examples drawn from `seed`; `splits` maps further splits to sizes."""
+    sizes = {"train": n, **dict(splits)}
+    shard = Shard(None, {name: Split(*arrays(size, seed + i)) for i, (name, size) in enumerate(sizes.items())})
+    given = {"id": 0, "shard": shard, "features": FEATURES, "models": [model], "state": {}, "seed": randomness}
+    silo = Silo(**{**given, **more})
+    silo.weights = weights
+    return silo
+
+
+def write_folder(folder, sizes, features=FEATURES, classes=CLASSES, test=0, **splits):
+    """Write a shard folder with a silo of each size; `splits` gives every silo further splits of that many examples."""
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def entry(silo, file, **counts):
+        drawn = {
+            split: arrays(n, 10 * i + (silo or 0), features, classes) for i, (split, n) in enumerate(counts.items())
+        }
+        return write_shard(folder / file, drawn, silo=silo, name=file, features=features, classes=classes)
+
+    spec = FederationSpec(
+        name="toy",
+        features=features,
+        classes=classes,
+        seed=0,
+        scheme={"name": "toy"},
+        source={},
+        silos=[entry(k, f"silo_{k:04d}.h5", train=n, **splits) for k, n in enumerate(sizes)],
+        test=entry(None, "test.h5", test=test) if test else None,
+    )
+    spec.write(folder)
+    return spec
+
+
+class Alone(Transport):
+    """A world of one rank that needs no MPI and remembers what it was told."""
+
+    def __init__(self):
+        self.rank, self.size, self.sent, self.received = 0, 1, 0, 0
+        self.told = []
+
+    def tell(self, record=None):
+        self.told.append(record)
+        return super().tell(record)
+
+    def reports(self):
+        return iter(())
+
+    def sum(self, piece):
+        return piece.clone()
+
+
+def make_worker(folder, spec, algorithm, model=None, transforms=(), silos=None, seed=0, weights="examples"):
+    models = [model or FlatModel(net())]
+    site = Site(folder, folder / "run", spec, algorithm, list(transforms), seed, weights, models)
+    return Worker(site, range(len(spec.silos)) if silos is None else silos, {"host": "here"})
+
+
+def make_federation(folder, spec, algorithm=None, model=None, transforms=(), quorum=1.0, seed=0):
+    """Return a server and a federation in a world of one rank."""
+    algorithm = algorithm or FedAvg()
+    model = model or FlatModel(net())
+    worker = make_worker(folder, spec, algorithm, model, transforms, seed=seed)
+    server = Server([model], seed)
+    algorithm.begin(server)
+    if len(model.statistics):
+        server.state["statistics"] = model.statistics.read()
+    return server, Federation(Alone(), worker, list(transforms), len(spec.silos), quorum, CPU)
+
+
+def same_bits(one, other):
+    """Whether two tensors are equal to the bit, -0.0 and NaN included."""
+    return one.dtype == other.dtype and one.shape == other.shape and one.numpy().tobytes() == other.numpy().tobytes()

@@ -1,0 +1,163 @@
+"""The run folder: whose it is, what it says of its rounds, and that a torn line is no round."""
+
+import json
+import sys
+
+import pytest
+from unit import builders  # noqa: F401 - torch on one thread
+
+from mpifl.errors import InputError
+from mpifl.job import check_job, read_job
+from mpifl.run import (
+    check_run,
+    claim_run,
+    encode_record,
+    latest_checkpoint,
+    read_metrics,
+    trim_metrics,
+    write_environment,
+)
+from mpifl.tracking import observers
+from mpifl.tracking.jsonlines import JsonLines
+
+
+def make_job(**changes):
+    table = {"name": "toy", "shards": "s", "rounds": 3, "model": {"name": "2nn"}, "local": {"lr": 0.1}}
+    return check_job(table | changes, "toy.toml")
+
+
+def write(folder, *lines):
+    (folder / "metrics.jsonl").write_bytes(b"".join(lines))
+
+
+LINES = [encode_record({"round": round, "test_loss": 1 / round}) for round in range(1, 6)]
+
+
+def test_a_claimed_folder_holds_the_resolved_job(tmp_path):
+    job = make_job(local={"steps": 3}, algorithm={"name": "fedsgd"})
+    claim_run(tmp_path / "runs" / "a", job)
+    assert read_job(tmp_path / "runs" / "a" / "job.toml") == job
+    assert [path.name for path in (tmp_path / "runs" / "a").iterdir()] == ["job.toml"]
+
+
+def test_a_free_folder_is_anyones_and_is_not_made(tmp_path):
+    check_run(tmp_path / "new", make_job(), resume=False)
+    check_run(tmp_path / "new", make_job(), resume=True)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_with_a_run_is_not_begun_again(tmp_path):
+    claim_run(tmp_path, make_job())
+    with pytest.raises(InputError) as refused:
+        check_run(tmp_path, make_job(), resume=False)
+    assert (
+        str(refused.value)
+        == f"{tmp_path}: holds a run already; go on with it by --resume, or name another folder by --out"
+    )
+
+
+HARMLESS = [
+    {"rounds": 99},
+    {"checkpoint": {"every": 1, "keep": 9}},
+    {"evaluate": {"every": 5, "target_accuracy": 0.5}},
+    {"tracking": {"console": False}},
+]
+
+
+@pytest.mark.parametrize("changes", HARMLESS, ids=str)
+def test_a_run_goes_on_with_a_job_that_differs_harmlessly(tmp_path, changes):
+    claim_run(tmp_path, make_job())
+    check_run(tmp_path, make_job(**changes), resume=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "keys"),
+    [
+        ({"seed": 1}, "seed"),
+        ({"local": {"lr": 0.2, "momentum": 0.5}}, "local.lr, local.momentum"),
+        ({"local": {"lr": 0.1, "steps": 3}}, "local.epochs, local.steps"),
+        ({"algorithm": {"name": "fedsgd"}, "rounds": 9}, "algorithm.name"),
+        ({"server_optimizer": {"name": "sgd", "momentum": 0.9}}, "server_optimizer.momentum"),
+        ({"model": {"name": "mlp", "hidden": [3]}}, "model.hidden, model.name"),
+    ],
+    ids=str,
+)
+def test_a_run_of_another_job_is_refused_with_the_keys_that_differ(tmp_path, changes, keys):
+    claim_run(tmp_path, make_job())
+    with pytest.raises(InputError) as refused:
+        check_run(tmp_path, make_job(**changes), resume=True)
+    assert str(refused.value).startswith(f"{tmp_path}: is a run of another job, it differs in {keys}; resume with")
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(InputError, match=r"cannot be written .*; name a folder that can by --out"):
+        claim_run(tmp_path / "file" / "run", make_job())
+
+
+def test_metrics_are_read_as_they_were_written(tmp_path):
+    records = [{"round": 1, "train_loss": 1 / 3, "faults": {"2": "é"}}, {"round": 2, "train_loss": 5e-324}]
+    observer = JsonLines(tmp_path)
+    for record in records:
+        observer.round(record)
+    assert read_metrics(tmp_path) == records
+    assert len((tmp_path / "metrics.jsonl").read_bytes().splitlines()) == 2
+
+
+def test_a_folder_without_metrics_has_no_rounds(tmp_path):
+    assert read_metrics(tmp_path) == []
+
+
+@pytest.mark.parametrize("kept", [1, 5, 11, len(LINES[4]) - 2])
+def test_a_torn_last_line_is_no_round(tmp_path, kept):
+    write(tmp_path, *LINES[:4], LINES[4][:kept])
+    assert [record["round"] for record in read_metrics(tmp_path)] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("round", [0, 2, 4, 9])
+@pytest.mark.parametrize("torn", [b"", b'{"round": 6, "te'])
+def test_trimming_drops_the_rounds_to_be_done_again_and_a_torn_line(tmp_path, round, torn):
+    write(tmp_path, *LINES, torn)
+    trim_metrics(tmp_path, round)
+    assert (tmp_path / "metrics.jsonl").read_bytes() == b"".join(LINES[:round])
+    JsonLines(tmp_path).round({"round": round + 1})
+    assert [record["round"] for record in read_metrics(tmp_path)] == [*range(1, min(round, 5) + 1), round + 1]
+
+
+def test_trimming_a_new_run_leaves_an_empty_file(tmp_path):
+    trim_metrics(tmp_path, 0)
+    assert (tmp_path / "metrics.jsonl").read_bytes() == b""
+
+
+def test_the_environment_names_versions_and_what_it_is_given(tmp_path):
+    write_environment(tmp_path, mpi="Open MPI 5.0.8", ranks={"1": {"host": "a"}})
+    about = json.loads((tmp_path / "environment.json").read_text())
+    assert {"mpifl", "python", "torch", "numpy", "h5py", "pydantic", "safetensors"} <= set(about["versions"])
+    assert (about["mpi"], about["ranks"]) == ("Open MPI 5.0.8", {"1": {"host": "a"}})
+
+
+def test_the_latest_checkpoint_is_the_one_of_the_most_rounds(tmp_path):
+    assert latest_checkpoint(tmp_path) is None
+    for round in (9, 10, 2):
+        (tmp_path / "checkpoints" / f"round_{round:06d}").mkdir(parents=True)
+    assert latest_checkpoint(tmp_path) == 10
+
+
+@pytest.mark.parametrize(
+    ("tracking", "kinds"),
+    [
+        ({}, ["JsonLines", "Console"]),
+        ({"console": False}, ["JsonLines"]),
+        ({"jsonl": False, "console": "always"}, ["Console"]),
+        ({"jsonl": False, "console": False}, []),
+    ],
+    ids=str,
+)
+def test_the_observers_are_those_that_the_job_asks_for(tmp_path, tracking, kinds):
+    assert [type(observer).__name__ for observer in observers(make_job(tracking=tracking), tmp_path)] == kinds
+
+
+def test_an_observer_whose_package_is_missing_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "mpifl.tracking.board", None)
+    with pytest.raises(InputError, match=r"tensorboard = true: needs 'pip install mpifl\[tensorboard\]'"):
+        observers(make_job(tracking={"tensorboard": True}), tmp_path)

@@ -1,0 +1,249 @@
+"""A worker: silos placed evenly, what they keep true at the right time, and faults that stay with their silo."""
+
+import itertools
+import math
+import random
+import time
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from unit.builders import Alone, make_worker, net, write_folder
+
+from mpifl import checkpoint
+from mpifl.aggregation.mean import plan
+from mpifl.algorithms import Algorithm
+from mpifl.flat import FlatModel
+from mpifl.messages import Header, Request, Verdict
+from mpifl.shards import read_federation
+from mpifl.worker import place
+
+sizes = st.lists(st.integers(1, 10_000), max_size=60)
+
+
+@given(sizes, st.integers(1, 9))
+def test_every_silo_is_placed_exactly_once_in_the_order_of_ids(silos, workers):
+    placed = place(silos, range(1, workers + 1))
+    assert list(placed) == list(range(1, workers + 1))
+    assert sorted(itertools.chain(*placed.values())) == list(range(len(silos)))
+    assert all(held == sorted(held) for held in placed.values())
+
+
+def loads(silos, workers):
+    return [sum(silos[k] for k in held) for held in place(silos, range(workers)).values()]
+
+
+@given(sizes.filter(bool), st.integers(1, 9))
+def test_no_worker_is_ahead_of_another_by_more_than_a_silo(silos, workers):
+    held = loads(silos, workers)
+    assert max(held) - min(held) <= max(silos)
+
+
+@given(st.lists(st.integers(100, 200), min_size=40, max_size=90), st.integers(1, 9))
+def test_silos_of_about_one_size_load_no_worker_over_four_thirds_of_its_share(silos, workers):
+    assert max(loads(silos, workers)) <= 4 / 3 * sum(silos) / workers
+
+
+@pytest.mark.parametrize("silos", [[5] * 12, [9, 7, 5, 4, 4, 3, 3, 1], [100, 1, 1, 1]])
+def test_placement_is_the_same_every_time(silos):
+    assert place(silos, [1, 2, 3]) == place(list(silos), range(1, 4))
+
+
+def test_equal_silos_are_dealt_out_evenly():
+    assert [len(held) for held in place([1] * 12, range(1, 5)).values()] == [3] * 4
+
+
+def test_ten_thousand_silos_are_placed_at_once():
+    silos = [random.Random(0).randint(1, 600) for _ in range(10_000)]
+    began = time.perf_counter()
+    place(silos, range(1, 65))
+    assert time.perf_counter() - began < 0.5
+
+
+class Counting(Algorithm):
+    """Counts in each silo how often it was asked; fails where it is told to."""
+
+    def round(self, server, cohort):
+        raise NotImplementedError
+
+    def count(self, silo, fail=-1, how="raise", v=1.0):
+        seen = silo.state.get("count", 0)
+        silo.keep(count=seen + 1, latest=torch.full((2,), float(seen + 1)))
+        if silo.id == fail and how == "raise":
+            raise RuntimeError("the disk is on fire\nand this is the second line")
+        vector = torch.full((3,), math.nan if silo.id == fail and how == "vector" else v)
+        scalar = math.nan if silo.id == fail and how == "scalar" else float(seen)
+        weight = {"weight": math.nan, "negative": -1.0}.get(how, 1.0) if silo.id == fail else 1.0
+        return silo.update(weight=weight, seen=scalar, v=vector)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_folder(tmp_path, [4, 5, 6])
+    return tmp_path
+
+
+@pytest.fixture
+def worker(folder):
+    return make_worker(folder, read_federation(folder), Counting(), silos=[0, 1, 2])
+
+
+def ask(worker, round=0, attempt=0, accepted=None, cohort=(0, 1, 2), verb="work", **scalars):
+    """Make a request and settle it; return each header by silo. By default all that did not fail are accepted."""
+    request = Request(verb=verb, work="count", round=round, attempt=attempt, cohort=list(cohort), scalars=scalars)
+    report = worker.answer(request, {})
+    good = [header.silo for header in report.headers if header.fault is None]
+    worker.settle(request, Verdict(accepted=good if accepted is None else accepted))
+    return {header.silo: header for header in report.headers}
+
+
+def seen(headers):
+    return [header.scalars["seen"] for header in headers.values() if header.fault is None]
+
+
+def test_a_fresh_silo_has_kept_nothing_and_what_it_keeps_is_seen_in_later_rounds(worker):
+    assert [seen(ask(worker, round)) for round in range(3)] == [[0, 0, 0], [1, 1, 1], [2, 2, 2]]
+
+
+def test_what_is_kept_is_seen_by_the_next_question_of_the_same_round(worker):
+    assert [seen(ask(worker)) for _ in range(2)] == [[0, 0, 0], [1, 1, 1]]
+
+
+def test_a_new_attempt_of_the_round_starts_from_before_it(worker):
+    ask(worker, 0)
+    for attempt in (0, 1, 2):
+        assert seen(ask(worker, 1, attempt)) == [1, 1, 1]
+    assert seen(ask(worker, 2)) == [2, 2, 2]
+
+
+def test_a_lost_round_changes_nothing(worker):
+    ask(worker, 0)
+    for attempt in range(3):
+        request = Request(verb="work", work="count", round=1, attempt=attempt, cohort=[0, 1, 2])
+        worker.answer(request, {})
+        worker.settle(request, Verdict(lost=True))
+    assert seen(ask(worker, 2)) == [1, 1, 1]
+
+
+def test_what_a_silo_keeps_that_is_not_accepted_is_forgotten(worker):
+    ask(worker, 0, accepted=[0, 2])
+    assert seen(ask(worker, 1)) == [1, 0, 1]
+
+
+def test_a_silo_outside_of_the_cohort_is_not_asked_and_keeps_what_it_has(worker):
+    ask(worker, 0)
+    assert list(ask(worker, 1, cohort=[0, 2, 7])) == [0, 2]
+    assert seen(ask(worker, 2)) == [2, 1, 2]
+
+
+def test_kept_state_is_saved_once_it_is_true_and_loads_into_another_worker(worker, folder):
+    ask(worker, 0)
+    ask(worker, 1, accepted=[0, 1])
+    saved = {silo: header.scalars["sha256"] for silo, header in ask(worker, 2, verb="save").items()}
+    run = folder / "run"
+    states = [checkpoint.read_state(checkpoint.silo_file(run, 2, k), saved[k]) for k in saved]
+    assert [state["count"] for state in states] == [2, 2, 1]
+    assert states[0]["latest"].tolist() == [2.0, 2.0]
+    other = make_worker(folder, read_federation(folder), Counting())
+    assert all(
+        h.fault is None for h in ask(other, 2, verb="load", **{str(k): sha for k, sha in saved.items()}).values()
+    )
+    assert seen(ask(other, 2)) == [2, 2, 1]
+
+
+def test_a_silo_without_state_saves_nothing_and_loading_none_forgets(worker, folder):
+    assert all(header.scalars == {} for header in ask(worker, 0, verb="save").values())
+    assert not (folder / "run").exists()
+    ask(worker, 0)
+    ask(worker, 1, verb="load")
+    assert seen(ask(worker, 1)) == [0, 0, 0]
+
+
+def test_a_torn_state_is_a_fault_of_its_silo(worker, folder):
+    ask(worker, 0)
+    saved = {str(k): header.scalars["sha256"] for k, header in ask(worker, 1, verb="save").items()}
+    path = checkpoint.silo_file(folder / "run", 1, 1)
+    path.write_bytes(path.read_bytes()[:-1])
+    faults = {k: header.fault for k, header in ask(worker, 1, verb="load", **saved).items()}
+    assert (faults[0], faults[2]) == (None, None)
+    assert faults[1].startswith(f"{path}: torn or altered")
+
+
+def test_a_silo_that_fails_is_a_fault_with_file_and_line_and_keeps_nothing(worker, capsys):
+    headers = ask(worker, 0, fail=1)
+    fault = headers[1].fault
+    assert fault.startswith("RuntimeError: the disk is on fire")
+    assert "(test_worker.py:" in fault
+    assert (headers[0].fault, headers[2].fault) == (None, None)
+    assert seen(ask(worker, 1)) == [1, 0, 1]
+
+
+def test_a_fault_is_one_line(worker):
+    assert "\n" not in ask(worker, 0, fail=1)[1].fault
+
+
+def test_a_traceback_is_printed_the_first_time_only(worker, capsys):
+    ask(worker, 0, fail=1)
+    first = capsys.readouterr().err
+    assert "silo 1 failed:" in first
+    assert "Traceback" in first
+    assert "in count" in first
+    ask(worker, 1, fail=1)
+    ask(worker, 2, fail=2)
+    assert capsys.readouterr().err == ""
+
+
+def mean_of(worker, headers):
+    pieces, totals = plan(header for header in headers.values() if header.fault is None)
+    return worker.aggregation.combine(Alone(), Verdict(pieces=pieces), totals)
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [("vector", "'v' holds NaN or Inf"), ("scalar", "seen"), ("weight", "weight"), ("negative", "weight")],
+)
+@pytest.mark.parametrize("fail", [0, 2])
+def test_an_update_that_is_not_finite_is_a_fault_and_never_reaches_the_sum(worker, capsys, how, reason, fail):
+    headers = ask(worker, 0, fail=fail, how=how, v=2.0)
+    assert [k for k, header in headers.items() if header.fault] == [fail]
+    assert mean_of(worker, headers)["v"].tolist() == [2.0] * 3
+    assert headers[fail].fault.startswith("its update was refused: ")
+    assert reason in headers[fail].fault
+    assert capsys.readouterr().err == ""
+    assert seen(ask(worker, 1)) == [0.0 if k == fail else 1.0 for k in range(3)]
+
+
+def test_a_broken_shard_is_a_fault_of_its_silo_and_is_read_again_when_mended(worker, folder):
+    path = folder / "silo_0001.h5"
+    content = path.read_bytes()
+    path.unlink()
+    headers = ask(worker, 0, verb="open")
+    assert headers[1].fault.startswith(f"{path}: is missing")
+    assert headers[0] == Header(silo=0)
+    path.write_bytes(content)
+    assert ask(worker, 0, verb="open")[1].fault is None
+
+
+def test_a_worker_opens_its_own_silos_files_and_no_other(folder):
+    (folder / "silo_0000.h5").unlink()
+    worker = make_worker(folder, read_federation(folder), Counting(), silos=[1])
+    assert list(ask(worker, 0)) == [1]
+
+
+def test_a_worker_tells_about_itself_when_it_opens_its_shards_only(worker):
+    assert worker.answer(Request(verb="open", cohort=[0]), {}).about == {"host": "here"}
+    assert worker.answer(Request(verb="work", work="count", cohort=[0]), {}).about == {}
+
+
+def test_the_final_model_is_left_where_the_run_folder_has_none(folder):
+    (folder / "run").mkdir()
+    worker = make_worker(folder, read_federation(folder), Counting(), FlatModel(net()))
+    w = torch.full((len(worker._model.trained),), 0.5)
+    worker.answer(Request(verb="finish", cohort=[0, 1]), {"w": w})
+    plain = net()
+    plain.load_state_dict(load_file(folder / "run" / "model.safetensors"))
+    assert all(bool((p == 0.5).all()) for p in plain.parameters())
+    worker.answer(Request(verb="finish", cohort=[0]), {"w": w + 1})
+    assert load_file(folder / "run" / "model.safetensors")["0.bias"].tolist() == [0.5] * 5
