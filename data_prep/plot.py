@@ -10,7 +10,8 @@ import numpy as np
 
 from data_prep.overview import counted, label_counts
 from mpifl.errors import InputError
-from mpifl.shards import FederationSpec, write_aside
+from mpifl.files import write_aside
+from mpifl.shards import FederationSpec
 
 FORMATS = (".png", ".pdf", ".svg")
 MOST_ANNOTATED = 12  # silos, or classes, whose cells still have room for a figure

@@ -95,11 +95,12 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
     transforms = [RunningStatistics()]
     public = _batches(folder, spec, spec.public, "public", device)
     site = Site(folder, run, spec, algorithm, transforms, job.seed, job.cohort.weights, flat, public)
-    silos = place([entry.examples["train"] for entry in spec.silos], transport.workers).get(transport.rank, [])
+    placed = place([entry.examples["train"] for entry in spec.silos], transport.workers)
+    silos = placed.get(transport.rank, [])
     worker = Worker(site, silos, _about(device, silos))
     test = _batches(folder, spec, spec.test, "test", device) if transport.is_server else None
     server = Server(flat, job.seed, test=test, public=public)
-    return server, Federation(transport, worker, transforms, len(spec.silos), job.cohort.quorum, device)
+    return server, Federation(transport, worker, transforms, placed, job.cohort.quorum, device)
 
 
 def _model(table: Model, seed: int, spec: FederationSpec, algorithm: Algorithm, device: torch.device) -> FlatModel:

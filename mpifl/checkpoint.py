@@ -21,8 +21,8 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from mpifl.errors import InputError
+from mpifl.files import write_aside
 from mpifl.flat import FlatModel
-from mpifl.shards import write_aside
 
 VERSION = 1
 

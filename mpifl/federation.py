@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mpifl import interrupts
-from mpifl.aggregation.mean import plan
+from mpifl.aggregation.plan import fitting, plan
 from mpifl.algorithms.base import Work
 from mpifl.errors import RoundLost
 from mpifl.messages import DTYPES, Header, Mean, Report, Request, Scalar, VectorSpec, Verdict
@@ -47,16 +47,17 @@ class Federation:
         transport: Transport,
         worker: Worker,
         transforms: Sequence[Transform],
-        population: int,
+        placed: Mapping[int, Sequence[int]],
         quorum: float,
         device: torch.device,
     ) -> None:
         self.transport = transport
-        self.population = population
+        self.population = sum(len(silos) for silos in placed.values())
         self.ledger = Ledger()
         self._worker, self._transforms, self._quorum, self._device = worker, transforms, quorum, device
         self.about: dict[int, dict[str, str]] = {}
         """What each worker said of itself when it opened its shards."""
+        self._placed = {rank: set(silos) for rank, silos in placed.items()}
         self._received: dict[str, Tensor] = {}
 
     def cohort(self, silos: Sequence[int], server: Server, attempt: int = 0) -> Cohort:
@@ -88,13 +89,15 @@ class Federation:
             return None
         report = self._worker.answer(request, message).model_copy(update={"interrupted": interrupts.pending()})
         reports = self._gather(report)
-        headers = sorted((h for r in reports.values() for h in r.headers), key=lambda header: header.silo)
+        headers = fitting(reports)
         verdict, totals = self._judge(request, headers)
+        if not {header.silo for header in report.headers if header.fault is None} <= set(verdict.accepted):
+            self._worker.aggregation.begin(0)  # this rank's sums hold a silo that does not count: none of it travels
         vectors = self._worker.aggregation.combine(self.transport, verdict, totals)
         self._worker.settle(request, verdict)
         if self.transport.is_server and request.verb == "work":
             self._account(request, headers, verdict, reports, time.perf_counter() - began)
-        return self._mean(request, verdict, headers, vectors)
+        return self._mean(verdict, headers, vectors)
 
     def _request(self, request: Request | None, vectors: dict[str, Tensor]) -> tuple[Request, dict[str, Tensor]]:
         request = Request.model_validate_json(self.transport.tell(request.encode() if request else None))
@@ -120,32 +123,42 @@ class Federation:
             self.transport.report(report.encode())
             return reports
         for rank, record in self.transport.reports():
-            reports[rank] = Report.model_validate_json(record)
+            reports[rank] = self._hosted(rank, Report.model_validate_json(record))
             if reports[rank].interrupted:
                 interrupts.note()
         self.about |= {rank: r.about for rank, r in reports.items() if r.about}
         return reports
 
+    def _hosted(self, rank: int, report: Report) -> Report:
+        """Leave out what a rank says of silos that are not its own."""
+        own = self._placed.get(rank, set())
+        return report.model_copy(update={"headers": [header for header in report.headers if header.silo in own]})
+
     def _judge(self, request: Request, headers: list[Header]) -> tuple[Verdict, dict[str, float]]:
+        """Decide, at the server, whose updates count; return the verdict and each vector's total weight."""
         verdict = Verdict()
         totals: dict[str, float] = {}
         if self.transport.is_server:
             good = [header for header in headers if header.fault is None]
-            needed = math.ceil(self._quorum * len(request.cohort) - 1e-9)
-            if request.verb == "work" and len(good) < max(needed, 1):
-                verdict = Verdict(lost=True)
-            else:
-                pieces, totals = plan(good)
-                verdict = Verdict(accepted=[header.silo for header in good], pieces=pieces)
+            pieces, totals = plan(good)
+            lost = self._reason_to_lose(request, headers, totals) if request.verb == "work" else None
+            accepted = [] if lost else [header.silo for header in good]
+            verdict = Verdict(lost=lost, accepted=accepted, pieces=[] if lost else pieces)
         told = self.transport.tell(verdict.encode() if self.transport.is_server else None)
         return Verdict.model_validate_json(told), totals
 
-    def _mean(self, request: Request, verdict: Verdict, headers: list[Header], vectors: dict[str, Tensor]) -> Mean:
-        faults = {header.silo: header.fault for header in headers if header.fault is not None}
+    def _reason_to_lose(self, request: Request, headers: list[Header], totals: Mapping[str, float]) -> str | None:
+        faults = [f"silo {header.silo}: {header.fault}" for header in headers if header.fault is not None]
+        answered, asked = len(headers) - len(faults), len(request.cohort)
+        if answered < max(math.ceil(self._quorum * asked - 1e-9), 1):
+            return f"{answered} of {asked} silos answered ({'; '.join(faults[:3])})"
+        weightless = [name for name, total in totals.items() if total == 0]
+        return f"all updates weigh 0 in the mean of '{weightless[0]}'" if weightless else None
+
+    def _mean(self, verdict: Verdict, headers: list[Header], vectors: dict[str, Tensor]) -> Mean:
         if verdict.lost and self.transport.is_server:
-            first = "; ".join(f"silo {silo}: {fault}" for silo, fault in list(faults.items())[:3])
-            answered = len(request.cohort) - len(faults)
-            raise RoundLost(f"{answered} of {len(request.cohort)} silos answered ({first})")
+            raise RoundLost(verdict.lost)
+        faults = {header.silo: header.fault for header in headers if header.fault is not None}
         good = [header for header in headers if header.fault is None]
         return Mean(vectors, _averages(good), {header.silo: header.scalars for header in good}, faults)
 

@@ -137,7 +137,10 @@ def check_job(table: Table, source: str) -> Job:
     own = algorithm.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"local", "server_optimizer"})
     tables = {
         "algorithm": {"name": job.algorithm["name"], **own},
-        "server_optimizer": {"name": job.server_optimizer["name"], **algorithm.server_optimizer.model_dump()},
+        "server_optimizer": {
+            "name": job.server_optimizer.get("name", "sgd"),
+            **algorithm.server_optimizer.model_dump(),
+        },
     }
     return job.model_copy(update=tables)
 
@@ -161,7 +164,7 @@ def _build_algorithm(job: Job, source: str) -> Algorithm:
 def _named(
     base: type, registry: Mapping[str, Any], table: Table, source: str, key: str, shared: Mapping[str, Any]
 ) -> Any:
-    name = table.get("name")
+    name = table.get("name", "sgd" if base is ServerOptimizer else None)
     if not isinstance(name, str):
         raise InputError(f"{source}: [{key}] needs name, one of {', '.join(registry)}")
     try:
@@ -237,8 +240,9 @@ def _override(table: Table, override: str) -> None:
         table = table.setdefault(key, {})
         if not isinstance(table, dict):
             raise InputError(f"--set {override}: '{key}' is not a table")
-    if "steps" in keys[-1:] and keys[-2:-1] == ["local"]:
-        table.pop("epochs", None)
+    instead = {"steps": "epochs", "epochs": "steps"}
+    if keys[-2:-1] == ["local"] and keys[-1] in instead:
+        table.pop(instead[keys[-1]], None)
     table[keys[-1]] = value
 
 

@@ -81,16 +81,15 @@ class LocalTraining(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _one_epoch(cls, given: Any) -> Any:
-        if isinstance(given, dict) and given.get("steps") is None and given.get("epochs") is None:
+        if isinstance(given, dict) and all(given.get(k) is None for k in ("steps", "epochs", "epochs_of")):
             return {**given, "epochs": 1}
         return given
 
     @model_validator(mode="after")
     def _consistent(self) -> LocalTraining:
-        if self.steps is not None and self.epochs is not None:
-            raise ValueError("takes epochs or steps, not both")
-        if self.steps is not None and self.epochs_of is not None:
-            raise ValueError("takes epochs_of or steps, not both")
+        given = [key for key in ("epochs", "epochs_of", "steps") if getattr(self, key) is not None]
+        if len(given) > 1:
+            raise ValueError(f"takes {given[0]} or {given[1]}, not both")
         if self.optimizer != "sgd" and self.momentum:
             raise ValueError(f"momentum belongs to sgd; {self.optimizer} takes beta1 and beta2")
         if self.nesterov and not self.momentum:

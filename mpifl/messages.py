@@ -59,7 +59,7 @@ class Folded(Message):
 
     length: int = Field(ge=0)
     window: int | None
-    """None: all zero, nothing will travel."""
+    """None: all zero."""
     uniform: bool = False
 
 
@@ -89,13 +89,15 @@ class Piece(Message):
 
     name: str
     length: int = Field(ge=0)
-    window: int
+    window: int | None
+    """None: every silo's is zero, nothing travels."""
 
 
 class Verdict(Message):
     """What the server makes of the headers: whose updates count, and what travels now."""
 
-    lost: bool = False
+    lost: str | None = None
+    """Why the round is lost, if it is."""
     accepted: list[int] = []
     pieces: list[Piece] = []
 

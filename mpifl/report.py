@@ -126,7 +126,7 @@ def draw(summaries: Sequence[Summary], path: Path) -> None:
         label = summary.run.name
         tested = [r for r in summary.records if "test_accuracy" in r]
         accuracy.plot([r["round"] for r in tested], [100 * r["test_accuracy"] for r in tested], label=label)
-        trained = [r for r in summary.records if "train_loss" in r]
+        trained = [r for r in summary.records if r.get("train_loss") is not None]
         loss.plot([r["round"] for r in trained], [r["train_loss"] for r in trained], label=label)
     accuracy.set(xlabel="round", ylabel="test accuracy (%)")
     loss.set(xlabel="round", ylabel="training loss", yscale="log")
@@ -144,7 +144,7 @@ def draw(summaries: Sequence[Summary], path: Path) -> None:
 
 def _console() -> Console:
     """Return a console that does not squeeze a table into 80 columns where nothing says how wide it may be."""
-    return Console() if on_terminal() else Console(width=140)
+    return Console() if on_terminal() else Console(width=140, force_terminal=False)
 
 
 def _table(summaries: Sequence[Summary], target: float | None) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 import sys
 import time
@@ -15,8 +16,8 @@ import tomli_w
 
 from mpifl import __version__, checkpoint
 from mpifl.errors import InputError
+from mpifl.files import write_aside
 from mpifl.job import Job, differing_keys, read_job
-from mpifl.shards import write_aside
 
 HARMLESS = ("rounds", "checkpoint", "tracking", "evaluate")
 """Keys of a job that may change when a run is resumed."""
@@ -86,8 +87,9 @@ def trim_metrics(folder: Path, round: int) -> None:
 
 
 def encode_record(record: Mapping[str, Any]) -> bytes:
-    """Return one line of `metrics.jsonl`."""
-    return json.dumps(record).encode() + b"\n"
+    """Return one line of `metrics.jsonl`; a figure that is not finite (a diverged loss) is null there."""
+    finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
+    return json.dumps(finite, allow_nan=False).encode() + b"\n"
 
 
 def latest_checkpoint(folder: Path) -> int | None:

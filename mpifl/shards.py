@@ -10,7 +10,6 @@ This file needs no torch: `data_prep` is built on it.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import sys
@@ -24,6 +23,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
 from mpifl.errors import ShardError
+from mpifl.files import sha256_of, write_aside
 
 FORMAT = "mpifl-shard"
 FORMAT_VERSION = 1
@@ -209,28 +209,6 @@ def write_shard(
     )
 
 
-def write_aside(path: Path, content: bytes) -> None:
-    """Write a file under another name, flush it to the disk and rename it: it is there whole or not at all."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with aside.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
-
-
-def sha256_of(path: Path) -> str:
-    """Return the sha256 of a file in hexadecimal, read in pieces of 1 MiB."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-    return digest.hexdigest()
-
-
 def _check_bytes(path: Path, entry: ShardEntry, checksum: bool) -> None:
     try:
         size = path.stat().st_size
@@ -271,9 +249,11 @@ def _open_split(path: Path, file: h5py.File, name: str, entry: ShardEntry, spec:
 
 def _check_arrays(where: str, x: np.ndarray, y: np.ndarray, features: Features, classes: int) -> None:
     if tuple(x.shape[1:]) != features.shape:
-        raise ShardError(f"{where}: features of shape {list(x.shape[1:])}, the federation has {list(features.shape)}")
+        wanted = f"the federation has {list(features.shape)}; partition again"
+        raise ShardError(f"{where}: features of shape {list(x.shape[1:])}, {wanted}")
     if x.dtype.name != features.dtype:
-        raise ShardError(f"{where}: features of dtype {x.dtype.name}, the federation has {features.dtype}")
+        wanted = f"the federation has {features.dtype}; partition again"
+        raise ShardError(f"{where}: features of dtype {x.dtype.name}, {wanted}")
     if len(x) != len(y):
         raise ShardError(f"{where}: {len(x)} features and {len(y)} labels; they must be as many")
     if y.dtype.kind not in "iu":

@@ -146,12 +146,20 @@ class _Training:
             record |= {"test_loss": score.loss, "test_accuracy": score.accuracy}
         held_out = any(entry.examples.get("test") or entry.examples.get("valid") for entry in self._spec.silos)
         if self._job.evaluate.silos and held_out:
-            mean = self._federation.everyone(self._server).mean(
-                self._algorithm.evaluate, **self._algorithm.global_model(self._server)
-            )
-            record |= spread("silo_accuracy", list(mean.each("silo_accuracy")), worst=min, best=max)
-            record |= spread("silo_loss", list(mean.each("silo_loss")), worst=max, best=min)
+            record |= self._evaluate_at_silos()
         return record
+
+    def _evaluate_at_silos(self) -> Record:
+        everyone, model = self._federation.everyone(self._server), self._algorithm.global_model(self._server)
+        try:
+            mean = everyone.mean(self._algorithm.evaluate, **model)
+        except RoundLost as lost:
+            self._tell("note", f"round {self._server.round}: not evaluated at the silos: {lost}")
+            return {}
+        return {
+            **spread("silo_accuracy", list(mean.each("silo_accuracy")), worst=min, best=max),
+            **spread("silo_loss", list(mean.each("silo_loss")), worst=max, best=min),
+        }
 
     def _reached(self, record: Record) -> bool:
         target = self._job.evaluate.target_accuracy

@@ -94,8 +94,7 @@ class Worker:
 
     def settle(self, request: Request, verdict: Verdict) -> None:
         """Forget what the silos kept whose updates do not count."""
-        accepted = set() if verdict.lost else set(verdict.accepted)
-        for silo in self.silos.intersection(request.cohort) - accepted:
+        for silo in self.silos.intersection(request.cohort).difference(verdict.accepted):
             self._pending.pop(silo, None)
 
     def _settle_earlier(self, request: Request) -> None:

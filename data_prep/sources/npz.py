@@ -11,7 +11,8 @@ import numpy as np
 
 from data_prep.dataset import Dataset
 from mpifl.errors import InputError
-from mpifl.shards import FEATURE_DTYPES, sha256_of
+from mpifl.files import sha256_of
+from mpifl.shards import FEATURE_DTYPES
 
 ARRAYS = ("x", "y", "x_test", "y_test", "silo")
 MOST_CLASSES = 1 << 20  # labels are counted class by class: a stray identifier among them would fill the memory

@@ -47,8 +47,8 @@ class ExactSum:
     def add(self, vector: Tensor, weight: float, peak: float) -> int | None:
         """Add `weight * vector`, a finite vector of largest magnitude `peak`, and return its window.
 
-        The rounding is off by at most 2^-(37 - log2(summands)) of the summand's peak: no worse than float32 relative
-        to the peak for up to 4096 summands, and mostly far better.
+        The rounding is off by at most 2^-(37 - b) of the summand's peak, b = max(1, ceil(log2(summands))): no worse
+        than float32 relative to the peak for up to 4096 summands, and mostly far better.
         """
         window = window_of(abs(weight) * peak)
         if window is not None:

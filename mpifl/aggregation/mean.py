@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from mpifl.aggregation.exact import LARGEST, ExactSum, peak_of
-from mpifl.messages import DTYPES, Folded, Header, Piece, Uniform, Update, Verdict
+from mpifl.messages import DTYPES, Folded, Piece, Uniform, Update, Verdict
 from mpifl.transport import Transport, pieces_of
 
 CHUNK = 1 << 19
@@ -58,15 +59,14 @@ class WeightedMean:
         by_name = itertools.groupby(verdict.pieces, key=lambda piece: piece.name)
         return {name: self._combine(transport, list(windows), totals.get(name, 1.0)) for name, windows in by_name}
 
-    def _combine(self, transport: Transport, windows: list[Piece], total: float) -> Tensor:
-        name, length = windows[0].name, windows[0].length
-        mean = torch.empty(length if transport.is_server else 0, dtype=torch.float32, device=self._device)
-        for where in pieces_of(length, CHUNK):
-            summed = [transport.sum(self._part(name, piece.window, where)) for piece in windows]
+    def _combine(self, transport: Transport, pieces: list[Piece], total: float) -> Tensor:
+        name, length = pieces[0].name, pieces[0].length
+        mean = torch.zeros(length if transport.is_server else 0, dtype=torch.float32, device=self._device)
+        windows = [piece.window for piece in pieces if piece.window is not None]
+        for where in pieces_of(length, CHUNK) if windows else ():
+            summed = [transport.sum(self._part(name, window, where)) for window in windows]
             if transport.is_server:
-                chunk = summed[0]
-                for lower in summed[1:]:
-                    chunk += lower
+                chunk = functools.reduce(torch.add, summed)  # largest first, in a fixed order
                 mean[where] = (chunk / total).to(self._device)
         return mean
 
@@ -88,28 +88,3 @@ class WeightedMean:
         if not weight * peak < LARGEST:
             raise ValueError(f"'{name}' reaches {peak:g}, which a weight of {weight:g} takes beyond what can be summed")
         return peak
-
-
-def plan(headers: Iterable[Header]) -> tuple[list[Piece], dict[str, float]]:
-    """Plan what travels for the accepted headers: the pieces, and each vector's total weight.
-
-    Raises:
-        ValueError: two silos' vectors of one name differ in length.
-    """
-    lengths: dict[str, int] = {}
-    windows: dict[str, set[int]] = {}
-    totals: dict[str, list[float]] = {}
-    for header in headers:
-        for name, folded in header.vectors.items():
-            if lengths.setdefault(name, folded.length) != folded.length:
-                raise ValueError(
-                    f"silo {header.silo}: '{name}' has {folded.length} elements, others sent {lengths[name]}"
-                )
-            totals.setdefault(name, []).append(1.0 if folded.uniform else header.weight)
-            windows.setdefault(name, set()).update(() if folded.window is None else (folded.window,))
-    pieces = [
-        Piece(name=name, length=lengths[name], window=window)
-        for name in sorted(lengths)
-        for window in sorted(windows[name], reverse=True) or [0]
-    ]
-    return pieces, {name: math.fsum(weights) for name, weights in totals.items()}

@@ -117,7 +117,7 @@ def make_federation(folder, spec, algorithm=None, model=None, transforms=(), quo
     algorithm.begin(server)
     if len(model.statistics):
         server.state["statistics"] = model.statistics.read()
-    return server, Federation(Alone(), worker, list(transforms), len(spec.silos), quorum, CPU)
+    return server, Federation(Alone(), worker, list(transforms), {0: range(len(spec.silos))}, quorum, CPU)
 
 
 def same_bits(one, other):

@@ -11,8 +11,9 @@ from unit.builders import CPU, same_bits
 
 from mpifl.aggregation import exact, mean
 from mpifl.aggregation.exact import ExactSum, peak_of, window_of
-from mpifl.aggregation.mean import WeightedMean, plan
-from mpifl.messages import Folded, Header, Piece, Update, Verdict, uniform
+from mpifl.aggregation.mean import WeightedMean
+from mpifl.aggregation.plan import fitting, plan
+from mpifl.messages import Folded, Header, Piece, Report, Update, Verdict, uniform
 
 LARGEST = 2.0**127
 magnitudes = st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-LARGEST, max_value=LARGEST)
@@ -268,9 +269,15 @@ def test_a_plan_does_not_depend_on_the_order_of_the_headers(headers):
     assert plan(headers) == plan(sorted(headers, key=lambda header: header.silo))
 
 
-def test_a_plan_refuses_vectors_of_two_lengths_and_names_the_silo():
-    with pytest.raises(ValueError, match="silo 4: 'a' has 3 elements, others sent 2"):
-        plan([header(1, 1.0, a=(2, 0)), header(4, 1.0, a=(3, 0))])
+def test_a_rank_whose_vectors_do_not_fit_stays_out_whole():
+    fits = Report(headers=[header(k, 1.0, a=(3, 0)) for k in (1, 4)])
+    broken = Header(silo=5, fault="no disk")
+    odd = Report(headers=[header(0, 1.0, a=(2, 0)), header(2, 1.0, b=(9, 0)), broken])
+    headers = fitting({1: odd, 2: fits})
+    assert [h.silo for h in headers if h.fault is None] == [1, 4]
+    assert [h.silo for h in headers] == [0, 1, 2, 4, 5]
+    assert headers[0].fault == headers[2].fault == "'a' has 2 elements at silo 0, most silos sent 3"
+    assert headers[4] is broken
 
 
 @given(st.floats(min_value=5e-324, max_value=1e300))

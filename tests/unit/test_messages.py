@@ -58,7 +58,7 @@ RECORDS = {
     ),
     Verdict: st.builds(
         Verdict,
-        lost=st.booleans(),
+        lost=st.none() | st.text(),
         accepted=st.lists(counts, max_size=3),
         pieces=st.lists(pieces, max_size=3),
     ),

@@ -10,7 +10,16 @@ from unit.builders import FEATURES, arrays, write_folder
 
 from mpifl import shards
 from mpifl.errors import ShardError
-from mpifl.shards import FEATURE_DTYPES, Features, ShardEntry, open_shard, read_federation, write_aside, write_shard
+from mpifl.shards import (
+    FEATURE_DTYPES,
+    Features,
+    ShardEntry,
+    open_shard,
+    read_federation,
+    sha256_of,
+    write_aside,
+    write_shard,
+)
 
 
 @pytest.fixture
@@ -214,11 +223,12 @@ def test_a_shard_that_does_not_fit_is_told(folder, damage):
 
 def test_an_empty_training_split_is_told(folder):
     path = folder / "silo_0000.h5"
+    spec = read_federation(folder)
     with h5py.File(path, "r+") as file:
         replace(file, "train/x", X[:0])
         replace(file, "train/y", Y[:0])
-    adopt(folder, examples={"train": 0, "valid": 2})
-    said = refusal(lambda: open_shard(*first(folder)), path)
+    changes = {"bytes": path.stat().st_size, "sha256": sha256_of(path), "examples": {"train": 0, "valid": 2}}
+    said = refusal(lambda: open_shard(folder, spec.silos[0].model_copy(update=changes), spec), path)
     assert said == "train: an empty silo; partition with --min-examples 1 or more"
 
 
@@ -251,6 +261,7 @@ DESCRIPTIONS = {
     "a later version with more keys": (edited(lambda r: r.update(format_version=2, more=1)), "format version 2"),
     "no silos": (edited(lambda r: r.update(silos=[])), "silos must be numbered 0, 1, 2"),
     "silos out of order": (edited(lambda r: r["silos"].reverse()), "silos must be numbered 0, 1, 2"),
+    "an empty silo": (edited(lambda r: r["silos"][1].update(examples={"train": 0})), "silo 1 has no training examples"),
     "a silo without training data": (edited(lambda r: r["silos"][1].update(examples={"valid": 2})), "train"),
 }
 

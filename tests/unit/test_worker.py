@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from unit.builders import Alone, make_worker, net, write_folder
 
 from mpifl import checkpoint
-from mpifl.aggregation.mean import plan
+from mpifl.aggregation.plan import plan
 from mpifl.algorithms import Algorithm
 from mpifl.flat import FlatModel
 from mpifl.messages import Header, Request, Verdict
@@ -123,7 +123,7 @@ def test_a_lost_round_changes_nothing(worker):
     for attempt in range(3):
         request = Request(verb="work", work="count", round=1, attempt=attempt, cohort=[0, 1, 2])
         worker.answer(request, {})
-        worker.settle(request, Verdict(lost=True))
+        worker.settle(request, Verdict(lost="too few"))
     assert seen(ask(worker, 2)) == [1, 1, 1]
 
 

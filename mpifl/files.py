@@ -1,0 +1,29 @@
+"""Files that are there whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+
+def write_aside(path: Path, content: bytes) -> None:
+    """Write a file under another name, flush it to the disk and rename it: it is there whole or not at all."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with aside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def sha256_of(path: Path) -> str:
+    """Return the sha256 of a file in hexadecimal, read in pieces of 1 MiB."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
