@@ -248,7 +248,7 @@ class _Training:
         job, spec = self._job, self._spec
         devices = sorted({f"{about['host']} {about['device']}" for about in ranks.values()})
         model = f"{job.model.name} with {len(self._server.model.trained):,} parameters"
-        where = f"{len(spec.silos)} silos on {len(ranks)} workers ({'; '.join(devices)})"
+        where = f"{len(spec.silos)} silos on {len(self._federation.transport.workers)} workers ({'; '.join(devices)})"
         return f"{job.name}: {job.algorithm['name']}, {model}, {where}, {library()}"
 
 
