@@ -6,17 +6,22 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from data_prep.compression import COMPRESSIONS
+from data_prep.flags import with_scheme_options
 from data_prep.holdout import Shares
-from data_prep.overview import counted, show
+from data_prep.making import default_jobs
+from data_prep.overview import counted
+from data_prep.partition import Manner
 from data_prep.partition import partition as cut_into_silos
 from data_prep.schemes import SCHEMES
+from data_prep.site_commands import app as site_commands
 from data_prep.sources import SOURCES
 from mpifl.errors import InputError
-from mpifl.shards import FederationSpec, read_federation
+from mpifl.shards import FederationSpec
 
 app = typer.Typer(
     help="Partition a data set over silos, and see what every silo holds.",
@@ -24,9 +29,11 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_show_locals=False,
 )
+app.add_typer(site_commands)
 
 
 @app.command()
+@with_scheme_options
 def partition(
     source: Annotated[str, typer.Argument(help=f"{', '.join(SOURCES)}.", show_default=False)],
     out: Annotated[Path, typer.Option(help="The folder to make; it must not exist, or be empty.")],
@@ -37,42 +44,57 @@ def partition(
     ] = None,
     silos: Annotated[int | None, typer.Option(help="How many silos; natural has its own number.")] = None,
     seed: Annotated[int, typer.Option(help="What all randomness is derived from.")] = 0,
-    alpha: Annotated[float | None, typer.Option(help="dirichlet: the smaller, the more skewed; 0.5.")] = None,
-    shards_per_silo: Annotated[int | None, typer.Option(help="shards: how many each silo is dealt; 2.")] = None,
-    min_examples: Annotated[
-        int | None,
-        typer.Option(help="The fewest a silo may hold; 1, with dirichlet 10."),
-    ] = None,
     valid: Annotated[float, typer.Option(help="The share of a silo's examples it keeps for validation.")] = 0.0,
     test: Annotated[float, typer.Option(help="The share of a silo's examples it keeps for testing.")] = 0.0,
     public: Annotated[
         float, typer.Option(help="The share of all training examples that belongs to no silo, for algorithms that ask.")
     ] = 0.0,
     name: Annotated[str | None, typer.Option(help="The federation's name; SOURCE-SCHEME.")] = None,
+    option: Annotated[list[str] | None, typer.Option(help="An option of the source, as KEY=VALUE; many.")] = None,
+    fetch: Annotated[bool, typer.Option("--fetch", help="Download a known set into --data first.")] = False,
+    jobs: Annotated[int | None, typer.Option(help="How many threads write; the cores, at most 4.")] = None,
+    compression: Annotated[str, typer.Option(help=f"{', '.join(COMPRESSIONS)}; only none maps into memory.")] = "none",
+    resume: Annotated[bool, typer.Option(help="Keep what is done if interrupted, and go on from there.")] = False,
+    **options: Any,
 ) -> None:
     """Cut a data set into silos: one HDF5 shard each, and the federation.json that describes them."""
-    options = {"alpha": alpha, "shards_per_silo": shards_per_silo, "min_examples": min_examples}
+    if fetch:
+        from data_prep.fetch import fetch as download
+
+        data = download(source, data)
     shares = Shares(valid, test, public)
-    spec = cut_into_silos(source, data, out, scheme, silos, seed, options=options, shares=shares, name=name)
+    manner = Manner(default_jobs() if jobs is None else jobs, compression, resume)
+    more: dict[str, Any] = {"shares": shares, "name": name, "source_options": option or (), "manner": manner}
+    spec = cut_into_silos(source, data, out, scheme, silos, seed, options=options, **more)
     typer.echo(_summary(spec, out))
 
 
 @app.command()
+def statistics(
+    source: Annotated[str, typer.Argument(help="csv or parquet.", show_default=False)],
+    data: Annotated[Path, typer.Option(help="The table.")],
+    out: Annotated[Path, typer.Option(help="The JSON file to write.")],
+    spec: Annotated[Path | None, typer.Option(help="What its columns mean; the table's name with .toml.")] = None,
+) -> None:
+    """Write a table's counts, sums and sums of squares, which silos may share to standardise alike."""
+    from data_prep.sources.table import write_statistics
+
+    write_statistics(source, data, spec, out)
+    typer.echo(f"Written to {out}")
+
+
+@app.command()
 def inspect(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that 'partition' made.")],
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="A folder of shards, or two to compare.")],
     plot: Annotated[Path | None, typer.Option(help="Also draw it, to FILE.png, .pdf or .svg.")] = None,
+    page: Annotated[Path | None, typer.Option(help="Also write a page of it, FILE.html, whole in itself.")] = None,
+    features: Annotated[bool, typer.Option(help="Also read the shards: what do their features look like?")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Print every silo, however many.")] = False,
 ) -> None:
-    """Show what every silo holds and how much the silos differ; opens federation.json alone."""
-    from rich.console import Console
+    """Show what every silo holds and how much the silos differ; without --features opens federation.json alone."""
+    from data_prep.inspection import inspect as look
 
-    spec = read_federation(folder)
-    show(spec, Console(width=None if sys.stdout.isatty() else 120), everything=everything)
-    if plot is not None:
-        from data_prep.plot import draw
-
-        draw(spec, plot)
-        typer.echo(f"Drawn to {plot}")
+    look(folders, plot, page, features=features, everything=everything)
 
 
 def _summary(spec: FederationSpec, out: Path) -> str:

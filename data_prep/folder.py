@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 from mpifl.errors import InputError
-
-HELD = (signal.SIGINT, signal.SIGTERM)
 
 
 def check_free(out: Path) -> None:
@@ -20,47 +18,71 @@ def check_free(out: Path) -> None:
         if out.exists() and not (out.is_dir() and not any(out.iterdir())):
             raise InputError(f"--out: {out} exists; remove it or name another")
     except OSError as error:
-        raise _unwritable(out, error) from None
-    above = next(parent for parent in out.absolute().parents if parent.exists())
+        raise unwritable(out, error) from None
+    above = _above(out)
     if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
         raise InputError(f"--out: {out} cannot be made, {above} is not a folder you may write to; name another")
 
 
+def check_room(out: Path, needed: int) -> None:
+    """Refuse to begin what the disk has no room for."""
+    free = shutil.disk_usage(_above(out)).free
+    if free < needed:
+        sizes = f"needs {needed / 1e9:.3g} GB, the disk has {free / 1e9:.3g} GB left"
+        raise InputError(f"--out: {out} {sizes}; name another, or make room")
+
+
 @contextlib.contextmanager
-def written_aside(out: Path) -> Iterator[Path]:
+def written_aside(out: Path, keep: Path | None = None) -> Iterator[Path]:
     """Lend a folder next to `out` and rename it to `out` when the block ends well; otherwise remove it.
 
-    Ctrl-C and an exit count as otherwise. Raises InputError for what the file system refuses, a full disk included.
+    Ctrl-C and an exit count as otherwise. A folder to `keep` may be there before, and stays when the block ends badly.
+    Raises InputError for what the file system refuses, a full disk included.
     """
     out = out.resolve()
     missing = [parent for parent in out.parents if not parent.exists()]
-    aside = out.with_name(f".{out.name}.partial-{os.getpid()}")
+    aside = keep or out.with_name(f".{out.name}.partial-{os.getpid()}")
     try:
-        aside.mkdir(parents=True)
+        aside.mkdir(parents=True, exist_ok=keep is not None)
         yield aside
         os.replace(aside, out)
     except BaseException as error:
-        _remove(aside, missing)
+        if not keep:
+            _remove(aside, missing)
         if isinstance(error, OSError):
-            raise _unwritable(out, error) from None
+            raise unwritable(out, error) from None
         raise
 
 
 @contextlib.contextmanager
-def signals_held() -> Iterator[None]:
-    """Hold Ctrl-C and SIGTERM back until the block ends.
+def scratch(out: Path) -> Iterator[Path]:
+    """Lend a folder in `out` to make files in that are renamed into it; it is removed however the block ends.
 
-    HDF5's callbacks swallow an exception that is raised in them, a KeyboardInterrupt too: the signal would be lost.
+    Raises InputError for what the file system refuses, a full disk included; nothing that was made for it is left then.
     """
-    caught: list[int] = []
-    handlers = {number: signal.signal(number, lambda n, _: caught.append(n)) for number in HELD}
+    missing = [folder for folder in (out, *out.absolute().parents) if not folder.exists()]
+    aside = out / f".partial-{os.getpid()}"
     try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        if caught:
-            signal.raise_signal(caught[0])
+        aside.mkdir(parents=True)
+        yield aside
+        shutil.rmtree(aside)
+    except BaseException as error:
+        _remove(aside, missing)
+        if isinstance(error, OSError):
+            raise unwritable(out, error) from None
+        raise
+
+
+def unwritable(out: Path, error: OSError) -> InputError:
+    """Say what the file system refused; h5py tells its number in the text alone."""
+    full = f"errno = {errno.ENOSPC}" in str(error)
+    reason = os.strerror(errno.ENOSPC) if full else error.strerror or error
+    return InputError(f"--out: {out} cannot be written ({reason}); name another, or make room")
+
+
+def _above(out: Path) -> Path:
+    """Return the nearest folder above that is there."""
+    return next(parent for parent in out.absolute().parents if parent.exists())
 
 
 def _remove(folder: Path, parents: list[Path]) -> None:
@@ -69,7 +91,3 @@ def _remove(folder: Path, parents: list[Path]) -> None:
     for parent in parents:
         with contextlib.suppress(OSError):
             parent.rmdir()
-
-
-def _unwritable(out: Path, error: OSError) -> InputError:
-    return InputError(f"--out: {out} cannot be written ({error.strerror or error}); name another, or make room")

@@ -19,11 +19,12 @@ class Heterogeneity:
     """Gini coefficient of the training set sizes: 0 when all are equal, towards 1 when one silo has everything."""
 
 
-def heterogeneity(counts: np.ndarray) -> Heterogeneity:
-    """Measure the label histograms [silos, classes] of a federation."""
-    sizes = counts.sum(axis=1)
-    shares = counts / np.maximum(sizes, 1)[:, None]
-    pooled = counts.sum(axis=0) / max(sizes.sum(), 1)
+def heterogeneity(counts: np.ndarray, sizes: np.ndarray | None = None) -> Heterogeneity:
+    """Measure the label histograms [silos, classes] of a federation, and its sizes if an example has many labels."""
+    totals = counts.sum(axis=1)
+    sizes = totals if sizes is None else sizes
+    shares = counts / np.maximum(totals, 1)[:, None]
+    pooled = counts.sum(axis=0) / max(totals.sum(), 1)
     return Heterogeneity(
         float(jensen_shannon(shares, pooled).mean()), float(total_variation(shares, pooled).mean()), gini(sizes)
     )

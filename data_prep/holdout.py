@@ -29,19 +29,37 @@ class Shares:
 
     def set_public_aside(self, examples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the indices of the examples that stay private and of those that become public, each in order."""
+        if not (public := int(Fraction(str(self.public)) * examples)):
+            return np.arange(examples), np.arange(0)
         order = numpy_stream(seed, "public").permutation(examples)
-        public = int(Fraction(str(self.public)) * examples)
         return np.sort(order[public:]), np.sort(order[:public])
 
-    def split(self, part: np.ndarray, seed: int, silo: int) -> dict[str, np.ndarray]:
+    def split(self, part: np.ndarray, seed: int, silo: int, held: np.ndarray | None = None) -> dict[str, np.ndarray]:
         """Split the indices of a silo's examples; at least one is left to train on, and no split is empty.
 
         A share is rounded down to whole examples: as a fraction, for 0.29 * 100 is 28.999999999999996.
+
+        Args:
+            part: The indices.
+            seed: The federation's seed.
+            silo: The silo.
+            held: For every example of the source, whether it is for testing; then no share may be.
         """
+        if held is not None and held.any():
+            return self._split_rest(part[~held[part]], part[held[part]], seed, silo)
         valid, test = (int(Fraction(str(share)) * len(part)) for share in (self.valid, self.test))
         if valid + test == 0:
             return {"train": part}
         shuffled = numpy_stream(seed, "hold out", silo).permutation(part)
-        held, train = shuffled[: valid + test], shuffled[valid + test :]
-        splits = {"train": train, "valid": held[:valid], "test": held[valid:]}
+        held_out, train = shuffled[: valid + test], shuffled[valid + test :]
+        splits = {"train": train, "valid": held_out[:valid], "test": held_out[valid:]}
         return {name: indices for name, indices in splits.items() if len(indices)}
+
+    def _split_rest(self, rest: np.ndarray, test: np.ndarray, seed: int, silo: int) -> dict[str, np.ndarray]:
+        """Split what the source does not hold for testing."""
+        if self.test:
+            raise InputError(f"--test: {self.test} given, but the source itself says what is for testing; leave it out")
+        if not len(rest):
+            raise InputError(f"--scheme: all {len(test)} examples of silo {silo} are for testing; ask for fewer silos")
+        splits = self.split(rest, seed, silo)
+        return {**splits, "test": test} if len(test) else splits

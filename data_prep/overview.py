@@ -10,70 +10,93 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from data_prep.heterogeneity import heterogeneity
-from mpifl.errors import ShardError
+from data_prep.summary import Summary
 from mpifl.shards import SPLITS, FederationSpec, ShardEntry
 
 MOST_ROWS = 40
 MOST_COLUMNS = 32  # of a label histogram; more classes than that share columns
+WIDEST_NAME = 36
 BAR = 12
 BLOCKS = " ▁▂▃▄▅▆▇█"
 ASCII_BLOCKS = " .:-=+*#@"
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
-def label_counts(spec: FederationSpec) -> np.ndarray:
-    """Return the label histograms of all silos, int [silos, classes]."""
-    for entry in spec.silos:
-        if len(entry.labels) != spec.classes:
-            found = f"{len(entry.labels)} label counts for {spec.classes} classes"
-            raise ShardError(f"federation.json: silos.{entry.silo}.labels: {found}; partition again")
-    return np.array([entry.labels for entry in spec.silos], dtype=np.int64)
-
-
-def show(spec: FederationSpec, console: Console, *, everything: bool = False) -> None:
+def show(summary: Summary, console: Console, *, everything: bool = False) -> None:
     """Print what every silo holds, the totals, and how much the silos differ."""
-    counts = label_counts(spec)
-    console.print(Text(_title(spec), style="bold"))
-    console.print(_table(spec, counts, console, everything))
-    if hidden := len(spec.silos) - len(_rows(spec, everything)):
+    spec = summary.spec
+    console.print(Text(f"{spec.name}: {summary.title}", style="bold"))
+    console.print(_table(summary, console, everything))
+    if hidden := len(spec.silos) - len(chosen_rows(len(spec.silos), everything)):
         console.print(Text(f"{hidden} silos are left out; --all shows them."))
-    console.print(Text(_totals(spec)))
-    console.print(_measures(counts))
+    console.print(Text(totals(spec)))
+    console.print(_measures(summary))
 
 
-def _title(spec: FederationSpec) -> str:
-    options = ", ".join(f"{key} {value}" for key, value in spec.scheme.items() if key != "name")
-    shape = "x".join(map(str, spec.features.shape))
-    cut = f"{spec.source.get('name')} by {spec.scheme.get('name')} ({options}), seed {spec.seed}"
-    return f"{spec.name}: {cut}; {spec.features.dtype} {shape}, {spec.classes} classes"
+def compare(first: Summary, second: Summary, console: Console) -> None:
+    """Print two federations side by side."""
+    for letter, summary in (("A", first), ("B", second)):
+        console.print(Text(f"{letter}  {summary.spec.name}: {summary.title}", style="bold"))
+    table = Table(header_style="bold")
+    for heading in ("", "A", "B", "B - A"):
+        table.add_column(heading, justify="left" if heading == "" else "right")
+    for name, *values in compared(first, second):
+        table.add_row(*map(Text, (name, *values)))
+    console.print(table)
 
 
-def _rows(spec: FederationSpec, everything: bool) -> list[int]:
-    """Choose the silos to print: all, or the first and the last ones."""
-    silos = list(range(len(spec.silos)))
-    return silos if everything or len(silos) <= MOST_ROWS else silos[: MOST_ROWS // 2] + silos[-MOST_ROWS // 2 :]
+def compared(first: Summary, second: Summary) -> list[tuple[str, str, str, str]]:
+    """Return the rows of a comparison: what, of the first, of the second, by how much they differ."""
+    rows = [
+        _whole("Silos", len(first.sizes), len(second.sizes)),
+        _whole("Training examples", first.sizes.sum(), second.sizes.sum()),
+        _whole("Smallest silo", first.sizes.min(), second.sizes.min()),
+        _whole("Median silo", round(np.median(first.sizes)), round(np.median(second.sizes))),
+        _whole("Largest silo", first.sizes.max(), second.sizes.max()),
+    ]
+    seen = [float(np.count_nonzero(one.counts, axis=1).mean()) for one in (first, second)]
+    rows.append(("Labels seen by a silo, mean", f"{seen[0]:.1f}", f"{seen[1]:.1f}", f"{seen[1] - seen[0]:+.1f}"))
+    for a, b in zip(first.measures, second.measures, strict=False):
+        rows.append((f"{a.name}, {a.text}", str(a), str(b), f"{b.value - a.value:+.4f}"))
+    return rows
 
 
-def _table(spec: FederationSpec, counts: np.ndarray, console: Console, everything: bool) -> Table:
+def _whole(name: str, first: int, second: int) -> tuple[str, str, str, str]:
+    return name, f"{first:,}", f"{second:,}", f"{second - first:+,}"
+
+
+def chosen_rows(silos: int, everything: bool, most: int = MOST_ROWS) -> list[int]:
+    """Choose the silos to show: all, or the first and the last ones."""
+    rows = list(range(silos))
+    return rows if everything or silos <= most else rows[: most // 2] + rows[-most // 2 :]
+
+
+def _table(summary: Summary, console: Console, everything: bool) -> Table:
+    spec, counts = summary.spec, summary.counts
     splits = [split for split in SPLITS if any(split in entry.examples for entry in spec.silos)]
     unicode = console.encoding.lower().startswith("utf")
+    moments = ["mean", "deviation"] if summary.moments else []
     table = Table(header_style="bold")
-    for heading in ("silo", "name", *splits):
-        table.add_column(heading, justify="left" if heading == "name" else "right", no_wrap=True)
-    for heading in ("size", "labels", "seen", "file"):
-        table.add_column(heading, justify="right" if heading in ("seen", "file") else "left", no_wrap=True)
-    rows, largest = _rows(spec, everything), int(counts.sum(axis=1).max())
+    for heading in ("silo", "name", *splits, "size", "labels", "seen", *moments, "file"):
+        left = heading in ("name", "size", "labels")
+        widest = WIDEST_NAME if heading == "name" else None
+        table.add_column(heading, justify="left" if left else "right", no_wrap=True, max_width=widest)
+    rows, largest = chosen_rows(len(spec.silos), everything), int(summary.sizes.max())
     for silo in rows:
         entry, of_label = spec.silos[silo], counts[silo]
-        drawings = bar(of_label.sum() / max(largest, 1), unicode), sparkline(of_label, unicode)
-        cells = [str(silo), entry.name, *_examples(entry, splits), *drawings, _seen(of_label), decimal(entry.bytes)]
+        drawings = bar(summary.sizes[silo] / max(largest, 1), unicode), sparkline(of_label, unicode)
+        figures = [_seen(of_label), *_moments(summary, silo), decimal(entry.bytes)]
+        cells = [str(silo), entry.name, *_examples(entry, splits), *drawings, *figures]
         table.add_row(*map(Text, cells), end_section=len(rows) < len(spec.silos) and silo == rows[len(rows) // 2 - 1])
     return table
 
 
 def _examples(entry: ShardEntry, splits: Sequence[str]) -> list[str]:
     return [f"{entry.examples.get(split, 0):,}" for split in splits]
+
+
+def _moments(summary: Summary, silo: int) -> list[str]:
+    return [f"{figure:.4g}" for figure in summary.moments[silo].overall()] if summary.moments else []
 
 
 def _seen(of_label: np.ndarray) -> str:
@@ -101,7 +124,8 @@ def counted(spec: FederationSpec) -> str:
     return f"{len(spec.silos):,} silo{'s' * (len(spec.silos) > 1)}"
 
 
-def _totals(spec: FederationSpec) -> str:
+def totals(spec: FederationSpec) -> str:
+    """Say what all silos and the server hold."""
     held = ", ".join(
         f"{sum(entry.examples.get(split, 0) for entry in spec.silos):,} {split}"
         for split in SPLITS
@@ -112,10 +136,8 @@ def _totals(spec: FederationSpec) -> str:
     return f"{counted(spec)}: {held}{server}; {size}"
 
 
-def _measures(counts: np.ndarray) -> Table:
-    found = heterogeneity(counts)
+def _measures(summary: Summary) -> Table:
     table = Table.grid(padding=(0, 2))
-    table.add_row("Label skew, mean Jensen-Shannon divergence to the pooled labels", f"{found.jensen_shannon:.4f} bit")
-    table.add_row("Label skew, mean earth mover's (total variation) distance", f"{found.total_variation:.4f}")
-    table.add_row("Size skew, Gini coefficient of the training sets", f"{found.gini:.4f}")
+    for measure in summary.measures:
+        table.add_row(f"{measure.name}, {measure.text}", str(measure))
     return table

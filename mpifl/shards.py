@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 from mpifl.errors import ShardError
 from mpifl.files import sha256_of, write_aside
 
+_NATIVE = "<" if sys.byteorder == "little" else ">"
 FORMAT = "mpifl-shard"
 FORMAT_VERSION = 1
 SPLITS = ("train", "valid", "test", "public")
@@ -78,6 +80,8 @@ class FederationSpec(_Record):
     test: ShardEntry | None = None
     public: ShardEntry | None = None
     """Examples that belong to no silo and that all may see; their labels are used by nobody."""
+    class_names: list[str] | None = None
+    feature_names: list[str] | None = None
 
     def write(self, folder: Path) -> None:
         """Write `federation.json` into `folder`, aside and renamed, as the last act of making it."""
@@ -87,29 +91,32 @@ class FederationSpec(_Record):
 def read_federation(folder: Path) -> FederationSpec:
     """Read the `federation.json` of a shard folder; raise ShardError with what is wrong and what would do."""
     path = Path(folder) / "federation.json"
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        what = "is not there" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
-        raise ShardError(f"{path}: {what}; make the shards with 'python -m data_prep partition'") from None
-    try:
-        version = json.loads(text).get("format_version", FORMAT_VERSION)  # first: another version has other keys
-        if version != FORMAT_VERSION:
-            raise ShardError(f"{path}: {_other_version(version)}")
-    except (ValueError, AttributeError):
-        pass  # told below
-    try:
-        spec = FederationSpec.model_validate_json(text)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
-        raise ShardError(f"{path}: {where}: {first['msg']}; write it with data_prep, not by hand") from None
+    spec = read_spec(path)
     for entry in spec.silos:
         if not entry.examples.get("train"):
             raise ShardError(f"{path}: silo {entry.silo} has no training examples; partition with --min-examples 1")
     if [entry.silo for entry in spec.silos] != list(range(len(spec.silos))) or not spec.silos:
         raise ShardError(f"{path}: silos must be numbered 0, 1, 2, ... in order, and at least one; partition again")
     return spec
+
+
+def read_spec(path: Path) -> FederationSpec:
+    """Read a file of the form of `federation.json` with whatever silos it names, or none."""
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        what = "is not there" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
+        raise ShardError(f"{path}: {what}; make the shards with 'python -m data_prep partition'") from None
+    try:
+        with contextlib.suppress(ValueError, AttributeError):  # told below
+            version = json.loads(text).get("format_version", FORMAT_VERSION)  # first: another version has other keys
+            if version != FORMAT_VERSION:
+                raise ShardError(f"{path}: {_other_version(version)}")
+        return FederationSpec.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        raise ShardError(f"{path}: {where}: {first['msg']}; write it with data_prep, not by hand") from None
 
 
 @dataclass(frozen=True)
@@ -159,54 +166,69 @@ def open_shard(folder: Path, entry: ShardEntry, spec: FederationSpec, *, checksu
         raise
     except (OSError, KeyError, ValueError, RuntimeError, AttributeError, TypeError) as error:  # h5py's, for odd files
         raise ShardError(f"{path}: not a readable HDF5 shard ({error}); partition again or restore it") from None
-    missing = sorted(set(entry.examples) - set(splits))
-    if missing:
+    if missing := sorted(set(entry.examples) - set(splits)):
         raise ShardError(f"{path}: has no {missing[0]}/x and {missing[0]}/y; partition again or restore it")
     return Shard(path, splits)
 
 
 def write_shard(
+    path: Path, arrays: Arrays, *, silo: int | None, name: str, features: Features, classes: int
+) -> ShardEntry:
+    """Write one shard aside, rename it into place and return its entry; raise ShardError if the arrays do not fit."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    labels = {split: np.shape(y) for split, (_, y) in arrays.items()}
+    try:
+        with new_shard(aside, labels, silo=silo, name=name, features=features, classes=classes) as file:
+            for split, (x, y) in arrays.items():
+                check_arrays(f"{path}: {split}", x, y, features, classes)
+                file[f"{split}/x"][...], file[f"{split}/y"][...] = x, y
+        digest, size = sha256_of(aside), aside.stat().st_size
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+    counted = np.asarray(arrays["train" if "train" in arrays else next(iter(arrays))][1])
+    return ShardEntry(
+        silo=silo,
+        name=name,
+        file=path.name,
+        examples={split: shape[0] for split, shape in labels.items()},
+        labels=np.bincount(counted.reshape(-1), minlength=classes).tolist(),
+        bytes=size,
+        sha256=digest,
+    )
+
+
+def new_shard(
     path: Path,
-    arrays: Arrays,
+    labels: Mapping[str, tuple[int, ...]],
     *,
     silo: int | None,
     name: str,
     features: Features,
     classes: int,
-) -> ShardEntry:
-    """Write one shard aside, rename it into place, and return its entry for `federation.json`.
+    filters: Mapping[str, Any] | None = None,
+) -> h5py.File:
+    """Make a shard file and return it open, with room for labels of these shapes [n, ...] and as many features.
 
-    Raises:
-        ShardError: features of another shape or dtype than `features`, or labels outside [0, classes).
+    Data sets are contiguous, at multiples of 64 bytes; or, with h5py's `filters`, in chunks of `chunk_rows`.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with h5py.File(aside, "w") as file:
-            file.attrs.update(
-                format=FORMAT,
-                format_version=FORMAT_VERSION,
-                silo=-1 if silo is None else silo,
-                name=name,
-                classes=classes,
-            )
-            for split, (x, y) in arrays.items():
-                _check_arrays(f"{path}: {split}", x, y, features, classes)
-                file.create_dataset(f"{split}/x", data=x, dtype=features.dtype)
-                file.create_dataset(f"{split}/y", data=y, dtype="int64")
-        digest, size = sha256_of(aside), aside.stat().st_size
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
-    counted = arrays["train"] if "train" in arrays else next(iter(arrays.values()))
-    return ShardEntry(
-        silo=silo,
-        name=name,
-        file=path.name,
-        examples={split: len(y) for split, (_, y) in arrays.items()},
-        labels=np.bincount(np.asarray(counted[1]).reshape(-1), minlength=classes).tolist(),
-        bytes=size,
-        sha256=digest,
-    )
+    file = h5py.File(path, "w", alignment_threshold=1, alignment_interval=64)
+    file.attrs.update(format=FORMAT, format_version=FORMAT_VERSION, name=name, classes=classes)
+    file.attrs["silo"] = -1 if silo is None else silo
+    for split, (n, *label) in labels.items():
+        for column, shape, dtype in (("x", features.shape, np.dtype(features.dtype)), ("y", label, np.dtype("int64"))):
+            laid_out = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            laid_out.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+            more = {"chunks": (min(n, chunk_rows(shape, dtype)), *shape), **filters} if filters and n else {}
+            if not more:
+                laid_out.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+            file.create_dataset(f"{split}/{column}", (n, *shape), dtype, dcpl=laid_out, **more)
+    return file
+
+
+def chunk_rows(shape: Sequence[int], dtype: np.dtype) -> int:
+    """Return how many rows a chunk of a compressed data set has: half a MiB, a power of two."""
+    return 1 << max(0, ((1 << 19) // (math.prod(shape) * dtype.itemsize)).bit_length() - 1)
 
 
 def _check_bytes(path: Path, entry: ShardEntry, checksum: bool) -> None:
@@ -215,9 +237,7 @@ def _check_bytes(path: Path, entry: ShardEntry, checksum: bool) -> None:
         if size != entry.bytes:
             raise ShardError(f"{path}: {size} bytes, federation.json says {entry.bytes}; partition again or restore it")
         if checksum and sha256_of(path) != entry.sha256:
-            raise ShardError(
-                f"{path}: altered, its sha256 is not that in federation.json; partition again or restore it"
-            )
+            raise ShardError(f"{path}: altered, its sha256 is not federation.json's; partition again or restore it")
     except OSError as error:
         what = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
         raise ShardError(f"{path}: {what}; federation.json names it") from None
@@ -243,11 +263,12 @@ def _open_split(path: Path, file: h5py.File, name: str, entry: ShardEntry, spec:
         raise ShardError(f"{where}: {found}, federation.json says {entry.examples.get(name)}; restore the right file")
     if name == "train" and len(split) == 0:
         raise ShardError(f"{where}: an empty silo; partition with --min-examples 1 or more")
-    _check_arrays(where, split.x, split.y, spec.features, spec.classes)
+    check_arrays(where, split.x, split.y, spec.features, spec.classes)
     return split
 
 
-def _check_arrays(where: str, x: np.ndarray, y: np.ndarray, features: Features, classes: int) -> None:
+def check_arrays(where: str, x: np.ndarray, y: np.ndarray, features: Features, classes: int) -> None:
+    """Refuse arrays of another shape or dtype than a federation's, or with labels out of range."""
     if tuple(x.shape[1:]) != features.shape:
         wanted = f"the federation has {list(features.shape)}; partition again"
         raise ShardError(f"{where}: features of shape {list(x.shape[1:])}, {wanted}")
@@ -268,11 +289,11 @@ def _mapped(path: Path, dataset: h5py.Dataset) -> np.ndarray:
     if offset is None or dataset.size == 0 or dataset.dtype.byteorder not in ("=", "|", _NATIVE):
         with contextlib.suppress(ImportError):
             import hdf5plugin  # noqa: F401 - its import makes lz4, zstd, ... known to HDF5
+        made = dataset.id.get_create_plist()
+        if not all(h5py.h5z.filter_avail(made.get_filter(i)[0]) for i in range(made.get_nfilters())):
+            raise ShardError(f"{path}: compressed with a filter that HDF5 lacks; pip install 'mpifl[compression]'")
         return np.asarray(dataset[...])
     return np.memmap(path, dtype=dataset.dtype, mode="c", offset=offset, shape=dataset.shape)
-
-
-_NATIVE = "<" if sys.byteorder == "little" else ">"
 
 
 def _other_version(version: int) -> str:

@@ -46,7 +46,7 @@ OBJECT_CALLS |= {"gather", "scatter", "allgather", "alltoall", "allreduce"}
 ONLY_IN_TRANSPORT = {"reduce", "scan", "exscan"}  # elsewhere these are functools' and numpy's
 SEEDS = {"manual_seed", "seed", "set_rng_state", "manual_seed_all"}
 DRAWS = {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "poisson"}
-NUMPY_STREAMS = {"Generator", "PCG64", "BitGenerator", "SeedSequence", "default_rng"}
+NUMPY_STREAMS = {"Generator", "PCG64", "Philox", "BitGenerator", "SeedSequence", "default_rng"}
 LONGEST_FILE, LONGEST_FUNCTION = 300, 45
 
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from data_prep.schemes.grouping import by_owner
+from data_prep.schemes.grouping import DRAWS, check_positive, deal, histogram, out_of_reach, sorted_by_label, whole
 from mpifl.errors import InputError
-
-DRAWS = 100
 
 
 def shards(labels: np.ndarray, silos: int, rng: np.random.Generator, *, shards_per_silo: int = 2) -> list[np.ndarray]:
@@ -17,6 +13,7 @@ def shards(labels: np.ndarray, silos: int, rng: np.random.Generator, *, shards_p
 
     Where the examples do not divide, shard sizes differ by one.
     """
+    histogram(labels)
     if shards_per_silo < 1:
         raise InputError(f"--shards-per-silo: {shards_per_silo} given; it must be 1 or more")
     if len(labels) < (count := silos * shards_per_silo):
@@ -34,13 +31,9 @@ def dirichlet(
     The whole draw is repeated, up to 100 times, until every silo has `min_examples`. (The code of Li et al. also
     gives no more of a class to a silo that has its fair share of examples already; that is another distribution.)
     """
-    if not (0 < alpha < math.inf):
-        raise InputError(f"--alpha: {alpha} given; it must be above 0, for instance 0.5")
-    counts = _draw_counts(np.bincount(labels), silos, rng, alpha, min_examples)
-    shuffled = rng.permutation(len(labels))
-    sorted_by_label = shuffled[np.argsort(labels[shuffled], kind="stable")]
-    owners = np.repeat(np.tile(np.arange(silos), len(counts)), counts.ravel())
-    return [sorted_by_label[positions] for positions in by_owner(owners, silos)]
+    check_positive("alpha", alpha)
+    counts = _draw_counts(histogram(labels), silos, rng, alpha, min_examples)
+    return deal(sorted_by_label(labels, rng), counts)
 
 
 def _draw_counts(
@@ -50,11 +43,8 @@ def _draw_counts(
     best = 0
     for _ in range(DRAWS):
         shares = rng.dirichlet(np.full(silos, alpha), size=len(sizes))
-        # whole examples by cutting at the cumulated shares: nothing is lost, and no silo is off by more than one
-        cuts = np.floor(np.cumsum(shares, axis=1)[:, :-1] * sizes[:, None]).astype(np.int64)
-        counts: np.ndarray = np.diff(cuts, axis=1, prepend=0, append=sizes[:, None])
+        counts = whole(shares, sizes)
         best = max(best, smallest := int(counts.sum(axis=0).min()))
         if smallest >= min_examples:
             return counts
-    reached = f"in {DRAWS} draws the smallest silo had {best} examples at best, --min-examples asks {min_examples}"
-    raise InputError(f"--alpha {alpha}: {reached}; take a larger --alpha, fewer --silos or a lower --min-examples")
+    raise out_of_reach(f"--alpha {alpha}", best, min_examples)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import math
-import os
 import struct
 import zlib
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.dataset import Dataset
+from data_prep.sources.reading import known_folder
 from mpifl.errors import InputError
 
 CLASSES = 10
@@ -24,7 +24,7 @@ def read_mnist(name: str, data: Path | None, seed: int) -> Dataset:
 
     Images become uint8 [n, 1, rows, columns] with scale 1/255; the t10k files are the server's test set.
     """
-    folder = data or _default_folder(name)
+    folder = known_folder(name, data, f"of {name}'s four IDX files")
     files: dict[str, str] = {}
     x, y = _read_pair(folder, "train", files)
     test = _read_pair(folder, "t10k", files)
@@ -32,12 +32,6 @@ def read_mnist(name: str, data: Path | None, seed: int) -> Dataset:
         sizes = f"{_pixels(x)} pixels, the t10k images {_pixels(test[0])}"
         raise InputError(f"{folder}: the train images have {sizes}; take all four files from one data set")
     return Dataset(str(folder), x, y, CLASSES, files, scale=1 / 255, test=test)
-
-
-def _default_folder(name: str) -> Path:
-    if root := os.environ.get("MPIFL_DATA"):
-        return Path(root) / name
-    raise InputError(f"--data: not given; name the folder of {name}'s four IDX files, or set MPIFL_DATA to its parent")
 
 
 def _read_pair(folder: Path, part: str, files: dict[str, str]) -> tuple[np.ndarray, np.ndarray]:

@@ -1,12 +1,18 @@
 """What `inspect` prints and draws, from federation.json alone."""
 
 import json
+import re
+import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 
-from data_prep.cli import main
+from data_prep.cli import app, main
 from data_prep.overview import bar, sparkline
+from data_prep.schemes import SCHEMES, resolve
+from data_prep.sources import SOURCES, find_source
 from mpifl.shards import Features, FederationSpec, ShardEntry
 
 
@@ -125,3 +131,28 @@ def test_drawings_are_to_scale():
     assert sparkline(np.zeros(3, int)) == "   "
     assert (bar(1.0), bar(0.0), bar(0.5), bar(1 / 96)) == ("█" * 12, "", "█" * 6, "▏")
     assert bar(0.5, unicode=False) == "######"
+
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "data.md").read_text()
+DOCUMENTED = [line for line in re.findall(r"python -m data_prep ([^`#\n]*)", DOCUMENT) if "SOURCE" not in line]
+OPTIONS = {option for scheme in SCHEMES.values() for option in scheme.options}
+
+
+def test_the_document_names_every_source_and_scheme():
+    named = set(re.findall(r"`([a-z0-9-]+)`", DOCUMENT))
+    assert set(SOURCES) - named == set()
+    assert set(SCHEMES) - named == set()
+    assert {f"--scheme {name}" for name in SCHEMES} <= set(re.findall(r"--scheme [a-z-]+", DOCUMENT))
+
+
+@pytest.mark.parametrize("line", DOCUMENTED)
+def test_every_documented_command_is_one(line):
+    """The words are parsed by the command itself; nothing is run."""
+    name, *words = shlex.split(line)
+    commands = typer.main.get_command(app).commands
+    given = commands[name].make_context(name, words).params
+    if name == "partition":
+        options = {key: value for key, value in given.items() if key in OPTIONS}
+        assert given["source"] in SOURCES
+        find_source(given["source"], given["option"] or ())
+        resolve(given["scheme"], SCHEMES[given["scheme"]], options)

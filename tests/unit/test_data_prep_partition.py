@@ -12,8 +12,8 @@ import h5py
 import numpy as np
 import pytest
 
-import data_prep.partition as module
 from data_prep.cli import main
+from data_prep.writing import Writer
 from mpifl.shards import open_shard, read_federation
 
 ROOT = Path(__file__).parents[2]
@@ -114,7 +114,7 @@ BAD_OPTIONS = {
         ["--scheme", "natural", "--silos", 7, "--min-examples", 43],
         "silo 6 has 42 examples, 43 asked",
     ),
-    "unknown scheme": (["--scheme", "magic"], "'magic' is unknown; there are iid, shards, dirichlet, natural"),
+    "unknown scheme": (["--scheme", "magic"], "'magic' is unknown; there are iid, shards, dirichlet, "),
     "valid below 0": (["--valid", -0.1], "--valid: -0.1 given"),
     "test of 1": (["--test", 1], "--test: 1.0 given"),
     "test NaN": (["--test", "nan"], "--test: nan given"),
@@ -142,7 +142,7 @@ def test_a_bad_option_is_named(tmp_path, npz, capsys, fault):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["magic", "--scheme", "iid", "--silos", 2], "'magic' is unknown; there are mnist, fashion-mnist, digits, npz"),
+        (["magic", "--scheme", "iid", "--silos", 2], "'magic' is unknown; there are mnist, fashion-mnist, "),
         (["mnist", "--scheme", "iid", "--silos", 2], "--data: not given; name the folder of mnist's four IDX files"),
         (["npz", "--scheme", "iid", "--silos", 2], "--data: not given"),
         (["digits", "--scheme", "natural"], "digits has no array 'silo' to cut by"),
@@ -192,17 +192,17 @@ def test_an_empty_folder_is_filled(tmp_path, npz):
     [(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), {2}), (KeyboardInterrupt(), ABORTED), (SystemExit(143), {143})],
 )
 def test_what_was_half_written_is_removed(tmp_path, npz, capsys, monkeypatch, failure, codes):
-    whole = module.write_shard
+    whole = Writer.finish
     seen = []
 
-    def fail_late(path, *args, **kwargs):
-        if path.name == "silo_0003.h5":
-            seen.extend(file.name for file in path.parent.iterdir())
+    def fail_late(writer, shard, offsets):
+        if shard.file == "silo_0003.h5":
+            seen.extend(file.name for file in writer.folder.glob("*.h5"))
             raise failure
-        return whole(path, *args, **kwargs)
+        return whole(writer, shard, offsets)
 
-    monkeypatch.setattr(module, "write_shard", fail_late)
-    assert partition(npz, tmp_path / "new" / "out") in codes
+    monkeypatch.setattr(Writer, "finish", fail_late)
+    assert partition(npz, tmp_path / "new" / "out", "--jobs", 1) in codes
     assert len(seen) == 3
     assert list(tmp_path.iterdir()) == [npz]
     assert "Traceback" not in capsys.readouterr().err
@@ -221,7 +221,7 @@ def test_a_signal_leaves_nothing(tmp_path, number, codes):
         preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # a background shell has its jobs ignore Ctrl-C
     )
     until = time.monotonic() + 15
-    while not list(tmp_path.glob(".out.partial-*/silo_0005.h5")) and time.monotonic() < until:
+    while not list(tmp_path.glob(".out.partial-*/silo_0005.h5.raw")) and time.monotonic() < until:
         time.sleep(0.005)
     started.send_signal(number)
     _, err = started.communicate(timeout=15)

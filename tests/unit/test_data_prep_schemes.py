@@ -5,12 +5,16 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from data_prep.dataset import Dataset
 from data_prep.heterogeneity import gini, heterogeneity, jensen_shannon, total_variation
 from data_prep.holdout import Shares
 from data_prep.schemes import SCHEMES, resolve
+from data_prep.schemes.classes import classes as classes_each
 from data_prep.schemes.iid import iid
 from data_prep.schemes.labels import dirichlet, shards
+from data_prep.schemes.mix import parse
 from data_prep.schemes.natural import natural
+from data_prep.schemes.sizes import power_law, quantity
 from mpifl.errors import InputError
 
 
@@ -67,7 +71,161 @@ def test_natural_keeps_every_id_together(n, classes, silos, seed):
     assert [set(ids[part]) for part in parts] == [{one} for one in sorted(set(ids))]
 
 
-@pytest.mark.parametrize("cut", [iid, shards, dirichlet])
+def dataset(n, classes, seed, dtype="uint8"):
+    """Make a data set of images with a natural silo each."""
+    rng = np.random.default_rng(seed)
+    x = rng.integers(0, 256, (n, 1, 4, 4)).astype(dtype)
+    return Dataset("drawn", x, labels_of(n, classes, seed), classes, {}, scale=1 / 255, silo=rng.integers(0, 5, n))
+
+
+MIXES = [
+    "dirichlet alpha=0.5 + quantity alpha=2",
+    "classes classes=1 + power-law exponent=0.5",
+    "shards + quantity alpha=5 + concept-drift",
+    "natural + rotation",
+    "quantity alpha=3",
+]
+EVERY = [(name, {}) for name in SCHEMES] + [("mix", {"mix": mix}) for mix in MIXES]
+
+
+@pytest.mark.parametrize(("name", "given_options"), EVERY)
+@given(**drawn)
+@settings(max_examples=15, deadline=None)
+def test_every_scheme_makes_a_partition_with_the_minimum_or_refuses(name, given_options, n, classes, silos, seed):
+    scheme, data = SCHEMES[name], dataset(n, classes + 1, seed)
+    options = resolve(name, scheme, {**given_options, "min_examples": 2})
+    wanted = None if "natural" in (name, *given_options.get("mix", "").split()) else silos
+    try:
+        cut = scheme(data, wanted, np.random.default_rng(seed), options)
+    except InputError:
+        assume(n < 100 * silos or (classes + 1) > 2 * silos)
+        return
+    assert len(cut.parts) == (wanted or len(set(data.silo)))
+    assert_partition(cut.parts, n)
+    assert min(map(len, cut.parts)) >= 2
+    assert cut.names is None or len(set(cut.names)) == len(cut.parts)
+
+
+@given(c=st.integers(1, 12), **drawn)
+@settings(max_examples=150, deadline=None)
+def test_classes_are_exactly_so_many_and_every_class_is_owned_or_it_is_impossible(c, n, classes, silos, seed):
+    labels = labels_of(n, classes, seed) ** 2 % 11  # classes of odd sizes, some empty
+    sizes = np.bincount(labels)
+    sizes = sizes[sizes > 0]
+    possible = c <= len(sizes) <= silos * c <= np.minimum(sizes, silos).sum()
+    if not possible:
+        with pytest.raises(InputError, match="--classes: "):
+            classes_each(labels, silos, np.random.default_rng(seed), classes=c)
+        return
+    parts = classes_each(labels, silos, np.random.default_rng(seed), classes=c)
+    assert_partition(parts, n)
+    assert [len(set(labels[part])) for part in parts] == [c] * silos
+    for label in set(labels):
+        held = [count for part in parts if (count := np.count_nonzero(labels[part] == label))]
+        assert np.ptp(held) <= 1
+
+
+def test_classes_are_drawn_at_random_after_the_first():
+    labels = np.repeat(np.arange(10), 500)
+    parts = classes_each(labels, 200, np.random.default_rng(0), classes=3)
+    seen = np.array([sorted(set(labels[part])) for part in parts])
+    assert all(silo % 10 in seen[silo] for silo in range(200))
+    assert len({tuple(row) for row in seen}) > 80
+    owners = np.bincount(seen.ravel())
+    assert owners.min() > 40
+    assert owners.max() < 80
+
+
+def test_quantity_has_the_moments_of_the_distribution_and_iid_labels():
+    """Dir(alpha 1_K): mean 1/K, variance (1/K)(1 - 1/K)/(K alpha + 1)."""
+    silos, alpha, n = 5, 0.8, 4000
+    labels = labels_of(n, 4, 0)
+    draws = [quantity(labels, silos, np.random.default_rng(seed), alpha=alpha, min_examples=0) for seed in range(800)]
+    shares = np.array([[len(part) for part in parts] for parts in draws]) / n
+    assert shares.mean(axis=0) == pytest.approx(np.full(silos, 1 / silos), abs=0.02)
+    assert shares.var(axis=0).mean() == pytest.approx((1 / silos) * (1 - 1 / silos) / (silos * alpha + 1), rel=0.06)
+    largest = max(draws[0], key=len)
+    assert np.bincount(labels[largest]) / len(largest) == pytest.approx(np.full(4, 0.25), abs=0.06)
+
+
+@pytest.mark.parametrize("exponent", [0.5, 1.0, 1.7])
+def test_power_law_sizes_have_the_exponent(exponent):
+    silos, n = 60, 1_000_000
+    sizes = np.array([len(p) for p in power_law(np.zeros(n, int), silos, np.random.default_rng(0), exponent=exponent)])
+    ranks = np.arange(1, silos + 1.0)
+    assert np.polyfit(np.log(ranks), np.log(sizes), 1)[0] == pytest.approx(-exponent, abs=0.002)
+    assert sizes == pytest.approx(n * ranks**-exponent / (ranks**-exponent).sum(), abs=1)
+
+
+def test_a_mix_of_sizes_and_no_labels_has_the_sizes_of_the_formula():
+    data = dataset(9000, 6, 0)
+    options = resolve("mix", SCHEMES["mix"], {"mix": "power-law exponent=1"})
+    sizes = [len(part) for part in SCHEMES["mix"](data, 8, np.random.default_rng(0), options).parts]
+    ranks = np.arange(1, 9.0)
+    assert sizes == pytest.approx(9000 / ranks / (1 / ranks).sum(), abs=10)
+
+
+def test_a_mix_weighs_every_class_by_the_formula():
+    data = dataset(6000, 6, 0)
+    mix = SCHEMES["mix"]
+    alone, both = (
+        mix(data, 4, np.random.default_rng(3), resolve("mix", mix, {"mix": text, "min_examples": 1})).parts
+        for text in ("dirichlet alpha=0.6", "dirichlet alpha=0.6 + power-law exponent=2")
+    )
+    counts = np.stack([np.bincount(data.y[part], minlength=6) for part in alone], axis=1)
+    weighed = counts * np.arange(1, 5.0) ** -2
+    expected = weighed / weighed.sum(axis=1, keepdims=True) * counts.sum(axis=1, keepdims=True)
+    assert np.stack([np.bincount(data.y[part], minlength=6) for part in both], axis=1) == pytest.approx(expected, abs=1)
+
+
+def test_a_mix_reads_its_parts_and_their_options():
+    first, second, third = parse("shards shards-per-silo=3+ quantity + feature-noise sigma=2")
+    assert (first.name, first.options["shards_per_silo"], first.role) == ("shards", 3, "labels")
+    assert (second.options["alpha"], second.role) == (0.5, "sizes")
+    assert (third.options["sigma"], third.role) == (2.0, "effect")
+
+
+BAD_MIXES = {
+    "": "'' is no scheme",
+    "dirichlet + magic": "'magic' is no scheme",
+    "dirichlet + mix": "'mix' is no scheme",
+    "dirichlet beta=3": "dirichlet has no 'beta=3'; it takes alpha=",
+    "dirichlet min-examples=3": "dirichlet has no 'min-examples=3'",
+    "iid x": "iid has no 'x'; it takes no options",
+    "classes classes=two": "'two' is no int",
+    "dirichlet + classes": "dirichlet and classes are both schemes of labels",
+    "quantity + power-law": "both schemes of sizes",
+    "natural + quantity": "natural silos have their own sizes",
+}
+
+
+@pytest.mark.parametrize("mix", BAD_MIXES)
+def test_a_bad_mix_is_named(mix):
+    with pytest.raises(InputError, match="--mix: ") as refusal:
+        parse(mix)
+    assert BAD_MIXES[mix] in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", ["dirichlet", "quantity", "mix"])
+def test_what_cannot_be_reached_is_refused_soon_and_in_full(name):
+    """500 silos of Dir(0.01): no draw of 100 has the minimum; nothing is filled up in secret."""
+    given_options = {"mix": "dirichlet alpha=0.01 + quantity alpha=0.01"} if name == "mix" else {"alpha": 0.01}
+    options = resolve(name, SCHEMES[name], given_options)
+    with pytest.raises(
+        InputError, match=r"in 100 draws the smallest silo had \d+ .* fewer --silos or a lower --min-ex"
+    ):
+        SCHEMES[name](dataset(8000, 10, 0), 500, np.random.default_rng(0), options)
+
+
+@pytest.mark.parametrize("name", ["shards", "dirichlet", "classes"])
+def test_sequences_of_labels_are_cut_by_no_label(name):
+    data = Dataset("text", np.zeros((50, 3), np.uint8), np.zeros((50, 3), np.int64), 4, {})
+    with pytest.raises(InputError, match="an example has 3 labels"):
+        SCHEMES[name](data, 2, np.random.default_rng(0), SCHEMES[name].options)
+    assert_partition(SCHEMES["quantity"](data, 2, np.random.default_rng(0), SCHEMES["quantity"].options).parts, 50)
+
+
+@pytest.mark.parametrize("cut", [iid, shards, dirichlet, classes_each, quantity, power_law])
 def test_the_generator_alone_decides(cut):
     labels = labels_of(2000, 10, 3)
     first, same, other = (cut(labels, 8, np.random.default_rng(seed)) for seed in (1, 1, 2))

@@ -1,0 +1,128 @@
+"""What may be wrong with a folder of shards: each by itself, and all of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from data_prep.duplicates import Hashes, duplicates
+from data_prep.layout import PIECE, row_bytes
+from data_prep.rows import release
+from mpifl.errors import ShardError
+from mpifl.shards import FederationSpec, Shard, ShardEntry, Split, open_shard, read_federation
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong: in which file, of what kind, and what was found."""
+
+    file: str
+    kind: str
+    what: str
+
+
+def check(folder: Path, *, duplicated: bool = True) -> tuple[FederationSpec, list[Finding]]:
+    """Look through a folder of shards.
+
+    Every shard is held against its entry (size, sha256, format, shape, dtype, label range, label counts) and read once
+    for NaN and infinite features, and for examples that occur more than once, in a silo or in several. Memory holds 16
+    bytes an example.
+
+    Args:
+        folder: The folder.
+        duplicated: Look for duplicates.
+
+    Raises:
+        ShardError: there is no `federation.json` that can be read.
+    """
+    spec = read_federation(folder)
+    entries = [*spec.silos, *filter(None, (spec.test, spec.public))]
+    findings, hashes = list(_strays(folder, entries)), Hashes()
+    for entry in entries:
+        findings += _check_shard(folder, entry, spec, hashes if duplicated else None)
+    if duplicated:
+        findings += [Finding(file, "duplicates", what) for file, what in duplicates(hashes)]
+    return spec, findings
+
+
+def _check_shard(folder: Path, entry: ShardEntry, spec: FederationSpec, hashes: Hashes | None) -> Iterator[Finding]:
+    path = folder / entry.file
+    try:
+        shard = open_shard(folder, entry, spec)
+    except ShardError as error:
+        missing = "missing" if not path.exists() else "damaged"
+        yield Finding(entry.file, missing, str(error).removeprefix(f"{path}: "))
+        return
+    yield from _check_labels(shard, entry, spec)
+    for name, split in shard.splits.items():
+        finite = _Finite()
+        for start, x, y in _pieces(split):
+            finite(start, x)
+            if hashes is not None:
+                hashes.add(entry.file, name, x, y)
+        if finite.bad:
+            what = f"{name}: {finite.bad} examples have NaN or infinite features, the first is {finite.first}"
+            yield Finding(entry.file, "not finite", what)
+
+
+def _check_labels(shard: Shard, entry: ShardEntry, spec: FederationSpec) -> Iterator[Finding]:
+    counted = shard["train"] if "train" in shard else next(iter(shard.splits.values()))
+    counts = np.bincount(counted.y.reshape(-1), minlength=spec.classes).tolist()
+    if counts != entry.labels:
+        label = next((at for at, pair in enumerate(zip(counts, entry.labels, strict=False)) if pair[0] != pair[1]), 0)
+        said = f"label {label} occurs {counts[label]} times, federation.json says {[*entry.labels, 0][label]}"
+        yield Finding(entry.file, "label counts", said)
+
+
+class _Finite:
+    """Count of the examples with features that are no numbers."""
+
+    def __init__(self) -> None:
+        self.bad = 0
+        self.first = -1
+
+    def __call__(self, start: int, x: np.ndarray) -> None:
+        # a sum is finite unless a term is not, or it overflows: then look closer
+        if x.dtype.kind != "f" or np.isfinite(x.sum(dtype=np.float64)):
+            return
+        rows = np.flatnonzero(~np.isfinite(x).reshape(len(x), -1).all(axis=1))
+        if len(rows) and not self.bad:
+            self.first = start + int(rows[0])
+        self.bad += len(rows)
+
+
+def _pieces(split: Split) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Yield the examples of a split piece by piece, with the position of the first; pages are let go after each."""
+    step = max(1, PIECE // (row_bytes(split.x) + row_bytes(split.y)))
+    for start in range(0, len(split), step):
+        yield start, split.x[start : start + step], split.y[start : start + step]
+        release(split.x)
+        release(split.y)
+
+
+def _strays(folder: Path, entries: Sequence[ShardEntry]) -> Iterator[Finding]:
+    """Find what lies in the folder and is not described; a site's own entry belongs to its shard."""
+    files = {entry.file for entry in entries}
+    expected = files | {"federation.json"} | {str(Path(file).with_suffix(".json")) for file in files}
+    for path in sorted(folder.iterdir()):
+        if path.name not in expected:
+            yield Finding(path.name, "extra", "federation.json does not name it; remove it")
+
+
+def show_findings(folder: Path, spec: FederationSpec, findings: Sequence[Finding], console: Console) -> None:
+    """Print a table of what is wrong, or a line that says that nothing is."""
+    silos = f"{len(spec.silos)} silo{'s' * (len(spec.silos) > 1)}"
+    if not findings:
+        console.print(Text(f"{folder}: {silos}, nothing wrong"))
+        return
+    table = Table("file", "wrong", "found", header_style="bold")
+    for finding in findings:
+        table.add_row(*(Text(text) for text in asdict(finding).values()))
+    console.print(table)
+    console.print(Text(f"{folder}: {silos}, {len(findings)} thing{'s' * (len(findings) > 1)} wrong"))

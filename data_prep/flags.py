@@ -1,0 +1,49 @@
+"""The options of all schemes as options of a command: what a scheme takes by keyword, the command line takes too."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, Optional, get_type_hints
+
+import typer
+
+from data_prep.schemes import SCHEMES
+
+HELP = {
+    "alpha": "The smaller, the more skewed; 0.5.",
+    "shards_per_silo": "How many shards each silo is dealt; 2.",
+    "classes": "How many classes each silo has, exactly; 2.",
+    "exponent": "Of the sizes: n_k falls as k^-exponent; 1.",
+    "sigma": "The variance of the last silo's noise, in the units a model sees; 0.1.",
+    "angles": "In degrees, for equal numbers of silos as 0,90,180,270, or evenly spaced as 0..90.",
+    "factors": "What features are multiplied by; as angles; 1..0.25.",
+    "drifted": "The share of silos whose labels are permuted; 0.5.",
+    "concepts": "How many different permutations there are; 1.",
+    "mix": "What is mixed, as in 'dirichlet alpha=0.3 + quantity alpha=2 + feature-noise sigma=0.1'.",
+    "min_examples": "The fewest examples a silo may hold; 1, with dirichlet and quantity 10.",
+}
+"""What the help says; an option that is not in it has its name to speak for it."""
+
+
+def with_scheme_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Have a command with a parameter `**options` take every scheme's options, None where not given."""
+    own, hints = inspect.signature(command), get_type_hints(command, include_extras=True)
+    plain = [p.replace(annotation=hints[p.name]) for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    taken = [_parameter(name, kind) for name, kind in _kinds().items()]
+    command.__signature__ = own.replace(parameters=[*plain, *taken])  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in (*plain, *taken)}
+    return command
+
+
+def _parameter(name: str, kind: type) -> inspect.Parameter:
+    schemes = ", ".join(scheme for scheme, found in SCHEMES.items() if name in found.options)
+    told = HELP.get(name, "") if name == "min_examples" else f"{schemes}: {HELP.get(name, '')}"
+    annotation: Any = Annotated[Optional[kind], typer.Option(help=told)]  # noqa: UP045
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _kinds() -> dict[str, type]:
+    """Return the type of every option that some scheme takes, the common one last."""
+    found: dict[str, Any] = {name: type(value) for scheme in SCHEMES.values() for name, value in scheme.options.items()}
+    return {**{name: kind for name, kind in found.items() if name != "min_examples"}, "min_examples": int}

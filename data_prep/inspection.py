@@ -1,0 +1,39 @@
+"""The command `inspect`: one shard folder, or two compared, in the terminal, as a picture and as a page."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from data_prep.overview import compare, show
+from data_prep.summary import summarise, tokens
+from mpifl.errors import InputError
+
+
+def inspect(folders: Sequence[Path], plot: Path | None, page: Path | None, *, features: bool, everything: bool) -> None:
+    """Print what the silos of one or two folders hold; draw it to `plot`, and write it to `page`, where given."""
+    from rich.console import Console
+
+    if len(folders) > 2:
+        raise InputError(f"DIR: {len(folders)} folders given; inspect one, or compare two")
+    summaries = [summarise(folder, features=features) for folder in folders]
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    if len(summaries) == 1 or everything:
+        for summary in summaries:
+            show(summary, console, everything=everything)
+    for spec in (summary.spec for summary in summaries):
+        if features and tokens(spec):
+            print(f"{spec.name}: features are {spec.features.dtype} without a scale: tokens to a model, without a mean")
+    if len(summaries) == 2:
+        compare(summaries[0], summaries[1], console)
+    if plot is not None:
+        from data_prep.plot import draw
+
+        draw(summaries, plot)
+        print(f"Drawn to {plot}")
+    if page is not None:
+        from data_prep.page import write_page
+
+        write_page(summaries, page)
+        print(f"Written to {page}")

@@ -1,0 +1,76 @@
+"""Rows that need not lie in memory: an array, a mapped file, an HDF5 data set, a folder of images."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+Alter = Callable[[int, int, np.ndarray, np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]]
+"""What a scheme does to a silo's examples on their way: `(silo, silos, rows, labels, ids, seed) -> (rows, labels)`.
+
+`ids` [m] are the examples' positions in the source, int64. Shapes and dtypes stay; what becomes of an example depends
+on its own id and silo alone, never on the others it is handed with: pieces are cut anywhere and come in any order.
+"""
+
+
+class Rows(Protocol):
+    """Examples along the first axis, read only when they are asked for: a numpy array or memmap is one.
+
+    An index is a slice or a 1-D integer array (in any order, perhaps with repeats) and yields an array in memory.
+    An object whose rows are only cheap in their order (a compressed file) has `sequential = True`; the writer then
+    reads it once, in slices that begin and end at multiples of `step` where it has one (the rows of a chunk).
+    Both are read by several threads at a time.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return [n, *features]."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Return the dtype that the rows are to be stored in."""
+        ...
+
+    def __getitem__(self, index: Any, /) -> np.ndarray:
+        """Return the rows of a slice or of an integer array [m], as an array [m, *features]."""
+        ...
+
+
+class Picked:
+    """Some of the rows of another, in an order of their own; nothing is copied until it is asked for."""
+
+    def __init__(self, rows: Rows, index: np.ndarray) -> None:
+        self.rows = rows
+        self.index = index
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return [number picked, *features]."""
+        return (len(self.index), *self.rows.shape[1:])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Return the dtype of the rows picked from."""
+        return self.rows.dtype
+
+    def __getitem__(self, index: Any, /) -> np.ndarray:
+        """Return rows by their positions among those picked."""
+        return self.rows[self.index[index]]
+
+
+def mapping_of(rows: Rows) -> mmap.mmap | None:
+    """Return the mapped file that rows lie in, through whatever is wrapped around them; None if they lie in none."""
+    inner: Any = rows
+    while inner is not None and not isinstance(inner, mmap.mmap):
+        inner = getattr(inner, "rows", None) if not isinstance(inner, np.ndarray) else inner.base
+    return inner
+
+
+def release(rows: Rows) -> None:
+    """Let go of the pages of a mapped file that were read, which would count as this process's memory."""
+    if mapped := mapping_of(rows):
+        mapped.madvise(mmap.MADV_DONTNEED)

@@ -1,0 +1,64 @@
+"""The scheme that gives every silo exactly so many classes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from data_prep.schemes.grouping import deal, histogram, sorted_by_label
+from mpifl.errors import InputError
+
+
+def classes(labels: np.ndarray, silos: int, rng: np.random.Generator, *, classes: int = 2) -> list[np.ndarray]:
+    """Give every silo exactly c different classes, and divide each class evenly among its owners (#C = c).
+
+    Li et al. (2022, NIID-Bench, sec. 4.2.1): silo k owns class k mod C and c - 1 others drawn at random. Here also:
+    no class is left without an owner, and none has more owners than examples.
+    """
+    sizes = histogram(labels)
+    present = np.flatnonzero(sizes)
+    _check(sizes[present], silos, classes)
+    owned = draw_owners(sizes[present], silos, classes, rng)
+    counts = np.zeros((len(sizes), silos), dtype=np.int64)
+    for label, of_silo in zip(present, owned.T, strict=True):
+        whole, rest = divmod(int(sizes[label]), int(of_silo.sum()))
+        counts[label, of_silo] = whole + (np.arange(of_silo.sum()) < rest)
+    return deal(sorted_by_label(labels, rng), counts)
+
+
+def draw_owners(sizes: np.ndarray, silos: int, c: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw which silo owns which class, bool [silos, classes]: every row has c, no column more than its size.
+
+    A class with fewer places left than silos to come is scarce. The silos to come find c classes each as long as no
+    silo takes more scarce ones than there are places to spare (Gale 1957), so that no draw has to be repeated.
+    """
+    owned = np.zeros((silos, len(sizes)), dtype=bool)
+    places = np.minimum(sizes, silos)
+    for silo in range(silos):
+        left = silos - silo
+        scarce = places < left
+        spare = int(np.where(scarce, places, left - 1).sum()) - (left - 1) * c
+        order = _wishes(silo, silos, len(sizes), c, rng)
+        order = order[places[order] > 0]
+        unwanted = np.flatnonzero(scarce[order])[max(spare, 0) :]
+        owned[silo, np.delete(order, unwanted)[:c]] = True
+        places -= owned[silo]
+    return owned
+
+
+def _wishes(silo: int, silos: int, classes: int, c: int, rng: np.random.Generator) -> np.ndarray:
+    """Order the classes as a silo would have them: those that are its turn first, the others at random."""
+    first = np.arange(silo % classes, classes, silos)
+    others = rng.permutation(classes)
+    return np.concatenate([first, others[~np.isin(others, first)]])
+
+
+def _check(sizes: np.ndarray, silos: int, c: int) -> None:
+    """Refuse what no distribution of classes fulfils; `sizes` are those of the classes that occur."""
+    if not 1 <= c <= len(sizes):
+        raise InputError(f"--classes: {c} given; the data has {len(sizes)}, take 1 to {len(sizes)}")
+    if silos * c < len(sizes):
+        few = f"{silos} silos of {c} own at most {silos * c} of the {len(sizes)} classes"
+        raise InputError(f"--classes: {few}; ask for more of either, or some class would belong to nobody")
+    if (places := int(np.minimum(sizes, silos).sum())) < silos * c:
+        few = f"{silos} silos of {c} classes need {silos * c} shares, the rare classes leave {places}"
+        raise InputError(f"--classes: {few}; ask for fewer silos or classes")

@@ -1,0 +1,47 @@
+"""The effect of concept drift: the same features, but on some silos the labels mean something else."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from data_prep.schemes.scheme import Effect, Examples, Place
+from mpifl.errors import InputError
+from mpifl.rng import numpy_stream
+from mpifl.shards import Features
+
+
+def permute_labels(
+    place: Place, x: np.ndarray, y: np.ndarray, ids: np.ndarray, *, drifted: float = 0.5, concepts: int = 1
+) -> Examples:
+    """Permute the labels of the last silos, a share `drifted` of them (as in Sattler et al. 2020, sec. V-A).
+
+    The drifted silos take concepts 1..G in turn. With p a random order of all C classes, concept g calls p_i what is
+    p_(i+g mod C) elsewhere: no label keeps its meaning, and no two concepts agree in any.
+    """
+    if not (g := concept(place.silo, place.silos, drifted, concepts)):
+        return x, y
+    order = numpy_stream(place.seed, "concept drift").permutation(place.classes)
+    meaning = np.empty_like(order)
+    meaning[order] = np.roll(order, -g)
+    return x, meaning[y].astype(y.dtype)
+
+
+def concept(silo: int, silos: int, drifted: float, concepts: int) -> int:
+    """Return the concept of a silo; 0 is that of the data."""
+    first = silos - max(1, round(drifted * silos))
+    return 1 + (silo - first) % concepts if silo >= first else 0
+
+
+def _check(features: Features, classes: int, *, drifted: float, concepts: int) -> Features:
+    if not 0 < drifted <= 1:
+        raise InputError(f"--drifted: {drifted} given; it is a share of the silos, above 0 and at most 1")
+    if not 1 <= concepts < classes:
+        raise InputError(f"--concepts: {concepts} given; {classes} classes have 1 to {classes - 1} besides their own")
+    return features
+
+
+def _name(silo: int, silos: int, *, drifted: float, concepts: int) -> str:
+    return f"concept {g}" if (g := concept(silo, silos, drifted, concepts)) else ""
+
+
+DRIFT = Effect(permute_labels, _check, _name)

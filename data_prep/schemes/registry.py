@@ -1,0 +1,27 @@
+"""The schemes by their names, but for those that are made of others; a new one is a pure function and a line here."""
+
+from __future__ import annotations
+
+from data_prep.schemes.classes import classes
+from data_prep.schemes.drift import DRIFT
+from data_prep.schemes.iid import iid
+from data_prep.schemes.images import BRIGHTNESS, ROTATION
+from data_prep.schemes.labels import dirichlet, shards
+from data_prep.schemes.natural import natural
+from data_prep.schemes.noise import NOISE
+from data_prep.schemes.scheme import Scheme
+from data_prep.schemes.sizes import power_law, power_law_shares, quantity, quantity_shares
+
+PLAIN: dict[str, Scheme] = {
+    "iid": Scheme(iid),
+    "shards": Scheme(shards),
+    "dirichlet": Scheme(dirichlet),
+    "classes": Scheme(classes),
+    "quantity": Scheme(quantity, shares=quantity_shares),
+    "power-law": Scheme(power_law, shares=power_law_shares),
+    "feature-noise": Scheme(iid, effect=NOISE),
+    "rotation": Scheme(iid, effect=ROTATION),
+    "brightness": Scheme(iid, effect=BRIGHTNESS),
+    "concept-drift": Scheme(iid, effect=DRIFT),
+    "natural": Scheme(natural, column="silo"),
+}

@@ -1,0 +1,89 @@
+"""A user's own arrays from an HDF5 file: mapped where they are contiguous, read chunk by chunk where they are not."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from data_prep.dataset import Dataset
+from data_prep.sources.arrays import ARRAYS, dataset_of
+from data_prep.sources.reading import needed, noted
+from mpifl.errors import InputError
+
+SPAN = 1 << 25  # bytes that are read at once, at least a chunk
+H5_FAULTS = (OSError, KeyError, ValueError, RuntimeError, TypeError)  # h5py's, for damaged files
+
+
+def read_hdf5(data: Path | None, seed: int) -> Dataset:
+    """Open data sets x [n, *shape] and y [n] integers, and where present x_test, y_test and silo [n]; any size."""
+    path = needed("hdf5", data, "measurements.h5")
+    files: dict[str, str] = {}
+    noted(path, files)
+    with contextlib.suppress(ImportError):
+        import hdf5plugin  # noqa: F401 - its import makes lz4, zstd, ... known to HDF5
+    try:
+        file = h5py.File(path, "r", locking=False)
+    except OSError as error:
+        raise InputError(f"{path}: not an HDF5 file, or cut short ({error}); write it again") from None
+    found = {name: file[name] for name in ARRAYS if isinstance(file.get(name), h5py.Dataset)}
+    arrays = {name: _opened(path, name, dataset) for name, dataset in found.items()}
+    return dataset_of(path, arrays, files)
+
+
+def _opened(path: Path, name: str, dataset: h5py.Dataset) -> Any:
+    """Map a contiguous data set; read small ones whole, and features of other layouts lazily."""
+    if dataset.dtype.kind not in "iuf" or not dataset.shape:
+        raise InputError(f"{path}: {name} has dtype {dataset.dtype} {dataset.shape}; store arrays of numbers")
+    offset = dataset.id.get_offset() if dataset.chunks is None else None
+    if offset is not None and dataset.size:
+        return np.memmap(path, dtype=dataset.dtype, mode="r", offset=offset, shape=dataset.shape)
+    rows = ChunkedRows(path, name, dataset)
+    return rows if name.startswith("x") else rows[:]
+
+
+class ChunkedRows:
+    """Rows of a chunked data set [n, ...]: a request reads every span of chunks it touches once, in order."""
+
+    sequential = True
+
+    def __init__(self, path: Path, name: str, dataset: h5py.Dataset) -> None:
+        self.where, self.dataset = f"{path}: {name}", dataset
+        self.shape, self.dtype = dataset.shape, dataset.dtype
+        self.step: int = dataset.chunks[0] if dataset.chunks else 1
+        row = max(1, int(np.prod(self.shape[1:])) * self.dtype.itemsize)
+        self._span = self.step * max(1, SPAN // (self.step * row))
+        self._last: tuple[int, np.ndarray] | None = None
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, at: Any) -> np.ndarray:
+        if isinstance(at, slice):
+            start, stop, step = at.indices(self.shape[0])
+            return self._read(start, max(start, stop))[::step] if step > 0 else self[np.arange(start, stop, step)]
+        at = np.asarray(at)
+        out = np.empty((len(at), *self.shape[1:]), self.dtype)
+        order = np.argsort(at, kind="stable")
+        spans, begins = np.unique(at[order] // self._span, return_index=True)
+        for span, places in zip(spans.tolist(), np.split(order, begins[1:]), strict=True):
+            out[places] = self._cached(span)[at[places] - span * self._span]
+        return out
+
+    def _cached(self, span: int) -> np.ndarray:
+        """Return the rows of a span, kept until another is asked for."""
+        last = self._last  # once: another thread may put its own span there
+        if last is None or last[0] != span:
+            last = span, self._read(span * self._span, min((span + 1) * self._span, self.shape[0]))
+            self._last = last
+        return last[1]
+
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        try:
+            return np.asarray(self.dataset[start:stop])
+        except H5_FAULTS as error:
+            what = f"rows {start} to {stop} cannot be read ({error})"
+            raise InputError(f"{self.where}: {what}; write the file again, or pip install hdf5plugin") from None

@@ -1,0 +1,40 @@
+"""A user's own arrays from a folder of NumPy .npy files, mapped into memory: any size will do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.dataset import Dataset
+from data_prep.sources.arrays import ARRAYS, dataset_of
+from data_prep.sources.reading import needed, noted, unreadable
+from mpifl.errors import InputError
+
+
+def read_npy(data: Path | None, seed: int) -> Dataset:
+    """Map x.npy [n, *shape] and read y.npy [n] integers, and where present x_test.npy, y_test.npy and silo.npy [n]."""
+    folder = needed("npy", data, "measurements, a folder with x.npy and y.npy")
+    if not folder.is_dir():
+        raise InputError(f"{folder}: is not a folder; --data must name the one with x.npy and y.npy")
+    paths = {name: path for name in ARRAYS if (path := folder / f"{name}.npy").is_file()}
+    arrays = {name: _mapped(path) for name, path in paths.items()}
+    files: dict[str, str] = {}
+    for path in paths.values():
+        noted(path, files)
+    return dataset_of(folder, arrays, files)
+
+
+def _mapped(path: Path) -> np.ndarray:
+    try:
+        with path.open("rb") as file:
+            if file.read(6) != b"\x93NUMPY":
+                raise InputError(f"{path}: not a .npy file; write it with numpy.save")
+        # labels and silos, which are used whole, are mapped like the features: pages are read as they are used
+        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    except OSError as error:
+        raise unreadable(path, error) from None
+    except (ValueError, EOFError) as error:
+        if "object" in str(error).lower():
+            raise InputError(f"{path}: holds Python objects (or is ragged); store numbers, all rows alike") from None
+        raise InputError(f"{path}: damaged or cut short ({error}); write it again") from None

@@ -1,0 +1,1 @@
+"""Tables of values by columns: what they mean, reading them piece by piece, and turning them into numbers."""

@@ -1,0 +1,85 @@
+"""Counts, sums and sums of squares of columns: what silos may add up to standardise alike without showing a row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from mpifl.errors import InputError
+from mpifl.files import write_aside
+
+ROUNDING = 1e-6
+"""A deviation this small beside its mean is what rounding leaves of a constant column."""
+
+
+class ColumnMoments(BaseModel):
+    """The values of one column, added up."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    count: int = Field(0, ge=0)
+    sum: float = 0.0
+    squares: float = Field(0.0, ge=0)
+
+    @property
+    def mean(self) -> float:
+        """Return the mean, 0 of nothing."""
+        return self.sum / self.count if self.count else 0.0
+
+    @property
+    def deviation(self) -> float:
+        """Return the standard deviation (dividing by n); 1 for a column that is constant."""
+        deviation = math.sqrt(max(self.squares / self.count - self.mean**2, 0.0)) if self.count else 0.0
+        return deviation if deviation > ROUNDING * abs(self.mean) else 1.0
+
+    def __add__(self, other: ColumnMoments) -> ColumnMoments:
+        count, total = self.count + other.count, self.sum + other.sum
+        return ColumnMoments(count=count, sum=total, squares=self.squares + other.squares)
+
+
+class Moments(BaseModel):
+    """The moments of every numeric column of a table."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    columns: dict[str, ColumnMoments]
+
+    def __add__(self, other: Moments) -> Moments:
+        both = {**self.columns, **other.columns}
+        own, others = (dict.fromkeys(both, ColumnMoments()) | part.columns for part in (self, other))
+        return Moments(columns={name: own[name] + others[name] for name in both})
+
+    def write(self, path: Path) -> None:
+        """Write them as JSON, aside and renamed."""
+        write_aside(path, self.model_dump_json(indent=1).encode() + b"\n")
+
+
+def moments_of(columns: dict[str, np.ndarray]) -> Moments:
+    """Add up columns [n] of numbers, leaving out NaN (a missing value)."""
+    known = {name: values[~np.isnan(values)] for name, values in columns.items()}
+    return Moments(
+        columns={
+            name: ColumnMoments(count=len(values), sum=float(values.sum()), squares=float(np.square(values).sum()))
+            for name, values in known.items()
+        }
+    )
+
+
+def read_moments(paths: Sequence[Path]) -> Moments:
+    """Read the moments that silos made, and add them up in the order of the files."""
+    total = Moments(columns={})
+    for path in paths:
+        try:
+            total += Moments.model_validate_json(path.read_bytes())
+        except OSError as error:
+            what = f"cannot be read ({error.strerror})"
+            raise InputError(f"{path}: {what}; 'standardise' of the table spec names the silos' statistics") from None
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"]) or "the file"
+            raise InputError(f"{path}: {where}: {first['msg']}; make it with 'data_prep statistics'") from None
+    return total

@@ -1,0 +1,86 @@
+"""Some rows of a table as text: what stands where, and which numbers it means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpifl.errors import InputError
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some rows of a table.
+
+    Attributes:
+        where: The file and what its rows are counted in, as messages name it: `file.csv: line`.
+        columns: The values [m] of every wanted column, as text; None is a missing value.
+        places: The number of each row [m].
+    """
+
+    where: str
+    columns: Mapping[str, Sequence[str | None]]
+    places: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def at(self, row: int) -> str:
+        """Return where a row stands, as messages name it."""
+        return f"{self.where} {self.places[row]}"
+
+    def without_gaps(self, names: Iterable[str]) -> Piece:
+        """Leave out the rows in which one of these columns lacks its value."""
+        gappy = [values for values in map(self.columns.__getitem__, names) if None in values]
+        gaps = {row for values in gappy for row, value in enumerate(values) if value is None}
+        if not gaps:
+            return self
+        kept = [row for row in range(len(self)) if row not in gaps]
+        columns = {name: [values[row] for row in kept] for name, values in self.columns.items()}
+        return Piece(self.where, columns, [self.places[row] for row in kept])
+
+    def known(self, name: str) -> list[str]:
+        """Return the values of a column that are not missing."""
+        return [value for value in self.columns[name] if value is not None]
+
+    def numbers(self, name: str) -> np.ndarray:
+        """Return a column as float64 [m], NaN where a value is missing; refuse what is no finite number."""
+        values = self.columns[name]
+        numbers = _parsed(values)
+        unknown = np.flatnonzero(~np.isfinite(numbers)).tolist()
+        if wrong := [row for row in unknown if values[row] is not None]:
+            row = wrong[0]
+            what = f"{name} is '{values[row]}', not a finite number"
+            raise InputError(f"{self.at(row)}: {what}; correct it, or list it in 'missing' of the spec")
+        return numbers
+
+
+def _parsed(values: Sequence[str | None]) -> np.ndarray:
+    """Return numbers, float64 [m], NaN for what is missing or none; all at once if all are numbers."""
+    try:
+        return np.array(values, np.float64)
+    except (TypeError, ValueError):
+        return np.array([number(value) for value in values], np.float64)
+
+
+def number(value: str | None) -> float:
+    """Return the number that a text means, NaN if none."""
+    try:
+        return np.nan if value is None else float(value)
+    except ValueError:
+        return np.nan
+
+
+def ordered(values: set[str]) -> list[str]:
+    """Sort values, numbers by size and others by their letters."""
+    sizes = {value: number(value) for value in values}
+    by_size = not any(np.isnan(size) for size in sizes.values())
+    return sorted(values, key=lambda value: (sizes[value] if by_size else 0.0, value))
+
+
+def some(names: Sequence[str]) -> str:
+    """Return the first dozen of names, for a message."""
+    shown = ", ".join(names[:12])
+    return f"{shown}, ..." if len(names) > 12 else shown
