@@ -27,12 +27,15 @@ REPORT = 1
 LONGEST_NAP, SHORTEST_NAP = 1e-3, 1e-4
 
 _LAUNCHER_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+_ALONE = {"OMPI_MCA_btl": "self"}
+"""Without a launcher Open MPI 5 leaves a segment of 16 MB in /dev/shm behind, if it may make one."""
 _WORKSTATION = {
     "OMPI_MCA_pml": "ob1",
     "OMPI_MCA_btl": "^ofi,uct",
     "OMPI_MCA_mtl": "^ofi",
     "OMPI_MCA_osc": "^ucx",
 }
+"""What lets Open MPI start in 0.2 s instead of 1.2 s where no fabric is needed."""
 
 
 class Transport:
@@ -169,7 +172,8 @@ def world() -> Transport:
         InputError: there is no MPI library, or the launcher is another MPI's and made lonely ranks.
     """
     if _on_one_node():
-        for name, value in _WORKSTATION.items():  # what starts in 0.2 s instead of 1.2 s where no fabric is needed
+        alone = {} if "OMPI_COMM_WORLD_SIZE" in os.environ else _ALONE
+        for name, value in {**_WORKSTATION, **alone}.items():
             os.environ.setdefault(name, value)
     try:
         from mpi4py import MPI
