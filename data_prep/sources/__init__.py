@@ -8,6 +8,7 @@ from pathlib import Path
 
 from data_prep.dataset import Dataset
 from data_prep.sources.digits import read_digits
+from data_prep.sources.heart import read_heart
 from data_prep.sources.mnist import read_mnist
 from data_prep.sources.npz import read_npz
 from mpifl.errors import InputError
@@ -18,6 +19,7 @@ SOURCES: dict[str, Source] = {
     "mnist": partial(read_mnist, "mnist"),
     "fashion-mnist": partial(read_mnist, "fashion-mnist"),
     "digits": read_digits,
+    "heart-disease": read_heart,
     "npz": read_npz,
 }
 
