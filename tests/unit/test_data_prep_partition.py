@@ -142,7 +142,7 @@ def test_a_bad_option_is_named(tmp_path, npz, capsys, fault):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["magic", "--scheme", "iid", "--silos", 2], "'magic' is unknown; there are mnist, fashion-mnist, digits, npz"),
+        (["magic", "--scheme", "iid", "--silos", 2], "'magic' is unknown; there are mnist, fashion-mnist, digits, "),
         (["mnist", "--scheme", "iid", "--silos", 2], "--data: not given; name the folder of mnist's four IDX files"),
         (["npz", "--scheme", "iid", "--silos", 2], "--data: not given"),
         (["digits", "--scheme", "natural"], "digits has no array 'silo' to cut by"),
