@@ -11,7 +11,7 @@ from data_prep.sources.heart import HOSPITALS, read_heart
 from mpifl.errors import InputError
 from mpifl.shards import open_shard, read_federation
 
-REAL = Path(os.environ.get("MPIFL_DATA", "/nonexistent")) / "heart-disease"
+REAL = Path(os.environ.get("MPIFL_DATA", "no-data-folder")) / "heart-disease"
 ROW = "63.0,1.0,4.0,145.0,233.0,1.0,2.0,150.0,0.0,2.3,?,?,?,3"
 OTHER = "28,0,1,130,132,0,0,185,1,.5,1,?,7,0"
 

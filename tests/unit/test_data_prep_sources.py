@@ -119,7 +119,7 @@ def test_digits_hold_out_a_stratified_fifth(tmp_path):
 
 
 @pytest.mark.skipif(
-    not (Path(os.environ.get("MPIFL_DATA", "/nonexistent")) / "mnist").is_dir(),
+    not (Path(os.environ.get("MPIFL_DATA", "no-data-folder")) / "mnist").is_dir(),
     reason="set MPIFL_DATA to a folder that has mnist/ with the four IDX files",
 )
 def test_the_real_mnist_in_the_papers_hundred_silos(tmp_path):
