@@ -51,6 +51,8 @@ def claim_run(folder: Path, job: Job) -> None:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        for left_behind in folder.rglob(".*.partial"):  # by a run that was killed
+            left_behind.unlink(missing_ok=True)
         write_aside(folder / "job.toml", tomli_w.dumps(job.model_dump(mode="json", exclude_none=True)).encode())
     except OSError as error:
         raise InputError(f"{folder}: cannot be written ({error.strerror}); name a folder that can by --out") from None

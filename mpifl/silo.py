@@ -39,6 +39,7 @@ class Silo:
         examples: n_k, how many training examples it holds.
         state: What it kept in rounds before, tensors and numbers by name; change it with `keep` only.
         weights: Whether an update weighs n_k ("examples") or 1 ("uniform").
+        objective: What training minimises: the algorithm's.
         public: The federation's public examples, if there are any.
         model: The lent model; what is in it is gone when the work is done.
         kept: What `keep` was given during this request.
@@ -63,6 +64,7 @@ class Silo:
         self.model = models[0]
         self.public: Batches | None = None
         self.weights = "examples"
+        self.objective: Objective = cross_entropy
         self._models = models
         self.kept: dict[str, Any] = {}
         self.learned_statistics: Tensor | None = None
@@ -80,12 +82,23 @@ class Silo:
         self,
         w: Tensor,
         settings: LocalTraining,
-        objective: Objective = cross_entropy,
+        objective: Objective | None = None,
         correct: Correction | None = None,
         beside: Sequence[Tensor] = (),
+        statistics: Tensor | None = None,
     ) -> LocalRun:
-        """Train from w, shape [P], on the silo's training examples; see `local.train`."""
-        self._begin_pass()
+        """Train from w, shape [P], on the silo's training examples; see `local.train`.
+
+        Args:
+            w: Where to start.
+            settings: How to train; the round's decay and the silo's own share of work are applied here.
+            objective: What to minimise, if not the algorithm's objective.
+            correct: Changes each gradient before the step that takes it.
+            beside: Tensors that the objective is given beside x and y, an entry an example.
+            statistics: Running statistics to start from, where not the server's.
+        """
+        self._begin_pass(statistics)
+        objective = objective or self.objective
         examples = self._splits["train"]
         settings = settings.at_round(self.round).of_silo(self.id, self.stream("stragglers"))
         with self.randomness("train") as order:
@@ -102,7 +115,7 @@ class Silo:
         self._begin_pass()
         batches = iter([batch]) if batch is not None else self._splits["train"].in_order(EVALUATION_BATCH)
         with self.randomness("gradient"):
-            run = local.gradient(self.model, batches, w)
+            run = local.gradient(self.model, batches, w, self.objective)
         if track:
             self.learned_statistics = self.model.statistics.read()
         return run
@@ -115,21 +128,27 @@ class Silo:
         return logits(self.model, w, self.public)
 
     @torch.no_grad()
-    def features(self, w: Tensor) -> Tensor:
-        """Return the features, shape [n, d], that the model w, shape [P], sees in the training examples."""
-        self._begin_pass()
+    def features(self, w: Tensor, statistics: Tensor | None = None) -> Tensor:
+        """Return the features, shape [n, d], that the model w, shape [P], sees in the training examples.
+
+        Args:
+            w: The parameters, shape [P].
+            statistics: Running statistics to start from, where not the server's.
+        """
+        self._begin_pass(statistics)
         self.model.trained.copy_(w)
         module: Any = self.model.module.eval()
         return torch.cat([module.features(x) for x, _ in self._splits["train"].in_order(EVALUATION_BATCH)])
 
-    def evaluate(self, w: Tensor, split: str = "train") -> Score:
-        """Score the model w, shape [P], on one of the silo's splits."""
-        self._begin_pass()
+    def evaluate(self, w: Tensor, split: str = "train", statistics: Tensor | None = None) -> Score:
+        """Score the model w, shape [P], on one of the silo's splits; see `train_locally` for `statistics`."""
+        self._begin_pass(statistics)
         return evaluate(self.model, w, self._splits[split])
 
     def loss(self, w: Tensor) -> float:
-        """Return the mean loss of the model w, shape [P], over the training examples."""
-        return self.evaluate(w).loss
+        """Return the mean of the objective at w, shape [P], over the training examples."""
+        self._begin_pass()
+        return mean_loss(self.model, w, self._splits["train"], self.objective)
 
     def keep(self, **values: Tensor | Scalar) -> None:
         """Keep copies of tensors and numbers for later rounds; they count only if this update does."""
@@ -156,10 +175,11 @@ class Silo:
         """Lend the stream of a purpose; what draws from torch's global stream (dropout) draws a derived one."""
         return rng.scope(self._seed, purpose, self.id, self.round, device=self.model.device)
 
-    def _begin_pass(self) -> None:
-        """Start from the running statistics that the server sent, whatever an earlier pass has left in the model."""
-        if "statistics" in self.received:
-            self.model.statistics.write(self.received["statistics"])
+    def _begin_pass(self, statistics: Tensor | None = None) -> None:
+        """Start from given running statistics or the server's, whatever an earlier pass has left in the model."""
+        start = self.received.get("statistics") if statistics is None else statistics
+        if start is not None:
+            self.model.statistics.write(start)
 
     @property
     def held_out(self) -> str | None:
@@ -173,6 +193,17 @@ def logits(model: FlatModel, w: Tensor, batches: Batches) -> Tensor:
     model.trained.copy_(w)
     model.module.eval()
     return torch.cat([model.module(x) for x, _ in batches.in_order(EVALUATION_BATCH)])
+
+
+@torch.no_grad()
+def mean_loss(model: FlatModel, w: Tensor, batches: Batches, objective: Objective) -> float:
+    """Return the mean of an objective at w, shape [P], over all examples of `batches`."""
+    model.trained.copy_(w)
+    model.module.eval()
+    total = torch.zeros((), dtype=torch.float64, device=model.device)
+    for x, y in batches.in_order(EVALUATION_BATCH):
+        total.add_(objective(model.module, x, y).double(), alpha=len(y))
+    return float(total) / len(batches)
 
 
 @torch.no_grad()

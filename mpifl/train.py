@@ -49,9 +49,12 @@ def train(job_file: Path, out: Path, overrides: tuple[str, ...], resume: bool, t
         federation.serve()
         return True
     try:
-        return _Training(job, spec, out, server, federation).run(resume)
-    finally:
+        finished = _Training(job, spec, out, server, federation).run(resume)
+    except (InputError, RoundLost):  # all ranks wait for the next request; after any other error they may not
         federation.stop()
+        raise
+    federation.stop()
+    return finished
 
 
 class _Training:
@@ -207,6 +210,9 @@ class _Training:
             self._saved = round
             return True
         self._server.round = 0
+        if checkpoint.rounds(self._out):
+            self._federation.everyone(self._server).ask("load")  # silos forget what a broken checkpoint gave them
+            self._tell("note", f"{self._out}: no checkpoint is whole, starting anew")
         return False
 
     def _save(self) -> None:

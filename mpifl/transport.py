@@ -27,12 +27,16 @@ REPORT = 1
 LONGEST_NAP, SHORTEST_NAP = 1e-3, 1e-4
 
 _LAUNCHER_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+_LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "PMI_FD")
+_ALONE = {"OMPI_MCA_btl": "self"}
+"""Without a launcher Open MPI 5 leaves a segment of 16 MB in /dev/shm behind, if it may make one."""
 _WORKSTATION = {
     "OMPI_MCA_pml": "ob1",
     "OMPI_MCA_btl": "^ofi,uct",
     "OMPI_MCA_mtl": "^ofi",
     "OMPI_MCA_osc": "^ucx",
 }
+"""What lets Open MPI start in 0.2 s instead of 1.2 s where no fabric is needed."""
 
 
 class Transport:
@@ -168,9 +172,7 @@ def world() -> Transport:
     Raises:
         InputError: there is no MPI library, or the launcher is another MPI's and made lonely ranks.
     """
-    if _on_one_node():
-        for name, value in _WORKSTATION.items():  # what starts in 0.2 s instead of 1.2 s where no fabric is needed
-            os.environ.setdefault(name, value)
+    _settle_for_one_node()
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
@@ -210,5 +212,11 @@ def _promised_ranks() -> int:
     return next((int(size) for size in sizes if size.isdigit()), 1)
 
 
-def _on_one_node() -> bool:
-    return os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") == os.environ.get("OMPI_COMM_WORLD_SIZE")
+def _settle_for_one_node() -> None:
+    """Set Open MPI up for one node where that is sure; a cluster's fabric, and what the user has set, is left alone."""
+    launched = any(name in os.environ for name in _LAUNCHED)
+    size = os.environ.get("OMPI_COMM_WORLD_SIZE")  # unknown under srun, which may span nodes
+    on_one_node = size is not None and size == os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE")
+    if not launched or on_one_node:
+        for name, value in {**_WORKSTATION, **({} if launched else _ALONE)}.items():
+            os.environ.setdefault(name, value)

@@ -145,7 +145,7 @@ class Worker:
         state = ChainMap(self._pending.get(id, {}), self._states.get(id, {}))
         site, shard = self._site, self._shard(id)
         silo = Silo(id, shard, site.spec.features, site.models, state=state, round=round, seed=site.seed)
-        silo.public, silo.weights = site.public, site.weights
+        silo.public, silo.weights, silo.objective = site.public, site.weights, site.algorithm.objective
         return silo
 
     def _shard(self, id: int) -> Shard:
@@ -178,6 +178,8 @@ class Worker:
         own = self._site.algorithm.personal_model(silo, **{k: v for k, v in vectors.items() if k != "statistics"})
         if own is not vectors["w"]:
             silo.model.trained.copy_(own)
+            if (statistics := self._site.algorithm.personal_statistics(silo)) is not None:
+                silo.model.statistics.write(statistics)
             checkpoint.write_model(self._site.run / "personal" / f"silo_{id:04d}.safetensors", silo.model)
         elif not (path := self._site.run / "model.safetensors").exists():  # the run folder is not one with the server's
             self._model.shared.copy_(own)

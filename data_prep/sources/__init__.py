@@ -11,6 +11,7 @@ from data_prep.sources.adult import read_adult
 from data_prep.sources.cifar import read_cifar10, read_cifar100
 from data_prep.sources.digits import read_digits
 from data_prep.sources.hdf5 import read_hdf5
+from data_prep.sources.heart import read_heart
 from data_prep.sources.images import read_images
 from data_prep.sources.mnist import read_mnist
 from data_prep.sources.npy import read_npy
@@ -34,6 +35,7 @@ SOURCES: dict[str, Callable[..., Dataset]] = {
     "adult": read_adult,
     "synthetic": read_synthetic,
     "fcube": read_fcube,
+    "heart-disease": read_heart,
     "npz": read_npz,
     "npy": read_npy,
     "hdf5": read_hdf5,

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeAlias
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
+from mpifl.flat import cross_entropy
 from mpifl.local import LocalTraining
 from mpifl.messages import Mean, Scalar, Update
 from mpifl.server import Server
@@ -80,9 +81,18 @@ class Algorithm(BaseModel, ABC):
         """Return the parameters, shape [P], that this silo would use if w, shape [shared], were the global model."""
         return w
 
+    def personal_statistics(self, silo: Silo) -> Tensor | None:
+        """Return the running statistics that go with that model, or None if they are the server's."""
+        return None
+
+    def objective(self, module: Any, x: Tensor, y: Tensor) -> Tensor:
+        """Return what training minimises: the mean loss over a batch, a scalar; cross entropy unless overridden."""
+        return cross_entropy(module, x, y)
+
     def evaluate(self, silo: Silo, **model: Tensor) -> Update:
         """Score, at the silo, the model that it would use, on the split it holds out for that."""
         if silo.held_out is None:
             return silo.update(weight=0.0)
-        score = silo.evaluate(self.personal_model(silo, **model), silo.held_out)
+        model_of_silo = self.personal_model(silo, **model)
+        score = silo.evaluate(model_of_silo, silo.held_out, self.personal_statistics(silo))
         return silo.update(weight=float(score.examples), silo_loss=score.loss, silo_accuracy=score.accuracy)

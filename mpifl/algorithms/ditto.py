@@ -23,11 +23,20 @@ class Ditto(FedAvg):
 
     def train(self, silo: Silo, w: Tensor) -> Update:
         """Train the personal model near w, then do as FedAvg does."""
-        own = silo.train_locally(self.personal_model(silo, w), self.local, correct=Proximal(w, self.strength))
-        silo.keep(v=own.end)
+        own = silo.train_locally(
+            self.personal_model(silo, w),
+            self.local,
+            correct=Proximal(w, self.strength),
+            statistics=self.personal_statistics(silo),
+        )
+        silo.keep(v=own.end, v_statistics=silo.model.statistics.read())
         return super().train(silo, w)
 
     def personal_model(self, silo: Silo, w: Tensor) -> Tensor:
         """Return v_k."""
         own: Tensor = silo.state.get("v", w)
         return own
+
+    def personal_statistics(self, silo: Silo) -> Tensor | None:
+        """Return v_k's running statistics."""
+        return silo.state.get("v_statistics")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, PositiveInt
 from torch import Tensor
@@ -45,7 +44,7 @@ class FedProx(FedAvg):
         mean = cohort.mean(self.train_near, w=state["w"], mu=mu)
         self.server_optimizer.step(state, mean["delta"])
         if self.adaptive:
-            state |= self._adapted(mu, state.get("loss", math.inf), state.get("falls", 0), mean.scalars["train_loss"])
+            state |= self._adapted(state, mean.scalars["train_loss"])
         return {**mean.scalars, "mu": mu}
 
     def train_near(self, silo: Silo, w: Tensor, mu: float) -> Update:
@@ -60,9 +59,11 @@ class FedProx(FedAvg):
         left = silo.gradient(end).delta.add_(end - w, alpha=mu)
         return float(left.norm() / silo.gradient(w).delta.norm())
 
-    def _adapted(self, mu: float, before: float, falls: int, loss: float) -> dict[str, float | int]:
+    def _adapted(self, state: dict[str, Any], loss: float) -> dict[str, float | int]:
+        before = state.get("loss", loss)  # the first round has none to have risen or fallen from
+        falls = state.get("falls", 0) + 1 if loss < before else 0
         if loss > before:
-            return {"mu": mu + self.mu_step, "loss": loss, "falls": 0}
-        if falls + 1 < self.patience:
-            return {"mu": mu, "loss": loss, "falls": falls + 1}
-        return {"mu": max(mu - self.mu_step, 0.0), "loss": loss, "falls": 0}
+            return {"mu": state["mu"] + self.mu_step, "loss": loss, "falls": 0}
+        if falls < self.patience:
+            return {"mu": state["mu"], "loss": loss, "falls": falls}
+        return {"mu": max(state["mu"] - self.mu_step, 0.0), "loss": loss, "falls": 0}

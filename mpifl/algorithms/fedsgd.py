@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pydantic import model_validator
 from torch import Tensor
 
 from mpifl.algorithms.fedavg import FedAvg
@@ -11,6 +12,15 @@ from mpifl.silo import Silo
 
 class FedSGD(FedAvg):
     """FederatedSGD (McMahan et al. 2017, section 2): w -= eta * sum_k n_k/n grad F_k(w), with eta = `local.lr`."""
+
+    @model_validator(mode="after")
+    def _plain_steps(self) -> FedSGD:
+        if not self.local.plain:
+            raise ValueError(
+                "fedsgd takes one plain gradient step a round; take [local] optimizer = 'sgd', momentum = 0, "
+                "weight_decay = 0 (momentum belongs to [server_optimizer])"
+            )
+        return self
 
     def train(self, silo: Silo, w: Tensor) -> Update:
         """Take the gradient of all the silo's examples at w."""

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from mpifl.algorithms.base import Cohort
 from mpifl.algorithms.fedavg import FedAvg
-from mpifl.flat import cross_entropy
 from mpifl.local import Batch
 from mpifl.messages import Update
 from mpifl.server import Server
@@ -15,7 +14,7 @@ from mpifl.silo import Silo
 
 
 class FSVRG(FedAvg):
-    """Federated SVRG (Konecny et al. 2016, "Federated optimization", Algorithm 3).
+    """Federated SVRG (Konecny et al. 2016, "Federated optimization", Algorithm 4 with S_k = A = I).
 
     After the full gradient at w_t, silo k goes through a permutation of its data with steps w -= h_k (grad f_i(w)
     - grad f_i(w_t) + grad f(w_t)), h_k = h / n_k, and the deltas weigh n_k / n. The paper is epochs = 1 and
@@ -43,7 +42,7 @@ class FSVRG(FedAvg):
         """Take steps whose gradients are the full gradient on average, with a variance that falls as w settles."""
 
         def reduce(gradient: Tensor, at: Tensor, batch: Batch) -> None:
-            gradient.sub_(silo.model.gradient_at(w, cross_entropy, batch)).add_(full)
+            gradient.sub_(silo.model.gradient_at(w, self.objective, batch)).add_(full)
 
         settings = self.local.model_copy(update={"lr": self.local.lr / silo.examples})
         run = silo.train_locally(w, settings, correct=reduce)

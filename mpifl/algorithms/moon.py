@@ -41,12 +41,13 @@ class Moon(FedAvg):
 
     def train(self, silo: Silo, w: Tensor) -> Update:
         """Train with the contrastive term, and keep the result for the next round."""
-        towards, away = silo.features(w), silo.features(silo.state.get("previous", w))
-        run = silo.train_locally(w, self.local, objective=self.objective, beside=[towards, away])
-        silo.keep(previous=run.end)
+        previous, statistics = silo.state.get("previous", w), silo.state.get("previous_statistics")
+        towards, away = silo.features(w), silo.features(previous, statistics)
+        run = silo.train_locally(w, self.local, objective=self.contrastive, beside=[towards, away])
+        silo.keep(previous=run.end, previous_statistics=silo.model.statistics.read())
         return silo.update(delta=run.delta, train_loss=run.loss)
 
-    def objective(self, module: Any, x: Tensor, y: Tensor, towards: Tensor, away: Tensor) -> Tensor:
+    def contrastive(self, module: Any, x: Tensor, y: Tensor, towards: Tensor, away: Tensor) -> Tensor:
         """Return the mean of cross entropy + mu * contrastive loss over a batch."""
         z = module.features(x)
         similar = F.cosine_similarity(z, towards) / self.temperature

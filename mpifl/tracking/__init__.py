@@ -26,8 +26,7 @@ def observers(job: Job, run: Path) -> list[Observer]:
         except ImportError:
             raise InputError("[tracking] tensorboard = true: needs 'pip install mpifl[tensorboard]'") from None
         chosen.append(TensorBoard(run))
-    if job.tracking.console:
-        chosen.append(Console(job.rounds, always=job.tracking.console == "always"))
+    chosen.append(Console(job.rounds, job.tracking.console))
     return chosen
 
 

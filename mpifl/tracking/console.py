@@ -13,11 +13,14 @@ from mpifl.tracking.base import Observer, Record
 
 
 class Console(Observer):
-    """A progress line with round, loss, accuracy and time left; plain lines where asked for without a terminal."""
+    """A progress line with round, loss, accuracy and time left; plain lines where asked for without a terminal.
 
-    def __init__(self, rounds: int, always: bool = False) -> None:
-        live = on_terminal()
-        self._shown = live or always
+    What the user should see (a silo left out, a checkpoint that was not written) is told even if nothing else is.
+    """
+
+    def __init__(self, rounds: int, wanted: bool | str = True) -> None:
+        live = on_terminal() and bool(wanted)
+        self._shown = live or wanted == "always"
         self._terminal = Terminal(force_terminal=live, force_interactive=live, width=None if live else 120)
         self._live = live
         self._progress = Progress(

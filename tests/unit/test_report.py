@@ -199,8 +199,8 @@ def test_a_round_is_told_in_a_few_words(record, words):
 
 
 def test_without_a_terminal_only_trouble_is_told_unless_asked(capsys):
-    for always in (False, True):
-        console = Console(3, always=always)
+    for wanted in (False, True, "always"):
+        console, always = Console(3, wanted), wanted == "always"
         console.begin(0, "toy: fedavg")
         console.round({"round": 1, "train_loss": 1.0, "seconds": 0.5})
         console.note("silo 3 is broken")

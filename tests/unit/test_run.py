@@ -147,9 +147,9 @@ def test_the_latest_checkpoint_is_the_one_of_the_most_rounds(tmp_path):
     ("tracking", "kinds"),
     [
         ({}, ["JsonLines", "Console"]),
-        ({"console": False}, ["JsonLines"]),
+        ({"console": False}, ["JsonLines", "Console"]),
         ({"jsonl": False, "console": "always"}, ["Console"]),
-        ({"jsonl": False, "console": False}, []),
+        ({"jsonl": False, "console": False}, ["Console"]),
     ],
     ids=str,
 )

@@ -1,0 +1,114 @@
+"""UCI Heart Disease: four hospitals that are silos by nature, prepared as FLamby's Fed-Heart-Disease is."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.dataset import Dataset
+from data_prep.holdout import Shares
+from data_prep.sources.reading import known_folder
+from mpifl.errors import InputError
+
+HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
+COLUMNS = ("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak")
+"""The columns that are used; slope, ca and thal, which most hospitals lack, and the diagnosis stand behind them."""
+WIDTH = 14
+LEVELS = {"sex": (0, 1), "cp": (1, 2, 3, 4), "fbs": (0, 1), "restecg": (0, 1, 2), "exang": (0, 1)}
+"""The values that a column of categories may have."""
+DUMMIES = ("cp", "restecg")
+"""Columns of which each value but the lowest becomes a column of zeros and ones."""
+DIAGNOSES = (0, 1, 2, 3, 4)
+HELD_OUT = Shares(test=0.34)
+"""FLamby's test share of every hospital."""
+ROUNDING = 1e-6
+"""A deviation this small beside its mean is what rounding leaves of a constant column."""
+
+
+def read_heart(data: Path | None, seed: int) -> Dataset:
+    """Read the four `processed.*.data` files of a folder; `$MPIFL_DATA/heart-disease` if no folder is given.
+
+    Rows that lack a used value are left out (du Terrail et al. 2022, "FLamby", Fed-Heart-Disease). Features
+    become float32 [n, 13], standardised by counts, sums and sums of squares that hospitals can add up without showing
+    a row. They come of the rows that train with `--scheme natural --test 0.34`: no row that this, or a lower share,
+    holds out has a part in them. A label is 1 where the diagnosis is above 0. There is no test set of the server's:
+    what hospitals hold out stays with them.
+    """
+    folder = known_folder("heart-disease", data, "of the four processed.*.data")
+    files: dict[str, str] = {}
+    tables = [_read_hospital(folder / f"processed.{name}.data", files) for name in HOSPITALS]
+    x = _standardised([_features(table) for table in tables], seed)
+    y = np.concatenate([table[:, -1] > 0 for table in tables]).astype(np.int64)
+    silo = np.repeat(np.arange(len(HOSPITALS)), [len(table) for table in tables])
+    names = dict(enumerate(HOSPITALS))
+    return Dataset(str(folder), x, y, 2, files, silo=silo, silo_names=names, class_names=("healthy", "diseased"))
+
+
+def _read_hospital(path: Path, files: dict[str, str]) -> np.ndarray:
+    """Read the complete rows of a hospital, float64 [n, used columns and diagnosis]; note the file's sha256."""
+    try:
+        stored = path.read_bytes()
+        lines = stored.decode("ascii").splitlines()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); --data names the folder that holds it") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: is no text; fetch the file again") from None
+    files[path.name] = hashlib.sha256(stored).hexdigest()
+    rows = [_row(line.split(","), f"{path}: line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+    complete = [row for row in rows if not np.isnan(row).any()]
+    if not complete:
+        raise InputError(f"{path}: has no row without a '?' in {', '.join(COLUMNS)}; fetch the file again")
+    return np.array(complete)
+
+
+def _row(fields: Sequence[str], where: str) -> list[float]:
+    """Return the used columns and the diagnosis, NaN for a '?'."""
+    if len(fields) != WIDTH:
+        raise InputError(f"{where}: {len(fields)} values, there must be {WIDTH}; fetch the file again")
+    row = [_number(field, f"{where}: {name}") for name, field in zip(COLUMNS, fields, strict=False)]
+    for name, levels in LEVELS.items():
+        _check_level(row[COLUMNS.index(name)], levels, f"{where}: {name}", missing=True)
+    diagnosis = _number(fields[-1], f"{where}: diagnosis")
+    _check_level(diagnosis, DIAGNOSES, f"{where}: diagnosis", missing=False)
+    return [*row, diagnosis]
+
+
+def _number(field: str, where: str) -> float:
+    if field.strip() == "?":
+        return np.nan
+    try:
+        value = float(field)
+    except ValueError:
+        value = np.nan
+    if not np.isfinite(value):
+        raise InputError(f"{where} is '{field.strip()[:20]}'; it must be a number, or ? where it is missing")
+    return value
+
+
+def _check_level(value: float, levels: Sequence[int], where: str, *, missing: bool) -> None:
+    if not (value in levels or (missing and np.isnan(value))):
+        shown = "missing" if np.isnan(value) else f"{value:g}"
+        raise InputError(f"{where} is {shown}; it must be one of {', '.join(map(str, levels))}")
+
+
+def _features(table: np.ndarray) -> np.ndarray:
+    """Return the columns as they are, but of a dummy column one for every value above the lowest, float64 [n, 13]."""
+    columns: list[np.ndarray] = []
+    for name, column in zip(COLUMNS, table.T, strict=False):
+        columns += [column == level for level in LEVELS[name][1:]] if name in DUMMIES else [column]
+    return np.stack(columns, axis=1).astype(np.float64)
+
+
+def _standardised(hospitals: Sequence[np.ndarray], seed: int) -> np.ndarray:
+    """Bring all rows to mean 0 and deviation 1 over the training rows of all hospitals, float32 [n, 13]."""
+    train = [x[HELD_OUT.split(np.arange(len(x)), seed, silo)["train"]] for silo, x in enumerate(hospitals)]
+    count = sum(len(x) for x in train)
+    mean = np.sum([x.sum(axis=0) for x in train], axis=0) / count
+    square = np.sum([(x**2).sum(axis=0) for x in train], axis=0) / count
+    deviation = np.sqrt(np.maximum(square - mean**2, 0.0))
+    constant = deviation <= ROUNDING * np.abs(mean)
+    x: np.ndarray = (np.concatenate(hospitals) - mean) / np.where(constant, 1.0, deviation)
+    return x.astype(np.float32)

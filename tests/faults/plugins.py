@@ -1,0 +1,109 @@
+"""What the fault tests train: a model and an algorithm that get into trouble where `TROUBLE` in the environment says.
+
+    {"model": R}                    the model's factory fails on rank R
+    {"server": r}                   the server's half fails in round r
+    {"exchange": r}                 the server fails amid an exchange of round r, when the workers wait for its verdict
+    {"evaluate": r}                 no silo can be evaluated in round r
+    {"silos": [k, ...], "from": r}  these silos fail from round r on
+    {"hold": r, "at": FOLDER}       in round r each silo waits until FOLDER/open is there, and says so by FOLDER/reached
+    {"write": [r, PATTERN, n], "at": FOLDER}
+                                    a process stops for ever half way through the n-th file of its that fits the pattern
+                                    in the checkpoint of round r, and says so by FOLDER/reached
+
+Rounds count from 1, as in metrics.jsonl.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import scenarios
+import torch
+from torch import Tensor, nn
+
+import mpifl.federation
+from mpifl import checkpoint
+from mpifl.algorithms import Cohort, FedAvg
+from mpifl.messages import Update
+from mpifl.server import Server
+from mpifl.silo import Silo
+
+TROUBLE: dict[str, Any] = json.loads(os.environ.get("TROUBLE", "{}"))
+PATIENCE = 90
+"""Seconds after which a process that was forgotten gives up."""
+
+
+def perceptron(shape: Sequence[int], classes: int) -> nn.Module:
+    if os.environ.get("OMPI_COMM_WORLD_RANK", "0") == str(TROUBLE.get("model")):
+        raise KeyError("no such layer")
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, classes))
+
+
+class Steady(scenarios.Stateful):
+    """Keeps state at the server and at every silo, so that a checkpoint is many files."""
+
+    def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
+        if TROUBLE.get("server") == server.round + 1:
+            raise ArithmeticError("the server stumbles")
+        if TROUBLE.get("exchange") == server.round + 1:
+            mpifl.federation.plan = _stumble
+        return super().round(server, cohort)
+
+    def learn(self, silo: Silo, w: Tensor, c: Tensor, scale: float) -> Update:
+        if silo.id in TROUBLE.get("silos", ()) and silo.round + 1 >= TROUBLE["from"]:
+            raise ConnectionError("the data base is down")
+        if TROUBLE.get("hold") == silo.round + 1:
+            _reach_and_wait()
+        return super().learn(silo, w, c, scale)
+
+    def evaluate(self, silo: Silo, **message: Any) -> Update:
+        if TROUBLE.get("evaluate") == silo.round:
+            raise ConnectionError("the data base is down")
+        return super().evaluate(silo, **message)
+
+
+class Uneven(FedAvg):
+    """Silo 1 answers with one element too many."""
+
+    def train(self, silo: Silo, w: Tensor) -> Update:
+        update = super().train(silo, w)
+        if silo.id == 1:
+            update.vectors["delta"] = torch.zeros(len(w) + 1)
+        return update
+
+
+def _stumble(headers: object) -> None:
+    raise ArithmeticError("the server stumbles")
+
+
+def _reach_and_wait() -> None:
+    (Path(TROUBLE["at"]) / "reached").touch()
+    deadline = time.monotonic() + PATIENCE
+    while not (Path(TROUBLE["at"]) / "open").exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError("nobody opened the gate")
+        time.sleep(0.005)
+
+
+_write_aside = checkpoint.write_aside
+_fitting: list[Path] = []
+
+
+def _write_half(path: Path, content: bytes) -> None:
+    round, pattern, nth = TROUBLE["write"]
+    if path.parent.name == f"round_{round:06d}" and fnmatch(path.name, pattern):
+        _fitting.append(path)
+        if len(_fitting) == nth:
+            path.with_name(f".{path.name}.{os.getpid()}.partial").write_bytes(content[: len(content) // 2])
+            _reach_and_wait()
+    _write_aside(path, content)
+
+
+if "write" in TROUBLE:
+    checkpoint.write_aside = _write_half

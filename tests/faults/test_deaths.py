@@ -1,0 +1,191 @@
+"""Ranks that fail, die or are asked to end: the job ends soon, its checkpoint whole, and goes on to the same bits."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faults.conftest import Batch
+from faults.processes import (
+    Command,
+    checkpoints,
+    lines_of,
+    outcome,
+    own_lines,
+    pid_of,
+    rounds_of,
+    train,
+    tree,
+)
+
+SOON = 10
+"""Seconds in which a job ends after one of its ranks has failed."""
+TERM, USR1 = signal.SIGTERM, signal.SIGUSR1
+
+
+@dataclass
+class Wreck:
+    """A run that came to grief in its third round: its folder, and the command that has ended."""
+
+    run: Path
+    command: Command
+    checkpoints: list[int]
+    rounds: int
+
+
+def _signalled(folder: Path, yard: Path, ranks: int, rank: int, signals: list[int]) -> Wreck:
+    """Signal one rank in the midst of the third round."""
+    run = folder / "run"
+    held = Command(folder / "command", ranks, *train(yard / "steady.toml", run), trouble={"hold": 3})
+    with held as command:
+        command.reached()
+        for number in signals:
+            os.kill(pid_of(run, rank), number)
+        if signal.SIGKILL not in signals:
+            command.release()
+        command.end(SOON)
+    return Wreck(run, command, checkpoints(run), lines_of(run))
+
+
+def _troubled(folder: Path, yard: Path, ranks: int, **trouble: Any) -> Wreck:
+    run = folder / "run"
+    with Command(folder / "command", ranks, *train(yard / "steady.toml", run), trouble=trouble) as command:
+        command.end()
+    return Wreck(run, command, checkpoints(run), lines_of(run))
+
+
+KINDS = {
+    "worker-killed": lambda *where: _signalled(*where, ranks=3, rank=1, signals=[signal.SIGKILL]),
+    "worker-term": lambda *where: _signalled(*where, ranks=3, rank=2, signals=[TERM]),
+    "worker-usr1-usr1": lambda *where: _signalled(*where, ranks=2, rank=1, signals=[USR1, USR1]),
+    "alone-term": lambda *where: _signalled(*where, ranks=1, rank=0, signals=[TERM]),
+    "alone-usr1-term": lambda *where: _signalled(*where, ranks=1, rank=0, signals=[USR1, TERM]),
+    "server-fails": lambda *where: _troubled(*where, ranks=3, server=3),
+    "exchange-fails": lambda *where: _troubled(*where, ranks=3, exchange=3),
+    "silos-fail": lambda *where: _troubled(*where, ranks=2, silos=list(range(1, 7)), **{"from": 3}),
+}
+INTERRUPTED = ["worker-term", "worker-usr1-usr1", "alone-term", "alone-usr1-term"]
+
+
+@pytest.fixture(scope="session")
+def wrecks(yard: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Wreck]:
+    """Every kind of wreck, made two at a time."""
+    with ThreadPoolExecutor(2) as pool:
+        making = {kind: pool.submit(make, tmp_path_factory.mktemp(kind), yard) for kind, make in KINDS.items()}
+    return {kind: made.result() for kind, made in making.items()}
+
+
+@pytest.fixture(scope="session")
+def mended(wrecks: dict[str, Wreck], yard: Path, batch: Batch) -> dict[str, Any]:
+    """Every wreck gone on with, on two ranks; what the server said of each."""
+    commands = {kind: train(yard / "steady.toml", wreck.run, "--resume")[2:] for kind, wreck in wrecks.items()}
+    return batch(2, commands)[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_wreck_goes_on_to_the_bits_of_a_run_never_troubled(
+    wrecks: dict[str, Wreck], mended: dict[str, Any], kind: str, untroubled: Path
+) -> None:
+    assert mended[kind]["code"] == 0
+    assert not mended[kind]["err"]
+    assert outcome(wrecks[kind].run) == outcome(untroubled / "whole")
+
+
+@pytest.mark.parametrize("kind", INTERRUPTED)
+def test_a_signal_ends_a_run_after_its_round_with_a_checkpoint(wrecks: dict[str, Wreck], kind: str) -> None:
+    wreck = wrecks[kind]
+    assert wreck.command.code == 75
+    assert (wreck.rounds, max(wreck.checkpoints)) == (3, 3)
+    assert f"--out {wreck.run} --resume" in wreck.command.out
+    assert own_lines(wreck.command.err) == []
+
+
+def test_a_killed_worker_ends_the_job(wrecks: dict[str, Wreck]) -> None:
+    wreck = wrecks["worker-killed"]
+    assert wreck.command.code
+    assert (wreck.rounds, max(wreck.checkpoints)) == (2, 2)
+
+
+def test_too_few_answers_end_the_job_with_a_checkpoint(wrecks: dict[str, Wreck]) -> None:
+    wreck = wrecks["silos-fail"]
+    assert wreck.command.code == 3
+    (line,) = [line for line in own_lines(wreck.command.err) if line.startswith("error: ")]
+    assert "round 3 was lost" in line
+    assert "--resume" in line
+    assert "the data base is down" in line
+    assert re.search(r"silo [1-6]: ", line)
+    assert (wreck.rounds, max(wreck.checkpoints)) == (2, 2)
+
+
+@pytest.mark.parametrize("kind", ["server-fails", "exchange-fails"])
+def test_a_failing_server_shows_its_traceback_once_and_ends_the_job(wrecks: dict[str, Wreck], kind: str) -> None:
+    wreck = wrecks[kind]
+    assert wreck.command.code
+    assert wreck.command.err.count("Traceback") == wreck.command.err.count("ArithmeticError: the server stumbles") == 1
+    assert "rank 0 failed" in wreck.command.err
+    assert (wreck.rounds, max(wreck.checkpoints)) == (2, 2)
+
+
+def test_a_failing_worker_shows_its_traceback_once_and_leaves_the_run_as_it_was(
+    yard: Path, untroubled: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(untroubled / "begun", run)
+    before = tree(run)
+    arguments = train(yard / "steady.toml", run, "--resume")
+    with Command(tmp_path / "command", 3, *arguments, trouble={"model": 1}) as command:
+        assert command.end(30).code
+    assert command.err.count("Traceback") == command.err.count("KeyError: 'no such layer'") == 1
+    assert "rank 1 failed" in command.err
+    assert tree(run) == before
+
+
+def test_an_evaluation_that_fails_costs_no_training(yard: Path, untroubled: Path, tmp_path: Path) -> None:
+    arguments = train(yard / "steady.toml", tmp_path / "run")
+    with Command(tmp_path / "command", 1, *arguments, trouble={"evaluate": 3}) as command:
+        assert command.end().code == 0
+    assert "the data base is down" in command.err
+    got, wanted = rounds_of(tmp_path / "run"), rounds_of(untroubled / "whole")
+    assert got[:2] + got[3:] == wanted[:2] + wanted[3:]
+    assert got[2]["train_loss"] == wanted[2]["train_loss"]
+    assert "silo_accuracy_mean" not in got[2]
+
+
+def test_kills_at_any_moment_do_no_harm(yard: Path, untroubled: Path, tmp_path: Path) -> None:
+    seed = int(os.environ.get("FAULT_SEED", random.SystemRandom().randrange(1 << 32)))
+    print(f"the moments were drawn from FAULT_SEED={seed}")
+    moments = random.Random(seed)
+    run = tmp_path / "run"
+    arguments = train(yard / "steady.toml", run, "--set", "rounds=12")
+
+    some, moment = moments.randint(1, 4), moments.uniform(0, 0.1)
+    with Command(tmp_path / "1", 3, *arguments, trouble={"hold": 9}) as command:  # in a round or in a checkpoint
+        command.until(lambda: lines_of(run) >= some, "some rounds")
+        command.wait(moment)
+        command.kill()
+    assert checkpoints(run) or lines_of(run) < 2
+
+    for ranks, pattern in ((1, "silo_*"), (2, moments.choice(["server.safetensors", "checkpoint.json"]))):
+        torn = max(checkpoints(run), default=0) + moments.randint(1, 2)
+        nth = moments.randint(1, 2) if pattern == "silo_*" else 1
+        trouble = {"write": [torn, pattern, nth]}
+        with Command(tmp_path / f"{ranks}-{pattern[:4]}", ranks, *arguments, "--resume", trouble=trouble) as command:
+            command.reached().kill()
+        assert list(run.glob(f"checkpoints/round_{torn:06d}/.*.partial"))
+        assert max(checkpoints(run)) == torn - 1
+        assert lines_of(run) == torn
+
+    for folder in (run, max(run.glob("checkpoints/round_*"))):
+        (folder / ".metrics.jsonl.1.partial").write_text('{"round": 1')
+    with Command(tmp_path / "last", 1, *arguments, "--resume") as command:
+        assert command.end().code == 0
+    assert f"round_{torn:06d}/checkpoint.json: missing or torn" in command.err
+    assert outcome(run) == outcome(untroubled / "long")

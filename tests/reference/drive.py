@@ -1,0 +1,17 @@
+"""Train jobs one after another in a world of one rank: `python drive.py JOBS.json OUT`."""
+
+import json
+import sys
+from pathlib import Path
+
+import tomli_w
+
+from mpifl.train import train
+from mpifl.transport import world
+
+jobs, out = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
+transport = world()
+for job in jobs:
+    file = out / f"{job['name']}.toml"
+    file.write_text(tomli_w.dumps(job))
+    train(file, out / job["name"], (), False, transport)

@@ -1,0 +1,399 @@
+"""Each algorithm once more, written from its paper: dicts of float64 tensors and plain loops.
+
+`Task` holds what all share: the silos' examples, the cohorts, the order of examples, a silo's training. Of mpifl it
+takes `rng` alone, to draw alike.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import OrderedDict
+
+import h5py
+import torch
+from safetensors.torch import load_file
+from torch import nn
+from torch.nn import functional as F
+
+from mpifl import rng
+
+OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+
+
+def network(name, inputs=6, classes=3, width=8):
+    layers = {
+        "logreg": [nn.Flatten()],
+        "mlp": [nn.Flatten(), nn.Linear(inputs, width), nn.ReLU()],
+        "problems:normalised": [nn.Flatten(), nn.Linear(inputs, width), nn.BatchNorm1d(width), nn.ReLU()],
+    }[name]
+    head = nn.Linear(inputs if name == "logreg" else width, classes)
+    return nn.Sequential(OrderedDict(features=nn.Sequential(*layers), head=head)).double()
+
+
+def plus(a, b, by=1.0):
+    return {name: a[name] + by * b[name] for name in a}
+
+
+def minus(a, b):
+    return plus(a, b, -1.0)
+
+
+def average(shares, dicts):
+    """Sum shares * dicts; a counter of batches is rounded to a whole number."""
+    total = {name: sum(p * d[name].double() for p, d in zip(shares, dicts, strict=True)) for name in dicts[0]}
+    return {name: v.round() if name.endswith("num_batches_tracked") else v for name, v in total.items()}
+
+
+def norm(a):
+    return math.sqrt(sum(float(v.square().sum()) for v in a.values()))
+
+
+def weights(path, net):
+    """Read a model's weights, in the order of its layers."""
+    found = load_file(path)
+    return {name: found[name].double() for name in net.state_dict()}
+
+
+def in_batches(n, size, order, epochs, steps=None):
+    """Return the indices of so many epochs' batches, or of the first so many steps."""
+    whole, done = size == "full" or size >= n, []
+    while len(done) < steps if steps else epochs > 0:
+        done += torch.split(torch.arange(n) if whole else torch.randperm(n, generator=order), n if whole else size)
+        epochs -= 1
+    return done[:steps]
+
+
+class Task:
+    """A job and its silos' examples, and what comes of it: `figures` a round, what server and silos `keep`."""
+
+    def __init__(self, job, folder, run):
+        self.own, self.local, self.draw = job["algorithm"], job["local"], job.get("cohort", {})
+        self.server, self.seed, self.rounds = job.get("server_optimizer", {"lr": 1.0}), job["seed"], job["rounds"]
+        self.net = network(job["model"]["name"])
+        self.start, self.folder = weights(run / "initial.safetensors", self.net), folder / job["shards"]
+        self.spec = json.loads((self.folder / "federation.json").read_text())
+        self.silos = [self.read(silo, "train") for silo in self.spec["silos"]]
+        self.n = [len(y) for _, y in self.silos]
+        self.figures, self.kept, self.personal, self.server_keeps = [], {}, {}, {}
+
+    def read(self, entry, split):
+        with h5py.File(self.folder / entry["file"]) as file:
+            x, y = torch.tensor(file[split]["x"][...]).double(), torch.tensor(file[split]["y"][...])
+        return x * self.spec["features"]["scale"] + self.spec["features"]["offset"], y
+
+    def cohort(self, t):
+        size = max(int(self.draw.get("fraction", 1.0) * len(self.n)), 1)
+        chances = [n / sum(self.n) for n in self.n] if self.draw.get("select") == "examples" else None
+        stream = rng.numpy_stream(self.seed, "cohort", t)
+        return sorted(int(k) for k in stream.choice(len(self.n), size, replace=False, p=chances))
+
+    def p(self, cohort):
+        """The shares in the averages: n_k / n over the cohort, or all alike."""
+        n = [self.n[k] if self.draw.get("weights") != "uniform" else 1 for k in cohort]
+        return [m / sum(n) for m in n]
+
+    def lr(self, t):
+        return self.local["lr"] * self.local.get("lr_decay", 1.0) ** t
+
+    def batches(self, k, t):
+        """The indices of the batches of a silo's local training."""
+        epochs, steps = self.local.get("epochs", 1), self.local.get("steps")
+        if "epochs_of" in self.local:
+            epochs = self.local["epochs_of"][k % len(self.local["epochs_of"])]
+        lot = rng.torch_stream(self.seed, "stragglers", k, t)
+        if "stragglers" in self.local and float(torch.rand((), generator=lot)) < self.local["stragglers"]:
+            epochs = int(torch.randint(1, epochs + 1, (), generator=lot))
+        order = rng.torch_stream(self.seed, "train", k, t)
+        return in_batches(self.n[k], self.local["batch_size"], order, epochs, steps)
+
+    def model(self, w):
+        self.net.load_state_dict(w)
+        return self.net.train()
+
+    def cross_entropy(self, net, k, i):
+        x, y = self.silos[k]
+        return F.cross_entropy(net(x[i]), y[i])
+
+    def gradient(self, w, k, i=slice(None)):
+        net = self.model(w)
+        self.loss = self.cross_entropy(net, k, i)
+        names, parameters = zip(*net.named_parameters(), strict=True)
+        return dict(zip(names, torch.autograd.grad(self.loss, parameters), strict=True))
+
+    @torch.no_grad()
+    def risk(self, w, k):
+        return float(self.cross_entropy(self.model(w).eval(), k, slice(None)))
+
+    def train(self, w, k, t, objective=None, penalty=None, correction=None):
+        """Train from w on objective + penalty, `correction` added to each gradient; return (end, steps, loss)."""
+        net = self.model(w)
+        named = {"momentum", "nesterov", "weight_decay"}
+        more = {key: value for key, value in self.local.items() if key in named}
+        optimizer = OPTIMIZERS[self.local.get("optimizer", "sgd")](net.parameters(), lr=self.lr(t), **more)
+        losses, batches = [], self.batches(k, t)
+        for i in batches:
+            optimizer.zero_grad()
+            loss = (objective or self.cross_entropy)(net, k, i)
+            (loss + penalty(net) if penalty else loss).backward()
+            for name, parameter in net.named_parameters() if correction else ():
+                parameter.grad += correction[name]
+            optimizer.step()
+            losses += [float(loss.detach())] * len(i)
+        return {name: v.clone() for name, v in net.state_dict().items()}, len(batches), sum(losses) / len(losses)
+
+    def report(self, cohort, losses, shares=None, **more):
+        loss = sum(p * loss for p, loss in zip(shares or self.p(cohort), losses, strict=True))
+        self.figures.append({"train_loss": loss, **more})
+        return loss
+
+    def zeros(self):
+        return {name: torch.zeros_like(v) for name, v in self.start.items()}
+
+
+def near(centre, mu):
+    """The proximal term (mu/2) ||w - centre||^2."""
+    return lambda net: mu / 2 * sum((v - centre[name]).square().sum() for name, v in net.named_parameters())
+
+
+def fedsgd(o):
+    """McMahan et al. 2017, section 2."""
+    w = o.start
+    for t in range(o.rounds):
+        s = o.cohort(t)
+        o.report(s, [o.risk(w, k) for k in s])
+        w = plus(w, average(o.p(s), [o.gradient(w, k) for k in s]), -o.lr(t))
+    return w
+
+
+def fedavg(o):
+    """McMahan et al. 2017, Algorithm 1."""
+    w = o.start
+    for t in range(o.rounds):
+        s = o.cohort(t)
+        ends, _, losses = zip(*[o.train(w, k, t) for k in s], strict=True)
+        w = average(o.p(s), ends)
+        o.report(s, losses)
+    return w
+
+
+def fedopt(o):
+    """Reddi et al. 2021, Algorithm 2; Hsu et al. 2019 for the rule sgd: FedAvgM."""
+    w, m, rule, lr = dict(o.start), o.zeros(), o.server["name"], o.server["lr"]
+    tau = o.server.get("tau", 0.0)
+    v = {name: torch.full_like(x, tau**2) for name, x in w.items()}
+    for t in range(o.rounds):
+        s = o.cohort(t)
+        ends, _, losses = zip(*[o.train(w, k, t) for k in s], strict=True)
+        o.report(s, losses)
+        for name, d in average(o.p(s), [minus(end, w) for end in ends]).items():
+            if rule == "sgd":
+                m[name] = o.server["momentum"] * m[name] + d
+                w[name] = w[name] + lr * m[name]
+                continue
+            m[name] = o.server["beta1"] * m[name] + (1 - o.server["beta1"]) * d
+            if rule == "adagrad":
+                v[name] = v[name] + d**2
+            elif rule == "adam":
+                v[name] = o.server["beta2"] * v[name] + (1 - o.server["beta2"]) * d**2
+            elif rule == "yogi":
+                v[name] = v[name] - (1 - o.server["beta2"]) * d**2 * torch.sign(v[name] - d**2)
+            w[name] = w[name] + lr * m[name] / (v[name].sqrt() + tau)
+    o.server_keeps = {"velocity": m} if rule == "sgd" else {"m": m, "v": v}
+    return w
+
+
+def fedprox(o):
+    """Li et al. 2020, Algorithm 2, Definition 2 and section 5.3.2."""
+    w, mu, before, falls = o.start, o.own["mu"], None, 0
+    for t in range(o.rounds):
+        s, gammas = o.cohort(t), {}
+        ends, _, losses = zip(*[o.train(w, k, t, penalty=near(w, mu)) for k in s], strict=True)
+        if o.own.get("measure_gamma"):
+            left = [plus(o.gradient(end, k), minus(end, w), mu) for k, end in zip(s, ends, strict=True)]
+            each = [norm(g) / norm(o.gradient(w, k)) for k, g in zip(s, left, strict=True)]
+            gammas = {"gamma": sum(p * g for p, g in zip(o.p(s), each, strict=True))}
+        loss = o.report(s, losses, mu=mu, **gammas)
+        if o.own.get("adaptive") and before is not None:
+            falls = falls + 1 if loss < before else 0
+            if loss > before:
+                mu += o.own["mu_step"]
+            elif falls == o.own["patience"]:
+                mu, falls = max(mu - o.own["mu_step"], 0.0), 0
+        w, before = average(o.p(s), ends), loss
+    return w
+
+
+def fednova(o):
+    """Wang et al. 2020, equation 6; a_k counts each gradient once for every step that its momentum carries it on."""
+    w, rho = o.start, o.local.get("momentum", 0.0)
+    for t in range(o.rounds):
+        s = o.cohort(t)
+        ends, taus, losses = zip(*[o.train(w, k, t) for k in s], strict=True)
+        a = [[sum(rho ** (i - j) for i in range(j, tau)) for j in range(tau)] for tau in taus]
+        tau_eff = sum(p * sum(a_k) for p, a_k in zip(o.p(s), a, strict=True))
+        d = average(o.p(s), [{n: (w[n] - end[n]) / sum(a_k) for n in w} for end, a_k in zip(ends, a, strict=True)])
+        o.report(s, losses, tau_eff=tau_eff)
+        w = plus(w, d, -tau_eff)
+    return w
+
+
+def scaffold(o):
+    """Karimireddy et al. 2020, Algorithm 1."""
+    w, c, own = o.start, o.zeros(), {}
+    for t in range(o.rounds):
+        s, deltas, shifts, losses = o.cohort(t), [], [], []
+        for k in s:
+            c_k = own.get(k, o.zeros())
+            y, steps, loss = o.train(w, k, t, correction=minus(c, c_k))
+            new = o.gradient(w, k)
+            if o.own["option"] == "II":
+                new = plus(minus(c_k, c), minus(w, y), 1 / (steps * o.lr(t)))
+            own[k] = new
+            deltas, shifts, losses = [*deltas, minus(y, w)], [*shifts, minus(new, c_k)], [*losses, loss]
+        o.report(s, losses)
+        w = plus(w, average(o.p(s), deltas), o.server["lr"])
+        c = plus(c, average([1 / len(s)] * len(s), shifts), len(s) / len(o.n))
+    o.server_keeps, o.kept = {"c": c}, {k: {"c": c_k} for k, c_k in own.items()}
+    return w
+
+
+def fsvrg(o):
+    """Konecny et al. 2016, Algorithm 4 with S_k = A = I."""
+    w = o.start
+    for t in range(o.rounds):
+        s, ends, losses = o.cohort(t), [], []
+        full = average(o.p(s), [o.gradient(w, k) for k in s])
+        for k in s:
+            y, seen = w, []
+            for i in o.batches(k, t):
+                anchor, here = o.gradient(w, k, i), o.gradient(y, k, i)
+                seen += [float(o.loss.detach())] * len(i)
+                y = plus(y, plus(minus(here, anchor), full), -o.lr(t) / o.n[k])
+            ends, losses = [*ends, y], [*losses, sum(seen) / len(seen)]
+        o.report(s, losses)
+        w = average(o.p(s), ends)
+    return w
+
+
+def qfedavg(o):
+    """Li et al. 2020 (q-FFL), Algorithm 2, and Algorithm 1 for qfedsgd."""
+    w, q = o.start, o.own["q"]
+    for t in range(o.rounds):
+        s, over, under, losses, lipschitz = o.cohort(t), [], 0.0, [], 1 / o.lr(t)
+        for k in s:
+            risk = o.risk(w, k)
+            if o.own["name"] == "qfedsgd":
+                dw, loss = o.gradient(w, k), risk
+            else:
+                end, _, loss = o.train(w, k, t)
+                dw = {name: lipschitz * (w[name] - end[name]) for name in w}
+            over.append({name: risk**q * v for name, v in dw.items()})
+            under += q * risk ** (q - 1) * norm(dw) ** 2 + lipschitz * risk**q
+            losses.append(loss)
+        o.report(s, losses, shares=[1 / len(s)] * len(s))
+        w = minus(w, average([1 / under] * len(s), over))
+    return w
+
+
+def fedper(o):
+    """Arivazhagan et al. 2019, Algorithms 1 and 2; FedBN (Li et al. 2021) where the personal layer is BatchNorm."""
+    prefixes = {"fedbn": ("features.2.",)}.get(o.own["name"], tuple(p.rstrip("*") for p in o.own.get("personal", ())))
+    at_home = {name for name in o.start if name.startswith(prefixes)}
+    w, own = o.start, {k: {name: o.start[name] for name in at_home} for k in range(len(o.n))}
+    for t in range(o.rounds):
+        s, ends, losses = o.cohort(t), [], []
+        for k in s:
+            end, _, loss = o.train({**w, **own[k]}, k, t)
+            own[k] = {name: end[name] for name in at_home}
+            ends, losses = [*ends, end], [*losses, loss]
+        o.report(s, losses)
+        w = {name: v if name not in at_home else o.start[name] for name, v in average(o.p(s), ends).items()}
+    o.personal = {k: {**w, **v} for k, v in own.items()}
+    return w
+
+
+def ditto(o):
+    """Li et al. 2021, Algorithm 1."""
+    w, v = o.start, {}
+    for t in range(o.rounds):
+        s, ends, losses = o.cohort(t), [], []
+        for k in s:
+            v[k], _, _ = o.train(v.get(k, w), k, t, penalty=near(w, o.own["lambda"]))
+            end, _, loss = o.train(w, k, t)
+            ends, losses = [*ends, end], [*losses, loss]
+        o.report(s, losses)
+        w = average(o.p(s), ends)
+    o.kept = {k: {"v": v_k} for k, v_k in v.items()}
+    o.personal = v
+    return w
+
+
+def moon(o):
+    """Li, He & Song 2021, Algorithm 1 and equation 3."""
+    w, previous, mu, temperature = o.start, {}, o.own["mu"], o.own["temperature"]
+
+    def features(w, k):
+        with torch.no_grad():
+            return o.model(w).eval().features(o.silos[k][0])
+
+    def objective(net, k, i):
+        x, y = o.silos[k]
+        z = net.features(x[i])
+        near, far = (torch.exp(F.cosine_similarity(z, frozen[i]) / temperature) for frozen in (z_global, z_previous))
+        return F.cross_entropy(net.head(z), y[i]) - mu * torch.log(near / (near + far)).mean()
+
+    for t in range(o.rounds):
+        s, ends, losses = o.cohort(t), [], []
+        for k in s:
+            z_global, z_previous = features(w, k), features(previous.get(k, w), k)
+            previous[k], _, loss = o.train(w, k, t, objective)
+            ends, losses = [*ends, previous[k]], [*losses, loss]
+        o.report(s, losses)
+        w = average(o.p(s), ends)
+    o.kept = {k: {"previous": {name: end[name] for name, _ in o.net.named_parameters()}} for k, end in previous.items()}
+    return w
+
+
+def feddf(o):
+    """Lin et al. 2020, Algorithm 3, and 1 where there is one architecture."""
+    nets = [o.net, *(network(table["name"]) for table in o.own["prototypes"])]
+    w = [o.start, *(weights(o.folder.parent / table["weights"], nets[1]) for table in o.own["prototypes"])]
+    x, _ = o.read(o.spec["public"], "public")
+    for t in range(o.rounds):
+        s, ends, losses, logits = o.cohort(t), {}, [], torch.zeros(len(x), o.spec["classes"]).double()
+        for k in s:
+            o.net = nets[k % len(nets)]
+            ends[k], _, loss = o.train(w[k % len(nets)], k, t)
+            logits, losses = logits + o.model(ends[k])(x).detach() / len(s), [*losses, loss]
+        o.report(s, losses)
+        for index, o.net in enumerate(nets):
+            same = [k for k in s if k % len(nets) == index]
+            student = o.model(average(o.p(same), [ends[k] for k in same]) if same else w[index])
+            optimizer = torch.optim.Adam(student.parameters(), lr=o.own["distill_lr"])
+            order = rng.torch_stream(o.seed, "public", index, t)
+            for i in in_batches(len(x), o.own["distill_batch"], order, 0, o.own["distill_steps"]):
+                q, p = student(x[i]).log_softmax(1), logits[i].softmax(1)
+                optimizer.zero_grad()
+                ((p * (p.log() - q)).sum() / len(i)).backward()
+                optimizer.step()
+            w[index] = {name: v.clone() for name, v in student.state_dict().items()}
+    o.server_keeps = {"w" if index == 0 else f"w_{index}": v for index, v in enumerate(w)}
+    return w[0]
+
+
+def feddyn(o):
+    """Acar et al. 2021, Algorithm 1: the example of a user's algorithm."""
+    w, h, own, alpha = o.start, o.zeros(), {}, o.own["alpha"]
+    for t in range(o.rounds):
+        s, ends, losses = o.cohort(t), [], []
+        for k in s:
+            g = own.get(k, o.zeros())
+            end, _, loss = o.train(w, k, t, penalty=near(w, alpha), correction=plus(o.zeros(), g, -1))
+            own[k] = plus(g, minus(end, w), -alpha)
+            ends, losses = [*ends, end], [*losses, loss]
+        o.report(s, losses, shares=[1 / len(s)] * len(s))
+        h = plus(h, average([alpha / len(o.n)] * len(s), [minus(end, w) for end in ends]), -1)
+        w = plus(average([1 / len(s)] * len(s), ends), h, -1 / alpha)
+    o.server_keeps, o.kept = {"h": h}, {k: {"g": g} for k, g in own.items()}
+    return w

@@ -1,0 +1,36 @@
+"""Models that the reference tests train, named `problems:...` in their jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from mpifl.models.classifier import Classifier
+
+
+def normalised(shape: Sequence[int], classes: int) -> nn.Module:
+    """A small network with BatchNorm."""
+    features = nn.Sequential(nn.Flatten(), nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU())
+    return Classifier(features, nn.Linear(8, classes))
+
+
+def featureless(shape: Sequence[int], classes: int) -> nn.Module:
+    """A model that does not show its features."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(6, classes))
+
+
+class LeastSquares(nn.Module):
+    """A linear model whose cross entropy for the label 0 is the squared error 1 + (a . w - b)^2 / 2 of x = (a, b).
+
+    So the silos' objectives are quadratic in w, and their optima and the algorithms' fixed points known in closed form.
+    """
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.zeros(shape[0] - 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        error = 1 + (x[:, :-1] @ self.w - x[:, -1]).square() / 2
+        return torch.stack([-error, torch.log(-torch.expm1(-error))], dim=1)  # log-probabilities: e^-error, 1 - that

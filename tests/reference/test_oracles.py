@@ -1,0 +1,217 @@
+"""Every algorithm against itself, written once more from its paper (`oracles.py`): equal to 1e-5 after some rounds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from reference import oracles
+from safetensors.torch import load_file
+
+State = dict[str, torch.Tensor]
+CLOSE = 1e-5
+"""How far two results may lie apart, relative to how far training has moved."""
+SMALL_COHORT = {"fraction": 0.6}
+LOGREG, MLP, NORMALISED = {"name": "logreg"}, {"name": "mlp", "hidden": [8]}, {"name": "problems:normalised"}
+SGD = {"lr": 0.1, "batch_size": 8}
+DISTILLED = {"distill_steps": 7, "distill_batch": 16, "distill_lr": 0.01}
+OTHER = {"name": "logreg", "weights": "other.safetensors"}
+ADAPTIVE = {"lr": 0.05, "beta1": 0.9, "tau": 0.01}
+
+
+def job(name: str, oracle: str | None = None, rounds: int = 3, model: Any = None, **tables: Any) -> dict[str, Any]:
+    """A job with the tables that are given for it; the keys of no table are the algorithm's."""
+    local = {**SGD, **tables.pop("local", {})}
+    others = {key: tables.pop(key) for key in ("cohort", "server_optimizer") if key in tables}
+    return {
+        "oracle": oracle or name.partition(":")[2].lower() or name,
+        "shards": "toy",
+        "seed": 11,
+        "rounds": rounds,
+        "device": "cpu",
+        "model": model,
+        "algorithm": {"name": name, **tables},
+        "local": local,
+        "cohort": SMALL_COHORT,
+        "evaluate": {"every": 1000},
+        **others,
+    }
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "fedsgd": job("fedsgd", local={"lr_decay": 0.8}),
+    "fedsgd-everyone": job("fedsgd", cohort={"fraction": 1.0, "weights": "uniform"}),
+    "fedavg": job("fedavg", local={"epochs": 2, "lr_decay": 0.9}),
+    "fedavg-full-batch": job("fedavg", local={"epochs": 3, "batch_size": "full"}, cohort={"fraction": 0.0}),
+    "fedavg-uniform": job("fedavg", local={"steps": 7}, cohort={"fraction": 0.6, "weights": "uniform"}),
+    "fedavg-by-examples": job("fedavg", cohort={"fraction": 0.6, "select": "examples", "weights": "uniform"}),
+    "fedavg-momentum": job("fedavg", local={"momentum": 0.9, "nesterov": True, "weight_decay": 0.01}),
+    "fedavg-adamw": job("fedavg", local={"optimizer": "adamw", "lr": 0.02, "weight_decay": 0.1}),
+    "fedavg-stragglers": job("fedavg", local={"epochs": 4, "stragglers": 0.6}),
+    "fedprox": job("fedprox", mu=0.5, local={"epochs": 2, "lr_decay": 0.9}),
+    "fedprox-gamma": job("fedprox", mu=0.2, measure_gamma=True, local={"epochs_of": [1, 3, 2]}),
+    "fedprox-stragglers": job("fedprox", mu=1.0, measure_gamma=True, local={"epochs": 5, "stragglers": 0.8}),
+    "fedprox-momentum": job("fedprox", mu=0.5, local={"momentum": 0.5}),
+    "fedprox-adam": job("fedprox", mu=0.5, local={"optimizer": "adam", "lr": 0.01}),
+    "fedprox-adaptive": job(
+        "fedprox", rounds=10, mu=0.3, adaptive=True, mu_step=0.2, patience=3, cohort={"fraction": 0.3}
+    ),
+    "fedprox-adaptive-at-once": job("fedprox", rounds=4, mu=0.05, adaptive=True, mu_step=0.1, patience=1),
+    "fednova": job("fednova", local={"epochs_of": [1, 4, 2]}),
+    "fednova-stragglers": job("fednova", local={"epochs": 4, "stragglers": 0.7, "lr_decay": 0.9}),
+    "fednova-momentum": job("fednova", local={"epochs_of": [1, 4, 2], "momentum": 0.9, "lr": 0.02}),
+    "scaffold-I": job("scaffold", option="I", server_optimizer={"name": "sgd", "lr": 0.7}),
+    "scaffold-II": job("scaffold", option="II", server_optimizer={"name": "sgd", "lr": 0.7}, local={"epochs": 2}),
+    "scaffold-II-uniform": job(
+        "scaffold",
+        option="II",
+        rounds=5,
+        server_optimizer={"name": "sgd", "lr": 1.0},
+        cohort={"fraction": 0.3, "weights": "uniform"},
+        local={"steps": 6, "lr_decay": 0.9},
+    ),
+    "fsvrg": job("fsvrg", local={"lr": 2.0, "batch_size": 1}, cohort={"fraction": 1.0}),
+    "fsvrg-batches": job("fsvrg", local={"lr": 3.0, "batch_size": 4, "epochs": 2, "lr_decay": 0.8}),
+    "fedavgm": job("fedavg", "fedopt", server_optimizer={"name": "sgd", "lr": 0.8, "momentum": 0.9}),
+    "fedadagrad": job("fedavg", "fedopt", server_optimizer={"name": "adagrad", **ADAPTIVE, "beta1": 0.5}),
+    "fedadam": job("fedavg", "fedopt", server_optimizer={"name": "adam", **ADAPTIVE, "beta2": 0.9}),
+    "fedadam-adam": job(
+        "fedavg",
+        "fedopt",
+        server_optimizer={"name": "adam", "lr": 0.5, "beta1": 0.8, "beta2": 0.99, "tau": 0.1},
+        local={"optimizer": "adam", "lr": 0.01},
+        cohort={"fraction": 0.6, "weights": "uniform"},
+    ),
+    "fedyogi": job("fedavg", "fedopt", server_optimizer={"name": "yogi", **ADAPTIVE, "beta2": 0.9}),
+    "qfedavg": job("qfedavg", q=1.0, local={"lr_decay": 0.9}),
+    "qfedavg-q5": job("qfedavg", q=5.0, local={"epochs": 2}),
+    "qfedavg-q0": job("qfedavg", q=0.0),
+    "qfedsgd": job("qfedsgd", "qfedavg", q=0.5, local={"lr_decay": 0.9}),
+    "qfedsgd-q2": job("qfedsgd", "qfedavg", q=2.0, cohort={"fraction": 0.6, "select": "examples"}),
+    "fedper": job("fedper", personal=["head.bias"], local={"epochs": 2}),
+    "fedper-momentum": job("fedper", personal=["head.bias"], local={"momentum": 0.9}),
+    "ditto": job("ditto", **{"lambda": 0.5}, local={"epochs": 2}),
+    "ditto-strong": job("ditto", **{"lambda": 3.0}, local={"lr_decay": 0.9}, cohort={"fraction": 1.0}),
+    "moon": job("moon", mu=1.0, temperature=0.5, local={"epochs": 2}),
+    "moon-cold": job("moon", mu=5.0, temperature=0.2, local={"momentum": 0.5}, cohort={"fraction": 1.0}),
+    "feddyn": job("example_algorithm:FedDyn", alpha=0.3, local={"epochs": 2}),
+}
+ON_A_NETWORK = {
+    "fedper-head": job("fedper", personal=["head.*"], model=MLP),
+    "fedper-base": job("fedper", personal=["features.1.weight", "head.bias"], model=MLP, local={"epochs": 2}),
+    "fedbn": job("fedbn", "fedper", model=NORMALISED, local={"epochs": 2}),
+    "fedbn-everyone": job("fedbn", "fedper", model=NORMALISED, cohort={"fraction": 1.0, "weights": "uniform"}),
+    "feddf": job("feddf", prototypes=[], model=MLP, **DISTILLED),
+    "feddf-prototypes": job("feddf", prototypes=[OTHER], model=MLP, **DISTILLED),
+    "moon-statistics": job("moon", mu=5.0, temperature=0.5, model=NORMALISED, cohort={"fraction": 1.0}),
+    "fedavg-statistics": job("fedavg", model=NORMALISED, local={"epochs": 2}),
+}
+JOBS = {
+    **{f"{name}-logreg": {**case, "model": LOGREG} for name, case in CASES.items()},
+    **{f"{name}-mlp": {**case, "model": MLP} for name, case in CASES.items()},
+    **ON_A_NETWORK,
+}
+
+
+@pytest.fixture(scope="module")
+def runs(train_all: Callable[..., Path]) -> Path:
+    return train_all([{**{k: v for k, v in job.items() if k != "oracle"}, "name": name} for name, job in JOBS.items()])
+
+
+@pytest.fixture(scope="module")
+def compared(runs: Path, folders: Path) -> Callable[[str], tuple[Path, oracles.Task, State]]:
+    """Run a job's oracle; return the run's folder, what the oracle kept, and its model."""
+    torch.set_num_threads(1)
+    done: dict[str, Any] = {}
+
+    def act(name: str) -> Any:
+        if name not in done:
+            task = oracles.Task(JOBS[name], folders, runs / name)
+            done[name] = runs / name, task, getattr(oracles, JOBS[name]["oracle"])(task)
+        return done[name]
+
+    return act
+
+
+def distance(one: State, other: State) -> float:
+    assert one.keys() == other.keys()
+    return max(float((one[name].double() - other[name].double()).abs().max()) for name in one)
+
+
+def deviation(found: State, right: State, start: State) -> float:
+    """How far apart two models are, statistics too, relative to how far the parameters have moved: some way."""
+    moved = max(float((right[name] - start[name]).abs().max()) for name in right if name.endswith(("weight", "bias")))
+    assert moved > 1e-2
+    return distance(found, right) / moved
+
+
+SERVERS = ("scaffold", "fedavgm", "fedad", "fedyogi", "feddyn", "feddf")
+
+
+def checkpoint_of(run: Path) -> Path:
+    return max((run / "checkpoints").iterdir())
+
+
+def files_of_silos(folder: Path) -> dict[int, Path]:
+    return {int(file.stem[-4:]): file for file in folder.glob("silo_*.safetensors")}
+
+
+def assert_kept(file: Path, kept: dict[str, State]) -> None:
+    found = load_file(file)
+    for name, state in kept.items():
+        right = torch.cat([v.reshape(-1) for v in state.values()])
+        assert float((found[name].double() - right).abs().max()) <= CLOSE * float(right.abs().max()), (file.name, name)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_the_model_is_the_oracles(compared: Any, name: str) -> None:
+    run, task, model = compared(name)
+    assert deviation(load_file(run / "model.safetensors"), model, task.start) <= CLOSE
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_the_figures_are_the_oracles(compared: Any, name: str) -> None:
+    run, task, _ = compared(name)
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert len(records) == len(task.figures) == JOBS[name]["rounds"]
+    for record, figures in zip(records, task.figures, strict=True):
+        assert {key: record[key] for key in figures} == pytest.approx(figures, rel=CLOSE)
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in JOBS if n.startswith(("scaffold", "fedavgm", "fedad", "fedyogi", "feddyn"))]
+)
+def test_the_server_keeps_what_the_oracle_keeps(compared: Any, name: str) -> None:
+    run, task, _ = compared(name)
+    assert task.server_keeps
+    assert_kept(checkpoint_of(run) / "server.safetensors", task.server_keeps)
+
+
+@pytest.mark.parametrize("name", [n for n in JOBS if n.startswith(("scaffold", "ditto", "moon", "feddyn"))])
+def test_silos_keep_what_the_oracles_keep(compared: Any, name: str) -> None:
+    run, task, _ = compared(name)
+    files = files_of_silos(checkpoint_of(run))
+    assert files.keys() == task.kept.keys() != set()
+    for silo, file in files.items():
+        assert_kept(file, task.kept[silo])
+
+
+@pytest.mark.parametrize("name", [n for n in JOBS if n.startswith(("fedper", "fedbn", "ditto"))])
+def test_each_silo_ends_with_its_own_model(compared: Any, name: str) -> None:
+    run, task, _ = compared(name)
+    files = files_of_silos(run / "personal")
+    assert files.keys() == task.personal.keys()
+    for silo, file in files.items():
+        assert deviation(load_file(file), task.personal[silo], task.start) <= CLOSE
+
+
+def test_the_cases_are_not_all_alike(compared: Any) -> None:
+    """What only one algorithm does is seen in its result: mu rises and falls, stragglers stop early, controls count."""
+    mus = {figures["mu"] for name in JOBS if "adaptive" in name for figures in compared(name)[1].figures}
+    assert len(mus) > 3
+    taus = {figures["tau_eff"] for figures in compared("fednova-stragglers-mlp")[1].figures}
+    assert len(taus) > 1

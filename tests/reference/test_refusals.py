@@ -1,0 +1,176 @@
+"""What is refused before training: exit code 2 and one line that names the key and what would do.
+
+And a user's algorithm outside the package, `example_algorithm.py`: taken by its name, refused like any other.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+from conftest import ranks
+from reference.conftest import HERE
+from safetensors.torch import load_file
+
+from mpifl import cli
+from mpifl.transport import Transport
+
+Main = Callable[..., tuple[int, str]]
+
+
+class Alone(Transport):
+    """A world of one rank that needs no MPI."""
+
+    def __init__(self) -> None:
+        self.rank, self.size, self.sent, self.received = 0, 1, 0, 0
+
+    def place(self) -> tuple[int, int]:
+        return 0, 1
+
+    def reports(self) -> Any:
+        return iter(())
+
+    def sum(self, piece: Any) -> Any:
+        return piece.clone()
+
+
+def write_job(path: Path, shards: Path, **tables: Any) -> Path:
+    usual = {"name": "toy", "shards": str(shards), "rounds": 2, "model": {"name": "mlp", "hidden": [8]}}
+    path.write_text(tomli_w.dumps({**usual, "device": "cpu", **tables}))
+    return path
+
+
+@pytest.fixture
+def main(folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Main:
+    """Run `mpifl train` on a job with these tables in this process; return the exit code and what it said."""
+    monkeypatch.setattr("mpifl.transport.world", Alone)
+    monkeypatch.setattr("mpifl.interrupts.install", lambda: None)
+    monkeypatch.syspath_prepend(HERE)
+
+    def act(**tables: Any) -> tuple[int, str]:
+        file = write_job(tmp_path / "job.toml", folders / "renamed", **tables)
+        monkeypatch.setattr(sys, "argv", ["mpifl", "train", str(file), "--out", str(tmp_path / "run")])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        return int(end.value.code or 0), capsys.readouterr().err
+
+    return act
+
+
+def of(name: str, local: Any = None, model: Any = None, **keys: Any) -> dict[str, Any]:
+    tables = {"algorithm": {"name": name, **keys}, "local": local, "model": model}
+    return {key: table for key, table in tables.items() if table is not None}
+
+
+def server(name: str, **keys: Any) -> dict[str, Any]:
+    return {"server_optimizer": {"name": name, **keys}}
+
+
+FLAT = {"name": "problems:featureless"}
+OUT_OF_RANGE = [
+    (of("fedprox", mu=-0.1), "[algorithm] mu = -0.1", "greater than or equal to 0"),
+    (of("fedprox", adaptive=True, mu_step=-1.0), "[algorithm] mu_step = -1.0", "greater than or equal to 0"),
+    (of("fedprox", patience=0), "[algorithm] patience = 0", "greater than 0"),
+    (of("scaffold", option="III"), '[algorithm] option = "III"', "'I' or 'II'"),
+    (of("qfedavg", q=-1.0), "[algorithm] q = -1.0", "greater than or equal to 0"),
+    (of("qfedsgd", q="fair"), '[algorithm] q = "fair"', "a valid number"),
+    (of("ditto", **{"lambda": -0.5}), "[algorithm] lambda = -0.5", "greater than or equal to 0"),
+    (of("moon", mu=-1.0), "[algorithm] mu = -1.0", "greater than or equal to 0"),
+    (of("moon", temperature=0.0), "[algorithm] temperature = 0.0", "greater than 0"),
+    (of("fedavg", local={"lr": 0.0}), "[local] lr = 0.0", "greater than 0"),
+    (of("fedavg", local={"stragglers": 1.5}), "[local] stragglers = 1.5", "less than or equal to 1"),
+    (of("fednova", local={"momentum": 1.0}), "[local] momentum = 1.0", "less than 1"),
+    (server("sgd", momentum=1.0), "[server_optimizer] momentum = 1.0", "less than 1"),
+    (server("adam", tau=0.0), "[server_optimizer] tau = 0.0", "greater than 0"),
+    (server("adagrad", beta1=-0.1), "[server_optimizer] beta1 = -0.1", "greater than or equal to 0"),
+    (server("yogi", beta2=1.0), "[server_optimizer] beta2 = 1.0", "less than 1"),
+    ({"cohort": {"fraction": 1.2}}, "[cohort] fraction = 1.2", "less than or equal to 1"),
+    (of("example_algorithm:FedDyn", alpha=0.0), "[algorithm] alpha = 0.0", "greater than 0"),
+]
+NEEDS = [
+    (of("scaffold", local={"optimizer": "adam"}), "scaffold", "take [local] optimizer = 'sgd' and momentum = 0"),
+    (of("scaffold", local={"momentum": 0.9}), "scaffold", "take [local] optimizer = 'sgd' and momentum = 0"),
+    (of("fednova", local={"optimizer": "adam"}), "fednova", "take [local] optimizer = 'sgd'"),
+    (of("fednova", local={"momentum": 0.9, "nesterov": True}), "fednova", "nesterov = false"),
+    (of("fsvrg", local={"momentum": 0.9}), "fsvrg", "take [local] optimizer = 'sgd', momentum = 0"),
+    (of("fsvrg", local={"optimizer": "adamw"}), "fsvrg", "take [local] optimizer = 'sgd', momentum = 0"),
+    (of("moon", model=FLAT), "moon", "needs a model with features(x) and head(z)"),
+    (of("fedbn"), "fedbn", "has no BatchNorm layer; take fedavg, or fedper"),
+    (
+        of("fedper", personal=["haed.*"]),
+        "[algorithm] personal",
+        "'haed.*' matches no parameter; there are features.1.w",
+    ),
+    (of("fedper", personal=["*"]), "[algorithm] personal", "leave some to be averaged"),
+    (of("feddf"), "feddf", "no public examples; partition with --public"),
+    (of("fedper"), "[algorithm]", "needs the key 'personal'"),
+]
+TAKES = [
+    (of("fedavg", mu=0.1), "fedavg takes none"),
+    (of("fedsgd", q=0.1), "fedsgd takes none"),
+    (of("fedprox", mu0=0.1), "fedprox takes mu, adaptive, mu_step, patience, measure_gamma"),
+    (of("fednova", tau=3), "fednova takes none"),
+    (of("scaffold", options="I"), "did you mean 'option'? scaffold takes option"),
+    (of("fsvrg", h=1.0), "fsvrg takes none"),
+    (of("qfedavg", mu=1.0), "qfedavg takes q"),
+    (of("fedper", personal=["head.*"], layers=1), "fedper takes personal"),
+    (of("ditto", lamda=1.0), "did you mean 'lambda'? ditto takes lambda"),
+    (of("moon", temp=1.0), "moon takes mu, temperature"),
+    (of("example_algorithm:FedDyn", mu=1.0), "example_algorithm:FedDyn takes alpha"),
+]
+
+
+def assert_refused(told: tuple[int, str], *parts: str) -> None:
+    code, said = told
+    assert code == 2, said
+    assert said.startswith("error: ")
+    assert said.count("\n") == 1
+    assert not [part for part in parts if part not in said], said
+
+
+@pytest.mark.parametrize(("tables", "key", "remedy"), OUT_OF_RANGE, ids=lambda value: str(value)[:40])
+def test_a_hyperparameter_out_of_range_is_refused(main: Main, tables: Any, key: str, remedy: str) -> None:
+    assert_refused(main(**tables), "job.toml", key, remedy)
+
+
+@pytest.mark.parametrize(("tables", "who", "remedy"), NEEDS, ids=lambda value: str(value)[:60])
+def test_an_algorithm_without_what_it_needs_is_refused(main: Main, tables: Any, who: str, remedy: str) -> None:
+    assert_refused(main(**tables), "job.toml", who, remedy)
+
+
+@pytest.mark.parametrize(("tables", "takes"), TAKES, ids=lambda value: str(value)[:40])
+def test_an_unknown_key_is_answered_with_those_that_are(main: Main, tables: Any, takes: str) -> None:
+    assert_refused(main(**tables), "[algorithm] has no key", takes)
+
+
+def test_the_command_itself_refuses(folders: Path, tmp_path: Path) -> None:
+    job = write_job(tmp_path / "job.toml", folders / "toy", **of("scaffold", local={"momentum": 0.9}))
+    done = ranks(1, "-m", "mpifl", "train", job, "--out", tmp_path / "run", timeout=60)
+    assert_refused((done.returncode, done.stderr), str(job), "scaffold", "momentum = 0")
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_is_not_refused_trains(main: Main, tmp_path: Path) -> None:
+    """A user's algorithm, trained by its name: the job that it came from stands in the run with its default."""
+    code, said = main(**of("example_algorithm:FedDyn"), tracking={"console": False})
+    assert code == 0, said
+    assert "alpha = 0.1" in (tmp_path / "run" / "job.toml").read_text()
+    losses = [json.loads(line)["train_loss"] for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    assert losses[1] < losses[0]
+    assert set(load_file(tmp_path / "run" / "model.safetensors")) == {
+        f"{layer}.{kind}" for layer in ("features.1", "head") for kind in ("weight", "bias")
+    }
+
+
+def test_the_example_is_as_short_as_promised() -> None:
+    """At most 20 lines of code, without blank ones and the docstring."""
+    text = (HERE / "example_algorithm.py").read_text()
+    document = next(n for n in ast.parse(text).body if isinstance(n, ast.ClassDef)).body[0]
+    lines = [n for n, line in enumerate(text.splitlines(), 1) if line.strip()]
+    assert len([n for n in lines if not document.lineno <= n <= (document.end_lineno or 0)]) <= 20
