@@ -43,7 +43,7 @@ def check(folder: Path, *, duplicated: bool = True) -> tuple[FederationSpec, lis
     """
     spec = read_federation(folder)
     entries = [*spec.silos, *filter(None, (spec.test, spec.public))]
-    findings, hashes = list(_strays(folder, entries)), Hashes()
+    findings, hashes = list(strays(folder, {entry.file for entry in entries})), Hashes()
     for entry in entries:
         findings += _check_shard(folder, entry, spec, hashes if duplicated else None)
     if duplicated:
@@ -61,7 +61,7 @@ def _check_shard(folder: Path, entry: ShardEntry, spec: FederationSpec, hashes: 
         return
     yield from _check_labels(shard, entry, spec)
     for name, split in shard.splits.items():
-        finite = _Finite()
+        finite = Finite()
         for start, x, y in _pieces(split):
             finite(start, x)
             if hashes is not None:
@@ -80,7 +80,7 @@ def _check_labels(shard: Shard, entry: ShardEntry, spec: FederationSpec) -> Iter
         yield Finding(entry.file, "label counts", said)
 
 
-class _Finite:
+class Finite:
     """Count of the examples with features that are no numbers."""
 
     def __init__(self) -> None:
@@ -88,6 +88,7 @@ class _Finite:
         self.first = -1
 
     def __call__(self, start: int, x: np.ndarray) -> None:
+        """Count those of some rows; `start` is the first one's position."""
         # a sum is finite unless a term is not, or it overflows: then look closer
         if x.dtype.kind != "f" or np.isfinite(x.sum(dtype=np.float64)):
             return
@@ -106,23 +107,22 @@ def _pieces(split: Split) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         release(split.y)
 
 
-def _strays(folder: Path, entries: Sequence[ShardEntry]) -> Iterator[Finding]:
+def strays(folder: Path, files: set[str]) -> Iterator[Finding]:
     """Find what lies in the folder and is not described; a site's own entry belongs to its shard."""
-    files = {entry.file for entry in entries}
     expected = files | {"federation.json"} | {str(Path(file).with_suffix(".json")) for file in files}
     for path in sorted(folder.iterdir()):
         if path.name not in expected:
             yield Finding(path.name, "extra", "federation.json does not name it; remove it")
 
 
-def show_findings(folder: Path, spec: FederationSpec, findings: Sequence[Finding], console: Console) -> None:
+def show_findings(folder: Path, silos: int, findings: Sequence[Finding], console: Console) -> None:
     """Print a table of what is wrong, or a line that says that nothing is."""
-    silos = f"{len(spec.silos)} silo{'s' * (len(spec.silos) > 1)}"
+    told = f"{silos} silo{'s' * (silos > 1)}"
     if not findings:
-        console.print(Text(f"{folder}: {silos}, nothing wrong"))
+        console.print(Text(f"{folder}: {told}, nothing wrong"))
         return
     table = Table("file", "wrong", "found", header_style="bold")
     for finding in findings:
         table.add_row(*(Text(text) for text in asdict(finding).values()))
     console.print(table)
-    console.print(Text(f"{folder}: {silos}, {len(findings)} thing{'s' * (len(findings) > 1)} wrong"))
+    console.print(Text(f"{folder}: {told}, {len(findings)} thing{'s' * (len(findings) > 1)} wrong"))

@@ -17,7 +17,7 @@ from data_prep.making import default_jobs
 from data_prep.overview import counted
 from data_prep.partition import Manner
 from data_prep.partition import partition as cut_into_silos
-from data_prep.schemes import SCHEMES
+from data_prep.schemes import SCHEMES, find_scheme
 from data_prep.site_commands import app as site_commands
 from data_prep.sources import SOURCES
 from mpifl.errors import InputError
@@ -65,6 +65,12 @@ def partition(
     shares = Shares(valid, test, public)
     manner = Manner(default_jobs() if jobs is None else jobs, compression, resume)
     more: dict[str, Any] = {"shares": shares, "name": name, "source_options": option or (), "manner": manner}
+    if find_scheme(scheme).layout == "vertical":
+        from data_prep.columns import told
+        from data_prep.vertical import partition_columns
+
+        typer.echo(told(out, partition_columns(source, data, out, scheme, silos, seed, options=options, **more)))
+        return
     spec = cut_into_silos(source, data, out, scheme, silos, seed, options=options, **more)
     typer.echo(_summary(spec, out))
 

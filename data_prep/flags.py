@@ -21,6 +21,8 @@ HELP = {
     "drifted": "The share of silos whose labels are permuted; 0.5.",
     "concepts": "How many different permutations there are; 1.",
     "mix": "What is mixed, as in 'dirichlet alpha=0.3 + quantity alpha=2 + feature-noise sigma=0.1'.",
+    "label_silo": "The silo that holds the labels; 0.",
+    "columns": "shuffled, or contiguous: neighbouring columns stay together; shuffled.",
     "min_examples": "The fewest examples a silo may hold; 1, with dirichlet and quantity 10.",
 }
 """What the help says; an option that is not in it has its name to speak for it."""

@@ -6,9 +6,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from data_prep.columns import show_columns
 from data_prep.overview import compare, show
 from data_prep.summary import summarise, tokens
 from mpifl.errors import InputError
+from mpifl.vertical import is_vertical
 
 
 def inspect(folders: Sequence[Path], plot: Path | None, page: Path | None, *, features: bool, everything: bool) -> None:
@@ -17,6 +19,11 @@ def inspect(folders: Sequence[Path], plot: Path | None, page: Path | None, *, fe
 
     if len(folders) > 2:
         raise InputError(f"DIR: {len(folders)} folders given; inspect one, or compare two")
+    if vertical := [folder for folder in folders if is_vertical(folder)]:
+        if len(folders) > 1 or plot or page or features:
+            raise InputError(f"DIR: {vertical[0]} is vertical; inspect it by itself, in the terminal alone")
+        show_columns(vertical[0], Console(width=None if sys.stdout.isatty() else 120))
+        return
     summaries = [summarise(folder, features=features) for folder in folders]
     console = Console(width=None if sys.stdout.isatty() else 120)
     if len(summaries) == 1 or everything:

@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from data_prep.rows import Rows, mapping_of
-from mpifl.shards import chunk_rows
+from mpifl.hdf5 import chunk_rows
 
 PIECE = 1 << 24
 """Bytes of features that are read at a time; each thread holds a few such pieces."""

@@ -81,7 +81,7 @@ def partition(
     parts = cut(dataset.pick(private) if len(public) else dataset, silos, numpy_stream(seed, "partition"), chosen)
     shards = _silos(dataset, private, parts.parts, names_of(parts, dataset, private), shares, seed)
     cut_by = {"name": scheme, **chosen, **_given(shares)}
-    spec = _described(dataset, name or f"{source}-{scheme}", seed, cut_by, source, source_options)
+    spec = described(dataset, name or f"{source}-{scheme}", seed, cut_by, source, source_options)
     if before:
         return _same(out, before, spec, len(shards))
     shared = _shared(dataset, public)
@@ -90,7 +90,7 @@ def partition(
     return write_folder(out, spec, shards, shared, writer, manner)
 
 
-def _described(
+def described(
     data: Dataset, name: str, seed: int, scheme: dict[str, Any], source: str, source_options: Sequence[str]
 ) -> FederationSpec:
     """Return what `federation.json` will say, without its shards."""

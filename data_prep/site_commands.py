@@ -16,6 +16,7 @@ from data_prep.making import default_jobs
 from data_prep.sources import SOURCES
 from mpifl.errors import InputError
 from mpifl.shards import FederationSpec, read_spec
+from mpifl.vertical import is_vertical
 
 app = typer.Typer()
 
@@ -116,9 +117,16 @@ def check(
     from data_prep.checking import check as look
     from data_prep.checking import show_findings
 
-    spec, findings = look(folder, duplicated=duplicates)
-    if as_json:
-        print(json.dumps({"folder": str(folder), "silos": len(spec.silos), "findings": [*map(asdict, findings)]}))
+    if is_vertical(folder):
+        from data_prep.columns import check_columns
+
+        columns, findings = check_columns(folder)
+        silos = len(columns.silos)
     else:
-        show_findings(folder, spec, findings, Console(width=None if sys.stdout.isatty() else 120))
+        spec, findings = look(folder, duplicated=duplicates)
+        silos = len(spec.silos)
+    if as_json:
+        print(json.dumps({"folder": str(folder), "silos": silos, "findings": [*map(asdict, findings)]}))
+    else:
+        show_findings(folder, silos, findings, Console(width=None if sys.stdout.isatty() else 120))
     raise typer.Exit(1 if findings else 0)

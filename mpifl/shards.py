@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -25,22 +23,25 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 
 from mpifl.errors import ShardError
 from mpifl.files import sha256_of, write_aside
+from mpifl.hdf5 import make_room, mapped, new_file
 
-_NATIVE = "<" if sys.byteorder == "little" else ">"
 FORMAT = "mpifl-shard"
 FORMAT_VERSION = 1
 SPLITS = ("train", "valid", "test", "public")
+_WHOLE_EXAMPLES = "training one model on all features (each silo has some columns of the same rows)"
 FEATURE_DTYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
 
 Arrays = Mapping[str, tuple[np.ndarray, np.ndarray]]
 """The splits of a shard by name, each as (x, y): x of shape [n, *features], y integer of shape [n, ...]."""
 
 
-class _Record(BaseModel):
+class Record(BaseModel):
+    """What stands in a `federation.json`: strict about its keys, and frozen."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Features(_Record):
+class Features(Record):
     """What one example is: its shape and stored dtype, and how a model is to see it.
 
     A model receives float32 `x * scale + offset`; without a scale it receives integers as int64 and floats as float32.
@@ -52,7 +53,7 @@ class Features(_Record):
     offset: float = 0.0
 
 
-class ShardEntry(_Record):
+class ShardEntry(Record):
     """One shard as its folder's `federation.json` describes it; `silo` is None for `test.h5` and `public.h5`."""
 
     silo: NonNegativeInt | None
@@ -65,7 +66,7 @@ class ShardEntry(_Record):
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
 
 
-class FederationSpec(_Record):
+class FederationSpec(Record):
     """`federation.json`: what all shards of a folder have in common, and an entry for each."""
 
     format: Literal["mpifl-shards"] = "mpifl-shards"
@@ -109,9 +110,11 @@ def read_spec(path: Path) -> FederationSpec:
         raise ShardError(f"{path}: {what}; make the shards with 'python -m data_prep partition'") from None
     try:
         with contextlib.suppress(ValueError, AttributeError):  # told below
-            version = json.loads(text).get("format_version", FORMAT_VERSION)  # first: another version has other keys
-            if version != FORMAT_VERSION:
+            found = json.loads(text)  # first: another version, another layout has other keys
+            if (version := found.get("format_version", FORMAT_VERSION)) != FORMAT_VERSION:
                 raise ShardError(f"{path}: {_other_version(version)}")
+            if (layout := found.get("layout", "horizontal")) != "horizontal":
+                raise ShardError(f"{path}: {layout} shards are not for {_WHOLE_EXAMPLES}; take another scheme")
         return FederationSpec.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
@@ -210,25 +213,15 @@ def new_shard(
 ) -> h5py.File:
     """Make a shard file and return it open, with room for labels of these shapes [n, ...] and as many features.
 
-    Data sets are contiguous, at multiples of 64 bytes; or, with h5py's `filters`, in chunks of `chunk_rows`.
+    Data sets are contiguous, at multiples of 64 bytes; or, with h5py's `filters`, in chunks of half a MiB.
     """
-    file = h5py.File(path, "w", alignment_threshold=1, alignment_interval=64)
+    file = new_file(path)
     file.attrs.update(format=FORMAT, format_version=FORMAT_VERSION, name=name, classes=classes)
     file.attrs["silo"] = -1 if silo is None else silo
     for split, (n, *label) in labels.items():
-        for column, shape, dtype in (("x", features.shape, np.dtype(features.dtype)), ("y", label, np.dtype("int64"))):
-            laid_out = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-            laid_out.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
-            more = {"chunks": (min(n, chunk_rows(shape, dtype)), *shape), **filters} if filters and n else {}
-            if not more:
-                laid_out.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
-            file.create_dataset(f"{split}/{column}", (n, *shape), dtype, dcpl=laid_out, **more)
+        make_room(file, f"{split}/x", (n, *features.shape), np.dtype(features.dtype), filters)
+        make_room(file, f"{split}/y", (n, *label), np.dtype("int64"), filters)
     return file
-
-
-def chunk_rows(shape: Sequence[int], dtype: np.dtype) -> int:
-    """Return how many rows a chunk of a compressed data set has: half a MiB, a power of two."""
-    return 1 << max(0, ((1 << 19) // (math.prod(shape) * dtype.itemsize)).bit_length() - 1)
 
 
 def _check_bytes(path: Path, entry: ShardEntry, checksum: bool) -> None:
@@ -237,7 +230,8 @@ def _check_bytes(path: Path, entry: ShardEntry, checksum: bool) -> None:
         if size != entry.bytes:
             raise ShardError(f"{path}: {size} bytes, federation.json says {entry.bytes}; partition again or restore it")
         if checksum and sha256_of(path) != entry.sha256:
-            raise ShardError(f"{path}: altered, its sha256 is not federation.json's; partition again or restore it")
+            found = "altered, its sha256 is not that in federation.json"
+            raise ShardError(f"{path}: {found}; partition again or restore it")
     except OSError as error:
         what = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
         raise ShardError(f"{path}: {what}; federation.json names it") from None
@@ -256,7 +250,7 @@ def _check_attributes(path: Path, file: h5py.File, entry: ShardEntry, spec: Fede
 
 
 def _open_split(path: Path, file: h5py.File, name: str, entry: ShardEntry, spec: FederationSpec) -> Split:
-    split = Split(_mapped(path, file[f"{name}/x"]), _mapped(path, file[f"{name}/y"]))
+    split = Split(mapped(path, file[f"{name}/x"]), mapped(path, file[f"{name}/y"]))
     where = f"{path}: {name}"
     if len(split.x) != len(split.y) or len(split) != entry.examples.get(name):
         found = f"{len(split.x)} features and {len(split.y)} labels"
@@ -281,19 +275,6 @@ def check_arrays(where: str, x: np.ndarray, y: np.ndarray, features: Features, c
         raise ShardError(f"{where}: labels of dtype {y.dtype.name}; they must be integers from 0 to {classes - 1}")
     if len(y) and not 0 <= int(y.min()) <= int(y.max()) < classes:
         raise ShardError(f"{where}: labels from {y.min()} to {y.max()}; {classes} classes take 0 to {classes - 1}")
-
-
-def _mapped(path: Path, dataset: h5py.Dataset) -> np.ndarray:
-    """Map a contiguous data set copy-on-write (torch refuses read-only arrays); read a chunked one whole."""
-    offset = dataset.id.get_offset() if dataset.chunks is None else None
-    if offset is None or dataset.size == 0 or dataset.dtype.byteorder not in ("=", "|", _NATIVE):
-        with contextlib.suppress(ImportError):
-            import hdf5plugin  # noqa: F401 - its import makes lz4, zstd, ... known to HDF5
-        made = dataset.id.get_create_plist()
-        if not all(h5py.h5z.filter_avail(made.get_filter(i)[0]) for i in range(made.get_nfilters())):
-            raise ShardError(f"{path}: compressed with a filter that HDF5 lacks; pip install 'mpifl[compression]'")
-        return np.asarray(dataset[...])
-    return np.memmap(path, dtype=dataset.dtype, mode="c", offset=offset, shape=dataset.shape)
 
 
 def _other_version(version: int) -> str:

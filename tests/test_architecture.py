@@ -13,8 +13,9 @@ FILES = MPIFL + DATA_PREP
 
 FLOORS = [
     ["errors", "files", "rng", "interrupts", "__init__"],
-    ["messages", "flat", "shards", "plugins"],
-    ["batches", "models", "server_optimizers", "checkpoint"],
+    ["messages", "flat", "hdf5", "plugins"],
+    ["shards"],
+    ["vertical", "batches", "models", "server_optimizers", "checkpoint"],
     ["transport", "local"],
     ["aggregation", "silo"],
     ["server"],
@@ -30,7 +31,7 @@ FLOORS = [
 """From the ground; a unit (a file or a package) imports of mpifl only what lies on floors below its own."""
 FLOOR = {unit: height for height, units in enumerate(FLOORS) for unit in units}
 WIRE = {"messages", "transport", "aggregation"}
-SILO = {"flat", "shards", "batches", "local", "silo"}
+SILO = {"flat", "hdf5", "shards", "vertical", "batches", "local", "silo"}
 SHARED = {"messages", "errors", "files", "rng"}
 FORBIDDEN = {
     **dict.fromkeys(WIRE, SILO),
@@ -129,7 +130,11 @@ def test_the_wire_and_the_silo_share_nothing_but_messages():
 
 @pytest.mark.parametrize("path", DATA_PREP, ids=name_of)
 def test_data_prep_imports_the_ground_and_shards_of_mpifl_and_no_torch(path):
-    found = [(line, unit) for line, unit in own_imports(path) if unit not in ("shards", "files", "rng", "errors")]
+    found = [
+        (line, unit)
+        for line, unit in own_imports(path)
+        if unit not in ("shards", "vertical", "hdf5", "files", "rng", "errors")
+    ]
     complain(path, found + [(line, name) for line, name in imports(path) if name.split(".")[0] in ("torch", "mpi4py")])
 
 

@@ -8,11 +8,12 @@ from data_prep.schemes.iid import iid
 from data_prep.schemes.mix import Mix
 from data_prep.schemes.registry import PLAIN
 from data_prep.schemes.scheme import Options, Place, Scheme
+from data_prep.schemes.vertical import Vertical, deal_columns
 from mpifl.errors import InputError
 
 __all__ = ["SCHEMES", "Options", "Place", "Scheme", "find_scheme", "flag", "resolve"]
 
-SCHEMES: dict[str, Scheme] = {**PLAIN, "mix": Mix(iid)}
+SCHEMES: dict[str, Scheme] = {**PLAIN, "mix": Mix(iid), "vertical": Vertical(deal_columns, layout="vertical")}
 
 
 def find_scheme(name: str) -> Scheme:

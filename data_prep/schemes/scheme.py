@@ -65,12 +65,14 @@ class Scheme:
         effect: What happens to the examples of a silo, if anything.
         shares: Called with the number of silos, a generator and options; returns the silos' shares of all examples.
             Only for schemes that skew sizes alone.
+        layout: Whether silos get examples, or columns of all examples.
     """
 
     assign: Callable[..., list[np.ndarray]]
     column: Literal["y", "silo"] = "y"
     effect: Effect | None = None
     shares: Callable[..., np.ndarray] | None = None
+    layout: Literal["horizontal", "vertical"] = "horizontal"
 
     @property
     def options(self) -> dict[str, Any]:

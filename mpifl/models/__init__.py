@@ -13,10 +13,17 @@ from mpifl import rng
 from mpifl.errors import InputError
 from mpifl.models.images import cnn
 from mpifl.models.perceptrons import logreg, mlp, two_nn
+from mpifl.models.text import char_lstm
 from mpifl.plugins import load_plugin
 from mpifl.shards import Features
 
-MODELS: dict[str, Callable[..., nn.Module]] = {"logreg": logreg, "mlp": mlp, "2nn": two_nn, "cnn": cnn}
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    "logreg": logreg,
+    "mlp": mlp,
+    "2nn": two_nn,
+    "cnn": cnn,
+    "char-lstm": char_lstm,
+}
 """Factories (shape, classes, **arguments) -> module; shape is that of one example."""
 
 

@@ -159,6 +159,24 @@ def test_a_model_that_does_not_fit_is_one_line(mistake):
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(("characters", "parameters"), [(65, 815_945), (89, 822_305), (256, 866_560)])
+def test_the_character_lstm_has_its_parameters_and_answers_for_every_character(characters, parameters):
+    module = models.build("char-lstm", {}, Features(shape=(80,), dtype="uint8"), characters, 0)
+    assert sum(p.numel() for p in module.parameters()) == parameters == 798_720 + 265 * characters
+    x = torch.randint(characters, (3, 80), generator=torch.Generator().manual_seed(0))
+    assert module(x).shape == (3, characters, 80)
+    assert torch.equal(module.head(module.features(x)), module(x))
+
+
+def test_the_character_lstm_sees_no_character_to_come():
+    module = models.build("char-lstm", {"hidden": 8, "layers": 1}, Features(shape=(6,), dtype="int64"), 5, 0)
+    x = torch.zeros(1, 6, dtype=torch.int64)
+    other = x.clone()
+    other[0, 4] = 3
+    assert torch.equal(module(x)[..., :4], module(other)[..., :4])
+    assert not torch.equal(module(x)[..., 4:], module(other)[..., 4:])
+
+
 def test_trying_a_model_out_leaves_its_statistics_alone(tmp_path, monkeypatch):
     monkeypatch.setitem(MODELS, "bn", lambda: nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3)))
     assert build("bn", SMALL, 3)[0].num_batches_tracked == 0
