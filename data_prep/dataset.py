@@ -21,7 +21,7 @@ class Dataset:
         files: The sha256 of every file read, by its base name.
         scale: What a model multiplies stored features by; None leaves them alone.
         test: The server's own test set (x, y), if the source has one.
-        silo: The silo that each example belongs to by nature, integers of shape [n], if the source knows.
+        silo: The silo that each example belongs to by nature, integers or names of shape [n], if the source knows.
     """
 
     where: str
