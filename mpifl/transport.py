@@ -22,8 +22,8 @@ FRAME = 8192
 """Bytes of the first broadcast of a record: its length, and as much of it as fits."""
 CHUNK_BYTES = 1 << 28
 """Bytes of a vector that travel at a time; Open MPI 5 cannot count to 2^31."""
-REPORT = 1
-"""Tag of the workers' reports."""
+REPORT, SUM = 1, 2
+"""Tags of the workers' reports and of partial sums."""
 LONGEST_NAP, SHORTEST_NAP = 1e-3, 1e-4
 
 _LAUNCHER_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
@@ -118,16 +118,26 @@ class Transport:
         return status.Get_source(), bytes(record)
 
     def sum(self, piece: Tensor) -> Tensor:
-        """Return the sum of a float64 vector over all ranks at the server; elsewhere what it returns means nothing."""
-        from mpi4py import MPI
+        """Return the sum of a float64 vector over all ranks at the server; elsewhere what it returns means nothing.
 
-        host = piece.cpu()
-        if self.size == 1:
-            return host
-        total = torch.empty_like(host) if self.is_server else None
-        self.wait(self._comm.Ireduce(host, total, MPI.SUM, 0))
-        self._count(host.nbytes, outward=not self.is_server)
-        return host if total is None else total
+        A binomial tree of point-to-point messages: whole pieces cross at once, where a non-blocking `Ireduce` moves
+        small segments, each of which would wait for a nap to end. The order of addition is that of the tree; the
+        callers' summands add up to the same bits in any.
+        """
+        total = piece.cpu()
+        step = 1
+        while step < self.size:
+            if self.rank & step:
+                self.wait(self._comm.Isend(total, self.rank - step, SUM))
+                self.sent += total.nbytes
+                break
+            if self.rank + step < self.size:
+                other = torch.empty_like(total)
+                self.wait(self._comm.Irecv(other, self.rank + step, SUM))
+                self.received += total.nbytes
+                total = other.add_(total)
+            step *= 2
+        return total
 
     def wait(self, request: Any) -> None:
         """Wait until an MPI request is done, napping ever longer."""

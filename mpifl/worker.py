@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 import sys
 import time
 import traceback
@@ -192,4 +193,7 @@ def _reason(error: ValueError) -> str:
     if not isinstance(error, ValidationError):
         return str(error)
     first = error.errors()[0]
-    return f"{first['loc'][-1] if len(first['loc']) < 3 else first['loc'][1]} = {first['input']}: {first['msg']}"
+    name, given = first["loc"][1] if len(first["loc"]) > 2 else first["loc"][-1], first["input"]
+    if isinstance(given, float) and not math.isfinite(given):
+        return f"{name} = {given}: is not finite; training diverged, take a lower [local] lr"
+    return f"{name} = {given}: {first['msg']}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -42,15 +43,18 @@ class Moon(FedAvg):
     def train(self, silo: Silo, w: Tensor) -> Update:
         """Train with the contrastive term, and keep the result for the next round."""
         previous, statistics = silo.state.get("previous", w), silo.state.get("previous_statistics")
-        towards, away = silo.features(w), silo.features(previous, statistics)
-        run = silo.train_locally(w, self.local, objective=self.contrastive, beside=[towards, away])
+        away = F.normalize(silo.features(previous, statistics), dim=1)
+        towards = F.normalize(silo.features(w), dim=1)
+        run = silo.train_locally(w, self.local, objective=self.contrastive, beside=[away - towards])
         silo.keep(previous=run.end, previous_statistics=silo.model.statistics.read())
         return silo.update(delta=run.delta, train_loss=run.loss)
 
-    def contrastive(self, module: Any, x: Tensor, y: Tensor, towards: Tensor, away: Tensor) -> Tensor:
-        """Return the mean of cross entropy + mu * contrastive loss over a batch."""
+    def contrastive(self, module: Any, x: Tensor, y: Tensor, apart: Tensor) -> Tensor:
+        """Return the mean of cross entropy + mu * contrastive loss over a batch.
+
+        Both cosines are linear in the frozen models' unit features, so their difference `apart`, shape [n, d], is all
+        that p - s takes; -log(e^(s/t) / (e^(s/t) + e^(p/t))) = log(1 + e^((p - s)/t)).
+        """
         z = module.features(x)
-        similar = F.cosine_similarity(z, towards) / self.temperature
-        dissimilar = F.cosine_similarity(z, away) / self.temperature
-        contrast = F.softplus(dissimilar - similar).mean()  # -log(e^s / (e^s + e^p)) = log(1 + e^(p - s))
-        return F.cross_entropy(module.head(z), y) + self.mu * contrast
+        difference = torch.linalg.vecdot(F.normalize(z, dim=1), apart) / self.temperature
+        return F.cross_entropy(module.head(z), y) + self.mu * F.softplus(difference).mean()

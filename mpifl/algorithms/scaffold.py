@@ -20,7 +20,9 @@ class Scaffold(FedAvg):
     """SCAFFOLD (Karimireddy et al. 2020, Algorithm 1).
 
     The new control c_k+ is, by option I, the gradient of all the silo's data at w; by option II, c_k - c + (w - y_k) /
-    (K eta), the mean of the gradients that training went along. The deltas weigh what `[cohort] weights` says.
+    (K eta), the mean of the gradients that training went along. Option I corrects every step by full gradients at
+    w, which is right only while the steps stay near it: keep eta * K small. The deltas weigh what `[cohort] weights`
+    says.
     """
 
     option: Literal["I", "II"] = "II"

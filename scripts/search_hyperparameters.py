@@ -1,0 +1,99 @@
+"""Try the values that each job of jobs/algorithms says were searched, and print what each combination reaches.
+
+A job's comments `# searched: KEY = [...]` are the values; all combinations are tried, for a part of the job's rounds.
+They are judged by the silos' mean accuracy, over the later half of the evaluations, on a fifth of each silo's training
+rows that is held out for it: no test row is looked at. What diverges counts 0.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import shutil
+from pathlib import Path
+from statistics import mean
+
+import numpy as np
+from compare_algorithms import DATA, QUICK_ROUNDS, jobs_of, options_of, percent, records, train_all
+
+from mpifl.rng import numpy_stream
+from mpifl.shards import FederationSpec, ShardEntry, open_shard, read_federation, write_shard
+
+SEARCHED = 0.28
+"""The share of a job's rounds that a trial goes."""
+SEEDS = 2
+HELD_OUT = 0.2
+
+
+def hold_out(folder: Path) -> Path:
+    """Return a shard folder with the same silos, whose test rows are a fifth of the training rows of `folder`."""
+    out = folder.with_name(f"{folder.name}-search")
+    if out.exists():
+        return out
+    out.mkdir()
+    spec = read_federation(folder)
+    silos = [_hold_out(folder, entry, spec, out) for entry in spec.silos]
+    if spec.public:
+        shutil.copy(folder / spec.public.file, out)
+    spec.model_copy(update={"silos": silos, "test": None}).write(out)
+    return out
+
+
+def _hold_out(folder: Path, entry: ShardEntry, spec: FederationSpec, out: Path) -> ShardEntry:
+    assert entry.silo is not None
+    rows = open_shard(folder, entry, spec)["train"]
+    order = numpy_stream(0, "search", entry.silo).permutation(len(rows.y))
+    held, kept = np.split(order, [int(HELD_OUT * len(order))])
+    arrays = {"train": (rows.x[kept], rows.y[kept]), "test": (rows.x[held], rows.y[held])}
+    about = {"silo": entry.silo, "name": entry.name, "features": spec.features, "classes": spec.classes}
+    return write_shard(out / entry.file, arrays, **about)
+
+
+def grid(job: Path) -> list[tuple[str, ...]]:
+    """Return the combinations of what a job's comments say was searched, as overrides."""
+    keys = re.findall(r"^# searched: (\S+) = \[(.*)\](?:;.*)?$", job.read_text(), re.MULTILINE)
+    values = [[f"{key}={json.dumps(value)}" for value in json.loads(f"[{listed}]")] for key, listed in keys]
+    return list(itertools.product(*values))
+
+
+def search(data: str, jobs: list[Path], out: Path, quick: bool) -> str:
+    """Try the values of each job; return a line for every combination, the best of a job first."""
+    folders = [hold_out(DATA[data].partition(seed)) for seed in DATA[data].seeds[:SEEDS]]
+    tried = {
+        (job, values): [out / f"{job.stem}-{nth}-{folder.name}" for folder in folders]
+        for job in jobs
+        for nth, values in enumerate(grid(job))
+    }
+    tasks = {
+        run: (job, run, (*values, f"shards={folder}", *_shorter(job, quick)))
+        for (job, values), runs in tried.items()
+        for run, folder in zip(runs, folders, strict=True)
+    }
+    lost = dict(zip(tasks, train_all(list(tasks.values())), strict=True))
+    scored = {key: mean(0.0 if lost[run] else _score(run) for run in runs) for key, runs in tried.items()}
+    ordered = sorted(scored, key=lambda key: (jobs.index(key[0]), -scored[key]))
+    return "".join(f"{job.stem:18} {percent(scored[job, values])}  {' '.join(values)}\n" for job, values in ordered)
+
+
+def _shorter(job: Path, quick: bool) -> tuple[str, ...]:
+    (found,) = re.findall(r"^rounds *= (\d+)$", job.read_text(), re.MULTILINE)
+    rounds = QUICK_ROUNDS if quick else int(SEARCHED * int(found))
+    return f"rounds={rounds}", f"evaluate.every={max(rounds // 7, 1)}", "tracking.console=false"
+
+
+def _score(run: Path) -> float:
+    found = [r["silo_accuracy_mean"] for r in records(run) if "silo_accuracy_mean" in r]
+    return mean(found[len(found) // 2 :])
+
+
+def main() -> None:
+    options = options_of(__doc__, "search")
+    for data in options.data:
+        table = search(data, jobs_of(data, options.only), options.out, options.quick)
+        (options.out / f"{data}.txt").write_text(table)
+        print(table, flush=True)
+
+
+if __name__ == "__main__":
+    main()
