@@ -42,6 +42,7 @@ class Command:
         environment = rank_environment(
             TMPDIR=str(folder / "tmp"), OMPI_MCA_btl_sm_backing_directory=str(folder), **more
         )
+        environment.pop("OMPI_MCA_btl", None)  # the program's own choice is what is tried
         environment["PYTHONPATH"] = f"{HERE}{os.pathsep}{environment['PYTHONPATH']}"
         start = [*launcher(), "-n", str(ranks)] if ranks > 1 else []
         with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
