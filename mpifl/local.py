@@ -185,11 +185,11 @@ def gradient(model: FlatModel, batches: Iterator[Batch], at: Tensor, objective: 
 
 def _stepper(
     model: FlatModel, local: LocalTraining, correct: Correction | None
-) -> Callable[[Sequence[Tensor], Batch], None]:
+) -> Callable[[list[Tensor], Batch], None]:
     """Return the function that takes one step with the parameters' gradients of a batch."""
     if local.plain and (correct is None or isinstance(correct, Constant | Proximal)):
 
-        def plain(gradients: Sequence[Tensor], batch: Batch) -> None:
+        def plain(gradients: list[Tensor], batch: Batch) -> None:
             if correct is not None:
                 correct.descend(model.trained, local.lr)
             model.descend(gradients, local.lr)
@@ -197,7 +197,7 @@ def _stepper(
         return plain
     optimizer = OPTIMIZERS[local.optimizer](model.trained, local)
 
-    def flat(gradients: Sequence[Tensor], batch: Batch) -> None:
+    def flat(gradients: list[Tensor], batch: Batch) -> None:
         gradient = model.flatten(gradients)
         if correct is not None:
             correct(gradient, model.trained, batch)
