@@ -97,7 +97,7 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
     site = Site(folder, run, spec, algorithm, transforms, job.seed, job.cohort.weights, flat, public)
     placed = place([entry.examples["train"] for entry in spec.silos], transport.workers)
     silos = placed.get(transport.rank, [])
-    worker = Worker(site, silos, _about(device, silos))
+    worker = Worker(site, silos, _about(device, silos), transport.memory)
     test = _batches(folder, spec, spec.test, "test", device) if transport.is_server else None
     server = Server(flat, job.seed, test=test, public=public)
     return server, Federation(transport, worker, transforms, placed, job.cohort.quorum, device)

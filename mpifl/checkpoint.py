@@ -11,20 +11,21 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load as from_bytes
-from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from mpifl.errors import InputError
-from mpifl.files import write_aside
+from mpifl.files import Buffer, write_aside
 from mpifl.flat import FlatModel
 
 VERSION = 1
+_DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.bool: "BOOL"}
+_DTYPES |= {torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8"}
 
 
 class CheckpointError(InputError):
@@ -49,12 +50,45 @@ def rounds(run: Path) -> list[int]:
 
 def write_state(path: Path, state: Mapping[str, Any]) -> str:
     """Write tensors and numbers by name to one file, aside and renamed; return its sha256."""
-    tensors = {name: value.detach().cpu().clone() for name, value in state.items() if isinstance(value, Tensor)}
+    tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
     numbers = {name: value for name, value in state.items() if not isinstance(value, Tensor)}
-    content = to_bytes(tensors, metadata={"numbers": json.dumps(numbers, sort_keys=True)})
+    return write_tensors(path, tensors, {"numbers": json.dumps(numbers, sort_keys=True)})
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> str:
+    """Write a safetensors file, aside and renamed; return its sha256.
+
+    Tensors are written where they lie: the library's own writer would copy all of them first.
+    """
+    digest = hashlib.sha256()
+
+    def hashed() -> Iterator[Buffer]:
+        for piece in _safetensors(tensors, metadata):
+            digest.update(piece)
+            yield piece
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_aside(path, content)
-    return hashlib.sha256(content).hexdigest()
+    write_aside(path, hashed())
+    return digest.hexdigest()
+
+
+def _safetensors(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None) -> Iterator[Buffer]:
+    """Yield the pieces of a file in the safetensors format."""
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    order = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))  # so that each is aligned
+    end = 0
+    for name in order:
+        start, end = end, end + tensors[name].nbytes
+        header[name] = {
+            "dtype": _DTYPES[tensors[name].dtype],
+            "shape": list(tensors[name].shape),
+            "data_offsets": [start, end],
+        }
+    encoded = json.dumps(header, separators=(",", ":")).encode()
+    encoded += b" " * (-len(encoded) % 8)
+    yield len(encoded).to_bytes(8, "little") + encoded
+    for name in order:
+        yield tensors[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
 def read_state(path: Path, sha256: str, device: torch.device | str = "cpu") -> dict[str, Any]:
@@ -118,8 +152,7 @@ def discard(run: Path, round: int) -> None:
 
 def write_model(path: Path, model: FlatModel) -> None:
     """Write the module's state by PyTorch's names: `load_state_dict(load_file(path))` reads it without mpifl."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_aside(path, to_bytes(model.state_dict()))
+    write_tensors(path, model.state_dict())
 
 
 def _digest(body: Mapping[str, Any]) -> str:

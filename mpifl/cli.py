@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import sys
 import traceback
@@ -81,9 +83,7 @@ def compare(
 
 def main() -> None:
     """Run a command and exit with its code."""
-    os.environ.setdefault(
-        "THP_MEM_ALLOC_ENABLE", "1"
-    )  # large pages for torch: half of what large vectors cost is faults
+    _keep_memory()
     try:
         sys.exit(app(standalone_mode=False) or 0)
     except InputError as error:
@@ -100,6 +100,15 @@ def main() -> None:
         sys.exit(130)
     except Exception:
         _end_all()
+
+
+def _keep_memory() -> None:
+    """Have the C library keep freed memory for the next vectors: to map and clear it anew is half of what they cost."""
+    never_map, never_trim = (-4, 0), (-1, 2**31 - 1)  # M_MMAP_MAX, M_TRIM_THRESHOLD
+    with contextlib.suppress(AttributeError, OSError):  # another C library
+        mallopt = ctypes.CDLL(None).mallopt
+        for setting, value in (never_map, never_trim):
+            mallopt(setting, value)
 
 
 def _say(line: str) -> None:

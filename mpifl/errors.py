@@ -11,3 +11,7 @@ class ShardError(InputError):
 
 class RoundLost(Exception):
     """Too few silos of the cohort answered; server and silos are as they were before the round."""
+
+
+class SharedVectorChanged(RuntimeError):
+    """A silo's half of an algorithm wrote to a vector that other silos read, too."""

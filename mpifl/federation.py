@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from mpifl import interrupts
-from mpifl.aggregation.plan import fitting, plan
+from mpifl.aggregation.plan import fitting, headers_of, plan
 from mpifl.algorithms.base import Work
 from mpifl.errors import RoundLost
-from mpifl.messages import DTYPES, Header, Mean, Report, Request, Scalar, VectorSpec, Verdict
+from mpifl.messages import DTYPES, Header, Mean, Piece, Report, Request, Scalar, VectorSpec, Verdict
 from mpifl.server import Server
 from mpifl.transforms import Transform
 from mpifl.transport import Transport
@@ -60,6 +60,12 @@ class Federation:
         self._placed = {rank: set(silos) for rank, silos in placed.items()}
         self._received: dict[str, Tensor] = {}
 
+    def adopt(self, server: Server) -> None:
+        """Move the server's vectors to where the ranks of its node read them, so that asking copies nothing."""
+        for name, value in server.state.items():
+            if isinstance(value, Tensor) and value.is_cpu and value.dim() == 1:
+                server.state[name] = self.transport.memory.adopt(value)
+
     def cohort(self, silos: Sequence[int], server: Server, attempt: int = 0) -> Cohort:
         """Return the cohort of these silos for the server's current round."""
         return Cohort(self, server, list(silos), self.population, attempt)
@@ -88,12 +94,10 @@ class Federation:
         if request.verb == "stop":
             return None
         report = self._worker.answer(request, message).model_copy(update={"interrupted": interrupts.pending()})
-        reports = self._gather(report)
-        headers = fitting(reports)
-        verdict, totals = self._judge(request, headers)
-        if not {header.silo for header in report.headers if header.fault is None} <= set(verdict.accepted):
-            self._worker.aggregation.begin(0)  # this rank's sums hold a silo that does not count: none of it travels
-        vectors = self._worker.aggregation.combine(self.transport, verdict, totals)
+        reports = fitting(self._gather(report))
+        headers = headers_of(reports)
+        verdict = self._judge(request, reports, headers)
+        vectors = self._worker.aggregation.combine(self.transport, verdict)
         self._worker.settle(request, verdict)
         if self.transport.is_server and request.verb == "work":
             self._account(request, headers, verdict, reports, time.perf_counter() - began)
@@ -101,20 +105,14 @@ class Federation:
 
     def _request(self, request: Request | None, vectors: dict[str, Tensor]) -> tuple[Request, dict[str, Tensor]]:
         request = Request.model_validate_json(self.transport.tell(request.encode() if request else None))
-        for spec in request.vectors:
-            buffer = vectors.get(spec.name)
-            if buffer is None:
-                buffer = vectors[spec.name] = self._buffer(spec)
-            self.transport.spread(buffer)
-        return request, vectors
+        return request, {spec.name: self._spread(spec, vectors.get(spec.name)) for spec in request.vectors}
 
-    def _buffer(self, spec: VectorSpec) -> Tensor:
-        """Return the storage that this rank receives vectors of this name in, round after round."""
-        held = self._received.get(spec.name)
-        if held is None or len(held) != spec.length or held.dtype != DTYPES[spec.dtype]:
-            held = torch.empty(spec.length, dtype=DTYPES[spec.dtype], device=self._device)
-            self._received[spec.name] = held
-        return held
+    def _spread(self, spec: VectorSpec, vector: Tensor | None) -> Tensor:
+        """Send a vector from the server to all ranks; return it where this rank's silos read it."""
+        self._received.pop(spec.name, None)  # what was received last may be written over now
+        given = None if vector is None else vector.cpu()
+        here = self._received[spec.name] = self.transport.spread(given, spec.length, DTYPES[spec.dtype])
+        return here if self._device.type == "cpu" else here.to(self._device)
 
     def _gather(self, report: Report) -> dict[int, Report]:
         """Bring the reports of all ranks to the server, each as it comes."""
@@ -134,25 +132,23 @@ class Federation:
         own = self._placed.get(rank, set())
         return report.model_copy(update={"headers": [header for header in report.headers if header.silo in own]})
 
-    def _judge(self, request: Request, headers: list[Header]) -> tuple[Verdict, dict[str, float]]:
-        """Decide, at the server, whose updates count; return the verdict and each vector's total weight."""
+    def _judge(self, request: Request, reports: Mapping[int, Report], headers: list[Header]) -> Verdict:
+        """Decide, at the server, whose updates count, and tell all ranks."""
         verdict = Verdict()
-        totals: dict[str, float] = {}
         if self.transport.is_server:
-            good = [header for header in headers if header.fault is None]
-            pieces, totals = plan(good)
-            lost = self._reason_to_lose(request, headers, totals) if request.verb == "work" else None
-            accepted = [] if lost else [header.silo for header in good]
-            verdict = Verdict(lost=lost, accepted=accepted, pieces=[] if lost else pieces)
-        told = self.transport.tell(verdict.encode() if self.transport.is_server else None)
-        return Verdict.model_validate_json(told), totals
+            pieces = plan(reports)
+            lost = self._reason_to_lose(request, headers, pieces) if request.verb == "work" else None
+            accepted = [] if lost else [header.silo for header in headers if header.fault is None]
+            placed = [] if lost else self._worker.aggregation.place(pieces)
+            verdict = Verdict(lost=lost, accepted=accepted, pieces=placed)
+        return Verdict.model_validate_json(self.transport.tell(verdict.encode() if self.transport.is_server else None))
 
-    def _reason_to_lose(self, request: Request, headers: list[Header], totals: Mapping[str, float]) -> str | None:
+    def _reason_to_lose(self, request: Request, headers: list[Header], pieces: Sequence[Piece]) -> str | None:
         faults = [f"silo {header.silo}: {header.fault}" for header in headers if header.fault is not None]
         answered, asked = len(headers) - len(faults), len(request.cohort)
         if answered < max(math.ceil(self._quorum * asked - 1e-9), 1):
             return f"{answered} of {asked} silos answered ({'; '.join(faults[:3])})"
-        weightless = [name for name, total in totals.items() if total == 0]
+        weightless = [piece.name for piece in pieces if piece.total == 0]
         return f"all updates weigh 0 in the mean of '{weightless[0]}'" if weightless else None
 
     def _mean(self, verdict: Verdict, headers: list[Header], vectors: dict[str, Tensor]) -> Mean:

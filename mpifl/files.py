@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeAlias
+
+Buffer: TypeAlias = bytes | memoryview
 
 
-def write_aside(path: Path, content: bytes) -> None:
-    """Write a file under another name, flush it to the disk and rename it: it is there whole or not at all."""
+def write_aside(path: Path, content: Buffer | Iterable[Buffer]) -> None:
+    """Write a file, given whole or piece by piece, under another name, flush it to the disk and rename it.
+
+    So it is there whole or not at all.
+    """
+    pieces = [content] if isinstance(content, bytes | memoryview) else content
     aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with aside.open("wb") as file:
-            file.write(content)
+            for piece in pieces:
+                file.write(piece)
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, path)

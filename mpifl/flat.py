@@ -100,8 +100,8 @@ class FlatModel:
         return torch.cat([g.reshape(-1) for g in gradients])
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return a copy of the module's state on the CPU by PyTorch's names, ready for `load_state_dict`."""
-        return {name: value.detach().cpu().clone() for name, value in self.module.state_dict().items()}
+        """Return the module's state on the CPU by PyTorch's names, as views where it lies there."""
+        return {name: value.detach().cpu() for name, value in self.module.state_dict().items()}
 
 
 class Statistics:

@@ -73,10 +73,20 @@ class Header(Message):
     fault: str | None = None
 
 
+class Part(Message):
+    """Where one rank's sum of a vector lies, in one window of the exact sum."""
+
+    name: str
+    window: int
+    handle: int = Field(default=0, ge=0)
+    """By which the ranks of its node find it."""
+
+
 class Report(Message):
     """What one rank answers: a header for each of its silos that was asked, and how it fares."""
 
     headers: list[Header] = []
+    parts: list[Part] = []
     seconds: float = 0.0
     """Time spent in the silos' work."""
     interrupted: bool = False
@@ -84,13 +94,24 @@ class Report(Message):
     about: dict[str, str] = {}
 
 
+class Window(Message):
+    """One window of an exact sum: the handle of each rank's part."""
+
+    number: int
+    parts: dict[int, int]
+
+
 class Piece(Message):
-    """One vector to be summed over the ranks, in one window of the exact sum."""
+    """One vector to be summed over the ranks and divided by its total weight."""
 
     name: str
     length: int = Field(ge=0)
-    window: int | None
-    """None: every silo's is zero, nothing travels."""
+    total: float
+    """The weight of all summands."""
+    windows: list[Window]
+    """Largest first; none where every silo's vector is zero, and nothing travels."""
+    mean: int = Field(default=0, ge=0)
+    """By which the ranks of the server's node find where the mean is to be written."""
 
 
 class Verdict(Message):

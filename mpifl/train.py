@@ -76,6 +76,7 @@ class _Training:
             self._tell("note", warning)
         if not (resume and self._restore()):
             self._begin()
+        self._federation.adopt(self._server)
         trim_metrics(self._out, self._server.round)
         write_environment(self._out, mpi=library(), ranks=ranks, resumed_after_round=self._server.round)
         self._tell("begin", self._server.round, self._title(ranks))

@@ -20,12 +20,13 @@ from mpifl import checkpoint
 from mpifl.aggregation.mean import WeightedMean
 from mpifl.algorithms.base import Algorithm
 from mpifl.batches import Batches
-from mpifl.errors import InputError
+from mpifl.errors import InputError, SharedVectorChanged
 from mpifl.flat import FlatModel
 from mpifl.messages import Header, Report, Request, Update, Verdict
 from mpifl.shards import FederationSpec, Shard, open_shard
 from mpifl.silo import Silo
 from mpifl.transforms import Transform
+from mpifl.transport import Memory
 
 
 def place(sizes: Sequence[int], workers: Sequence[int]) -> dict[int, list[int]]:
@@ -65,9 +66,9 @@ class Site:
 class Worker:
     """Hosts silos: one model that is lent to them in turn, their states, and their shards, opened when first asked."""
 
-    def __init__(self, site: Site, silos: Sequence[int], about: Mapping[str, str]) -> None:
+    def __init__(self, site: Site, silos: Sequence[int], about: Mapping[str, str], memory: Memory) -> None:
         self.silos = set(silos)
-        self.aggregation = WeightedMean(site.models[0].device)
+        self.aggregation = WeightedMean(site.models[0].device, memory)
         self._site, self._model, self._about = site, site.models[0], dict(about)
         self._shards: dict[int, Shard] = {}
         self._states: dict[int, dict[str, Any]] = {}
@@ -91,7 +92,8 @@ class Worker:
         mine = sorted(self.silos.intersection(request.cohort)) if act else []
         headers = [self._guarded(act, silo, request, vectors) for silo in mine] if act else []
         about = self._about if request.verb == "open" else {}
-        return Report(headers=headers, seconds=time.perf_counter() - start, about=about)
+        parts = self.aggregation.parts()
+        return Report(headers=headers, parts=parts, seconds=time.perf_counter() - start, about=about)
 
     def settle(self, request: Request, verdict: Verdict) -> None:
         """Forget what the silos kept whose updates do not count."""
@@ -111,6 +113,8 @@ class Worker:
     def _guarded(self, act: Callable[..., Header], silo: int, request: Request, vectors: dict[str, Tensor]) -> Header:
         try:
             return act(silo, request, vectors)
+        except SharedVectorChanged:
+            raise
         except InputError as error:
             return Header(silo=silo, fault=str(error))
         except Exception as error:
@@ -130,7 +134,13 @@ class Worker:
         message: dict[str, Any] = {**request.scalars, **vectors}
         for transform in self._site.transforms:
             message = transform.receive(silo, message)
+        before = {name: vector._version for name, vector in vectors.items()}
         update: Update = getattr(self._site.algorithm, request.work)(silo, **message)
+        for name, version in before.items():
+            if vectors[name]._version != version:
+                raise SharedVectorChanged(
+                    f"{request.work} wrote to '{name}', which all silos of the node read; have it write to a clone"
+                )
         for transform in reversed(self._site.transforms):
             update = transform.update(silo, update)
         try:

@@ -28,8 +28,14 @@ def rank_environment(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **more}
 
 
-def ranks(n: int, *arguments: str | Path, timeout: float = 120, cwd: Path | None = None) -> subprocess.CompletedProcess:
-    """Run `python ARGUMENTS` on n ranks; a deadlock fails by the time limit instead of hanging."""
+def ranks(
+    n: int, *arguments: str | Path, timeout: float = 120, cwd: Path | None = None, **more: str
+) -> subprocess.CompletedProcess:
+    """Run `python ARGUMENTS` on n ranks; a deadlock fails by the time limit instead of hanging.
+
+    Args:
+        more: Environment variables.
+    """
     start = [*launcher(), "-n", str(n)] if n > 1 else []
     command = [*start, sys.executable, *map(str, arguments)]
     return subprocess.run(
@@ -38,7 +44,7 @@ def ranks(n: int, *arguments: str | Path, timeout: float = 120, cwd: Path | None
         text=True,
         timeout=timeout,
         cwd=cwd,
-        env=rank_environment(),
+        env=rank_environment(**more),
         stdin=subprocess.DEVNULL,
     )
 

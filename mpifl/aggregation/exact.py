@@ -10,14 +10,15 @@ where they do not, each window is summed for itself and the windows are added la
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from mpifl.aggregation import kernels
+
 STEP = 16
 """Width of a window in bits."""
-PIECE = 1 << 16
-"""Elements handled at a time: 512 KiB of float64, which stay in the cache through all passes."""
 LARGEST = 2.0**900
 """Weighted summands must stay below this, so that a window's grid can be written in float64."""
 
@@ -38,11 +39,11 @@ def window_of(peak: float) -> int | None:
 class ExactSum:
     """The running sum of up to `summands` vectors of one length: a float64 vector for each window in use."""
 
-    def __init__(self, length: int, summands: int, device: torch.device) -> None:
+    def __init__(self, length: int, summands: int, empty: Callable[[int], Tensor]) -> None:
         self.length = length
         self.windows: dict[int, Tensor] = {}
         self._bits = max(1, math.ceil(math.log2(max(summands, 1))))
-        self._device = device
+        self._empty = empty
 
     def add(self, vector: Tensor, weight: float, peak: float) -> int | None:
         """Add `weight * vector`, a finite vector of largest magnitude `peak`, and return its window.
@@ -51,21 +52,13 @@ class ExactSum:
         than float32 relative to the peak for up to 4096 summands, and mostly far better.
         """
         window = window_of(abs(weight) * peak)
-        if window is not None:
-            self._add_to(window, vector, weight)
-        return window
-
-    def _add_to(self, window: int, vector: Tensor, weight: float) -> None:
+        if window is None:
+            return None
         fresh = window not in self.windows
         if fresh:
-            self.windows[window] = torch.empty(self.length, dtype=torch.float64, device=self._device)
+            self.windows[window] = self._empty(self.length)
         # Adding and taking off this anchor rounds to multiples of 2^(16 b + bits - 52): with up to 2^bits summands
         # below 2^(16 b), every partial sum is a multiple that float64 holds exactly.
         anchor = 1.5 * 2.0 ** (STEP * window + self._bits)
-        piece = torch.empty(min(PIECE, self.length), dtype=torch.float64, device=self._device)
-        for total, part in zip(torch.split(self.windows[window], PIECE), torch.split(vector, PIECE), strict=True):
-            shifted = piece[: len(part)].copy_(part).mul_(weight).add_(anchor)
-            if fresh:
-                torch.sub(shifted, anchor, out=total)
-            else:
-                total.add_(shifted.sub_(anchor))
+        kernels.add(self.windows[window], vector, weight, anchor, fresh=fresh)
+        return window

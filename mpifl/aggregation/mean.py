@@ -3,35 +3,41 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from mpifl.aggregation import kernels
 from mpifl.aggregation.exact import LARGEST, ExactSum, peak_of
-from mpifl.messages import DTYPES, Folded, Piece, Uniform, Update, Verdict
-from mpifl.transport import Transport, pieces_of
+from mpifl.messages import DTYPES, Folded, Part, Piece, Uniform, Update, Verdict, Window
+from mpifl.transport import Memory, Transport, pieces_of
 
 CHUNK = 1 << 19
-"""Elements of float64 that travel at a time: 4 MiB."""
+"""Elements of float64 that travel between nodes at a time: 4 MiB."""
+ALIGNED = 1 << 10
+"""Elements to a multiple of which a vector is cut among the workers of a node."""
 
 
 class WeightedMean:
     """Sum weight * vector over the silos: on each worker as its silos finish, then over the workers, then divide.
 
-    A worker holds one running sum for each named vector, the server one piece of it at a time and the mean.
+    A worker holds one running sum for each named vector, where the other ranks of its node can read it. Inside a node
+    each worker adds up its own slice of all the workers' sums; between nodes the leaders add up what that gives, piece
+    by piece. The server holds the mean.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+    def __init__(self, device: torch.device, memory: Memory) -> None:
+        self._device, self._memory = device, memory
         self._sums: dict[str, ExactSum] = {}
+        self._means: dict[str, Tensor] = {}
         self._summands = 1
 
     def begin(self, summands: int) -> None:
         """Forget the sums of the round before; up to `summands` updates will be added over all ranks."""
         self._sums.clear()
+        self._means.clear()
         self._summands = summands
 
     def fold(self, update: Update) -> dict[str, Folded]:
@@ -49,32 +55,87 @@ class WeightedMean:
         peaks = {name: self._checked_peak(name, vector, weights[name]) for name, vector in vectors.items()}
         folded = {}
         for name, vector in vectors.items():
-            sums = self._sums.setdefault(name, ExactSum(len(vector), self._summands, self._device))
+            sums = self._sums.setdefault(name, ExactSum(len(vector), self._summands, self._empty))
             window = sums.add(vector, weights[name], peaks[name])
             folded[name] = Folded(length=len(vector), window=window, uniform=name in uniform)
         return folded
 
-    def combine(self, transport: Transport, verdict: Verdict, totals: Mapping[str, float]) -> dict[str, Tensor]:
-        """Sum the pieces of the verdict over the ranks; on the server, divide by `totals` and return the means."""
-        by_name = itertools.groupby(verdict.pieces, key=lambda piece: piece.name)
-        return {name: self._combine(transport, list(windows), totals.get(name, 1.0)) for name, windows in by_name}
+    def parts(self) -> list[Part]:
+        """Say in which windows this rank has sums, and where the ranks of its node find them."""
+        return [
+            Part(name=name, window=window, handle=self._memory.handle(total))
+            for name, sums in sorted(self._sums.items())
+            for window, total in sorted(sums.windows.items())
+        ]
 
-    def _combine(self, transport: Transport, pieces: list[Piece], total: float) -> Tensor:
-        name, length = pieces[0].name, pieces[0].length
-        mean = torch.zeros(length if transport.is_server else 0, dtype=torch.float32, device=self._device)
-        windows = [piece.window for piece in pieces if piece.window is not None]
-        for where in pieces_of(length, CHUNK) if windows else ():
-            summed = [transport.sum(self._part(name, window, where)) for window in windows]
-            if transport.is_server:
-                chunk = functools.reduce(torch.add, summed)  # largest first, in a fixed order
-                mean[where] = (chunk / total).to(self._device)
-        return mean
+    def place(self, pieces: Sequence[Piece]) -> list[Piece]:
+        """Say, at the server, where the means are to be written."""
+        self._means = {piece.name: self._memory.empty(piece.length, torch.float32) for piece in pieces}
+        return [piece.model_copy(update={"mean": self._memory.handle(self._means[piece.name])}) for piece in pieces]
 
-    def _part(self, name: str, window: int, where: slice) -> Tensor:
-        sums = self._sums.get(name)
-        if sums is None or window not in sums.windows:
-            return torch.zeros(where.stop - where.start, dtype=torch.float64)
-        return sums.windows[window][where]
+    def combine(self, transport: Transport, verdict: Verdict) -> dict[str, Tensor]:
+        """Sum the pieces of the verdict over the ranks; return the means on the server, nothing elsewhere."""
+        for piece in verdict.pieces:
+            if not piece.windows:
+                if transport.is_server:
+                    self._means[piece.name].zero_()
+            elif all(transport.nodes.of[rank] == 0 for window in piece.windows for rank in window.parts):
+                self._combine_here(transport, piece)
+            else:
+                self._combine_nodes(transport, piece)
+        means = {name: mean.to(self._device) for name, mean in self._means.items()}
+        self._means = {}
+        return means
+
+    def _combine_here(self, transport: Transport, piece: Piece) -> None:
+        """All parts lie on the server's node: every worker there writes a slice of the mean."""
+        if transport.rank in transport.peers and transport.nodes.number == 0:
+            mean = self._means.get(piece.name)
+            if mean is None:
+                mean = transport.read(0, piece.mean, piece.length, torch.float32)
+            where = _slice(transport, piece.length)
+            windows = [[part[where] for part in parts] for parts in self._parts_here(transport, piece)]
+            kernels.mean(mean[where], windows, 1 / piece.total)
+            transport.done()
+        if transport.is_server:
+            transport.await_done()
+
+    def _combine_nodes(self, transport: Transport, piece: Piece) -> None:
+        """Sum inside each node into its first part, every worker a slice; then over the leaders; the server divides."""
+        parts = self._parts_here(transport, piece)
+        if transport.rank in transport.peers and any(parts):
+            where = _slice(transport, piece.length)
+            for first, *others in filter(None, parts):
+                for other in others:
+                    first[where].add_(other[where])
+            transport.done()
+        if not transport.nodes.leads:
+            return
+        if any(parts):
+            transport.await_done()
+        for where in pieces_of(piece.length, CHUNK):
+            totals = [
+                transport.sum(here[0][where] if here else _zeros(where), nodes)
+                for here, nodes in zip(parts, _nodes(transport, piece), strict=True)
+                if transport.nodes.number in nodes
+            ]
+            if transport.is_server:  # largest first, in a fixed order
+                self._means[piece.name][where] = functools.reduce(torch.add, totals) * (1 / piece.total)
+
+    def _parts_here(self, transport: Transport, piece: Piece) -> list[list[Tensor]]:
+        """Return the parts of each window that lie on this node."""
+        return [
+            [self._part(transport, piece, window, rank) for rank in transport.nodes.mine if rank in window.parts]
+            for window in piece.windows
+        ]
+
+    def _part(self, transport: Transport, piece: Piece, window: Window, rank: int) -> Tensor:
+        if rank == transport.rank:
+            return self._sums[piece.name].windows[window.number]
+        return transport.read(rank, window.parts[rank], piece.length, torch.float64)
+
+    def _empty(self, length: int) -> Tensor:
+        return self._memory.empty(length, torch.float64)
 
     def _checked_peak(self, name: str, vector: Tensor, weight: float) -> float:
         """Return the largest magnitude of a vector that may be added."""
@@ -88,3 +149,19 @@ class WeightedMean:
         if not weight * peak < LARGEST:
             raise ValueError(f"'{name}' reaches {peak:g}, which a weight of {weight:g} takes beyond what can be summed")
         return peak
+
+
+def _slice(transport: Transport, length: int) -> slice:
+    """Return the part of a vector that this worker adds up for its node."""
+    nth, workers = transport.place()
+    width = -(-length // (workers * ALIGNED)) * ALIGNED
+    return slice(min(nth * width, length), min((nth + 1) * width, length))
+
+
+def _nodes(transport: Transport, piece: Piece) -> list[list[int]]:
+    """Return the nodes that have a part of each window, and the server's."""
+    return [sorted({0, *(transport.nodes.of[rank] for rank in window.parts)}) for window in piece.windows]
+
+
+def _zeros(where: slice) -> Tensor:
+    return torch.zeros(where.stop - where.start, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""What the server makes of the headers before any vector travels."""
+"""What the server makes of the reports before any vector travels."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
-from mpifl.messages import Header, Piece, Report
+from mpifl.messages import Header, Piece, Report, Window
 
 
-def fitting(reports: Mapping[int, Report]) -> list[Header]:
-    """Return all ranks' headers in the order of their silos, those of ranks that do not fit turned into faults.
+def fitting(reports: Mapping[int, Report]) -> dict[int, Report]:
+    """Return all ranks' reports, the updates of those that do not fit turned into faults.
 
     A rank has added its silos up before the others' lengths are known; where one of its vectors has not the length that
     most silos sent, all of it stays out.
@@ -21,31 +21,45 @@ def fitting(reports: Mapping[int, Report]) -> list[Header]:
             for name, folded in header.vectors.items():
                 lengths[name][folded.length] += 1
     usual = {name: min(counts, key=lambda length: (-counts[length], length)) for name, counts in lengths.items()}
-    headers = [header for report in reports.values() for header in _checked(report, usual)]
-    return sorted(headers, key=lambda header: header.silo)
+    return {rank: _checked(report, usual) for rank, report in reports.items()}
 
 
-def _checked(report: Report, usual: Mapping[str, int]) -> list[Header]:
+def headers_of(reports: Mapping[int, Report]) -> list[Header]:
+    """Return the headers of all ranks in the order of their silos."""
+    return sorted((header for report in reports.values() for header in report.headers), key=lambda header: header.silo)
+
+
+def plan(reports: Mapping[int, Report]) -> list[Piece]:
+    """Plan what travels for these reports: each vector's total weight, and which ranks have a part in which windows."""
+    lengths: dict[str, int] = {}
+    weights: defaultdict[str, list[float]] = defaultdict(list)
+    for header in headers_of(reports):
+        for name, folded in header.vectors.items() if header.fault is None else ():
+            lengths[name] = folded.length
+            weights[name].append(1.0 if folded.uniform else header.weight)
+    return [
+        Piece(name=name, length=lengths[name], total=math.fsum(weights[name]), windows=_windows(name, reports))
+        for name in sorted(lengths)
+    ]
+
+
+def _windows(name: str, reports: Mapping[int, Report]) -> list[Window]:
+    found: defaultdict[int, dict[int, int]] = defaultdict(dict)
+    for rank in sorted(reports):
+        for part in reports[rank].parts:
+            if part.name == name:
+                found[part.window][rank] = part.handle
+    return [Window(number=number, parts=found[number]) for number in sorted(found, reverse=True)]
+
+
+def _checked(report: Report, usual: Mapping[str, int]) -> Report:
     for header in report.headers:
         for name, folded in header.vectors.items():
             if folded.length != usual[name]:
                 fault = f"'{name}' has {folded.length} elements at silo {header.silo}, most silos sent {usual[name]}"
-                return [h if h.fault else Header(silo=h.silo, fault=fault) for h in report.headers]
-    return report.headers
+                return report.model_copy(update={"headers": list(_faulty(report.headers, fault)), "parts": []})
+    return report
 
 
-def plan(headers: Iterable[Header]) -> tuple[list[Piece], dict[str, float]]:
-    """Plan what travels for the accepted headers: the pieces, largest window first, and each vector's total weight."""
-    lengths: dict[str, int] = {}
-    windows: defaultdict[str, set[int]] = defaultdict(set)
-    totals: defaultdict[str, list[float]] = defaultdict(list)
-    for header in headers:
-        for name, folded in header.vectors.items():
-            lengths[name] = folded.length
-            totals[name].append(1.0 if folded.uniform else header.weight)
-            windows[name].update(() if folded.window is None else (folded.window,))
-    pieces = []
-    for name in sorted(lengths):
-        used: list[int | None] = [*sorted(windows[name], reverse=True)] or [None]
-        pieces += [Piece(name=name, length=lengths[name], window=window) for window in used]
-    return pieces, {name: math.fsum(weights) for name, weights in totals.items()}
+def _faulty(headers: Iterable[Header], fault: str) -> Iterable[Header]:
+    return (header if header.fault else Header(silo=header.silo, fault=fault) for header in headers)

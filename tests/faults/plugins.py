@@ -100,7 +100,8 @@ def _write_half(path: Path, content: bytes) -> None:
     if path.parent.name == f"round_{round:06d}" and fnmatch(path.name, pattern):
         _fitting.append(path)
         if len(_fitting) == nth:
-            path.with_name(f".{path.name}.{os.getpid()}.partial").write_bytes(content[: len(content) // 2])
+            whole = content if isinstance(content, bytes) else b"".join(content)
+            path.with_name(f".{path.name}.{os.getpid()}.partial").write_bytes(whole[: len(whole) // 2])
             _reach_and_wait()
     _write_aside(path, content)
 

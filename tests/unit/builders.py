@@ -12,7 +12,8 @@ from mpifl.flat import FlatModel
 from mpifl.server import Server
 from mpifl.shards import Features, FederationSpec, Shard, Split, write_shard
 from mpifl.silo import Silo
-from mpifl.transport import Transport
+from mpifl.transport import Memory, Transport
+from mpifl.transport.nodes import Nodes
 from mpifl.worker import Site, Worker
 
 settings.register_profile("unit", deadline=None, derandomize=True, database=None, max_examples=60)
@@ -89,6 +90,7 @@ class Alone(Transport):
 
     def __init__(self):
         self.rank, self.size, self.sent, self.received = 0, 1, 0, 0
+        self.nodes, self.memory = Nodes([0], 0), Memory(shared=False)
         self.told = []
 
     def tell(self, record=None):
@@ -98,14 +100,12 @@ class Alone(Transport):
     def reports(self):
         return iter(())
 
-    def sum(self, piece):
-        return piece.clone()
-
 
 def make_worker(folder, spec, algorithm, model=None, transforms=(), silos=None, seed=0, weights="examples"):
     models = [model or FlatModel(net())]
     site = Site(folder, folder / "run", spec, algorithm, list(transforms), seed, weights, models)
-    return Worker(site, range(len(spec.silos)) if silos is None else silos, {"host": "here"})
+    hosted = range(len(spec.silos)) if silos is None else silos
+    return Worker(site, hosted, {"host": "here"}, Memory(shared=False))
 
 
 def make_federation(folder, spec, algorithm=None, model=None, transforms=(), quorum=1.0, seed=0):

@@ -2,18 +2,21 @@
 
 import math
 import random
+from collections import defaultdict
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.builders import CPU, same_bits
+from unit.builders import CPU, Alone, same_bits
 
-from mpifl.aggregation import exact, mean
+from mpifl.aggregation import kernels, mean
 from mpifl.aggregation.exact import ExactSum, peak_of, window_of
 from mpifl.aggregation.mean import WeightedMean
-from mpifl.aggregation.plan import fitting, plan
-from mpifl.messages import Folded, Header, Piece, Report, Update, Verdict, uniform
+from mpifl.aggregation.plan import fitting, headers_of, plan
+from mpifl.messages import Folded, Header, Part, Piece, Report, Update, Verdict, Window, uniform
+from mpifl.transport import Memory, Transport
+from mpifl.transport.nodes import Nodes
 
 LARGEST = 2.0**127
 magnitudes = st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-LARGEST, max_value=LARGEST)
@@ -29,43 +32,78 @@ def updates(draw, values=magnitudes):
     return draw(st.lists(st.tuples(weights, vectors), min_size=1, max_size=9))
 
 
-class Rank:
-    """One of n ranks: it notes what it sends; the server, which runs last, adds that up in a drawn order."""
+class Shared(Memory):
+    """What the ranks of one process have handed out, to be found by any of them."""
 
-    def __init__(self, others=None, shuffle=None):
-        self.is_server, self.others, self.shuffle = others is not None, others, shuffle
-        self.sent = []
+    def __init__(self, vectors):
+        super().__init__(shared=False)
+        self.vectors = vectors
 
-    def sum(self, piece):
+    def empty(self, length, dtype):
+        self.vectors.append(torch.full((length,), 77, dtype=dtype))
+        return self.vectors[-1]
+
+    def handle(self, vector):
+        return 1 + next(i for i, known in enumerate(self.vectors) if known is vector)
+
+
+class Rank(Transport):
+    """One of several ranks that run one after another: it notes what it sends; the server, the last, adds that up.
+
+    The server does so in a drawn order: any reduction tree that there may be.
+    """
+
+    def __init__(self, rank, of, vectors, sent, shuffle):
+        self.rank, self.size, self.nodes = rank, len(of), Nodes(of, rank)
+        self.memory, self.all_sent, self.shuffle = Shared(vectors), sent, shuffle
+
+    def read(self, rank, handle, length, dtype):
+        assert self.nodes.of[rank] == self.nodes.number
+        assert self.memory.vectors[handle - 1].dtype == dtype
+        return self.memory.vectors[handle - 1][:length]
+
+    def done(self):
+        pass
+
+    def await_done(self):
+        pass
+
+    def sum(self, piece, nodes):
         if not self.is_server:
-            self.sent.append(piece.clone())
+            self.all_sent[self.nodes.number].append(piece.clone())
             return piece
-        parts = [piece.clone(), *(other.sent.pop(0) for other in self.others)]
-        while len(parts) > 1:  # any reduction tree that an MPI may choose
+        parts = [piece.clone(), *(self.all_sent[node].pop(0) for node in nodes if node)]
+        while len(parts) > 1:
             self.shuffle.shuffle(parts)
             parts.append(parts.pop() + parts.pop())
         return parts[0]
 
 
-def over_ranks(silos, ranks, seed):
-    """Return the mean of [(id, update)] that are dealt to ranks and folded there in a drawn order."""
+def over_ranks(silos, workers, seed):
+    """Return the mean of [(id, update)] that are dealt to workers of drawn nodes and folded in a drawn order."""
     shuffle = random.Random(seed)
     silos = shuffle.sample(silos, len(silos))
-    sums = [WeightedMean(CPU) for _ in range(ranks)]
+    size, per_node = workers + (workers > 1), shuffle.randint(1, workers + 1)
+    of, vectors, sent = [rank // per_node for rank in range(size)], [], defaultdict(list)
+    ranks = [Rank(rank, of, vectors, sent, shuffle) for rank in range(size)]
+    sums = [WeightedMean(CPU, rank.memory) for rank in ranks]
+    headers = defaultdict(list)
     for one in sums:
         one.begin(len(silos))
-    headers = []
     for silo, update in silos:
-        folded = shuffle.choice(sums).fold(update)
-        headers.append(Header(silo=silo, weight=update.weight, vectors=folded))
-    pieces, totals = plan(sorted(headers, key=lambda header: header.silo))
-    verdict = Verdict(accepted=[h.silo for h in headers], pieces=pieces)
-    others = [Rank() for _ in sums[1:]]
-    for rank, one in zip(others, sums[1:], strict=True):
-        assert all(len(part) == 0 for part in one.combine(rank, verdict, {}).values())
-    result = sums[0].combine(Rank(others, shuffle), verdict, totals)
-    assert not any(rank.sent for rank in others)
-    return result
+        rank = shuffle.choice(list(ranks[0].workers))
+        headers[rank].append(Header(silo=silo, weight=update.weight, vectors=sums[rank].fold(update)))
+    reports = {rank: Report(headers=headers[rank], parts=one.parts()) for rank, one in enumerate(sums)}
+    verdict = Verdict(accepted=[k for k, _ in silos], pieces=sums[0].place(plan(reports)))
+    for rank in sorted(ranks, key=lambda rank: (rank.nodes.leads, -rank.rank)):  # leaders last, the server after all
+        means = sums[rank.rank].combine(rank, verdict)
+        assert rank.is_server or not means
+    assert not any(sent.values())
+    return means
+
+
+def empty(length):
+    return torch.empty(length, dtype=torch.float64)
 
 
 def mean_of(drawn, ranks=1, seed=0, wrap=lambda vector: vector):
@@ -90,7 +128,7 @@ def test_summands_of_full_precision_that_fill_their_window_add_up_exactly_in_any
     summands = [torch.tensor([value, abs(value)], dtype=torch.float64) for value in values]
 
     def total(part):
-        sums = ExactSum(2, len(values), CPU)
+        sums = ExactSum(2, len(values), empty)
         for vector in part:
             sums.add(vector, 1.0, peak_of(vector))
         return sums.windows[1]
@@ -165,9 +203,38 @@ def test_weighted_and_uniform_vectors_of_one_update_go_their_own_ways():
 def test_vectors_longer_than_a_piece_and_a_chunk_are_the_same(monkeypatch):
     drawn = [(float(k + 1), torch.randn(1000, generator=torch.Generator().manual_seed(k))) for k in range(5)]
     whole = mean_of(drawn, 3)
-    monkeypatch.setattr(exact, "PIECE", 7)
+    monkeypatch.setattr(kernels, "PIECE", 7)
     monkeypatch.setattr(mean, "CHUNK", 13)
-    assert same_bits(mean_of(drawn, 2, seed=1), whole)
+    monkeypatch.setattr(mean, "ALIGNED", 3)
+    for seed in range(8):
+        assert same_bits(mean_of(drawn, 2 + seed % 4, seed), whole)
+    monkeypatch.setattr(kernels, "compiled", lambda: None)
+    for seed in range(8):
+        assert same_bits(mean_of(drawn, 2 + seed % 4, seed), whole)
+
+
+@pytest.mark.skipif(kernels.compiled() is None, reason="no C compiler here: there are only the loops in tensors")
+@given(updates(), st.sampled_from([1.0, 24.0, 1.5 * 2.0**60]), st.integers(0, 1))
+def test_the_compiled_loops_and_those_in_tensors_give_the_same_bits(drawn, anchor, fresh):
+    totals = [torch.ones(len(drawn[0][1]), dtype=torch.float64) for _ in range(2)]
+    means = [torch.ones(len(drawn[0][1])) for _ in range(2)]
+    for total, out, library in zip(totals, means, (kernels.compiled(), None), strict=True):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kernels, "compiled", lambda library=library: library)
+            for weight, vector in drawn:
+                kernels.add(total, vector, weight, anchor, fresh=bool(fresh))
+            kernels.mean(out, [[total, total.flip(0)], [total * 2.0**-20]], 1 / 3)
+    assert same_bits(*totals)
+    assert same_bits(*means)
+
+
+def test_without_a_compiler_the_loops_run_in_tensors(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CC", "no-such-compiler")
+    assert kernels.compiled.__wrapped__() is None
+    monkeypatch.setenv("CC", "false")
+    assert kernels.compiled.__wrapped__() is None
+    assert not list(tmp_path.rglob("*.so"))
 
 
 def test_float64_vectors_are_added_with_their_own_precision():
@@ -190,12 +257,17 @@ BAD = {
 
 def sums_of(aggregation):
     """Return the sums of all that has been added, by name."""
+    windows = {name: sorted(sums.windows, reverse=True) for name, sums in aggregation._sums.items()}
     pieces = [
-        Piece(name=name, length=sums.length, window=window)
-        for name, sums in sorted(aggregation._sums.items())
-        for window in sorted(sums.windows, reverse=True)
+        Piece(
+            name=name,
+            length=aggregation._sums[name].length,
+            total=1.0,
+            windows=[Window(number=number, parts={0: 0}) for number in numbers],
+        )
+        for name, numbers in sorted(windows.items())
     ]
-    return aggregation.combine(Rank([], random.Random(0)), Verdict(pieces=pieces), {})
+    return aggregation.combine(Alone(), Verdict(pieces=aggregation.place(pieces)))
 
 
 @pytest.mark.parametrize("name", ["a", "b"])
@@ -203,7 +275,7 @@ def sums_of(aggregation):
 def test_a_bad_vector_is_refused_and_nothing_of_its_update_is_added(kind, name):
     bad, reason = BAD[kind]
     good = {"a": torch.tensor([1.0, 2.0, 3.0]), "b": torch.tensor([4.0, 5.0, 6.0])}
-    aggregation = WeightedMean(CPU)
+    aggregation = WeightedMean(CPU, Memory(shared=False))
     aggregation.begin(2)
     aggregation.fold(Update(2.0, dict(good)))
     before = sums_of(aggregation)
@@ -216,7 +288,7 @@ def test_a_bad_vector_is_refused_and_nothing_of_its_update_is_added(kind, name):
 
 @pytest.mark.parametrize("kind", ["NaN", "Inf", "too short", "matrix", "bfloat16"])
 def test_a_refused_update_that_came_first_is_no_measure_for_the_others(kind):
-    aggregation = WeightedMean(CPU)
+    aggregation = WeightedMean(CPU, Memory(shared=False))
     aggregation.begin(2)
     bad = {"a": torch.ones(2), "b": torch.tensor([math.nan])} if kind == "too short" else {"a": BAD[kind][0][1:]}
     with pytest.raises(ValueError):
@@ -236,7 +308,7 @@ def test_a_refused_update_that_came_first_is_no_measure_for_the_others(kind):
     ids=["NaN weight", "infinite weight", "product overflows", "too large for any window"],
 )
 def test_what_cannot_be_added_up_is_refused_and_nothing_of_it_is_added(weight, vector):
-    aggregation = WeightedMean(CPU)
+    aggregation = WeightedMean(CPU, Memory(shared=False))
     aggregation.begin(2)
     aggregation.fold(Update(1.0, {"a": torch.ones(3), "b": torch.ones(3)}))
     before = sums_of(aggregation)
@@ -247,7 +319,7 @@ def test_what_cannot_be_added_up_is_refused_and_nothing_of_it_is_added(weight, v
 
 
 def test_a_new_round_forgets_the_sums_of_the_one_before():
-    aggregation = WeightedMean(CPU)
+    aggregation = WeightedMean(CPU, Memory(shared=False))
     for length, value in ((3, 5.0), (2, 1.0)):
         aggregation.begin(1)
         aggregation.fold(Update(1.0, {"a": torch.full((length,), value)}))
@@ -259,25 +331,45 @@ def header(silo, weight, **vectors):
 
 
 def test_a_plan_lists_every_window_of_every_name_once_largest_first():
-    pieces, totals = plan([header(0, 2.0, b=(3, 0), a=(4, -1)), header(1, 0.5, a=(4, 2)), header(2, 1.0, a=(4, -1))])
-    assert [(p.name, p.length, p.window) for p in pieces] == [("a", 4, 2), ("a", 4, -1), ("b", 3, 0)]
-    assert totals == {"a": 3.5, "b": 2.0}
+    reports = {
+        2: Report(
+            headers=[header(0, 2.0, b=(3, 0), a=(4, -1)), header(1, 0.5, a=(4, 2))],
+            parts=[Part(name="a", window=-1, handle=7), Part(name="a", window=2), Part(name="b", window=0)],
+        ),
+        1: Report(headers=[header(2, 1.0, a=(4, -1))], parts=[Part(name="a", window=-1, handle=5)]),
+        3: Report(headers=[Header(silo=3, fault="no disk")]),
+    }
+    one, other = plan(reports)
+    assert (one.name, one.length, one.total, one.windows) == (
+        "a",
+        4,
+        3.5,
+        [Window(number=2, parts={2: 0}), Window(number=-1, parts={1: 5, 2: 7})],
+    )
+    assert (other.name, other.length, other.total, other.windows) == ("b", 3, 2.0, [Window(number=0, parts={2: 0})])
 
 
-@given(st.permutations([header(k, 0.1 * 3**k, a=(2, k % 3), b=(5, None)) for k in range(7)]))
-def test_a_plan_does_not_depend_on_the_order_of_the_headers(headers):
-    assert plan(headers) == plan(sorted(headers, key=lambda header: header.silo))
+@given(st.permutations(range(7)), st.integers(1, 7))
+def test_a_plan_does_not_depend_on_which_rank_answers_first(order, ranks):
+    headers = [header(k, 0.1 * 3**k, a=(2, k % 3), b=(5, None)) for k in range(7)]
+    reports = {k % ranks: Report(headers=[h for h in headers if h.silo % ranks == k % ranks]) for k in order}
+    assert plan(reports) == plan(dict(sorted(reports.items())))
 
 
 def test_a_rank_whose_vectors_do_not_fit_stays_out_whole():
-    fits = Report(headers=[header(k, 1.0, a=(3, 0)) for k in (1, 4)])
+    fits = Report(headers=[header(k, 1.0, a=(3, 0)) for k in (1, 4)], parts=[Part(name="a", window=0)])
     broken = Header(silo=5, fault="no disk")
-    odd = Report(headers=[header(0, 1.0, a=(2, 0)), header(2, 1.0, b=(9, 0)), broken])
-    headers = fitting({1: odd, 2: fits})
+    odd = Report(
+        headers=[header(0, 1.0, a=(2, 0)), header(2, 1.0, b=(9, 0)), broken],
+        parts=[Part(name="a", window=0), Part(name="b", window=0)],
+    )
+    reports = fitting({1: odd, 2: fits})
+    headers = headers_of(reports)
     assert [h.silo for h in headers if h.fault is None] == [1, 4]
     assert [h.silo for h in headers] == [0, 1, 2, 4, 5]
     assert headers[0].fault == headers[2].fault == "'a' has 2 elements at silo 0, most silos sent 3"
     assert headers[4] is broken
+    assert [piece.windows for piece in plan(reports)] == [[Window(number=0, parts={2: 0})]]
 
 
 @given(st.floats(min_value=5e-324, max_value=1e300))
@@ -288,7 +380,7 @@ def test_a_window_is_the_least_that_holds_its_peak(peak):
 
 
 def test_zeros_have_no_window_and_leave_a_sum_empty():
-    total = ExactSum(3, 2, CPU)
+    total = ExactSum(3, 2, empty)
     assert total.add(torch.zeros(3), 5.0, peak_of(torch.zeros(3))) is None
     assert total.windows == {}
 

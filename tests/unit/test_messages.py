@@ -15,12 +15,14 @@ from mpifl.messages import (
     Folded,
     Header,
     Mean,
+    Part,
     Piece,
     Report,
     Request,
     Uniform,
     VectorSpec,
     Verdict,
+    Window,
     uniform,
 )
 
@@ -37,7 +39,11 @@ headers = st.builds(
     vectors=st.dictionaries(text, folded, max_size=3),
     fault=st.none() | text,
 )
-pieces = st.builds(Piece, name=text, length=counts, window=st.integers(-70, 70))
+numbered = st.integers(-70, 70)
+windows = st.builds(Window, number=numbered, parts=st.dictionaries(st.integers(0, 9), counts, max_size=3))
+pieces = st.builds(
+    Piece, name=text, length=counts, total=st.floats(0, 1e300), windows=st.lists(windows, max_size=3), mean=counts
+)
 RECORDS = {
     Request: st.builds(
         Request,
@@ -52,6 +58,7 @@ RECORDS = {
     Report: st.builds(
         Report,
         headers=st.lists(headers, max_size=3),
+        parts=st.lists(st.builds(Part, name=text, window=numbered, handle=counts), max_size=2),
         seconds=st.floats(0, 1e6),
         interrupted=st.booleans(),
         about=st.dictionaries(text, text, max_size=2),

@@ -15,8 +15,9 @@ from unit.builders import Alone, make_worker, net, write_folder
 from mpifl import checkpoint
 from mpifl.aggregation.plan import plan
 from mpifl.algorithms import Algorithm
+from mpifl.errors import SharedVectorChanged
 from mpifl.flat import FlatModel
-from mpifl.messages import Header, Request, Verdict
+from mpifl.messages import Header, Report, Request, Verdict
 from mpifl.shards import read_federation
 from mpifl.worker import place
 
@@ -196,8 +197,20 @@ def test_a_traceback_is_printed_the_first_time_only(worker, capsys):
 
 
 def mean_of(worker, headers):
-    pieces, totals = plan(header for header in headers.values() if header.fault is None)
-    return worker.aggregation.combine(Alone(), Verdict(pieces=pieces), totals)
+    pieces = plan({0: Report(headers=list(headers.values()), parts=worker.aggregation.parts())})
+    return worker.aggregation.combine(Alone(), Verdict(pieces=worker.aggregation.place(pieces)))
+
+
+class Careless(Counting):
+    def count(self, silo, w):
+        w.add_(1.0)
+        return silo.update(v=w)
+
+
+def test_writing_to_a_vector_that_all_silos_read_ends_the_run(folder):
+    worker = make_worker(folder, read_federation(folder), Careless(), silos=[0, 1])
+    with pytest.raises(SharedVectorChanged, match="count wrote to 'w'"):
+        worker.answer(Request(verb="work", work="count", cohort=[0, 1]), {"w": torch.zeros(3)})
 
 
 @pytest.mark.parametrize(

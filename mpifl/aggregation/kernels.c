@@ -1,0 +1,45 @@
+/* The two loops that every round spends its time in, fused: one pass over memory where tensor operations take five.
+ * kernels.py builds this file and states each loop in tensor operations, too; both give the same bits, for which
+ * products and sums must not be contracted (-ffp-contract=off). */
+
+#include <stdint.h>
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__gnu_linux__)
+#define VECTORISED __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define VECTORISED
+#endif
+
+#define BLOCK 1024
+
+/* total (+)= vector * weight, rounded to the grid of the anchor */
+VECTORISED void mpifl_add(double *restrict total, const float *restrict vector, double weight, double anchor,
+                          int64_t fresh, int64_t n) {
+    if (fresh)
+        for (int64_t i = 0; i < n; i++) total[i] = (vector[i] * weight + anchor) - anchor;
+    else
+        for (int64_t i = 0; i < n; i++) total[i] += (vector[i] * weight + anchor) - anchor;
+}
+
+/* out = scale * (the sum of the windows, in order; each the sum of `counts` parts) */
+VECTORISED void mpifl_mean(float *restrict out, const double *const *parts, const int64_t *counts, int64_t windows,
+                           double scale, int64_t n) {
+    double total[BLOCK], window[BLOCK];
+    for (int64_t start = 0; start < n; start += BLOCK) {
+        int64_t size = n - start < BLOCK ? n - start : BLOCK;
+        const double *const *next = parts;
+        for (int64_t w = 0; w < windows; w++) {
+            double *into = w ? window : total;
+            for (int64_t k = 0; k < counts[w]; k++, next++) {
+                const double *part = *next + start;
+                if (k)
+                    for (int64_t i = 0; i < size; i++) into[i] += part[i];
+                else
+                    for (int64_t i = 0; i < size; i++) into[i] = part[i];
+            }
+            if (w)
+                for (int64_t i = 0; i < size; i++) total[i] += window[i];
+        }
+        for (int64_t i = 0; i < size; i++) out[start + i] = (float)(total[i] * scale);
+    }
+}

@@ -1,0 +1,119 @@
+"""The two loops that a round's aggregation spends its time in: fused in C where a compiler is at hand, else in tensors.
+
+The C file beside this one is built once for a user, in a fifth of a second, and kept in the user's cache. Both ways
+give the same bits, so that nothing but time depends on the compiler.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+SOURCE = Path(__file__).with_name("kernels.c")
+FLAGS = ("-O3", "-ffp-contract=off", "-fPIC", "-shared", "-std=gnu11")
+WITHOUT = "MPIFL_KERNELS"
+"""Environment variable: "tensors" does without the compiled loops."""
+PIECE = 1 << 16
+"""Elements handled at a time by tensor operations: 512 KiB of float64, which stay in the cache through all of them."""
+PATIENCE = 60.0
+"""Seconds that a compiler may take."""
+
+
+def add(total: Tensor, vector: Tensor, weight: float, anchor: float, *, fresh: bool) -> None:
+    """Add weight * vector to a float64 vector, rounded to the grid that adding and taking off `anchor` rounds to.
+
+    Args:
+        total: The sum so far, shape [n]; of any content if `fresh`.
+        vector: The summand, float32 or float64, shape [n].
+        weight: Its weight.
+        anchor: A power of two and a half; see `exact`.
+        fresh: Whether this is the first summand.
+    """
+    library = compiled()
+    if library is not None and total.is_cpu and vector.dtype == torch.float32 and vector.is_contiguous():
+        library.mpifl_add(_at(total), _at(vector), weight, anchor, int(fresh), len(total))
+        return
+    piece = torch.empty(min(PIECE, len(total)), dtype=torch.float64, device=total.device)
+    for into, part in zip(torch.split(total, PIECE), torch.split(vector, PIECE), strict=True):
+        rounded = piece[: len(part)].copy_(part).mul_(weight).add_(anchor).sub_(anchor)
+        if fresh:
+            into.copy_(rounded)
+        else:
+            into.add_(rounded)
+
+
+def mean(out: Tensor, windows: Sequence[Sequence[Tensor]], scale: float) -> None:
+    """Write scale * (sum over windows, in order, of the sum of their parts) into a float32 vector.
+
+    Args:
+        out: Shape [n].
+        windows: Float64 vectors of shape [n]; at least one window, each of at least one part.
+        scale: What the sum is multiplied by before it is rounded to float32.
+    """
+    library = compiled()
+    if library is not None and out.is_cpu:
+        parts = [part for window in windows for part in window]
+        addresses = (ctypes.c_void_p * len(parts))(*(part.data_ptr() for part in parts))
+        counts = (ctypes.c_int64 * len(windows))(*map(len, windows))
+        library.mpifl_mean(_at(out), addresses, counts, len(windows), scale, len(out))
+        return
+    for start in range(0, len(out), PIECE):
+        where = slice(start, start + PIECE)
+        sums = [functools.reduce(torch.add, [part[where] for part in window]) for window in windows]
+        out[where] = functools.reduce(torch.add, sums) * scale
+
+
+@functools.cache
+def compiled() -> Any:
+    """Return the library of compiled loops, or None where it cannot be had."""
+    if os.environ.get(WITHOUT) == "tensors":
+        return None
+    try:
+        library = ctypes.CDLL(str(_built()))
+    except (OSError, subprocess.SubprocessError):
+        return None
+    pointer, real, whole = ctypes.c_void_p, ctypes.c_double, ctypes.c_int64
+    library.mpifl_add.argtypes = [pointer, pointer, real, real, whole, whole]
+    library.mpifl_mean.argtypes = [pointer, pointer, pointer, whole, real, whole]
+    library.mpifl_add.restype = library.mpifl_mean.restype = None
+    return library
+
+
+def _built() -> Path:
+    """Return the built library, building it if this user has not got it yet.
+
+    Raises:
+        OSError, subprocess.SubprocessError: there is no compiler, or it fails.
+    """
+    compiler = shutil.which(os.environ.get("CC", "cc"))
+    source = SOURCE.read_bytes()
+    key = hashlib.sha256(b"\0".join([source, repr(FLAGS).encode(), platform.platform().encode()])).hexdigest()[:16]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mpifl"
+    path = cache / f"kernels-{key}.so"
+    if path.exists():
+        return path
+    if compiler is None:
+        raise FileNotFoundError("no C compiler")
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache) as scratch:  # beside it, so that other ranks see it whole or not at all
+        built = Path(scratch) / "kernels.so"
+        command = [compiler, *FLAGS, "-o", str(built), str(SOURCE)]
+        subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
+        built.replace(path)
+    return path
+
+
+def _at(vector: Tensor) -> int:
+    return vector.data_ptr()

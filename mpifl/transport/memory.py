@@ -1,0 +1,112 @@
+"""Vectors that the other ranks of a node can read where they lie.
+
+Each segment is an anonymous file in memory, which its owner alone writes and sizes, and which is gone with the last
+process that maps it: nothing is left behind, however ranks end. Another rank opens it by its owner's process and
+file number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import weakref
+from collections import defaultdict
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mpifl.messages import DTYPES
+
+HUGE = 2 << 20
+"""Bytes from which on large pages are asked for."""
+
+
+class Memory:
+    """Hands out vectors; one that nobody refers to any more is handed out again."""
+
+    def __init__(self, *, shared: bool) -> None:
+        self.shared = shared
+        self._free: defaultdict[int, list[_Segment]] = defaultdict(list)
+        self._lent: dict[int, _Segment] = {}
+        self._attached: dict[tuple[int, int], _Segment] = {}
+
+    def empty(self, length: int, dtype: torch.dtype) -> Tensor:
+        """Return a vector of any content, in shared memory if there is such."""
+        nbytes = length * dtype.itemsize
+        if not self.shared or nbytes == 0:
+            return torch.empty(length, dtype=dtype)
+        free = self._free[nbytes]
+        segment = free.pop() if free else _Segment.made(nbytes)
+        array = np.frombuffer(segment.map, np.uint8)
+        vector = torch.from_numpy(array).view(dtype)
+        self._lent[vector.data_ptr()] = segment
+        weakref.finalize(array, self._return, vector.data_ptr()).atexit = False
+        return vector
+
+    def adopt(self, vector: Tensor) -> Tensor:
+        """Return the vector itself if other ranks can read it, else a copy that they can."""
+        return vector if self.handle(vector) else self.empty(len(vector), vector.dtype).copy_(vector)
+
+    def handle(self, vector: Tensor) -> int:
+        """Return the number by which other ranks find this vector, 0 if it is not one that they can."""
+        segment = self._lent.get(vector.data_ptr())
+        return segment.number if segment is not None and segment.nbytes == vector.nbytes else 0
+
+    def attach(self, process: int, handle: int, length: int, dtype: torch.dtype) -> Tensor:
+        """Return the vector that another rank of the node has under this handle.
+
+        Raises:
+            OSError: there is none, or it is shorter.
+        """
+        nbytes = length * dtype.itemsize
+        if nbytes == 0:
+            return torch.empty(0, dtype=dtype)
+        if (process, handle) not in self._attached:
+            self._attached[process, handle] = _Segment.opened(process, handle)
+        segment = self._attached[process, handle]
+        if segment.nbytes < nbytes:
+            raise OSError(f"segment {handle} of process {process} has {segment.nbytes} bytes, not {nbytes}")
+        return torch.frombuffer(segment.map, dtype=dtype, count=length)
+
+    def _return(self, address: int) -> None:
+        segment = self._lent.pop(address)
+        self._free[segment.nbytes].append(segment)
+
+
+class _Segment:
+    """A mapped file in memory. Its number is never used again while its owner lives: it is never closed."""
+
+    def __init__(self, number: int, file: int, nbytes: int) -> None:
+        self.number, self.nbytes = number, nbytes
+        self.map = mmap.mmap(file, nbytes)
+        if nbytes >= HUGE:
+            with contextlib.suppress(AttributeError, OSError):
+                self.map.madvise(mmap.MADV_HUGEPAGE)
+
+    @classmethod
+    def made(cls, nbytes: int) -> _Segment:
+        number = os.memfd_create("mpifl")
+        os.ftruncate(number, nbytes)
+        return cls(number, number, nbytes)
+
+    @classmethod
+    def opened(cls, process: int, number: int) -> _Segment:
+        file = os.open(f"/proc/{process}/fd/{number}", os.O_RDWR)
+        try:
+            return cls(number, file, os.fstat(file).st_size)
+        finally:
+            os.close(file)
+
+
+def probe(process: int, handle: int) -> bool:
+    """Return whether a vector of one int64 that another rank made, holding its process, can be read."""
+    with contextlib.suppress(OSError, ValueError):
+        return int(Memory(shared=True).attach(process, handle, 1, DTYPES["int64"])[0]) == process
+    return False
+
+
+def possible() -> bool:
+    """Return whether this system has anonymous files."""
+    return hasattr(os, "memfd_create")

@@ -1,0 +1,205 @@
+"""One rank's end of the wire: records from rank to rank, vectors through memory inside a node and by MPI between nodes.
+
+Every wait looks, then sleeps ever longer until its bell rings, so that ranks that outnumber the cores leave them to
+training, under every MPI and without any setting.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mpifl.transport.bells import Bell
+from mpifl.transport.memory import Memory
+from mpifl.transport.nodes import Nodes, survey
+
+CHUNK_BYTES = 1 << 24
+"""Bytes of a vector that travel between nodes at a time; Open MPI 5 cannot count to 2^31."""
+EAGER = 4000
+"""Bytes of a message up to which its sender need not wait for the receiver."""
+RECORD, REPORT, HANDLE, SUM, DONE = range(1, 6)
+"""Tags: what the server tells, what workers report, where a vector lies, partial sums, a share of a sum is made."""
+SHORTEST_NAP, LONGEST_NAP, LONGEST_SLEEP = 1e-4, 1e-3, 2e-2
+"""Seconds between two looks: at first, where other nodes cannot ring, and where all can."""
+
+
+class Transport:
+    """One rank's end of the wire. Rank 0 is the server; in a world of one rank it is the only worker, too."""
+
+    def __init__(self, comm: Any, ranks_per_node: int | None = None) -> None:
+        self._comm = comm
+        self.rank: int = comm.Get_rank()
+        self.size: int = comm.Get_size()
+        self.sent = 0
+        """Bytes that this rank has handed to MPI, or put where its node reads them."""
+        self.received = 0
+        self._bell = Bell()
+        self.nodes: Nodes = survey(comm, self._bell, ranks_per_node)
+        self.memory = Memory(shared=len(self.nodes.mine) > 1)
+        self._longest_sleep = LONGEST_SLEEP if len(self.nodes) == 1 else LONGEST_NAP
+        self._early: defaultdict[int, deque[bytes]] = defaultdict(deque)
+
+    @property
+    def is_server(self) -> bool:
+        """Whether this is rank 0."""
+        return self.rank == 0
+
+    @property
+    def workers(self) -> range:
+        """The ranks that host silos: all but the server's, unless it is alone."""
+        return range(1, self.size) if self.size > 1 else range(1)
+
+    @property
+    def peers(self) -> list[int]:
+        """The workers of this rank's node, in order."""
+        return [rank for rank in self.nodes.mine if rank in self.workers]
+
+    def place(self) -> tuple[int, int]:
+        """Return this rank's place among the workers of its node and how many they are; the server has none."""
+        return (self.peers.index(self.rank), len(self.peers)) if self.rank in self.workers else (0, 0)
+
+    def tell(self, record: bytes | None = None) -> bytes:
+        """Send a record from the server (who gives it) to all ranks (who receive it), along a tree of the nodes."""
+        told = record if self.is_server else self._receive(self.nodes.parent, RECORD)
+        self._send_all(told or b"", self.nodes.children + self.nodes.followers, RECORD)
+        return told or b""
+
+    def spread(self, vector: Tensor | None, length: int, dtype: torch.dtype) -> Tensor:
+        """Send a contiguous vector on the CPU from the server (who gives it) to all ranks.
+
+        Returns:
+            The vector where this rank can read it. It is one for all ranks of a node: whoever writes to it changes
+            it for all. It stays until the server sends the next of its name.
+        """
+        if self.size == 1:
+            assert vector is not None
+            return vector
+        if not self.nodes.leads:
+            handle = int.from_bytes(self._receive(self.nodes.leader, HANDLE), "little")
+            self.received += length * dtype.itemsize
+            return self._attach(self.nodes.leader, handle, length, dtype)
+        here = self.memory.adopt(vector) if vector is not None else self.memory.empty(length, dtype)
+        if self.nodes.leaders is not None:
+            for where in pieces_of(length, CHUNK_BYTES // dtype.itemsize):
+                self.wait(self.nodes.leaders.Ibcast(here[where], 0))
+            self._count(here.nbytes, outward=self.is_server)
+        self._send_all(self.memory.handle(here).to_bytes(8, "little"), self.nodes.followers, HANDLE)
+        self.sent += here.nbytes * len(self.nodes.followers)
+        return here
+
+    def report(self, record: bytes) -> None:
+        """Send a record from a worker to the server."""
+        self._send_all(record, [0], REPORT)
+
+    def reports(self) -> Iterator[tuple[int, bytes]]:
+        """Yield (rank, record) as the workers' reports arrive at the server, one from each."""
+        awaited = set(range(1, self.size))
+        for rank in [rank for rank in awaited if self._early[rank]]:
+            awaited.remove(rank)
+            yield rank, self._early[rank].popleft()
+        while awaited:
+            rank, record = self._next(None, REPORT)
+            if rank in awaited:
+                awaited.remove(rank)
+                yield rank, record
+            else:  # a rank that reports again before the others have once waits its turn
+                self._early[rank].append(record)
+
+    def done(self) -> None:
+        """Let the node's leader know that this worker's share of a sum is made."""
+        if not self.nodes.leads:
+            self._send_all(b"", [self.nodes.leader], DONE)
+
+    def await_done(self) -> None:
+        """Wait, as the node's leader, until all other workers of the node have made their shares."""
+        for rank in self.peers:
+            if rank != self.rank:
+                self._receive(rank, DONE)
+
+    def sum(self, piece: Tensor, nodes: Sequence[int]) -> Tensor:
+        """Return the sum of a float64 vector over some nodes, the server's first; each node's leader calls this.
+
+        A binomial tree of point-to-point messages: whole pieces cross at once, where a non-blocking `Ireduce` moves
+        small segments, each of which would wait for a nap to end. The order of addition is that of the tree; the
+        callers' summands add up to the same bits in any. Only the server's result means anything.
+        """
+        total, me, step = piece, nodes.index(self.nodes.number), 1
+        while step < len(nodes):
+            if me & step:
+                self.wait(self._comm.Isend(total, self.nodes.leader_of(nodes[me - step]), SUM))
+                self.sent += total.nbytes
+                break
+            if me + step < len(nodes):
+                other = torch.empty_like(total)
+                self.wait(self._comm.Irecv(other, self.nodes.leader_of(nodes[me + step]), SUM))
+                self.received += total.nbytes
+                total = other.add_(total)
+            step *= 2
+        return total
+
+    def read(self, rank: int, handle: int, length: int, dtype: torch.dtype) -> Tensor:
+        """Return the vector that a rank of this node, or this one itself, has under this handle."""
+        return self._attach(rank, handle, length, dtype)
+
+    def wait(self, request: Any) -> None:
+        """Wait until an MPI request is done."""
+        self._until(request.Test)
+
+    def _attach(self, rank: int, handle: int, length: int, dtype: torch.dtype) -> Tensor:
+        return self.memory.attach(self.nodes.neighbours[rank].process, handle, length, dtype)
+
+    def _send_all(self, record: bytes, ranks: Sequence[int], tag: int) -> None:
+        buffer = np.frombuffer(record, np.uint8)
+        requests = [self._comm.Isend(buffer, rank, tag) for rank in ranks]
+        self._ring(ranks)
+        for request in requests:
+            self.wait(request)
+        self.sent += len(record) * len(ranks)
+
+    def _receive(self, rank: int, tag: int) -> bytes:
+        return self._next(rank, tag)[1]
+
+    def _next(self, rank: int | None, tag: int) -> tuple[int, bytes]:
+        from mpi4py import MPI
+
+        status = MPI.Status()
+        source = MPI.ANY_SOURCE if rank is None else rank
+
+        def arrived() -> Any:
+            return self._comm.Improbe(source, tag, status) or self._comm.Improbe(source, tag, status)
+
+        message = self._until(arrived, self._longest_sleep)  # Open MPI's first look only has it make progress
+        record = bytearray(status.Get_count(MPI.BYTE))
+        self.wait(message.Irecv(record))
+        self.received += len(record)
+        if len(record) > EAGER:
+            self._ring([status.Get_source()])  # its sender waits for this
+        return status.Get_source(), bytes(record)
+
+    def _ring(self, ranks: Sequence[int]) -> None:
+        for rank in ranks:
+            if rank in self.nodes.neighbours:
+                self._bell.ring(self.nodes.neighbours[rank].token)
+
+    def _count(self, nbytes: int, outward: bool) -> None:
+        if outward:
+            self.sent += nbytes * len(self.nodes.children)
+        else:
+            self.received += nbytes
+
+    def _until(self, done: Callable[[], Any], longest: float = LONGEST_NAP) -> Any:
+        nap = SHORTEST_NAP
+        while not (result := done()):
+            self._bell.wait(nap)
+            nap = min(1.25 * nap, longest)
+        return result
+
+
+def pieces_of(length: int, size: int) -> Iterator[slice]:
+    """Yield the slices of at most `size` elements that cover a vector."""
+    return (slice(start, min(start + size, length)) for start in range(0, length, size))
