@@ -4,15 +4,15 @@
 
 S workers hold a float32 vector each, and the server ends with their mean. In each repeat all rows take turns: np.copyto
 and an in-place add on one thread of rank 0 while the others sleep; MPI's blocking Bcast and Reduce; mpifl's own way of
-sending a vector to all and of making the mean. A time runs from the first rank's start to the last one's end. The figure
-is silos x bytes / time in GB/s, for the first two rows bytes / time; "of add" is its share of the add's.
+sending a vector to all and of making the mean. A time runs from the first rank's start to the last one's end. The
+figure is silos x bytes / time in GB/s, for the first two rows bytes / time; "of add" is its share of the add's.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
+import re
 import tempfile
 import time
 from collections.abc import Callable
@@ -124,6 +124,12 @@ def gb_needed(silos: int, size: float) -> float:
     return (1 + silos) * (RANK_GB + COPIES * size / 1e3)
 
 
+def available_gb() -> float:
+    """Return the memory in GB that Linux says can be taken without swapping."""
+    found = re.search(r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text())
+    return int(found[1]) * 1024 / 1e9 if found else 0.0
+
+
 def measure(silos: int, megabytes: list[float], most: int) -> list[dict[str, Any]]:
     """Start the ranks and return what they measured."""
     with tempfile.TemporaryDirectory(prefix="mpifl-bench-") as scratch:
@@ -174,7 +180,7 @@ def main() -> None:
     if options.rank:
         as_rank(options.megabytes, options.rank, options.repeats)
         return
-    free, cases = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9, []
+    free, cases = available_gb(), []
     for silos in options.silos:
         fitting = [size for size in options.megabytes if gb_needed(silos, size) < free]
         for size in sorted(set(options.megabytes) - set(fitting)):
