@@ -57,30 +57,30 @@ def perceptron(hidden: Sequence[int]) -> nn.Module:
 
 def seconds_of_rounds(x: np.ndarray, y: np.ndarray, task: Task, rounds: int) -> list[float]:
     """Train for some rounds on silos that share the examples evenly; return the seconds that each round took."""
-    return run(x, y, task, rounds)[0]
-
-
-def run(x: np.ndarray, y: np.ndarray, task: Task, rounds: int) -> tuple[list[float], Tensor, Tensor]:
-    """Train; return the seconds of each round, the parameters that it began from and those it ended with, shape [P]."""
     torch.set_num_threads(1)
     data = torch.tensor(x, dtype=torch.float32).div_(255), torch.tensor(y)
     start = nn.utils.parameters_to_vector(perceptron(task.hidden).parameters()).detach()
     slots = torch.zeros(2, WORKERS, len(start)).share_memory_()
     ends = torch.zeros(rounds + 1, dtype=torch.float64).share_memory_()
     barrier = mp.get_context("spawn").Barrier(WORKERS)
-    workers = mp.spawn(_work, (task, data, start, slots, ends, barrier), WORKERS, join=False)
+    workers = mp.spawn(work, (task, data, start, slots, ends, barrier), WORKERS, join=False)
     try:
         while not workers.join(PATIENCE):
             pass
     finally:
         for process in workers.processes:
             process.kill()
-    return ends.diff().tolist(), start, slots[(rounds - 1) % 2].sum(0)
+    seconds: list[float] = ends.diff().tolist()
+    return seconds
 
 
-def _work(
+def work(
     rank: int, task: Task, data: tuple[Tensor, Tensor], start: Tensor, slots: Tensor, ends: Tensor, barrier
 ) -> None:
+    """Train one worker's silos in each round from `start`, shape [P]; the end of a round is noted in `ends`.
+
+    A round's mean is the sum over the workers' `slots`, shape [2, WORKERS, P], in whose halves the rounds take turns.
+    """
     torch.set_num_threads(1)
     x, y = data
     shards = list(zip(x.chunk(task.silos), y.chunk(task.silos), strict=True))

@@ -88,10 +88,16 @@ def train(
 
     Settings are those of `--set`, such as `local.lr=0.05`; those with a name of capitals are put in the environment.
     """
-    variables = dict(setting.split("=", 1) for setting in settings if setting.partition("=")[0].isupper())
-    sets = [part for setting in settings if setting.partition("=")[0] not in variables for part in ("--set", setting)]
+    sets, variables = told_apart(settings)
     program = ["-m", "mpifl", "train", str(job), "--out", str(run), *sets]
     start_ranks(program, ranks, limit, run.with_suffix(".log"), look, variables)
+
+
+def told_apart(settings: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Return the arguments for settings of the job, and the variables among them, whose names are capitals."""
+    named = [setting.partition("=")[::2] for setting in settings]
+    sets = [part for name, value in named if not name.isupper() for part in ("--set", f"{name}={value}")]
+    return sets, {name: value for name, value in named if name.isupper()}
 
 
 def start_ranks(

@@ -5,11 +5,11 @@
 Seconds of a round = training of the slowest worker + the rest.
   training = n (t1 + t2 V) + s (t3 + t4 V)          n: silos of a worker in the round, s: its steps, V: MB of the model
   the rest = r1 + r2 K + r3 V + r4 V log2(ranks)    K: silos of the round
-On one node, log2(ranks) counts the levels of the tree of sums. For N nodes, with a worker on each, the sums' levels
-cross a network, whose terms are not measured but taken from the options: each broadcast and each sum takes log2(N)
-latencies; a vector goes down by pieces that follow each other (V / bandwidth, once), and up a tree whose levels do not
-overlap but for pieces of 4 MB: (V + (levels - 1) piece) x --up / bandwidth. The server reads K headers, one after
-another (r2 K). Not in it: stragglers, other traffic, more than one rail, topologies.
+log2(ranks) counts the levels of the tree of sums. For N nodes with a worker on each, the same terms hold with N + 1
+ranks, and a network is crossed, which is not measured but taken from the options: a broadcast and a sum take a latency
+at each level; the model goes down by pieces that follow each other (V / bandwidth, once), and the root of the tree
+takes a sum in from each level (--up x V x levels / bandwidth). The server reads K headers, one after another (r2 K).
+Not in it: silos that train unequally long, other traffic, several networks in a node, a topology.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from common import save
 
+SERVER = "r2 a silo at the server"
 TRAINING = {
     "t1 a silo": lambda row: row["per_worker"],
     "t2 a silo and MB": lambda row: row["per_worker"] * row["megabytes"],
@@ -33,12 +34,11 @@ TRAINING = {
 }
 REST = {
     "r1 a round": lambda row: 1.0,
-    "r2 a silo at the server": lambda row: row["drawn"],
+    SERVER: lambda row: row["drawn"],
     "r3 a MB": lambda row: row["megabytes"],
     "r4 a MB and level": lambda row: row["megabytes"] * math.log2(row["ranks"]),
 }
 """The terms: what each coefficient, in seconds, is multiplied by."""
-PIECE_MB = 4.0
 CASES = {
     "J1's silos, one a node: 2NN, 60 steps": {"megabytes": 0.8, "steps": 60},
     "J2's, one a node: 11.0 M parameters, 1 step": {"megabytes": 43.9, "steps": 1},
@@ -66,15 +66,11 @@ def value(coefficients: Mapping[str, float], terms: Mapping[str, Any], row: Mapp
     return sum(seconds * terms[name](row) for name, seconds in coefficients.items())
 
 
-def prepared(parts: Mapping[str, list[dict[str, Any]]], cores: int) -> list[dict[str, Any]]:
-    """Return the rows of all parts whose workers had a core each, with a worker's share of the round."""
-    rows = [row for part in parts.values() for row in part if row["workers"] <= cores]
-    return [dict(row, **share(row["drawn"], row["workers"], row["steps"])) for row in rows]
-
-
-def share(drawn: int, workers: int, steps: int) -> dict[str, float]:
-    silos = math.ceil(drawn / workers)
-    return {"per_worker": silos, "worker_steps": silos * steps}
+def usable(measured: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the points whose workers had a core each, with a worker's part of the round."""
+    rows = [row for part in measured["parts"].values() for row in part if row["workers"] <= measured["cores"]]
+    shares = [math.ceil(row["drawn"] / row["workers"]) for row in rows]
+    return [{**row, "per_worker": n, "worker_steps": n * row["steps"]} for row, n in zip(rows, shares, strict=True)]
 
 
 def predict(
@@ -85,14 +81,15 @@ def predict(
     network: Mapping[str, float],
 ) -> dict[str, float]:
     """Return the parts in seconds of a round in which every node trains one silo."""
-    row = {**case, "drawn": nodes, "ranks": 2, "per_worker": 1, "worker_steps": case["steps"]}
-    levels, size = math.ceil(math.log2(nodes + 1)), case["megabytes"]
-    wire = size + network["up"] * (size + (levels - 1) * min(PIECE_MB, size))
+    row = {**case, "drawn": nodes, "ranks": nodes + 1, "per_worker": 1, "worker_steps": case["steps"]}
+    levels, gigabytes = math.ceil(math.log2(nodes + 1)), case["megabytes"] / 1e3
+    crossing = 2 * levels * network["latency"] * 1e-6 + (1 + network["up"] * levels) * gigabytes / network["bandwidth"]
+    headers = value({SERVER: rest[SERVER]}, REST, row)
     return {
         "training": value(training, TRAINING, row),
-        "headers": rest["r2 a silo at the server"] * nodes,
-        "here": value({**rest, "r2 a silo at the server": 0.0}, REST, row),
-        "network": 2 * levels * network["latency"] * 1e-6 + wire / 1e3 / network["bandwidth"] if nodes > 1 else 0.0,
+        "headers": headers,
+        "sums": value(rest, REST, row) - headers,
+        "network": crossing if nodes > 1 else 0.0,
     }
 
 
@@ -116,7 +113,7 @@ def show_nodes(
     print(f"predicted, not measured; a network of {network['bandwidth']:g} GB/s, {network['latency']:g} us")
     table: dict[str, Any] = {}
     for name, case in CASES.items():
-        heads = "".join(f"{head:>10}" for head in ("training", "headers", "here", "network"))
+        heads = "".join(f"{head:>10}" for head in ("training", "headers", "sums", "network"))
         print(f"{name}\n{'nodes':>8}{'ms a round':>12}{heads}{'efficiency':>12}")
         for count in nodes:
             parts = predict(training, rest, case, count, network)
@@ -129,17 +126,16 @@ def show_nodes(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("scaling", type=Path, help="what scaling.py wrote by --json")
+    parser.add_argument("scaling", type=Path, nargs="+", help="what scaling.py wrote by --json, in one file or several")
     parser.add_argument("--nodes", type=int, nargs="+", default=[1, 10, 100, 1000], help="(%(default)s)")
     parser.add_argument("--bandwidth", type=float, default=25.0, help="GB/s of a node's network (%(default)s)")
     parser.add_argument("--latency", type=float, default=2.0, help="us of a message (%(default)s)")
     parser.add_argument("--up", type=float, default=2.0, help="bytes of a sum on its way, of the model's (%(default)s)")
     parser.add_argument("--json", type=Path, help="write the figures here, too")
     options = parser.parse_args()
-    measured = json.loads(options.scaling.read_text())
-    rows = prepared(measured["parts"], measured["cores"])
+    rows = [row for path in options.scaling for row in usable(json.loads(path.read_text()))]
     if len(rows) <= len(TRAINING):
-        parser.error(f"{options.scaling}: {len(rows)} usable points; run scaling.py with all its parts")
+        parser.error(f"{len(rows)} usable points; run scaling.py with all its parts")
     training = fit(rows, TRAINING, [median(row["training"]) for row in rows])
     rest = fit(rows, REST, [median(row["seconds"]) - median(row["training"]) for row in rows])
     off = show_fit(rows, training, rest)
