@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,8 @@ PIXELS = Features(shape=(1, 28, 28), dtype="uint8", scale=1 / 255)
 CLASSES = 10
 SLICE = 0.05
 """Seconds between two looks at the ranks."""
+NOISY = 0.15
+"""A spread of ratios above this calls for another run."""
 NEVER = 10**9
 """As `every` of evaluation and checkpoints: only at the end."""
 
@@ -58,19 +62,58 @@ def write_silos(folder: Path, x: np.ndarray, y: np.ndarray, silos: int) -> None:
     spec.write(folder)
 
 
-def write_job(path: Path, shards: Path, rounds: int, model: dict[str, Any], **local: Any) -> None:
+def write_job(
+    path: Path, shards: Path, rounds: int, model: dict[str, Any], fraction: float = 1.0, **local: Any
+) -> None:
     """Write a FedAvg job that only trains: nothing is scored, and state reaches the disk at the end alone."""
     every = {"evaluate": {"every": NEVER, "silos": False}, "checkpoint": {"every": NEVER}}
-    tables = {"model": model, "local": {"lr": 0.1, "batch_size": 10, **local}, **every}
+    tables = {
+        "model": model,
+        "local": {"lr": 0.1, "batch_size": 10, **local},
+        "cohort": {"fraction": fraction},
+        **every,
+    }
     path.write_text(tomli_w.dumps({"name": "benchmark", "shards": str(shards), "rounds": rounds, **tables}))
 
 
-def train(job: Path, run: Path, ranks: int, limit: float, look: Callable[[], None] = lambda: None) -> None:
-    """Train a job on that many ranks, calling `look` now and then; end them after `limit` seconds."""
-    command = [*MPIRUN, "-n", str(ranks), sys.executable, "-m", "mpifl", "train", str(job), "--out", str(run)]
-    log = run.with_suffix(".log")
+def train(
+    job: Path,
+    run: Path,
+    ranks: int,
+    limit: float,
+    look: Callable[[], None] = lambda: None,
+    settings: Sequence[str] = (),
+) -> None:
+    """Train a job on that many ranks, calling `look` now and then; end them after `limit` seconds.
+
+    Settings are those of `--set`, such as `local.lr=0.05`; those with a name of capitals are put in the environment.
+    """
+    sets, variables = told_apart(settings)
+    program = ["-m", "mpifl", "train", str(job), "--out", str(run), *sets]
+    start_ranks(program, ranks, limit, run.with_suffix(".log"), look, variables)
+
+
+def told_apart(settings: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Return the arguments for settings of the job, and the variables among them, whose names are capitals."""
+    named = [setting.partition("=")[::2] for setting in settings]
+    sets = [part for name, value in named if not name.isupper() for part in ("--set", f"{name}={value}")]
+    return sets, {name: value for name, value in named if name.isupper()}
+
+
+def start_ranks(
+    program: Sequence[str],
+    ranks: int,
+    limit: float,
+    log: Path,
+    look: Callable[[], None] = lambda: None,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Run `python PROGRAM` on that many ranks, calling `look` now and then; end them after `limit` seconds."""
+    command = [*MPIRUN, "-n", str(ranks), sys.executable, *program]
     with log.open("wb") as out:
-        launched = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=ENVIRONMENT, cwd=run.parent)
+        launched = subprocess.Popen(
+            command, stdout=out, stderr=subprocess.STDOUT, env={**ENVIRONMENT, **variables}, cwd=log.parent
+        )
     try:
         for _ in range(int(limit / SLICE)):
             look()
@@ -105,6 +148,12 @@ def metrics(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
+def seconds_of_rounds(run: Path, warmup: int) -> list[float]:
+    """Return the seconds between the end of one round and of the next, in the order of the rounds after the warm-up."""
+    times = [record["time"] for record in metrics(run)]
+    return [after - before for before, after in itertools.pairwise(times)][warmup:]
+
+
 def middle(values: list[float]) -> tuple[float, float]:
     """Return the median, and the spread: (largest - smallest) / median."""
     return median(values), (max(values) - min(values)) / median(values)
@@ -115,3 +164,9 @@ def save(path: Path | None, result: dict[str, Any]) -> None:
     if path is not None:
         path.write_text(json.dumps(result, indent=1) + "\n")
         print(f"written to {path}")
+
+
+def advise(spread: float) -> None:
+    """Say so where the figures spread too far to be relied on."""
+    if spread > NOISY:
+        print(f"noise: the ratios spread by {spread:.0%}, above {NOISY:.0%}; repeat on a quiet machine")

@@ -17,6 +17,10 @@ from typing import Any
 from common import CLASSES, ENVIRONMENT, PIXELS, images, save, train, write_job, write_silos
 
 EXAMPLES, ROUNDS, RANKS = 20, 2, 3
+TARGETS = {"server": 3.5, "worker": 5.0}
+"""Models that each kind of rank may hold at its peak, where models are large beside what all else takes."""
+LARGE = 10.0
+"""MB of a model from which the targets are for it."""
 MODELS: dict[str, dict[str, Any]] = {
     "2nn": {"name": "2nn"},
     "11M": {"name": "mlp", "hidden": [2943, 2943]},
@@ -85,12 +89,23 @@ def measure(model: dict[str, Any], silos: int) -> dict[int, float]:
     return peaks.by_rank
 
 
+def judge(rows: list[dict[str, Any]]) -> None:
+    """Print the most models that a rank held of those that the targets are for."""
+    large = [row for row in rows if row["model_mb"] >= LARGE]
+    for rank, target in TARGETS.items() if large else ():
+        most = max(row[f"{rank}_mb"] / row["model_mb"] for row in large)
+        print(f"{rank}: at most {most:.1f} models, target {target} {'met' if most <= target else 'missed'}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--silos", type=int, nargs="+", default=[10, 100, 1000], help="(%(default)s)")
+    parser.add_argument("--silos", type=int, nargs="+", default=[2, 8, 64], help="(%(default)s)")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), help="(%(default)s)")
+    parser.add_argument("--quick", action="store_true", help="2 silos and the 2NN: to see that it works")
     parser.add_argument("--json", type=Path, help="write the figures here, too")
     options = parser.parse_args()
+    if options.quick:
+        options.silos, options.models = [2], ["2nn"]
     if min(options.silos) < RANKS - 1:
         parser.error(f"--silos must be at least {RANKS - 1}")
     base = idle()
@@ -101,10 +116,11 @@ def main() -> None:
         size = parameters(MODELS[name]) * 4 / 1e6
         for silos in options.silos:
             peaks = measure(MODELS[name], silos)
-            server, worker = peaks[0] - base, max(mb for rank, mb in peaks.items() if rank) - base
-            rows.append({"model": name, "model_mb": size, "silos": silos, "server_mb": server, "worker_mb": worker})
-            figures = f"{server:12.1f}{server / size:8.1f}{worker:12.1f}{worker / size:8.1f}"
+            above = {"server": peaks[0] - base, "worker": max(mb for rank, mb in peaks.items() if rank) - base}
+            rows.append({"model": name, "model_mb": size, "silos": silos, **{f"{k}_mb": v for k, v in above.items()}})
+            figures = "".join(f"{mb:12.1f}{mb / size:8.1f}" for mb in above.values())
             print(f"{name:>6}{size:8.1f}{silos:7}{figures}", flush=True)
+    judge(rows)
     save(options.json, {"idle_mb": base, "rows": rows})
 
 

@@ -1,83 +1,126 @@
-"""What a round costs in mpifl beyond the same training in a bare loop.
+"""What a round costs in mpifl beyond the same training in a bare loop of plain torch (`bare.py`).
 
-J1: 10 silos of 600 MNIST images, 2NN, E = 1, B = 10, every silo in every round, on 2 workers that train while the
-server waits. Both sides run in turn, so that whatever else the machine does meets both.
+    python scripts/bench/round_overhead.py --job all --also local.compile=true --also "a.b=1 NAME=2" --json result.json
+
+J1: 10 silos of 600 MNIST images, 2NN, E = 1, B = 10, every silo in every round. J2: 4 silos, a perceptron of 11.0
+million parameters, one step a round: what moving the model costs. J3: 100 silos, C = 0.1. Both sides train on two
+processes with a thread each (mpifl's server is a third that waits), and take turns, so that whatever else the machine
+does meets both. --also times mpifl once more with other settings, in the same turns; --exact-vs-plain SETTING does so
+with the setting that makes sums plain float32.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import bare
-from common import images, metrics, middle, save, train, write_job, write_silos
+from bare import EXAMPLES, TASKS, Task
+from common import advise, images, middle, save, seconds_of_rounds, train, write_job, write_silos
 
-SILOS, EXAMPLES, WARMUP = 10, 600, 3
-STEPS = SILOS * EXAMPLES // (bare.BATCH * bare.WORKERS)
-"""Training steps of a worker in a round."""
+WARMUP = 3
+EXACT_TARGET = 1.10
+"""What sums of the same bits may cost on J2 beside plain ones."""
 LIMIT = 120.0
 """Seconds that one run of either side may take beside its rounds, and as many again for every 100 of them."""
 
 
-def mpifl_rounds(folder: Path, rounds: int, nth: int) -> list[float]:
-    """Train J1 with mpifl and return the seconds between the ends of one round and the next."""
-    job, run = folder / "job.toml", folder / f"run{nth}"
-    write_job(job, folder / "shards", rounds + 1, {"name": "2nn"}, lr=bare.LR, batch_size=bare.BATCH)
-    train(job, run, bare.WORKERS + 1, LIMIT * (1 + rounds / 100))
-    times = [record["time"] for record in metrics(run)]
-    return [after - before for before, after in itertools.pairwise(times)]
+def mpifl_rounds(folder: Path, task: Task, rounds: int, run: Path, settings: Sequence[str]) -> list[float]:
+    """Train with mpifl and return the seconds between the ends of one round and the next."""
+    job, length = folder / "job.toml", {"steps": task.steps} if task.steps else {"epochs": 1}
+    model = {"name": "mlp", "hidden": list(task.hidden)}
+    fraction = task.drawn / task.silos
+    write_job(job, folder / "shards", rounds + 1, model, fraction, lr=bare.LR, batch_size=bare.BATCH, **length)
+    train(job, run, bare.WORKERS + 1, LIMIT * (1 + rounds / 100), settings=settings)
+    return seconds_of_rounds(run, WARMUP)
 
 
-def measure(rounds: int, repeats: int) -> dict[str, Any]:
-    """Run both sides in turn; return, for each run, the seconds of its rounds after the warm-up."""
-    x, y, data = images(SILOS * EXAMPLES)
-    sides: dict[str, list[list[float]]] = {"mpifl": [], "bare": []}
+def measure(name: str, rounds: int, repeats: int, also: Sequence[str]) -> dict[str, Any]:
+    """Run all sides in turn; return, for each run, the seconds of its rounds after the warm-up."""
+    task = TASKS[name]
+    x, y, data = images(task.silos * EXAMPLES)
+    settings = {"mpifl": [], **{f"mpifl {extra}": extra.split() for extra in also}}
+    sides: dict[str, list[list[float]]] = {"mpifl": [], "bare": [], **{side: [] for side in settings}}
     with tempfile.TemporaryDirectory(prefix="mpifl-bench-") as scratch:
         folder = Path(scratch)
-        write_silos(folder / "shards", x, y, SILOS)
+        write_silos(folder / "shards", x, y, task.silos)
         for nth in range(repeats):
-            sides["mpifl"].append(mpifl_rounds(folder, WARMUP + rounds, nth)[WARMUP:])
-            sides["bare"].append(bare.seconds_of_rounds(x, y, SILOS, WARMUP + rounds)[WARMUP:])
-    return {"job": "J1", "data": data, "seconds": sides}
+            for number, side in enumerate(sides):
+                if side == "bare":
+                    sides[side].append(bare.seconds_of_rounds(x, y, task, WARMUP + rounds)[WARMUP:])
+                else:
+                    run = folder / f"run{nth}-{number}"
+                    sides[side].append(mpifl_rounds(folder, task, WARMUP + rounds, run, settings[side]))
+    return {"job": name, "data": data, "steps_of_worker": task.steps_of_worker, "seconds": sides}
+
+
+def ratio_of(result: dict[str, Any], side: str, to: str = "bare") -> dict[str, float]:
+    """Return a side's median round over another's: median and extremes over the repeats; and of the best rounds."""
+    one, other = result["seconds"][side], result["seconds"][to]
+    ratios = [median(ours) / median(theirs) for ours, theirs in zip(one, other, strict=True)]
+    ratio, spread = middle(ratios)
+    best = min(map(min, one)) / min(map(min, other))
+    return {"ratio": ratio, "low": min(ratios), "high": max(ratios), "spread": spread, "ratio_of_best": best}
 
 
 def show(result: dict[str, Any]) -> None:
-    """Print the median round of each side and their ratio, and that of the best rounds, which noise hardly touches."""
-    seconds = result["seconds"]
-    medians = {side: [median(run) for run in runs] for side, runs in seconds.items()}
-    best = {side: min(map(min, runs)) for side, runs in seconds.items()}
-    ratios = [ours / theirs for ours, theirs in zip(medians["mpifl"], medians["bare"], strict=True)]
-    ratio, spread = middle(ratios)
-    result |= {"medians": medians, "best": best, "ratio": ratio, "ratio_spread": spread}
-    result["ratio_of_best"] = best["mpifl"] / best["bare"]
-    rounds = len(seconds["bare"][0])
-    print(f"J1 on {result['data']}: 10 silos x 600, 2NN, E = 1, B = 10, 2 workers; {rounds} rounds a run")
-    print(f"{'':6}{'ms a round':>12}{'us a step':>12}{'spread':>9}{'best ms':>10}{'best us':>10}")
-    for side, runs in medians.items():
-        typical, own = middle(runs)
-        columns = f"{1e3 * typical:12.1f}{1e6 * typical / STEPS:12.1f}{own:9.0%}"
-        print(f"{side:6}{columns}{1e3 * best[side]:10.1f}{1e6 * best[side] / STEPS:10.1f}")
-    print(f"ratio {ratio:.3f}, from {min(ratios):.3f} to {max(ratios):.3f} over {len(ratios)} repeats; ", end="")
-    print(f"of the best rounds {result['ratio_of_best']:.3f}")
-    if spread > 0.15:
-        print(f"noise: the ratios spread by {spread:.0%}, above 15 %; repeat on a quiet machine")
+    """Print the median and the best round of each side and their ratios to bare's, which go into the result, too."""
+    name, seconds, steps = result["job"], result["seconds"], result["steps_of_worker"]
+    result["ratios"] = {side: ratio_of(result, side) for side in seconds}
+    runs, rounds = len(seconds["bare"]), len(seconds["bare"][0])
+    print(f"{name} on {result['data']}: {TASKS[name].about}; {runs} runs of {rounds} rounds a side")
+    width = max(map(len, seconds))
+    print(f"{'':{width}}{'ms a round':>12}{'us a step':>11}{'best ms':>9}{'ratio':>8}{'from - to':>16}{'of best':>9}")
+    for side, own in result["ratios"].items():
+        typical, best = median(map(median, seconds[side])), min(map(min, seconds[side]))
+        times = f"{1e3 * typical:12.1f}{1e6 * typical / steps:11.0f}{1e3 * best:9.1f}"
+        extremes = f"{own['low']:.3f} - {own['high']:.3f}"
+        print(f"{side:{width}}{times}{own['ratio']:8.3f}{extremes:>16}{own['ratio_of_best']:9.3f}")
+    advise(max(own["spread"] for own in result["ratios"].values()))
+
+
+def show_exactness(result: dict[str, Any], plain: str) -> None:
+    """Print what sums of the same bits cost beside plain ones."""
+    own = result["exact_vs_plain"] = ratio_of(result, "mpifl", f"mpifl {plain}")
+    verdict = "met" if own["ratio"] <= EXACT_TARGET else "missed"
+    found = f"{own['ratio']:.3f} ({own['low']:.3f} - {own['high']:.3f}; of best {own['ratio_of_best']:.3f})"
+    print(f"{result['job']}: exact sums over plain ones ({plain}) {found}, target {EXACT_TARGET:.2f} {verdict}")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--job", choices=[*TASKS, "all"], default="J1", help="(%(default)s)")
+    parser.add_argument(
+        "--also", action="append", default=[], metavar="SETTINGS", help="KEY=VALUE ... of one more side"
+    )
+    parser.add_argument("--exact-vs-plain", metavar="SETTING", help="what makes sums plain: KEY=VALUE")
+    parser.add_argument("--rounds", type=int, default=30, help="rounds of a run after the warm-up (%(default)s)")
+    parser.add_argument("--repeats", type=int, default=5, help="runs of each side (%(default)s)")
+    parser.add_argument("--quick", action="store_true", help="one run of 3 rounds: to see that it works")
+    parser.add_argument("--json", type=Path, help="write the figures here, too")
+    options = parser.parse_args()
+    if options.quick:
+        options.rounds, options.repeats = 3, 1
+    if min(options.rounds, options.repeats) < 1:
+        parser.error("--rounds and --repeats must be at least 1")
+    return options
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=30, help="rounds of a run after the warm-up (%(default)s)")
-    parser.add_argument("--repeats", type=int, default=5, help="runs of each side (%(default)s)")
-    parser.add_argument("--json", type=Path, help="write the figures here, too")
-    options = parser.parse_args()
-    if min(options.rounds, options.repeats) < 1:
-        parser.error("--rounds and --repeats must be at least 1")
-    result = measure(options.rounds, options.repeats)
-    show(result)
-    save(options.json, result)
+    options = arguments()
+    plain = options.exact_vs_plain
+    also = [*options.also, *([plain] if plain else [])]
+    results = []
+    for name in TASKS if options.job == "all" else [options.job]:
+        results.append(measure(name, options.rounds, options.repeats, also))
+        show(results[-1])
+        if plain:
+            show_exactness(results[-1], plain)
+    save(options.json, {"jobs": results})
 
 
 if __name__ == "__main__":

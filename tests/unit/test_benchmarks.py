@@ -1,0 +1,97 @@
+"""The benchmarks run, and what they compute from their times is right; how long anything takes is no test."""
+
+import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from conftest import ROOT, launcher
+from torch import nn
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    """The folder of the benchmarks to import from, which start ranks as the tests do."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts" / "bench"))
+    import common
+
+    monkeypatch.setattr(common, "MPIRUN", launcher())
+
+
+def test_aggregation_on_three_ranks_gives_bandwidths_of_what_was_timed(bench):
+    import aggregation
+
+    (case,) = aggregation.measure(2, [0.1], 2)
+    aggregation.show(case)
+    typical = {name: np.median(values) for name, values in case["seconds"].items()}
+    assert case["gbs"]["add_"] == pytest.approx(1e-4 / typical["add_"])
+    assert case["gbs"]["mpifl mean"] == pytest.approx(2e-4 / typical["mpifl mean"])
+
+
+def test_the_bare_loop_is_federated_averaging(bench):
+    import bare
+
+    task = bare.Task("two silos, one batch each", silos=2, drawn=2, hidden=(5,), steps=1)
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 256, (2 * bare.BATCH, 1, 28, 28), dtype=np.uint8), rng.integers(0, 10, 2 * bare.BATCH)
+    data = torch.tensor(x) / 255, torch.tensor(y)
+    start = nn.utils.parameters_to_vector(bare.perceptron(task.hidden).parameters()).detach()
+    slots, ends = torch.zeros(2, bare.WORKERS, len(start)), torch.zeros(3, dtype=torch.float64)
+    barrier = threading.Barrier(bare.WORKERS)
+    with ThreadPoolExecutor(bare.WORKERS) as pool:  # threads share tensors as the processes do
+        workers = [pool.submit(bare.work, r, task, data, start, slots, ends, barrier) for r in range(bare.WORKERS)]
+    assert [worker.result() for worker in workers] == [None, None]
+    assert (ends.diff() > 0).all()
+    end = slots[1].sum(0)  # of the second round
+    model = bare.perceptron(task.hidden)
+    nn.utils.vector_to_parameters(start.clone(), model.parameters())
+    descent = torch.optim.SGD(model.parameters(), lr=bare.LR)
+    for _ in range(2):  # one step from all examples at once is the mean of a step from either half
+        descent.zero_grad()
+        nn.functional.cross_entropy(model(data[0]), data[1]).backward()
+        descent.step()
+    torch.testing.assert_close(end, nn.utils.parameters_to_vector(model.parameters()).detach(), rtol=1e-5, atol=1e-6)
+
+
+ROWS = [
+    {"per_worker": n, "worker_steps": n * s, "megabytes": v, "drawn": k, "ranks": r}
+    for n, s, v, k, r in [
+        (1, 1, 0.8, 2, 3),
+        (3, 4, 0.8, 6, 3),
+        (2, 1, 7.0, 2, 2),
+        (5, 2, 44.0, 10, 3),
+        (1, 9, 44.0, 1, 2),
+    ]
+]
+
+
+def test_the_model_finds_the_terms_that_made_the_times_and_leaves_negative_ones_out(bench):
+    import model
+
+    true = {"t1 a silo": 1e-3, "t2 a silo and MB": 2e-3, "t3 a step": 3e-4, "t4 a step and MB": 4e-4}
+    times = [model.value(true, model.TRAINING, row) for row in ROWS]
+    assert model.fit(ROWS, model.TRAINING, times) == pytest.approx(true)
+    found = model.fit(ROWS, model.TRAINING, [1e-2 * row["worker_steps"] / row["per_worker"] ** 0.1 for row in ROWS])
+    assert min(found.values()) >= 0
+
+
+def test_a_prediction_adds_the_networks_levels_to_the_fitted_terms(bench):
+    import model
+
+    rest = dict.fromkeys(model.REST, 0.0) | {model.SERVER: 1e-3}
+    network = {"bandwidth": 10.0, "latency": 5.0, "up": 2.0}
+    parts = model.predict(dict.fromkeys(model.TRAINING, 0.0), rest, {"megabytes": 40.0, "steps": 1}, 1000, network)
+    levels = math.ceil(math.log2(1001))
+    expected = {"training": 0, "headers": 1.0, "sums": 0, "network": 2 * levels * 5e-6 + 0.004 * (1 + 2 * levels)}
+    assert parts == pytest.approx(expected)
+
+
+def test_settings_with_a_name_of_capitals_go_to_the_environment(bench):
+    from common import told_apart
+
+    assert told_apart(["local.lr=0.5", "A_B=c=d", "x.y=[1]"]) == (
+        ["--set", "local.lr=0.5", "--set", "x.y=[1]"],
+        {"A_B": "c=d"},
+    )
