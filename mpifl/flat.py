@@ -87,11 +87,11 @@ class FlatModel:
 
     def gradients(self, loss: Tensor) -> list[Tensor]:
         """Return the gradient of a scalar loss for each parameter; zeros for those that it does not depend on."""
+        one = self._one if loss.dtype == torch.float32 else (torch.ones_like(loss),)
         found = _ENGINE.run_backward(
-            (loss,), (torch.ones_like(loss),), False, False, self._inputs, allow_unreachable=True, accumulate_grad=False
+            (loss,), one, False, False, self._inputs, allow_unreachable=True, accumulate_grad=False
         )
-        pairs = zip(found, self.parameters, strict=True)
-        return [torch.zeros_like(p) if gradient is None else gradient for gradient, p in pairs]
+        return [g if g is not None else torch.zeros_like(p) for g, p in zip(found, self.parameters, strict=True)]
 
     def flatten(self, gradients: Sequence[Tensor]) -> Tensor:
         """Copy the parameters' gradients into the flat `grad` and return it."""
