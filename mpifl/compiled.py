@@ -67,6 +67,7 @@ class CompiledStep:
         self.size, self._objective = len(batch[1]), objective  # kept, so that the id in its key stays its own
         self.optimizer = OPTIMIZERS[local.optimizer](local, model.trained)
         self.total = torch.zeros((), device=model.device)
+        self._same_rates = isinstance(self.optimizer, SGD)  # at every step of a training
         self._rates = [number() for _ in self.optimizer.rates()]
         self._mu, self._vector = number(), torch.zeros_like(model.trained) if correct is not None else None
         groups = self._groups(model)
@@ -99,12 +100,13 @@ class CompiledStep:
         elif isinstance(correct, Proximal) and self._vector is not None:
             self._vector.copy_(correct.centre)
             self._mu.fill_(correct.mu)
-        self._set_rates()
+        if self._same_rates:
+            self._set_rates()
         return self
 
     def __call__(self, batch: Batch) -> None:
         """Take one step."""
-        if not isinstance(self.optimizer, SGD):  # whose rates do not change during a training
+        if not self._same_rates:
             self._set_rates()
         self._run([*self._inputs, *batch])
 
