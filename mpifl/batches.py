@@ -50,7 +50,7 @@ class Batches:
         if drop_last:
             order = order[: len(self) // size * size]
         for block in torch.split(order, self._block(size)):
-            columns = [self._seen(self._x[block]), self._y[block].to(self._device), *(b[block] for b in beside)]
+            columns = [*self.take(block), *(b[block] for b in beside)]
             yield from zip(*(torch.split(column, size) for column in columns), strict=True)
 
     def in_order(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:

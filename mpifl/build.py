@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 from collections.abc import Callable
@@ -85,13 +86,20 @@ def _agree_on(transport: Transport, problem: str) -> None:
 
 def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -> tuple[Server, Federation]:
     """Build this rank's model, the silos it hosts, and what it needs if it is the server."""
-    torch.set_num_threads(job.threads)
-    nth, _ = transport.place()
+    nth, workers = transport.place()
+    torch.set_num_threads(_threads(job.threads, workers))
     device = _device(job.device, nth, is_worker=transport.rank in transport.workers)
+    if job.local.precision == "bf16" and device.type == "cpu" and transport.rank in transport.workers:
+        raise InputError(
+            f"[local] precision = 'bf16': {socket.gethostname()} trains on its CPU, where bfloat16 gains nothing; "
+            "take 'fp32', or device = 'cuda' where there is a GPU"
+        )
     folder = Path(job.shards)
     algorithm = job.build_algorithm()
     tables = [job.model, *map(Model.model_validate, algorithm.architectures())]
     flat = [_model(table, job.seed, spec, algorithm, device) for table in tables]
+    for model in flat:
+        model.speaks = nth == 0
     transforms = [RunningStatistics()]
     public = _batches(folder, spec, spec.public, "public", device)
     site = Site(folder, run, spec, algorithm, transforms, job.seed, job.cohort.weights, flat, public)
@@ -118,7 +126,33 @@ def _batches(
 
 def _about(device: torch.device, silos: list[int]) -> dict[str, str]:
     name = f"{device} {torch.cuda.get_device_name(device)}" if device.type == "cuda" else "cpu"
-    return {"host": socket.gethostname(), "device": name, "silos": str(len(silos)), "pid": str(os.getpid())}
+    threads = str(torch.get_num_threads())
+    return {
+        "host": socket.gethostname(),
+        "device": name,
+        "threads": threads,
+        "silos": str(len(silos)),
+        "pid": str(os.getpid()),
+    }
+
+
+def _threads(wanted: int | str, workers: int) -> int:
+    """Return the threads of a rank: by "auto" its part of the cores that it may use.
+
+    A launcher that binds ranks gives each a part of its own cores, which fewer ranks share.
+
+    Args:
+        wanted: The job's `threads`.
+        workers: How many the node has; 0 on the server of several ranks, which computes little.
+    """
+    if isinstance(wanted, int):
+        return wanted
+    if not hasattr(os, "sched_getaffinity"):
+        mine = launchers = os.cpu_count() or 1
+    else:
+        mine = len(os.sched_getaffinity(0))
+        launchers = max(len(os.sched_getaffinity(os.getppid())), mine)
+    return max(mine // max(math.ceil(workers * mine / launchers), 1), 1) if workers else 1
 
 
 def _device(wanted: str, nth: int, is_worker: bool) -> torch.device:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,16 @@ Objective = Callable[..., Tensor]
 def cross_entropy(module: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> Tensor:
     """Return the mean cross entropy of `module(x)`, logits of shape [n, classes, ...], against y of shape [n, ...]."""
     return F.cross_entropy(module(x), y)
+
+
+def in_bfloat16(objective: Objective) -> Objective:
+    """Return the objective with forward, and so backward, passes in bfloat16 where torch thinks that safe."""
+
+    def mixed(module: Any, x: Tensor, *rest: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, dtype=torch.bfloat16):
+            return objective(module, x, *rest)
+
+    return mixed
 
 
 _ENGINE: Any = torch.autograd.Variable._execution_engine
@@ -32,6 +42,8 @@ class FlatModel:
         trained: All trainable parameters, shape [P].
         shared, personal: The two parts of `trained`, as views. Only `shared` ever leaves a silo.
         statistics, personal_statistics: The module's buffers, those that are averaged and those that stay at home.
+        compiled: What `mpifl.compiled` has made for this module, by what it is good for.
+        speaks: Whether this rank says what is the same for all ranks of its node.
     """
 
     def __init__(self, module: nn.Module, device: torch.device | str = "cpu", personal: Collection[str] = ()) -> None:
@@ -52,6 +64,9 @@ class FlatModel:
         self.initial_personal = self.personal.clone(), self.personal_statistics.read()
         """What personal parameters and statistics are before a silo has trained its own."""
         self._grad: Tensor | None = None
+        self._one = (torch.ones((), device=device),)
+        self.compiled: dict[Hashable, Any] = {}
+        self.speaks = True
 
     @property
     def device(self) -> torch.device:
@@ -72,11 +87,11 @@ class FlatModel:
 
     def gradients(self, loss: Tensor) -> list[Tensor]:
         """Return the gradient of a scalar loss for each parameter; zeros for those that it does not depend on."""
+        one = self._one if loss.dtype == torch.float32 else (torch.ones_like(loss),)
         found = _ENGINE.run_backward(
-            (loss,), (torch.ones_like(loss),), False, False, self._inputs, allow_unreachable=True, accumulate_grad=False
+            (loss,), one, False, False, self._inputs, allow_unreachable=True, accumulate_grad=False
         )
-        pairs = zip(found, self.parameters, strict=True)
-        return [torch.zeros_like(p) if gradient is None else gradient for gradient, p in pairs]
+        return [g if g is not None else torch.zeros_like(p) for g, p in zip(found, self.parameters, strict=True)]
 
     def flatten(self, gradients: Sequence[Tensor]) -> Tensor:
         """Copy the parameters' gradients into the flat `grad` and return it."""

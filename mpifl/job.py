@@ -93,7 +93,8 @@ class Job(_Table):
     seed: Annotated[int, Field(ge=0)] = 0
     rounds: PositiveInt
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    threads: PositiveInt = 1
+    threads: PositiveInt | Literal["auto"] = 1
+    """Of each rank; "auto" shares the cores that a rank may use among its node's ranks."""
     model: Model
     algorithm: Table = {"name": "fedavg"}
     local: LocalTraining = LocalTraining()

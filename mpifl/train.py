@@ -253,7 +253,7 @@ class _Training:
 
     def _title(self, ranks: dict[str, dict[str, str]]) -> str:
         job, spec = self._job, self._spec
-        devices = sorted({f"{about['host']} {about['device']}" for about in ranks.values()})
+        devices = sorted({f"{about['host']} {about['device']}, threads {about['threads']}" for about in ranks.values()})
         model = f"{job.model.name} with {len(self._server.model.trained):,} parameters"
         where = f"{len(spec.silos)} silos on {len(self._federation.transport.workers)} workers ({'; '.join(devices)})"
         return f"{job.name}: {job.algorithm['name']}, {model}, {where}, {library()}"

@@ -13,9 +13,9 @@ FILES = MPIFL + DATA_PREP
 
 FLOORS = [
     ["errors", "files", "rng", "interrupts", "__init__"],
-    ["messages", "flat", "hdf5", "plugins"],
-    ["shards"],
-    ["vertical", "batches", "models", "server_optimizers", "checkpoint"],
+    ["messages", "flat", "settings", "machine_code", "hdf5", "plugins"],
+    ["shards", "descent"],
+    ["vertical", "batches", "compiled", "models", "server_optimizers", "checkpoint"],
     ["transport", "local"],
     ["aggregation", "silo"],
     ["server"],
@@ -31,7 +31,19 @@ FLOORS = [
 """From the ground; a unit (a file or a package) imports of mpifl only what lies on floors below its own."""
 FLOOR = {unit: height for height, units in enumerate(FLOORS) for unit in units}
 WIRE = {"messages", "transport", "aggregation"}
-SILO = {"flat", "hdf5", "shards", "vertical", "batches", "local", "silo"}
+SILO = {
+    "flat",
+    "settings",
+    "descent",
+    "hdf5",
+    "shards",
+    "vertical",
+    "batches",
+    "machine_code",
+    "compiled",
+    "local",
+    "silo",
+}
 SHARED = {"messages", "errors", "files", "rng"}
 FORBIDDEN = {
     **dict.fromkeys(WIRE, SILO),

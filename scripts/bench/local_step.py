@@ -36,10 +36,9 @@ TARGETED = ("fedprox", "scaffold", "fednova")
 Pass = Callable[[], object]
 
 
-def silo_half(name: str, shard: Shard, w: torch.Tensor, momentum: float = 0.0, **keys: Any) -> Pass:
+def silo_half(name: str, shard: Shard, w: torch.Tensor, **settings: Any) -> Pass:
     """Return a function that does an algorithm's part at a silo, in the state that it has after a round."""
-    local = LocalTraining(lr=bare.LR, batch_size=bare.BATCH, momentum=momentum)
-    algorithm: Any = ALGORITHMS[name](local=local, **keys)
+    algorithm: Any = ALGORITHMS[name](local=LocalTraining(lr=bare.LR, batch_size=bare.BATCH, **settings))
     model = FlatModel(models.build("2nn", {}, PIXELS, CLASSES, 0))
     state: dict[str, Any] = {}
     silo = Silo(0, shard, PIXELS, [model], state=state)
@@ -83,7 +82,10 @@ def passes(folder: Path) -> tuple[dict[str, Pass], str]:
     w = FlatModel(models.build("2nn", {}, PIXELS, CLASSES, 0)).trained.clone()
     named = {name: silo_half(name, shard, w) for name in (REFERENCE, *TARGETED)}
     named["fedavg, momentum 0.9"] = silo_half("fedavg", shard, w, momentum=0.9)
+    named["fedavg, compiled"] = silo_half("fedavg", shard, w, compile=True)
+    named["scaffold, compiled"] = silo_half("scaffold", shard, w, compile=True)
     named["moon"] = silo_half("moon", shard, w)
+    named["moon, compiled"] = silo_half("moon", shard, w, compile=True)
     named["fsvrg"] = silo_half("fsvrg", shard, w)
     named["torch.optim.SGD"] = plain_torch(shard)
     return named, data

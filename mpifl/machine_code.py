@@ -1,0 +1,160 @@
+"""Machine code of a function of tensors: traced to a graph, compiled ahead of time, kept in the user's cache.
+
+The graph is `make_fx`'s, the compiler AOTInductor, the name in the cache a hash of the graph and of all else that the
+code follows from: another run, and the other ranks of a node, load what the first has made, and get the same bits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import platform
+import socket
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mpifl.files import write_aside
+
+LARGEST_GRAPH = 1500
+"""Operations of a graph at most: beyond, the compiler takes minutes."""
+Run = Callable[[list[Tensor]], object]
+
+
+class NotCompiled(Exception):
+    """Something cannot be compiled; the message says why."""
+
+
+def traced(step: Callable[..., tuple[()]], inputs: Sequence[Tensor]) -> torch.fx.GraphModule:
+    """Trace a step to a graph of tensor operations; no tensor is computed with.
+
+    Raises:
+        NotCompiled: it looks into tensors, draws random numbers, or is too long.
+    """
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    try:
+        graph = make_fx(step, tracing_mode="fake")(*inputs)
+    except Exception as error:
+        raise NotCompiled(f"the step cannot be traced ({_first_line(error)})") from error
+    operations = [node.target for node in graph.graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
+    if any(torch.Tag.nondeterministic_seeded in operation.tags for operation in operations):
+        raise NotCompiled("the model draws random numbers (dropout), which compiled ones would differ from")
+    if len(operations) > LARGEST_GRAPH:
+        raise NotCompiled(f"the step has {len(operations)} operations, and {LARGEST_GRAPH} are compiled at most")
+    return graph
+
+
+def compiled(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], device: torch.device) -> Run:
+    """Return the machine code of a graph, from the cache if it is there.
+
+    Raises:
+        NotCompiled: it is not there, and the machine has no compiler or the compiler no answer.
+    """
+    try:
+        from torch._inductor import aoti_load_package
+
+        path = _cache() / f"{_digest(graph, inputs, device)}.pt2"
+        with _locked(path.with_suffix(".lock")):
+            if not path.exists():
+                write_aside(path, _package(graph, inputs))
+        index = device.index if device.type == "cuda" else -1
+        package: Any = aoti_load_package(str(path), run_single_threaded=True, device_index=index)
+    except Exception as error:
+        raise NotCompiled(f"{socket.gethostname()} cannot compile ({_first_line(error)})") from error
+    run: Run = package.loader.run  # the package itself would look at the arguments at every call
+    return run
+
+
+def _package(graph: torch.fx.GraphModule, inputs: Sequence[Tensor]) -> bytes:
+    """Compile a graph; return the package that AOTInductor makes of it."""
+    from torch._inductor import aoti_compile_and_package
+
+    with tempfile.TemporaryDirectory(prefix="mpifl-compile-") as scratch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exported = torch.export.export(_Graph(graph), tuple(inputs))
+        settings = {"compile_threads": 1, "fx_graph_cache": False}  # no pool of processes in a rank, nothing unpickled
+        target = str(Path(scratch) / "step.pt2")
+        return Path(aoti_compile_and_package(exported, package_path=target, inductor_configs=settings)).read_bytes()
+
+
+class _Graph(nn.Module):
+    """A graph as a module of its own: `export` wants one."""
+
+    def __init__(self, graph: torch.fx.GraphModule) -> None:
+        super().__init__()
+        self.graph = graph
+
+    def forward(self, *inputs: Tensor) -> tuple[()]:
+        self.graph(*inputs)
+        return ()
+
+
+def _digest(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], device: torch.device) -> str:
+    """Hash all that the machine code follows from: the graph, its tensors' layout, the versions and the processor."""
+    constants = {name: t.tolist() for name, t in vars(graph).items() if isinstance(t, Tensor)}
+    layout = [(tuple(t.shape), t.stride(), str(t.dtype), str(t.device)) for t in inputs]
+    processor = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor()
+    flags = [line for line in _lines("/proc/cpuinfo") if line.startswith(("model name", "flags", "Features"))][:2]
+    made_by = torch.__version__, torch.get_num_threads(), processor, flags
+    return hashlib.sha256(repr((graph.code, constants, layout, made_by)).encode()).hexdigest()[:32]
+
+
+def _cache() -> Path:
+    """Return the folder of compiled steps, the user's alone: what lies there is run."""
+    inductors, users = os.environ.get("TORCHINDUCTOR_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME")
+    folder = Path(inductors or users or Path.home() / ".cache") / "mpifl"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock that dies with its process, so that one rank compiles and the others wait for it."""
+    with path.open("w") as file:
+        with contextlib.suppress(OSError):  # a file system without locks: two ranks may do the same work, no more
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def captured(run: Run, inputs: list[Tensor], batch: Sequence[Tensor]) -> Run:
+    """Record a step as a CUDA graph, which starts all its kernels at once, and leave its tensors as they were."""
+    still = [t.clone() for t in batch]
+    before = [t.clone() for t in inputs]
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            run([*inputs, *still])
+    torch.cuda.current_stream().wait_stream(side)
+    recorded = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(recorded):
+        run([*inputs, *still])
+    for tensor, value in zip(inputs, before, strict=True):
+        tensor.copy_(value)
+
+    def replay(given: list[Tensor]) -> None:
+        for mine, new in zip(still, given[len(inputs) :], strict=True):
+            mine.copy_(new)
+        recorded.replay()
+
+    return replay
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0][:200]}" if text else type(error).__name__
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []

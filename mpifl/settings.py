@@ -1,0 +1,78 @@
+"""The `[local]` table of a job: how a silo trains."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+
+
+class LocalTraining(BaseModel):
+    """The `[local]` table of a job: the optimizer, how far and in which batches a silo trains in one round."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
+    lr: Annotated[float, Field(gt=0)] = 0.1
+    lr_decay: Annotated[float, Field(gt=0)] = 1.0
+    """The learning rate of round t is lr * lr_decay^t."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    nesterov: bool = False
+    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
+    epsilon: Annotated[float, Field(gt=0)] = 1e-8
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    epochs: PositiveInt | None = None
+    """1 unless `steps` is given."""
+    steps: PositiveInt | None = None
+    """Number of batches, in place of epochs."""
+    batch_size: PositiveInt | Literal["full"] = 10
+    drop_last: bool = False
+    """Leave out an epoch's last batch where it is smaller; BatchNorm cannot train on a batch of one example."""
+    stragglers: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """The chance of a silo to do, in a round, only a part of its epochs or steps, drawn from 1 to all of them."""
+    epochs_of: list[PositiveInt] | None = None
+    """Epochs of silo 0, 1, 2, ..., in place of `epochs`; from the start again where there are more silos."""
+    compile: bool = False
+    """Whether to compile the step where that can be done; it is equal to the plain step to rounding."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """What forward and backward passes compute in; parameters and their updates are float32 always."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_epoch(cls, given: Any) -> Any:
+        if isinstance(given, dict) and all(given.get(k) is None for k in ("steps", "epochs", "epochs_of")):
+            return {**given, "epochs": 1}
+        return given
+
+    @model_validator(mode="after")
+    def _consistent(self) -> LocalTraining:
+        given = [key for key in ("epochs", "epochs_of", "steps") if getattr(self, key) is not None]
+        if len(given) > 1:
+            raise ValueError(f"takes {given[0]} or {given[1]}, not both")
+        if self.optimizer != "sgd" and self.momentum:
+            raise ValueError(f"momentum belongs to sgd; {self.optimizer} takes beta1 and beta2")
+        if self.nesterov and not self.momentum:
+            raise ValueError("nesterov needs momentum above 0")
+        return self
+
+    def at_round(self, round: int) -> LocalTraining:
+        """Return these settings with the learning rate of a round, counted from 0."""
+        return self if self.lr_decay == 1.0 else self.model_copy(update={"lr": self.lr * self.lr_decay**round})
+
+    def of_silo(self, silo: int, generator: torch.Generator) -> LocalTraining:
+        """Return the settings of one silo: the work that it is given, or what it gets done as a straggler."""
+        settings = self
+        if self.epochs_of is not None:
+            settings = settings.model_copy(update={"epochs": self.epochs_of[silo % len(self.epochs_of)]})
+        if self.stragglers and float(torch.rand((), generator=generator)) < self.stragglers:
+            unit, whole = ("epochs", settings.epochs) if settings.epochs else ("steps", settings.steps or 1)
+            part = int(torch.randint(1, whole + 1, (), generator=generator))
+            settings = settings.model_copy(update={unit: part})
+        return settings
+
+    @property
+    def plain(self) -> bool:
+        """Whether a step is trained -= lr * gradient and nothing else."""
+        return self.optimizer == "sgd" and not self.momentum and not self.weight_decay
