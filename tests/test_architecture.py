@@ -13,7 +13,7 @@ FILES = MPIFL + DATA_PREP
 
 FLOORS = [
     ["errors", "files", "rng", "interrupts", "__init__"],
-    ["messages", "flat", "hdf5", "plugins"],
+    ["messages", "codecs", "flat", "hdf5", "plugins"],
     ["shards"],
     ["vertical", "batches", "models", "server_optimizers", "checkpoint"],
     ["transport", "local"],
