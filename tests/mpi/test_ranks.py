@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 HERE = Path(__file__).parent
 NAMES = [job["name"] for job in scenarios.JOBS]
 LONG = [job["name"] for job in scenarios.JOBS if job["rounds"] > 2]
-COSTS = ("time", "seconds", "wire_", "bytes_received", "server_rss_mb")
+COSTS = ("time", "seconds", "wire_", "bytes_received", "bytes_of_silo_max", "server_rss_mb")
 """Figures of a round that may differ from run to run."""
 
 
