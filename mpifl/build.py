@@ -100,7 +100,8 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
     flat = [_model(table, job.seed, spec, algorithm, device) for table in tables]
     for model in flat:
         model.speaks = nth == 0
-    transforms = [RunningStatistics()]
+    # On the way back transforms act in reverse: nothing changes an update after its codec.
+    transforms = [*job.compression.transforms(algorithm.absolute), RunningStatistics()]
     public = _batches(folder, spec, spec.public, "public", device)
     site = Site(folder, run, spec, algorithm, transforms, job.seed, job.cohort.weights, flat, public)
     placed = place([entry.examples["train"] for entry in spec.silos], transport.workers)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -31,6 +32,8 @@ class Ledger:
 
     bytes_sent: int = 0
     bytes_received: int = 0
+    bytes_of_silo: Counter[int] = field(default_factory=Counter)
+    """Of both, what each silo received and sent."""
     seconds_training: float = 0.0
     """Of the slowest rank."""
     seconds_waiting: float = 0.0
@@ -165,10 +168,10 @@ class Federation:
         down = len(request.encode()) + sum(v.length * DTYPES[v.dtype].itemsize for v in request.vectors)
         accepted = set(verdict.accepted)
         ledger.bytes_sent += size * down
-        ledger.bytes_received += sum(len(header.encode()) for header in headers)
-        ledger.bytes_received += sum(
-            4 * folded.length for header in headers if header.silo in accepted for folded in header.vectors.values()
-        )
+        up = {header.silo: len(header.encode()) for header in headers}
+        up |= {header.silo: up[header.silo] + _size(header) for header in headers if header.silo in accepted}
+        ledger.bytes_received += sum(up.values())
+        ledger.bytes_of_silo.update({silo: down + up.get(silo, 0) for silo in request.cohort})
         ledger.faults.update({header.silo: header.fault for header in headers if header.fault is not None})
         works = [reports[rank].seconds for rank in self.transport.workers]
         ledger.seconds_training += max(works)
@@ -224,6 +227,11 @@ def _spec(name: str, vector: Tensor) -> VectorSpec:
             f"'{name}' is {dtype} of shape {list(vector.shape)}; vectors that travel are flat, of {list(DTYPES)}"
         )
     return VectorSpec(name=name, length=len(vector), dtype=dtype)
+
+
+def _size(header: Header) -> int:
+    """Return how many bytes a silo's vectors are on a wire: as float32, or as a codec wrote them."""
+    return sum(4 * folded.length if folded.bytes is None else folded.bytes for folded in header.vectors.values())
 
 
 def _averages(headers: Sequence[Header]) -> dict[str, float]:

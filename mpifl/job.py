@@ -16,6 +16,7 @@ from mpifl.errors import InputError
 from mpifl.local import LocalTraining
 from mpifl.plugins import load_plugin
 from mpifl.server_optimizers import OPTIMIZERS, ServerOptimizer
+from mpifl.transforms import CompressionSettings
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -101,6 +102,7 @@ class Job(_Table):
     server_optimizer: Table = {"name": "sgd"}
     cohort: CohortTable = CohortTable()
     aggregation: Aggregation = Aggregation()
+    compression: CompressionSettings = CompressionSettings()
     evaluate: Evaluate = Evaluate()
     checkpoint: Checkpoint = Checkpoint()
     tracking: Tracking = Tracking()

@@ -61,6 +61,8 @@ class Folded(Message):
     window: int | None
     """None: all zero."""
     uniform: bool = False
+    bytes: int | None = Field(default=None, ge=0)
+    """How long the payload is that a codec wrote of it; None: it is sent as float32."""
 
 
 class Header(Message):
@@ -142,6 +144,8 @@ class Update:
     weight: float
     vectors: dict[str, torch.Tensor | Uniform] = field(default_factory=dict)
     scalars: dict[str, Scalar] = field(default_factory=dict)
+    payloads: dict[str, torch.Tensor] = field(default_factory=dict)
+    """What a codec wrote, uint8, of vectors that hold what the payload stands for."""
 
 
 @dataclass

@@ -126,7 +126,8 @@ class _Training:
     def _record(self, scalars: dict[str, float], began: float) -> Record:
         """Evaluate where it is due and put together what is to be reported of a round."""
         server, ledger = self._server, self._federation.ledger
-        costs = {name: value for name, value in vars(ledger).items() if name != "faults"}
+        costs = {name: value for name, value in vars(ledger).items() if isinstance(value, int | float)}
+        costs["bytes_of_silo_max"] = max(ledger.bytes_of_silo.values(), default=0)
         trained = {"seconds": time.perf_counter() - began, **costs}
         record: Record = {"round": server.round, "time": time.time(), **scalars}
         if server.round % self._job.evaluate.every == 0 or server.round == self._job.rounds:

@@ -13,7 +13,7 @@ FILES = MPIFL + DATA_PREP
 
 FLOORS = [
     ["errors", "files", "rng", "interrupts", "__init__"],
-    ["messages", "flat", "settings", "machine_code", "hdf5", "plugins"],
+    ["messages", "codecs", "flat", "settings", "machine_code", "hdf5", "plugins"],
     ["shards", "descent"],
     ["vertical", "batches", "compiled", "models", "server_optimizers", "checkpoint"],
     ["transport", "local"],

@@ -57,7 +57,8 @@ class WeightedMean:
         for name, vector in vectors.items():
             sums = self._sums.setdefault(name, ExactSum(len(vector), self._summands, self._empty))
             window = sums.add(vector, weights[name], peaks[name])
-            folded[name] = Folded(length=len(vector), window=window, uniform=name in uniform)
+            size = len(update.payloads[name]) if name in update.payloads else None
+            folded[name] = Folded(length=len(vector), window=window, uniform=name in uniform, bytes=size)
         return folded
 
     def parts(self) -> list[Part]:

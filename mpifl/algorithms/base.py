@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
@@ -46,6 +46,9 @@ class Algorithm(BaseModel, ABC):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    absolute: ClassVar[frozenset[str]] = frozenset()
+    """Names of vectors of its updates that are no changes which add up over rounds, as logits are not."""
 
     local: LocalTraining = LocalTraining()
     server_optimizer: ServerOptimizer = SGD()

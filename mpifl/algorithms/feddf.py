@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
@@ -28,6 +28,8 @@ class FedDF(FedAvg):
 
     `prototypes` are architectures beside `[model]`, as tables like it; silo k has that of index k modulo their number.
     """
+
+    absolute: ClassVar[frozenset[str]] = frozenset({"logits"})
 
     distill_steps: PositiveInt = 100
     distill_batch: PositiveInt = 128

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import model_validator
 from torch import Tensor
 
@@ -20,6 +22,8 @@ class FSVRG(FedAvg):
     - grad f_i(w_t) + grad f(w_t)), h_k = h / n_k, and the deltas weigh n_k / n. The paper is epochs = 1 and
     batch_size = 1; h is `local.lr`. The full gradient is the cohort's: of all silos at `[cohort] fraction = 1`.
     """
+
+    absolute: ClassVar[frozenset[str]] = frozenset({"gradient"})
 
     @model_validator(mode="after")
     def _plain_steps(self) -> FSVRG:

@@ -43,6 +43,38 @@ JOBS = [
     job("nan", shards="many", algorithm={"name": "scenarios:Poisoned"}, cohort={"quorum": 0.5}),
     job("few", shards="few"),
 ]
+COMPRESSED = [
+    job(
+        f"compressed-{name}",
+        shards="many",
+        rounds=5,
+        model={"name": "scenarios:small"},
+        algorithm=algorithm,
+        local={"lr": 0.1, "batch_size": 16, "drop_last": True},
+        compression=keys,
+        cohort={"fraction": 0.6},
+    )
+    for name, algorithm, keys in [
+        ("bfloat16", {"name": "fedavg"}, {"up": "bfloat16", "down": "bfloat16"}),
+        ("float16", {"name": "ditto"}, {"up": "float16", "down": "float16", "error_feedback": True}),
+        ("qsgd", {"name": "scaffold"}, {"up": "qsgd", "down": "qsgd", "bits": 5, "bucket": 100}),
+        ("qsgd-memory", {"name": "fedavg"}, {"up": "qsgd", "bits": 2, "norm": "l2", "error_feedback": True}),
+        ("topk", {"name": "fedper", "personal": ["head.*"]}, {"up": "topk", "share": 0.05, "down": "bfloat16"}),
+        ("topk-logits", {"name": "feddf", "distill_steps": 5}, {"up": "topk", "share": 0.02}),
+    ]
+]
+"""What travels is encoded, by draws of each silo's own, and what is left out is remembered."""
+JOBS += COMPRESSED
+JOBS += [
+    job(
+        f"{name}-compressed",
+        shards="many",
+        algorithm={"name": algorithm},
+        compression={"up": "qsgd", "bits": 3, "error_feedback": True, "down": "bfloat16"},
+        cohort={"fraction": 0.6},
+    )
+    for name, algorithm in (("stateful", "scenarios:Stateful"), ("lost", "scenarios:LosesARound"))
+]
 
 
 def algorithm(name: str, **keys: Any) -> Job:

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 HERE = Path(__file__).parent
 NAMES = [job["name"] for job in scenarios.JOBS]
 LONG = [job["name"] for job in scenarios.JOBS if job["rounds"] > 2]
-COSTS = ("time", "seconds", "wire_", "bytes_received", "server_rss_mb")
+COSTS = ("time", "seconds", "wire_", "bytes_received", "bytes_of_silo_max", "server_rss_mb")
 """Figures of a round that may differ from run to run."""
 DIFFERENCES = {2: {"MPIFL_KERNELS": "tensors"}, 5: {"MPIFL_RANKS_PER_NODE": "2"}}
 """What else than the number of ranks must not matter: a world without a compiler, one of three nodes."""
@@ -57,8 +57,9 @@ def test_resuming_gives_the_bits_of_a_run_never_stopped(world: Path, name: str) 
     assert kept(resumed) == kept(whole)
 
 
-def test_a_lost_round_changes_nothing(world: Path) -> None:
-    lost, untroubled = world / "lost", world / "stateful"
+@pytest.mark.parametrize("compressed", ["", "-compressed"])
+def test_a_lost_round_changes_nothing(world: Path, compressed: str) -> None:
+    lost, untroubled = world / f"lost{compressed}", world / f"stateful{compressed}"
     assert (lost / "model.safetensors").read_bytes() == (untroubled / "model.safetensors").read_bytes()
     assert kept(lost) == kept(untroubled)
     faults = [record["faults"] for record in rounds_of(lost)]
@@ -71,6 +72,14 @@ def test_an_update_with_nan_is_named_and_left_out(world: Path) -> None:
         assert list(record["faults"]) == ["2"]
         assert "'delta' holds NaN" in record["faults"]["2"]
     assert all(v.isfinite().all() for v in load_file(world / "nan" / "model.safetensors").values())
+
+
+@pytest.mark.parametrize("name", [job["name"] for job in scenarios.COMPRESSED])
+def test_silos_keep_what_compression_left_out(world: Path, name: str) -> None:
+    last, keys = max((world / name / "checkpoints").iterdir()), (world / name / "job.toml").read_text()
+    names = {key for file in last.glob("silo_*.safetensors") for key in load_file(file)}
+    assert ("unsent delta" in names or "unsent delta_w" in names) == ("error_feedback = true" in keys)
+    assert "unsent logits" not in names
 
 
 def test_silos_keep_their_state_at_home(world: Path) -> None:

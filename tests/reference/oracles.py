@@ -75,6 +75,7 @@ class Task:
         self.spec = json.loads((self.folder / "federation.json").read_text())
         self.silos = [self.read(silo, "train") for silo in self.spec["silos"]]
         self.n = [len(y) for _, y in self.silos]
+        self.compression = job.get("compression", {})
         self.figures, self.kept, self.personal, self.server_keeps = [], {}, {}, {}
 
     def read(self, entry, split):
@@ -175,6 +176,55 @@ def fedavg(o):
         w = average(o.p(s), ends)
         o.report(s, losses)
     return w
+
+
+def compressed(o):
+    """FedAvg with the memory of Stich et al. 2018, Algorithm 1, for what the codec leaves out of a silo's delta."""
+    w, memory, up = o.start, {}, o.compression["up"]
+    names, sizes = list(w), [v.numel() for v in w.values()]
+    for t in range(o.rounds):
+        s = o.cohort(t)
+        seen, sent, losses = w, [], []
+        if o.compression.get("down") == "bfloat16":
+            seen = {name: v.float().bfloat16().double() for name, v in w.items()}
+        for k in s:
+            end, _, loss = o.train(seen, k, t)
+            whole = torch.cat([v.reshape(-1) for v in minus(end, seen).values()])
+            whole = whole + memory.get(k, torch.zeros_like(whole))
+            found = sparse(o, whole) if up == "topk" else quantised(o, whole, k, t)
+            if o.compression.get("error_feedback", up == "topk"):
+                memory[k] = whole - found
+            parts = torch.split(found, sizes)
+            sent.append({name: part.view(w[name].shape) for name, part in zip(names, parts, strict=True)})
+            losses.append(loss)
+        w = plus(w, average(o.p(s), sent))
+        o.report(s, losses)
+    o.kept = {k: {"unsent delta": {"": left}} for k, left in memory.items()}
+    return w
+
+
+def sparse(o, whole):
+    """All but the largest ceil(share * n) elements set to zero, one after another."""
+    found = torch.zeros_like(whole)
+    for _ in range(math.ceil(o.compression["share"] * len(whole))):
+        i = (whole.abs() - 1e9 * (found != 0)).argmax()
+        found[i] = whole[i]
+    return found
+
+
+def quantised(o, whole, k, t):
+    """Alistarh et al. 2017, section 3.1, element by element."""
+    s, bucket = 2 ** (o.compression["bits"] - 1) - 1, o.compression.get("bucket", 512)
+    draws = torch.rand(len(whole), generator=rng.torch_stream(o.seed, "compression of delta", k, t)).tolist()
+    found = torch.zeros_like(whole)
+    for i, (x, u) in enumerate(zip(whole.tolist(), draws, strict=True)):
+        part = whole[i - i % bucket : i - i % bucket + bucket]
+        norm = float(part.abs().max() if o.compression.get("norm", "max") == "max" else part.norm())
+        level = abs(x) / norm * s
+        chance = level - math.floor(level)
+        above = u < chance if x > 0 else u >= 1 - chance
+        found[i] = math.copysign(norm * (math.floor(level) + above) / s, x)
+    return found
 
 
 def fedopt(o):

@@ -25,7 +25,7 @@ JOBS: dict[str, dict[str, Any]] = {}
 
 def job(name: str, algorithm: str = "fedavg", shards: str = "toy", local: Any = MINI, **tables: Any) -> str:
     """Note a job, whose keys of no table are the algorithm's, and return its name."""
-    named = ("rounds", "model", "cohort", "server_optimizer", "checkpoint", "evaluate")
+    named = ("rounds", "model", "cohort", "server_optimizer", "checkpoint", "evaluate", "compression")
     JOBS[name] = {
         "name": name,
         "shards": shards,
@@ -42,6 +42,7 @@ def job(name: str, algorithm: str = "fedavg", shards: str = "toy", local: Any = 
 
 
 SOME = {"fraction": 0.6}
+ALL_OF_IT = {"up": "topk", "share": 1.0}
 MOMENTUM = {**MINI, "momentum": 0.9}
 TO_THE_BIT = [
     (job("fedprox-0", "fedprox", mu=0.0, cohort=SOME), job("fedavg", cohort=SOME)),
@@ -54,6 +55,8 @@ TO_THE_BIT = [
     (job("ditto", "ditto", cohort=SOME, **{"lambda": 0.7}), "fedavg"),
     (job("moon-0", "moon", mu=0.0, cohort=SOME), "fedavg"),
     (job("renamed", shards="renamed", cohort=SOME), "fedavg"),
+    (job("topk-all", cohort=SOME, compression=ALL_OF_IT), "fedavg"),
+    (job("scaffold-topk-all", "scaffold", compression=ALL_OF_IT), job("scaffold-whole", "scaffold")),
 ]
 STEPS = {"lr": 0.1, "batch_size": 8, "steps": 5}
 GENTLE = {**STEPS, "momentum": 0.9, "lr": 0.02}

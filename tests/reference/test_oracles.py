@@ -26,7 +26,7 @@ ADAPTIVE = {"lr": 0.05, "beta1": 0.9, "tau": 0.01}
 def job(name: str, oracle: str | None = None, rounds: int = 3, model: Any = None, **tables: Any) -> dict[str, Any]:
     """A job with the tables that are given for it; the keys of no table are the algorithm's."""
     local = {**SGD, **tables.pop("local", {})}
-    others = {key: tables.pop(key) for key in ("cohort", "server_optimizer") if key in tables}
+    others = {key: tables.pop(key) for key in ("cohort", "server_optimizer", "compression") if key in tables}
     return {
         "oracle": oracle or name.partition(":")[2].lower() or name,
         "shards": "toy",
@@ -98,6 +98,16 @@ CASES: dict[str, dict[str, Any]] = {
     "ditto-strong": job("ditto", **{"lambda": 3.0}, local={"lr_decay": 0.9}, cohort={"fraction": 1.0}),
     "moon": job("moon", mu=1.0, temperature=0.5, local={"epochs": 2}),
     "moon-cold": job("moon", mu=5.0, temperature=0.2, local={"momentum": 0.5}, cohort={"fraction": 1.0}),
+    "memory-topk": job("fedavg", "compressed", rounds=6, compression={"up": "topk", "share": 0.2}),
+    "compressed-forgetful": job(
+        "fedavg", "compressed", rounds=6, compression={"up": "topk", "share": 0.5, "error_feedback": False}
+    ),
+    "compressed-qsgd": job("fedavg", "compressed", compression={"up": "qsgd", "bits": 3, "bucket": 10}),
+    "memory-both": job(
+        "fedavg",
+        "compressed",
+        compression={"up": "qsgd", "bits": 2, "norm": "l2", "error_feedback": True, "down": "bfloat16"},
+    ),
     "feddyn": job("example_algorithm:FedDyn", alpha=0.3, local={"epochs": 2}),
 }
 ON_A_NETWORK = {
@@ -191,7 +201,7 @@ def test_the_server_keeps_what_the_oracle_keeps(compared: Any, name: str) -> Non
     assert_kept(checkpoint_of(run) / "server.safetensors", task.server_keeps)
 
 
-@pytest.mark.parametrize("name", [n for n in JOBS if n.startswith(("scaffold", "ditto", "moon", "feddyn"))])
+@pytest.mark.parametrize("name", [n for n in JOBS if n.startswith(("scaffold", "ditto", "moon", "feddyn", "memory"))])
 def test_silos_keep_what_the_oracles_keep(compared: Any, name: str) -> None:
     run, task, _ = compared(name)
     files = files_of_silos(checkpoint_of(run))

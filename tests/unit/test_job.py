@@ -127,6 +127,31 @@ WRONG = {
     ),
     "word not in a list": (LEAST + '[local]\noptimizer = "lbfgs"\n', "should be 'sgd', 'adam' or 'adamw'"),
     "unknown rule": (LEAST + '[aggregation]\nrule = "best"\n', '[aggregation] rule = "best": should be'),
+    "unknown codec": (LEAST + '[compression]\nup = "zip"\n', "[compression] up = \"zip\": should be 'none', 'float16'"),
+    "topk for the model itself": (
+        LEAST + '[compression]\ndown = "topk"\n',
+        "[compression] down = \"topk\": should be 'none', 'float16', 'bfloat16' or 'qsgd'",
+    ),
+    "bits without qsgd": (
+        LEAST + '[compression]\nup = "topk"\nbits = 4\n',
+        "[compression] bits belongs to qsgd; leave it out, or take up = 'qsgd'",
+    ),
+    "share without topk": (
+        LEAST + '[compression]\nup = "qsgd"\nshare = 0.1\n',
+        "[compression] share belongs to topk; leave it out, or take up = 'topk'",
+    ),
+    "memory of nothing": (
+        LEAST + '[compression]\ndown = "qsgd"\nerror_feedback = true\n',
+        "[compression] error_feedback is for what updates lose",
+    ),
+    "bits that are none": (
+        LEAST + '[compression]\nup = "qsgd"\nbits = 1\n',
+        "[compression] bits = 1: should be greater than or equal to 2",
+    ),
+    "key of another table": (
+        LEAST + '[compression]\nup = "qsgd"\nbit = 4\n',
+        "[compression] has no key 'bit'; did you mean 'bits'? compression takes up, down, error_feedback",
+    ),
     "missing key": ('shards = "s"\nrounds = 1\n' + MODEL, "needs the key 'name'"),
     "missing table": (TOP, "needs the key 'model'"),
     "missing key of a table": (TOP + "[model]\n", "[model] needs the key 'name'"),
@@ -274,6 +299,8 @@ RESOLVED = [
     TOP + '[model]\nname = "mlp"\nhidden = [64, 64]\nweights = "w"\n[tracking]\nconsole = "always"\n',
     LEAST
     + '[evaluate]\ntarget_accuracy = 0.97\nstop_at_target = true\n[cohort]\nfraction = 0.1\nweights = "uniform"\n',
+    LEAST + '[compression]\nup = "topk"\ndown = "qsgd"\nbits = 5\n',
+    LEAST + '[compression]\nup = "bfloat16"\nerror_feedback = true\n',
 ]
 
 
