@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import traceback
 from pathlib import Path
@@ -39,20 +40,32 @@ def train(
     set_: Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a key: local.lr=0.05")] = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(metavar="RUN", help="The run folder; runs/NAME by default.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the latest checkpoint in RUN.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Resume even if device, shards, local or cohort have changed.")
+    ] = False,
+    ranks: Annotated[int | None, typer.Option(metavar="N", min=1, help="Start so many ranks, without mpirun.")] = None,
 ) -> None:
-    """Train a model over the silos of a shard folder; start it with mpirun for more than one rank."""
-    from mpifl import interrupts
+    """Train a model over the silos of a shard folder, on the ranks that --ranks or mpirun starts."""
+    from mpifl import interrupts, launcher
+
+    if ranks is not None and ranks > 1 and not launcher.launched():
+        launcher.launch(ranks)
+    interrupts.install()  # before the imports that take long: an early signal must end the run as a late one does
     from mpifl import train as training
     from mpifl.transport import world
 
     transport = world()
-    interrupts.install()
+    if ranks not in (None, transport.size):
+        raise InputError(
+            f"--ranks {ranks}: the launcher has started {transport.size}; leave --ranks out, or the launcher"
+        )
     run = out or Path("runs") / job.stem
-    finished = training.train(job, run, tuple(set_), resume, transport)
+    finished = training.train(job, run, tuple(set_), resume, transport, force)
     if not transport.is_server:
         return
     if not finished:
-        typer.echo(f"stopped by a signal with a checkpoint written; go on with: mpifl train {job} --out {run} --resume")
+        again = ["mpifl", "train", str(job), *(word for key in set_ for word in ("--set", key)), "--out", str(run)]
+        typer.echo(f"stopped by a signal with a checkpoint written; go on with: {shlex.join(again)} --resume")
         raise typer.Exit(INTERRUPTED)
     from mpifl.report import show_run
 

