@@ -48,9 +48,9 @@ def train(
     """Train a model over the silos of a shard folder, on the ranks that --ranks or mpirun starts."""
     from mpifl import interrupts, launcher
 
+    interrupts.install()
     if ranks is not None and ranks > 1 and not launcher.launched():
-        launcher.launch(ranks)
-    interrupts.install()  # before the imports that take long: an early signal must end the run as a late one does
+        raise typer.Exit(_launched(launcher.launch(ranks)))
     from mpifl import train as training
     from mpifl.transport import world
 
@@ -90,6 +90,14 @@ def compare(
     from mpifl.report import compare_runs
 
     compare_runs(runs, target_accuracy, plot)
+
+
+def _launched(code: int) -> int:
+    """Say so if a signal came before there was anything to checkpoint; the same command starts or resumes the run."""
+    if code >= 0:
+        return code
+    _say("stopped by a signal before the training began; run the same command again")
+    return INTERRUPTED
 
 
 def main() -> None:

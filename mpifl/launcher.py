@@ -1,19 +1,22 @@
-"""Start a world of ranks from one command: become the `mpirun` that belongs to the MPI library in use.
+"""Start a world of ranks from one command: run the `mpirun` that belongs to the MPI library in use.
 
-This process asks mpi4py whose library it loads, without joining a world, and then turns into the launcher, so that
-signals and exit codes pass as they would have without it.
+This process asks mpi4py whose library it loads, without joining a world, and stays only to hand signals on: Open MPI's
+mpirun kills its ranks on TERM and INT, where a training is to end with a checkpoint.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
+import signal
 import site
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from mpifl import interrupts
 from mpifl.errors import InputError
 
 NAMES = ("mpiexec", "mpirun", "mpiexec.openmpi", "mpiexec.mpich")
@@ -26,7 +29,9 @@ BANNERS = {
 }
 """What a launcher says of itself under `--version`, by the vendor of the library that it belongs to."""
 _MARKS = ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "PMI_FD", "MPIFL_RANKS")
-"""Variables that tell a rank that it was launched; the last is our own, lest a launcher that sets none be started anew."""
+"""Variables that tell a rank that it was launched; the last is our own, in case a launcher sets none."""
+NOT_BEGUN = -1
+"""Stands for an exit code where a signal came before the ranks listened."""
 
 
 def launched(environ: Mapping[str, str] = os.environ) -> bool:
@@ -35,18 +40,46 @@ def launched(environ: Mapping[str, str] = os.environ) -> bool:
     return any(mark in environ for mark in _MARKS) or (tasks.isdigit() and int(tasks) > 1)
 
 
-def launch(ranks: int) -> None:
-    """Become the launcher of `ranks` ranks that run this very command; does not return.
+def launch(ranks: int) -> int:
+    """Run this very command on so many ranks; return the launcher's exit code.
+
+    TERM, INT, USR1 and USR2 reach the ranks as USR1, which every launcher hands on; a second INT ends them at once.
 
     Raises:
         InputError: there is no MPI library, or no launcher that belongs to it.
     """
     command = [*find_launcher(*_library()), "-n", str(ranks), sys.executable, *sys.orig_argv[1:]]
-    os.environ.setdefault("HOME", str(Path("~").expanduser()))  # Open MPI gives up without one
-    os.environ["MPIFL_RANKS"] = str(ranks)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os.execv(command[0], command)
+    home = os.environ.get("HOME", str(Path("~").expanduser()))  # Open MPI gives up without one
+    environment = {**os.environ, "HOME": home, "MPIFL_RANKS": str(ranks)}
+    came: list[int] = []
+
+    def hand_on(number: int, _: object) -> None:
+        at_once = number == signal.SIGINT and number in came
+        came.append(number)
+        started.send_signal(signal.SIGTERM if at_once else signal.SIGUSR1)
+
+    if interrupts.pending():
+        return NOT_BEGUN
+    started = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, preexec_fn=_apart())
+    for name in interrupts.SIGNALS:
+        signal.signal(name, hand_on)
+    if interrupts.pending():  # while it was started
+        started.send_signal(signal.SIGUSR1)
+        came.append(signal.SIGUSR1)
+    code = started.wait()
+    killed = {-signal.SIGUSR1, 128 + signal.SIGUSR1}  # what only a rank dies of that has not yet come to listen
+    return NOT_BEGUN if came and code in killed else code if code >= 0 else 128 - code
+
+
+def _apart() -> Callable[[], None]:
+    """Return what keeps a terminal's Ctrl-C from the launcher itself, and the launcher from outliving this process."""
+    prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else lambda *_: None
+
+    def set_apart() -> None:
+        os.setpgid(0, 0)
+        prctl(1, int(signal.SIGKILL))  # PR_SET_PDEATHSIG
+
+    return set_apart
 
 
 def find_launcher(vendor: str, version: str) -> list[str]:
