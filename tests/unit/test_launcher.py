@@ -1,8 +1,8 @@
 """Which launcher --ranks takes, and when it takes none."""
 
 import os
-import site
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -22,8 +22,6 @@ SAYS = {
 def install(tmp_path, monkeypatch):
     """Put launchers into folders and let only these be found: the environment's own, then those of the PATH."""
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
-    monkeypatch.setattr(sys, "base_prefix", str(tmp_path / "base"))
-    monkeypatch.setattr(site, "getuserbase", lambda: str(tmp_path / "user"))
     monkeypatch.setenv("PATH", f"{tmp_path / 'one'}:{tmp_path / 'two'}")
 
     def put(where, name, says):
@@ -51,6 +49,8 @@ def test_the_environments_own_comes_before_the_paths(install):
     install("one", "mpirun", "ompi")
     own = install("venv/bin", "mpirun", "ompi")
     assert launcher.find_launcher("Open MPI", "5.0.11")[0] == own
+    beside = install("opt/bin", "mpirun", "ompi")
+    assert launcher.find_launcher("Open MPI", "5.0.11", Path(beside).parent)[0] == beside
 
 
 def test_debians_launchers_are_found_whichever_is_the_default(install):
