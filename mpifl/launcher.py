@@ -105,7 +105,7 @@ def find_launcher(vendor: str, version: str, beside: Path | None = None) -> list
 
 
 def _library() -> tuple[str, str, Path | None]:
-    """Return vendor, version and launchers' folder of the library that mpi4py loads; without MPI_Init, this is no rank."""
+    """Return vendor, version and launchers' folder of the library that mpi4py loads; no MPI_Init, this is no rank."""
     try:
         import mpi4py
 
