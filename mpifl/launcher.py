@@ -66,7 +66,7 @@ def launch(ranks: int) -> int:
         started.send_signal(signal.SIGUSR1)
         came.append(signal.SIGUSR1)
     code = started.wait()
-    killed = {-signal.SIGUSR1, 128 + signal.SIGUSR1}  # what only a rank dies of that has not yet come to listen
+    killed = {sign + signal.SIGUSR1 for sign in (0, 128)} | {-signal.SIGUSR1}  # as a rank dies that does not listen yet
     return NOT_BEGUN if came and code in killed else code if code >= 0 else 128 - code
 
 
