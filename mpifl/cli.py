@@ -65,6 +65,7 @@ def train(
         return
     if not finished:
         again = ["mpifl", "train", str(job), *(word for key in set_ for word in ("--set", key)), "--out", str(run)]
+        again += ["--ranks", str(ranks)] if ranks else []
         typer.echo(f"stopped by a signal with a checkpoint written; go on with: {shlex.join(again)} --resume")
         raise typer.Exit(INTERRUPTED)
     from mpifl.report import show_run
