@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from mpifl import models
+from mpifl import lock, models
 from mpifl.algorithms import Algorithm
 from mpifl.batches import Batches
 from mpifl.errors import InputError, ShardError
@@ -30,14 +30,14 @@ from mpifl.worker import Site, Worker, place
 
 
 def build(
-    job_file: Path, out: Path, overrides: tuple[str, ...], resume: bool, transport: Transport
+    job_file: Path, out: Path, overrides: tuple[str, ...], resume: bool, transport: Transport, force: bool = False
 ) -> tuple[Job, FederationSpec, Server, Federation]:
     """Build a training; every rank of the world calls this together.
 
     Raises:
         InputError: on all ranks if anything is wrong on any of them, with the line to show.
     """
-    plan = _agree(transport, lambda: _plan(job_file, out, overrides, resume))
+    plan = _agree(transport, lambda: _plan(job_file, out, overrides, resume, force))
     job, spec = Job.model_validate_json(plan["job"]), FederationSpec.model_validate_json(plan["spec"])
     try:
         built, problem = _assemble(job, spec, Path(plan["out"]), transport), ""
@@ -48,11 +48,12 @@ def build(
     return job, spec, *built
 
 
-def _plan(job_file: Path, out: Path, overrides: tuple[str, ...], resume: bool) -> dict[str, str]:
+def _plan(job_file: Path, out: Path, overrides: tuple[str, ...], resume: bool, force: bool) -> dict[str, str]:
     """Read on rank 0 what all ranks have to know."""
     job = read_job(job_file, overrides)
     spec = read_federation(Path(job.shards))
-    check_run(out, job, resume)
+    lock.check(out)
+    check_run(out, job, resume, force, spec)
     return {"job": job.model_dump_json(exclude_none=True), "spec": spec.model_dump_json(), "out": str(out)}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import shlex
 import sys
 import traceback
 from pathlib import Path
@@ -41,20 +42,33 @@ def train(
     set_: Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a key: local.lr=0.05")] = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(metavar="RUN", help="The run folder; runs/NAME by default.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the latest checkpoint in RUN.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Resume even if device, shards, local or cohort have changed.")
+    ] = False,
+    ranks: Annotated[int | None, typer.Option(metavar="N", min=1, help="Start so many ranks, without mpirun.")] = None,
 ) -> None:
-    """Train a model over the silos of a shard folder; start it with mpirun for more than one rank."""
-    from mpifl import interrupts
+    """Train a model over the silos of a shard folder, on the ranks that --ranks or mpirun starts."""
+    from mpifl import interrupts, launcher
+
+    interrupts.install()
+    if ranks is not None and ranks > 1 and not launcher.launched():
+        raise typer.Exit(_launched(launcher.launch(ranks)))
     from mpifl import train as training
     from mpifl.transport import world
 
     transport = world()
-    interrupts.install()
+    if ranks not in (None, transport.size):
+        raise InputError(
+            f"--ranks {ranks}: the launcher has started {transport.size}; leave --ranks out, or the launcher"
+        )
     run = out or Path("runs") / job.stem
-    finished = training.train(job, run, tuple(set_), resume, transport)
+    finished = training.train(job, run, tuple(set_), resume, transport, force)
     if not transport.is_server:
         return
     if not finished:
-        typer.echo(f"stopped by a signal with a checkpoint written; go on with: mpifl train {job} --out {run} --resume")
+        again = ["mpifl", "train", str(job), *(word for key in set_ for word in ("--set", key)), "--out", str(run)]
+        again += ["--ranks", str(ranks)] if ranks else []
+        typer.echo(f"stopped by a signal with a checkpoint written; go on with: {shlex.join(again)} --resume")
         raise typer.Exit(INTERRUPTED)
     from mpifl.report import show_run
 
@@ -81,13 +95,21 @@ def compare(
     compare_runs(runs, target_accuracy, plot)
 
 
+def _launched(code: int) -> int:
+    """Say so if a signal came before there was anything to checkpoint; the same command starts or resumes the run."""
+    if code >= 0:
+        return code
+    _say("stopped by a signal before the training began; run the same command again")
+    return INTERRUPTED
+
+
 def main() -> None:
     """Run a command and exit with its code."""
     _keep_memory()
     try:
         sys.exit(app(standalone_mode=False) or 0)
     except InputError as error:
-        _say(f"error: {error}")
+        _say(f"error: {' '.join(str(error).split())}")
         sys.exit(WRONG)
     except RoundLost as lost:
         _say(f"error: {lost}")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import signal
 
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 _noted = False
 
 
 def install() -> None:
     """Leave a note on TERM, INT, USR1 and USR2 instead of dying of them; call it on every rank."""
-    for name in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
+    for name in SIGNALS:
         signal.signal(name, lambda *_: note())
 
 

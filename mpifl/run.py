@@ -1,46 +1,122 @@
-"""The run folder: the resolved job, the environment, the metrics, and whether it may be written to."""
+"""The run folder: whose it is, the resolved job, the environment, the metrics."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import os
 import platform
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
-from mpifl import __version__, checkpoint
+from mpifl import __version__, checkpoint, lock
 from mpifl.errors import InputError
 from mpifl.files import write_aside
 from mpifl.job import Job, differing_keys, read_job
+from mpifl.shards import FederationSpec
 
 HARMLESS = ("rounds", "checkpoint", "tracking", "evaluate")
 """Keys of a job that may change when a run is resumed."""
+FORCEABLE = ("name", "shards", "device", "threads", "local", "cohort", "server_optimizer.lr")
+"""Keys that may change if the user insists: another training from there on, but nothing kept loses its meaning."""
 _PACKAGES = ("torch", "numpy", "h5py", "mpi4py", "pydantic", "safetensors")
 
 
-def check_run(folder: Path, job: Job, resume: bool) -> None:
-    """See that the run folder is free, or holds a run of this job that may go on; write nothing.
+@dataclass(frozen=True)
+class Claim:
+    """A run folder taken for a training: what the user should be told of it, and how the training changed."""
+
+    notes: list[str]
+    changes: list[str]
+
+
+@contextmanager
+def claim(folder: Path, job: Job, spec: FederationSpec, resume: bool, force: bool) -> Iterator[Claim]:
+    """Take the run folder for as long as the context lasts, and write the resolved job into it.
 
     Raises:
-        InputError: it holds a run and `resume` was not asked, or a run of another job.
+        InputError: see `check_run` and `claim_run`; or another job holds it.
+    """
+    with lock.hold(folder) as unlocked:
+        changes = check_run(folder, job, resume, force, spec)  # once more: it may have changed hands since
+        notes = [unlocked] if unlocked else []
+        if resume and latest_checkpoint(folder) is None:
+            what = "checkpoint" if (folder / "job.toml").exists() else "run"
+            notes.append(f"no {what} in {folder}: starting anew")
+        claim_run(folder, job)
+        yield Claim(notes + [f"{folder}: goes on with {change}" for change in changes], changes)
+
+
+def check_run(
+    folder: Path, job: Job, resume: bool, force: bool = False, spec: FederationSpec | None = None
+) -> list[str]:
+    """See that the run folder is free, or holds a run of this job that may go on; write nothing.
+
+    Returns:
+        What changes about the run because the user insists (`force`), `local.lr 0.1 -> 0.05`.
+
+    Raises:
+        InputError: it holds a run and `resume` was not asked, or a run of another job or on other shards.
     """
     path = folder / "job.toml"
     if not path.exists():
-        return
+        return []
     if not resume:
         raise InputError(f"{folder}: holds a run already; go on with it by --resume, or name another folder by --out")
-    different = differing_keys(read_job(path), job, HARMLESS)
-    if different:
+    old = read_job(path)
+    different = differing_keys(old, job, HARMLESS)
+    hard = [key for key in different if not {key, key.partition(".")[0]} & set(FORCEABLE)]
+    if different and (hard or not force):
+        insist = "" if hard else ", or insist by --force"
         raise InputError(
-            f"{folder}: is a run of another job, it differs in {', '.join(different)}; resume with the job it was "
-            "started with, or start anew with another --out"
+            f"{folder}: is a run of another job, it differs in {', '.join(hard if force else different)}; resume with "
+            f"the job it was started with, or start anew with another --out{insist}"
         )
+    changes = [f"{key} {_value(old, key)} -> {_value(job, key)}" for key in different]
+    return changes + (_check_data(folder, spec, force) if spec else [])
+
+
+def _check_data(folder: Path, spec: FederationSpec, force: bool) -> list[str]:
+    """See that a run goes on with the shards that it was started with, wherever they lie now."""
+    old, new = _environment(folder).get("data"), describe(spec)
+    if old is None or old == new:
+        return []
+    if old.get("form") != new["form"]:
+        raise InputError(
+            f"{folder}: was started on {old.get('form')}, the shards are {new['form']}; name its own by 'shards', or "
+            "start anew with another --out"
+        )
+    if not force:
+        raise InputError(
+            f"{folder}: the shards are not those that it was started on; name its own by 'shards', start anew with "
+            "another --out, or insist by --force"
+        )
+    return [f"shards of sha256 {str(old.get('sha256'))[:12]} -> {new['sha256'][:12]}"]
+
+
+def describe(spec: FederationSpec) -> dict[str, str]:
+    """Return what a model and the silos' states must fit, and a digest of all that is trained on."""
+    shape, count = "x".join(map(str, spec.features.shape)), len(spec.silos)
+    digests = "".join([spec.features.model_dump_json(), *(entry.sha256 for entry in spec.silos)])
+    form = f"{count} silo{'s' * (count > 1)} of {shape} {spec.features.dtype} in {spec.classes} classes"
+    return {"form": form, "sha256": hashlib.sha256(digests.encode()).hexdigest()}
+
+
+def _value(job: Job, key: str) -> str:
+    """Return the value of `table.key` as the job file would say it."""
+    value: Any = job.model_dump(mode="json")
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return "none" if value is None else json.dumps(value)
 
 
 def claim_run(folder: Path, job: Job) -> None:
@@ -55,11 +131,11 @@ def claim_run(folder: Path, job: Job) -> None:
             left_behind.unlink(missing_ok=True)
         write_aside(folder / "job.toml", tomli_w.dumps(job.model_dump(mode="json", exclude_none=True)).encode())
     except OSError as error:
-        raise InputError(f"{folder}: cannot be written ({error.strerror}); name a folder that can by --out") from None
+        raise lock.cannot_be_written(folder, error) from None
 
 
-def write_environment(folder: Path, **more: Any) -> None:
-    """Write `environment.json`: versions and machines, and what else is given."""
+def write_environment(folder: Path, changes: list[str] | None = None, **more: Any) -> None:
+    """Write `environment.json`: versions and machines, all that was ever changed by force, and what else is given."""
     versions = {"mpifl": __version__, "python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -67,7 +143,18 @@ def write_environment(folder: Path, **more: Any) -> None:
         except PackageNotFoundError:
             continue
     about = {"versions": versions, "platform": platform.platform(), "command": sys.argv, "started": time.time()}
+    if forced := [*_environment(folder).get("changes", []), *(changes or [])]:
+        more["changes"] = forced
     write_aside(folder / "environment.json", json.dumps({**about, **more}, indent=1).encode() + b"\n")
+
+
+def _environment(folder: Path) -> dict[str, Any]:
+    """Return what `environment.json` says; nothing where there is none that can be read."""
+    try:
+        about = json.loads((folder / "environment.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return about if isinstance(about, dict) else {}
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
@@ -97,3 +184,14 @@ def encode_record(record: Mapping[str, Any]) -> bytes:
 def latest_checkpoint(folder: Path) -> int | None:
     """Return the round of the latest checkpoint folder, whole or not."""
     return next(iter(checkpoint.rounds(folder)), None)
+
+
+def rss_mb() -> float:
+    """Return the resident memory of this process in MB, or the highest it was where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+    except OSError:
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3

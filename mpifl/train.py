@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from mpifl.build import build
 from mpifl.errors import InputError, RoundLost
 from mpifl.federation import Federation, Ledger
 from mpifl.job import CohortTable, Job
-from mpifl.run import claim_run, trim_metrics, write_environment
+from mpifl.run import Claim, claim, describe, rss_mb, trim_metrics, write_environment
 from mpifl.server import Server
 from mpifl.shards import FederationSpec
 from mpifl.tracking import Observer, Record, observers
@@ -27,7 +26,9 @@ ATTEMPTS = 3
 """How often a round is asked before too few answers end the run."""
 
 
-def train(job_file: Path, out: Path, overrides: tuple[str, ...], resume: bool, transport: Transport) -> bool:
+def train(
+    job_file: Path, out: Path, overrides: tuple[str, ...], resume: bool, transport: Transport, force: bool = False
+) -> bool:
     """Train as a job file says; every rank of the world calls this.
 
     Args:
@@ -36,6 +37,7 @@ def train(job_file: Path, out: Path, overrides: tuple[str, ...], resume: bool, t
         overrides: Keys of the job to change, such as `local.lr=0.05`.
         resume: Go on from the latest whole checkpoint in `out`, or start if there is none.
         transport: The world.
+        force: Go on even where the job has changed in keys that only change the training from there on.
 
     Returns:
         Whether the training came to its end; False if a signal stopped it with a checkpoint written.
@@ -44,12 +46,12 @@ def train(job_file: Path, out: Path, overrides: tuple[str, ...], resume: bool, t
         InputError: the job, a shard or an argument is wrong; on rank 0 with the line to show.
         RoundLost: too few silos answered, again and again; a checkpoint was written.
     """
-    job, spec, server, federation = build(job_file, out, overrides, resume, transport)
+    job, spec, server, federation = build(job_file, out, overrides, resume, transport, force)
     if not transport.is_server:
         federation.serve()
         return True
     try:
-        finished = _Training(job, spec, out, server, federation).run(resume)
+        finished = _Training(job, spec, out, server, federation).run(resume, force)
     except (InputError, RoundLost):  # all ranks wait for the next request; after any other error they may not
         federation.stop()
         raise
@@ -67,19 +69,26 @@ class _Training:
         self._observers: list[Observer] = []
         self._saved = -1
 
-    def run(self, resume: bool) -> bool:
-        """Open the shards, begin or restore, go round until the end, and leave the model."""
+    def run(self, resume: bool, force: bool) -> bool:
+        """Open the shards, take the run folder, begin or restore, go round until the end, and leave the model."""
         ranks, warnings = self._open_shards()
-        claim_run(self._out, self._job)
-        self._observers = observers(self._job, self._out)
-        for warning in warnings:
-            self._tell("note", warning)
-        if not (resume and self._restore()):
-            self._begin()
-        self._federation.adopt(self._server)
-        trim_metrics(self._out, self._server.round)
-        write_environment(self._out, mpi=library(), ranks=ranks, resumed_after_round=self._server.round)
-        self._tell("begin", self._server.round, self._title(ranks))
+        with claim(self._out, self._job, self._spec, resume, force) as claimed:
+            self._observers = observers(self._job, self._out)
+            for note in warnings + claimed.notes:
+                self._tell("note", note)
+            if not (resume and self._restore()):
+                self._begin()
+            self._federation.adopt(self._server)
+            return self._run(ranks, claimed)
+
+    def _run(self, ranks: dict[str, dict[str, str]], claimed: Claim) -> bool:
+        done = self._server.round
+        trim_metrics(self._out, done)
+        changes = [f"{change} after round {done}" for change in claimed.changes]
+        write_environment(
+            self._out, changes, mpi=library(), ranks=ranks, data=describe(self._spec), resumed_after_round=done
+        )
+        self._tell("begin", done, self._title(ranks))
         try:
             finished = self._rounds()
         finally:
@@ -137,7 +146,7 @@ class _Training:
             **trained,
             "wire_sent": transport.sent,
             "wire_received": transport.received,
-            "server_rss_mb": _rss_mb(),
+            "server_rss_mb": rss_mb(),
         }
         transport.sent = transport.received = 0
         record |= {"faults": {str(silo): fault for silo, fault in ledger.faults.items()}}
@@ -288,14 +297,3 @@ def spread(name: str, values: list[float], worst: Callable[..., float], best: Ca
         f"{name}_std": float(figures.std(correction=0)),
         f"{name}_worst10": float(tenth.mean()),
     }
-
-
-def _rss_mb() -> float:
-    """Return the resident memory of this process in MB, or the highest it was where the system does not say."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-    except OSError:
-        import resource
-
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3

@@ -13,7 +13,7 @@ FILES = MPIFL + DATA_PREP
 
 FLOORS = [
     ["errors", "files", "rng", "interrupts", "__init__"],
-    ["messages", "codecs", "flat", "settings", "machine_code", "hdf5", "plugins"],
+    ["messages", "codecs", "flat", "settings", "machine_code", "hdf5", "plugins", "lock", "launcher"],
     ["shards", "descent"],
     ["vertical", "batches", "compiled", "models", "server_optimizers", "checkpoint"],
     ["transport", "local"],
@@ -155,9 +155,12 @@ def test_mpifl_imports_neither_data_prep_nor_tests(path):
     complain(path, [(line, name) for line, name in imports(path) if name.split(".")[0] in ("data_prep", "tests")])
 
 
-def test_transport_alone_imports_mpi4py():
+def test_transport_alone_joins_the_world_and_the_launcher_asks_whose_it_is():
     found = {name_of(path) for path in FILES for _, name in imports(path) if name.split(".")[0] == "mpi4py"}
-    assert found == {f"mpifl/transport/{name}.py" for name in ("nodes", "wire", "world")}
+    within = {f"mpifl/transport/{name}.py" for name in ("nodes", "wire", "world")}
+    assert found == within | {"mpifl/launcher.py"}
+    asked = {name for _, name, _ in calls(TREES[ROOT / "mpifl" / "launcher.py"]) if name.startswith("MPI.")}
+    assert asked == {"MPI.get_vendor"}
 
 
 def allows_pickles(keyword):

@@ -190,6 +190,6 @@ def outcome(run: Path) -> dict[str, Any]:
 
 
 def tree(folder: Path) -> dict[str, str]:
-    """The sha256 of every file of a folder."""
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    """The sha256 of every file of a folder; what stands in the lock is no part of a run."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".lock"]
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}

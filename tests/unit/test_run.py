@@ -11,12 +11,14 @@ from mpifl.job import check_job, read_job
 from mpifl.run import (
     check_run,
     claim_run,
+    describe,
     encode_record,
     latest_checkpoint,
     read_metrics,
     trim_metrics,
     write_environment,
 )
+from mpifl.shards import Features, FederationSpec, ShardEntry
 from mpifl.tracking import observers
 from mpifl.tracking.jsonlines import JsonLines
 
@@ -87,6 +89,80 @@ def test_a_run_of_another_job_is_refused_with_the_keys_that_differ(tmp_path, cha
     with pytest.raises(InputError) as refused:
         check_run(tmp_path, make_job(**changes), resume=True)
     assert str(refused.value).startswith(f"{tmp_path}: is a run of another job, it differs in {keys}; resume with")
+
+
+FORCED = [
+    ({"device": "cpu"}, ['device "auto" -> "cpu"']),
+    ({"shards": "moved", "name": "toy2"}, ['name "toy" -> "toy2"', 'shards "s" -> "moved"']),
+    ({"local": {"lr": 0.05, "steps": 3}}, ["local.epochs 1 -> none", "local.lr 0.1 -> 0.05", "local.steps none -> 3"]),
+    ({"cohort": {"fraction": 0.5, "quorum": 0.5}}, ["cohort.fraction 1.0 -> 0.5", "cohort.quorum 1.0 -> 0.5"]),
+    ({"server_optimizer": {"name": "sgd", "lr": 0.5}}, ["server_optimizer.lr 1.0 -> 0.5"]),
+]
+
+
+@pytest.mark.parametrize(("changes", "told"), FORCED, ids=str)
+def test_what_leaves_the_state_its_meaning_changes_by_force_alone(tmp_path, changes, told):
+    claim_run(tmp_path, make_job())
+    with pytest.raises(InputError, match=r"or insist by --force$"):
+        check_run(tmp_path, make_job(**changes), resume=True)
+    assert check_run(tmp_path, make_job(**changes), resume=True, force=True) == told
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seed": 1},
+        {"algorithm": {"name": "fedprox"}},
+        {"server_optimizer": {"name": "sgd", "momentum": 0.9}},
+        {"model": {"name": "logreg"}},
+    ],
+    ids=str,
+)
+def test_what_cannot_go_on_does_not_by_force(tmp_path, changes):
+    claim_run(tmp_path, make_job())
+    with pytest.raises(InputError, match=r"it differs in [\w., ]*; resume with .* another --out$") as refused:
+        check_run(tmp_path, make_job(local={"lr": 0.2}, **changes), resume=True, force=True)
+    assert "local.lr" not in str(refused.value)
+
+
+def test_force_alone_does_not_overwrite_a_run(tmp_path):
+    claim_run(tmp_path, make_job())
+    with pytest.raises(InputError, match="holds a run already"):
+        check_run(tmp_path, make_job(), resume=False, force=True)
+
+
+def make_spec(classes=3, digests="ab"):
+    features = Features(shape=(8, 8), dtype="uint8", scale=1.0)
+    about = {"examples": {"train": 1}, "labels": [1] * classes, "bytes": 9}
+    silos = [ShardEntry(silo=k, name="", file=f"{k}.h5", sha256=d * 64, **about) for k, d in enumerate(digests)]
+    return FederationSpec(name="s", features=features, classes=classes, seed=0, scheme={}, source={}, silos=silos)
+
+
+def test_a_run_goes_on_with_its_own_shards_wherever_they_lie(tmp_path):
+    claim_run(tmp_path, make_job())
+    check_run(tmp_path, make_job(), resume=True, spec=make_spec())  # started before the digest was written down
+    write_environment(tmp_path, data=describe(make_spec()))
+    check_run(tmp_path, make_job(), resume=True, spec=make_spec().model_copy(update={"name": "moved"}))
+    with pytest.raises(InputError, match=r"the shards are not those that it was started on; .* insist by --force"):
+        check_run(tmp_path, make_job(), resume=True, spec=make_spec(digests="ac"))
+    (change,) = check_run(tmp_path, make_job(), resume=True, force=True, spec=make_spec(digests="ac"))
+    assert change.startswith("shards of sha256 ")
+
+
+@pytest.mark.parametrize("other", [make_spec(classes=4), make_spec(digests="abc")], ids=["classes", "silos"])
+def test_shards_that_the_state_does_not_fit_are_refused_even_by_force(tmp_path, other):
+    claim_run(tmp_path, make_job())
+    write_environment(tmp_path, data=describe(make_spec()))
+    with pytest.raises(InputError, match="was started on 2 silos of 8x8 uint8 in 3 classes, the shards are "):
+        check_run(tmp_path, make_job(), resume=True, force=True, spec=other)
+
+
+def test_what_was_changed_by_force_stays_on_record(tmp_path):
+    write_environment(tmp_path, changes=["local.lr 0.1 -> 0.05 after round 2"])
+    write_environment(tmp_path, changes=[])
+    write_environment(tmp_path, changes=["threads 1 -> 2 after round 4"])
+    about = json.loads((tmp_path / "environment.json").read_text())
+    assert about["changes"] == ["local.lr 0.1 -> 0.05 after round 2", "threads 1 -> 2 after round 4"]
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):

