@@ -67,7 +67,8 @@ def write_environment(folder: Path, **more: Any) -> None:
         except PackageNotFoundError:
             continue
     about = {"versions": versions, "platform": platform.platform(), "command": sys.argv, "started": time.time()}
-    write_aside(folder / "environment.json", json.dumps({**about, **more}, indent=1).encode() + b"\n")
+    where = {"directory": str(Path.cwd())}  # that the job's relative paths start from
+    write_aside(folder / "environment.json", json.dumps({**about, **where, **more}, indent=1).encode() + b"\n")
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
