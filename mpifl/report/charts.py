@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 
 COLOURS = ("one", "two", "three", "four")
@@ -12,6 +12,7 @@ WIDE, HIGH = 1000, 200
 """The units of a drawing."""
 MOST_BARS = 240
 """Rounds that have a bar, or a hovering label, of their own; more are taken together."""
+MOST_POINTS = 600
 SHADES = 10
 
 
@@ -61,6 +62,9 @@ def lines(
     shown = [line for line in drawn if any(value is not None for _, value in line.points)]
     if not shown:
         return ""
+    if (step := -(-max(len(line.points) for line in shown) // MOST_POINTS)) > 1:
+        note += f" Each point is the mean of {step} rounds."
+        shown = [replace(line, points=_means(line.points, step)) for line in shown]
     values = [value for line in shown for _, value in line.points if value is not None]
     values += [edge for point in (band.points if band else ()) for edge in point[1:]]
     log = log and min(values) > 0 and max(values) > 20 * min(values)
@@ -208,7 +212,7 @@ def seconds(value: float) -> str:
     if value < 100:
         return f"{value:.3g} s"
     minutes, rest = divmod(round(value), 60)
-    return f"{minutes} min {rest:02d} s" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def size(value: float) -> str:
@@ -247,6 +251,15 @@ def _path(line: Line, x: Scale, y: Scale) -> str:
     return (f'<path class="line {line.colour}" d="{path}"/>' if path else "") + (
         f'<path class="dot {line.colour}" d="{dots}"/>' if dots else ""
     )
+
+
+def _means(points: Sequence[tuple[float, float | None]], step: int) -> list[tuple[float, float | None]]:
+    """Take neighbours together: their last round, and the mean of those that have a value."""
+    found: list[tuple[float, float | None]] = []
+    for start in range(0, len(points), step):
+        values = [value for _, value in points[start : start + step] if value is not None]
+        found.append((points[start : start + step][-1][0], sum(values) / len(values) if values else None))
+    return found
 
 
 def _area(band: Band, x: Scale, y: Scale) -> str:

@@ -232,7 +232,8 @@ def _environment(environment: dict[str, Any]) -> str:
         return ""
     versions = ", ".join(f"{name} {version}" for name, version in (environment.get("versions") or {}).items())
     facts = [("versions", versions)] + [(name, environment.get(name)) for name in ("mpi", "platform", "directory")]
-    command = " ".join(map(str, environment.get("command") or []))
+    given = environment.get("command")
+    command = " ".join(map(str, given)) if isinstance(given, list) else ""
     facts += [("command", command), ("resumed after round", environment.get("resumed_after_round") or "")]
     rows = [[name, str(value)] for name, value in facts if value]
     ranks = environment.get("ranks") or {}

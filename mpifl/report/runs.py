@@ -22,6 +22,7 @@ else:
 Record = dict[str, Any]
 NUMBERS = ("test_accuracy", "test_loss", "train_loss", "seconds", "bytes_sent", "bytes_received", "silo_accuracy_worst")
 """Figures of a round that must be numbers, or null, for this program to have written it."""
+TABLES = ("faults", "rank_seconds")
 
 
 @dataclass(frozen=True)
@@ -136,25 +137,36 @@ def _read_rounds(run: Path) -> tuple[list[Record], int]:
         lines = len(path.read_bytes().splitlines()) if path.exists() else 0
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    before = 0
+    before: int = 0
     for line, record in enumerate(records, 1):
-        round = record.get("round") if isinstance(record, dict) else None
-        if type(round) is not int or any(not isinstance(record.get(n), int | float | None) for n in NUMBERS):
+        if not _is_round(record):
             raise InputError(f"{path}: line {line} is no round as mpifl {__version__} writes it: of another version?")
-        if round <= before:
+        if (round := record["round"]) <= before:
             raise InputError(f"{path}: line {line} is round {round} after round {before}; two runs wrote to one folder")
         before = round
     return records, lines
 
 
+def _is_round(record: Any) -> bool:
+    if not isinstance(record, dict) or type(record.get("round")) is not int:
+        return False
+    numbers = all(isinstance(record.get(name), int | float | None) for name in NUMBERS)
+    return numbers and all(isinstance(record.get(name, {}), dict) for name in TABLES)
+
+
 def _read_job(path: Path) -> tuple[dict[str, Any], list[str]]:
     """Return the tables of a job as they stand, whatever version wrote them, and what is wrong with the file."""
     try:
-        return tomllib.loads(path.read_text()), []
+        job = tomllib.loads(path.read_text())
     except OSError as error:
         return {}, [f"job.toml cannot be read ({error.strerror})"]
     except (tomllib.TOMLDecodeError, UnicodeDecodeError):
         return {}, ["job.toml is torn"]
+    tables = all(isinstance(job.get(name, {}), dict) for name in ("algorithm", "model", "evaluate"))
+    target = job["evaluate"].get("target_accuracy") if tables and "evaluate" in job else None
+    if tables and type(job.get("rounds", 0)) is int and isinstance(target, int | float | None):
+        return job, []
+    return {}, [f"job.toml is none as mpifl {__version__} writes it"]
 
 
 def _finished(run: Path, job: Mapping[str, Any], records: list[Record]) -> bool:
@@ -166,7 +178,8 @@ def _finished(run: Path, job: Mapping[str, Any], records: list[Record]) -> bool:
 
 
 def _version(run: Path) -> str | None:
-    return (read_environment(run).get("versions") or {}).get("mpifl")
+    version = read_environment(run).get("versions", {}).get("mpifl")
+    return None if version is None else str(version)
 
 
 def read_environment(run: Path) -> dict[str, Any]:
@@ -175,4 +188,9 @@ def read_environment(run: Path) -> dict[str, Any]:
         found = json.loads((run / "environment.json").read_bytes())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    if not isinstance(found, dict):
+        return {}
+    of_ranks = found.get("ranks")
+    good = isinstance(of_ranks, dict) and all(isinstance(about, dict) for about in of_ranks.values())
+    versions = found.get("versions")
+    return found | {"ranks": of_ranks if good else {}, "versions": versions if isinstance(versions, dict) else {}}

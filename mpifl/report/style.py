@@ -17,9 +17,9 @@ header p { margin: 0 0 4px; overflow-wrap: anywhere; }
 .bad { color: var(--bad); }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(126px, 1fr)); gap: 12px; margin: 20px 0; }
 .card, .figure, details { background: var(--card); border: 1px solid var(--line); border-radius: 8px; }
-.card { padding: 12px 16px; }
+.card { padding: 12px; }
 .card p { margin: 0; font-size: 12.5px; line-height: 1.35; color: var(--soft); }
-.card .value { font-size: 22px; white-space: nowrap; font-weight: 600; color: var(--ink);
+.card .value { font-size: 20px; white-space: nowrap; font-weight: 600; color: var(--ink);
   font-variant-numeric: tabular-nums; }
 .grid { display: grid; grid-template-columns: 1fr 1fr; gap: 14px; }
 .figure { padding: 14px 16px; min-width: 0; display: flex; flex-direction: column; }
@@ -63,7 +63,7 @@ summary { font-size: 14px; font-weight: 600; cursor: pointer; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: 13px; font-variant-numeric: tabular-nums; margin-top: 8px; }
 th, td { padding: 4px 10px; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
-th:first-child, td.text { text-align: left; }
+th:first-child, .text { text-align: left; }
 th:first-child { padding-left: 0; }
 tbody th { font-weight: 400; }
 td.text { white-space: normal; overflow-wrap: anywhere; min-width: 180px; }

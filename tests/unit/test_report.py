@@ -173,6 +173,8 @@ def test_what_is_wrong_with_a_run_is_said(tmp_path):
         ("lost", lambda run: write(run, [*RECORDS[:4], {"round": 5, "train_loss": None}]), "diverged"),
         ("jobless", lambda run: (run / "job.toml").unlink(), "job.toml cannot be read"),
         ("job", lambda run: (run / "job.toml").write_text("rounds = "), "job.toml is torn"),
+        ("other", lambda run: (run / "job.toml").write_text("rounds = 'all'"), "job.toml is none as mpifl"),
+        ("evaluate", lambda run: (run / "job.toml").write_text("evaluate = 3"), "job.toml is none as mpifl"),
     ]:
         run = make_run(tmp_path / name)
         spoil(run)
@@ -205,6 +207,7 @@ UNREADABLE = {
     "another shape": b'{"epoch": 3}\n',
     "no object": b"5\n",
     "text": b'{"round": 1, "test_accuracy": "0.9"}\n',
+    "faults": b'{"round": 1, "faults": ["2"]}\n',
     "twice": b'{"round": 1}\n{"round": 1}\n',
     "noise": b"\xff\xfe\x00",
     "empty": b"",

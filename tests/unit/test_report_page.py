@@ -111,6 +111,13 @@ def test_lines_and_bars_are_to_scale(tmp_path):
     assert 'd="M0.0 200.00h0M1000.0 0.00h0"' in drawn
 
 
+def test_of_many_rounds_neighbours_are_taken_together(tmp_path):
+    points = [(float(n), None if n == 2 else float(n % 2)) for n in range(1, 1201)]
+    drawn = charts.lines("t", [charts.Line("a", points)])
+    assert "Each point is the mean of 2 rounds." in drawn
+    assert re.search(r'class="line one" d="M0.0 0.00L1.7 200.00L', drawn)
+
+
 @pytest.mark.parametrize(
     ("low", "high"), [(0, 1), (0.29, 0.96), (-3, 1e9), (1e-7, 2e-7), (5, 5), (0, 0), (99.99, 100), (1, 3)]
 )
@@ -146,7 +153,7 @@ def test_each_rank_and_each_silo_that_was_left_out_is_shown(tmp_path):
 def test_names_are_text_and_no_markup(tmp_path):
     run = make_run(tmp_path, SHAPES["some"])
     (run / "job.toml").write_text('name = "<script>alert(1)</script>"\nshards = "<b>"\n')
-    (run / "environment.json").write_text(json.dumps({"mpi": "<script>", "command": ["<i>"]}))
+    (run / "environment.json").write_text(json.dumps({"mpi": "<script>", "command": ["<i>"], "ranks": [1]}))
     _, reader = read(run)
     assert not {"script", "b"} & {tag for tag, _ in reader.tags}
     assert "<script>alert(1)</script>" in reader.text

@@ -128,7 +128,8 @@ def test_mlflow_is_told_every_number_and_a_resumed_run_goes_on_in_its_own(tmp_pa
 
 def test_a_store_that_fails_is_told_of_once(tmp_path, monkeypatch, capsys):
     MLflow, _ = mlflow_client(monkeypatch, tmp_path)
-    (tmp_path / "mlruns").write_text("in the way")
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "file" / "mlruns").as_uri())
     (tmp_path / "run").mkdir()
     observer = MLflow(make_job(), tmp_path / "run")
     observer.begin(0, "toy")
