@@ -30,7 +30,7 @@ class Task:
     @property
     def log(self) -> Path:
         """Where what it prints goes."""
-        return self.run.with_name(f"{self.name}.log")
+        return self.run / "log.txt"
 
     def summary(self) -> Summary | None:
         """Return what the run has come to; None if it has done no round."""

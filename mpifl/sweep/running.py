@@ -87,7 +87,7 @@ def launcher() -> list[str]:
 
 
 def run_task(task: Task, job: Path, ranks: int, look: Callable[[bool], None] = lambda stopping: None) -> int:
-    """Run one task, or go on with it, and return its exit code; what it prints goes to RUN.log.
+    """Run one task, or go on with it, and return its exit code; what it prints goes to RUN/log.txt.
 
     A signal that asks this program to end asks the run to write its checkpoint, a second one to end at once; the code
     is then 75.
@@ -98,7 +98,7 @@ def run_task(task: Task, job: Path, ranks: int, look: Callable[[bool], None] = l
         ranks: MPI ranks.
         look: Called now and then with whether the run was asked to stop.
     """
-    task.run.parent.mkdir(parents=True, exist_ok=True)
+    task.run.mkdir(parents=True, exist_ok=True)
     words, asked = command(task, job, ranks), []
     before = {number: signal.signal(number, lambda given, _: asked.append(given)) for number in STOPS}
     try:

@@ -138,7 +138,7 @@ def test_a_run_that_fails_takes_no_other_along(job, tmp_path, capfd):
     words = [job, "--set", "local.lr=3e38,0.1", "--set", "rounds=3", "--out", "sw"]
     assert sweep(*words) == 3
     printed = capfd.readouterr().out
-    assert "ended with exit code 3, sw/local.lr=3e38.log says: error: round" in printed
+    assert "ended with exit code 3, sw/local.lr=3e38/log.txt says: error: round" in printed
     assert (tmp_path / "sw" / "local.lr=0.1" / "model.safetensors").exists()
 
 
