@@ -97,8 +97,10 @@ def compare_runs(runs: Sequence[Path], target: float | None = None, output: Outp
         output: Files to write.
 
     Raises:
-        InputError: no run can be read, or a file cannot be written.
+        InputError: no run can be read, the target is no share, or a file cannot be written.
     """
+    if target is not None and not 0 < target <= 1:
+        raise InputError(f"--target-accuracy {target:g}: is a share above 0 and up to 1; 0.97 is 97%")
     summaries, left_out = read_runs(runs)
     if not summaries:
         raise InputError("; ".join(left_out.values()))
@@ -205,6 +207,8 @@ def _rounds(summary: Summary) -> str:
 
 
 def _to_target(summary: Summary, figures: dict[str, float | None]) -> str:
+    if figures["best_accuracy"] is None:
+        return "-"
     if figures["rounds_to_target"] is None:
         return f"not reached in {summary.rounds} rounds"
     return ", ".join(column.show(figures[column.figure]) for column in TO_TARGET)

@@ -45,7 +45,8 @@ class Summary:
     @property
     def last(self) -> Record:
         """The last round that was evaluated, or else the last."""
-        return next((r for r in reversed(self.records) if "test_accuracy" in r), self.records[-1])
+        scored = ("test_accuracy", "silo_accuracy_mean")
+        return next((r for r in reversed(self.records) if any(name in r for name in scored)), self.records[-1])
 
     @property
     def target(self) -> float | None:

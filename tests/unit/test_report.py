@@ -134,6 +134,21 @@ def test_a_comparison_without_a_target_has_no_column_for_it(tmp_path, capsys):
     assert table_of(capsys.readouterr().out)[0][-1] == "MB received"
 
 
+def test_a_run_without_test_accuracy_is_compared_by_its_silos(tmp_path, capsys):
+    blind = [{k: v for k, v in record.items() if not k.startswith("test")} for record in RECORDS]
+    blind[3]["silo_accuracy_mean"] = 0.5
+    compare_runs([write(tmp_path / "a", blind), write(tmp_path / "b")], 0.9)
+    headings, one, _ = table_of(capsys.readouterr().out)
+    found = dict(zip(headings, one, strict=True))
+    assert (found["accuracy"], found["worst silo"], found["to 90%"]) == ("-", "25.00%", "-")
+
+
+@pytest.mark.parametrize("target", [97, 0, -0.5])
+def test_a_target_that_is_no_share_is_refused(tmp_path, target):
+    with pytest.raises(InputError, match=r"--target-accuracy .*: is a share .* 0\.97 is 97%"):
+        compare_runs([write(tmp_path / "a")], target)
+
+
 def test_the_target_is_that_of_the_jobs_if_they_agree(tmp_path, capsys):
     runs = [make_run(tmp_path / str(n), evaluate={"target_accuracy": t}) for n, t in enumerate((0.9, 0.9, 0.8))]
     compare_runs(runs[:2])
