@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -39,6 +40,7 @@ class Console(Observer):
         )
         self._task = self._progress.add_task("", total=rounds)
         self._told: set[tuple[str, str]] = set()
+        self._notes: list[str] = []
 
     def begin(self, round: int, title: str) -> None:
         """Start the progress line."""
@@ -56,10 +58,12 @@ class Console(Observer):
         for silo, fault in (record.get("faults") or {}).items():
             if (silo, fault) not in self._told:
                 self._told.add((silo, fault))
-                self.note(f"round {record['round']}: without silo {silo}: {fault}")
+                if not any(fault in note and re.search(rf"silo {silo}\b", note) for note in self._notes):
+                    self.note(f"round {record['round']}: without silo {silo}: {fault}")
 
     def note(self, text: str) -> None:
         """Print a line above the progress line; trouble is told with or without a terminal."""
+        self._notes.append(text)
         if self._shown:
             self._terminal.print(text, highlight=False, markup=False, soft_wrap=True)
         else:

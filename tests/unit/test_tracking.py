@@ -52,13 +52,16 @@ def test_without_a_terminal_only_trouble_is_told_unless_asked(capsys):
 def test_why_a_silo_was_left_out_is_told_once(capsys):
     for wanted in (False, "always"):
         console = Console(9, wanted)
+        console.note("going on without silo 34 while it is broken: gone")
         console.begin(0, "toy")
+        console.round({"round": 0, "seconds": 0.5, "faults": {"34": "gone", "3": "gone"}})
         for round, faults in enumerate([{"2": "torn [a]"}, {"2": "torn [a]"}, {"2": "late"}, {"3": "late"}], 1):
             console.round({"round": round, "seconds": 0.5, "faults": faults})
         console.end()
         out, err = capsys.readouterr()
         told = [line for line in (out if wanted else err).splitlines() if ": without" in line]
         assert told == [
+            "round 0: without silo 3: gone",
             "round 1: without silo 2: torn [a]",
             "round 3: without silo 2: late",
             "round 4: without silo 3: late",
