@@ -86,13 +86,44 @@ def evaluate(run: Annotated[Path, typer.Argument(metavar="RUN", help="A run fold
 @app.command()
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
-    target_accuracy: Annotated[float | None, typer.Option(help="Report rounds, bytes and seconds to it.")] = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the curves into this PNG.")] = None,
+    target_accuracy: Annotated[
+        float | None, typer.Option(help="Report rounds, seconds and bytes to it; by default the jobs' own.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw curves: PNG, SVG or PDF.")] = None,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a line for every run.")] = None,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all figures.")] = None,
 ) -> None:
-    """Compare runs by accuracy, loss, rounds, bytes and seconds."""
-    from mpifl.report import compare_runs
+    """Compare runs by accuracy, loss, rounds, bytes and seconds; what differs by seed alone also by its mean."""
+    from mpifl.report import Output, compare_runs
 
-    compare_runs(runs, target_accuracy, plot)
+    compare_runs(runs, target_accuracy, Output(plot, csv, json))
+
+
+@app.command()
+def report(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder; the run may still be going on.")],
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="The page; RUN/report.html by default.")] = None,
+) -> None:
+    """Write a run's page: one HTML file that opens anywhere."""
+    from mpifl.report import write_report
+
+    typer.echo(f"report: {write_report(run, out)}")
+
+
+@app.command()
+def sweep(
+    job: Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job file.")],
+    set_: Annotated[list[str], typer.Option("--set", metavar="KEY=A,B", help="Values of a key: local.lr=0.03,0.1")],
+    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="The runs; runs/NAME-sweep by default.")] = None,
+    ranks: Annotated[int, typer.Option(min=1, help="MPI ranks of each run.")] = 1,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the commands, run nothing.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="Show each task's number, state and run folder.")] = False,
+    task: Annotated[int | None, typer.Option(metavar="I", help="Run this task alone, for a job array.")] = None,
+) -> None:
+    """Train a job over a grid of settings, one run after another; what is done is skipped, what was cut goes on."""
+    from mpifl.sweep import sweep_command
+
+    raise typer.Exit(sweep_command(job, set_, out, ranks, "dry-run" if dry_run else "list" if list_ else "run", task))
 
 
 def _launched(code: int) -> int:

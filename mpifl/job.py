@@ -84,6 +84,7 @@ class Tracking(_Table):
     """Whether to show progress on a terminal; "always": also where there is none."""
     jsonl: bool = True
     tensorboard: bool = False
+    mlflow: bool = False
 
 
 class Job(_Table):

@@ -143,9 +143,10 @@ def write_environment(folder: Path, changes: list[str] | None = None, **more: An
         except PackageNotFoundError:
             continue
     about = {"versions": versions, "platform": platform.platform(), "command": sys.argv, "started": time.time()}
+    where = {"directory": str(Path.cwd())}  # that the job's relative paths start from
     if forced := [*_environment(folder).get("changes", []), *(changes or [])]:
         more["changes"] = forced
-    write_aside(folder / "environment.json", json.dumps({**about, **more}, indent=1).encode() + b"\n")
+    write_aside(folder / "environment.json", json.dumps({**about, **where, **more}, indent=1).encode() + b"\n")
 
 
 def _environment(folder: Path) -> dict[str, Any]:

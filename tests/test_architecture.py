@@ -25,6 +25,7 @@ FLOORS = [
     ["tracking"],
     ["build"],
     ["train", "report"],
+    ["sweep"],
     ["cli"],
     ["__main__"],
 ]

@@ -26,6 +26,12 @@ def observers(job: Job, run: Path) -> list[Observer]:
         except ImportError:
             raise InputError("[tracking] tensorboard = true: needs 'pip install mpifl[tensorboard]'") from None
         chosen.append(TensorBoard(run))
+    if job.tracking.mlflow:
+        try:
+            from mpifl.tracking.mlflow import MLflow
+        except ImportError:
+            raise InputError("[tracking] mlflow = true: needs 'pip install mpifl[mlflow]'") from None
+        chosen.append(MLflow(job, run))
     chosen.append(Console(job.rounds, job.tracking.console))
     return chosen
 

@@ -9,21 +9,43 @@ from torch.utils.tensorboard import SummaryWriter
 from mpifl.tracking.base import Observer, Record
 
 TAGS = {"train_loss": "loss/train", "test_loss": "loss/test", "test_accuracy": "accuracy/test", "seconds": "time/round"}
+GROUPS = (
+    ("silo_accuracy_", "accuracy_of_silos/"),
+    ("silo_loss_", "loss_of_silos/"),
+    ("seconds_", "time/"),
+    ("bytes_", "bytes/"),
+    ("wire_", "wire/"),
+)
 
 
 class TensorBoard(Observer):
-    """Write every number of a round as a scalar at its round."""
+    """Write every number of a round as a scalar at its round, and the job as text."""
 
     def __init__(self, run: Path) -> None:
-        self._writer = SummaryWriter(str(run / "tensorboard"))
+        self._run = run
+        self._writer: SummaryWriter | None = None
+
+    def begin(self, round: int, title: str) -> None:
+        """Open the event file; what earlier ones say of rounds that are done again is dropped."""
+        self._writer = SummaryWriter(str(self._run / "tensorboard"), purge_step=round + 1 if round else None)
+        self._writer.add_text("job", f"{title}\n\n```\n{(self._run / 'job.toml').read_text()}\n```", round)
 
     def round(self, record: Record) -> None:
-        """Write the numbers of one round."""
+        """Write the numbers of one round, and how many silos were left out of it."""
+        assert self._writer is not None
         for name, value in record.items():
             if isinstance(value, int | float) and name not in ("round", "time"):
-                self._writer.add_scalar(TAGS.get(name, name), value, record["round"])
+                self._writer.add_scalar(tag(name), value, record["round"])
+        self._writer.add_scalar("silos/left_out", len(record.get("faults") or {}), record["round"])
         self._writer.flush()
 
     def end(self) -> None:
         """Close the event file."""
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
+
+
+def tag(name: str) -> str:
+    """Return the tag of a figure: what belongs together stands under one heading."""
+    group = next(((before, after) for before, after in GROUPS if name.startswith(before)), ("", ""))
+    return TAGS.get(name, group[1] + name.removeprefix(group[0]))

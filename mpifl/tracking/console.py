@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -11,9 +12,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from mpifl.tracking.base import Observer, Record
 
+MOST_SILOS = 8
+"""How many silos that were left out a round's line names."""
+
 
 class Console(Observer):
-    """A progress line with round, loss, accuracy and time left; plain lines where asked for without a terminal.
+    """A line a round above a progress bar with the time left; lines alone where asked for without a terminal.
 
     What the user should see (a silo left out, a checkpoint that was not written) is told even if nothing else is.
     """
@@ -27,33 +31,41 @@ class Console(Observer):
             TextColumn("round"),
             MofNCompleteColumn(),
             BarColumn(bar_width=24),
-            TextColumn("{task.fields[figures]}"),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(compact=True),
             console=self._terminal,
             disable=not live,
+            speed_estimate_period=24 * 3600,  # by default, rounds that take longer than half a minute tell nothing
         )
-        self._task = self._progress.add_task("", total=rounds, figures="")
+        self._task = self._progress.add_task("", total=rounds)
+        self._told: set[tuple[str, str]] = set()
+        self._notes: list[str] = []
 
     def begin(self, round: int, title: str) -> None:
         """Start the progress line."""
         if self._shown:
             self._terminal.print(title, highlight=False)
-            self._progress.update(self._task, completed=round)
+            self._progress.reset(self._task, completed=round)
             self._progress.start()
 
     def round(self, record: Record) -> None:
-        """Move the progress line on."""
-        figures = figures_of(record)
-        self._progress.update(self._task, completed=record["round"], figures=figures)
-        if self._shown and not self._live:
-            self._terminal.print(f"round {record['round']}  {figures}  {record['seconds']:.2f} s", highlight=False)
+        """Tell what a round brought, and the first time also why a silo was left out; move the bar on."""
+        self._progress.update(self._task, completed=record["round"])
+        if self._shown:
+            line = f"round {record['round']}  {record['seconds']:.2f} s  {figures_of(record)}"
+            self._terminal.print(line, highlight=False, markup=False, soft_wrap=True)
+        for silo, fault in (record.get("faults") or {}).items():
+            if (silo, fault) not in self._told:
+                self._told.add((silo, fault))
+                if not any(fault in note and re.search(rf"silo {silo}\b", note) for note in self._notes):
+                    self.note(f"round {record['round']}: without silo {silo}: {fault}")
 
     def note(self, text: str) -> None:
         """Print a line above the progress line; trouble is told with or without a terminal."""
+        self._notes.append(text)
         if self._shown:
-            self._terminal.print(text, highlight=False, soft_wrap=True)
+            self._terminal.print(text, highlight=False, markup=False, soft_wrap=True)
         else:
             print(text, file=sys.stderr, flush=True)
 
@@ -66,11 +78,14 @@ def figures_of(record: Record) -> str:
     """Return a round's loss and accuracy in a few words."""
     parts = []
     if "train_loss" in record:
-        parts.append(f"loss {record['train_loss']:.4f}")
+        parts.append(f"loss {record['train_loss']:{'.4f' if record['train_loss'] < 1e6 else '.3g'}}")
     if "test_accuracy" in record:
         parts.append(f"accuracy {record['test_accuracy']:.2%}")
-    if record.get("faults"):
-        parts.append(f"without silo {', '.join(record['faults'])}")
+    if "silo_accuracy_worst" in record:
+        parts.append(f"worst silo {record['silo_accuracy_worst']:.2%}")
+    if silos := list(record.get("faults") or {}):
+        more = f" and {len(silos) - MOST_SILOS} more" if len(silos) > MOST_SILOS else ""
+        parts.append(f"without silo {', '.join(silos[:MOST_SILOS])}{more}")
     return "  ".join(parts)
 
 

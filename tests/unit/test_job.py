@@ -68,7 +68,7 @@ def test_the_least_job_has_every_default_filled_in(read):
         "aggregation": {"rule": "mean"},
         "evaluate": {"every": 1, "silos": True, "target_accuracy": None, "stop_at_target": False},
         "checkpoint": {"every": 10, "keep": 3},
-        "tracking": {"console": True, "jsonl": True, "tensorboard": False},
+        "tracking": {"console": True, "jsonl": True, "tensorboard": False, "mlflow": False},
     }
     assert not any(missing(job.model_dump()[key], value) for key, value in expected.items())
     assert (job.local.lr, job.local.epochs, job.local.steps, job.local.batch_size) == (0.1, 1, None, 10)

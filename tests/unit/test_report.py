@@ -1,6 +1,9 @@
-"""What is made of a run's rounds: figures, tables, curves, and the words on the terminal."""
+"""What is made of runs' rounds: figures, tables, curves, files; and what is wrong with a folder."""
 
+import csv
+import json
 from pathlib import Path
+from statistics import mean, stdev
 
 import h5py
 import pytest
@@ -10,10 +13,10 @@ from mpifl import checkpoint, models
 from mpifl.errors import InputError
 from mpifl.flat import FlatModel
 from mpifl.job import check_job
-from mpifl.report import Summary, compare_runs, draw, evaluate_run, read_run, show_run
+from mpifl.report import Output, Summary, compare_runs, evaluate_run, read_run, show_run
+from mpifl.report.curves import curve, draw
+from mpifl.report.seeds import groups
 from mpifl.run import claim_run, encode_record
-from mpifl.tracking.base import Observer
-from mpifl.tracking.console import Console, figures_of
 
 RECORDS = [
     {
@@ -100,7 +103,7 @@ def test_a_folder_without_rounds_is_one_line(tmp_path):
 
 def test_a_comparison_has_a_row_for_every_run(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    compare_runs([write(Path("a")), write(Path("b"), RECORDS[:2])], 0.9, None)
+    compare_runs([write(Path("a")), write(Path("b"), RECORDS[:2])], 0.9)
     headings, one, other = table_of(capsys.readouterr().out)
     found = dict(zip(headings, one, strict=True))
     assert found == {
@@ -110,7 +113,7 @@ def test_a_comparison_has_a_row_for_every_run(tmp_path, capsys, monkeypatch):
         "best": "90.00%",
         "loss": "0.6250",
         "worst silo": "25.00%",
-        "std": "12.50%",
+        "variance": "156.25",
         "seconds": "15.0",
         "MB sent": "6.0",
         "MB received": "3.0",
@@ -122,21 +125,199 @@ def test_a_comparison_has_a_row_for_every_run(tmp_path, capsys, monkeypatch):
 
 def test_a_target_is_named_to_the_digit_that_was_given(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    compare_runs([write(Path("a"))], 0.975, None)
+    compare_runs([write(Path("a"))], 0.975)
     assert table_of(capsys.readouterr().out)[0][-1] == "to 97.5%"
 
 
 def test_a_comparison_without_a_target_has_no_column_for_it(tmp_path, capsys):
-    compare_runs([write(tmp_path)], None, None)
+    compare_runs([write(tmp_path / "a")])
     assert table_of(capsys.readouterr().out)[0][-1] == "MB received"
 
 
-def test_curves_are_drawn_into_a_file(tmp_path):
+def test_a_run_without_test_accuracy_is_compared_by_its_silos(tmp_path, capsys):
+    blind = [{k: v for k, v in record.items() if not k.startswith("test")} for record in RECORDS]
+    blind[3]["silo_accuracy_mean"] = 0.5
+    compare_runs([write(tmp_path / "a", blind), write(tmp_path / "b")], 0.9)
+    headings, one, _ = table_of(capsys.readouterr().out)
+    found = dict(zip(headings, one, strict=True))
+    assert (found["accuracy"], found["worst silo"], found["to 90%"]) == ("-", "25.00%", "-")
+
+
+@pytest.mark.parametrize("target", [97, 0, -0.5])
+def test_a_target_that_is_no_share_is_refused(tmp_path, target):
+    with pytest.raises(InputError, match=r"--target-accuracy .*: is a share .* 0\.97 is 97%"):
+        compare_runs([write(tmp_path / "a")], target)
+
+
+def test_the_target_is_that_of_the_jobs_if_they_agree(tmp_path, capsys):
+    runs = [make_run(tmp_path / str(n), evaluate={"target_accuracy": t}) for n, t in enumerate((0.9, 0.9, 0.8))]
+    compare_runs(runs[:2])
+    assert table_of(capsys.readouterr().out)[0][-1] == "to 90%"
+    compare_runs(runs)
+    assert table_of(capsys.readouterr().out)[0][-1] == "MB received"
+
+
+def make_run(folder, records=RECORDS, finished=True, **more):
+    """Write a run folder with a job; the run is finished if it has a model."""
+    folder.mkdir(parents=True)
+    claim_run(folder, make_job(folder, **{"rounds": records[-1]["round"], **more}))
+    job = folder / "job.toml"
+    job.write_text(job.read_text().replace(f'shards = "{folder}/shards"', 'shards = "s"'))
+    if finished:
+        (folder / "model.safetensors").write_bytes(b"")
+    return write(folder, records)
+
+
+def scaled(factor):
+    return [{k: v * factor if k == "test_accuracy" else v for k, v in record.items()} for record in RECORDS]
+
+
+def test_what_is_wrong_with_a_run_is_said(tmp_path):
+    whole = make_run(tmp_path / "whole")
+    assert (read_run(whole).finished, read_run(whole).remarks) == (True, ())
+    for name, spoil, remark in [
+        ("cut", lambda run: (run / "model.safetensors").unlink(), "unfinished: 5 of 5 rounds"),
+        ("longer", lambda run: edit(run / "job.toml", "rounds = 5", "rounds = 9"), "unfinished: 5 of 9 rounds"),
+        (
+            "torn",
+            lambda run: edit(run / "metrics.jsonl", '{"round": 3,', '{"rou'),
+            "torn: metrics.jsonl cannot be read",
+        ),
+        ("old", lambda run: (run / "environment.json").write_text('{"versions": {"mpifl": "0.0.1"}}'), "mpifl 0.0.1"),
+        ("blind", lambda run: write(run, [{"round": 5, "train_loss": 1.0}]), "without test accuracy"),
+        ("lost", lambda run: write(run, [*RECORDS[:4], {"round": 5, "train_loss": None}]), "diverged"),
+        ("jobless", lambda run: (run / "job.toml").unlink(), "job.toml cannot be read"),
+        ("job", lambda run: (run / "job.toml").write_text("rounds = "), "job.toml is torn"),
+        ("other", lambda run: (run / "job.toml").write_text("rounds = 'all'"), "job.toml is none as mpifl"),
+        ("evaluate", lambda run: (run / "job.toml").write_text("evaluate = 3"), "job.toml is none as mpifl"),
+    ]:
+        run = make_run(tmp_path / name)
+        spoil(run)
+        remarks = read_run(run).remarks
+        assert any(remark in one for one in remarks), (name, remarks)
+
+
+def edit(path, old, new):
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_a_torn_last_line_alone_is_no_fault(tmp_path):
+    run = make_run(tmp_path / "a")
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"round": 6, "te')
+    assert read_run(run).remarks == ()
+
+
+def test_a_run_that_stopped_at_its_target_is_finished(tmp_path):
+    stop = {"target_accuracy": 0.8, "stop_at_target": True}
+    assert read_run(make_run(tmp_path / "a", RECORDS[:4], rounds=99, evaluate=stop)).finished
+    assert not read_run(
+        make_run(tmp_path / "b", RECORDS[:4], rounds=99, evaluate=stop | {"target_accuracy": 0.9})
+    ).finished
+
+
+UNREADABLE = {
+    "another shape": b'{"epoch": 3}\n',
+    "no object": b"5\n",
+    "text": b'{"round": 1, "test_accuracy": "0.9"}\n',
+    "faults": b'{"round": 1, "faults": ["2"]}\n',
+    "twice": b'{"round": 1}\n{"round": 1}\n',
+    "noise": b"\xff\xfe\x00",
+    "empty": b"",
+}
+
+
+@pytest.mark.parametrize("content", UNREADABLE.values(), ids=UNREADABLE)
+def test_a_folder_that_cannot_be_read_is_named_and_the_rest_compared(tmp_path, capsys, content):
+    good, bad = make_run(tmp_path / "good"), tmp_path / "bad"
+    bad.mkdir()
+    (bad / "metrics.jsonl").write_bytes(content)
+    compare_runs([bad, good, tmp_path / "nowhere"])
+    printed = capsys.readouterr().out
+    assert len(table_of(printed)) == 2
+    left_out = [line for line in printed.splitlines() if line.startswith("left out: ")]
+    assert [str(bad) in left_out[0], str(tmp_path / "nowhere") in left_out[1]] == [True, True]
+    with pytest.raises(InputError, match="bad"):
+        compare_runs([bad])
+
+
+def test_runs_that_differ_by_seed_alone_are_taken_together(tmp_path, capsys):
+    runs = [make_run(tmp_path / f"a{seed}", scaled(factor), seed=seed) for seed, factor in enumerate((1, 0.9, 0.8))]
+    runs += [make_run(tmp_path / f"b{seed}", seed=seed, local={"lr": 0.5}) for seed in (0, 1)]
+    runs += [
+        make_run(tmp_path / "again", seed=0),  # the same seed twice is no second draw
+        make_run(tmp_path / "cut", seed=9, finished=False),
+        make_run(tmp_path / "other", seed=9, cohort={"fraction": 0.5}),
+        make_run(tmp_path / "named", scaled(0.7), seed=4, name="other", tracking={"console": False}),
+    ]
+    found = groups([read_run(run) for run in runs])
+    assert [(group.name, [run.run.name for run in group.runs]) for group in found] == [
+        ("local.lr = 0.1", ["a0", "a1", "a2", "named"]),
+        ("local.lr = 0.5", ["b0", "b1"]),
+        ("again", ["again"]),
+        ("cut", ["cut"]),
+        ("other", ["other"]),
+    ]
+    values = [0.8125 * factor for factor in (1, 0.9, 0.8, 0.7)]
+    assert found[0].spread(None)["test_accuracy"] == pytest.approx((mean(values), stdev(values)))
+    assert found[0].spread(0.6)["rounds_to_target"] == pytest.approx((3, 0))
+    assert found[0].spread(0.9)["rounds_to_target"] is None
+    compare_runs(runs, 0.9)
+    rows = table_of(capsys.readouterr().out)
+    row = next(row for row in rows if row[0] == "local.lr = 0.1")
+    assert row[1:3] == ["4", f"{100 * mean(values):.2f} ± {100 * stdev(values):.2f}%"]
+    assert row[-1] == "reached by 1 of 4"
+
+
+def test_the_files_hold_every_figure_in_full(tmp_path, capsys):
+    runs = [make_run(tmp_path / f"a{seed}", scaled(1 - seed / 7), seed=seed) for seed in (0, 1)]
+    runs += [make_run(tmp_path / "b", local={"lr": 0.5}), tmp_path / "none"]
+    compare_runs(runs, 0.75, Output(csv=tmp_path / "c.csv", json=tmp_path / "c.json"))
+    lines = list(csv.DictReader((tmp_path / "c.csv").open()))
+    assert [line["run"] for line in lines] == [str(run) for run in runs[:3]]
+    assert [(line["seed"], line["local.lr"]) for line in lines] == [("0", "0.1"), ("1", "0.1"), ("0", "0.5")]
+    assert float(lines[1]["test_accuracy"]) == 0.8125 * (1 - 1 / 7)
+    assert [line["rounds_to_target"] for line in lines] == ["3.0", "3.0", "3.0"]
+    assert float(lines[0]["silo_accuracy_variance"]) == 0.125**2
+    found = json.loads((tmp_path / "c.json").read_text())
+    assert [run["test_accuracy"] for run in found["runs"]] == [float(line["test_accuracy"]) for line in lines]
+    assert found["runs"][2]["settings"] == {"local.lr": 0.5, "seed": 0}
+    (group,) = found["over_seeds"]
+    assert group["seeds"] == [0, 1]
+    assert group["mean"]["test_accuracy"] == pytest.approx(0.8125 * (1 - 1 / 14))
+    assert [one["run"] for one in found["left_out"]] == [str(tmp_path / "none")]
+    with pytest.raises(InputError, match=r"--csv .*: cannot be written"):
+        compare_runs(runs, None, Output(csv=tmp_path / "no" / "c.csv"))
+
+
+def test_curves_go_over_rounds_bytes_and_seconds(tmp_path):
+    runs = [read_run(make_run(tmp_path / f"a{seed}", scaled(1 - seed / 5), seed=seed)) for seed in (0, 1)]
+    (group,) = groups(runs)
+    found = curve(group, "test_accuracy", 100)
+    assert found.at.tolist() == [[1, 3, 4], [3, 9, 9], [1, 6, 10]]
+    assert found.mean == pytest.approx([45, 81, 73.125])
+    assert found.deviation == pytest.approx([stdev((50, 40)), stdev((90, 72)), stdev((81.25, 65))])
+    assert curve(group, "no such figure") is None
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_curves_are_drawn_into_a_file(tmp_path, ending):
     pytest.importorskip("matplotlib")
-    draw([Summary(Path("a"), RECORDS), Summary(Path("b"), RECORDS[:1])], tmp_path / "curves.png")
-    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    runs = [read_run(write(tmp_path / name, records)) for name, records in (("a", RECORDS), ("b", RECORDS[:1]))]
+    draw(groups(runs), tmp_path / f"curves.{ending}", 0.9)
+    begins = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[ending]
+    assert (tmp_path / f"curves.{ending}").read_bytes().startswith(begins)
+
+
+def test_a_picture_that_cannot_be_drawn_is_one_line(tmp_path):
+    pytest.importorskip("matplotlib")
+    found = groups([read_run(write(tmp_path / "a"))])
     with pytest.raises(InputError, match=r"--plot .*: cannot be written"):
-        draw([Summary(Path("a"), RECORDS)], tmp_path / "nowhere" / "curves.png")
+        draw(found, tmp_path / "nowhere" / "curves.png")
+    with pytest.raises(InputError, match=r"ends in '\.gif'; it must be"):
+        draw(found, tmp_path / "curves.gif")
 
 
 def test_a_finished_run_is_shown_with_its_target_and_where_its_model_lies(tmp_path, capsys, monkeypatch):
@@ -181,54 +362,3 @@ def test_a_run_without_a_test_set_cannot_be_scored(tmp_path):
     claim_run(tmp_path, make_job(tmp_path))
     with pytest.raises(InputError, match="has no test set"):
         evaluate_run(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("record", "words"),
-    [
-        ({}, ""),
-        ({"train_loss": 0.12345}, "loss 0.1235"),
-        ({"train_loss": 1.0, "test_accuracy": 0.98765}, "loss 1.0000  accuracy 98.77%"),
-        ({"test_accuracy": 1.0, "faults": {"3": "torn", "12": "late"}}, "accuracy 100.00%  without silo 3, 12"),
-        ({"train_loss": 1.0, "faults": {}}, "loss 1.0000"),
-    ],
-    ids=str,
-)
-def test_a_round_is_told_in_a_few_words(record, words):
-    assert figures_of(record) == words
-
-
-def test_without_a_terminal_only_trouble_is_told_unless_asked(capsys):
-    for wanted in (False, True, "always"):
-        console, always = Console(3, wanted), wanted == "always"
-        console.begin(0, "toy: fedavg")
-        console.round({"round": 1, "train_loss": 1.0, "seconds": 0.5})
-        console.note("silo 3 is broken")
-        console.end()
-        out, err = capsys.readouterr()
-        assert ("toy: fedavg" in out) is ("round 1  loss 1.0000  0.50 s" in out) is always
-        assert "silo 3 is broken" in (out if always else err)
-        assert "\x1b" not in out
-
-
-def test_an_observer_by_itself_reports_nothing(capsys):
-    observer = Observer()
-    observer.begin(0, "title")
-    observer.round({"round": 1})
-    observer.note("a line")
-    observer.end()
-    assert capsys.readouterr() == ("", "")
-
-
-def test_tensorboard_is_told_every_number_of_a_round(tmp_path):
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    from mpifl.tracking.board import TensorBoard
-
-    board = TensorBoard(tmp_path)
-    board.round({"round": 3, "time": 1e9, "train_loss": 0.5, "test_accuracy": 0.25, "faults": {}})
-    board.end()
-    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
-    assert sorted(events.Tags()["scalars"]) == ["accuracy/test", "loss/train"]
-    assert [(event.step, event.value) for event in events.Scalars("loss/train")] == [(3, 0.5)]

@@ -1,0 +1,272 @@
+"""Runs side by side: as a table, and as files for other programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+
+from mpifl.errors import InputError
+from mpifl.files import write_aside
+from mpifl.report.runs import Summary, read_run
+from mpifl.report.seeds import Group, groups, settings, shown, varying
+from mpifl.run import read_metrics
+from mpifl.tracking.console import on_terminal
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table: its heading, its figure, and how that is written."""
+
+    heading: str
+    figure: str
+    decimals: int
+    scale: float = 1.0
+    unit: str = ""
+
+    def show(self, value: float | None) -> str:
+        """Write one figure."""
+        return "-" if value is None else f"{self._figure(value)}{self.unit}"
+
+    def show_spread(self, spread: tuple[float, float] | None) -> str:
+        """Write a mean and a standard deviation."""
+        if spread is None:
+            return "-"
+        middle, deviation = map(self._figure, spread)
+        return f"{middle} ± {deviation}{self.unit}"
+
+    def _figure(self, value: float) -> str:
+        value *= self.scale
+        return f"{value:,.{self.decimals}f}" if abs(value) < 1e9 else f"{value:.3g}"
+
+
+COLUMNS = (
+    Column("accuracy", "test_accuracy", 2, 100, "%"),
+    Column("best", "best_accuracy", 2, 100, "%"),
+    Column("loss", "test_loss", 4),
+    Column("silos' mean", "silo_accuracy_mean", 2, 100, "%"),
+    Column("worst silo", "silo_accuracy_worst", 2, 100, "%"),
+    Column("variance", "silo_accuracy_variance", 2, 1e4),
+    Column("seconds", "seconds", 1),
+    Column("MB sent", "bytes_sent", 1, 1e-6),
+    Column("MB received", "bytes_received", 1, 1e-6),
+)
+NARROW = ("bytes_received", "bytes_sent", "silo_accuracy_mean", "best_accuracy", "silo_accuracy_variance", "test_loss")
+"""What a narrow terminal does without, the first first."""
+TO_TARGET = (
+    Column("", "rounds_to_target", 0, 1, " rounds"),
+    Column("", "seconds_to_target", 1, 1, " s"),
+    Column("", "bytes_to_target", 1, 1e-6, " MB"),
+)
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where a comparison goes besides the terminal."""
+
+    plot: Path | None = None
+    csv: Path | None = None
+    json: Path | None = None
+
+
+def show_run(run: Path) -> None:
+    """Print what a finished run came to, and where its model lies."""
+    console = _console()
+    if not read_metrics(run):
+        console.print(f"{run}: no round was run")
+        return
+    summary = read_run(run)
+    _print(console, lambda columns: table([summary], summary.target, columns))
+    console.print(f"model: {run / 'model.safetensors'}", soft_wrap=True, highlight=False)
+
+
+def compare_runs(runs: Sequence[Path], target: float | None = None, output: Output = Output()) -> None:
+    """Print runs side by side, and means over their seeds; write files and draw curves where asked.
+
+    Args:
+        runs: Run folders; one that cannot be read is named and left out.
+        target: A test accuracy; by default the one that all jobs wait for.
+        output: Files to write.
+
+    Raises:
+        InputError: no run can be read, the target is no share, or a file cannot be written.
+    """
+    if target is not None and not 0 < target <= 1:
+        raise InputError(f"--target-accuracy {target:g}: is a share above 0 and up to 1; 0.97 is 97%")
+    summaries, left_out = read_runs(runs)
+    if not summaries:
+        raise InputError("; ".join(left_out.values()))
+    console = _console()
+    target = common_target(summaries) if target is None else target
+    together = [group for group in groups(summaries) if len(group.runs) > 1]
+    _print(console, lambda columns: table(summaries, target, columns))
+    if together:
+        _print(console, lambda columns: table_over_seeds(together, target, columns))
+    for summary in summaries:
+        for remark in summary.remarks:
+            console.print(f"{summary.run}: {remark}", soft_wrap=True, highlight=False, markup=False)
+    for reason in left_out.values():
+        console.print(f"left out: {reason}", soft_wrap=True, highlight=False, markup=False)
+    _write(summaries, left_out, target, output, console)
+
+
+def read_runs(runs: Sequence[Path]) -> tuple[list[Summary], dict[Path, str]]:
+    """Read run folders; return those that can be read, and why the others cannot."""
+    summaries: list[Summary] = []
+    left_out: dict[Path, str] = {}
+    for run in dict.fromkeys(runs):
+        try:
+            summaries.append(read_run(run))
+        except InputError as error:
+            left_out[run] = str(error)
+    return summaries, left_out
+
+
+def common_target(summaries: Sequence[Summary]) -> float | None:
+    """Return the test accuracy that all the runs' jobs wait for, if it is one."""
+    targets = {summary.target for summary in summaries}
+    return targets.pop() if len(targets) == 1 else None
+
+
+def _write(
+    summaries: list[Summary], left_out: dict[Path, str], target: float | None, output: Output, console: Console
+) -> None:
+    contents: list[tuple[str, Path | None, Callable[[], str]]] = [
+        ("--csv", output.csv, lambda: as_csv(summaries, target)),
+        ("--json", output.json, lambda: as_json(summaries, left_out, target)),
+    ]
+    for option, path, content in contents:
+        if path is not None:
+            try:
+                write_aside(path, content().encode())
+            except OSError as error:
+                raise InputError(f"{option} {path}: cannot be written ({error.strerror})") from None
+            console.print(f"{option[2:]}: {path}", soft_wrap=True, highlight=False)
+    if output.plot is not None:
+        from mpifl.report.curves import draw
+
+        draw(groups(summaries), output.plot, target)
+        console.print(f"curves: {output.plot}", soft_wrap=True, highlight=False)
+
+
+def _print(console: Console, build: Callable[[Sequence[Column]], Table]) -> None:
+    """Print a table; where the terminal is too narrow, without the columns that matter least."""
+    left = list(COLUMNS)
+    for name in NARROW:
+        if Measurement.get(console, console.options.update(max_width=1000), build(left)).maximum <= console.width:
+            break
+        left = [column for column in left if column.figure != name]
+    console.print(build(left))
+
+
+def table(summaries: Sequence[Summary], target: float | None, offered: Sequence[Column] = COLUMNS) -> Table:
+    """Return a table with a row for every run; columns for which no run has a figure are left out."""
+    figures = [summary.figures(target) for summary in summaries]
+    columns = [column for column in offered if any(each[column.figure] is not None for each in figures)]
+    found = _headed(["run", "rounds"], columns, target)
+    for summary, each in zip(summaries, figures, strict=True):
+        row = [str(summary.run), _rounds(summary), *(column.show(each[column.figure]) for column in columns)]
+        found.add_row(*row, *([] if target is None else [_to_target(summary, each)]))
+    return found
+
+
+def table_over_seeds(together: Sequence[Group], target: float | None, offered: Sequence[Column] = COLUMNS) -> Table:
+    """Return a table with a row for each group of runs: mean and standard deviation over the seeds."""
+    spreads = [group.spread(target) for group in together]
+    columns = [c for c in offered if c not in COLUMNS[-3:] and any(each[c.figure] is not None for each in spreads)]
+    found = _headed(["mean ± deviation over seeds", "seeds"], columns, target)
+    for group, each in zip(together, spreads, strict=True):
+        row = [group.name, str(len(group.runs)), *(column.show_spread(each[column.figure]) for column in columns)]
+        found.add_row(*row, *([] if target is None else [_group_to_target(group, each, target)]))
+    return found
+
+
+def _headed(first: Sequence[str], columns: Sequence[Column], target: float | None) -> Table:
+    found = Table()
+    for heading in [*first, *(column.heading for column in columns)]:
+        found.add_column(
+            heading, justify="left" if heading == first[0] else "right", no_wrap=heading != first[0], overflow="fold"
+        )
+    if target is not None:
+        found.add_column(f"to {100 * target:g}%", justify="right")
+    return found
+
+
+def _rounds(summary: Summary) -> str:
+    planned = summary.job.get("rounds", summary.rounds)
+    cut = not summary.finished and planned > summary.rounds
+    return f"{summary.rounds} of {planned}" if cut else str(summary.rounds)
+
+
+def _to_target(summary: Summary, figures: dict[str, float | None]) -> str:
+    if figures["best_accuracy"] is None:
+        return "-"
+    if figures["rounds_to_target"] is None:
+        return f"not reached in {summary.rounds} rounds"
+    return ", ".join(column.show(figures[column.figure]) for column in TO_TARGET)
+
+
+def _group_to_target(group: Group, spread: dict[str, tuple[float, float] | None], target: float) -> str:
+    if spread["rounds_to_target"] is None:
+        return f"reached by {sum(run.reached(target) is not None for run in group.runs)} of {len(group.runs)}"
+    return ", ".join(column.show_spread(spread[column.figure]) for column in TO_TARGET)
+
+
+def as_csv(summaries: Sequence[Summary], target: float | None) -> str:
+    """Return a line for every run: its state, the settings in which the runs differ, and its figures in full."""
+    keys = varying(summaries)
+    content = io.StringIO()
+    writer = csv.writer(content, lineterminator="\n")
+    writer.writerow(["run", "finished", "remarks", *keys, *summaries[0].figures(target)])
+    for summary in summaries:
+        job = settings(summary.job)
+        own = [shown(job[key]) if key in job else "" for key in keys]
+        figures = ["" if value is None else repr(value) for value in summary.figures(target).values()]
+        writer.writerow([summary.run, str(summary.finished).lower(), "; ".join(summary.remarks), *own, *figures])
+    return content.getvalue()
+
+
+def as_json(summaries: Sequence[Summary], left_out: dict[Path, str], target: float | None) -> str:
+    """Return the runs, the means over seeds and what was left out, as one JSON object."""
+    keys = varying(summaries)
+    runs = [
+        {
+            "run": str(summary.run),
+            "finished": summary.finished,
+            "remarks": list(summary.remarks),
+            "settings": {key: value for key, value in settings(summary.job).items() if key in keys},
+            **summary.figures(target),
+        }
+        for summary in summaries
+    ]
+    found: dict[str, Any] = {
+        "target_accuracy": target,
+        "runs": runs,
+        "over_seeds": [_group_as_json(group, target) for group in groups(summaries) if len(group.runs) > 1],
+        "left_out": [{"run": str(run), "reason": reason} for run, reason in left_out.items()],
+    }
+    return json.dumps(found, indent=1, default=str, allow_nan=False) + "\n"
+
+
+def _group_as_json(group: Group, target: float | None) -> dict[str, Any]:
+    spread = group.spread(target)
+    return {
+        "name": group.name,
+        "runs": [str(run.run) for run in group.runs],
+        "seeds": [run.job["seed"] for run in group.runs],
+        "mean": {name: each[0] for name, each in spread.items() if each},
+        "std": {name: each[1] for name, each in spread.items() if each},
+    }
+
+
+def _console() -> Console:
+    """Return a console that does not squeeze a table into 80 columns where nothing says how wide it may be."""
+    return Console() if on_terminal() else Console(width=300, force_terminal=False)

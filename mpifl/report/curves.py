@@ -1,0 +1,112 @@
+"""The curves of several runs in one picture: over rounds, over bytes and over seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mpifl.errors import InputError
+from mpifl.report.runs import Summary, number
+from mpifl.report.seeds import Group
+
+PANELS = (
+    ("test accuracy (%)", "test_accuracy", 100.0),
+    ("silos' mean accuracy (%)", "silo_accuracy_mean", 100.0),
+    ("training loss", "train_loss", 1.0),
+)
+AXES = (("round", 0), ("MB between server and silos", 1), ("seconds", 2))
+STYLES = ("-", "--", ":", "-.")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One figure of a group of runs, where all of them have it: means over the runs, and the deviation."""
+
+    at: np.ndarray
+    """[3, n]: the round, and the MB and seconds until its end."""
+    mean: np.ndarray
+    deviation: np.ndarray
+
+
+def curve(group: Group, figure: str, scale: float = 1.0) -> Curve | None:
+    """Return a figure of a group over its rounds; None where no round has it in all runs."""
+    each = [_points(run, figure) for run in group.runs]
+    rounds = sorted(set.intersection(*(set(points) for points in each)))
+    if not rounds:
+        return None
+    found = np.array([[points[round] for round in rounds] for points in each])  # [runs, n, 4]
+    values = scale * found[..., 3]
+    deviation = values.std(axis=0, ddof=1) if len(each) > 1 else np.zeros(len(rounds))
+    return Curve(found[..., :3].mean(axis=0).T, values.mean(axis=0), deviation)
+
+
+def _points(run: Summary, figure: str) -> dict[int, tuple[float, float, float, float]]:
+    sent = accumulate((number(r, "bytes_sent") or 0) + (number(r, "bytes_received") or 0) for r in run.records)
+    seconds = accumulate(number(r, "seconds") or 0 for r in run.records)
+    together = zip(run.records, sent, seconds, strict=True)
+    return {
+        record["round"]: (float(record["round"]), megabytes / 1e6, until, value)
+        for record, megabytes, until in together
+        if (value := number(record, figure)) is not None
+    }
+
+
+def draw(groups: Sequence[Group], path: Path, target: float | None = None) -> None:
+    """Draw accuracy and loss over rounds, bytes and seconds; a band is the deviation over seeds.
+
+    Args:
+        groups: A line for each.
+        path: A PNG, SVG or PDF.
+        target: A test accuracy to mark.
+
+    Raises:
+        InputError: matplotlib is not installed or the file cannot be written.
+    """
+    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise InputError(f"--plot {path}: ends in '{path.suffix}'; it must be .png, .svg or .pdf")
+    try:
+        import matplotlib
+    except ImportError:
+        raise InputError("--plot: needs 'pip install mpifl[plots]'") from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    curves = {name: [curve(group, name, scale) for group in groups] for _, name, scale in PANELS}
+    panels = [panel for panel in PANELS if any(curves[panel[1]])] or list(PANELS[-1:])
+    height = 3.2 * len(panels) + 0.22 * -(-len(groups) // 2)
+    figure, grid = pyplot.subplots(len(panels), 3, figsize=(12, height), layout="constrained", squeeze=False)
+    for row, (label, name, scale) in zip(grid, panels, strict=True):
+        for axes, (along, which) in zip(row, AXES, strict=True):
+            for nth, found in enumerate(curves[name]):
+                if found is not None:
+                    _line(axes, found, which, nth, groups[nth])
+            axes.set(xlabel=along, ylabel=label if which == 0 else "")
+            axes.set_yscale("log" if name == "train_loss" else "linear")
+            axes.grid(alpha=0.3)
+            axes.spines[["top", "right"]].set_visible(False)
+            if name == "test_accuracy" and target is not None:
+                axes.axhline(scale * target, color="grey", linewidth=0.8, linestyle=(0, (4, 3)))
+    lines = {str(line.get_label()): line for axes in grid.flat for line in axes.get_lines()}
+    named = {label: line for label, line in lines.items() if not label.startswith("_")}
+    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=2, frameon=False)
+    try:
+        figure.savefig(path, dpi=144)
+    except OSError as error:
+        raise InputError(f"--plot {path}: cannot be written ({error.strerror})") from None
+    finally:
+        pyplot.close(figure)
+
+
+def _line(axes: Any, found: Curve, which: int, nth: int, group: Group) -> None:
+    label = f"{group.name} ({len(group.runs)} seeds)" if len(group.runs) > 1 else group.name
+    colour, style = f"C{nth % 10}", STYLES[nth // 10 % len(STYLES)]
+    marker = "o" if len(found.mean) == 1 else ""
+    axes.plot(found.at[which], found.mean, style, color=colour, label=label, marker=marker, linewidth=1.5)
+    if len(group.runs) > 1:
+        low, high = found.mean - found.deviation, found.mean + found.deviation
+        axes.fill_between(found.at[which], low, high, color=colour, alpha=0.15, linewidth=0)

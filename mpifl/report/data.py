@@ -1,0 +1,44 @@
+"""What the silos of a run hold, from the `federation.json` of its shard folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mpifl.errors import InputError
+from mpifl.report import charts
+from mpifl.report.runs import Summary
+from mpifl.shards import FederationSpec, read_federation
+
+MOST_SILOS = 200
+
+
+def data(summary: Summary, environment: dict[str, Any]) -> str:
+    """Draw the labels of every silo; say so where the shard folder cannot be read here."""
+    if "shards" not in summary.job:
+        return ""
+    shards = Path(str(summary.job["shards"]))
+    started = Path(str(environment.get("directory", "."))) / shards
+    reason = ""
+    for folder in dict.fromkeys([started, shards]):
+        try:
+            return _drawn(read_federation(folder))
+        except InputError as error:
+            reason = reason or str(error)
+    return charts.titled("The data", f"Not shown: {reason}")
+
+
+def _drawn(spec: FederationSpec) -> str:
+    counts = np.array([entry.labels for entry in spec.silos], dtype=float)
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    sizes = np.array([entry.examples["train"] for entry in spec.silos])
+    scheme = ", ".join(f"{key} {value}" if key != "name" else str(value) for key, value in spec.scheme.items())
+    note = f"{spec.name}: {len(sizes):,} silos, {sizes.sum():,} training examples; scheme {scheme}."
+    if len(sizes) > MOST_SILOS:
+        parts = np.array_split(np.arange(len(sizes)), MOST_SILOS)
+        shares, sizes = (np.array([each[part].mean(axis=0) for part in parts]) for each in (shares, sizes))
+        note += f" Each of the {MOST_SILOS} columns is the mean of neighbouring silos."
+    names = spec.class_names or [str(label) for label in range(spec.classes)]
+    return charts.heat(shares.tolist(), names, [round(size) for size in sizes.tolist()], note)

@@ -1,0 +1,261 @@
+"""A run as one HTML file: no script, nothing fetched, readable offline and on a phone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from mpifl.errors import InputError
+from mpifl.files import write_aside
+from mpifl.report import charts
+from mpifl.report.data import data
+from mpifl.report.runs import Summary, number, read_environment, read_run
+from mpifl.report.style import STYLE
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+MOST_ROWS = 200
+PARTS = ("training", "waiting", "communication")
+TABLE = (
+    ("test accuracy", "test_accuracy", "{:.2%}".format),
+    ("test loss", "test_loss", "{:.4f}".format),
+    ("training loss", "train_loss", "{:.4f}".format),
+    ("worst silo", "silo_accuracy_worst", "{:.2%}".format),
+    ("seconds", "seconds", "{:.3f}".format),
+    ("sent", "bytes_sent", charts.size),
+    ("received", "bytes_received", charts.size),
+)
+
+
+def write_report(run: Path, out: Path | None = None) -> Path:
+    """Write a run's page and return where it is.
+
+    Args:
+        run: The run folder; the run may still be going on.
+        out: The file; report.html in the run folder by default.
+
+    Raises:
+        InputError: the run cannot be read or the file not be written.
+    """
+    path = out or run / "report.html"
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"--out {path}: ends in '{path.suffix}'; it must be .html")
+    content = page(read_run(run))
+    try:
+        write_aside(path, content.encode())
+    except OSError as error:
+        raise InputError(f"--out {path}: cannot be written ({error.strerror}); name another file") from None
+    return path
+
+
+def page(summary: Summary) -> str:
+    """Return the page of a run."""
+    environment = read_environment(summary.run)
+    figures = "".join(
+        [*_reached(summary), *_costs(summary), _time(summary), _ranks(summary, environment), data(summary, environment)]
+    )
+    body = _head(summary, environment) + _cards(summary) + f'<div class="grid">{figures}</div>'
+    body += _faults(summary.records) + _rounds(summary.records) + _job(summary.run) + _environment(environment)
+    title = escape(f"{summary.job.get('name', summary.run.name)}: {summary.run.absolute().name}")
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        f"<title>{title}</title><style>{STYLE}</style></head><body><main>{body}</main></body></html>\n"
+    )
+
+
+def _head(summary: Summary, environment: dict[str, Any]) -> str:
+    job = summary.job
+    what = [job.get("algorithm", {}).get("name"), job.get("model", {}).get("name"), job.get("shards")]
+    words = [str(word) for word in what if word] + ([f"seed {job['seed']}"] if "seed" in job else [])
+    ended = number(summary.records[-1], "time")
+    when = f"{datetime.fromtimestamp(ended):%Y-%m-%d %H:%M}" if ended else ""
+    ranks = len(environment.get("ranks") or {})
+    words += [f"{ranks} rank{'s' if ranks > 1 else ''}"] if ranks else []
+    state = f"finished {when}" if summary.finished else f"last round {when}"
+    said = "".join(f'<p class="bad">{escape(remark)}</p>' for remark in summary.remarks)
+    return (
+        f"<header><h1>{escape(str(job.get('name', summary.run.name)))}</h1><p>{escape(' · '.join(words))}</p>"
+        f'<p class="soft">{escape(str(summary.run))}, {state}</p>{said}</header>'
+    )
+
+
+def _cards(summary: Summary) -> str:
+    figures, target = summary.figures(summary.target), summary.target
+    accuracy, best, worst = (figures[f"{name}"] for name in ("test_accuracy", "best_accuracy", "silo_accuracy_worst"))
+    cards = [(f"{accuracy:.2%}", f"test accuracy; the best was {best:.2%}")] if accuracy and best else []
+    if figures["test_loss"] is not None:
+        cards.append((f"{figures['test_loss']:.4f}", "test loss"))
+    if worst is not None:
+        cards.append((f"{worst:.2%}", f"worst silo; the mean is {figures['silo_accuracy_mean'] or 0:.2%}"))
+    cards.append((f"{summary.rounds:,}", f"rounds, of {summary.job.get('rounds', summary.rounds):,} at most"))
+    if target is not None:
+        round = summary.reached(target)
+        until = (figures["seconds_to_target"] or 0, figures["bytes_to_target"] or 0)
+        cost = f"{charts.seconds(until[0])}, {charts.size(until[1])}"
+        wanted = _percent(target)
+        cards.append((f"{round:,}", f"rounds to {wanted}: {cost}") if round else ("–", f"{wanted} was not reached"))
+    sent, received = figures["bytes_sent"] or 0, figures["bytes_received"] or 0
+    cards.append((charts.seconds(figures["seconds"] or 0), "in rounds, scoring and checkpoints not counted"))
+    cards.append((charts.size(sent + received), f"between server and silos; {charts.size(sent)} sent"))
+    drawn = "".join(f'<div class="card"><p class="value">{escape(v)}</p><p>{escape(w)}</p></div>' for v, w in cards)
+    return f'<div class="cards">{drawn}</div>'
+
+
+def _line(summary: Summary, name: str, figure: str, colour: str) -> charts.Line:
+    points = [(float(r["round"]), number(r, figure)) for r in summary.records if figure in r]
+    return charts.Line(name, points, colour)
+
+
+def _reached(summary: Summary) -> list[str]:
+    """Draw what the model reached: accuracy, losses, and how far the silos lie apart."""
+    silos = [
+        (float(r["round"]), low, high)
+        for r in summary.records
+        if (low := number(r, "silo_accuracy_worst")) is not None
+        and (high := number(r, "silo_accuracy_best")) is not None
+    ]
+    losses = [_line(summary, "test", "test_loss", "one"), _line(summary, "training", "train_loss", "two")]
+    apart = [
+        _line(summary, "silos’ mean", "silo_accuracy_mean", "one"),
+        _line(summary, "worst tenth", "silo_accuracy_worst10", "two"),
+    ]
+    band = charts.Band("from the worst silo to the best", silos, "one")
+    note = "On what each silo holds out, every silo counting alike."
+    return [
+        charts.lines(
+            "Test accuracy", [_line(summary, "test", "test_accuracy", "one")], write=_percent, target=summary.target,
+            note=f"The dashes are the target, {_percent(summary.target)}." if summary.target else "",
+        ),
+        charts.lines("Loss", losses, write="{:.3g}".format, log=True),
+        charts.lines("Accuracy over the silos", apart, band, write=_percent, note=note),
+    ]  # fmt: skip
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.4g}%"
+
+
+def _costs(summary: Summary) -> list[str]:
+    """Draw what each round cost: seconds and bytes."""
+    records = summary.records
+    rounds = [int(r["round"]) for r in records]
+    of = {name: [number(r, name) or 0.0 for r in records] for name in
+          ("seconds", "seconds_training", "seconds_communication", "bytes_sent", "bytes_received")}  # fmt: skip
+    together = zip(of["seconds"], of["seconds_training"], of["seconds_communication"], strict=True)
+    rest = [max(whole - training - talking, 0.0) for whole, training, talking in together]
+    time = [
+        ("training, slowest rank", of["seconds_training"], "one"),
+        ("communication", of["seconds_communication"], "three"),
+        ("the server’s own", rest, "rest"),
+    ]
+    traffic = [("sent to silos", of["bytes_sent"], "one"), ("received", of["bytes_received"], "two")]
+    return [
+        charts.bars("Time of each round", rounds, time, charts.seconds),
+        charts.bars("Bytes of each round", rounds, traffic, charts.size, "Between the server and the silos."),
+    ]
+
+
+def _time(summary: Summary) -> str:
+    """Draw where the time of a worker went, over all rounds."""
+    training, waiting, talking = (summary.total(f"seconds_{part}") for part in PARTS)
+    whole = summary.total("seconds")
+    parts = [training - waiting, waiting, talking, max(whole - training - talking, 0.0)]
+    if not training:
+        return ""
+    share = " · ".join(f"{name} {part / whole:.0%}" for name, part in zip([*PARTS, "server"], parts, strict=True))
+    return charts.split(
+        "Where time went", [("a worker", parts, charts.seconds(whole))], ["training", "waiting for the slowest",
+        "communication", "waiting for the server"], f"Of the mean worker, over all rounds: {share}.")  # fmt: skip
+
+
+def _ranks(summary: Summary, environment: dict[str, Any]) -> str:
+    """Draw where each rank's time went, if the rounds tell of `rank_seconds`, {rank: {training, waiting, ...}}."""
+    sums: dict[str, Counter[str]] = {}
+    for record in summary.records:
+        for rank, parts in (record.get("rank_seconds") or {}).items():
+            sums.setdefault(rank, Counter()).update({k: v for k, v in parts.items() if isinstance(v, int | float)})
+    if not sums:
+        return ""
+    about = environment.get("ranks") or {}
+    rows = []
+    for rank in sorted(sums, key=int):
+        where = about.get(rank, {})
+        known = [sums[rank][part] for part in PARTS]
+        behind = f"{where.get('host', '')} {where.get('device', '')}".strip()
+        rows.append((f"rank {rank}", [*known, sum(sums[rank].values()) - sum(known)], behind))
+    return charts.split("Where time went on each rank", rows, [*PARTS, "other"])
+
+
+def _faults(records: Sequence[dict[str, Any]]) -> str:
+    """List the silos that were left out of rounds, with their last reason."""
+    counts: Counter[str] = Counter()
+    reasons: dict[str, tuple[int, str]] = {}
+    for record in records:
+        for silo, reason in (record.get("faults") or {}).items():
+            counts[silo] += 1
+            reasons[silo] = (record["round"], str(reason))
+    if not counts:
+        return ""
+    rows = [[silo, str(n), str(reasons[silo][0]), reasons[silo][1]] for silo, n in counts.most_common(MOST_ROWS)]
+    return _folded(
+        f"Silos left out of rounds ({len(counts)})", _table(["silo", "rounds", "last", "reason"], rows), True
+    )
+
+
+def _rounds(records: Sequence[dict[str, Any]]) -> str:
+    columns = [column for column in TABLE if any(number(r, column[1]) is not None for r in records)]
+    step = -(-len(records) // MOST_ROWS)
+    chosen = [r for nth, r in enumerate(records) if nth % step == 0 or nth == len(records) - 1]
+    rows = [
+        [str(r["round"]), *("" if (value := number(r, name)) is None else write(value) for _, name, write in columns)]
+        for r in chosen
+    ]
+    title = "Every round" if step == 1 else f"Every {step}th round"
+    return _folded(title, _table(["round", *(heading for heading, _, _ in columns)], rows))
+
+
+def _job(run: Path) -> str:
+    try:
+        text = (run / "job.toml").read_text(errors="replace")
+    except OSError:
+        return ""
+    return _folded("The job", f"<pre>{escape(text.strip())}</pre>")
+
+
+def _environment(environment: dict[str, Any]) -> str:
+    if not environment:
+        return ""
+    versions = ", ".join(f"{name} {version}" for name, version in (environment.get("versions") or {}).items())
+    facts = [("versions", versions)] + [(name, environment.get(name)) for name in ("mpi", "platform", "directory")]
+    given = environment.get("command")
+    command = " ".join(map(str, given)) if isinstance(given, list) else ""
+    facts += [("command", command), ("resumed after round", environment.get("resumed_after_round") or "")]
+    rows = [[name, str(value)] for name, value in facts if value]
+    ranks = environment.get("ranks") or {}
+    names = list(dict.fromkeys(name for about in ranks.values() for name in about))
+    placed = [[rank, *(str(about.get(name, "")) for name in names)] for rank, about in list(ranks.items())[:MOST_ROWS]]
+    body = _table([], rows, text=1) + (_table(["rank", *names], placed) if placed else "")
+    return _folded("The environment", body)
+
+
+def _folded(title: str, body: str, opened: bool = False) -> str:
+    return f"<details{' open' if opened else ''}><summary>{escape(title)}</summary>{body}</details>"
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], text: int | None = None) -> str:
+    """Return a table; the column `text`, or one that is called reason, holds sentences."""
+    text = headings.index("reason") if "reason" in headings else text
+
+    def cell(nth: int, content: str, kind: str = "td") -> str:
+        return f"<{kind}{' class=text' if nth == text else ''}>{escape(content)}</{kind}>"
+
+    head = "".join(cell(nth, heading, "th") for nth, heading in enumerate(headings))
+    lines = (cell(0, row[0], "th") + "".join(cell(nth, c) for nth, c in enumerate(row[1:], 1)) for row in rows)
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    thead = f"<thead><tr>{head}</tr></thead>" if headings else ""
+    return f'<div class="scroll"><table>{thead}<tbody>{body}</tbody></table></div>'

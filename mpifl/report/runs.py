@@ -1,0 +1,197 @@
+"""A run folder read with open eyes: what its rounds came to, and what is to be said against it."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mpifl import __version__
+from mpifl.errors import InputError
+from mpifl.run import read_metrics
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+Record = dict[str, Any]
+NUMBERS = ("test_accuracy", "test_loss", "train_loss", "seconds", "bytes_sent", "bytes_received", "silo_accuracy_worst")
+"""Figures of a round that must be numbers, or null, for this program to have written it."""
+TABLES = ("faults", "rank_seconds")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a run came to; None where it cannot be told."""
+
+    run: Path
+    records: list[Record]
+    job: Mapping[str, Any] = field(default_factory=dict)
+    """The tables of its job.toml."""
+    finished: bool = True
+    remarks: tuple[str, ...] = ()
+    """What to know before comparing it, in a few words each."""
+
+    @property
+    def rounds(self) -> int:
+        """The rounds that it has done."""
+        return int(self.records[-1]["round"])
+
+    @property
+    def last(self) -> Record:
+        """The last round that was evaluated, or else the last."""
+        scored = ("test_accuracy", "silo_accuracy_mean")
+        return next((r for r in reversed(self.records) if any(name in r for name in scored)), self.records[-1])
+
+    @property
+    def target(self) -> float | None:
+        """The test accuracy that its job waits for."""
+        found = self.job.get("evaluate", {}).get("target_accuracy")
+        return None if found is None else float(found)
+
+    def figure(self, name: str) -> float | None:
+        """Return a figure of the last evaluated round."""
+        return number(self.last, name)
+
+    def best(self) -> float | None:
+        """Return the best test accuracy."""
+        return max((a for r in self.records if (a := number(r, "test_accuracy")) is not None), default=None)
+
+    def total(self, *names: str, until: int | None = None) -> float:
+        """Add up figures over the rounds, up to and with the round `until`."""
+        return sum(
+            number(r, name) or 0.0 for r in self.records for name in names if until is None or r["round"] <= until
+        )
+
+    def reached(self, target: float) -> int | None:
+        """Return the first round with this test accuracy."""
+        return next((r["round"] for r in self.records if (number(r, "test_accuracy") or -1.0) >= target), None)
+
+    def figures(self, target: float | None) -> dict[str, float | None]:
+        """Return every figure by the name that it has in files; sums over the rounds, in seconds and bytes."""
+        deviation = self.figure("silo_accuracy_std")
+        round = None if target is None else self.reached(target)
+        reached = {
+            "rounds_to_target": None if round is None else float(round),
+            "seconds_to_target": None if round is None else self.total("seconds", until=round),
+            "bytes_to_target": None if round is None else self.total("bytes_sent", "bytes_received", until=round),
+        }
+        return {
+            "rounds_done": float(self.rounds),
+            "test_accuracy": self.figure("test_accuracy"),
+            "best_accuracy": self.best(),
+            "test_loss": self.figure("test_loss"),
+            "train_loss": number(self.records[-1], "train_loss"),
+            "silo_accuracy_mean": self.figure("silo_accuracy_mean"),
+            "silo_accuracy_worst": self.figure("silo_accuracy_worst"),
+            "silo_accuracy_variance": None if deviation is None else deviation**2,
+            "seconds": self.total("seconds"),
+            "bytes_sent": self.total("bytes_sent"),
+            "bytes_received": self.total("bytes_received"),
+            **({} if target is None else reached),
+        }
+
+
+def number(record: Mapping[str, Any], name: str) -> float | None:
+    """Return a figure of a round; None where it is missing or not finite (a diverged loss)."""
+    value = record.get(name)
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def read_run(run: Path) -> Summary:
+    """Read a run folder.
+
+    Raises:
+        InputError: it holds no round that this program can read; the line says why.
+    """
+    if not run.is_dir():
+        raise InputError(f"{run}: is no folder; name the folder of a run (mpifl train ... --out RUN)")
+    records, lines = _read_rounds(run)
+    if not records:
+        raise InputError(f"{run}: no rounds in metrics.jsonl; name the folder of a run (mpifl train ... --out RUN)")
+    job, remarks = _read_job(run / "job.toml")
+    if len(records) < lines - 1:  # a torn last line alone is a run that was cut, or goes on as we read
+        remarks.append(f"torn: metrics.jsonl cannot be read after round {records[-1]['round']}")
+    finished = _finished(run, job, records)
+    if not finished:
+        planned = f" of {job['rounds']}" if "rounds" in job else ""
+        remarks.append(f"unfinished: {records[-1]['round']}{planned} rounds")
+    if (version := _version(run)) not in (None, __version__):
+        remarks.append(f"of another version: mpifl {version}, this is {__version__}")
+    if not any("test_accuracy" in record for record in records):
+        remarks.append("without test accuracy")
+    if any(name in records[-1] and number(records[-1], name) is None for name in ("train_loss", "test_loss")):
+        remarks.append("diverged: its loss is not finite")
+    return Summary(run, records, job, finished, tuple(remarks))
+
+
+def _read_rounds(run: Path) -> tuple[list[Record], int]:
+    """Return the rounds, and how many lines there are."""
+    path = run / "metrics.jsonl"
+    try:
+        records: list[Any] = read_metrics(run)
+        lines = len(path.read_bytes().splitlines()) if path.exists() else 0
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    before: int = 0
+    for line, record in enumerate(records, 1):
+        if not _is_round(record):
+            raise InputError(f"{path}: line {line} is no round as mpifl {__version__} writes it: of another version?")
+        if (round := record["round"]) <= before:
+            raise InputError(f"{path}: line {line} is round {round} after round {before}; two runs wrote to one folder")
+        before = round
+    return records, lines
+
+
+def _is_round(record: Any) -> bool:
+    if not isinstance(record, dict) or type(record.get("round")) is not int:
+        return False
+    numbers = all(isinstance(record.get(name), int | float | None) for name in NUMBERS)
+    return numbers and all(isinstance(record.get(name, {}), dict) for name in TABLES)
+
+
+def _read_job(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """Return the tables of a job as they stand, whatever version wrote them, and what is wrong with the file."""
+    try:
+        job = tomllib.loads(path.read_text())
+    except OSError as error:
+        return {}, [f"job.toml cannot be read ({error.strerror})"]
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return {}, ["job.toml is torn"]
+    tables = all(isinstance(job.get(name, {}), dict) for name in ("algorithm", "model", "evaluate"))
+    target = job["evaluate"].get("target_accuracy") if tables and "evaluate" in job else None
+    if tables and type(job.get("rounds", 0)) is int and isinstance(target, int | float | None):
+        return job, []
+    return {}, [f"job.toml is none as mpifl {__version__} writes it"]
+
+
+def _finished(run: Path, job: Mapping[str, Any], records: list[Record]) -> bool:
+    """Whether a run has left its model and has nothing more to do."""
+    evaluate = job.get("evaluate", {})
+    target = evaluate.get("target_accuracy") if evaluate.get("stop_at_target") else None
+    stopped = target is not None and (number(records[-1], "test_accuracy") or -1.0) >= target
+    return (run / "model.safetensors").exists() and (stopped or records[-1]["round"] >= job.get("rounds", 0))
+
+
+def _version(run: Path) -> str | None:
+    version = read_environment(run).get("versions", {}).get("mpifl")
+    return None if version is None else str(version)
+
+
+def read_environment(run: Path) -> dict[str, Any]:
+    """Return what `environment.json` says, or nothing where it cannot be read."""
+    try:
+        found = json.loads((run / "environment.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    of_ranks = found.get("ranks")
+    good = isinstance(of_ranks, dict) and all(isinstance(about, dict) for about in of_ranks.values())
+    versions = found.get("versions")
+    return found | {"ranks": of_ranks if good else {}, "versions": versions if isinstance(versions, dict) else {}}

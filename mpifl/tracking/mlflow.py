@@ -1,0 +1,101 @@
+"""MLflow: an experiment by the job's name, in the folder ./mlruns or where MLFLOW_TRACKING_URI says."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # a training talks to nobody unasked
+os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # MLflow 3 keeps files only if told to
+
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Param, RunTag
+from mlflow.exceptions import MlflowException
+
+from mpifl.files import write_aside
+from mpifl.job import Job
+from mpifl.tracking.base import Observer, Record
+
+LONGEST = 500
+"""Of a parameter's value, which some stores refuse if it is longer."""
+
+
+class MLflow(Observer):
+    """Log every number of a round as a metric under its own name, at its round; the job's keys as parameters.
+
+    A store that fails is told of once and then left alone: training goes on.
+    """
+
+    def __init__(self, job: Job, run: Path) -> None:
+        self._job, self._run = job, run
+        self._client: MlflowClient | None = None
+        self._id, self._done = "", False
+
+    def begin(self, round: int, title: str) -> None:
+        """Start a run, or go on with the one that this run folder has started."""
+        self._guarded(lambda: self._begin(title))
+
+    def round(self, record: Record) -> None:
+        """Log the numbers of one round, and how many silos were left out of it."""
+        evaluate, at = self._job.evaluate, int(1000 * record["time"])
+        target = evaluate.target_accuracy if evaluate.stop_at_target else None
+        self._done = record["round"] >= self._job.rounds or record.get("test_accuracy", 0.0) >= (target or math.inf)
+        figures = {name: value for name, value in record.items() if name not in ("round", "time")}
+        figures["silos_left_out"] = len(record.get("faults") or {})
+        metrics = [
+            Metric(name, float(value), at, record["round"])
+            for name, value in figures.items()
+            if isinstance(value, int | float) and math.isfinite(value)
+        ]
+        self._guarded(lambda: self._client.log_batch(self._id, metrics=metrics) if self._client else None)
+
+    def end(self) -> None:
+        """Mark the run as finished, or as killed where rounds are left to do."""
+        status = "FINISHED" if self._done else "KILLED"
+        self._guarded(lambda: self._client.set_terminated(self._id, status) if self._client else None)
+
+    def _begin(self, title: str) -> None:
+        self._client = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI") or (Path.cwd() / "mlruns").as_uri())
+        note = self._run / "mlflow_run_id"
+        if note.exists():
+            self._id = note.read_text().strip()
+            self._client.update_run(self._id, status="RUNNING")
+            return
+        started = self._client.create_run(self._experiment(self._client), run_name=self._run.absolute().name)
+        self._id = started.info.run_id
+        settings = _flat(self._job.model_dump(mode="json", exclude_none=True))
+        params = [Param(name, str(value)[:LONGEST]) for name, value in settings.items()]
+        tags = [RunTag("mlflow.note.content", title), RunTag("run_folder", str(self._run.absolute()))]
+        self._client.log_batch(self._id, params=params, tags=tags)
+        write_aside(note, f"{self._id}\n".encode())
+
+    def _experiment(self, client: MlflowClient) -> str:
+        """Return the id of the experiment by the job's name; another run may make it in the same moment."""
+        found = client.get_experiment_by_name(self._job.name)
+        if found is None:
+            try:
+                return str(client.create_experiment(self._job.name))
+            except MlflowException:
+                found = client.get_experiment_by_name(self._job.name)
+                if found is None:
+                    raise
+        return str(found.experiment_id)
+
+    def _guarded(self, act: Callable[[], Any]) -> None:
+        try:
+            act()
+        except (MlflowException, OSError) as error:
+            reason = " ".join(str(error).split())
+            print(f"MLflow: {reason}; training goes on without it", file=sys.stderr, flush=True)
+            self._client = None
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return flat

@@ -1,0 +1,185 @@
+"""A grid of settings: its tasks, their names and states; and its runs, one after another, stopped and gone on with."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from unit.builders import write_folder
+
+from mpifl.cli import main
+from mpifl.errors import InputError
+from mpifl.sweep import grid, list_tasks
+from mpifl.sweep.grid import split
+from mpifl.sweep.running import command, launcher
+
+JOB = """
+name = "toy"
+shards = "{shards}"
+rounds = {rounds}
+[model]
+name = "logreg"
+[local]
+lr = 0.1
+[checkpoint]
+every = 1
+[tracking]
+console = false
+"""
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_folder(tmp_path / "shards", [8, 9], test=20)
+    path = tmp_path / "toy.toml"
+    path.write_text(JOB.format(shards=tmp_path / "shards", rounds=2))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("1,2", ["1", "2"]),
+        ("[1,2]", ["[1,2]"]),
+        ("[1,2],[3]", ["[1,2]", "[3]"]),
+        ("[[1,2],[3]],4", ["[[1,2],[3]]", "4"]),
+        ("{a=1,b=2},{a=2}", ["{a=1,b=2}", "{a=2}"]),
+        ('"a,b",c', ['"a,b"', "c"]),
+        ("'[,',2", ["'[,'", "2"]),
+        ("", [""]),
+        ("1,,2", ["1", "", "2"]),
+    ],
+)
+def test_values_are_split_at_commas_that_belong_to_none(text, values):
+    assert split(text) == values
+
+
+def test_a_grid_has_a_task_for_every_combination(job, tmp_path):
+    tasks = grid(job, ["local.lr=0.1, 0.2", "seed=1,2,3", "rounds=5"], tmp_path / "out")
+    assert [task.number for task in tasks] == list(range(6))
+    assert [task.name for task in tasks][:4] == [
+        "local.lr=0.1,seed=1", "local.lr=0.1,seed=2", "local.lr=0.1,seed=3", "local.lr=0.2,seed=1",
+    ]  # fmt: skip
+    assert tasks[3].settings == ("local.lr=0.2", "seed=1", "rounds=5")
+    assert (tasks[3].job.local.lr, tasks[3].job.seed, tasks[3].job.rounds) == (0.2, 1, 5)
+    assert list_tasks(tasks[:1]) == f"0\tnew\t{tmp_path}/out/local.lr=0.1,seed=1\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_lists_and_strings_make_names_of_folders(job, tmp_path):
+    job.write_text(job.read_text().replace('"logreg"', '"mlp"'))
+    tasks = grid(job, ["model.hidden=[8],[8,8]", 'algorithm.name=fedavg,"fedsgd"'], tmp_path)
+    assert [task.name for task in tasks] == [
+        "model.hidden=_8_,algorithm.name=fedavg", "model.hidden=_8_,algorithm.name=fedsgd",
+        "model.hidden=_8,8_,algorithm.name=fedavg", "model.hidden=_8,8_,algorithm.name=fedsgd",
+    ]  # fmt: skip
+    assert [task.job.model.arguments["hidden"] for task in tasks] == [[8], [8], [8, 8], [8, 8]]
+    assert [task.name for task in grid(job, ["rounds=1"], tmp_path)] == ["toy"]
+
+
+WRONG = {
+    "no value": (["seed"], "--set seed: give it as key=value,value"),
+    "empty value": (["seed=1,,2"], "--set seed=1,,2: give it as"),
+    "twice": (["seed=1,1"], "1 stands there twice"),
+    "two keys": (["seed=1", "seed=2"], "--set seed: given twice"),
+    "bad key": (["local.sed=1"], "has no key 'sed'"),
+    "bad value": (["seed=1,x"], 'seed = "x"'),
+    "one name": (['model.a="x/y","x_y"'], "share the name"),
+    "no metrics": (["tracking.jsonl=true,false"], "jsonl = false"),
+}
+
+
+@pytest.mark.parametrize(("given", "said"), WRONG.values(), ids=WRONG)
+def test_a_grid_that_makes_no_sense_is_refused_before_anything_runs(job, tmp_path, given, said):
+    with pytest.raises(InputError) as refused:
+        grid(job, given, tmp_path / "out")
+    assert said in str(refused.value)
+    assert not (tmp_path / "out").exists()
+
+
+def sweep(*words):
+    """Run the command in this process, and return its exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["mpifl", "sweep", *map(str, words)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+    return stop.value.code
+
+
+def test_a_sweep_runs_what_is_not_done_and_compares(job, tmp_path, capfd):
+    words = [job, "--set", "local.lr=0.1,0.2", "--set", "seed=1,2", "--out", "sw"]
+    assert sweep(*words, "--task", 3) == 0
+    assert [path.name for path in (tmp_path / "sw").iterdir() if path.is_dir()] == ["local.lr=0.2,seed=2"]
+    before = (tmp_path / "sw" / "local.lr=0.2,seed=2" / "metrics.jsonl").read_bytes()
+    capfd.readouterr()
+    assert sweep(*words, "--list") == 0
+    assert [line.split("\t")[1] for line in capfd.readouterr().out.splitlines()] == ["new", "new", "new", "done"]
+    assert sweep(*words) == 0
+    printed = capfd.readouterr().out
+    assert "[4/4] local.lr=0.2,seed=2 done before" in printed
+    assert (tmp_path / "sw" / "local.lr=0.2,seed=2" / "metrics.jsonl").read_bytes() == before
+    assert "mean ± deviation over seeds" in printed
+    assert "local.lr = 0.2" in printed
+    assert sweep(*words, "--list") == 0
+    assert {line.split("\t")[1] for line in capfd.readouterr().out.splitlines()} == {"done"}
+    assert sweep(*words, "--set", "rounds=3", "--list") == 0  # more rounds are a run to go on with
+    assert {line.split("\t")[1] for line in capfd.readouterr().out.splitlines()} == {"cut"}
+    assert sweep(*words, "--set", "threads=2", "--list") == 2
+    assert "is a run of another job, it differs in threads" in capfd.readouterr().err
+    assert sweep(*words, "--task", 4) == 2
+    assert "there are the tasks 0 to 3" in capfd.readouterr().err
+
+
+def test_a_run_that_fails_takes_no_other_along(job, tmp_path, capfd):
+    words = [job, "--set", "local.lr=3e38,0.1", "--set", "rounds=3", "--out", "sw"]
+    assert sweep(*words) == 3
+    printed = capfd.readouterr().out
+    assert "ended with exit code 3, sw/local.lr=3e38/log.txt says: error: round" in printed
+    assert (tmp_path / "sw" / "local.lr=0.1" / "model.safetensors").exists()
+
+
+def test_a_dry_run_shows_commands_that_work(job, tmp_path, capfd):
+    assert sweep(job, "--set", "seed=1,2", "--out", "sw", "--dry-run") == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert not (tmp_path / "sw").exists()
+    subprocess.run(lines[1], shell=True, check=True, timeout=60, capture_output=True)
+    assert (tmp_path / "sw" / "seed=2" / "model.safetensors").exists()
+
+
+def test_ranks_are_started_by_the_launcher_that_is_chosen(job, tmp_path, monkeypatch):
+    (task,) = grid(job, ["seed=1"], tmp_path)
+    monkeypatch.setenv("MPIFL_MPIRUN", "srun --mpi=pmix")
+    assert command(task, job, 3)[:5] == ["srun", "--mpi=pmix", "-n", "3", sys.executable]
+    assert command(task, job, 1)[0] == sys.executable
+    monkeypatch.delenv("MPIFL_MPIRUN")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match="there is no mpirun"):
+        launcher()
+
+
+def test_a_sweep_that_is_stopped_goes_on_with_the_same_bits(job, tmp_path):
+    job.write_text(JOB.format(shards=tmp_path / "shards", rounds=3000).replace("every = 1", "every = 1000"))
+    start = [sys.executable, "-m", "mpifl", "sweep", str(job), "--set", "seed=1,2"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    stopped = subprocess.Popen([*start, "--out", "sw"], cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
+    metrics, deadline = tmp_path / "sw" / "seed=1" / "metrics.jsonl", time.monotonic() + 60
+    while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    stopped.send_signal(signal.SIGTERM)
+    assert stopped.wait(60) == 75
+    done = len(metrics.read_text().splitlines())
+    assert 0 < done < 3000
+    assert not (tmp_path / "sw" / "seed=2").exists()
+    for out in ("sw", "whole"):
+        words = [*start, "--set", f"rounds={done + 5}", "--out", out, "--task", "0"]
+        subprocess.run(words, cwd=tmp_path, env=environment, check=True, timeout=90, stdout=subprocess.DEVNULL)
+    one, other = (tmp_path / out / "seed=1" for out in ("sw", "whole"))
+    assert (one / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
+    abouts = [json.loads((run / "environment.json").read_text()) for run in (one, other)]
+    assert [about["resumed_after_round"] for about in abouts] == [done, 0]

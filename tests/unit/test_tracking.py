@@ -1,0 +1,142 @@
+"""The observers of a run: what each tells, and that one that fails takes no training along."""
+
+import pytest
+from unit import builders  # noqa: F401 - torch on one thread
+
+from mpifl.job import check_job
+from mpifl.run import claim_run
+from mpifl.tracking.base import Observer
+from mpifl.tracking.console import Console, figures_of
+
+RECORD = {
+    "round": 3, "time": 1e9, "seconds": 0.5, "seconds_training": 0.25, "train_loss": 0.5, "test_accuracy": 0.25,
+    "silo_accuracy_worst": 0.125, "bytes_sent": 7, "faults": {"2": "torn"},
+}  # fmt: skip
+
+
+def make_job(**more):
+    return check_job({"name": "toy", "shards": "s", "rounds": 4, "model": {"name": "2nn"}, **more}, "toy.toml")
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        ({}, ""),
+        ({"train_loss": 0.12345}, "loss 0.1235"),
+        ({"train_loss": 1.5e30}, "loss 1.5e+30"),
+        ({"train_loss": 1.0, "test_accuracy": 0.98765}, "loss 1.0000  accuracy 98.77%"),
+        ({"test_accuracy": 1.0, "silo_accuracy_worst": 0.5}, "accuracy 100.00%  worst silo 50.00%"),
+        ({"test_accuracy": 1.0, "faults": {"3": "torn", "12": "late"}}, "accuracy 100.00%  without silo 3, 12"),
+        ({"faults": {str(k): "late" for k in range(10)}}, "without silo 0, 1, 2, 3, 4, 5, 6, 7 and 2 more"),
+        ({"train_loss": 1.0, "faults": {}}, "loss 1.0000"),
+    ],
+    ids=str,
+)
+def test_a_round_is_told_in_a_few_words(record, words):
+    assert figures_of(record) == words
+
+
+def test_without_a_terminal_only_trouble_is_told_unless_asked(capsys):
+    for wanted in (False, True, "always"):
+        console, always = Console(3, wanted), wanted == "always"
+        console.begin(0, "toy: fedavg")
+        console.round({"round": 1, "train_loss": 1.0, "seconds": 0.5})
+        console.note("silo 3 is broken")
+        console.end()
+        out, err = capsys.readouterr()
+        assert ("toy: fedavg" in out) is ("round 1  0.50 s  loss 1.0000" in out) is always
+        assert "silo 3 is broken" in (out if always else err)
+        assert "\x1b" not in out
+
+
+def test_why_a_silo_was_left_out_is_told_once(capsys):
+    for wanted in (False, "always"):
+        console = Console(9, wanted)
+        console.note("going on without silo 34 while it is broken: gone")
+        console.begin(0, "toy")
+        console.round({"round": 0, "seconds": 0.5, "faults": {"34": "gone", "3": "gone"}})
+        for round, faults in enumerate([{"2": "torn [a]"}, {"2": "torn [a]"}, {"2": "late"}, {"3": "late"}], 1):
+            console.round({"round": round, "seconds": 0.5, "faults": faults})
+        console.end()
+        out, err = capsys.readouterr()
+        told = [line for line in (out if wanted else err).splitlines() if ": without" in line]
+        assert told == [
+            "round 0: without silo 3: gone",
+            "round 1: without silo 2: torn [a]",
+            "round 3: without silo 2: late",
+            "round 4: without silo 3: late",
+        ]
+
+
+def test_an_observer_by_itself_reports_nothing(capsys):
+    observer = Observer()
+    observer.begin(0, "title")
+    observer.round({"round": 1})
+    observer.note("a line")
+    observer.end()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_tensorboard_is_told_every_number_of_a_round(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    from mpifl.tracking.board import TensorBoard
+
+    claim_run(tmp_path, make_job())
+    for done in (2, 2):  # the second time the run goes on after round 2, and does round 3 again
+        board = TensorBoard(tmp_path)
+        board.begin(done, "toy: fedavg")
+        board.round(RECORD)
+        board.end()
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert sorted(events.Tags()["scalars"]) == [
+        "accuracy/test",
+        "accuracy_of_silos/worst",
+        "bytes/sent",
+        "loss/train",
+        "silos/left_out",
+        "time/round",
+        "time/training",
+    ]
+    assert [(event.step, event.value) for event in events.Scalars("loss/train")] == [(3, 0.5)]
+    assert events.Scalars("silos/left_out")[0].value == 1
+
+
+def mlflow_client(monkeypatch, folder):
+    pytest.importorskip("mlflow")
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    from mpifl.tracking import mlflow as observer
+
+    return observer.MLflow, observer.MlflowClient((folder / "mlruns").as_uri())
+
+
+def test_mlflow_is_told_every_number_and_a_resumed_run_goes_on_in_its_own(tmp_path, monkeypatch):
+    MLflow, client = mlflow_client(monkeypatch, tmp_path)
+    job = make_job(local={"lr": 0.5})
+    (tmp_path / "run").mkdir()
+    for round, status in ((3, "KILLED"), (4, "FINISHED")):
+        observer = MLflow(job, tmp_path / "run")
+        observer.begin(round - 1, "toy: fedavg")
+        observer.round({**RECORD, "round": round, "test_loss": float("nan")})
+        observer.end()
+        (run,) = client.search_runs([client.get_experiment_by_name("toy").experiment_id])
+        assert run.info.status == status
+    assert (run.info.run_name, run.data.params["local.lr"]) == ("run", "0.5")
+    assert {"train_loss", "test_accuracy", "seconds", "bytes_sent", "silos_left_out"} <= set(run.data.metrics)
+    assert "test_loss" not in run.data.metrics
+    assert [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, "train_loss")] == [(3, 0.5), (4, 0.5)]
+
+
+def test_a_store_that_fails_is_told_of_once(tmp_path, monkeypatch, capsys):
+    MLflow, _ = mlflow_client(monkeypatch, tmp_path)
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "file" / "mlruns").as_uri())
+    (tmp_path / "run").mkdir()
+    observer = MLflow(make_job(), tmp_path / "run")
+    observer.begin(0, "toy")
+    for round in (1, 2):
+        observer.round({**RECORD, "round": round})
+    observer.end()
+    assert capsys.readouterr().err.count("training goes on without it") == 1
