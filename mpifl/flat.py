@@ -63,6 +63,8 @@ class FlatModel:
         self._inputs = tuple(self.parameters)
         self.initial_personal = self.personal.clone(), self.personal_statistics.read()
         """What personal parameters and statistics are before a silo has trained its own."""
+        self.lender: Callable[..., Tensor] = torch.empty
+        """(length, dtype=) -> where a delta is to be put on the CPU."""
         self._grad: Tensor | None = None
         self._one = (torch.ones((), device=device),)
         self.compiled: dict[Hashable, Any] = {}
@@ -79,6 +81,12 @@ class FlatModel:
         if self._grad is None:
             self._grad = torch.zeros_like(self.trained)
         return self._grad
+
+    def delta(self, start: Tensor) -> Tensor:
+        """Return trained - start, shape [P]."""
+        if not self.trained.is_cpu:
+            return self.trained - start
+        return torch.sub(self.trained, start, out=self.lender(len(start), dtype=torch.float32))
 
     def views(self, vector: Tensor) -> list[Tensor]:
         """Cut a vector of shape [P] into views of the parameters' shapes."""

@@ -70,7 +70,7 @@ def train(
         else:
             plain(batch)
         steps, examples = steps + 1, examples + len(batch[1])
-    return LocalRun(model.trained - start, model.trained, steps, examples, float(total) / examples)
+    return LocalRun(model.delta(start), model.trained, steps, examples, float(total) / examples)
 
 
 def gradient(model: FlatModel, batches: Iterator[Batch], at: Tensor, objective: Objective = cross_entropy) -> LocalRun:

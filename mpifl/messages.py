@@ -82,6 +82,8 @@ class Part(Message):
     window: int
     handle: int = Field(default=0, ge=0)
     """By which the ranks of its node find it."""
+    weight: float = Field(default=0.0, ge=0)
+    """Above 0: it is one silo's vector as it came, yet to be weighted; 0: it is a sum."""
 
 
 class Report(Message):
@@ -97,10 +99,11 @@ class Report(Message):
 
 
 class Window(Message):
-    """One window of an exact sum: the handle of each rank's part."""
+    """One window of an exact sum: the handle of each rank's part, and its weight where it is not a sum."""
 
     number: int
     parts: dict[int, int]
+    weights: dict[int, float] = {}
 
 
 class Piece(Message):

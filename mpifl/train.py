@@ -68,6 +68,7 @@ class _Training:
         self._algorithm: Algorithm = job.build_algorithm()
         self._observers: list[Observer] = []
         self._saved = -1
+        self._sizes = [entry.examples["train"] for entry in spec.silos]
 
     def run(self, resume: bool, force: bool) -> bool:
         """Open the shards, take the run folder, begin or restore, go round until the end, and leave the model."""
@@ -116,8 +117,7 @@ class _Training:
 
     def _retry_lost_rounds(self) -> dict[str, float]:
         server = self._server
-        sizes = [entry.examples["train"] for entry in self._spec.silos]
-        silos = sample(self._job.cohort, sizes, self._job.seed, server.round)
+        silos = sample(self._job.cohort, self._sizes, self._job.seed, server.round)
         for attempt in range(ATTEMPTS):
             try:
                 return self._algorithm.round(server, self._federation.cohort(silos, server, attempt))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from pydantic import ValidationError
 from torch import Tensor
 
@@ -69,6 +70,7 @@ class Worker:
     def __init__(self, site: Site, silos: Sequence[int], about: Mapping[str, str], memory: Memory) -> None:
         self.silos = set(silos)
         self.aggregation = WeightedMean(site.models[0].device, memory)
+        self._memory = memory
         self._site, self._model, self._about = site, site.models[0], dict(about)
         self._shards: dict[int, Shard] = {}
         self._states: dict[int, dict[str, Any]] = {}
@@ -86,10 +88,12 @@ class Worker:
     def answer(self, request: Request, vectors: dict[str, Tensor]) -> Report:
         """Carry out a request for each of its silos that is hosted here, one after another."""
         self._settle_earlier(request)
-        self.aggregation.begin(len(request.cohort))
         act = self._verbs.get(request.verb)
         start = time.perf_counter()
         mine = sorted(self.silos.intersection(request.cohort)) if act else []
+        alone = len(mine) == 1 and self._memory.everywhere
+        self.aggregation.begin(len(request.cohort), alone=alone)
+        self._model.lender = self._memory.empty if alone else torch.empty
         headers = [self._guarded(act, silo, request, vectors) for silo in mine] if act else []
         about = self._about if request.verb == "open" else {}
         parts = self.aggregation.parts()

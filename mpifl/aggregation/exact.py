@@ -36,14 +36,23 @@ def window_of(peak: float) -> int | None:
     return None if peak == 0 else -(-math.frexp(peak)[1] // STEP)
 
 
+def anchor_of(window: int, summands: int) -> float:
+    """Return what rounds to a window's grid, by being added and taken off, so that `summands` add up exactly.
+
+    It rounds to multiples of 2^(16 b + bits - 52): with up to 2^bits summands below 2^(16 b), every partial sum is a
+    multiple that float64 holds exactly.
+    """
+    bits = max(1, math.ceil(math.log2(max(summands, 1))))
+    return 1.5 * 2.0 ** (STEP * window + bits)
+
+
 class ExactSum:
     """The running sum of up to `summands` vectors of one length: a float64 vector for each window in use."""
 
     def __init__(self, length: int, summands: int, empty: Callable[[int], Tensor]) -> None:
         self.length = length
         self.windows: dict[int, Tensor] = {}
-        self._bits = max(1, math.ceil(math.log2(max(summands, 1))))
-        self._empty = empty
+        self._summands, self._empty = summands, empty
 
     def add(self, vector: Tensor, weight: float, peak: float) -> int | None:
         """Add `weight * vector`, a finite vector of largest magnitude `peak`, and return its window.
@@ -57,8 +66,6 @@ class ExactSum:
         fresh = window not in self.windows
         if fresh:
             self.windows[window] = self._empty(self.length)
-        # Adding and taking off this anchor rounds to multiples of 2^(16 b + bits - 52): with up to 2^bits summands
-        # below 2^(16 b), every partial sum is a multiple that float64 holds exactly.
-        anchor = 1.5 * 2.0 ** (STEP * window + self._bits)
+        anchor = anchor_of(window, self._summands)
         kernels.add(self.windows[window], vector, weight, anchor, fresh=fresh)
         return window

@@ -21,21 +21,26 @@ VECTORISED void mpifl_add(double *restrict total, const float *restrict vector, 
         for (int64_t i = 0; i < n; i++) total[i] += (vector[i] * weight + anchor) - anchor;
 }
 
-/* out = scale * (the sum of the windows, in order; each the sum of `counts` parts) */
-VECTORISED void mpifl_mean(float *restrict out, const double *const *parts, const int64_t *counts, int64_t windows,
-                           double scale, int64_t n) {
+/* out = scale * (the sum of the windows, in order; each the sum of `counts` parts); a part of weight 0 is a sum, float64,
+ * any other a summand, float32, that is yet to be weighted and rounded */
+VECTORISED void mpifl_mean(float *restrict out, const void *const *parts, const double *weights, const int64_t *counts,
+                           const double *anchors, int64_t windows, double scale, int64_t n) {
     double total[BLOCK], window[BLOCK];
     for (int64_t start = 0; start < n; start += BLOCK) {
         int64_t size = n - start < BLOCK ? n - start : BLOCK;
-        const double *const *next = parts;
+        int64_t next = 0;
         for (int64_t w = 0; w < windows; w++) {
-            double *into = w ? window : total;
+            double *restrict into = w ? window : total;
+            const double anchor = anchors[w];
+            for (int64_t i = 0; i < size; i++) into[i] = 0;
             for (int64_t k = 0; k < counts[w]; k++, next++) {
-                const double *part = *next + start;
-                if (k)
-                    for (int64_t i = 0; i < size; i++) into[i] += part[i];
+                const double weight = weights[next];
+                const float *summand = (const float *)parts[next] + start;
+                const double *sum = (const double *)parts[next] + start;
+                if (weight != 0)
+                    for (int64_t i = 0; i < size; i++) into[i] += (summand[i] * weight + anchor) - anchor;
                 else
-                    for (int64_t i = 0; i < size; i++) into[i] = part[i];
+                    for (int64_t i = 0; i < size; i++) into[i] += sum[i];
             }
             if (w)
                 for (int64_t i = 0; i < size; i++) total[i] += window[i];

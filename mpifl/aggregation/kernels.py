@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,25 +55,59 @@ def add(total: Tensor, vector: Tensor, weight: float, anchor: float, *, fresh: b
             into.add_(rounded)
 
 
-def mean(out: Tensor, windows: Sequence[Sequence[Tensor]], scale: float) -> None:
-    """Write scale * (sum over windows, in order, of the sum of their parts) into a float32 vector.
+@dataclass(frozen=True)
+class Parts:
+    """What adds up to one window of an exact sum.
+
+    Attributes:
+        vectors: Each of shape [n]: a sum, float64, or a summand that is yet to be weighted and rounded, float32.
+        weights: 0 for a sum; a summand's weight.
+        anchor: See `exact`.
+    """
+
+    vectors: Sequence[Tensor]
+    weights: Sequence[float]
+    anchor: float
+
+    def cut(self, where: slice) -> Parts:
+        """Return a slice of all vectors."""
+        return Parts([vector[where] for vector in self.vectors], self.weights, self.anchor)
+
+    def sum(self) -> Tensor:
+        """Return the sum, float64, by tensor operations."""
+        summands = (
+            vector.double().mul_(weight).add_(self.anchor).sub_(self.anchor) if weight else vector
+            for vector, weight in zip(self.vectors, self.weights, strict=True)
+        )
+        return functools.reduce(torch.add, summands)
+
+
+def mean(out: Tensor, windows: Sequence[Parts], scale: float) -> None:
+    """Write scale * (sum over windows, in order, of the sum of their parts) into a float32 vector, shape [n].
 
     Args:
-        out: Shape [n].
-        windows: Float64 vectors of shape [n]; at least one window, each of at least one part.
+        out: Where to.
+        windows: At least one, each of at least one part.
         scale: What the sum is multiplied by before it is rounded to float32.
     """
     library = compiled()
-    if library is not None and out.is_cpu:
-        parts = [part for window in windows for part in window]
-        addresses = (ctypes.c_void_p * len(parts))(*(part.data_ptr() for part in parts))
-        counts = (ctypes.c_int64 * len(windows))(*map(len, windows))
-        library.mpifl_mean(_at(out), addresses, counts, len(windows), scale, len(out))
+    if library is None or not out.is_cpu:
+        for start in range(0, len(out), PIECE):
+            where = slice(start, start + PIECE)
+            out[where] = functools.reduce(torch.add, [window.cut(where).sum() for window in windows]) * scale
         return
-    for start in range(0, len(out), PIECE):
-        where = slice(start, start + PIECE)
-        sums = [functools.reduce(torch.add, [part[where] for part in window]) for window in windows]
-        out[where] = functools.reduce(torch.add, sums) * scale
+    vectors = [vector for window in windows for vector in window.vectors]
+    weights = [weight for window in windows for weight in window.weights]
+    library.mpifl_mean(
+        _at(out),
+        (ctypes.c_void_p * len(vectors))(*map(_at, vectors)),
+        (ctypes.c_double * len(weights))(*weights),
+        (ctypes.c_int64 * len(windows))(*(len(window.vectors) for window in windows)),
+        (ctypes.c_double * len(windows))(*(window.anchor for window in windows)),
+        len(windows),
+        scale,
+        len(out),
+    )
 
 
 @functools.cache
@@ -86,7 +121,7 @@ def compiled() -> Any:
         return None
     pointer, real, whole = ctypes.c_void_p, ctypes.c_double, ctypes.c_int64
     library.mpifl_add.argtypes = [pointer, pointer, real, real, whole, whole]
-    library.mpifl_mean.argtypes = [pointer, pointer, pointer, whole, real, whole]
+    library.mpifl_mean.argtypes = [pointer, pointer, pointer, pointer, pointer, whole, real, whole]
     library.mpifl_add.restype = library.mpifl_mean.restype = None
     return library
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from mpifl.aggregation import kernels
-from mpifl.aggregation.exact import LARGEST, ExactSum, peak_of
+from mpifl.aggregation.exact import LARGEST, ExactSum, anchor_of, peak_of, window_of
+from mpifl.aggregation.kernels import Parts
 from mpifl.messages import DTYPES, Folded, Part, Piece, Uniform, Update, Verdict, Window
 from mpifl.transport import Memory, Transport, pieces_of
 
@@ -31,14 +32,22 @@ class WeightedMean:
     def __init__(self, device: torch.device, memory: Memory) -> None:
         self._device, self._memory = device, memory
         self._sums: dict[str, ExactSum] = {}
+        self._lone: dict[str, tuple[int, Tensor, float]] = {}
         self._means: dict[str, Tensor] = {}
-        self._summands = 1
+        self._summands, self._alone = 1, False
 
-    def begin(self, summands: int) -> None:
-        """Forget the sums of the round before; up to `summands` updates will be added over all ranks."""
+    def begin(self, summands: int, *, alone: bool = False) -> None:
+        """Forget the sums of the round before.
+
+        Args:
+            summands: How many updates will be added over all ranks, at most.
+            alone: Whether one of them, at most, is this rank's, and all ranks read its memory: the node's sum is then
+                made of the silo's vectors as they came.
+        """
         self._sums.clear()
+        self._lone.clear()
         self._means.clear()
-        self._summands = summands
+        self._summands, self._alone = summands, alone and self._device.type == "cpu"
 
     def fold(self, update: Update) -> dict[str, Folded]:
         """Add one silo's update to this rank's sums and describe its vectors for the header.
@@ -55,16 +64,29 @@ class WeightedMean:
         peaks = {name: self._checked_peak(name, vector, weights[name]) for name, vector in vectors.items()}
         folded = {}
         for name, vector in vectors.items():
-            sums = self._sums.setdefault(name, ExactSum(len(vector), self._summands, self._empty))
-            window = sums.add(vector, weights[name], peaks[name])
+            window = self._add(name, vector, weights[name], peaks[name])
             size = len(update.payloads[name]) if name in update.payloads else None
             folded[name] = Folded(length=len(vector), window=window, uniform=name in uniform, bytes=size)
         return folded
 
+    def _add(self, name: str, vector: Tensor, weight: float, peak: float) -> int | None:
+        if not self._alone or vector.dtype != torch.float32:
+            sums = self._sums.setdefault(name, ExactSum(len(vector), self._summands, self._empty))
+            return sums.add(vector, weight, peak)
+        window = window_of(weight * peak)
+        if window is not None:
+            self._lone[name] = window, self._memory.adopt(vector.contiguous()), weight
+        return window
+
     def parts(self) -> list[Part]:
         """Say in which windows this rank has sums, and where the ranks of its node find them."""
-        return [
-            Part(name=name, window=window, handle=self._memory.handle(total))
+        handle = self._memory.handle
+        lone = [
+            Part(name=name, window=window, handle=handle(vector), weight=weight)
+            for name, (window, vector, weight) in sorted(self._lone.items())
+        ]
+        return lone + [
+            Part(name=name, window=window, handle=handle(total))
             for name, sums in sorted(self._sums.items())
             for window, total in sorted(sums.windows.items())
         ]
@@ -95,7 +117,7 @@ class WeightedMean:
             if mean is None:
                 mean = transport.read(0, piece.mean, piece.length, torch.float32)
             where = _slice(transport, piece.length)
-            windows = [[part[where] for part in parts] for parts in self._parts_here(transport, piece)]
+            windows = [parts.cut(where) for parts in self._parts_here(transport, piece)]
             kernels.mean(mean[where], windows, 1 / piece.total)
             transport.done()
         if transport.is_server:
@@ -103,7 +125,7 @@ class WeightedMean:
 
     def _combine_nodes(self, transport: Transport, piece: Piece) -> None:
         """Sum inside each node into its first part, every worker a slice; then over the leaders; the server divides."""
-        parts = self._parts_here(transport, piece)
+        parts = [parts.vectors for parts in self._parts_here(transport, piece)]
         if transport.rank in transport.peers and any(parts):
             where = _slice(transport, piece.length)
             for first, *others in filter(None, parts):
@@ -123,17 +145,23 @@ class WeightedMean:
             if transport.is_server:  # largest first, in a fixed order
                 self._means[piece.name][where] = functools.reduce(torch.add, totals) * (1 / piece.total)
 
-    def _parts_here(self, transport: Transport, piece: Piece) -> list[list[Tensor]]:
+    def _parts_here(self, transport: Transport, piece: Piece) -> list[Parts]:
         """Return the parts of each window that lie on this node."""
-        return [
-            [self._part(transport, piece, window, rank) for rank in transport.nodes.mine if rank in window.parts]
-            for window in piece.windows
-        ]
+        found = []
+        for window in piece.windows:
+            ranks = [rank for rank in transport.nodes.mine if rank in window.parts]
+            vectors = [self._part(transport, piece, window, rank) for rank in ranks]
+            weights = [window.weights.get(rank, 0.0) for rank in ranks]
+            found.append(Parts(vectors, weights, anchor_of(window.number, self._summands)))
+        return found
 
     def _part(self, transport: Transport, piece: Piece, window: Window, rank: int) -> Tensor:
-        if rank == transport.rank:
-            return self._sums[piece.name].windows[window.number]
-        return transport.read(rank, window.parts[rank], piece.length, torch.float64)
+        if rank != transport.rank:
+            dtype = torch.float32 if rank in window.weights else torch.float64
+            return transport.read(rank, window.parts[rank], piece.length, dtype)
+        if rank in window.weights:
+            return self._lone[piece.name][1]
+        return self._sums[piece.name].windows[window.number]
 
     def _empty(self, length: int) -> Tensor:
         return self._memory.empty(length, torch.float64)

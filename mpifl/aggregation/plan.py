@@ -6,7 +6,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
-from mpifl.messages import Header, Piece, Report, Window
+from mpifl.messages import Header, Part, Piece, Report, Window
 
 
 def fitting(reports: Mapping[int, Report]) -> dict[int, Report]:
@@ -44,12 +44,19 @@ def plan(reports: Mapping[int, Report]) -> list[Piece]:
 
 
 def _windows(name: str, reports: Mapping[int, Report]) -> list[Window]:
-    found: defaultdict[int, dict[int, int]] = defaultdict(dict)
+    found: defaultdict[int, dict[int, Part]] = defaultdict(dict)
     for rank in sorted(reports):
         for part in reports[rank].parts:
             if part.name == name:
-                found[part.window][rank] = part.handle
-    return [Window(number=number, parts=found[number]) for number in sorted(found, reverse=True)]
+                found[part.window][rank] = part
+    return [
+        Window(
+            number=number,
+            parts={rank: part.handle for rank, part in found[number].items()},
+            weights={rank: part.weight for rank, part in found[number].items() if part.weight},
+        )
+        for number in sorted(found, reverse=True)
+    ]
 
 
 def _checked(report: Report, usual: Mapping[str, int]) -> Report:

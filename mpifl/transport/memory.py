@@ -24,10 +24,15 @@ HUGE = 2 << 20
 
 
 class Memory:
-    """Hands out vectors; one that nobody refers to any more is handed out again."""
+    """Hands out vectors; one that nobody refers to any more is handed out again.
 
-    def __init__(self, *, shared: bool) -> None:
-        self.shared = shared
+    Attributes:
+        shared: Whether other ranks can read them.
+        everywhere: Whether all other ranks can.
+    """
+
+    def __init__(self, *, shared: bool, everywhere: bool = True) -> None:
+        self.shared, self.everywhere = shared, everywhere
         self._free: defaultdict[int, list[_Segment]] = defaultdict(list)
         self._lent: dict[int, _Segment] = {}
         self._attached: dict[tuple[int, int], _Segment] = {}
@@ -46,13 +51,15 @@ class Memory:
         return vector
 
     def adopt(self, vector: Tensor) -> Tensor:
-        """Return the vector itself if other ranks can read it, else a copy that they can."""
-        return vector if self.handle(vector) else self.empty(len(vector), vector.dtype).copy_(vector)
+        """Return the vector itself if other ranks can read it or none can read anything, else a copy that they can."""
+        if not self.shared or self.handle(vector):
+            return vector
+        return self.empty(len(vector), vector.dtype).copy_(vector)
 
     def handle(self, vector: Tensor) -> int:
-        """Return the number by which other ranks find this vector, 0 if it is not one that they can."""
+        """Return the number by which other ranks find this vector or the part that it begins; 0 if they cannot."""
         segment = self._lent.get(vector.data_ptr())
-        return segment.number if segment is not None and segment.nbytes == vector.nbytes else 0
+        return segment.number if segment is not None and segment.nbytes >= vector.nbytes else 0
 
     def attach(self, process: int, handle: int, length: int, dtype: torch.dtype) -> Tensor:
         """Return the vector that another rank of the node has under this handle.

@@ -40,7 +40,7 @@ class Transport:
         self.received = 0
         self._bell = Bell()
         self.nodes: Nodes = survey(comm, self._bell, ranks_per_node)
-        self.memory = Memory(shared=len(self.nodes.mine) > 1)
+        self.memory = Memory(shared=len(self.nodes.mine) > 1, everywhere=len(self.nodes) == 1)
         self._longest_sleep = LONGEST_SLEEP if len(self.nodes) == 1 else LONGEST_NAP
         self._early: defaultdict[int, deque[bytes]] = defaultdict(deque)
 

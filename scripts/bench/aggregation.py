@@ -47,15 +47,14 @@ def ours(transport: Transport, mean: WeightedMean, vector: Tensor) -> Tensor | N
     mean.begin(len(transport.workers))
     if not transport.is_server:
         header = Header(silo=transport.rank - 1, weight=1.0, vectors=mean.fold(Update(1.0, {"delta": vector})))
-        transport.report(Report(headers=[header]).encode())
-        mean.combine(transport, Verdict.model_validate_json(transport.tell()), {})
+        transport.report(Report(headers=[header], parts=mean.parts()).encode())
+        mean.combine(transport, Verdict.model_validate_json(transport.tell()))
         return None
-    reports = [Report.model_validate_json(record) for _, record in transport.reports()]
-    headers = [header for report in reports for header in report.headers]
-    pieces, totals = plan(headers)
-    verdict = Verdict(accepted=[header.silo for header in headers], pieces=pieces)
+    reports = {rank: Report.model_validate_json(record) for rank, record in transport.reports()}
+    accepted = [header.silo for report in reports.values() for header in report.headers]
+    verdict = Verdict(accepted=accepted, pieces=mean.place(plan(reports)))
     transport.tell(verdict.encode())
-    return mean.combine(transport, verdict, totals)["delta"]
+    return mean.combine(transport, verdict)["delta"]
 
 
 def rows(comm: Any, transport: Transport, length: int) -> dict[str, Callable[[], Any]]:
@@ -66,7 +65,8 @@ def rows(comm: Any, transport: Transport, length: int) -> dict[str, Callable[[],
     received = torch.zeros(length)
     total = np.zeros(length if transport.is_server else 0, np.float32)
     sent = MPI.IN_PLACE if transport.is_server else vector.numpy()
-    mean = WeightedMean(torch.device("cpu"))
+    mean = WeightedMean(torch.device("cpu"), transport.memory)
+    model = transport.memory.adopt(received)
     comm.Reduce(sent, total, root=0)
     if (found := ours(transport, mean, vector)) is not None:
         expected = torch.from_numpy(total) / len(transport.workers)
@@ -76,7 +76,7 @@ def rows(comm: Any, transport: Transport, length: int) -> dict[str, Callable[[],
         "add_": lambda: received.add_(vector),
         "Bcast": lambda: comm.Bcast(received.numpy(), 0),
         "Reduce": lambda: comm.Reduce(sent, total, root=0),
-        "mpifl send": lambda: transport.spread(received),
+        "mpifl send": lambda: transport.spread(model if transport.is_server else None, length, torch.float32),
         "mpifl mean": lambda: ours(transport, mean, vector),
     }
 

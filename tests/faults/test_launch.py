@@ -84,7 +84,7 @@ def test_a_signal_to_the_command_ends_its_ranks_with_a_checkpoint(
         os.kill(command.session, number)
         assert command.release().end(20).code == 75
     assert max(checkpoints(tmp_path / "run")) == 3
-    assert f"--out {tmp_path / 'run'} --resume" in command.out
+    assert f"--out {tmp_path / 'run'} --ranks 2 --resume" in command.out
 
 
 def test_a_command_that_is_killed_takes_its_ranks_along(yard: Path, tmp_path: Path) -> None:

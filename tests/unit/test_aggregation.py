@@ -36,7 +36,7 @@ class Shared(Memory):
     """What the ranks of one process have handed out, to be found by any of them."""
 
     def __init__(self, vectors):
-        super().__init__(shared=False)
+        super().__init__(shared=True)
         self.vectors = vectors
 
     def empty(self, length, dtype):
@@ -44,7 +44,7 @@ class Shared(Memory):
         return self.vectors[-1]
 
     def handle(self, vector):
-        return 1 + next(i for i, known in enumerate(self.vectors) if known is vector)
+        return 1 + next((i for i, known in enumerate(self.vectors) if known is vector), -1)
 
 
 class Rank(Transport):
@@ -88,10 +88,10 @@ def over_ranks(silos, workers, seed):
     ranks = [Rank(rank, of, vectors, sent, shuffle) for rank in range(size)]
     sums = [WeightedMean(CPU, rank.memory) for rank in ranks]
     headers = defaultdict(list)
-    for one in sums:
-        one.begin(len(silos))
-    for silo, update in silos:
-        rank = shuffle.choice(list(ranks[0].workers))
+    dealt = [shuffle.choice(list(ranks[0].workers)) for _ in silos]
+    for rank, one in enumerate(sums):
+        one.begin(len(silos), alone=dealt.count(rank) == 1 and len(ranks[0].nodes) == 1)
+    for rank, (silo, update) in zip(dealt, silos, strict=True):
         headers[rank].append(Header(silo=silo, weight=update.weight, vectors=sums[rank].fold(update)))
     reports = {rank: Report(headers=headers[rank], parts=one.parts()) for rank, one in enumerate(sums)}
     verdict = Verdict(accepted=[k for k, _ in silos], pieces=sums[0].place(plan(reports)))
@@ -223,7 +223,10 @@ def test_the_compiled_loops_and_those_in_tensors_give_the_same_bits(drawn, ancho
             patch.setattr(kernels, "compiled", lambda library=library: library)
             for weight, vector in drawn:
                 kernels.add(total, vector, weight, anchor, fresh=bool(fresh))
-            kernels.mean(out, [[total, total.flip(0)], [total * 2.0**-20]], 1 / 3)
+            summands = [vector for _, vector in drawn]
+            weights = [weight for weight, _ in drawn]
+            one = kernels.Parts([total, *summands, total.flip(0)], [0.0, *weights, 0.0], anchor)
+            kernels.mean(out, [one, kernels.Parts([total * 2.0**-20], [0.0], 1.0)], 1 / 3)
     assert same_bits(*totals)
     assert same_bits(*means)
 
