@@ -156,11 +156,16 @@ def main() -> None:
 
 
 def _keep_memory() -> None:
-    """Have the C library keep freed memory for the next vectors: to map and clear it anew is half of what they cost."""
-    never_map, never_trim = (-4, 0), (-1, 2**31 - 1)  # M_MMAP_MAX, M_TRIM_THRESHOLD
+    """Have freed memory kept for the next vectors, and large ones lie on large pages.
+
+    To map and clear memory anew is half of what vectors cost. The largest go back to the system all the same: gradients
+    and deltas of a large model are then never held at the same time.
+    """
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch's
+    map_from, trim_from = (-3, 1 << 23), (-1, 1 << 27)  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, in bytes
     with contextlib.suppress(AttributeError, OSError):  # another C library
         mallopt = ctypes.CDLL(None).mallopt
-        for setting, value in (never_map, never_trim):
+        for setting, value in (map_from, trim_from):
             mallopt(setting, value)
 
 

@@ -44,7 +44,7 @@ def ours(transport: Transport, mean: WeightedMean, vector: Tensor) -> Tensor | N
 
     Whoever changes how `Federation.exchange` moves vectors changes this function, and nothing else here.
     """
-    mean.begin(len(transport.workers))
+    mean.begin(len(transport.workers), alone=transport.memory.everywhere)
     if not transport.is_server:
         header = Header(silo=transport.rank - 1, weight=1.0, vectors=mean.fold(Update(1.0, {"delta": vector})))
         transport.report(Report(headers=[header], parts=mean.parts()).encode())
@@ -61,7 +61,8 @@ def rows(comm: Any, transport: Transport, length: int) -> dict[str, Callable[[],
     """Return what is timed; every rank calls each row, rank 0 alone those of ALONE."""
     from mpi4py import MPI
 
-    vector = torch.rand(length, generator=torch.Generator().manual_seed(transport.rank))
+    vector = transport.memory.empty(length, torch.float32)  # as local training makes a delta
+    vector.copy_(torch.rand(length, generator=torch.Generator().manual_seed(transport.rank)))
     received = torch.zeros(length)
     total = np.zeros(length if transport.is_server else 0, np.float32)
     sent = MPI.IN_PLACE if transport.is_server else vector.numpy()
