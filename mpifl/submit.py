@@ -22,11 +22,11 @@ GOING_ON = r"""
 # From here on the same in every job: stop before the time is up, queue again, go on.
 latest() { ls "$run/checkpoints" 2>/dev/null | tail -n 1; }
 before=$(latest)
-trap '' USR1                                    # until a rank listens, a signal must not kill it
-"${start[@]}" "${train[@]}" --resume &          # starts anew where there is no checkpoint
-ranks=$! signalled=1 over=
+ranks='' signalled=1 over=''
 trap 'signalled=1; kill -USR1 "$ranks"' USR1    # the ranks end their round, write a checkpoint, and exit with 75
 trap 'signalled=1; over=1' TERM                 # cancelled, or out of time
+"${start[@]}" "${train[@]}" --resume &          # starts anew where there is no checkpoint
+ranks=$!
 while [[ $signalled ]]; do
     signalled=
     wait "$ranks"
@@ -46,7 +46,8 @@ echo "exit code $code after $(latest): queued again"
 scontrol requeue "$SLURM_JOB_ID"
 exit "$code"
 """
-"""The end of every batch script, in `jobs/slurm` too. A rank or a node that died is as good a reason to go on as a signal."""
+"""The end of every batch script, in `jobs/slurm` too. A rank or a node that died is as good a reason to go on as a
+signal; a start that brought no checkpoint is not, for the next would not either."""
 
 
 @dataclass(frozen=True)
@@ -135,19 +136,16 @@ def _script(job: Job, out: Path, train: list[str], ranks: int, wishes: Wishes) -
         "signal": f"B:USR1@{SECONDS_TO_SAVE}",
     }
     lines = [f"#SBATCH --{key}={_quoted(value)}" for key, value in asked.items() if value is not None]
-    return "\n".join(
-        [
-            "#!/bin/bash",
-            *lines,
-            "#SBATCH --requeue",
-            "",
-            "# The environment of `mpifl submit` comes along; what else the ranks need, such as modules, goes here.",
-            f"run={shlex.quote(str(out))}",
-            f'train=({shlex.join(train)} --out "$run")',
-            f"start=({shlex.join(_launcher(wishes, ranks, cpus))})",
-            GOING_ON,
-        ]
-    ).rstrip("\n") + "\n"
+    return f"""#!/bin/bash
+{chr(10).join(lines)}
+#SBATCH --requeue
+
+# The environment of `mpifl submit` comes along; what else the ranks need, such as modules, goes here.
+run={shlex.quote(str(out))}
+train=({shlex.join(train)} --out "$run")
+unset SLURM_NTASKS_PER_NODE                     # srun would warn where the ranks are no multiple of the nodes
+start=({shlex.join(_launcher(wishes, ranks, cpus))})
+{GOING_ON}"""
 
 
 def _quoted(value: object) -> str:
