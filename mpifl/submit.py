@@ -161,6 +161,8 @@ def _launcher(wishes: Wishes, ranks: int, cpus: int) -> list[str]:
 
     Ranks are dealt out to the nodes in turn, so that each has as many workers as the others and the first the server.
     """
+    if wishes.launcher not in ("auto", "srun", "mpirun"):
+        raise InputError(f"--launcher {wishes.launcher}: give auto, srun or mpirun")
     own = Path(sys.prefix) / "bin" / "mpirun"
     mpirun = str(own) if own.exists() else shutil.which("mpirun")
     about = _ask(mpirun, "--version") if mpirun else ""

@@ -17,7 +17,7 @@ export SLURM_CONF=$at/slurm.conf PATH=$PATH:/usr/sbin:/sbin
 
 die() { echo "slurm_testbed: $*" >&2; exit 1; }
 cannot() { echo "slurm_testbed: $*" >&2; exit 77; }
-lives() { [[ -s $1 ]] && kill -0 "$(<"$1")" 2>/dev/null; }
+lives() { [[ -s $1 ]] && grep -q '^State:[[:space:]]*[^Z]' "/proc/$(<"$1")/status" 2>/dev/null; } # and is no zombie
 
 until_ok() { # until_ok SECONDS COMMAND...
     local end=$((SECONDS + $1))
