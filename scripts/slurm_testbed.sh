@@ -17,7 +17,9 @@ export SLURM_CONF=$at/slurm.conf PATH=$PATH:/usr/sbin:/sbin
 
 die() { echo "slurm_testbed: $*" >&2; exit 1; }
 cannot() { echo "slurm_testbed: $*" >&2; exit 77; }
-lives() { [[ -s $1 ]] && grep -q '^State:[[:space:]]*[^Z]' "/proc/$(<"$1")/status" 2>/dev/null; } # and is no zombie
+runs() { grep -q '^State:[[:space:]]*[^Z]' "/proc/$1/status" 2>/dev/null; } # and is no zombie
+lives() { [[ -s $1 ]] && runs "$(<"$1")"; }
+gone() { ! runs "$1"; }
 
 until_ok() { # until_ok SECONDS COMMAND...
     local end=$((SECONDS + $1))
@@ -130,13 +132,13 @@ start_node() { # as process 1 of its namespace, so that nothing outlives it
 is_up() { [[ $(sinfo -h -N -n "$1" -o %T) =~ ^(idle|mixed|allocated|completing)$ ]]; }
 
 kill_node() {
+    local pid
     lives "$at/$1.node" || return 0
-    kill -KILL "$(<"$at/$1.node")"
-    until_ok 10 gone "$at/$1.node"
+    pid=$(<"$at/$1.node")
+    kill -KILL "$pid"
+    until_ok 10 gone "$pid"
     rm -f "$at/$1.node"
 }
-
-gone() { ! lives "$1"; }
 
 # --- All of it -------------------------------------------------------------------------------------------------------
 
@@ -165,15 +167,20 @@ start() { # start [NODES [CPUS]]
 stop() {
     local file
     lives "$at/slurmctld.pid" && timeout 5 scancel --user=root
+    end "$at/slurmctld.pid"                      # before its nodes, of which it would wait for answers
     for file in "$at"/*.node; do
         [[ -e $file ]] && kill_node "$(basename "$file" .node)"
     done
-    for file in "$at/slurmctld.pid" "$at/munged.pid"; do
-        lives "$file" || continue
-        kill "$(<"$file")"
-        until_ok 8 gone "$file" || kill -KILL "$(<"$file")"
-    done
+    end "$at/munged.pid"
     rm -rf "$at"
+}
+
+end() { # end PIDFILE
+    local pid
+    lives "$1" || return 0
+    pid=$(<"$1")                                 # which the daemon removes before it ends
+    kill "$pid"
+    until_ok 8 gone "$pid" || kill -KILL "$pid"
 }
 
 wait_for() { # wait_for JOB [SECONDS]

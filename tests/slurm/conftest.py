@@ -144,6 +144,7 @@ def slurm(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sl
         assert code == 0, said.read_text()
         yield Slurm(at, yard, environment)
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         subprocess.run(["bash", str(TESTBED), "stop"], env=environment, check=True, timeout=60)
         said.unlink()
 
