@@ -66,16 +66,14 @@ class Slurm:
         path = self.yard / run / "metrics.jsonl"
         self.until(lambda: path.exists() and path.read_bytes().count(b"\n") >= round, f"round {round} of {run}")
 
-    def until_queued_again(self, job: str, seconds: float = 120) -> None:
-        """Wait until a job waits to be started once more."""
+    def until_started_again(self, job: str, seconds: float = 120) -> None:
+        """Wait until a job was queued again, and have it start now where SLURM would keep it back for two minutes."""
         self.until(lambda: self.field(job, "Restarts") == "1", "the job to be queued again", seconds)
-        self.until(lambda: self.field(job, "JobState") == "PENDING", "the first start to be cleared away")
-
-    def start_now(self, job: str) -> None:
-        """Have a job that was queued again start now and not in two minutes."""
+        self.until(lambda: self.field(job, "JobState") != "COMPLETING", "the first start to be cleared away")
         time.sleep(2)  # word of the first start's end may come late, and would end the second; hence SLURM's delay
-        for part in (line.split()[0] for line in self.call("scontrol", "show", "job", "-o", job).splitlines()):
-            self.call("scontrol", "update", part, "StartTime=now")
+        if self.field(job, "JobState") == "PENDING":
+            for part in (line.split()[0] for line in self.call("scontrol", "show", "job", "-o", job).splitlines()):
+                self.call("scontrol", "update", part, "StartTime=now")
 
     def until_ended(self, job: str) -> str:
         """Wait for a job's end; return its state."""

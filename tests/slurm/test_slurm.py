@@ -27,8 +27,7 @@ def test_a_signal_saves_and_the_job_goes_on_by_itself_to_the_same_bits(
     slurm.until_round(run, 30)
     for _ in range(2):
         slurm.call("scancel", "--signal=USR1", "--batch", job)
-    slurm.until_queued_again(job)
-    slurm.start_now(job)
+    slurm.until_started_again(job)
     stopped = max((slurm.yard / run / "checkpoints").iterdir()).name
     assert f"after {stopped}: queued again" in (slurm.yard / f"{run}.log").read_text(errors="replace")
     slurm.completes(job)
@@ -43,8 +42,7 @@ def test_the_first_signal_alone_ends_with_75(slurm: Slurm) -> None:
     job = slurm.submit(run, *LONG)
     slurm.until_round(run, 5)
     slurm.call("scancel", "--signal=USR1", "--batch", job)
-    slurm.until_queued_again(job)
-    slurm.start_now(job)
+    slurm.until_started_again(job)
     slurm.call("scancel", job)
     assert "exit code 75 after round_" in (slurm.yard / f"{run}.log").read_text(errors="replace")
 
@@ -53,8 +51,7 @@ def test_the_time_limit_sends_the_signal_in_time(slurm: Slurm) -> None:
     run = "runs/limited"
     environment = {"SBATCH_TIMELIMIT": "1", "SBATCH_SIGNAL": "B:USR1@10"}
     job = slurm.submit(run, "--set", "rounds=1000000", "--set", "evaluate.every=1000", **environment)
-    slurm.until_queued_again(job, 150)
-    slurm.start_now(job)
+    slurm.until_started_again(job, 150)
     log = slurm.yard / f"{run}.log"
     assert "exit code 75 after round_" in log.read_text(errors="replace")
     before = log.read_text(errors="replace").count("\nround ")
@@ -71,12 +68,11 @@ def test_a_lost_node_costs_the_rounds_since_the_last_checkpoint(
     slurm.until_round(run, 45)
     slurm.testbed("kill-node", node)
     try:
-        slurm.until_queued_again(job)
-        assert not slurm.processes(run)
+        slurm.until_started_again(job)
+        slurm.completes(job)
     finally:
         slurm.testbed("start-node", node)
-    slurm.start_now(job)
-    slurm.completes(job)
+    assert not slurm.processes(run)
     about = json.loads((slurm.yard / run / "environment.json").read_text())
     assert about["resumed_after_round"] >= 40
     assert slurm.model(run) == alone[ROUNDS]
@@ -134,8 +130,7 @@ def test_a_heterogeneous_job_has_its_server_elsewhere_and_goes_on_too(slurm: Slu
     slurm.until_round("runs/demo", 3)
     assert hosts(slurm, "runs/demo") == {"n2", "n3"} | ({"n1"} & hosts(slurm, "runs/demo"))
     slurm.call("scancel", "--signal=USR1", "--batch", job)
-    slurm.until_queued_again(job)
-    slurm.start_now(job)
+    slurm.until_started_again(job)
     slurm.completes(job)
     assert slurm.model("runs/demo") == alone[30]
     (slurm.yard / "runs/demo").rename(slurm.yard / "runs/hetjob")
