@@ -143,14 +143,8 @@ def test_an_array_sweeps(slurm: Slurm, alone: dict[int, str]) -> None:
     slurm.until(lambda: not slurm.call("squeue", "-h", "-j", job), "the array's end")
     assert slurm.model("runs/sweep/lr0.1") == alone[30]
     assert len({slurm.model(f"runs/sweep/{run.name}") for run in sweep.iterdir()}) == 4
-    table = slurm.call(
-        sys.executable,
-        "-m",
-        "mpifl",
-        "compare",
-        *sorted(f"runs/sweep/{run.name}" for run in sweep.iterdir()),
-        COLUMNS="200",
-    )
+    runs = sorted(f"runs/sweep/{run.name}" for run in sweep.iterdir())
+    table = slurm.call(sys.executable, "-m", "mpifl", "compare", *runs, COLUMNS="200")
     assert all(f"lr{rate}" in table for rate in ("0.03", "0.1", "0.3", "1.0"))
 
 
