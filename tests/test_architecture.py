@@ -24,7 +24,7 @@ FLOORS = [
     ["federation", "run"],
     ["tracking"],
     ["build"],
-    ["train", "report"],
+    ["train", "report", "submit"],
     ["sweep"],
     ["cli"],
     ["__main__"],
