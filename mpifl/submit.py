@@ -98,8 +98,8 @@ def submit_job(job_file: Path, out: Path, overrides: tuple[str, ...], wishes: Wi
 
 def _ranks(job: Job, silos: int, wishes: Wishes) -> int:
     """Return the ranks that were wished for, or a worker a silo, up to what the nodes hold, and the server."""
-    cpus = wishes.cpus_per_task or job.threads
-    if cpus < job.threads:
+    cpus = _cpus_per_task(job, wishes)
+    if cpus < _threads(job):
         raise InputError(f"--cpus-per-task {cpus}: fewer than the job's threads = {job.threads}; give at least that")
     ranks = wishes.ranks
     if ranks is None and wishes.gpus_per_node:
@@ -112,6 +112,14 @@ def _ranks(job: Job, silos: int, wishes: Wishes) -> int:
     return ranks
 
 
+def _threads(job: Job) -> int:
+    return 1 if job.threads == "auto" else job.threads
+
+
+def _cpus_per_task(job: Job, wishes: Wishes) -> int:
+    return wishes.cpus_per_task or _threads(job)
+
+
 def _cpus_of_a_node(partition: str | None) -> int:
     """Return the CPUs of the smallest node of a partition (by default SLURM's default one), 0 if nobody knows."""
     said = _ask("sinfo", "-h", "-N", "-o", "%c %P", *(["-p", partition] if partition else []))
@@ -120,7 +128,7 @@ def _cpus_of_a_node(partition: str | None) -> int:
 
 
 def _script(job: Job, out: Path, train: list[str], ranks: int, wishes: Wishes) -> str:
-    cpus = wishes.cpus_per_task or job.threads
+    cpus = _cpus_per_task(job, wishes)
     asked = {
         "job-name": job.name,
         "partition": wishes.partition,
