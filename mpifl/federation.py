@@ -148,7 +148,9 @@ class Federation:
         self._received.pop(spec.name, None)  # what was received last may be written over now
         given = None if vector is None else vector.cpu()
         here = self._received[spec.name] = self.transport.spread(given, spec.length, DTYPES[spec.dtype])
-        return here if self._device.type == "cpu" else here.to(self._device)
+        if self._device.type == "cpu":
+            return here
+        return self.transport.memory.pinned(here).to(self._device, non_blocking=True)
 
     def _gather(self, request: Request, report: Report) -> dict[int, Report]:
         """Bring the reports of all ranks to the server, each as it comes."""
