@@ -25,6 +25,8 @@ from mpifl.transforms import Transform
 from mpifl.transport import Transport
 from mpifl.worker import Worker
 
+MEASURED = 3
+"""Times that a silo must have worked before its time is trusted."""
 RANKS_SHOWN = 64
 """Workers whose seconds are kept one by one."""
 
@@ -85,9 +87,9 @@ class Federation:
         return self.cohort(range(self.population), server)
 
     def seconds_of(self, silo: int) -> float | None:
-        """Return how long a silo's work took on average, None while it has not been asked."""
+        """Return how long a silo's work took on average, None while it has not been asked often enough."""
         total, times = self._worked.get(silo, (0.0, 0))
-        return total / times if times else None
+        return total / times if times >= MEASURED else None
 
     def move(self, server: Server, homes: Mapping[int, int], states: Mapping[int, str]) -> dict[int, str]:
         """Have other ranks host some silos, whose state they read from the checkpoint of the server's round.

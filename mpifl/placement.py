@@ -6,8 +6,8 @@ import heapq
 from bisect import bisect, insort
 from collections.abc import Mapping, Sequence
 
-GAIN = 0.05
-"""The share by which the most loaded rank must get away with less for silos to move."""
+GAIN, WORTH = 0.05, 0.01
+"""The share, and the seconds, by which the most loaded rank must get away with less for silos to move."""
 
 
 def place(sizes: Sequence[float], workers: Sequence[int]) -> dict[int, list[int]]:
@@ -37,7 +37,7 @@ def rebalance(seconds: Mapping[int, float], placed: Mapping[int, set[int]]) -> d
         placed: The silos of each rank that hosts some or may.
 
     Returns:
-        The new rank of each silo that is to move; none if the most loaded rank gained less than `GAIN`.
+        The new rank of each silo that is to move; none if the most loaded rank gained too little.
     """
     silos = {rank: sorted((seconds[silo], silo) for silo in held & seconds.keys()) for rank, held in placed.items()}
     loads = {rank: sum(cost for cost, _ in held) for rank, held in silos.items()}
@@ -55,7 +55,7 @@ def rebalance(seconds: Mapping[int, float], placed: Mapping[int, set[int]]) -> d
         homes[silo] = least
     started = {silo: rank for rank, held in placed.items() for silo in held}
     homes = {silo: rank for silo, rank in homes.items() if started[silo] != rank}
-    return homes if loads and max(loads.values()) <= (1 - GAIN) * longest else {}
+    return homes if loads and max(loads.values()) <= longest - max(GAIN * longest, WORTH) else {}
 
 
 def _nearest(held: Sequence[tuple[float, int]], cost: float) -> int | None:

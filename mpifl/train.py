@@ -256,9 +256,7 @@ class _Training:
         federation = self._federation
         measured = {k: s for k in range(len(self._sizes)) if (s := federation.seconds_of(k)) and k not in self._settled}
         if homes := rebalance(measured, federation.placed):
-            stay = federation.move(self._server, homes, states)
-            self._settled |= stay.keys()
-            self._tell("note", f"{len(homes) - len(stay)} silos moved to ranks that were done earlier")
+            self._settled |= federation.move(self._server, homes, states).keys()
 
     def _finish(self) -> None:
         """Write the model, and let every silo have it."""
