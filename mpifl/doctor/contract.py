@@ -162,8 +162,8 @@ def measure(transport: Transport) -> dict[str, float]:
     """Time what a round is made of; the server's figures are returned, others' mean nothing.
 
     Returns:
-        Medians: `round_trip_us`, a small record to all ranks and one back from each; `spread_ms`, 10 MB to all ranks, read
-        by each; `mean_ms`, the exact mean of 10 MB of each worker.
+        Medians: `round_trip_us`, a small record to all ranks and one back from each; `spread_ms`, 10 MB to all
+        ranks, read by each; `mean_ms`, the exact mean of 10 MB of each worker.
     """
     trips = sorted(_trip(transport) for _ in range(TRIPS))
     vector = transport.memory.empty(LARGE, torch.float32).fill_(1.0) if transport.is_server else None

@@ -6,7 +6,11 @@ import contextlib
 import ctypes
 import os
 
+from mpifl.launcher import library_file
 from mpifl.messages import Message
+
+_TOLERANT = "OMPI_MCA_mpi_ft_enable"
+"""What Open MPI's `mpirun --with-ft ulfm` sets for its ranks."""
 
 
 class Facts(Message):
@@ -39,7 +43,7 @@ def facts() -> Facts:
         standard=".".join(map(str, MPI.Get_version())),
         threads=dict(zip(known, levels, strict=True)).get(MPI.Query_thread(), "unknown"),
         revokes=_revokes(),
-        tolerant=os.environ.get("OMPI_MCA_mpi_ft_enable", "0").lower() in ("1", "true"),
+        tolerant=os.environ.get(_TOLERANT, "0").lower() in ("1", "true"),
         cuda=_cuda(),
     )
 
@@ -59,11 +63,11 @@ def _revokes() -> bool:
 
 def _cuda() -> bool | None:
     """Ask by the extension that Open MPI and MPICH have for it, each its own."""
-    library = ctypes.CDLL(None)
-    with contextlib.suppress(AttributeError):
-        return bool(library.MPIX_Query_cuda_support())
-    with contextlib.suppress(AttributeError):
+    file = library_file()
+    with contextlib.suppress(OSError, AttributeError):
+        return bool(ctypes.CDLL(str(file)).MPIX_Query_cuda_support())
+    with contextlib.suppress(OSError, AttributeError):
         answer = ctypes.c_int(0)
-        if library.MPIX_GPU_query_support(0, ctypes.byref(answer)) == 0:  # 0: MPIX_GPU_SUPPORT_CUDA
+        if ctypes.CDLL(str(file)).MPIX_GPU_query_support(0, ctypes.byref(answer)) == 0:  # 0: MPIX_GPU_SUPPORT_CUDA
             return bool(answer.value)
     return None

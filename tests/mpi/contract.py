@@ -1,4 +1,4 @@
-"""What every transport must do, checked between all ranks: as `mpifl doctor` does, with vectors in many small pieces."""
+"""What every transport must do, checked between all ranks as `mpifl doctor` does, with vectors in small pieces."""
 
 from __future__ import annotations
 
