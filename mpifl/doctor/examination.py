@@ -155,6 +155,8 @@ def _plan(target: Path | None, out: Path | None) -> tuple[Plan, list[Finding]]:
 
 
 def _in_use(out: Path) -> list[Finding]:
+    if not (out / lock.FILE).exists():
+        return []
     try:
         lock.check(out)
     except InputError as error:

@@ -81,6 +81,6 @@ def _sentence(findings: Sequence[Finding]) -> str:
     bad, warnings = (sum(finding.state == state for finding in findings) for state in ("bad", "warning"))
     if bad:
         return f"{bad} of {len(findings)} would hurt a training here"
-    return (
-        f"nothing would hurt a training here; {warnings} warning{'s' * (warnings > 1)}" if warnings else "all is well"
-    )
+    if warnings:
+        return f"nothing would hurt a training here; {warnings} warning{'s' * (warnings > 1)}"
+    return "all is well"

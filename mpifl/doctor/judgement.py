@@ -131,7 +131,8 @@ def _cores(conditions: Conditions) -> Iterator[Finding]:
         cores = {core for c in ranks for core in c.cores}
         narrow = [c.rank for c in ranks if c.threads > len(c.cores)]
         working = sum(c.threads for c in ranks if c.rank or len(conditions) == 1)
-        said = f"{host}: {len(ranks)} rank{'s' * (len(ranks) > 1)}, {working} working thread{'s' * (working > 1)}, {len(cores)} core{'s' * (len(cores) > 1)}"
+        counts = {"rank": len(ranks), "working thread": working, "core": len(cores)}
+        said = f"{host}: " + ", ".join(f"{count} {word}{'s' * (count > 1)}" for word, count in counts.items())
         if narrow:
             found = f"{said}; more threads than cores that they may use on {_ranks(narrow)}"
             yield Finding("cores", "warning", found, "set threads = 'auto', or launch with --bind-to none")

@@ -25,6 +25,25 @@ main()
 """
 
 
+ALTERED = """
+import os
+from mpifl.cli import main
+from mpifl.transport import Transport
+
+whole = Transport.spread
+
+def altered(self, *given):
+    vector = whole(self, *given)
+    if self.rank == 1 and len(vector) == 65:
+        vector = vector.clone()
+        vector[64] += 1
+    return vector
+
+Transport.spread = altered
+main()
+"""
+
+
 def found(file: Path) -> dict[str, list[tuple[str, str]]]:
     """The (state, text) of all findings by what was looked at."""
     findings = json.loads(file.read_text())["findings"]
@@ -62,6 +81,17 @@ def test_a_worker_that_never_answers_is_named_in_time(tmp_path: Path) -> None:
     assert state == "bad"
     assert said == "not done in 6 s, at: looking at each rank; nothing was heard of ranks 2"
     assert "at: looking at each rank" in done.stdout
+
+
+def test_a_rank_that_receives_something_else_is_named(tmp_path: Path) -> None:
+    (tmp_path / "altered.py").write_text(ALTERED)
+    done = ranks(3, tmp_path / "altered.py", "doctor", "--json", tmp_path / "found.json", timeout=60)
+    assert done.returncode == 1
+    said = [text for state, text in found(tmp_path / "found.json")["transport"] if state == "bad"]
+    assert said == [
+        f"rank 1, vectors: 65 elements of torch.{dtype} arrived altered"
+        for dtype in ("float32", "float64", "int64", "uint8")
+    ]
 
 
 def test_a_server_that_never_answers_ends_all_ranks(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the doctor finds in a world of one rank, what it makes of many ranks' conditions, and that it can find faults."""
+"""What the doctor finds in a world of one rank, and what it makes of many ranks' conditions."""
 
 import fcntl
 import json
@@ -176,7 +176,8 @@ def rank(number, **more):
     given = {
         "rank": number, "host": "a", "node": 0, "bell": True, "memory": True, "mpi": MPI,
         "launcher": "/opt/mpi/bin/prterun", "family": "Open MPI", "device": "cpu", "cores": [0, 1, 2, 3], "threads": 1,
-        "kernels": "compiled", "compiler": "/usr/bin/cc", "cpp": "/usr/bin/g++", "versions": "1", "hdf5": "2", "deaf": [],
+        "kernels": "compiled", "compiler": "/usr/bin/cc", "cpp": "/usr/bin/g++", "versions": "1", "hdf5": "2",
+        "deaf": [],
     }  # fmt: skip
     return Condition(**{**given, **more})
 
@@ -215,8 +216,13 @@ def test_what_is_wrong_with_one_rank_is_found(monkeypatch, more, what, state):
 
 @pytest.mark.parametrize(
     ("family", "vendor", "state"),
-    [("MPICH", "Open MPI", "warning"), ("Open MPI", "Open MPI", "ok"), ("Slurm", "MPICH", "ok"), ("MPICH", "MVAPICH", "ok")],
-)  # fmt: skip
+    [
+        ("MPICH", "Open MPI", "warning"),
+        ("Open MPI", "Open MPI", "ok"),
+        ("Slurm", "MPICH", "ok"),
+        ("MPICH", "MVAPICH", "ok"),
+    ],
+)
 def test_a_launcher_of_another_family_is_a_warning(family, vendor, state):
     mpi = MPI.model_copy(update={"vendor": vendor})
     found = judge([rank(0, family=family, mpi=mpi), rank(1, family=family, mpi=mpi)], Plan())
