@@ -88,10 +88,8 @@ def test_a_rank_that_receives_something_else_is_named(tmp_path: Path) -> None:
     done = ranks(3, tmp_path / "altered.py", "doctor", "--json", tmp_path / "found.json", timeout=60)
     assert done.returncode == 1
     said = [text for state, text in found(tmp_path / "found.json")["transport"] if state == "bad"]
-    assert said == [
-        f"rank 1, vectors: 65 elements of torch.{dtype} arrived altered"
-        for dtype in ("float32", "float64", "int64", "uint8")
-    ]
+    dtypes = ("float32", "float64", "int64", "uint8")
+    assert said == [f"rank 1, vectors: 65 elements of torch.{dtype} arrived altered" for dtype in dtypes]
 
 
 def test_a_server_that_never_answers_ends_all_ranks(tmp_path: Path) -> None:
