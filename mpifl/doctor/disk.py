@@ -26,6 +26,8 @@ class Disk(Message):
     """Why it cannot be written."""
     locks: str | None = None
     """Why it cannot be locked."""
+    inode: int = 0
+    """By which hosts see that they mean the same folder."""
     free: int = 0
     seconds: float = 0.0
     """To write, flush and rename 1 MiB."""
@@ -43,7 +45,7 @@ def examine_folder(folder: Path) -> Disk:
         free = shutil.disk_usage(there).free
     except OSError as error:
         return Disk(folder=str(there), system=system, fault=error.strerror or str(error))
-    return Disk(folder=str(there), system=system, locks=locks, free=free, seconds=seconds)
+    return Disk(folder=str(there), system=system, locks=locks, inode=there.stat().st_ino, free=free, seconds=seconds)
 
 
 def _written(scratch: Path) -> float:

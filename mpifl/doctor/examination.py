@@ -27,18 +27,23 @@ class _Record:
     conditions: dict[int, Condition] = field(default_factory=dict)
     figures: dict[str, float] = field(default_factory=dict)
     size: int = 1
+    judged: bool = False
 
-    def all_findings(self) -> list[Finding]:
-        """Return what the ranks found of themselves, if rank 0 is among them, and what was found between them."""
-        conditions = [self.conditions[rank] for rank in sorted(self.conditions)]
-        return [*(judge(conditions, self.plan) if 0 in self.conditions else []), *self.findings]
+    def judge(self) -> None:
+        """Put what the conditions mean before the other findings, once; rank 0's stands for what is asked of one."""
+        if 0 in self.conditions and not self.judged:
+            self.judged = True
+            self.findings = [*judge(self._conditions(), self.plan), *self.findings]
 
     def tell(self, file: Path | None) -> None:
         """Print everything, and write it to a file."""
-        findings, conditions = self.all_findings(), [self.conditions[rank] for rank in sorted(self.conditions)]
+        findings, conditions = self.findings, self._conditions()
         show(findings, table(conditions))
         if file is not None:
             write(file, findings, [condition.model_dump(mode="json") for condition in conditions], self.figures)
+
+    def _conditions(self) -> list[Condition]:
+        return [self.conditions[rank] for rank in sorted(self.conditions)]
 
 
 def examine(target: Path | None, out: Path | None, file: Path | None, limit: float, speaks: bool) -> int:
@@ -61,6 +66,7 @@ def examine(target: Path | None, out: Path | None, file: Path | None, limit: flo
 
     def late(stage: str) -> None:
         if speaks:
+            record.judge()
             record.findings.append(_late(stage, limit, record))
             record.tell(file)
 
@@ -92,12 +98,13 @@ def _examine(transport: Transport, record: _Record, watch: Watch, target: Path |
         record.conditions[0] = own
         for rank, said in transport.reports():
             record.conditions[rank] = Condition.model_validate_json(said)
+        record.judge()
     else:
         transport.report(own.encode())
     record.findings += _between(transport, record, watch)
     watch.begin("the verdict")
     if transport.is_server:
-        return int(transport.tell(b"\x01" if hurts(record.all_findings()) else b"\x00")[0])
+        return int(transport.tell(b"\x01" if hurts(record.findings) else b"\x00")[0])
     return int(transport.tell()[0])
 
 

@@ -226,7 +226,10 @@ def _run(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
     if full:
         least = min(disk.free for disk in full.values())
         yield Finding("run folder", "warning", f"{plan.run}: {least / 1e6:.0f} MB are left", "make room")
-    if len(good) == len(disks) and not unlocked and not full:
+    if len({disk.inode for disk in good.values()}) > 1:
+        found = f"{plan.run}: is not the same folder on all ranks, which write checkpoints there and read each other's"
+        yield Finding("run folder", "warning", found, "name one by --out that all hosts share")
+    elif len(good) == len(disks) and not unlocked and not full:
         free, slowest = min(disk.free for disk in good.values()), max(disk.seconds for disk in good.values())
         said = f"{plan.run}: writable, locks work, {free / 1e9:.0f} GB free, 1 MiB flushed in {1e3 * slowest:.0f} ms"
         yield Finding("run folder", "ok", f"{said}; file system {good[0].system or 'unknown'}")

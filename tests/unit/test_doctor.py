@@ -129,6 +129,7 @@ def test_the_folder_above_is_tried_where_a_run_would_be_made(tmp_path):
     disk = examine_folder(tmp_path / "a" / "b")
     assert (disk.folder, disk.fault, disk.locks) == (str(tmp_path), None, None)
     assert disk.free > 0
+    assert disk.inode == tmp_path.stat().st_ino
     assert disk.system == file_system(tmp_path) != ""
     assert not list(tmp_path.iterdir())
 
@@ -197,6 +198,7 @@ ONE_BAD = {
     "shard": ({"shards": Shards(count=1, faults=["cut"])}, "shards", "bad"),
     "disk": ({"run": Disk(folder="/", system="nfs4", fault="Read-only")}, "run folder", "bad"),
     "no locks": ({"run": Disk(folder="/", system="nfs4", free=1 << 40, locks="none")}, "run folder", "warning"),
+    "not shared": ({"run": Disk(folder="/", system="nfs4", free=1 << 40, inode=7)}, "run folder", "warning"),
     "full": ({"run": Disk(folder="/", system="nfs4", free=1000)}, "run folder", "warning"),
 }
 
