@@ -89,8 +89,8 @@ def run_task(task: Task, job: Path, ranks: int, look: Callable[[bool], None] = l
             process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
         heard = 0
         while process.poll() is None:
-            if len(asked) > heard:  # its launcher and ranks, too, end with a run that is killed
-                process.send_signal(signal.SIGKILL if heard else signal.SIGUSR1)
+            if len(asked) > heard:  # a run that starts ranks hands a first INT on, and by a second ends them
+                process.send_signal(signal.SIGKILL if heard and ranks == 1 else signal.SIGINT)
                 heard = len(asked)
             look(bool(asked))
             time.sleep(LOOK)
