@@ -89,8 +89,8 @@ def _agree_on(transport: Transport, problem: str) -> None:
 def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -> tuple[Server, Federation]:
     """Build this rank's model, the silos it hosts, and what it needs if it is the server."""
     nth, workers = transport.place()
-    torch.set_num_threads(_threads(job.threads, workers))
-    device = _device(job.device, nth, is_worker=transport.rank in transport.workers)
+    torch.set_num_threads(threads_of(job.threads, workers))
+    device = device_of(job.device, nth, is_worker=transport.rank in transport.workers)
     if job.local.precision == "bf16" and device.type == "cpu" and transport.rank in transport.workers:
         raise InputError(
             f"[local] precision = 'bf16': {socket.gethostname()} trains on its CPU, where bfloat16 gains nothing; "
@@ -139,7 +139,7 @@ def _about(device: torch.device, silos: list[int]) -> dict[str, str]:
     }
 
 
-def _threads(wanted: int | str, workers: int) -> int:
+def threads_of(wanted: int | str, workers: int) -> int:
     """Return the threads of a rank: by "auto" its part of the cores that it may use.
 
     A launcher that binds ranks gives each a part of its own cores, which fewer ranks share.
@@ -158,8 +158,12 @@ def _threads(wanted: int | str, workers: int) -> int:
     return max(mine // max(math.ceil(workers * mine / launchers), 1), 1) if workers else 1
 
 
-def _device(wanted: str, nth: int, is_worker: bool) -> torch.device:
-    """Return the GPU of a worker's place on its node, or the CPU; the server of several ranks stays on the CPU."""
+def device_of(wanted: str, nth: int, is_worker: bool) -> torch.device:
+    """Return the GPU of a worker's place on its node, or the CPU; the server of several ranks stays on the CPU.
+
+    Raises:
+        InputError: "cuda" is wanted, and there is none.
+    """
     if wanted == "cpu" or not is_worker:
         return torch.device("cpu")
     if torch.cuda.is_available():

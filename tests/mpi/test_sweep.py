@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from conftest import ROOT, launcher, rank_environment, ranks
 
 
@@ -47,3 +48,28 @@ def test_a_sweep_under_mpirun_stops_goes_on_and_compares(digits: Path, tmp_path:
     assert all(float(line["test_accuracy"]) > 0.9 for line in lines)
     page = ranks(1, "-m", "mpifl", "report", first)
     assert page.stdout == f"report: {first / 'report.html'}\n"
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_second_signal_ends_a_sweep_and_its_ranks_at_once(n: int, digits: Path, tmp_path: Path) -> None:
+    words = ["-m", "mpifl", "sweep", str(ROOT / "jobs" / "demo.toml"), "--set", f"shards={digits / 'many'}"]
+    words += ["--set", "local.epochs=1000000", "--set", "tracking.console=false", "--out", "sw", "--ranks", str(n)]
+    with (tmp_path / "out").open("wb") as out:
+        started = subprocess.Popen(
+            [sys.executable, *words], cwd=tmp_path, env=rank_environment(), stdout=out, stderr=out
+        )
+    about, deadline = tmp_path / "sw" / "demo" / "environment.json", time.monotonic() + 60
+    while not about.exists():
+        assert time.monotonic() < deadline, (tmp_path / "out").read_text()
+        time.sleep(0.05)
+    processes = [Path("/proc") / rank["pid"] for rank in json.loads(about.read_text())["ranks"].values()]
+    assert len(processes) == n
+    os.kill(started.pid, signal.SIGINT)
+    time.sleep(1.5)  # the first asks for a checkpoint after the round, which takes for ever
+    assert started.poll() is None
+    os.kill(started.pid, signal.SIGINT)
+    assert started.wait(20) == 75
+    deadline = time.monotonic() + 10
+    while any(process.exists() for process in processes):
+        assert time.monotonic() < deadline, "ranks live on"
+        time.sleep(0.05)

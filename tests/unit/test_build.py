@@ -31,8 +31,8 @@ class Placed(Alone):
 def test_auto_shares_the_cores_that_a_rank_may_use(monkeypatch, mine, launchers, workers, threads):
     cores = {0: set(range(mine)), os.getppid(): set(range(launchers))}
     monkeypatch.setattr(os, "sched_getaffinity", cores.__getitem__, raising=False)
-    assert build._threads("auto", workers) == threads
-    assert build._threads(3, workers) == 3
+    assert build.threads_of("auto", workers) == threads
+    assert build.threads_of(3, workers) == 3
 
 
 def test_bfloat16_on_a_cpu_is_refused_in_a_line(tmp_path):

@@ -1,7 +1,10 @@
 """Which launcher --ranks takes, and when it takes none."""
 
 import os
+import shutil
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -90,3 +93,23 @@ def test_no_launcher_is_one_line_with_the_remedy(install):
 )
 def test_a_rank_knows_that_it_was_launched(environ, launched):
     assert launcher.launched(environ) == launched
+
+
+def test_a_launcher_that_is_chosen_comes_first(monkeypatch):
+    monkeypatch.setenv("MPIFL_MPIRUN", "srun --mpi=pmix '--comment=a b'")
+    assert launcher.own_launcher() == ["srun", "--mpi=pmix", "--comment=a b"]
+    monkeypatch.setenv("MPIFL_MPIRUN", "mpirun 'a")
+    with pytest.raises(InputError, match="quote it as for a shell"):
+        launcher.own_launcher()
+
+
+def test_the_ancestor_that_starts_ranks_is_found(tmp_path):
+    program = tmp_path / "prterun"
+    program.symlink_to(shutil.which("sleep"))
+    with subprocess.Popen([str(program), "60"]) as started:
+        while not Path(f"/proc/{started.pid}/comm").read_text().startswith("prterun"):
+            time.sleep(0.01)
+        found = launcher.started_by(started.pid)
+        started.kill()
+    assert found == (os.path.realpath(program), "Open MPI")
+    assert launcher.started_by(1) is None

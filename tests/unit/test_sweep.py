@@ -14,7 +14,7 @@ from mpifl.cli import main
 from mpifl.errors import InputError
 from mpifl.sweep import grid, list_tasks
 from mpifl.sweep.grid import split
-from mpifl.sweep.running import command, launcher
+from mpifl.sweep.running import command
 
 JOB = """
 name = "toy"
@@ -151,16 +151,17 @@ def test_a_dry_run_shows_commands_that_work(job, tmp_path, capfd):
     assert (tmp_path / "sw" / "seed=2" / "model.safetensors").exists()
 
 
-def test_ranks_are_started_by_the_launcher_that_is_chosen(job, tmp_path, monkeypatch):
+def test_a_run_starts_its_own_ranks(job, tmp_path):
     (task,) = grid(job, ["seed=1"], tmp_path)
-    monkeypatch.setenv("MPIFL_MPIRUN", "srun --mpi=pmix")
-    assert command(task, job, 3)[:5] == ["srun", "--mpi=pmix", "-n", "3", sys.executable]
-    assert command(task, job, 1)[0] == sys.executable
-    monkeypatch.delenv("MPIFL_MPIRUN")
-    monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(InputError, match="there is no mpirun"):
-        launcher()
+    assert command(task, job, 3) == [*command(task, job, 1), "--ranks", "3"]
+    assert command(task, job, 1)[:4] == [sys.executable, "-m", "mpifl", "train"]
+
+
+def test_nothing_runs_where_nothing_starts_ranks(job, tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("MPIFL_MPIRUN", "mpirun 'unclosed")
+    assert sweep(job, "--set", "seed=1,2", "--out", "sw", "--ranks", "2") == 2
+    assert capfd.readouterr().err.startswith("error: MPIFL_MPIRUN=mpirun 'unclosed: No closing quotation")
+    assert not (tmp_path / "sw").exists()
 
 
 def test_a_sweep_that_is_stopped_goes_on_with_the_same_bits(job, tmp_path):

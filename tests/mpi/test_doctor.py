@@ -1,0 +1,114 @@
+"""The doctor between real ranks: well on any number of them, and never waiting for ever."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+from conftest import RANKS, ranks
+
+from mpifl.doctor.condition import Condition
+
+ABSENT = """
+import os, sys, time
+from mpifl.cli import main
+from mpifl.transport import world
+
+rank = next(os.environ[name] for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK") if name in os.environ)
+if rank == sys.argv.pop(1):
+    world()
+    time.sleep(600)
+main()
+"""
+
+
+ALTERED = """
+import os
+from mpifl.cli import main
+from mpifl.transport import Transport
+
+whole = Transport.spread
+
+def altered(self, *given):
+    vector = whole(self, *given)
+    if self.rank == 1 and len(vector) == 65:
+        vector = vector.clone()
+        vector[64] += 1
+    return vector
+
+Transport.spread = altered
+main()
+"""
+
+
+def found(file: Path) -> dict[str, list[tuple[str, str]]]:
+    """The (state, text) of all findings by what was looked at."""
+    findings = json.loads(file.read_text())["findings"]
+    whats = {finding["what"] for finding in findings}
+    return {what: [(f["state"], f["found"]) for f in findings if f["what"] == what] for what in whats}
+
+
+@pytest.mark.parametrize("per_node", ["", "2"])
+@pytest.mark.parametrize("n", RANKS)
+def test_any_number_of_ranks_is_well(n: int, per_node: str, digits: Path, tmp_path: Path) -> None:
+    more = {"MPIFL_RANKS_PER_NODE": per_node} if per_node else {}
+    file, run = tmp_path / "found.json", tmp_path / "run"
+    done = ranks(n, "-m", "mpifl", "doctor", digits / "many", "--out", run, "--json", file, timeout=60, **more)
+    assert done.returncode == 0, done.stdout + done.stderr
+    states = {what: {state for state, _ in all_} for what, all_ in found(file).items()}
+    assert all(states[what] == {"ok"} for what in ("MPI library", "shards", "run folder", "transport", "signals"))
+    assert not any("bad" in state for state in states.values())
+    told = [Condition.model_validate_json(json.dumps(rank)) for rank in json.loads(file.read_text())["ranks"]]
+    assert [condition.rank for condition in told] == list(range(n))
+    assert [condition.node for condition in told] == [rank // 2 if per_node and n > 1 else 0 for rank in range(n)]
+    silos, others = 7, n if n > 1 else 1  # every worker opens the public examples; the server those and its test set
+    assert sum(condition.shards.count for condition in told) == silos + others + 1
+    assert not run.exists()
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_worker_that_never_answers_is_named_in_time(tmp_path: Path) -> None:
+    (tmp_path / "absent.py").write_text(ABSENT)
+    began = time.monotonic()
+    words = [tmp_path / "absent.py", "2", "doctor", "--timeout", "6", "--json", tmp_path / "found.json"]
+    done = ranks(3, *words, timeout=60)
+    assert time.monotonic() - began < 45
+    assert done.returncode != 0
+    ((state, said),) = found(tmp_path / "found.json")["time"]
+    assert state == "bad"
+    assert said == "not done in 6 s, at: looking at each rank; nothing was heard of ranks 2"
+    assert "at: looking at each rank" in done.stdout
+
+
+def test_a_rank_that_receives_something_else_is_named(tmp_path: Path) -> None:
+    (tmp_path / "altered.py").write_text(ALTERED)
+    done = ranks(3, tmp_path / "altered.py", "doctor", "--json", tmp_path / "found.json", timeout=60)
+    assert done.returncode == 1
+    said = [text for state, text in found(tmp_path / "found.json")["transport"] if state == "bad"]
+    dtypes = ("float32", "float64", "int64", "uint8")
+    assert said == [f"rank 1, vectors: 65 elements of torch.{dtype} arrived altered" for dtype in dtypes]
+
+
+def test_a_server_that_never_answers_ends_all_ranks(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.toml")  # opened for reading, it waits for a writer
+    done = ranks(3, "-m", "mpifl", "doctor", tmp_path / "pipe.toml", "--timeout", "6", timeout=60)
+    assert done.returncode != 0
+    assert "not done in 6 s, at: telling all ranks what to look at" in done.stdout
+
+
+def test_ranks_starts_its_own_and_brings_their_exit_code(digits: Path, tmp_path: Path) -> None:
+    words = ["-m", "mpifl", "doctor", digits / "few", "--out", "/proc/nowhere", "--ranks", "2"]
+    done = ranks(1, *words, "--json", tmp_path / "found.json", timeout=60)
+    assert done.returncode == 1
+    assert found(tmp_path / "found.json")["run folder"][0][0] == "bad"
+    assert "on ranks 0-1" in done.stdout
+
+
+def test_ranks_that_are_alone_by_mistake_are_told_so(tmp_path: Path) -> None:
+    done = ranks(1, "-m", "mpifl", "doctor", timeout=60, SLURM_STEP_NUM_TASKS="3")
+    assert done.returncode == 1
+    assert "promised 3 ranks, but this one is alone" in " ".join(done.stdout.split())
+    assert "Traceback" not in done.stderr
