@@ -20,10 +20,10 @@ from mpifl.doctor.disk import Disk, examine_folder, file_system
 from mpifl.errors import InputError
 from mpifl.launcher import started_by
 from mpifl.messages import Message
+from mpifl.placement import place
 from mpifl.shards import FederationSpec, ShardEntry, open_shard
 from mpifl.transport import Facts, Transport, facts
 from mpifl.transport.memory import possible
-from mpifl.worker import place
 
 
 class Plan(Message):
