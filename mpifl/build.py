@@ -111,7 +111,7 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
     worker = Worker(site, silos, _about(device, silos), transport.memory)
     test = _batches(folder, spec, spec.test, "test", device) if transport.is_server else None
     server = Server(flat, job.seed, test=test, public=public)
-    return server, Federation(transport, worker, transforms, placed, job.cohort.quorum, device)
+    return server, Federation(transport, worker, transforms, placed, job.cohort.quorum, device, job.cohort.deadline)
 
 
 def _model(table: Model, seed: int, spec: FederationSpec, algorithm: Algorithm, device: torch.device) -> FlatModel:

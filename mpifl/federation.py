@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -19,34 +18,17 @@ from mpifl import interrupts
 from mpifl.aggregation.plan import fitting, headers_of, plan
 from mpifl.algorithms.base import Work
 from mpifl.errors import RoundLost
+from mpifl.ledger import Ledger
 from mpifl.messages import DTYPES, Header, Mean, Piece, Report, Request, Scalar, VectorSpec, Verdict
 from mpifl.server import Server
 from mpifl.transforms import Transform
 from mpifl.transport import Transport
 from mpifl.worker import Worker
 
+HURRIED = ("work", "save", "host", "finish")
+"""What a deadline is for; shards are opened, and states read, however long it takes."""
 MEASURED = 3
 """Times that a silo must have worked before its time is trusted."""
-RANKS_SHOWN = 64
-"""Workers whose seconds are kept one by one."""
-
-
-@dataclass
-class Ledger:
-    """What exchanges have cost since it was last emptied; bytes are those between the server and the silos."""
-
-    bytes_sent: int = 0
-    bytes_received: int = 0
-    bytes_of_silo: Counter[int] = field(default_factory=Counter)
-    """Of both, what each silo received and sent."""
-    seconds_training: float = 0.0
-    """Of the slowest rank."""
-    seconds_waiting: float = 0.0
-    """Mean over the workers of how long they waited for the slowest."""
-    seconds_communication: float = 0.0
-    rank_seconds: dict[int, dict[str, float]] = field(default_factory=dict)
-    """Of each worker, for at most `RANKS_SHOWN` of them: how long it trained and waited for the slowest."""
-    faults: dict[int, str] = field(default_factory=dict)
 
 
 class Federation:
@@ -60,6 +42,7 @@ class Federation:
         placed: Mapping[int, Sequence[int]],
         quorum: float,
         device: torch.device,
+        deadline: float | None = None,
     ) -> None:
         self.transport = transport
         self.population = sum(len(silos) for silos in placed.values())
@@ -70,6 +53,9 @@ class Federation:
         self.placed = {rank: set(silos) for rank, silos in placed.items()}
         worker.rank = transport.rank
         self._worked: dict[int, tuple[float, int]] = {}
+        self._deadline, self._serial = deadline, 0
+        self.late: set[int] = set()
+        """Ranks that had not answered the last request in time."""
         self._received: dict[str, Tensor] = {}
 
     def adopt(self, server: Server) -> None:
@@ -131,17 +117,23 @@ class Federation:
         request, message = self._request(request, dict(vectors or {}))
         if request.verb == "stop":
             return None
-        report = self._worker.answer(request, message).model_copy(update={"interrupted": interrupts.pending()})
+        told = {"serial": request.serial, "interrupted": interrupts.pending()}
+        report = self._worker.answer(request, message).model_copy(update=told)
         reports = fitting(self._gather(request, report))
-        headers = headers_of(reports)
+        headers = sorted(headers_of(reports) + self._late_headers(request), key=lambda header: header.silo)
         verdict = self._judge(request, reports, headers)
         vectors = self._worker.aggregation.combine(self.transport, verdict)
         self._worker.settle(request, verdict)
         if self.transport.is_server and request.verb == "work":
-            self._account(request, headers, verdict, reports, time.perf_counter() - began)
+            self._remember(headers)
+            seconds = {rank: report.seconds for rank, report in reports.items() if rank in self.transport.workers}
+            self.ledger.add(request, headers, verdict.accepted, seconds, time.perf_counter() - began)
         return self._mean(verdict, headers, vectors)
 
     def _request(self, request: Request | None, vectors: dict[str, Tensor]) -> tuple[Request, dict[str, Tensor]]:
+        if request is not None:
+            self._serial += 1
+            request = request.model_copy(update={"serial": self._serial})
         request = Request.model_validate_json(self.transport.tell(request.encode() if request else None))
         return request, {spec.name: self._spread(spec, vectors.get(spec.name)) for spec in request.vectors}
 
@@ -160,12 +152,27 @@ class Federation:
         if not self.transport.is_server:
             self.transport.report(report.encode())
             return reports
-        for rank, record in self.transport.reports():
-            reports[rank] = self._hosted(request, rank, Report.model_validate_json(record))
-            if reports[rank].interrupted:
+        until = time.perf_counter() + self._deadline if self._deadline and request.verb in HURRIED else None
+        awaited = set(range(1, self.transport.size))
+        while awaited and (found := self.transport.next_report(until)):
+            rank, came = found[0], Report.model_validate_json(found[1])
+            if came.serial != request.serial:  # of a request that went on without it
+                continue
+            awaited.discard(rank)
+            reports[rank] = self._hosted(request, rank, came)
+            if came.interrupted:
                 interrupts.note()
+        nodes = self.transport.nodes
+        self.late = {rank for rank in range(self.transport.size) if awaited & {rank, nodes.leader_of(nodes.of[rank])}}
+        reports = {rank: one for rank, one in reports.items() if rank not in self.late}
         self.about |= {rank: r.about for rank, r in reports.items() if r.about}
         return reports
+
+    def _late_headers(self, request: Request) -> list[Header]:
+        """Return the faults of the silos whose ranks did not answer in time."""
+        fault = f"no answer within {self._deadline} s"
+        silos = {silo for rank in self.late for silo in self.placed.get(rank, ())}
+        return [Header(silo=silo, fault=fault) for silo in sorted(silos.intersection(request.cohort))]
 
     def _hosted(self, request: Request, rank: int, report: Report) -> Report:
         """Leave out what a rank says of silos that are not its own."""
@@ -180,7 +187,7 @@ class Federation:
             lost = self._reason_to_lose(request, headers, pieces) if request.verb == "work" else None
             accepted = [] if lost else [header.silo for header in headers if header.fault is None]
             placed = [] if lost else self._worker.aggregation.place(pieces)
-            verdict = Verdict(lost=lost, accepted=accepted, pieces=placed)
+            verdict = Verdict(lost=lost, accepted=accepted, ranks=sorted(reports), pieces=placed)
         return Verdict.model_validate_json(self.transport.tell(verdict.encode() if self.transport.is_server else None))
 
     def _reason_to_lose(self, request: Request, headers: list[Header], pieces: Sequence[Piece]) -> str | None:
@@ -191,36 +198,17 @@ class Federation:
         weightless = [piece.name for piece in pieces if piece.total == 0]
         return f"all updates weigh 0 in the mean of '{weightless[0]}'" if weightless else None
 
+    def _remember(self, headers: list[Header]) -> None:
+        for header in headers:
+            total, times = self._worked.get(header.silo, (0.0, 0))
+            self._worked[header.silo] = total + header.seconds, times + (header.fault is None)
+
     def _mean(self, verdict: Verdict, headers: list[Header], vectors: dict[str, Tensor]) -> Mean:
         if verdict.lost and self.transport.is_server:
             raise RoundLost(verdict.lost)
         faults = {header.silo: header.fault for header in headers if header.fault is not None}
         good = [header for header in headers if header.fault is None]
         return Mean(vectors, _averages(good), {header.silo: header.scalars for header in good}, faults)
-
-    def _account(
-        self, request: Request, headers: list[Header], verdict: Verdict, reports: dict[int, Report], seconds: float
-    ) -> None:
-        ledger, size = self.ledger, len(request.cohort)
-        down = len(request.encode()) + sum(v.length * DTYPES[v.dtype].itemsize for v in request.vectors)
-        accepted = set(verdict.accepted)
-        ledger.bytes_sent += size * down
-        up = {header.silo: len(header.encode()) for header in headers}
-        up |= {header.silo: up[header.silo] + _size(header) for header in headers if header.silo in accepted}
-        ledger.bytes_received += sum(up.values())
-        ledger.bytes_of_silo.update({silo: down + up.get(silo, 0) for silo in request.cohort})
-        ledger.faults.update({header.silo: header.fault for header in headers if header.fault is not None})
-        for header in headers:
-            total, times = self._worked.get(header.silo, (0.0, 0))
-            self._worked[header.silo] = total + header.seconds, times + (header.fault is None)
-        works = [reports[rank].seconds for rank in self.transport.workers]
-        for rank, seconds_of_rank in zip(self.transport.workers[:RANKS_SHOWN], works, strict=False):
-            spent = ledger.rank_seconds.setdefault(rank, {"training": 0.0, "waiting": 0.0})
-            spent["training"] += seconds_of_rank
-            spent["waiting"] += max(works) - seconds_of_rank
-        ledger.seconds_training += max(works)
-        ledger.seconds_waiting += max(works) - sum(works) / len(works)
-        ledger.seconds_communication += seconds - max(works)
 
 
 @dataclass
@@ -271,11 +259,6 @@ def _spec(name: str, vector: Tensor) -> VectorSpec:
             f"'{name}' is {dtype} of shape {list(vector.shape)}; vectors that travel are flat, of {list(DTYPES)}"
         )
     return VectorSpec(name=name, length=len(vector), dtype=dtype)
-
-
-def _size(header: Header) -> int:
-    """Return how many bytes a silo's vectors are on a wire: as float32, or as a codec wrote them."""
-    return sum(4 * folded.length if folded.bytes is None else folded.bytes for folded in header.vectors.values())
 
 
 def _averages(headers: Sequence[Header]) -> dict[str, float]:

@@ -49,6 +49,8 @@ class CohortTable(_Table):
 
     fraction: Annotated[float, Field(ge=0, le=1)] = 1.0
     quorum: Annotated[float, Field(gt=0, le=1)] = 1.0
+    deadline: Annotated[float, Field(gt=0)] | None = None
+    """Seconds after which a rank that has not answered is left out of the round."""
     weights: Literal["examples", "uniform"] = "examples"
     select: Literal["uniform", "examples"] = "uniform"
     """Whether all silos are as likely to be drawn, or each with the probability p_k = n_k / n."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -64,12 +66,15 @@ def train(
     total = whole.total if whole else torch.zeros((), device=model.device)
     plain = _stepper(model, local, objective, correct, total, whole.optimizer if whole else None)
     steps = examples = 0
+    until = time.perf_counter() + local.deadline if local.deadline else math.inf
     for batch in itertools.chain([first], drawn):
         if whole is not None and len(batch[1]) == whole.size:
             whole(batch)
         else:
             plain(batch)
         steps, examples = steps + 1, examples + len(batch[1])
+        if local.deadline and time.perf_counter() > until:
+            break
     return LocalRun(model.delta(start), model.trained, steps, examples, float(total) / examples)
 
 

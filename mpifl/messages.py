@@ -52,6 +52,8 @@ class Request(Message):
     cohort: list[int] = []
     scalars: dict[str, Scalar] = {}
     vectors: list[VectorSpec] = []
+    serial: int = 0
+    """Counts the requests of a run."""
     homes: dict[int, int] = {}
     """Which rank is to host each silo of the cohort from now on."""
 
@@ -93,6 +95,8 @@ class Part(Message):
 class Report(Message):
     """What one rank answers: a header for each of its silos that was asked, and how it fares."""
 
+    serial: int = 0
+    """Of the request that it answers."""
     headers: list[Header] = []
     parts: list[Part] = []
     seconds: float = 0.0
@@ -129,6 +133,8 @@ class Verdict(Message):
     lost: str | None = None
     """Why the round is lost, if it is."""
     accepted: list[int] = []
+    ranks: list[int] = []
+    """The ranks that answered in time; the others take no part in what follows."""
     pieces: list[Piece] = []
 
 

@@ -32,6 +32,8 @@ class LocalTraining(BaseModel):
     """Leave out an epoch's last batch where it is smaller; BatchNorm cannot train on a batch of one example."""
     stragglers: Annotated[float, Field(ge=0, le=1)] = 0.0
     """The chance of a silo to do, in a round, only a part of its epochs or steps, drawn from 1 to all of them."""
+    deadline: Annotated[float, Field(gt=0)] | None = None
+    """Seconds after which a silo ends its training and answers with what it has done; bits then depend on the clock."""
     epochs_of: list[PositiveInt] | None = None
     """Epochs of silo 0, 1, 2, ..., in place of `epochs`; from the start again where there are more silos."""
     compile: bool = False

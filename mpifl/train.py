@@ -12,8 +12,9 @@ from mpifl import checkpoint, interrupts
 from mpifl.algorithms import Algorithm
 from mpifl.build import build
 from mpifl.errors import InputError, RoundLost
-from mpifl.federation import Federation, Ledger
+from mpifl.federation import Federation
 from mpifl.job import Job
+from mpifl.ledger import Ledger
 from mpifl.placement import rebalance
 from mpifl.run import Claim, claim, describe, rss_mb, trim_metrics, write_environment
 from mpifl.sampling import sample

@@ -20,7 +20,7 @@ FLOORS = [
     ["aggregation", "silo"],
     ["server"],
     ["transforms", "algorithms"],
-    ["worker", "job"],
+    ["worker", "job", "ledger"],
     ["federation", "run", "sampling"],
     ["tracking"],
     ["build"],

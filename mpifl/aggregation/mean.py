@@ -99,36 +99,39 @@ class WeightedMean:
 
     def combine(self, transport: Transport, verdict: Verdict) -> dict[str, Tensor]:
         """Sum the pieces of the verdict over the ranks; return the means on the server, nothing elsewhere."""
+        workers = [rank for rank in transport.peers if rank in verdict.ranks]
+        if transport.rank not in (0, *verdict.ranks):
+            return {}
         for piece in verdict.pieces:
             if not piece.windows:
                 if transport.is_server:
                     self._means[piece.name].zero_()
             elif all(transport.nodes.of[rank] == 0 for window in piece.windows for rank in window.parts):
-                self._combine_here(transport, piece)
+                self._combine_here(transport, piece, workers)
             else:
-                self._combine_nodes(transport, piece)
+                self._combine_nodes(transport, piece, workers)
         means = {name: mean.to(self._device) for name, mean in self._means.items()}
         self._means = {}
         return means
 
-    def _combine_here(self, transport: Transport, piece: Piece) -> None:
+    def _combine_here(self, transport: Transport, piece: Piece, workers: Sequence[int]) -> None:
         """All parts lie on the server's node: every worker there writes a slice of the mean."""
-        if transport.rank in transport.peers and transport.nodes.number == 0:
+        if transport.rank in workers and transport.nodes.number == 0:
             mean = self._means.get(piece.name)
             if mean is None:
                 mean = transport.read(0, piece.mean, piece.length, torch.float32)
-            where = _slice(transport, piece.length)
+            where = _slice(workers.index(transport.rank), len(workers), piece.length)
             windows = [parts.cut(where) for parts in self._parts_here(transport, piece)]
             kernels.mean(mean[where], windows, 1 / piece.total)
             transport.done()
         if transport.is_server:
-            transport.await_done()
+            transport.await_done(workers)
 
-    def _combine_nodes(self, transport: Transport, piece: Piece) -> None:
+    def _combine_nodes(self, transport: Transport, piece: Piece, workers: Sequence[int]) -> None:
         """Sum inside each node into its first part, every worker a slice; then over the leaders; the server divides."""
         parts = [parts.vectors for parts in self._parts_here(transport, piece)]
-        if transport.rank in transport.peers and any(parts):
-            where = _slice(transport, piece.length)
+        if transport.rank in workers and any(parts):
+            where = _slice(workers.index(transport.rank), len(workers), piece.length)
             for first, *others in filter(None, parts):
                 for other in others:
                     first[where].add_(other[where])
@@ -136,7 +139,7 @@ class WeightedMean:
         if not transport.nodes.leads:
             return
         if any(parts):
-            transport.await_done()
+            transport.await_done(workers)
         for where in pieces_of(piece.length, CHUNK):
             totals = [
                 transport.sum(here[0][where] if here else _zeros(where), nodes)
@@ -191,9 +194,8 @@ class WeightedMean:
         return peak
 
 
-def _slice(transport: Transport, length: int) -> slice:
-    """Return the part of a vector that this worker adds up for its node."""
-    nth, workers = transport.place()
+def _slice(nth: int, workers: int, length: int) -> slice:
+    """Return the part of a vector that the nth of some workers adds up for its node."""
     width = -(-length // (workers * ALIGNED)) * ALIGNED
     return slice(min(nth * width, length), min((nth + 1) * width, length))
 

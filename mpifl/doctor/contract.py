@@ -153,7 +153,7 @@ def mean_over_ranks(transport: Transport, aggregation: WeightedMean, length: int
         return None, 0.0
     reports = {0: report} | {rank: Report.model_validate_json(record) for rank, record in transport.reports()}
     began = time.perf_counter()
-    verdict = Verdict(pieces=aggregation.place(plan(reports)))
+    verdict = Verdict(ranks=list(range(transport.size)), pieces=aggregation.place(plan(reports)))
     transport.tell(verdict.encode())
     return aggregation.combine(transport, verdict)["probe"], time.perf_counter() - began
 

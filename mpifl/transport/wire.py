@@ -6,6 +6,7 @@ training, under every MPI and without any setting.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -107,22 +108,29 @@ class Transport:
         for rank in [rank for rank in awaited if self._early[rank]]:
             awaited.remove(rank)
             yield rank, self._early[rank].popleft()
-        while awaited:
-            rank, record = self._next(None, REPORT)
+        while awaited and (found := self.next_report()):
+            rank, record = found
             if rank in awaited:
                 awaited.remove(rank)
                 yield rank, record
             else:  # a rank that reports again before the others have once waits its turn
                 self._early[rank].append(record)
 
+    def next_report(self, until: float | None = None) -> tuple[int, bytes] | None:
+        """Return the next report that comes, as (rank, record); None if none has by the time `until`, in seconds.
+
+        The time is that of `time.perf_counter`.
+        """
+        return self._next(None, REPORT, until)
+
     def done(self) -> None:
         """Let the node's leader know that this worker's share of a sum is made."""
         if not self.nodes.leads:
             self._send_all(b"", [self.nodes.leader], DONE)
 
-    def await_done(self) -> None:
-        """Wait, as the node's leader, until all other workers of the node have made their shares."""
-        for rank in self.peers:
+    def await_done(self, workers: Sequence[int]) -> None:
+        """Wait, as the node's leader, until these workers of the node, this rank apart, have made their shares."""
+        for rank in workers:
             if rank != self.rank:
                 self._receive(rank, DONE)
 
@@ -167,9 +175,11 @@ class Transport:
         self.sent += len(record) * len(ranks)
 
     def _receive(self, rank: int, tag: int) -> bytes:
-        return self._next(rank, tag)[1]
+        found = self._next(rank, tag)
+        assert found is not None
+        return found[1]
 
-    def _next(self, rank: int | None, tag: int) -> tuple[int, bytes]:
+    def _next(self, rank: int | None, tag: int, until: float | None = None) -> tuple[int, bytes] | None:
         from mpi4py import MPI
 
         status = MPI.Status()
@@ -178,7 +188,9 @@ class Transport:
         def arrived() -> Any:
             return self._comm.Improbe(source, tag, status) or self._comm.Improbe(source, tag, status)
 
-        message = self._until(arrived, self._longest_sleep)  # Open MPI's first look only has it make progress
+        message = self._until(arrived, self._longest_sleep, until)  # Open MPI's first look only has it make progress
+        if not message:
+            return None
         record = bytearray(status.Get_count(MPI.BYTE))
         self.wait(message.Irecv(record))
         self.received += len(record)
@@ -197,9 +209,9 @@ class Transport:
         else:
             self.received += nbytes
 
-    def _until(self, done: Callable[[], Any], longest: float = LONGEST_NAP) -> Any:
+    def _until(self, done: Callable[[], Any], longest: float = LONGEST_NAP, until: float | None = None) -> Any:
         nap = SHORTEST_NAP
-        while not (result := done()):
+        while not (result := done()) and (until is None or time.perf_counter() < until):
             self._bell.wait(nap)
             nap = min(1.25 * nap, longest)
         return result

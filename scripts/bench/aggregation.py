@@ -52,7 +52,7 @@ def ours(transport: Transport, mean: WeightedMean, vector: Tensor) -> Tensor | N
         return None
     reports = {rank: Report.model_validate_json(record) for rank, record in transport.reports()}
     accepted = [header.silo for report in reports.values() for header in report.headers]
-    verdict = Verdict(accepted=accepted, pieces=mean.place(plan(reports)))
+    verdict = Verdict(accepted=accepted, ranks=[0, *reports], pieces=mean.place(plan(reports)))
     transport.tell(verdict.encode())
     return mean.combine(transport, verdict)["delta"]
 

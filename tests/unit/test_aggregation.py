@@ -65,7 +65,7 @@ class Rank(Transport):
     def done(self):
         pass
 
-    def await_done(self):
+    def await_done(self, workers):
         pass
 
     def sum(self, piece, nodes):
@@ -94,7 +94,7 @@ def over_ranks(silos, workers, seed):
     for rank, (silo, update) in zip(dealt, silos, strict=True):
         headers[rank].append(Header(silo=silo, weight=update.weight, vectors=sums[rank].fold(update)))
     reports = {rank: Report(headers=headers[rank], parts=one.parts()) for rank, one in enumerate(sums)}
-    verdict = Verdict(accepted=[k for k, _ in silos], pieces=sums[0].place(plan(reports)))
+    verdict = Verdict(accepted=[k for k, _ in silos], ranks=list(range(size)), pieces=sums[0].place(plan(reports)))
     for rank in sorted(ranks, key=lambda rank: (rank.nodes.leads, -rank.rank)):  # leaders last, the server after all
         means = sums[rank.rank].combine(rank, verdict)
         assert rank.is_server or not means

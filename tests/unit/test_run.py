@@ -1,7 +1,6 @@
 """The run folder: whose it is, what it says of its rounds, and that a torn line is no round."""
 
 import json
-import sys
 
 import pytest
 from unit import builders  # noqa: F401 - torch on one thread
@@ -19,7 +18,7 @@ from mpifl.run import (
     write_environment,
 )
 from mpifl.shards import Features, FederationSpec, ShardEntry
-from mpifl.tracking import observers
+from mpifl.tracking import check_packages, observers
 from mpifl.tracking.jsonlines import JsonLines
 
 
@@ -234,6 +233,7 @@ def test_the_observers_are_those_that_the_job_asks_for(tmp_path, tracking, kinds
 
 
 def test_an_observer_whose_package_is_missing_is_one_line(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "mpifl.tracking.board", None)
+    monkeypatch.setattr("mpifl.tracking.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"tensorboard = true: needs 'pip install mpifl\[tensorboard\]'"):
-        observers(make_job(tracking={"tensorboard": True}), tmp_path)
+        check_packages(make_job(tracking={"tensorboard": True}))
+    check_packages(make_job(tracking={"tensorboard": False}))
