@@ -5,6 +5,7 @@
     {"exchange": r}                 the server fails amid an exchange of round r, when the workers wait for its verdict
     {"evaluate": r}                 no silo can be evaluated in round r
     {"silos": [k, ...], "from": r}  these silos fail from round r on
+    {"slow": [k, r, s]}             silo k takes s seconds longer in round r
     {"hold": r, "at": FOLDER}       in round r each silo waits until FOLDER/open is there, and says so by FOLDER/reached
     {"write": [r, PATTERN, n], "at": FOLDER}
                                     a process stops for ever half way through the n-th file of its that fits the pattern
@@ -58,6 +59,8 @@ class Steady(scenarios.Stateful):
     def learn(self, silo: Silo, w: Tensor, c: Tensor, scale: float) -> Update:
         if silo.id in TROUBLE.get("silos", ()) and silo.round + 1 >= TROUBLE["from"]:
             raise ConnectionError("the data base is down")
+        if TROUBLE.get("slow", ())[:2] == [silo.id, silo.round + 1]:
+            time.sleep(TROUBLE["slow"][2])
         if TROUBLE.get("hold") == silo.round + 1:
             _reach_and_wait()
         return super().learn(silo, w, c, scale)

@@ -270,7 +270,7 @@ def sums_of(aggregation):
         )
         for name, numbers in sorted(windows.items())
     ]
-    return aggregation.combine(Alone(), Verdict(pieces=aggregation.place(pieces)))
+    return aggregation.combine(Alone(), Verdict(ranks=[0], pieces=aggregation.place(pieces)))
 
 
 @pytest.mark.parametrize("name", ["a", "b"])

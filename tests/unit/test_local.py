@@ -251,3 +251,13 @@ def test_only_bare_gradient_descent_is_plain(settings, plain):
 def test_settings_that_make_no_sense_are_refused(settings, reason):
     with pytest.raises(ValidationError, match=reason):
         LocalTraining(**settings)
+
+
+def test_a_deadline_ends_a_training_early_and_the_run_says_how_far_it_came():
+    model = FlatModel(net())
+    run = local.train(
+        model, batches(40), model.trained.clone(), LocalTraining(deadline=1e-9, epochs=5, batch_size=4), stream()
+    )
+    assert (run.steps, run.examples) == (1, 4)
+    whole = local.train(model, batches(40), model.trained.clone(), LocalTraining(deadline=60, batch_size=4), stream())
+    assert whole.steps == 10

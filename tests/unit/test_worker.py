@@ -151,7 +151,7 @@ def test_a_traceback_is_printed_the_first_time_only(worker, capsys):
 
 def mean_of(worker, headers):
     pieces = plan({0: Report(headers=list(headers.values()), parts=worker.aggregation.parts())})
-    return worker.aggregation.combine(Alone(), Verdict(pieces=worker.aggregation.place(pieces)))
+    return worker.aggregation.combine(Alone(), Verdict(ranks=[0], pieces=worker.aggregation.place(pieces)))
 
 
 class Careless(Counting):
