@@ -46,7 +46,8 @@ class Ledger:
             seconds: How long each worker was at its silos' work.
             all_in_all: Seconds from the request to the mean.
         """
-        down = len(request.encode()) + sum(v.length * DTYPES[v.dtype].itemsize for v in request.vectors)
+        counted_alike = request.model_copy(update={"serial": 0})  # however often the run was stopped
+        down = len(counted_alike.encode()) + sum(v.length * DTYPES[v.dtype].itemsize for v in request.vectors)
         counted = set(accepted)
         self.bytes_sent += len(request.cohort) * down
         up = {header.silo: len(header.encode()) for header in headers}
