@@ -153,6 +153,8 @@ class _Training:
             "server_rss_mb": rss_mb(),
         }
         transport.sent = transport.received = 0
+        if ledger.rank_seconds:
+            record["rank_seconds"] = {str(rank): spent for rank, spent in ledger.rank_seconds.items()}
         record |= {"faults": {str(silo): fault for silo, fault in ledger.faults.items()}}
         self._federation.ledger = Ledger()
         return record

@@ -14,6 +14,12 @@ ROOT = Path(__file__).parent.parent
 RANKS = (1, 2, 3, 5)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("slow") and not os.environ.get("MPIFL_SLOW"):
+            item.add_marker(pytest.mark.skip(reason="slow: MPIFL_SLOW=1 runs it"))
+
+
 def launcher() -> list[str]:
     """The mpirun that belongs to this environment, with the flags that let it start more ranks than cores."""
     if command := os.environ.get("MPIFL_MPIRUN"):

@@ -192,12 +192,12 @@ def test_kills_at_any_moment_do_no_harm(yard: Path, untroubled: Path, tmp_path: 
 
 
 def test_a_late_rank_is_left_out_of_the_round_and_asked_again(tmp_path: Path, yard: Path) -> None:
-    hurry = ["--set", "cohort.deadline=2", "--set", "cohort.quorum=0.1", "--set", "cohort.fraction=1.0"]
+    hurry = ["--set", "cohort.deadline=1", "--set", "cohort.quorum=0.1", "--set", "cohort.fraction=1.0"]
     arguments = [*train(yard / "steady.toml", tmp_path / "run"), *hurry]
-    with Command(tmp_path / "command", 3, *arguments, trouble={"slow": [1, 3, 5]}) as command:
+    with Command(tmp_path / "command", 3, *arguments, trouble={"slow": [1, 3, 2.5]}) as command:
         assert command.end().code == 0, command.err
     faults = [record["faults"] for record in rounds_of(tmp_path / "run")]
-    assert faults[2]["1"] == "no answer within 2.0 s"
+    assert faults[2]["1"] == "no answer within 1.0 s"
     assert "1" not in faults[1]
     assert "1" not in faults[5]
     assert (tmp_path / "run" / "model.safetensors").exists()

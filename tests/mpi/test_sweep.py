@@ -15,6 +15,7 @@ import pytest
 from conftest import ROOT, launcher, rank_environment, ranks
 
 
+@pytest.mark.slow
 def test_a_sweep_under_mpirun_stops_goes_on_and_compares(digits: Path, tmp_path: Path) -> None:
     shards = f"shards={digits / 'many'}"
     words = ["-m", "mpifl", "sweep", str(ROOT / "jobs" / "demo.toml"), "--set", "local.lr=0.05,0.1", "--set", shards]
@@ -50,7 +51,7 @@ def test_a_sweep_under_mpirun_stops_goes_on_and_compares(digits: Path, tmp_path:
     assert page.stdout == f"report: {first / 'report.html'}\n"
 
 
-@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_a_second_signal_ends_a_sweep_and_its_ranks_at_once(n: int, digits: Path, tmp_path: Path) -> None:
     words = ["-m", "mpifl", "sweep", str(ROOT / "jobs" / "demo.toml"), "--set", f"shards={digits / 'many'}"]
     words += ["--set", "local.epochs=1000000", "--set", "tracking.console=false", "--out", "sw", "--ranks", str(n)]

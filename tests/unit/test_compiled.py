@@ -52,8 +52,15 @@ def compare(settings, factory=net, kind=None, **more):
     ("settings", "factory", "kind"),
     [
         ({}, net, None),
-        ({"momentum": 0.9, "nesterov": True, "weight_decay": 0.02, "drop_last": True}, batch_norm_net, "constant"),
-        ({"optimizer": "adamw", "weight_decay": 0.1, "epsilon": 1e-3}, net, "proximal"),
+        pytest.param(
+            {"momentum": 0.9, "nesterov": True, "weight_decay": 0.02, "drop_last": True},
+            batch_norm_net,
+            "constant",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {"optimizer": "adamw", "weight_decay": 0.1, "epsilon": 1e-3}, net, "proximal", marks=pytest.mark.slow
+        ),
     ],
     ids=["sgd", "momentum", "adamw"],
 )
@@ -62,6 +69,7 @@ def test_a_compiled_step_is_the_plain_one_to_a_millionth_odd_batches_in_between(
     assert not len(model.statistics) or model.statistics.read().abs().max() > 0.5
 
 
+@pytest.mark.slow
 def test_convolutions_are_compiled_too():
     compare({"batch_size": 10, "epochs": 1}, lambda: cnn((1, 8, 8), 3), features=IMAGES, n=30)
 
