@@ -106,12 +106,14 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
     transforms = [*job.compression.transforms(algorithm.absolute), RunningStatistics()]
     public = _batches(folder, spec, spec.public, "public", device)
     site = Site(folder, run, spec, algorithm, transforms, job.seed, job.cohort.weights, flat, public)
-    placed = place([entry.examples["train"] for entry in spec.silos], transport.workers)
+    sizes = [entry.examples["train"] for entry in spec.silos]
+    placed = place(sizes, transport.workers)
     silos = placed.get(transport.rank, [])
     worker = Worker(site, silos, _about(device, silos), transport.memory)
     test = _batches(folder, spec, spec.test, "test", device) if transport.is_server else None
     server = Server(flat, job.seed, test=test, public=public)
-    return server, Federation(transport, worker, transforms, placed, job.cohort.quorum, device, job.cohort.deadline)
+    quorum, deadline = job.cohort.quorum, job.cohort.deadline
+    return server, Federation(transport, worker, transforms, placed, quorum, device, deadline, sizes)
 
 
 def _model(table: Model, seed: int, spec: FederationSpec, algorithm: Algorithm, device: torch.device) -> FlatModel:

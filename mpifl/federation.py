@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from mpifl import interrupts
-from mpifl.aggregation.plan import fitting, headers_of, plan
+from mpifl.aggregation.plan import averages, fitting, headers_of, plan
 from mpifl.algorithms.base import Work
 from mpifl.errors import RoundLost
 from mpifl.ledger import Ledger
 from mpifl.messages import DTYPES, Header, Mean, Piece, Report, Request, Scalar, VectorSpec, Verdict
+from mpifl.placement import rebalance
 from mpifl.server import Server
 from mpifl.transforms import Transform
 from mpifl.transport import Transport
@@ -43,6 +44,7 @@ class Federation:
         quorum: float,
         device: torch.device,
         deadline: float | None = None,
+        sizes: Sequence[int] = (),
     ) -> None:
         self.transport = transport
         self.population = sum(len(silos) for silos in placed.values())
@@ -54,6 +56,9 @@ class Federation:
         worker.rank = transport.rank
         self._worked: dict[int, tuple[float, int]] = {}
         self._deadline, self._serial = deadline, 0
+        self._sizes, self._rate = sizes, (0.0, 0)
+        self.bound: set[int] = set()
+        """Silos that keep something, or whose shard no other rank could open."""
         self.late: set[int] = set()
         """Ranks that had not answered the last request in time."""
         self._received: dict[str, Tensor] = {}
@@ -71,6 +76,11 @@ class Federation:
     def everyone(self, server: Server) -> Cohort:
         """Return the cohort of all silos."""
         return self.cohort(range(self.population), server)
+
+    def cost_of(self, silo: int) -> float:
+        """Return the seconds that a silo's work may take, as measured or as its examples take elsewhere; 0 at first."""
+        measured = self.seconds_of(silo)
+        return self._rate[0] / max(self._rate[1], 1) * self._sizes[silo] if measured is None else measured
 
     def seconds_of(self, silo: int) -> float | None:
         """Return how long a silo's work took on average, None while it has not been asked often enough."""
@@ -92,11 +102,22 @@ class Federation:
         request = Request(verb="host", round=server.round, cohort=sorted(homes), scalars=files, homes=dict(homes))
         mean = self.exchange(request)
         assert mean is not None
-        for silo in mean.silos:
-            for silos in self.placed.values():
-                silos.discard(silo)
-            self.placed[homes[silo]].add(silo)
         return mean.faults
+
+    def deal(self, cohort: Sequence[int]) -> dict[int, int]:
+        """Say which silos of a cohort go to another rank of their node, so that all are done at the same time.
+
+        Only silos that keep nothing do, and whose shard the other rank can open.
+        """
+        homes: dict[int, int] = {}
+        nodes, asked = self.transport.nodes, set(cohort)
+        for node in range(len(nodes)):
+            held = {r: self.placed[r] & asked for r in self.transport.workers if nodes.of[r] == node}
+            costs = {silo: self.cost_of(silo) for silos in held.values() for silo in silos} if len(held) > 1 else {}
+            free = {silo: cost for silo, cost in costs.items() if silo not in self.bound}
+            fixed = {rank: sum(costs.get(k, 0.0) for k in silos & self.bound) for rank, silos in held.items()}
+            homes |= rebalance(free, held, fixed)
+        return homes
 
     def serve(self) -> None:
         """Answer the server's requests until it says stop; for all ranks but the server's."""
@@ -124,6 +145,7 @@ class Federation:
         verdict = self._judge(request, reports, headers)
         vectors = self._worker.aggregation.combine(self.transport, verdict)
         self._worker.settle(request, verdict)
+        self._settle_homes(request, verdict, headers)
         if self.transport.is_server and request.verb == "work":
             self._remember(headers)
             seconds = {rank: report.seconds for rank, report in reports.items() if rank in self.transport.workers}
@@ -176,7 +198,8 @@ class Federation:
 
     def _hosted(self, request: Request, rank: int, report: Report) -> Report:
         """Leave out what a rank says of silos that are not its own."""
-        own = {silo for silo, home in request.homes.items() if home == rank} or self.placed.get(rank, set())
+        own = self.placed.get(rank, set()).difference(request.homes)
+        own |= {silo for silo, home in request.homes.items() if home == rank}
         return report.model_copy(update={"headers": [header for header in report.headers if header.silo in own]})
 
     def _judge(self, request: Request, reports: Mapping[int, Report], headers: list[Header]) -> Verdict:
@@ -198,17 +221,30 @@ class Federation:
         weightless = [piece.name for piece in pieces if piece.total == 0]
         return f"all updates weigh 0 in the mean of '{weightless[0]}'" if weightless else None
 
+    def _settle_homes(self, request: Request, verdict: Verdict, headers: list[Header]) -> None:
+        """Remember, at the server, who has moved, and who cannot."""
+        accepted = set(verdict.accepted)
+        for silo, home in request.homes.items():
+            if silo in accepted:
+                for silos in self.placed.values():
+                    silos.discard(silo)
+                self.placed[home].add(silo)
+        self.bound |= {header.silo for header in headers if header.keeps}
+        self.bound |= {header.silo for header in headers if header.fault is not None and header.silo in request.homes}
+
     def _remember(self, headers: list[Header]) -> None:
         for header in headers:
             total, times = self._worked.get(header.silo, (0.0, 0))
             self._worked[header.silo] = total + header.seconds, times + (header.fault is None)
+            if header.fault is None and self._sizes:
+                self._rate = self._rate[0] + header.seconds, self._rate[1] + self._sizes[header.silo]
 
     def _mean(self, verdict: Verdict, headers: list[Header], vectors: dict[str, Tensor]) -> Mean:
         if verdict.lost and self.transport.is_server:
             raise RoundLost(verdict.lost)
         faults = {header.silo: header.fault for header in headers if header.fault is not None}
         good = [header for header in headers if header.fault is None]
-        return Mean(vectors, _averages(good), {header.silo: header.scalars for header in good}, faults)
+        return Mean(vectors, averages(good), {header.silo: header.scalars for header in good}, faults)
 
 
 @dataclass
@@ -246,6 +282,7 @@ class Cohort:
             cohort=self.silos,
             scalars={name: value for name, value in message.items() if not isinstance(value, Tensor)},
             vectors=[_spec(name, vector) for name, vector in vectors.items()],
+            homes=self.federation.deal(self.silos) if verb == "work" else {},
         )
         mean = self.federation.exchange(request, vectors)
         assert mean is not None
@@ -259,15 +296,3 @@ def _spec(name: str, vector: Tensor) -> VectorSpec:
             f"'{name}' is {dtype} of shape {list(vector.shape)}; vectors that travel are flat, of {list(DTYPES)}"
         )
     return VectorSpec(name=name, length=len(vector), dtype=dtype)
-
-
-def _averages(headers: Sequence[Header]) -> dict[str, float]:
-    """Average the numbers of the updates by their weights; silos that do not name one are left out of it."""
-    names = {name for header in headers for name, value in header.scalars.items() if not isinstance(value, str)}
-    averages = {}
-    for name in sorted(names):
-        pairs = [(header.weight, float(header.scalars[name])) for header in headers if name in header.scalars]
-        total = math.fsum(weight for weight, _ in pairs)
-        if total > 0:
-            averages[name] = math.fsum(weight * value for weight, value in pairs) / total
-    return averages

@@ -55,7 +55,7 @@ class Request(Message):
     serial: int = 0
     """Counts the requests of a run."""
     homes: dict[int, int] = {}
-    """Which rank is to host each silo of the cohort from now on."""
+    """Silos of the cohort that another rank is to host from now on, and which."""
 
 
 class Folded(Message):
@@ -78,6 +78,8 @@ class Header(Message):
     vectors: dict[str, Folded] = {}
     seconds: float = 0.0
     """Time that its work took."""
+    keeps: bool = False
+    """Whether it has kept something for later rounds, and so cannot be taken over by a rank without that."""
     fault: str | None = None
 
 

@@ -29,18 +29,21 @@ def place(sizes: Sequence[float], workers: Sequence[int]) -> dict[int, list[int]
     return {rank: sorted(silos) for rank, silos in placed.items()}
 
 
-def rebalance(seconds: Mapping[int, float], placed: Mapping[int, set[int]]) -> dict[int, int]:
+def rebalance(
+    seconds: Mapping[int, float], placed: Mapping[int, set[int]], bound: Mapping[int, float] | None = None
+) -> dict[int, int]:
     """Say which few silos had better move, one after another from the most to the least loaded rank.
 
     Args:
-        seconds: Of each silo that may move; the others are taken to cost nothing.
+        seconds: Of each silo that may move.
         placed: The silos of each rank that hosts some or may.
+        bound: The seconds of each rank's silos that may not; nothing by default.
 
     Returns:
         The new rank of each silo that is to move; none if the most loaded rank gained too little.
     """
     silos = {rank: sorted((seconds[silo], silo) for silo in held & seconds.keys()) for rank, held in placed.items()}
-    loads = {rank: sum(cost for cost, _ in held) for rank, held in silos.items()}
+    loads = {rank: sum(cost for cost, _ in held) + (bound or {}).get(rank, 0.0) for rank, held in silos.items()}
     longest, homes = max(loads.values(), default=0.0), dict[int, int]()
     while loads:
         most, least = max(loads, key=lambda r: (loads[r], -r)), min(loads, key=lambda r: (loads[r], r))

@@ -84,10 +84,11 @@ class Worker:
 
     def settle(self, request: Request, verdict: Verdict) -> None:
         """Forget what the silos kept whose updates do not count; take in those that have moved here, let others go."""
-        for silo in verdict.accepted if request.homes else ():
+        for silo in request.homes.keys() & set(verdict.accepted):
             if request.homes[silo] == self.rank:
                 self.silos.add(silo)
-                self._states[silo] = self._arrived.pop(silo, {})
+                if silo in self._arrived:
+                    self._states[silo] = self._arrived.pop(silo)
             elif silo in self.silos:
                 self.silos.remove(silo)
                 for held in (self._states, self._pending, self._shards):
@@ -96,9 +97,8 @@ class Worker:
             self._pending.pop(silo, None)
 
     def _asked(self, request: Request) -> list[int]:
-        if request.verb == "host":
-            return sorted(silo for silo, rank in request.homes.items() if rank == self.rank)
-        return sorted(self.silos.intersection(request.cohort))
+        staying = self.silos.intersection(request.cohort).difference(request.homes)
+        return sorted(staying.union(silo for silo, rank in request.homes.items() if rank == self.rank))
 
     def _settle_earlier(self, request: Request) -> None:
         """Make true what was kept in an earlier round, forget what a lost attempt of this one kept."""
@@ -146,7 +146,8 @@ class Worker:
         for transform in reversed(self._site.transforms):
             update = transform.update(silo, update)
         try:
-            header = Header(silo=id, weight=update.weight, scalars=update.scalars)
+            keeps = bool(silo.kept or silo.state)
+            header = Header(silo=id, weight=update.weight, scalars=update.scalars, keeps=keeps)
             header = header.model_copy(update={"vectors": self.aggregation.fold(update)})
         except ValueError as error:
             raise InputError(f"its update was refused: {_reason(error)}") from None
@@ -179,7 +180,7 @@ class Worker:
     def _load(self, id: int, request: Request, vectors: dict[str, Tensor]) -> Header:
         self._states.pop(id, None)
         self._states[id] = self._state_of(id, request)
-        return Header(silo=id)
+        return Header(silo=id, keeps=bool(self._states[id]))
 
     def _host(self, id: int, request: Request, vectors: dict[str, Tensor]) -> Header:
         """Open the shard of a silo that is to move here, and read its state from the checkpoint just written."""

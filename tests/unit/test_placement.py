@@ -74,6 +74,10 @@ def test_a_rank_with_a_slow_silo_hands_others_over():
     assert rebalance({0: 6.0, 1: 1.0, 2: 1.0, 3: 1.0}, {1: {0, 1}, 2: {2, 3}}) == {1: 2}
 
 
+def test_silos_that_may_not_move_count_all_the_same():
+    assert rebalance({1: 1.0, 2: 1.0}, {1: {0, 1, 2}, 2: {3}}, {1: 2.0}) == {1: 2, 2: 2}
+
+
 def test_silos_that_may_not_move_stay():
     assert rebalance({1: 1.0}, {1: {0, 1}, 2: {2, 3}}) == {}
 
