@@ -21,12 +21,13 @@ from mpifl.errors import InputError, ShardError
 from mpifl.federation import Federation
 from mpifl.flat import FlatModel
 from mpifl.job import Job, Model, read_job
+from mpifl.placement import place
 from mpifl.run import check_run
 from mpifl.server import Server
 from mpifl.shards import FederationSpec, ShardEntry, open_shard, read_federation
 from mpifl.transforms import RunningStatistics
 from mpifl.transport import Transport
-from mpifl.worker import Site, Worker, place
+from mpifl.worker import Site, Worker
 
 
 def build(

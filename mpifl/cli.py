@@ -76,6 +76,30 @@ def train(
 
 
 @app.command()
+def submit(
+    job: Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job file.")],
+    set_: Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a key: local.lr=0.05")] = [],  # noqa: B006
+    out: Annotated[Path | None, typer.Option(metavar="RUN", help="The run folder; runs/NAME by default.")] = None,
+    nodes: Annotated[int, typer.Option(min=1)] = 1,
+    ranks: Annotated[
+        int | None, typer.Option("--ranks", "--ntasks", min=1, help="By default a worker a silo, and the server.")
+    ] = None,
+    gpus_per_node: Annotated[int, typer.Option(min=0, help="A worker each.")] = 0,
+    cpus_per_task: Annotated[int | None, typer.Option(min=1, help="The job's threads by default.")] = None,
+    time: Annotated[str | None, typer.Option(help="As sbatch takes it: 30 (minutes), 2:00:00, 1-12.")] = None,
+    partition: Annotated[str | None, typer.Option()] = None,
+    account: Annotated[str | None, typer.Option()] = None,
+    launcher: Annotated[str, typer.Option(help="auto, srun or mpirun.")] = "auto",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the batch script and submit nothing.")] = False,
+) -> None:
+    """Train as a SLURM job that queues itself again until it is done."""
+    from mpifl.submit import Wishes, submit_job
+
+    wishes = Wishes(nodes, ranks, gpus_per_node, cpus_per_task, time, partition, account, launcher)
+    submit_job(job, out or Path("runs") / job.stem, tuple(set_), wishes, dry_run)
+
+
+@app.command()
 def evaluate(run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]) -> None:
     """Score the model of a finished run on its shard folder's test set."""
     from mpifl.report import evaluate_run

@@ -25,6 +25,9 @@ from mpifl.transforms import Transform
 from mpifl.transport import Transport
 from mpifl.worker import Worker
 
+RANKS_SHOWN = 64
+"""Workers whose seconds are kept one by one."""
+
 
 @dataclass
 class Ledger:
@@ -39,6 +42,8 @@ class Ledger:
     seconds_waiting: float = 0.0
     """Mean over the workers of how long they waited for the slowest."""
     seconds_communication: float = 0.0
+    rank_seconds: dict[int, dict[str, float]] = field(default_factory=dict)
+    """Of each worker, for at most `RANKS_SHOWN` of them: how long it trained and waited for the slowest."""
     faults: dict[int, str] = field(default_factory=dict)
 
 
@@ -60,7 +65,9 @@ class Federation:
         self._worker, self._transforms, self._quorum, self._device = worker, transforms, quorum, device
         self.about: dict[int, dict[str, str]] = {}
         """What each worker said of itself when it opened its shards."""
-        self._placed = {rank: set(silos) for rank, silos in placed.items()}
+        self.placed = {rank: set(silos) for rank, silos in placed.items()}
+        worker.rank = transport.rank
+        self._worked: dict[int, tuple[float, int]] = {}
         self._received: dict[str, Tensor] = {}
 
     def adopt(self, server: Server) -> None:
@@ -76,6 +83,32 @@ class Federation:
     def everyone(self, server: Server) -> Cohort:
         """Return the cohort of all silos."""
         return self.cohort(range(self.population), server)
+
+    def seconds_of(self, silo: int) -> float | None:
+        """Return how long a silo's work took on average, None while it has not been asked."""
+        total, times = self._worked.get(silo, (0.0, 0))
+        return total / times if times else None
+
+    def move(self, server: Server, homes: Mapping[int, int], states: Mapping[int, str]) -> dict[int, str]:
+        """Have other ranks host some silos, whose state they read from the checkpoint of the server's round.
+
+        Args:
+            server: Rank 0's.
+            homes: The rank that is to host each of the silos.
+            states: The sha256 of each silo's file in the checkpoint, for silos that keep state.
+
+        Returns:
+            Why silos stay where they are, if they cannot move.
+        """
+        files: dict[str, Scalar] = {str(silo): states[silo] for silo in homes if silo in states}
+        request = Request(verb="host", round=server.round, cohort=sorted(homes), scalars=files, homes=dict(homes))
+        mean = self.exchange(request)
+        assert mean is not None
+        for silo in mean.silos:
+            for silos in self.placed.values():
+                silos.discard(silo)
+            self.placed[homes[silo]].add(silo)
+        return mean.faults
 
     def serve(self) -> None:
         """Answer the server's requests until it says stop; for all ranks but the server's."""
@@ -97,7 +130,7 @@ class Federation:
         if request.verb == "stop":
             return None
         report = self._worker.answer(request, message).model_copy(update={"interrupted": interrupts.pending()})
-        reports = fitting(self._gather(report))
+        reports = fitting(self._gather(request, report))
         headers = headers_of(reports)
         verdict = self._judge(request, reports, headers)
         vectors = self._worker.aggregation.combine(self.transport, verdict)
@@ -115,24 +148,26 @@ class Federation:
         self._received.pop(spec.name, None)  # what was received last may be written over now
         given = None if vector is None else vector.cpu()
         here = self._received[spec.name] = self.transport.spread(given, spec.length, DTYPES[spec.dtype])
-        return here if self._device.type == "cpu" else here.to(self._device)
+        if self._device.type == "cpu":
+            return here
+        return self.transport.memory.pinned(here).to(self._device, non_blocking=True)
 
-    def _gather(self, report: Report) -> dict[int, Report]:
+    def _gather(self, request: Request, report: Report) -> dict[int, Report]:
         """Bring the reports of all ranks to the server, each as it comes."""
         reports = {self.transport.rank: report}
         if not self.transport.is_server:
             self.transport.report(report.encode())
             return reports
         for rank, record in self.transport.reports():
-            reports[rank] = self._hosted(rank, Report.model_validate_json(record))
+            reports[rank] = self._hosted(request, rank, Report.model_validate_json(record))
             if reports[rank].interrupted:
                 interrupts.note()
         self.about |= {rank: r.about for rank, r in reports.items() if r.about}
         return reports
 
-    def _hosted(self, rank: int, report: Report) -> Report:
+    def _hosted(self, request: Request, rank: int, report: Report) -> Report:
         """Leave out what a rank says of silos that are not its own."""
-        own = self._placed.get(rank, set())
+        own = {silo for silo, home in request.homes.items() if home == rank} or self.placed.get(rank, set())
         return report.model_copy(update={"headers": [header for header in report.headers if header.silo in own]})
 
     def _judge(self, request: Request, reports: Mapping[int, Report], headers: list[Header]) -> Verdict:
@@ -173,7 +208,14 @@ class Federation:
         ledger.bytes_received += sum(up.values())
         ledger.bytes_of_silo.update({silo: down + up.get(silo, 0) for silo in request.cohort})
         ledger.faults.update({header.silo: header.fault for header in headers if header.fault is not None})
+        for header in headers:
+            total, times = self._worked.get(header.silo, (0.0, 0))
+            self._worked[header.silo] = total + header.seconds, times + (header.fault is None)
         works = [reports[rank].seconds for rank in self.transport.workers]
+        for rank, seconds_of_rank in zip(self.transport.workers[:RANKS_SHOWN], works, strict=False):
+            spent = ledger.rank_seconds.setdefault(rank, {"training": 0.0, "waiting": 0.0})
+            spent["training"] += seconds_of_rank
+            spent["waiting"] += max(works) - seconds_of_rank
         ledger.seconds_training += max(works)
         ledger.seconds_waiting += max(works) - sum(works) / len(works)
         ledger.seconds_communication += seconds - max(works)

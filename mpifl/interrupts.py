@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import signal
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
@@ -12,6 +13,7 @@ def install() -> None:
     """Leave a note on TERM, INT, USR1 and USR2 instead of dying of them; call it on every rank."""
     for name in SIGNALS:
         signal.signal(name, lambda *_: note())
+    atexit.register(_deaf_to_late_signals)
 
 
 def note() -> None:
@@ -29,3 +31,9 @@ def clear() -> None:
     """Forget the note."""
     global _noted
     _noted = False
+
+
+def _deaf_to_late_signals() -> None:
+    """Let a second request not kill a rank that is about to exit: Python itself goes back to dying of them there."""
+    for name in (signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(name, signal.SIG_IGN)

@@ -45,13 +45,15 @@ class Request(Message):
     round is asked again.
     """
 
-    verb: Literal["work", "open", "save", "load", "finish", "stop"]
+    verb: Literal["work", "open", "save", "load", "host", "finish", "stop"]
     work: str = ""
     round: int = 0
     attempt: int = 0
     cohort: list[int] = []
     scalars: dict[str, Scalar] = {}
     vectors: list[VectorSpec] = []
+    homes: dict[int, int] = {}
+    """Which rank is to host each silo of the cohort from now on."""
 
 
 class Folded(Message):
@@ -72,6 +74,8 @@ class Header(Message):
     weight: float = Field(default=0.0, ge=0)
     scalars: dict[str, Scalar] = {}
     vectors: dict[str, Folded] = {}
+    seconds: float = 0.0
+    """Time that its work took."""
     fault: str | None = None
 
 

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from mpifl import checkpoint, interrupts, rng
+from mpifl import checkpoint, interrupts
 from mpifl.algorithms import Algorithm
 from mpifl.build import build
 from mpifl.errors import InputError, RoundLost
 from mpifl.federation import Federation, Ledger
-from mpifl.job import CohortTable, Job
+from mpifl.job import Job
+from mpifl.placement import rebalance
 from mpifl.run import Claim, claim, describe, rss_mb, trim_metrics, write_environment
+from mpifl.sampling import sample
 from mpifl.server import Server
 from mpifl.shards import FederationSpec
-from mpifl.tracking import Observer, Record, observers
+from mpifl.tracking import Observer, Record, check_packages, observers, spread
 from mpifl.transport import Transport, library
 
 ATTEMPTS = 3
@@ -68,10 +68,13 @@ class _Training:
         self._algorithm: Algorithm = job.build_algorithm()
         self._observers: list[Observer] = []
         self._saved = -1
+        self._settled: set[int] = set()
+        """Silos that cannot move: no other rank reads their shard, or their state."""
         self._sizes = [entry.examples["train"] for entry in spec.silos]
 
     def run(self, resume: bool, force: bool) -> bool:
         """Open the shards, take the run folder, begin or restore, go round until the end, and leave the model."""
+        check_packages(self._job)
         ranks, warnings = self._open_shards()
         with claim(self._out, self._job, self._spec, resume, force) as claimed:
             self._observers = observers(self._job, self._out)
@@ -246,6 +249,16 @@ class _Training:
         self._saved = server.round
         for old in [r for r in checkpoint.rounds(self._out) if r <= server.round][self._job.checkpoint.keep :]:
             checkpoint.discard(self._out, old)
+        self._balance(digests)
+
+    def _balance(self, states: dict[int, str]) -> None:
+        """Let silos move to ranks that have less to do, as measured; their state has just been written."""
+        federation = self._federation
+        measured = {k: s for k in range(len(self._sizes)) if (s := federation.seconds_of(k)) and k not in self._settled}
+        if homes := rebalance(measured, federation.placed):
+            stay = federation.move(self._server, homes, states)
+            self._settled |= stay.keys()
+            self._tell("note", f"{len(homes) - len(stay)} silos moved to ranks that were done earlier")
 
     def _finish(self) -> None:
         """Write the model, and let every silo have it."""
@@ -267,33 +280,3 @@ class _Training:
         model = f"{job.model.name} with {len(self._server.model.trained):,} parameters"
         where = f"{len(spec.silos)} silos on {len(self._federation.transport.workers)} workers ({'; '.join(devices)})"
         return f"{job.name}: {job.algorithm['name']}, {model}, {where}, {library()}"
-
-
-def sample(cohort: CohortTable, sizes: Sequence[int], seed: int, round: int) -> list[int]:
-    """Draw the silos of a round: max(C * K, 1) of K at random (McMahan et al. 2017, Algorithm 1).
-
-    Args:
-        cohort: C, and whether a silo's chance goes by its examples.
-        sizes: The training examples of silo 0, 1, 2, ...
-        seed: The job's.
-        round: Counted from 0.
-    """
-    size = max(int(cohort.fraction * len(sizes) + 1e-9), 1)
-    chances = np.divide(sizes, sum(sizes)) if cohort.select == "examples" else None
-    drawn = rng.numpy_stream(seed, "cohort", round).choice(len(sizes), size, replace=False, p=chances)
-    return sorted(int(silo) for silo in drawn)
-
-
-def spread(name: str, values: list[float], worst: Callable[..., float], best: Callable[..., float]) -> Record:
-    """Summarise a figure over silos, each counting alike: mean, worst, best, deviation, mean of the worst tenth."""
-    if not values:
-        return {}
-    figures = torch.tensor(values, dtype=torch.float64)
-    tenth = torch.topk(figures, max(len(values) // 10, 1), largest=worst is max).values
-    return {
-        f"{name}_mean": float(figures.mean()),
-        f"{name}_worst": worst(values),
-        f"{name}_best": best(values),
-        f"{name}_std": float(figures.std(correction=0)),
-        f"{name}_worst10": float(tenth.mean()),
-    }

@@ -1,8 +1,7 @@
-"""The silos that one rank hosts: where they are placed, carrying out requests, and what they keep."""
+"""The silos that one rank hosts: carrying out requests, and what they keep."""
 
 from __future__ import annotations
 
-import heapq
 import math
 import sys
 import time
@@ -28,25 +27,6 @@ from mpifl.shards import FederationSpec, Shard, open_shard
 from mpifl.silo import Silo
 from mpifl.transforms import Transform
 from mpifl.transport import Memory
-
-
-def place(sizes: Sequence[int], workers: Sequence[int]) -> dict[int, list[int]]:
-    """Place silos on workers so that their examples are spread evenly: the largest first, each where least lies.
-
-    Args:
-        sizes: Training examples of silo 0, 1, 2, ...
-        workers: The ranks that host silos.
-
-    Returns:
-        The silos of each worker, in the order of their ids.
-    """
-    loads = [(0, rank) for rank in workers]
-    placed: dict[int, list[int]] = {rank: [] for rank in workers}
-    for silo in sorted(range(len(sizes)), key=lambda k: -sizes[k]):
-        load, rank = heapq.heappop(loads)
-        placed[rank].append(silo)
-        heapq.heappush(loads, (load + sizes[silo], rank))
-    return {rank: sorted(silos) for rank, silos in placed.items()}
 
 
 @dataclass(frozen=True)
@@ -77,11 +57,14 @@ class Worker:
         self._pending: dict[int, dict[str, Any]] = {}
         self._stamp = (0, 0)
         self._told: set[str] = set()
+        self._arrived: dict[int, dict[str, Any]] = {}
+        self.rank = 0
         self._verbs: dict[str, Callable[[int, Request, dict[str, Tensor]], Header]] = {
             "work": self._work,
             "open": self._open,
             "save": self._save,
             "load": self._load,
+            "host": self._host,
             "finish": self._finish,
         }
 
@@ -90,7 +73,7 @@ class Worker:
         self._settle_earlier(request)
         act = self._verbs.get(request.verb)
         start = time.perf_counter()
-        mine = sorted(self.silos.intersection(request.cohort)) if act else []
+        mine = self._asked(request) if act else []
         alone = len(mine) == 1 and self._memory.everywhere
         self.aggregation.begin(len(request.cohort), alone=alone)
         self._model.lender = self._memory.empty if alone else torch.empty
@@ -100,9 +83,22 @@ class Worker:
         return Report(headers=headers, parts=parts, seconds=time.perf_counter() - start, about=about)
 
     def settle(self, request: Request, verdict: Verdict) -> None:
-        """Forget what the silos kept whose updates do not count."""
+        """Forget what the silos kept whose updates do not count; take in those that have moved here, let others go."""
+        for silo in verdict.accepted if request.homes else ():
+            if request.homes[silo] == self.rank:
+                self.silos.add(silo)
+                self._states[silo] = self._arrived.pop(silo, {})
+            elif silo in self.silos:
+                self.silos.remove(silo)
+                for held in (self._states, self._pending, self._shards):
+                    held.pop(silo, None)
         for silo in self.silos.intersection(request.cohort).difference(verdict.accepted):
             self._pending.pop(silo, None)
+
+    def _asked(self, request: Request) -> list[int]:
+        if request.verb == "host":
+            return sorted(silo for silo, rank in request.homes.items() if rank == self.rank)
+        return sorted(self.silos.intersection(request.cohort))
 
     def _settle_earlier(self, request: Request) -> None:
         """Make true what was kept in an earlier round, forget what a lost attempt of this one kept."""
@@ -115,8 +111,10 @@ class Worker:
         self._stamp = (request.round, request.attempt)
 
     def _guarded(self, act: Callable[..., Header], silo: int, request: Request, vectors: dict[str, Tensor]) -> Header:
+        start = time.perf_counter()
         try:
-            return act(silo, request, vectors)
+            header = act(silo, request, vectors)
+            return header.model_copy(update={"seconds": time.perf_counter() - start})
         except SharedVectorChanged:
             raise
         except InputError as error:
@@ -180,10 +178,19 @@ class Worker:
 
     def _load(self, id: int, request: Request, vectors: dict[str, Tensor]) -> Header:
         self._states.pop(id, None)
-        if digest := request.scalars.get(str(id)):
-            path = checkpoint.silo_file(self._site.run, request.round, id)
-            self._states[id] = checkpoint.read_state(path, str(digest), self._model.device)
+        self._states[id] = self._state_of(id, request)
         return Header(silo=id)
+
+    def _host(self, id: int, request: Request, vectors: dict[str, Tensor]) -> Header:
+        """Open the shard of a silo that is to move here, and read its state from the checkpoint just written."""
+        self._shard(id)
+        self._arrived[id] = self._state_of(id, request)
+        return Header(silo=id)
+
+    def _state_of(self, id: int, request: Request) -> dict[str, Any]:
+        digest = request.scalars.get(str(id))
+        path = checkpoint.silo_file(self._site.run, request.round, id)
+        return checkpoint.read_state(path, str(digest), self._model.device) if digest else {}
 
     def _finish(self, id: int, request: Request, vectors: dict[str, Tensor]) -> Header:
         """Leave the final model where the silo can use it, and the silo's own if it has one."""

@@ -12,7 +12,7 @@ DATA_PREP = sorted((ROOT / "data_prep").rglob("*.py"))
 FILES = MPIFL + DATA_PREP
 
 FLOORS = [
-    ["errors", "files", "rng", "interrupts", "__init__"],
+    ["errors", "files", "rng", "interrupts", "placement", "__init__"],
     ["messages", "codecs", "flat", "settings", "machine_code", "hdf5", "plugins", "lock", "launcher"],
     ["shards", "descent"],
     ["vertical", "batches", "compiled", "models", "server_optimizers", "checkpoint"],
@@ -21,10 +21,10 @@ FLOORS = [
     ["server"],
     ["transforms", "algorithms"],
     ["worker", "job"],
-    ["federation", "run"],
+    ["federation", "run", "sampling"],
     ["tracking"],
     ["build"],
-    ["train", "report"],
+    ["train", "report", "submit"],
     ["sweep"],
     ["cli"],
     ["__main__"],

@@ -80,6 +80,7 @@ class WeightedMean:
 
     def parts(self) -> list[Part]:
         """Say in which windows this rank has sums, and where the ranks of its node find them."""
+        self._to_host()
         handle = self._memory.handle
         lone = [
             Part(name=name, window=window, handle=handle(vector), weight=weight)
@@ -164,7 +165,17 @@ class WeightedMean:
         return self._sums[piece.name].windows[window.number]
 
     def _empty(self, length: int) -> Tensor:
-        return self._memory.empty(length, torch.float64)
+        if self._device.type == "cpu":
+            return self._memory.empty(length, torch.float64)
+        return torch.empty(length, dtype=torch.float64, device=self._device)
+
+    def _to_host(self) -> None:
+        """Bring sums that were made on a device to where the node reads them."""
+        for sums in self._sums.values():
+            for window, total in sums.windows.items():
+                if not total.is_cpu:
+                    host = self._memory.pinned(self._memory.empty(sums.length, torch.float64))
+                    sums.windows[window] = host.copy_(total)
 
     def _checked_peak(self, name: str, vector: Tensor, weight: float) -> float:
         """Return the largest magnitude of a vector that may be added."""

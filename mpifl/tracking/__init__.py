@@ -2,38 +2,42 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 from mpifl.errors import InputError
 from mpifl.job import Job
-from mpifl.tracking.base import Observer, Record
+from mpifl.tracking.base import Observer, Record, spread
 from mpifl.tracking.console import Console
 from mpifl.tracking.jsonlines import JsonLines
 
 
-def observers(job: Job, run: Path) -> list[Observer]:
-    """Return the observers that a job's `[tracking]` asks for.
+def check_packages(job: Job) -> None:
+    """See that what a job's `[tracking]` asks for is installed.
 
     Raises:
-        InputError: one of them needs a package that is not installed.
+        InputError: it is not.
     """
+    for name, package in (("tensorboard", "tensorboard"), ("mlflow", "mlflow")):
+        if getattr(job.tracking, name) and find_spec(package) is None:
+            raise InputError(f"[tracking] {name} = true: needs 'pip install mpifl[{name}]'")
+
+
+def observers(job: Job, run: Path) -> list[Observer]:
+    """Return the observers that a job's `[tracking]` asks for."""
     chosen: list[Observer] = []
     if job.tracking.jsonl:
         chosen.append(JsonLines(run))
     if job.tracking.tensorboard:
-        try:
-            from mpifl.tracking.board import TensorBoard
-        except ImportError:
-            raise InputError("[tracking] tensorboard = true: needs 'pip install mpifl[tensorboard]'") from None
+        from mpifl.tracking.board import TensorBoard
+
         chosen.append(TensorBoard(run))
     if job.tracking.mlflow:
-        try:
-            from mpifl.tracking.mlflow import MLflow
-        except ImportError:
-            raise InputError("[tracking] mlflow = true: needs 'pip install mpifl[mlflow]'") from None
+        from mpifl.tracking.mlflow import MLflow
+
         chosen.append(MLflow(job, run))
     chosen.append(Console(job.rounds, job.tracking.console))
     return chosen
 
 
-__all__ = ["Observer", "Record", "observers"]
+__all__ = ["Observer", "Record", "check_packages", "observers", "spread"]

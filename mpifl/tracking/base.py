@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
+
+import torch
 
 Record: TypeAlias = dict[str, Any]
 """One round as it stands in `metrics.jsonl`."""
@@ -22,3 +25,18 @@ class Observer:
 
     def end(self) -> None:
         """Hear that the run is over, whatever its end."""
+
+
+def spread(name: str, values: list[float], worst: Callable[..., float], best: Callable[..., float]) -> Record:
+    """Summarise a figure over silos, each counting alike: mean, worst, best, deviation, mean of the worst tenth."""
+    if not values:
+        return {}
+    figures = torch.tensor(values, dtype=torch.float64)
+    tenth = torch.topk(figures, max(len(values) // 10, 1), largest=worst is max).values
+    return {
+        f"{name}_mean": float(figures.mean()),
+        f"{name}_worst": worst(values),
+        f"{name}_best": best(values),
+        f"{name}_std": float(figures.std(correction=0)),
+        f"{name}_worst10": float(tenth.mean()),
+    }

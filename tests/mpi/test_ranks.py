@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 HERE = Path(__file__).parent
 NAMES = [job["name"] for job in scenarios.JOBS]
 LONG = [job["name"] for job in scenarios.JOBS if job["rounds"] > 2]
-COSTS = ("time", "seconds", "wire_", "bytes_received", "bytes_of_silo_max", "server_rss_mb")
+COSTS = ("time", "seconds", "rank_seconds", "wire_", "bytes_received", "bytes_of_silo_max", "server_rss_mb")
 """Figures of a round that may differ from run to run."""
 DIFFERENCES = {2: {"MPIFL_KERNELS": "tensors"}, 5: {"MPIFL_RANKS_PER_NODE": "2"}}
 """What else than the number of ranks must not matter: a world without a compiler, one of three nodes."""

@@ -11,7 +11,8 @@ from unit import builders  # noqa: F401 - its settings of hypothesis
 
 from mpifl import interrupts
 from mpifl.job import CohortTable
-from mpifl.train import sample, spread
+from mpifl.sampling import sample
+from mpifl.tracking import spread
 
 fractions = st.floats(0, 1)
 populations = st.integers(1, 200)

@@ -1,14 +1,9 @@
 """A worker: silos placed evenly, what they keep true at the right time, and faults that stay with their silo."""
 
-import itertools
 import math
-import random
-import time
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from safetensors.torch import load_file
 from unit.builders import Alone, make_worker, net, write_folder
 
@@ -17,50 +12,8 @@ from mpifl.aggregation.plan import plan
 from mpifl.algorithms import Algorithm
 from mpifl.errors import SharedVectorChanged
 from mpifl.flat import FlatModel
-from mpifl.messages import Header, Report, Request, Verdict
+from mpifl.messages import Report, Request, Verdict
 from mpifl.shards import read_federation
-from mpifl.worker import place
-
-sizes = st.lists(st.integers(1, 10_000), max_size=60)
-
-
-@given(sizes, st.integers(1, 9))
-def test_every_silo_is_placed_exactly_once_in_the_order_of_ids(silos, workers):
-    placed = place(silos, range(1, workers + 1))
-    assert list(placed) == list(range(1, workers + 1))
-    assert sorted(itertools.chain(*placed.values())) == list(range(len(silos)))
-    assert all(held == sorted(held) for held in placed.values())
-
-
-def loads(silos, workers):
-    return [sum(silos[k] for k in held) for held in place(silos, range(workers)).values()]
-
-
-@given(sizes.filter(bool), st.integers(1, 9))
-def test_no_worker_is_ahead_of_another_by_more_than_a_silo(silos, workers):
-    held = loads(silos, workers)
-    assert max(held) - min(held) <= max(silos)
-
-
-@given(st.lists(st.integers(100, 200), min_size=40, max_size=90), st.integers(1, 9))
-def test_silos_of_about_one_size_load_no_worker_over_four_thirds_of_its_share(silos, workers):
-    assert max(loads(silos, workers)) <= 4 / 3 * sum(silos) / workers
-
-
-@pytest.mark.parametrize("silos", [[5] * 12, [9, 7, 5, 4, 4, 3, 3, 1], [100, 1, 1, 1]])
-def test_placement_is_the_same_every_time(silos):
-    assert place(silos, [1, 2, 3]) == place(list(silos), range(1, 4))
-
-
-def test_equal_silos_are_dealt_out_evenly():
-    assert [len(held) for held in place([1] * 12, range(1, 5)).values()] == [3] * 4
-
-
-def test_ten_thousand_silos_are_placed_at_once():
-    silos = [random.Random(0).randint(1, 600) for _ in range(10_000)]
-    began = time.perf_counter()
-    place(silos, range(1, 65))
-    assert time.perf_counter() - began < 0.5
 
 
 class Counting(Algorithm):
@@ -213,6 +166,24 @@ def test_writing_to_a_vector_that_all_silos_read_ends_the_run(folder):
         worker.answer(Request(verb="work", work="count", cohort=[0, 1]), {"w": torch.zeros(3)})
 
 
+def test_silos_that_move_take_their_state_along(folder):
+    spec = read_federation(folder)
+    old, new = (make_worker(folder, spec, Counting(), silos=silos) for silos in ([0, 1, 2], []))
+    old.rank, new.rank = 1, 2
+    assert seen(ask(old, 0)) == [0, 0, 0]
+    saved = ask(old, 1, verb="save")
+    states = {str(k): header.scalars["sha256"] for k, header in saved.items()}
+    request = Request(verb="host", round=1, cohort=[1, 2], homes={1: 2, 2: 2}, scalars={"1": states["1"], "2": "torn"})
+    reports = {1: old.answer(request, {}), 2: new.answer(request, {})}
+    assert reports[1].headers == []
+    assert [header.fault is None for header in reports[2].headers] == [True, False]
+    for worker in (old, new):
+        worker.settle(request, Verdict(accepted=[1]))
+    assert (old.silos, new.silos) == ({0, 2}, {1})
+    assert seen(ask(new, 1)) == [1]
+    assert seen(ask(old, 1)) == [1, 1]
+
+
 @pytest.mark.parametrize(
     ("how", "reason"),
     [("vector", "'v' holds NaN or Inf"), ("scalar", "seen"), ("weight", "weight"), ("negative", "weight")],
@@ -234,7 +205,7 @@ def test_a_broken_shard_is_a_fault_of_its_silo_and_is_read_again_when_mended(wor
     path.unlink()
     headers = ask(worker, 0, verb="open")
     assert headers[1].fault.startswith(f"{path}: is missing")
-    assert headers[0] == Header(silo=0)
+    assert headers[0].fault is None
     path.write_bytes(content)
     assert ask(worker, 0, verb="open")[1].fault is None
 

@@ -1,0 +1,65 @@
+"""Which rank hosts which silo: by size at first, by measured time later. Results do not depend on it."""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect, insort
+from collections.abc import Mapping, Sequence
+
+GAIN = 0.05
+"""The share by which the most loaded rank must get away with less for silos to move."""
+
+
+def place(sizes: Sequence[float], workers: Sequence[int]) -> dict[int, list[int]]:
+    """Place silos on workers so that their work is spread evenly: the largest first, each where least lies.
+
+    Args:
+        sizes: Training examples, or seconds, of silo 0, 1, 2, ...
+        workers: The ranks that host silos.
+
+    Returns:
+        The silos of each worker, in the order of their ids.
+    """
+    loads = [(0.0, rank) for rank in workers]
+    placed: dict[int, list[int]] = {rank: [] for rank in workers}
+    for silo in sorted(range(len(sizes)), key=lambda k: -sizes[k]):
+        load, rank = heapq.heappop(loads)
+        placed[rank].append(silo)
+        heapq.heappush(loads, (load + sizes[silo], rank))
+    return {rank: sorted(silos) for rank, silos in placed.items()}
+
+
+def rebalance(seconds: Mapping[int, float], placed: Mapping[int, set[int]]) -> dict[int, int]:
+    """Say which few silos had better move, one after another from the most to the least loaded rank.
+
+    Args:
+        seconds: Of each silo that may move; the others are taken to cost nothing.
+        placed: The silos of each rank that hosts some or may.
+
+    Returns:
+        The new rank of each silo that is to move; none if the most loaded rank gained less than `GAIN`.
+    """
+    silos = {rank: sorted((seconds[silo], silo) for silo in held & seconds.keys()) for rank, held in placed.items()}
+    loads = {rank: sum(cost for cost, _ in held) for rank, held in silos.items()}
+    longest, homes = max(loads.values(), default=0.0), dict[int, int]()
+    while loads:
+        most, least = max(loads, key=lambda r: (loads[r], -r)), min(loads, key=lambda r: (loads[r], r))
+        gap = loads[most] - loads[least]
+        nth = _nearest(silos[most], gap / 2)
+        if nth is None or silos[most][nth][0] >= gap or gap <= GAIN * loads[most]:
+            break
+        cost, silo = moving = silos[most].pop(nth)
+        insort(silos[least], moving)
+        loads[most] -= cost
+        loads[least] += cost
+        homes[silo] = least
+    started = {silo: rank for rank, held in placed.items() for silo in held}
+    homes = {silo: rank for silo, rank in homes.items() if started[silo] != rank}
+    return homes if loads and max(loads.values()) <= (1 - GAIN) * longest else {}
+
+
+def _nearest(held: Sequence[tuple[float, int]], cost: float) -> int | None:
+    """Return the place of the silo whose cost is nearest to this, None if there is none."""
+    nth = bisect(held, (cost, 0))
+    around = [i for i in (nth - 1, nth) if 0 <= i < len(held)]
+    return min(around, key=lambda i: abs(held[i][0] - cost), default=None)

@@ -1,0 +1,171 @@
+"""Trainings as jobs of a real SLURM: signals, time limits, lost nodes, cancellations, and the same bits after them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import pytest
+from slurm.conftest import ROUNDS, Slurm
+
+LONG = ("--set", f"rounds={ROUNDS}", "--set", "checkpoint.every=20", "--set", "evaluate.every=50", "--time", "10")
+LONG += ("--ranks", "3")
+
+
+def hosts(slurm: Slurm, run: str) -> set[str]:
+    about = json.loads((slurm.yard / run / "environment.json").read_text())
+    return {rank["host"] for rank in about["ranks"].values()}
+
+
+@pytest.mark.parametrize("launcher", ["srun", "mpirun"])
+def test_a_signal_saves_and_the_job_goes_on_by_itself_to_the_same_bits(
+    slurm: Slurm, alone: dict[int, str], launcher: str
+) -> None:
+    run = f"runs/signalled-{launcher}"
+    job = slurm.submit(run, *LONG, "--launcher", launcher)
+    slurm.until_round(run, 30)
+    for _ in range(2):
+        slurm.call("scancel", "--signal=USR1", "--batch", job)
+    slurm.until_started_again(job)
+    stopped = max((slurm.yard / run / "checkpoints").iterdir()).name
+    assert f"after {stopped}: queued again" in (slurm.yard / f"{run}.log").read_text(errors="replace")
+    slurm.completes(job)
+    assert hosts(slurm, run) == {"n1", "n2"}
+    about = json.loads((slurm.yard / run / "environment.json").read_text())
+    assert f"round_{about['resumed_after_round']:06d}" == stopped
+    assert slurm.model(run) == alone[ROUNDS]
+
+
+def test_the_first_signal_alone_ends_with_75(slurm: Slurm) -> None:
+    run = "runs/once"
+    job = slurm.submit(run, *LONG)
+    slurm.until_round(run, 5)
+    slurm.call("scancel", "--signal=USR1", "--batch", job)
+    slurm.until_started_again(job)
+    slurm.call("scancel", job)
+    assert "exit code 75 after round_" in (slurm.yard / f"{run}.log").read_text(errors="replace")
+
+
+def test_the_time_limit_sends_the_signal_in_time(slurm: Slurm) -> None:
+    run = "runs/limited"
+    environment = {"SBATCH_TIMELIMIT": "1", "SBATCH_SIGNAL": "B:USR1@10"}
+    job = slurm.submit(run, "--set", "rounds=1000000", "--set", "evaluate.every=1000", **environment)
+    slurm.until_started_again(job, 150)
+    log = slurm.yard / f"{run}.log"
+    assert "exit code 75 after round_" in log.read_text(errors="replace")
+    before = log.read_text(errors="replace").count("\nround ")
+    slurm.until(lambda: log.read_text(errors="replace").count("\nround ") > before, "a round after the second start")
+    slurm.call("scancel", job)
+
+
+@pytest.mark.parametrize(("launcher", "node"), [("srun", "n2"), ("mpirun", "n2"), ("srun", "n1")])
+def test_a_lost_node_costs_the_rounds_since_the_last_checkpoint(
+    slurm: Slurm, alone: dict[int, str], launcher: str, node: str
+) -> None:
+    run = f"runs/lost-{launcher}-{node}"
+    job = slurm.submit(run, *LONG, "--launcher", launcher)
+    slurm.until_round(run, 45)
+    slurm.testbed("kill-node", node)
+    try:
+        slurm.until_started_again(job)
+        slurm.completes(job)
+    finally:
+        slurm.testbed("start-node", node)
+    assert not slurm.processes(run)
+    about = json.loads((slurm.yard / run / "environment.json").read_text())
+    assert about["resumed_after_round"] >= 40
+    assert slurm.model(run) == alone[ROUNDS]
+
+
+@pytest.mark.parametrize("launcher", ["srun", "mpirun"])
+def test_a_cancelled_job_leaves_no_process_and_a_run_that_goes_on(
+    slurm: Slurm, alone: dict[int, str], launcher: str
+) -> None:
+    run = f"runs/cancelled-{launcher}"
+    job = slurm.submit(run, *LONG, "--launcher", launcher)
+    slurm.until_round(run, 25)
+    slurm.call("scancel", job)
+    assert slurm.until_ended(job) == "CANCELLED"
+    slurm.until(lambda: not slurm.processes(run), "its processes to end")
+    assert slurm.field(job, "Restarts") == "0"
+    slurm.completes(slurm.submit(run, *LONG, "--launcher", launcher))
+    about = json.loads((slurm.yard / run / "environment.json").read_text())
+    assert about["resumed_after_round"] >= 20
+    assert slurm.model(run) == alone[ROUNDS]
+
+
+def test_what_more_time_cannot_help_is_not_queued_again(slurm: Slurm) -> None:
+    job = slurm.submit("runs/wrong", "--ranks", "3")
+    slurm.completes(job)
+    (slurm.yard / "runs/wrong/job.toml").write_text("no = 'job'\n")
+    again = slurm.call("sbatch", "--parsable", "runs/wrong.sbatch")
+    assert slurm.until_ended(again) == "FAILED"
+    assert (slurm.field(again, "ExitCode"), slurm.field(again, "Restarts")) == ("2:0", "0")
+
+
+def test_a_start_that_brings_no_checkpoint_is_not_queued_again(slurm: Slurm) -> None:
+    job = slurm.submit("runs/hasty", "--set", "rounds=1000000", "--set", "checkpoint.every=1000000")
+    slurm.until_round("runs/hasty", 3)
+    for process in slurm.processes("runs/hasty"):
+        pid, _, words = process.partition(": ")
+        if words.startswith(sys.executable):
+            os.kill(int(pid), 9)
+    assert slurm.until_ended(job) == "FAILED"
+    assert slurm.field(job, "Restarts") == "0"
+    assert "without a checkpoint more than before: not queued again" in (slurm.yard / "runs/hasty.log").read_text()
+
+
+@pytest.mark.parametrize("name", ["cpu", "gpu"])
+def test_the_script_runs_as_it_is(slurm: Slurm, alone: dict[int, str], name: str) -> None:
+    job = slurm.call("sbatch", "--parsable", f"jobs/slurm/{name}.sbatch")
+    slurm.completes(job)
+    assert hosts(slurm, "runs/demo") == {"n1", "n2"}
+    assert slurm.model("runs/demo") == alone[30]
+    (slurm.yard / "runs/demo").rename(slurm.yard / f"runs/{name}")
+
+
+def test_a_heterogeneous_job_has_its_server_elsewhere_and_goes_on_too(slurm: Slurm, alone: dict[int, str]) -> None:
+    job = slurm.call("sbatch", "--parsable", "jobs/slurm/hetjob.sbatch")
+    slurm.until_round("runs/demo", 3)
+    assert hosts(slurm, "runs/demo") == {"n2", "n3"} | ({"n1"} & hosts(slurm, "runs/demo"))
+    slurm.call("scancel", "--signal=USR1", "--batch", job)
+    slurm.until_started_again(job)
+    slurm.completes(job)
+    assert slurm.model("runs/demo") == alone[30]
+    (slurm.yard / "runs/demo").rename(slurm.yard / "runs/hetjob")
+
+
+def test_an_array_sweeps(slurm: Slurm, alone: dict[int, str]) -> None:
+    job = slurm.call("sbatch", "--parsable", "jobs/slurm/array.sbatch")
+    sweep = slurm.yard / "runs" / "sweep"
+    slurm.until(lambda: len([*sweep.glob("*/model.safetensors")]) == 4, "four models", 240)
+    slurm.until(lambda: not slurm.call("squeue", "-h", "-j", job), "the array's end")
+    assert slurm.model("runs/sweep/lr0.1") == alone[30]
+    assert len({slurm.model(f"runs/sweep/{run.name}") for run in sweep.iterdir()}) == 4
+    runs = sorted(f"runs/sweep/{run.name}" for run in sweep.iterdir())
+    table = slurm.call(sys.executable, "-m", "mpifl", "compare", *runs, COLUMNS="200")
+    assert all(f"lr{rate}" in table for rate in ("0.03", "0.1", "0.3", "1.0"))
+
+
+def test_what_slurm_refuses_is_one_line(slurm: Slurm) -> None:
+    said = slurm.submit("runs/refused", "--partition", "nosuch", code=2)
+    assert said.startswith("error: runs/refused.sbatch: refused: sbatch: error: ")
+    assert "invalid partition" in said
+    assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "ranks", "tasks"),
+    [
+        (["--nodes", "1"], 4, 4),
+        (["--nodes", "2"], 5, 3),
+        (["--nodes", "2", "--cpus-per-task", "2"], 4, 2),
+        (["--nodes", "2", "--gpus-per-node", "1"], 3, 2),
+        (["--nodes", "3", "--gpus-per-node", "2"], 5, 2),
+    ],
+)
+def test_ranks_fill_the_nodes_and_no_more(slurm: Slurm, more: list[str], ranks: int, tasks: int) -> None:
+    script = slurm.submit("runs/unseen", *more, "--dry-run")
+    assert f"--ntasks={ranks} " in script
+    assert f"#SBATCH --ntasks-per-node={tasks}\n" in script

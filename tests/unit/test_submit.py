@@ -1,0 +1,121 @@
+"""Batch scripts of `mpifl submit`, as far as they can be judged without a SLURM; tests/slurm runs them under one."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from unit import builders  # noqa: F401 - torch on one thread
+
+from mpifl.errors import InputError
+from mpifl.submit import GOING_ON, Wishes, submit_job
+
+JOB = ROOT / "jobs" / "demo.toml"
+SCRIPTS = sorted((ROOT / "jobs" / "slurm").glob("*.sbatch"))
+
+
+@pytest.fixture
+def place(digits, tmp_path, monkeypatch):
+    """An empty folder with the demo's shards, and no SLURM in sight."""
+    (tmp_path / "shards").symlink_to(digits)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "/nowhere")
+    return tmp_path
+
+
+def script(capsys, *overrides, out="runs/demo", **wishes):
+    submit_job(JOB, Path(out), overrides, Wishes(**{"launcher": "srun", **wishes}), dry_run=True)
+    return capsys.readouterr().out
+
+
+def directives(text):
+    return dict(re.findall(r"^#SBATCH --([\w-]+)=?(.*)$", text, re.MULTILINE))
+
+
+def test_a_worker_a_silo_and_the_server(place, capsys):
+    text = script(capsys, nodes=2)
+    asked = directives(text)
+    assert (asked["nodes"], asked["ntasks-per-node"], asked["cpus-per-task"]) == ("2", "3", "1")
+    assert asked["signal"] == "B:USR1@120"
+    assert {"requeue", "open-mode"} <= set(asked)
+    assert not {"time", "partition", "account", "gpus-per-node"} & set(asked), "what is not asked is the site's to say"
+    assert "--ntasks=5 " in text
+    assert text.endswith(GOING_ON)
+    assert subprocess.run(["/bin/bash", "-n"], input=text, text=True, check=False).returncode == 0
+    assert list(place.iterdir()) == [place / "shards"], "a dry run writes nothing"
+
+
+def test_a_worker_a_gpu(place, capsys):
+    assert "--ntasks=3 " in script(capsys, nodes=2, gpus_per_node=1)
+    assert "--ntasks=5 " in script(capsys, nodes=2, gpus_per_node=4), "no more workers than silos"
+    assert directives(script(capsys, gpus_per_node=2))["gpus-per-node"] == "2"
+
+
+def test_what_is_wished_for_stands_there(place, capsys):
+    text = script(capsys, "threads=2", ranks=3, time="1-12", partition="gpu", account="me")
+    asked = directives(text)
+    assert [asked[key] for key in ("time", "partition", "account", "cpus-per-task")] == ["1-12", "gpu", "me", "2"]
+    assert "--ntasks=3 --cpus-per-task=2" in text
+    assert "--set threads=2 --set tracking.console=always" in text
+
+
+def test_names_with_spaces_and_percents_survive_the_shell_and_sbatch(place, capsys):
+    text = script(capsys, out="my runs/50% off")
+    assert directives(text)["output"] == '"my runs/50%% off.log"'
+    shown = subprocess.run(
+        ["/bin/bash", "-c", text[: -len(GOING_ON)] + '\nprintf "%s\\n" "${train[@]}"'], capture_output=True, text=True
+    )
+    assert shown.stdout.splitlines()[-2:] == ["--out", "my runs/50% off"]
+    assert shown.stdout.splitlines()[0] == sys.executable
+
+
+@pytest.mark.parametrize(
+    ("overrides", "wishes", "line"),
+    [
+        ((), {"nodes": 9}, "--nodes 9: some would have none of 5 ranks; ask for 5 at most"),
+        (
+            ("threads=4",),
+            {"cpus_per_task": 2},
+            "--cpus-per-task 2: fewer than the job's threads = 4",
+        ),
+        (("rounds=0",), {}, f"{JOB}: rounds = 0: should be greater than 0"),
+        ((), {"time": 'x"y'}, "sbatch cannot read this from a script"),
+        ((), {"launcher": "ssh"}, "--launcher ssh: give auto, srun or mpirun"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_written(place, capsys, overrides, wishes, line):
+    with pytest.raises(InputError, match=re.escape(line)):
+        script(capsys, *overrides, **wishes)
+    assert list(place.iterdir()) == [place / "shards"]
+
+
+def test_without_slurm_it_says_so(place):
+    with pytest.raises(InputError, match=r"^sbatch: not on the PATH"):
+        submit_job(JOB, Path("runs/demo"), (), Wishes(launcher="srun"), dry_run=False)
+    assert not (place / "runs").exists()
+
+
+def test_a_run_of_another_job_is_refused(place, capsys):
+    command = [sys.executable, "-m", "mpifl", "train", str(JOB), "--out", "runs/demo", "--set", "rounds=1"]
+    subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=60)
+    assert script(capsys)
+    with pytest.raises(InputError, match=re.escape("runs/demo: is a run of another job, it differs in seed")):
+        script(capsys, "seed=8")
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_the_ready_scripts_end_as_the_submitted_ones_do(path):
+    text = path.read_text()
+    assert text.endswith(GOING_ON)
+    asked = directives(text)
+    assert asked["signal"] == "B:USR1@120"
+    assert {"requeue", "open-mode"} <= set(asked)
+
+
+def test_there_are_ready_scripts():
+    assert [path.stem for path in SCRIPTS] == ["array", "cpu", "gpu", "hetjob"]
