@@ -6,45 +6,29 @@ says whose updates count. Only then do vectors move, so that a silo that failed 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections import Counter
+from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from mpifl import interrupts
-from mpifl.aggregation.plan import fitting, headers_of, plan
+from mpifl.aggregation.plan import averages, fitting, headers_of, plan
 from mpifl.algorithms.base import Work
-from mpifl.errors import RoundLost
-from mpifl.messages import DTYPES, Header, Mean, Piece, Report, Request, Scalar, VectorSpec, Verdict
+from mpifl.errors import RankLost, RoundLost
+from mpifl.ledger import Ledger
+from mpifl.messages import DTYPES, Header, Mean, Mirror, Piece, Report, Request, Scalar, VectorSpec, Verdict
 from mpifl.server import Server
 from mpifl.transforms import Transform
 from mpifl.transport import Transport
 from mpifl.worker import Worker
 
-RANKS_SHOWN = 64
-"""Workers whose seconds are kept one by one."""
-
-
-@dataclass
-class Ledger:
-    """What exchanges have cost since it was last emptied; bytes are those between the server and the silos."""
-
-    bytes_sent: int = 0
-    bytes_received: int = 0
-    bytes_of_silo: Counter[int] = field(default_factory=Counter)
-    """Of both, what each silo received and sent."""
-    seconds_training: float = 0.0
-    """Of the slowest rank."""
-    seconds_waiting: float = 0.0
-    """Mean over the workers of how long they waited for the slowest."""
-    seconds_communication: float = 0.0
-    rank_seconds: dict[int, dict[str, float]] = field(default_factory=dict)
-    """Of each worker, for at most `RANKS_SHOWN` of them: how long it trained and waited for the slowest."""
-    faults: dict[int, str] = field(default_factory=dict)
+_ATTEMPTS = 1000
+"""More than a round is ever asked while nobody dies."""
 
 
 class Federation:
@@ -69,6 +53,10 @@ class Federation:
         worker.rank = transport.rank
         self._worked: dict[int, tuple[float, int]] = {}
         self._received: dict[str, Tensor] = {}
+        self.absent: set[int] = set()
+        """Silos that no living rank can host."""
+        self.mirrors: deque[Mirror] = deque(maxlen=2)
+        """The latest last; the one before it holds until all have the latest."""
 
     def adopt(self, server: Server) -> None:
         """Move the server's vectors to where the ranks of its node read them, so that asking copies nothing."""
@@ -78,7 +66,8 @@ class Federation:
 
     def cohort(self, silos: Sequence[int], server: Server, attempt: int = 0) -> Cohort:
         """Return the cohort of these silos for the server's current round."""
-        return Cohort(self, server, list(silos), self.population, attempt)
+        present = [silo for silo in silos if silo not in self.absent]
+        return Cohort(self, server, present, self.population, attempt)
 
     def everyone(self, server: Server) -> Cohort:
         """Return the cohort of all silos."""
@@ -89,19 +78,34 @@ class Federation:
         total, times = self._worked.get(silo, (0.0, 0))
         return total / times if times else None
 
-    def move(self, server: Server, homes: Mapping[int, int], states: Mapping[int, str]) -> dict[int, str]:
-        """Have other ranks host some silos, whose state they read from the checkpoint of the server's round.
+    def attempt(self, nth: int = 0) -> int:
+        """Return an attempt's stamp, another after each death, so that silos forget what they kept in between."""
+        return nth + _ATTEMPTS * len(self.transport.lost)
+
+    def move(
+        self, server: Server, homes: Mapping[int, int], states: Mapping[int, str], round: int | None = None
+    ) -> dict[int, str]:
+        """Have other ranks host some silos, whose state they read from a checkpoint.
 
         Args:
             server: Rank 0's.
             homes: The rank that is to host each of the silos.
             states: The sha256 of each silo's file in the checkpoint, for silos that keep state.
+            round: The checkpoint's; by default the server's.
 
         Returns:
             Why silos stay where they are, if they cannot move.
         """
         files: dict[str, Scalar] = {str(silo): states[silo] for silo in homes if silo in states}
-        request = Request(verb="host", round=server.round, cohort=sorted(homes), scalars=files, homes=dict(homes))
+        files["checkpoint"] = server.round if round is None else round
+        request = Request(
+            verb="host",
+            round=server.round,
+            attempt=self.attempt(),
+            cohort=sorted(homes),
+            scalars=files,
+            homes=dict(homes),
+        )
         mean = self.exchange(request)
         assert mean is not None
         for silo in mean.silos:
@@ -110,14 +114,36 @@ class Federation:
             self.placed[homes[silo]].add(silo)
         return mean.faults
 
-    def serve(self) -> None:
-        """Answer the server's requests until it says stop; for all ranks but the server's."""
-        while self.exchange() is not None:
-            pass
+    def serve(self) -> bool:
+        """Answer the server's requests until it says stop; for all ranks but the server's.
+
+        Returns:
+            False if the server has died and this rank is to take its place.
+        """
+        while not self.transport.is_server:
+            try:
+                if self.exchange() is None:
+                    return True
+            except RankLost:
+                self.recover()
+        return False
+
+    def recover(self) -> None:
+        """Find together with the other survivors of a death; who hosts what is known to none then."""
+        ranks = self.transport.recover()
+        self.about = {ranks[rank]: about for rank, about in self.about.items() if rank in ranks}
+        self.placed = {rank: set() for rank in self.transport.workers}
+        self._worker.rank = self.transport.rank
+        self._received.clear()
 
     def stop(self) -> None:
-        """Let the other ranks leave `serve`."""
-        self.transport.tell(Request(verb="stop").encode())
+        """Let the other ranks leave `serve`; the server goes last, or it would look dead and be replaced."""
+        while True:
+            try:
+                self.exchange(Request(verb="stop"))
+                return
+            except RankLost:
+                self.recover()
 
     def exchange(self, request: Request | None = None, vectors: Mapping[str, Tensor] | None = None) -> Mean | None:
         """Run one exchange; the server gives a request and gets the mean. None is returned when it is to stop.
@@ -127,10 +153,13 @@ class Federation:
         """
         began = time.perf_counter()
         request, message = self._request(request, dict(vectors or {}))
-        if request.verb == "stop":
-            return None
+        if request.verb == "mirror":
+            self.mirrors.append(Mirror(request.round, request.scalars, message["state"]))
         report = self._worker.answer(request, message).model_copy(update={"interrupted": interrupts.pending()})
         reports = fitting(self._gather(request, report))
+        if request.verb == "stop":
+            self._part()
+            return None
         headers = headers_of(reports)
         verdict = self._judge(request, reports, headers)
         vectors = self._worker.aggregation.combine(self.transport, verdict)
@@ -138,6 +167,14 @@ class Federation:
         if self.transport.is_server and request.verb == "work":
             self._account(request, headers, verdict, reports, time.perf_counter() - began)
         return self._mean(verdict, headers, vectors)
+
+    def _part(self) -> None:
+        """Leave when all ranks are known to have been told; what dies from here on is of no interest to the others."""
+        if self.transport.is_server:
+            self.transport.tell(b"")
+        else:
+            with contextlib.suppress(RankLost):
+                self.transport.tell()
 
     def _request(self, request: Request | None, vectors: dict[str, Tensor]) -> tuple[Request, dict[str, Tensor]]:
         request = Request.model_validate_json(self.transport.tell(request.encode() if request else None))
@@ -163,10 +200,14 @@ class Federation:
             if reports[rank].interrupted:
                 interrupts.note()
         self.about |= {rank: r.about for rank, r in reports.items() if r.about}
+        if request.verb == "roll":
+            self.placed |= {rank: {header.silo for header in r.headers} for rank, r in reports.items()}
         return reports
 
     def _hosted(self, request: Request, rank: int, report: Report) -> Report:
         """Leave out what a rank says of silos that are not its own."""
+        if request.verb == "roll":
+            return report
         own = {silo for silo, home in request.homes.items() if home == rank} or self.placed.get(rank, set())
         return report.model_copy(update={"headers": [header for header in report.headers if header.silo in own]})
 
@@ -194,31 +235,16 @@ class Federation:
             raise RoundLost(verdict.lost)
         faults = {header.silo: header.fault for header in headers if header.fault is not None}
         good = [header for header in headers if header.fault is None]
-        return Mean(vectors, _averages(good), {header.silo: header.scalars for header in good}, faults)
+        return Mean(vectors, averages(good), {header.silo: header.scalars for header in good}, faults)
 
     def _account(
         self, request: Request, headers: list[Header], verdict: Verdict, reports: dict[int, Report], seconds: float
     ) -> None:
-        ledger, size = self.ledger, len(request.cohort)
-        down = len(request.encode()) + sum(v.length * DTYPES[v.dtype].itemsize for v in request.vectors)
-        accepted = set(verdict.accepted)
-        ledger.bytes_sent += size * down
-        up = {header.silo: len(header.encode()) for header in headers}
-        up |= {header.silo: up[header.silo] + _size(header) for header in headers if header.silo in accepted}
-        ledger.bytes_received += sum(up.values())
-        ledger.bytes_of_silo.update({silo: down + up.get(silo, 0) for silo in request.cohort})
-        ledger.faults.update({header.silo: header.fault for header in headers if header.fault is not None})
+        slowest = self.ledger.enter(request, verdict, reports, self.transport.workers)
+        self.ledger.seconds_communication += seconds - slowest
         for header in headers:
             total, times = self._worked.get(header.silo, (0.0, 0))
             self._worked[header.silo] = total + header.seconds, times + (header.fault is None)
-        works = [reports[rank].seconds for rank in self.transport.workers]
-        for rank, seconds_of_rank in zip(self.transport.workers[:RANKS_SHOWN], works, strict=False):
-            spent = ledger.rank_seconds.setdefault(rank, {"training": 0.0, "waiting": 0.0})
-            spent["training"] += seconds_of_rank
-            spent["waiting"] += max(works) - seconds_of_rank
-        ledger.seconds_training += max(works)
-        ledger.seconds_waiting += max(works) - sum(works) / len(works)
-        ledger.seconds_communication += seconds - max(works)
 
 
 @dataclass
@@ -252,7 +278,7 @@ class Cohort:
             verb=verb,  # type: ignore[arg-type]
             work=work,
             round=self.server.round,
-            attempt=self.attempt,
+            attempt=self.federation.attempt(self.attempt),
             cohort=self.silos,
             scalars={name: value for name, value in message.items() if not isinstance(value, Tensor)},
             vectors=[_spec(name, vector) for name, vector in vectors.items()],
@@ -269,20 +295,3 @@ def _spec(name: str, vector: Tensor) -> VectorSpec:
             f"'{name}' is {dtype} of shape {list(vector.shape)}; vectors that travel are flat, of {list(DTYPES)}"
         )
     return VectorSpec(name=name, length=len(vector), dtype=dtype)
-
-
-def _size(header: Header) -> int:
-    """Return how many bytes a silo's vectors are on a wire: as float32, or as a codec wrote them."""
-    return sum(4 * folded.length if folded.bytes is None else folded.bytes for folded in header.vectors.values())
-
-
-def _averages(headers: Sequence[Header]) -> dict[str, float]:
-    """Average the numbers of the updates by their weights; silos that do not name one are left out of it."""
-    names = {name for header in headers for name, value in header.scalars.items() if not isinstance(value, str)}
-    averages = {}
-    for name in sorted(names):
-        pairs = [(header.weight, float(header.scalars[name])) for header in headers if name in header.scalars]
-        total = math.fsum(weight for weight, _ in pairs)
-        if total > 0:
-            averages[name] = math.fsum(weight * value for weight, value in pairs) / total
-    return averages

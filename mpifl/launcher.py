@@ -39,15 +39,18 @@ def launched(environ: Mapping[str, str] = os.environ) -> bool:
     return any(mark in environ for mark in _MARKS) or (tasks.isdigit() and int(tasks) > 1)
 
 
-def launch(ranks: int) -> int:
-    """Run this very command on so many ranks; return the launcher's exit code.
+def launch(ranks: int, survive: bool = False) -> int:
+    """Run this very command on so many ranks, which outlive each other if they may; return the launcher's exit code.
 
     TERM, INT, USR1 and USR2 reach the ranks as USR1, which every launcher hands on; a second INT ends them at once.
 
     Raises:
-        InputError: there is no MPI library, or no launcher that belongs to it.
+        InputError: there is no MPI library, or no launcher that belongs to it, or it cannot let ranks outlive others.
     """
-    command = [*find_launcher(*_library()), "-n", str(ranks), sys.executable, *sys.orig_argv[1:]]
+    vendor, version, beside = _library()
+    flags = _surviving(vendor, version) if survive else []
+    started_by = [*find_launcher(vendor, version, beside), *flags, "-n", str(ranks)]
+    command = [*started_by, sys.executable, *sys.orig_argv[1:]]
     home = os.environ.get("HOME", str(Path("~").expanduser()))  # Open MPI gives up without one
     environment = {**os.environ, "HOME": home, "MPIFL_RANKS": str(ranks)}
     came: list[int] = []
@@ -138,6 +141,13 @@ def _belongs(launcher: str, vendor: str) -> bool:
     except (OSError, subprocess.TimeoutExpired):
         return False
     return any(banner in said.stdout + said.stderr for banner in BANNERS.get(vendor, (vendor,)))
+
+
+def _surviving(vendor: str, version: str) -> list[str]:
+    """Return what has Open MPI leave the other ranks alone when one dies."""
+    if vendor != "Open MPI" or int(version.partition(".")[0]) < 5:
+        raise InputError(f"--survive: needs Open MPI 5 or later, the MPI library in use is {vendor} {version}")
+    return ["--with-ft", "ulfm"]
 
 
 def _flags(vendor: str) -> list[str]:

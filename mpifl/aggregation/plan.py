@@ -43,6 +43,19 @@ def plan(reports: Mapping[int, Report]) -> list[Piece]:
     ]
 
 
+def averages(headers: Iterable[Header]) -> dict[str, float]:
+    """Average the numbers of the updates by their weights; silos that do not name one are left out of it."""
+    headers = list(headers)
+    names = {name for header in headers for name, value in header.scalars.items() if not isinstance(value, str)}
+    averages = {}
+    for name in sorted(names):
+        pairs = [(header.weight, float(header.scalars[name])) for header in headers if name in header.scalars]
+        total = math.fsum(weight for weight, _ in pairs)
+        if total > 0:
+            averages[name] = math.fsum(weight * value for weight, value in pairs) / total
+    return averages
+
+
 def _windows(name: str, reports: Mapping[int, Report]) -> list[Window]:
     found: defaultdict[int, dict[int, Part]] = defaultdict(dict)
     for rank in sorted(reports):

@@ -1,7 +1,7 @@
 """Ranks that die, where MPI tells of it: its errors become RankLost, and the survivors find together again.
 
-Open MPI 5 under `mpirun --with-ft ulfm` ends nobody but the dead (User Level Failure Mitigation). Whoever notices a death
-revokes the communicator, so that all others notice, and all survivors meet in a smaller one.
+Open MPI 5 under `mpirun --with-ft ulfm` ends nobody but the dead (User Level Failure Mitigation). Whoever notices a
+death revokes the communicator, so that all others notice, and all survivors meet in a smaller one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from mpifl.errors import RankLost
 
 _LAUNCHERS_WORD = "OMPI_MCA_mpi_ft_enable"
-"""What `--with-ft ulfm` sets; that MPI's functions for it answer does not tell whether the launcher will end the job."""
+"""What `--with-ft ulfm` sets. MPI's functions for it answer under any launcher."""
 _TRIES = 10
 _HEARSAY = 2.0
 """Seconds in which a death is told of to those who may have seen it by other signs."""
@@ -33,7 +33,7 @@ class Watch:
         self._comm = comm
         self._on = survivable() and comm.Get_size() > 1
         self._signs = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED)
-        self.error: type[Exception] = MPI.Exception
+        self.error: Any = MPI.Exception
         """What MPI raises."""
         if self._on:
             comm.Set_errhandler(MPI.ERRORS_RETURN)
@@ -58,7 +58,7 @@ class Watch:
         """
         if not self._on:
             return error
-        told = isinstance(error, self.error) and error.Get_error_class() in self._signs
+        told = isinstance(error, self.error) and self.error.Get_error_class(error) in self._signs
         if not (told or self._comm.Is_revoked() or self._comm.Get_failed().size):
             return error
         self._comm.Revoke()

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import NoReturn
 
 from mpifl.errors import InputError
+from mpifl.transport.deaths import survivable
 from mpifl.transport.nodes import RANKS_PER_NODE
 from mpifl.transport.wire import Transport
 
 _LAUNCHER_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 _LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "PMI_FD")
+_DAEMONS = ("prterun", "prted", "prte", "mpirun", "mpiexec")
+_GRACE = 5.0
+"""Seconds in which the launcher ends its ranks."""
 _ALONE = {"OMPI_MCA_btl": "self"}
 """Without a launcher Open MPI 5 leaves a segment of 16 MB in /dev/shm behind, if it may make one."""
 _WORKSTATION = {
@@ -53,7 +63,28 @@ def abort_world(code: int) -> None:
     from mpi4py import MPI
 
     if MPI.Is_initialized() and not MPI.Is_finalized() and MPI.COMM_WORLD.Get_size() > 1:
+        if survivable():  # MPI_Abort hangs there, and a rank that merely left would be taken for dead and survived
+            _end_launcher()
+            leave(code)
         MPI.COMM_WORLD.Abort(code)
+
+
+def leave(code: int) -> NoReturn:
+    """Exit; where ranks may have died without MPI_Finalize, which can hang then."""
+    if survivable():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def _end_launcher() -> None:
+    """Ask the launcher, which started this process, to end all others."""
+    parent = os.getppid()
+    with contextlib.suppress(OSError):
+        if Path(f"/proc/{parent}/comm").read_text().strip() in _DAEMONS:
+            os.kill(parent, signal.SIGTERM)
+            time.sleep(_GRACE)
 
 
 def library() -> str:
