@@ -92,17 +92,17 @@ class Survival:
         return faults
 
     def _explain(self, lost: list[int], moved: list[int], round: int | None, faults: dict[int, str]) -> None:
-        state = "" if round is None else f" with their state of round {round}"
-        went = f"; silos {_listed(moved)} go on at other ranks{state}" if moved else ""
-        self.tell(f"round {self._server.round + 1}: {ranks_named(lost)} died{went}")
+        state = "" if round is None else f", with what was kept in round {round}"
+        went = f"; other ranks take over {_named('silo', moved)}{state}" if moved else ""
+        self.tell(f"{ranks_named(lost)} died{went}")
         for silo, fault in faults.items():
             self.tell(f"silo {silo} is left out, no rank can host it: {fault}")
 
 
 def ranks_named(ranks: Sequence[int]) -> str:
     """Return `rank 3` or `ranks 1, 3`."""
-    return f"rank{'s' if len(ranks) > 1 else ''} {_listed(ranks)}"
+    return _named("rank", ranks)
 
 
-def _listed(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers))
+def _named(what: str, numbers: Sequence[int]) -> str:
+    return f"{what}{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
