@@ -195,10 +195,8 @@ class _Training:
             self._survival.ask("load")  # silos forget what they kept
             self._begin()
         how = "from the mirror" if mirrors else "from the last checkpoint" if self._server.round else "anew"
-        self._tell(
-            "note",
-            f"rank {self._federation.transport.origins[0]} is the server now and goes on {how}, after round {self._server.round}",
-        )
+        me = self._federation.transport.origins[0]
+        self._tell("note", f"rank {me} is the server now and goes on {how}, after round {self._server.round}")
 
     def _restore(self) -> bool:
         """Load the latest checkpoint that is whole, on the server and at the silos; return whether there is one."""

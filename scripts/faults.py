@@ -3,9 +3,9 @@
     python scripts/faults.py --runs 20                    # of each kind
     python scripts/faults.py --runs 5 --only worker server --job jobs/mnist.toml --seed 3
 
-A run has *survived* if the command that was harmed ends with code 0 and the model, *resumed* if the command with --resume
-does after it, else it is *lost*. `bits` counts models that are those of a run that nothing troubled. `noticed` is the time
-from the kill to the line that says so: to notice, to find together, and to place the silos of the dead anew.
+A run has *survived* if the command that was harmed ends with code 0 and the model, *resumed* if the command with
+--resume does after it, else it is *lost*. `bits` counts models that are those of a run that nothing troubled. `noticed`
+is the time from the kill to the line that says so: to notice, to find together, and to place the silos of the dead.
 """
 
 from __future__ import annotations
