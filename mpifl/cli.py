@@ -58,7 +58,7 @@ def train(
     interrupts.install()
     run = out or Path("runs") / job.stem
     if ranks is not None and ranks > 1 and not launcher.launched():
-        raise typer.Exit(_launched(launcher.launch(ranks, survive), run if survive else None))
+        raise typer.Exit(_launched(launcher.launch(ranks, survive), run))
     from mpifl import train as training
     from mpifl.transport import survivable, world
 
@@ -158,20 +158,17 @@ def sweep(
     raise typer.Exit(sweep_command(job, set_, out, ranks, "dry-run" if dry_run else "list" if list_ else "run", task))
 
 
-def _launched(code: int, survivors: Path | None) -> int:
-    """Say so if a signal came before there was anything to checkpoint; the same command starts or resumes the run.
+def _launched(code: int, run: Path) -> int:
+    """Return the exit code of a training, given its launcher's, and say how to go on where the ranks could not.
 
-    Args:
-        code: What the launcher ended with.
-        survivors: The run folder, if ranks may have died without ending the others. The launcher's 0 means little then:
-            it ends so when a node is lost, too.
+    The launcher's is not to be trusted where ranks may outlive each other: it is 0 when a node is lost, too.
     """
     if code < 0:
         _say("stopped by a signal before the training began; run the same command again")
         return INTERRUPTED
-    if code == 0 and survivors is not None and not _finished(survivors):
-        _say(f"error: {survivors}: the launcher ended before the training did; go on with --resume")
-        return CUT_OFF
+    if (code == 0 and not _finished(run)) or code > 128:
+        _say(f"error: {run}: ranks died, and the training ended with them; go on with --resume")
+        return code or CUT_OFF
     return code
 
 

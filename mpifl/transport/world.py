@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,6 +19,9 @@ from mpifl.transport.wire import Transport
 _LAUNCHER_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 _LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "PMI_FD")
 _DAEMONS = ("prterun", "prted", "prte", "mpirun", "mpiexec")
+JOIN_SECONDS = "MPIFL_JOIN_SECONDS"
+"""Environment variable: how long a rank waits for the others at the start, where deaths end nobody else."""
+_JOIN_SECONDS = 120.0
 _GRACE = 5.0
 """Seconds in which the launcher ends its ranks."""
 _ALONE = {"OMPI_MCA_btl": "self"}
@@ -38,6 +42,22 @@ def world() -> Transport:
         InputError: there is no MPI library, or the launcher is another MPI's and made lonely ranks.
     """
     _settle_for_one_node()
+    with _patience():
+        return _joined()
+
+
+@contextlib.contextmanager
+def _patience() -> Iterator[None]:
+    """Die rather than wait for ever for a rank that died before there was a world; MPI_Init notices no death."""
+    if survivable():
+        given = os.environ.get(JOIN_SECONDS, "")
+        signal.setitimer(signal.ITIMER_REAL, float(given) if given.isdigit() and int(given) else _JOIN_SECONDS)
+    yield
+    if survivable():
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _joined() -> Transport:
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
