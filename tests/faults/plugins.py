@@ -6,8 +6,8 @@
     {"evaluate": r}                 no silo can be evaluated in round r
     {"silos": [k, ...], "from": r}  these silos fail from round r on
     {"hold": r, "at": FOLDER}       in round r each silo waits until FOLDER/open is there, and says so by FOLDER/reached
-    {"die": {R: [WHEN, verb, r]}}   rank R kills itself when it has the request of this verb in round r (WHEN = "asked"),
-                                    has done its work ("worked"), or has the verdict ("judged")
+    {"die": {R: [WHEN, verb, r]}}   rank R kills itself when it is asked this (a verb, or the method of work) in round r
+                                    (WHEN = "asked"), has done it ("worked"), or has the verdict ("judged")
     {"blind": [[R, ...], k]}        ranks R cannot read the shard of silo k
     {"write": [r, PATTERN, n], "at": FOLDER}
                                     a process stops for ever half way through the n-th file of its that fits the pattern
@@ -124,7 +124,7 @@ def _die_if(when: str) -> None:
 
 
 def _answer_or_die(worker: Any, request: Any, vectors: Any) -> Any:
-    _asked.append((request.verb, request.round + (request.verb == "work")))
+    _asked.append((request.work or request.verb, request.round + (request.work == "learn")))
     _die_if("asked")
     report = _answer(worker, request, vectors)
     _die_if("worked")

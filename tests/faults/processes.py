@@ -20,17 +20,7 @@ from conftest import launcher, rank_environment
 HERE = Path(__file__).parent
 PATIENCE = 60
 """Seconds until a wait fails; nothing here takes as long on a machine that is not overloaded."""
-COSTS = (
-    "time",
-    "seconds",
-    "rank_seconds",
-    "wire_",
-    "bytes_received",
-    "bytes_of_silo_max",
-    "server_rss_mb",
-    "ranks_lost",
-    "rank_seconds",
-)
+COSTS = ("time", "seconds", "wire_", "bytes_received", "bytes_of_silo_max", "server_rss_mb", "rank")
 """Figures of a round that may differ from run to run."""
 
 
