@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from mpifl import lock, models
 from mpifl.algorithms import Algorithm
 from mpifl.batches import Batches
-from mpifl.errors import InputError, ShardError
+from mpifl.errors import InputError, RankLost, ShardError
 from mpifl.federation import Federation
 from mpifl.flat import FlatModel
 from mpifl.job import Job, Model, read_job
@@ -38,6 +38,16 @@ def build(
     Raises:
         InputError: on all ranks if anything is wrong on any of them, with the line to show.
     """
+    while True:
+        try:
+            return _build(job_file, out, overrides, resume, transport, force)
+        except RankLost:
+            transport.recover()
+
+
+def _build(
+    job_file: Path, out: Path, overrides: tuple[str, ...], resume: bool, transport: Transport, force: bool
+) -> tuple[Job, FederationSpec, Server, Federation]:
     plan = _agree(transport, lambda: _plan(job_file, out, overrides, resume, force))
     job, spec = Job.model_validate_json(plan["job"]), FederationSpec.model_validate_json(plan["spec"])
     try:
@@ -98,8 +108,7 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
         )
     folder = Path(job.shards)
     algorithm = job.build_algorithm()
-    tables = [job.model, *map(Model.model_validate, algorithm.architectures())]
-    flat = [_model(table, job.seed, spec, algorithm, device) for table in tables]
+    flat = _models(job, spec, algorithm, device)
     for model in flat:
         model.speaks = nth == 0
     # On the way back transforms act in reverse: nothing changes an update after its codec.
@@ -114,6 +123,19 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
     server = Server(flat, job.seed, test=test, public=public)
     quorum, deadline = job.cohort.quorum, job.cohort.deadline
     return server, Federation(transport, worker, transforms, placed, quorum, device, deadline, sizes)
+
+
+def successor(job: Job, spec: FederationSpec, worker: Server) -> Server:
+    """Build, on a rank that was a worker, the server to take the place of one that died: with models of its own."""
+    device = worker.model.device
+    test = _batches(Path(job.shards), spec, spec.test, "test", device)
+    flat = _models(job, spec, job.build_algorithm(), device)
+    return Server(flat, job.seed, test=test, public=worker.public)
+
+
+def _models(job: Job, spec: FederationSpec, algorithm: Algorithm, device: torch.device) -> list[FlatModel]:
+    tables = [job.model, *map(Model.model_validate, algorithm.architectures())]
+    return [_model(table, job.seed, spec, algorithm, device) for table in tables]
 
 
 def _model(table: Model, seed: int, spec: FederationSpec, algorithm: Algorithm, device: torch.device) -> FlatModel:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +50,37 @@ def rounds(run: Path) -> list[int]:
 
 def write_state(path: Path, state: Mapping[str, Any]) -> str:
     """Write tensors and numbers by name to one file, aside and renamed; return its sha256."""
+    return write_tensors(path, *_split(state))
+
+
+def pack(state: Mapping[str, Any], empty: Callable[[int, torch.dtype], Tensor]) -> Tensor:
+    """Return what `write_state` would write, as a vector of bytes.
+
+    Args:
+        state: Tensors and numbers by name.
+        empty: Returns a vector of that length and dtype to put it into.
+    """
+    pieces = list(_safetensors(*_split(state)))
+    packed = empty(sum(memoryview(piece).nbytes for piece in pieces), torch.uint8)
+    into, end = memoryview(packed.numpy().data), 0
+    for piece in pieces:
+        start, end = end, end + memoryview(piece).nbytes
+        into[start:end] = memoryview(piece).cast("B")
+    return packed
+
+
+def unpack(content: bytes, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """Return the tensors and numbers of a file that `write_state` wrote."""
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    tensors = {name: tensor.to(device) for name, tensor in from_bytes(content).items()}
+    return {**tensors, **json.loads(header["__metadata__"]["numbers"])}
+
+
+def _split(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return the tensors of a state, and its numbers as metadata."""
     tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
     numbers = {name: value for name, value in state.items() if not isinstance(value, Tensor)}
-    return write_tensors(path, tensors, {"numbers": json.dumps(numbers, sort_keys=True)})
+    return tensors, {"numbers": json.dumps(numbers, sort_keys=True)}
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> str:
@@ -103,9 +131,7 @@ def read_state(path: Path, sha256: str, device: torch.device | str = "cpu") -> d
         raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
     if hashlib.sha256(content).hexdigest() != sha256:
         raise CheckpointError(f"{path}: torn or altered, its sha256 is not that in checkpoint.json")
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    tensors = {name: tensor.to(device) for name, tensor in from_bytes(content).items()}
-    return {**tensors, **json.loads(header["__metadata__"]["numbers"])}
+    return unpack(content, device)
 
 
 def write(run: Path, round: int, state: Mapping[str, Any], silos: Mapping[int, str]) -> None:
@@ -153,6 +179,16 @@ def discard(run: Path, round: int) -> None:
 def write_model(path: Path, model: FlatModel) -> None:
     """Write the module's state by PyTorch's names: `load_state_dict(load_file(path))` reads it without mpifl."""
     write_tensors(path, model.state_dict())
+
+
+def silos_of_latest(run: Path) -> tuple[int, dict[int, str]]:
+    """Return the round of the latest whole checkpoint and the sha256 of each silo's file; round 0 if there is none."""
+    for round in rounds(run):
+        try:
+            return round, read(run, round)[1]
+        except CheckpointError:
+            continue
+    return 0, {}
 
 
 def _digest(body: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -16,10 +17,13 @@ import typer
 from mpifl import __version__
 from mpifl.errors import InputError, RoundLost
 
-WRONG, TOO_FEW, INTERRUPTED = 2, 3, 75
-"""Exit codes: the job, a shard or an argument is wrong; too few silos answered; stopped by a signal, resume me."""
+WRONG, TOO_FEW, CUT_OFF, INTERRUPTED = 2, 3, 4, 75
+"""Exit codes: the job, a shard or an argument is wrong; too few silos answered; the launcher ended early; stopped by a
+signal. The last two: resume me."""
 
 _UsageError: type[Exception] = typer.BadParameter.__base__  # type: ignore[assignment]  # click's, or typer's copy of it
+_speaks: list[Callable[[], bool]] = [lambda: _rank() == "0"]
+"""Whether this rank tells the user; the last holds: another may become the server."""
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="Federated learning over MPI."
@@ -46,28 +50,32 @@ def train(
         bool, typer.Option("--force", help="Resume even if device, shards, local or cohort have changed.")
     ] = False,
     ranks: Annotated[int | None, typer.Option(metavar="N", min=1, help="Start so many ranks, without mpirun.")] = None,
+    survive: Annotated[bool, typer.Option("--survive", help="Go on when ranks die (Open MPI 5).")] = False,
 ) -> None:
     """Train a model over the silos of a shard folder, on the ranks that --ranks or mpirun starts."""
     from mpifl import interrupts, launcher
 
     interrupts.install()
+    run = out or Path("runs") / job.stem
     if ranks is not None and ranks > 1 and not launcher.launched():
-        raise typer.Exit(_launched(launcher.launch(ranks)))
+        raise typer.Exit(_launched(launcher.launch(ranks, survive), run))
     from mpifl import train as training
-    from mpifl.transport import world
+    from mpifl.transport import survivable, world
 
     transport = world()
+    if survive and transport.size > 1 and not survivable():
+        raise InputError("--survive: the launcher ends all ranks when one dies; start it with mpirun --with-ft ulfm")
     if ranks not in (None, transport.size):
         raise InputError(
             f"--ranks {ranks}: the launcher has started {transport.size}; leave --ranks out, or the launcher"
         )
-    run = out or Path("runs") / job.stem
+    _speaks[1:] = [lambda: transport.is_server]
     finished = training.train(job, run, tuple(set_), resume, transport, force)
     if not transport.is_server:
         return
     if not finished:
         again = ["mpifl", "train", str(job), *(word for key in set_ for word in ("--set", key)), "--out", str(run)]
-        again += ["--ranks", str(ranks)] if ranks else []
+        again += (["--ranks", str(ranks)] if ranks else []) + (["--survive"] if survive else [])
         typer.echo(f"stopped by a signal with a checkpoint written; go on with: {shlex.join(again)} --resume")
         raise typer.Exit(INTERRUPTED)
     from mpifl.report import show_run
@@ -168,33 +176,57 @@ def doctor(
     raise typer.Exit(examine(target, out, json, timeout, _rank() == "0"))
 
 
-def _launched(code: int) -> int:
-    """Say so if a signal came before there was anything to checkpoint; the same command starts or resumes the run."""
-    if code >= 0:
-        return code
-    _say("stopped by a signal before the training began; run the same command again")
-    return INTERRUPTED
+def _launched(code: int, run: Path) -> int:
+    """Return the exit code of a training, given its launcher's, and say how to go on where the ranks could not.
+
+    The launcher's is not to be trusted where ranks may outlive each other: it is 0 when a node is lost, too.
+    """
+    if code < 0:
+        _say("stopped by a signal before the training began; run the same command again")
+        return INTERRUPTED
+    if (code == 0 and not _finished(run)) or code > 128:
+        _say(f"error: {run}: ranks died, and the training ended with them; go on with --resume")
+        return code or CUT_OFF
+    return code
+
+
+def _finished(run: Path) -> bool:
+    """Whether the model was written since the run folder was last taken."""
+    try:
+        return (run / "model.safetensors").stat().st_mtime_ns >= (run / "job.toml").stat().st_mtime_ns
+    except OSError:
+        return False
 
 
 def main() -> None:
     """Run a command and exit with its code."""
     _keep_memory()
+    code = _run()
+    if "mpi4py.MPI" in sys.modules:
+        from mpifl.transport import leave
+
+        leave(code)
+    sys.exit(code)
+
+
+def _run() -> int:
     try:
-        sys.exit(app(standalone_mode=False) or 0)
+        return int(app(standalone_mode=False) or 0)
     except InputError as error:
         _say(f"error: {' '.join(str(error).split())}")
-        sys.exit(WRONG)
+        return WRONG
     except RoundLost as lost:
         _say(f"error: {lost}")
-        sys.exit(TOO_FEW)
+        return TOO_FEW
     except _UsageError as error:
         if _rank() == "0":
             error.show()  # type: ignore[attr-defined]
-        sys.exit(WRONG)
+        return WRONG
     except typer.Abort:
-        sys.exit(130)
+        return 130
     except Exception:
         _end_all()
+        return 1
 
 
 def _keep_memory() -> None:
@@ -212,7 +244,7 @@ def _keep_memory() -> None:
 
 
 def _say(line: str) -> None:
-    if _rank() == "0":
+    if _speaks[-1]():
         print(line, file=sys.stderr, flush=True)
 
 
@@ -228,4 +260,3 @@ def _end_all() -> None:
         from mpifl.transport import abort_world
 
         abort_world(1)
-    sys.exit(1)

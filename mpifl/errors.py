@@ -15,3 +15,7 @@ class RoundLost(Exception):
 
 class SharedVectorChanged(RuntimeError):
     """A silo's half of an algorithm wrote to a vector that other silos read, too."""
+
+
+class RankLost(Exception):
+    """A rank has died, and MPI leaves the others alone; `Transport.recover` brings those together."""

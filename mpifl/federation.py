@@ -6,30 +6,31 @@ says whose updates count. Only then do vectors move, so that a silo that failed 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from mpifl import interrupts
 from mpifl.aggregation.plan import averages, fitting, headers_of, plan
-from mpifl.algorithms.base import Work
-from mpifl.errors import RoundLost
+from mpifl.cohort import Cohort
+from mpifl.errors import RankLost, RoundLost
 from mpifl.ledger import Ledger
-from mpifl.messages import DTYPES, Header, Mean, Piece, Report, Request, Scalar, VectorSpec, Verdict
-from mpifl.placement import rebalance
+from mpifl.messages import DTYPES, Header, Mean, Mirror, Piece, Report, Request, Scalar, VectorSpec, Verdict
 from mpifl.server import Server
 from mpifl.transforms import Transform
 from mpifl.transport import Transport
 from mpifl.worker import Worker
+from mpifl.workload import Workload
 
 HURRIED = ("work", "save", "host", "finish")
 """What a deadline is for; shards are opened, and states read, however long it takes."""
-MEASURED = 3
-"""Times that a silo must have worked before its time is trusted."""
+_ATTEMPTS = 1000
+"""More than a round is ever asked while nobody dies."""
 
 
 class Federation:
@@ -49,19 +50,20 @@ class Federation:
         self.transport = transport
         self.population = sum(len(silos) for silos in placed.values())
         self.ledger = Ledger()
-        self._worker, self._transforms, self._quorum, self._device = worker, transforms, quorum, device
+        self._worker, self.transforms, self._quorum, self._device = worker, transforms, quorum, device
         self.about: dict[int, dict[str, str]] = {}
         """What each worker said of itself when it opened its shards."""
         self.placed = {rank: set(silos) for rank, silos in placed.items()}
         worker.rank = transport.rank
-        self._worked: dict[int, tuple[float, int]] = {}
         self._deadline, self._serial = deadline, 0
-        self._sizes, self._rate = sizes, (0.0, 0)
-        self.bound: set[int] = set()
-        """Silos that keep something, or whose shard no other rank could open."""
+        self.workload = Workload(sizes)
         self.late: set[int] = set()
         """Ranks that had not answered the last request in time."""
         self._received: dict[str, Tensor] = {}
+        self.absent: set[int] = set()
+        """Silos that no living rank can host."""
+        self.mirrors: deque[Mirror] = deque(maxlen=2)
+        """The latest last; the one before it holds until all have the latest."""
 
     def adopt(self, server: Server) -> None:
         """Move the server's vectors to where the ranks of its node read them, so that asking copies nothing."""
@@ -71,62 +73,84 @@ class Federation:
 
     def cohort(self, silos: Sequence[int], server: Server, attempt: int = 0) -> Cohort:
         """Return the cohort of these silos for the server's current round."""
-        return Cohort(self, server, list(silos), self.population, attempt)
+        present = [silo for silo in silos if silo not in self.absent]
+        return Cohort(self, server, present, self.population, attempt)
 
     def everyone(self, server: Server) -> Cohort:
         """Return the cohort of all silos."""
         return self.cohort(range(self.population), server)
 
-    def cost_of(self, silo: int) -> float:
-        """Return the seconds that a silo's work may take, as measured or as its examples take elsewhere; 0 at first."""
-        measured = self.seconds_of(silo)
-        return self._rate[0] / max(self._rate[1], 1) * self._sizes[silo] if measured is None else measured
+    def attempt(self, nth: int = 0) -> int:
+        """Return an attempt's stamp, another after each death, so that silos forget what they kept in between."""
+        return nth + _ATTEMPTS * len(self.transport.lost)
 
-    def seconds_of(self, silo: int) -> float | None:
-        """Return how long a silo's work took on average, None while it has not been asked often enough."""
-        total, times = self._worked.get(silo, (0.0, 0))
-        return total / times if times >= MEASURED else None
-
-    def move(self, server: Server, homes: Mapping[int, int], states: Mapping[int, str]) -> dict[int, str]:
-        """Have other ranks host some silos, whose state they read from the checkpoint of the server's round.
+    def move(
+        self, server: Server, homes: Mapping[int, int], states: Mapping[int, str], round: int | None = None
+    ) -> dict[int, str]:
+        """Have other ranks host some silos, whose state they read from a checkpoint.
 
         Args:
             server: Rank 0's.
             homes: The rank that is to host each of the silos.
             states: The sha256 of each silo's file in the checkpoint, for silos that keep state.
+            round: The checkpoint's; by default the server's.
 
         Returns:
             Why silos stay where they are, if they cannot move.
         """
         files: dict[str, Scalar] = {str(silo): states[silo] for silo in homes if silo in states}
-        request = Request(verb="host", round=server.round, cohort=sorted(homes), scalars=files, homes=dict(homes))
+        files["checkpoint"] = server.round if round is None else round
+        request = Request(
+            verb="host",
+            round=server.round,
+            attempt=self.attempt(),
+            cohort=sorted(homes),
+            scalars=files,
+            homes=dict(homes),
+        )
         mean = self.exchange(request)
         assert mean is not None
         return mean.faults
 
-    def deal(self, cohort: Sequence[int]) -> dict[int, int]:
-        """Say which silos of a cohort go to another rank of their node, so that all are done at the same time.
-
-        Only silos that keep nothing do, and whose shard the other rank can open.
-        """
+    def dealt(self, cohort: Sequence[int]) -> dict[int, int]:
+        """Say which silos of a cohort another rank of their node had better take."""
+        nodes = self.transport.nodes
         homes: dict[int, int] = {}
-        nodes, asked = self.transport.nodes, set(cohort)
         for node in range(len(nodes)):
-            held = {r: self.placed[r] & asked for r in self.transport.workers if nodes.of[r] == node}
-            costs = {silo: self.cost_of(silo) for silos in held.values() for silo in silos} if len(held) > 1 else {}
-            free = {silo: cost for silo, cost in costs.items() if silo not in self.bound}
-            fixed = {rank: sum(costs.get(k, 0.0) for k in silos & self.bound) for rank, silos in held.items()}
-            homes |= rebalance(free, held, fixed)
+            ranks = [rank for rank in self.transport.workers if nodes.of[rank] == node]
+            homes |= self.workload.deal({rank: self.placed[rank].intersection(cohort) for rank in ranks})
         return homes
 
-    def serve(self) -> None:
-        """Answer the server's requests until it says stop; for all ranks but the server's."""
-        while self.exchange() is not None:
-            pass
+    def serve(self) -> bool:
+        """Answer the server's requests until it says stop; for all ranks but the server's.
+
+        Returns:
+            False if the server has died and this rank is to take its place.
+        """
+        while not self.transport.is_server:
+            try:
+                if self.exchange() is None:
+                    return True
+            except RankLost:
+                self.recover()
+        return False
+
+    def recover(self) -> None:
+        """Find together with the other survivors of a death; who hosts what is known to none then."""
+        ranks = self.transport.recover()
+        self.about = {ranks[rank]: about for rank, about in self.about.items() if rank in ranks}
+        self.placed = {rank: set() for rank in self.transport.workers}
+        self._worker.rank = self.transport.rank
+        self._received.clear()
 
     def stop(self) -> None:
-        """Let the other ranks leave `serve`."""
-        self.transport.tell(Request(verb="stop").encode())
+        """Let the other ranks leave `serve`; the server goes last, or it would look dead and be replaced."""
+        while True:
+            try:
+                self.exchange(Request(verb="stop"))
+                return
+            except RankLost:
+                self.recover()
 
     def exchange(self, request: Request | None = None, vectors: Mapping[str, Tensor] | None = None) -> Mean | None:
         """Run one exchange; the server gives a request and gets the mean. None is returned when it is to stop.
@@ -136,21 +160,32 @@ class Federation:
         """
         began = time.perf_counter()
         request, message = self._request(request, dict(vectors or {}))
-        if request.verb == "stop":
-            return None
+        if request.verb == "mirror":
+            self.mirrors.append(Mirror(request.round, request.scalars, message["state"]))
         told = {"serial": request.serial, "interrupted": interrupts.pending()}
         report = self._worker.answer(request, message).model_copy(update=told)
         reports = fitting(self._gather(request, report))
+        if request.verb == "stop":
+            self._part()
+            return None
         headers = sorted(headers_of(reports) + self._late_headers(request), key=lambda header: header.silo)
         verdict = self._judge(request, reports, headers)
         vectors = self._worker.aggregation.combine(self.transport, verdict)
         self._worker.settle(request, verdict)
         self._settle_homes(request, verdict, headers)
         if self.transport.is_server and request.verb == "work":
-            self._remember(headers)
+            self.workload.add(headers)
             seconds = {rank: report.seconds for rank, report in reports.items() if rank in self.transport.workers}
             self.ledger.add(request, headers, verdict.accepted, seconds, time.perf_counter() - began)
         return self._mean(verdict, headers, vectors)
+
+    def _part(self) -> None:
+        """Leave when all ranks are known to have been told; what dies from here on is of no interest to the others."""
+        if self.transport.is_server:
+            self.transport.tell(b"")
+        else:
+            with contextlib.suppress(RankLost):
+                self.transport.tell()
 
     def _request(self, request: Request | None, vectors: dict[str, Tensor]) -> tuple[Request, dict[str, Tensor]]:
         if request is not None:
@@ -188,6 +223,8 @@ class Federation:
         self.late = {rank for rank in range(self.transport.size) if awaited & {rank, nodes.leader_of(nodes.of[rank])}}
         reports = {rank: one for rank, one in reports.items() if rank not in self.late}
         self.about |= {rank: r.about for rank, r in reports.items() if r.about}
+        if request.verb == "roll":
+            self.placed |= {rank: {header.silo for header in r.headers} for rank, r in reports.items()}
         return reports
 
     def _late_headers(self, request: Request) -> list[Header]:
@@ -198,6 +235,8 @@ class Federation:
 
     def _hosted(self, request: Request, rank: int, report: Report) -> Report:
         """Leave out what a rank says of silos that are not its own."""
+        if request.verb == "roll":
+            return report
         own = self.placed.get(rank, set()).difference(request.homes)
         own |= {silo for silo, home in request.homes.items() if home == rank}
         return report.model_copy(update={"headers": [header for header in report.headers if header.silo in own]})
@@ -229,15 +268,7 @@ class Federation:
                 for silos in self.placed.values():
                     silos.discard(silo)
                 self.placed[home].add(silo)
-        self.bound |= {header.silo for header in headers if header.keeps}
-        self.bound |= {header.silo for header in headers if header.fault is not None and header.silo in request.homes}
-
-    def _remember(self, headers: list[Header]) -> None:
-        for header in headers:
-            total, times = self._worked.get(header.silo, (0.0, 0))
-            self._worked[header.silo] = total + header.seconds, times + (header.fault is None)
-            if header.fault is None and self._sizes:
-                self._rate = self._rate[0] + header.seconds, self._rate[1] + self._sizes[header.silo]
+        self.workload.bound |= {h.silo for h in headers if h.keeps or (h.fault is not None and h.silo in request.homes)}
 
     def _mean(self, verdict: Verdict, headers: list[Header], vectors: dict[str, Tensor]) -> Mean:
         if verdict.lost and self.transport.is_server:
@@ -245,54 +276,3 @@ class Federation:
         faults = {header.silo: header.fault for header in headers if header.fault is not None}
         good = [header for header in headers if header.fault is None]
         return Mean(vectors, averages(good), {header.silo: header.scalars for header in good}, faults)
-
-
-@dataclass
-class Cohort:
-    """The silos of a round; see `algorithms.base.Cohort`."""
-
-    federation: Federation
-    server: Server
-    silos: list[int]
-    population: int
-    attempt: int = 0
-
-    def mean(self, work: Work, /, **message: Tensor | Scalar) -> Mean:
-        """Run `work` at every silo of the cohort with this message; return the weighted mean of the updates.
-
-        Raises:
-            RoundLost: too few silos answered.
-        """
-        transforms = self.federation._transforms
-        for transform in transforms:
-            message = transform.request(self.server, message)
-        mean = self.ask("work", work.__name__, **message)
-        for transform in reversed(transforms):
-            mean = transform.mean(self.server, mean)
-        return mean
-
-    def ask(self, verb: str, work: str = "", /, **message: Tensor | Scalar) -> Mean:
-        """Make a request of any verb to these silos and return their answer as it is."""
-        vectors = {name: value.detach() for name, value in message.items() if isinstance(value, Tensor)}
-        request = Request(
-            verb=verb,  # type: ignore[arg-type]
-            work=work,
-            round=self.server.round,
-            attempt=self.attempt,
-            cohort=self.silos,
-            scalars={name: value for name, value in message.items() if not isinstance(value, Tensor)},
-            vectors=[_spec(name, vector) for name, vector in vectors.items()],
-            homes=self.federation.deal(self.silos) if verb == "work" else {},
-        )
-        mean = self.federation.exchange(request, vectors)
-        assert mean is not None
-        return mean
-
-
-def _spec(name: str, vector: Tensor) -> VectorSpec:
-    dtype = str(vector.dtype).removeprefix("torch.")
-    if dtype not in DTYPES or vector.dim() != 1 or not vector.is_contiguous():
-        raise TypeError(
-            f"'{name}' is {dtype} of shape {list(vector.shape)}; vectors that travel are flat, of {list(DTYPES)}"
-        )
-    return VectorSpec(name=name, length=len(vector), dtype=dtype)

@@ -77,6 +77,8 @@ class Checkpoint(_Table):
 
     every: PositiveInt = 10
     keep: PositiveInt = 3
+    mirror: bool = False
+    """Whether every rank keeps the server's state after each round, in case that the server dies."""
 
 
 class Tracking(_Table):

@@ -48,15 +48,16 @@ def launched(environ: Mapping[str, str] = os.environ) -> bool:
     return any(mark in environ for mark in _MARKS) or (tasks.isdigit() and int(tasks) > 1)
 
 
-def launch(ranks: int) -> int:
-    """Run this very command on so many ranks; return the launcher's exit code.
+def launch(ranks: int, survive: bool = False) -> int:
+    """Run this very command on so many ranks, which outlive each other if they may; return the launcher's exit code.
 
     TERM, INT, USR1 and USR2 reach the ranks as USR1, which every launcher hands on; a second INT ends them at once.
 
     Raises:
-        InputError: there is no MPI library, or no launcher that belongs to it.
+        InputError: there is no MPI library, or no launcher that belongs to it, or it cannot let ranks outlive others.
     """
-    command = [*own_launcher(), "-n", str(ranks), sys.executable, *sys.orig_argv[1:]]
+    flags = _surviving() if survive else []
+    command = [*own_launcher(), *flags, "-n", str(ranks), sys.executable, *sys.orig_argv[1:]]
     home = os.environ.get("HOME", str(Path("~").expanduser()))  # Open MPI gives up without one
     environment = {**os.environ, "HOME": home, "MPIFL_RANKS": str(ranks)}
     came: list[int] = []
@@ -185,6 +186,14 @@ def _belongs(launcher: str, vendor: str) -> bool:
     except (OSError, subprocess.TimeoutExpired):
         return False
     return any(banner in said.stdout + said.stderr for banner in BANNERS.get(vendor, (vendor,)))
+
+
+def _surviving() -> list[str]:
+    """Return what has Open MPI leave the other ranks alone when one dies."""
+    vendor, version, _ = _library()
+    if vendor != "Open MPI" or int(version.partition(".")[0]) < 5:
+        raise InputError(f"--survive: needs Open MPI 5 or later, the MPI library in use is {vendor} {version}")
+    return ["--with-ft", "ulfm"]
 
 
 def _flags(vendor: str) -> list[str]:

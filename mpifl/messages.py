@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
 
 Scalar: TypeAlias = bool | int | float | str
 
@@ -45,7 +46,7 @@ class Request(Message):
     round is asked again.
     """
 
-    verb: Literal["work", "open", "save", "load", "host", "finish", "stop"]
+    verb: Literal["work", "open", "save", "load", "host", "roll", "mirror", "finish", "stop"]
     work: str = ""
     round: int = 0
     attempt: int = 0
@@ -184,3 +185,18 @@ class Mean:
     def each(self, name: str) -> Iterator[float]:
         """Yield a scalar of every silo that answered with it, in the order of their ids."""
         return (float(scalars[name]) for _, scalars in sorted(self.silos.items()) if name in scalars)
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """The server's state after a round, as every rank keeps it in case that the server dies.
+
+    Attributes:
+        round: Rounds done.
+        scalars: What the last of them brought.
+        state: A safetensors file.
+    """
+
+    round: int
+    scalars: dict[str, Scalar]
+    state: Tensor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from pathlib import Path
 from typing import Any
@@ -10,18 +11,19 @@ import torch
 
 from mpifl import checkpoint, interrupts
 from mpifl.algorithms import Algorithm
-from mpifl.build import build
+from mpifl.build import build, successor
 from mpifl.errors import InputError, RoundLost
 from mpifl.federation import Federation
 from mpifl.job import Job
-from mpifl.ledger import Ledger
 from mpifl.placement import rebalance
-from mpifl.run import Claim, claim, describe, rss_mb, trim_metrics, write_environment
+from mpifl.recording import Recorder
+from mpifl.run import Claim, claim, describe, trim_metrics, write_environment
 from mpifl.sampling import sample
 from mpifl.server import Server
 from mpifl.shards import FederationSpec
-from mpifl.tracking import Observer, Record, check_packages, observers, spread
-from mpifl.transport import Transport, library
+from mpifl.survival import Survival, ranks_named
+from mpifl.tracking import Observer, Record, check_packages, observers
+from mpifl.transport import Transport, library, survivable
 
 ATTEMPTS = 3
 """How often a round is asked before too few answers end the run."""
@@ -49,8 +51,9 @@ def train(
     """
     job, spec, server, federation = build(job_file, out, overrides, resume, transport, force)
     if not transport.is_server:
-        federation.serve()
-        return True
+        if federation.serve():
+            return True
+        server, resume = successor(job, spec, server), True
     try:
         finished = _Training(job, spec, out, server, federation).run(resume, force)
     except (InputError, RoundLost):  # all ranks wait for the next request; after any other error they may not
@@ -72,6 +75,10 @@ class _Training:
         self._settled: set[int] = set()
         """Silos that cannot move: no other rank reads their shard, or their state."""
         self._sizes = [entry.examples["train"] for entry in spec.silos]
+        self._survival = Survival(federation, server, out, self._sizes)
+        self._recorder = Recorder(job, spec, self._algorithm, server, self._survival)
+        self._unreported: dict[str, Any] | None = None
+        """What a round brought that a server did which died before it had said so."""
 
     def run(self, resume: bool, force: bool) -> bool:
         """Open the shards, take the run folder, begin or restore, go round until the end, and leave the model."""
@@ -81,13 +88,16 @@ class _Training:
             self._observers = observers(self._job, self._out)
             for note in warnings + claimed.notes:
                 self._tell("note", note)
-            if not (resume and self._restore()):
+            self._survival.listen(lambda note: self._tell("note", note))
+            if self._federation.transport.origins[0] != 0:
+                self._succeed()
+            elif not (resume and self._restore()):
                 self._begin()
             self._federation.adopt(self._server)
             return self._run(ranks, claimed)
 
     def _run(self, ranks: dict[str, dict[str, str]], claimed: Claim) -> bool:
-        done = self._server.round
+        done = self._server.round - (self._unreported is not None)
         trim_metrics(self._out, done)
         changes = [f"{change} after round {done}" for change in claimed.changes]
         write_environment(
@@ -100,31 +110,42 @@ class _Training:
             self._tell("end")
         if finished:
             self._finish()
+        if lost := self._federation.transport.lost:
+            self._tell("note", f"{'finished' if finished else 'stopped'} without {ranks_named(lost)}, which died")
         return finished
 
     def _rounds(self) -> bool:
         """Run the rounds that are left; return whether the training is done, not interrupted."""
         job, server = self._job, self._server
-        done = False
+        done = self._unreported is not None and self._report(self._unreported, time.perf_counter())
         while server.round < job.rounds and not done and not interrupts.pending():
             began = time.perf_counter()
             scalars = self._retry_lost_rounds()
             server.round += 1
-            record = self._record(scalars, began)
-            self._tell("round", record)
-            done = job.evaluate.stop_at_target and self._reached(record)
-            if server.round % job.checkpoint.every == 0:
-                self._save()
+            if job.checkpoint.mirror and survivable():
+                self._survival.mirror(scalars)
+            done = self._report(scalars, began)
         done = done or server.round >= job.rounds
         self._save()
         return done
+
+    def _round(self, silos: list[int], attempt: int) -> dict[str, float]:
+        return self._algorithm.round(self._server, self._federation.cohort(silos, self._server, attempt))
+
+    def _report(self, scalars: dict[str, Any], began: float) -> bool:
+        """Say what a round brought, write a checkpoint where one is due; return whether the target is reached."""
+        record = self._recorder.record(scalars, began)
+        self._tell("round", record)
+        if self._server.round % self._job.checkpoint.every == 0:
+            self._save()
+        return self._job.evaluate.stop_at_target and self._reached(record)
 
     def _retry_lost_rounds(self) -> dict[str, float]:
         server = self._server
         silos = sample(self._job.cohort, self._sizes, self._job.seed, server.round)
         for attempt in range(ATTEMPTS):
             try:
-                return self._algorithm.round(server, self._federation.cohort(silos, server, attempt))
+                return self._survival.through(functools.partial(self._round, silos, attempt))
             except RoundLost as lost:
                 what = f"round {server.round + 1} was lost: {lost}"
                 self._tell("note", what)
@@ -136,51 +157,6 @@ class _Training:
                     ) from None
         raise AssertionError("unreachable")
 
-    def _record(self, scalars: dict[str, float], began: float) -> Record:
-        """Evaluate where it is due and put together what is to be reported of a round."""
-        server, ledger = self._server, self._federation.ledger
-        costs = {name: value for name, value in vars(ledger).items() if isinstance(value, int | float)}
-        costs["bytes_of_silo_max"] = max(ledger.bytes_of_silo.values(), default=0)
-        trained = {"seconds": time.perf_counter() - began, **costs}
-        record: Record = {"round": server.round, "time": time.time(), **scalars}
-        if server.round % self._job.evaluate.every == 0 or server.round == self._job.rounds:
-            record |= self._evaluate()
-        transport = self._federation.transport
-        record |= {
-            **trained,
-            "wire_sent": transport.sent,
-            "wire_received": transport.received,
-            "server_rss_mb": rss_mb(),
-        }
-        transport.sent = transport.received = 0
-        if ledger.rank_seconds:
-            record["rank_seconds"] = {str(rank): spent for rank, spent in ledger.rank_seconds.items()}
-        record |= {"faults": {str(silo): fault for silo, fault in ledger.faults.items()}}
-        self._federation.ledger = Ledger()
-        return record
-
-    def _evaluate(self) -> Record:
-        """Score w on the global test set, and at every silo that holds out a split."""
-        record: Record = {}
-        if score := self._server.evaluate(self._server.state["w"]):
-            record |= {"test_loss": score.loss, "test_accuracy": score.accuracy}
-        held_out = any(entry.examples.get("test") or entry.examples.get("valid") for entry in self._spec.silos)
-        if self._job.evaluate.silos and held_out:
-            record |= self._evaluate_at_silos()
-        return record
-
-    def _evaluate_at_silos(self) -> Record:
-        everyone, model = self._federation.everyone(self._server), self._algorithm.global_model(self._server)
-        try:
-            mean = everyone.mean(self._algorithm.evaluate, **model)
-        except RoundLost as lost:
-            self._tell("note", f"round {self._server.round}: not evaluated at the silos: {lost}")
-            return {}
-        return {
-            **spread("silo_accuracy", list(mean.each("silo_accuracy")), worst=min, best=max),
-            **spread("silo_loss", list(mean.each("silo_loss")), worst=max, best=min),
-        }
-
     def _reached(self, record: Record) -> bool:
         target = self._job.evaluate.target_accuracy
         return target is not None and record.get("test_accuracy", 0.0) >= target
@@ -191,7 +167,7 @@ class _Training:
         Returns:
             What each worker says of itself, and what the user should be warned of.
         """
-        opened = self._federation.everyone(self._server).ask("open")
+        opened = self._survival.ask("open")
         if opened.faults and self._job.cohort.quorum == 1.0:
             first = next(iter(opened.faults.values()))
             more = f" (and {len(opened.faults) - 1} more silos)" if len(opened.faults) > 1 else ""
@@ -209,6 +185,19 @@ class _Training:
             server.state["statistics"] = server.model.statistics.read()
         checkpoint.write_model(self._out / "initial.safetensors", server.model)
 
+    def _succeed(self) -> None:
+        """Go on where the server was that died: after the round that this rank has a mirror of, else as if resumed."""
+        mirrors = self._federation.mirrors
+        if mirrors:
+            self._server.round, self._unreported = mirrors[-1].round, dict(mirrors[-1].scalars)
+            self._server.state = checkpoint.unpack(mirrors[-1].state.numpy().tobytes(), self._server.model.device)
+        elif not self._restore():
+            self._survival.ask("load")  # silos forget what they kept
+            self._begin()
+        how = "from the mirror" if mirrors else "from the last checkpoint" if self._server.round else "anew"
+        me = self._federation.transport.origins[0]
+        self._tell("note", f"rank {me} is the server now and goes on {how}, after round {self._server.round}")
+
     def _restore(self) -> bool:
         """Load the latest checkpoint that is whole, on the server and at the silos; return whether there is one."""
         for round in checkpoint.rounds(self._out):
@@ -216,7 +205,7 @@ class _Training:
                 state, silos = checkpoint.read(self._out, round)
                 self._server.round = round
                 files = {str(silo): digest for silo, digest in silos.items()}
-                loaded = self._federation.everyone(self._server).ask("load", **files)
+                loaded = self._survival.ask("load", **files)
                 if loaded.faults:
                     raise checkpoint.CheckpointError(next(iter(loaded.faults.values())))
             except checkpoint.CheckpointError as error:
@@ -228,7 +217,7 @@ class _Training:
             return True
         self._server.round = 0
         if checkpoint.rounds(self._out):
-            self._federation.everyone(self._server).ask("load")  # silos forget what a broken checkpoint gave them
+            self._survival.ask("load")  # silos forget what a broken checkpoint gave them
             self._tell("note", f"{self._out}: no checkpoint is whole, starting anew")
         return False
 
@@ -238,7 +227,7 @@ class _Training:
         if self._saved == server.round:
             return
         checkpoint.discard(self._out, server.round)
-        answer = self._federation.everyone(server).ask("save")
+        answer = self._survival.ask("save")
         try:
             if answer.faults:
                 raise OSError(next(iter(answer.faults.values())))
@@ -252,12 +241,14 @@ class _Training:
         self._saved = server.round
         for old in [r for r in checkpoint.rounds(self._out) if r <= server.round][self._job.checkpoint.keep :]:
             checkpoint.discard(self._out, old)
-        self._balance(digests)
+        self._survival.through(lambda: self._balance(digests))
 
     def _balance(self, states: dict[int, str]) -> None:
         """Let silos move to ranks that have less to do, as measured; their state has just been written."""
         federation = self._federation
-        measured = {k: s for k in range(len(self._sizes)) if (s := federation.seconds_of(k)) and k not in self._settled}
+        measured = {
+            k: s for k in range(len(self._sizes)) if (s := federation.workload.seconds_of(k)) and k not in self._settled
+        }
         if homes := rebalance(measured, federation.placed):
             self._settled |= federation.move(self._server, homes, states).keys()
 
@@ -269,7 +260,7 @@ class _Training:
         vectors = self._algorithm.global_model(server)
         if "statistics" in server.state:
             vectors["statistics"] = server.state["statistics"]
-        self._federation.everyone(server).ask("finish", **vectors)
+        self._survival.ask("finish", **vectors)
 
     def _tell(self, what: str, *told: Any) -> None:
         for observer in self._observers:

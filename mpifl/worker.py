@@ -65,12 +65,14 @@ class Worker:
             "save": self._save,
             "load": self._load,
             "host": self._host,
+            "roll": lambda id, request, vectors: Header(silo=id),
             "finish": self._finish,
         }
 
     def answer(self, request: Request, vectors: dict[str, Tensor]) -> Report:
         """Carry out a request for each of its silos that is hosted here, one after another."""
-        self._settle_earlier(request)
+        if request.verb != "mirror":  # whose round may still be lost
+            self._settle_earlier(request)
         act = self._verbs.get(request.verb)
         start = time.perf_counter()
         mine = self._asked(request) if act else []
@@ -97,6 +99,8 @@ class Worker:
             self._pending.pop(silo, None)
 
     def _asked(self, request: Request) -> list[int]:
+        if request.verb == "roll":
+            return sorted(self.silos)
         staying = self.silos.intersection(request.cohort).difference(request.homes)
         return sorted(staying.union(silo for silo, rank in request.homes.items() if rank == self.rank))
 
@@ -183,14 +187,15 @@ class Worker:
         return Header(silo=id, keeps=bool(self._states[id]))
 
     def _host(self, id: int, request: Request, vectors: dict[str, Tensor]) -> Header:
-        """Open the shard of a silo that is to move here, and read its state from the checkpoint just written."""
+        """Open the shard of a silo that is to move here, and read its state from a checkpoint."""
         self._shard(id)
         self._arrived[id] = self._state_of(id, request)
         return Header(silo=id)
 
     def _state_of(self, id: int, request: Request) -> dict[str, Any]:
         digest = request.scalars.get(str(id))
-        path = checkpoint.silo_file(self._site.run, request.round, id)
+        round = int(request.scalars.get("checkpoint", request.round))
+        path = checkpoint.silo_file(self._site.run, round, id)
         return checkpoint.read_state(path, str(digest), self._model.device) if digest else {}
 
     def _finish(self, id: int, request: Request, vectors: dict[str, Tensor]) -> Header:

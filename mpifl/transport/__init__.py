@@ -1,8 +1,20 @@
 """The wire: small records and flat vectors between rank 0 and the other ranks; the only package that knows MPI."""
 
+from mpifl.transport.deaths import survivable
 from mpifl.transport.facts import Facts, facts
 from mpifl.transport.memory import Memory
 from mpifl.transport.wire import Transport, pieces_of
-from mpifl.transport.world import abort_world, library, world
+from mpifl.transport.world import abort_world, leave, library, world
 
-__all__ = ["Facts", "Memory", "Transport", "abort_world", "facts", "library", "pieces_of", "world"]
+__all__ = [
+    "Facts",
+    "Memory",
+    "Transport",
+    "abort_world",
+    "facts",
+    "leave",
+    "library",
+    "pieces_of",
+    "survivable",
+    "world",
+]

@@ -12,6 +12,7 @@ import mmap
 import os
 import weakref
 from collections import defaultdict
+from collections.abc import Collection
 
 import numpy as np
 import torch
@@ -77,6 +78,13 @@ class Memory:
         if segment.nbytes < nbytes:
             raise OSError(f"segment {handle} of process {process} has {segment.nbytes} bytes, not {nbytes}")
         return torch.frombuffer(segment.map, dtype=dtype, count=length)
+
+    def reach(self, processes: Collection[int], everywhere: bool) -> None:
+        """Take note of the other processes that share the node from now on; segments of the dead are forgotten."""
+        self.shared, self.everywhere = bool(processes), everywhere
+        for process, handle in list(self._attached):
+            if process not in processes:
+                del self._attached[process, handle]
 
     def pinned(self, vector: Tensor) -> Tensor:
         """Lock the pages of a vector, so that a GPU copies from and to it at full speed; return it."""

@@ -98,10 +98,24 @@ def survey(comm: Any, bell: Bell, ranks_per_node: int | None = None) -> Nodes:
     order = sorted(set(firsts))
     nodes = Nodes([order.index(node) for node in firsts], rank)
     nodes.neighbours = {other: Neighbour(cards[other][0], cards[other][3]) for other in nodes.mine}
-    if len(nodes) > 1:
-        leaders = comm.Split(0 if nodes.leads else 1, rank)
-        nodes.leaders = leaders if nodes.leads else None
+    meet(nodes, comm)
     return nodes
+
+
+def left_of(nodes: Nodes, ranks: Sequence[int]) -> Nodes:
+    """Return the nodes as the survivors of a death see them, who had these ranks; their leaders have yet to meet."""
+    where = [nodes.of[rank] for rank in ranks]
+    order = list(dict.fromkeys(where))
+    left = Nodes([order.index(node) for node in where], ranks.index(nodes.rank))
+    left.neighbours = {rank: nodes.neighbours[old] for rank, old in enumerate(ranks) if old in nodes.neighbours}
+    return left
+
+
+def meet(nodes: Nodes, comm: Any) -> None:
+    """Give the leaders a communicator of their own; all ranks call this together."""
+    if len(nodes) > 1:
+        leaders = comm.Split(0 if nodes.leads else 1, nodes.rank)
+        nodes.leaders = leaders if nodes.leads else None
 
 
 def _first_of_node(comm: Any, ranks_per_node: int | None) -> int:

@@ -15,9 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mpifl.errors import RankLost
 from mpifl.transport.bells import Bell
+from mpifl.transport.deaths import Watch, survivors
 from mpifl.transport.memory import Memory
-from mpifl.transport.nodes import Nodes, survey
+from mpifl.transport.nodes import Nodes, left_of, meet, survey
 
 CHUNK_BYTES = 1 << 24
 """Bytes of a vector that travel between nodes at a time; Open MPI 5 cannot count to 2^31."""
@@ -30,12 +32,24 @@ SHORTEST_NAP, LONGEST_NAP, LONGEST_SLEEP = 1e-4, 1e-3, 2e-2
 
 
 class Transport:
-    """One rank's end of the wire. Rank 0 is the server; in a world of one rank it is the only worker, too."""
+    """One rank's end of the wire. Rank 0 is the server; in a world of one rank it is the only worker, too.
+
+    Whatever waits or sends raises RankLost when a rank dies that MPI survives; after that nothing works but `recover`.
+
+    Attributes:
+        rank: This rank.
+        size: How many ranks there are.
+        origins: The rank that each of them had when the world began.
+    """
 
     def __init__(self, comm: Any, ranks_per_node: int | None = None) -> None:
         self._comm = comm
+        self._watch = Watch(comm)
+        self._abandoned: list[Any] = []
         self.rank: int = comm.Get_rank()
         self.size: int = comm.Get_size()
+        self.origins = list(range(self.size))
+        self._first_size = self.size
         self.sent = 0
         """Bytes that this rank has handed to MPI, or put where its node reads them."""
         self.received = 0
@@ -52,8 +66,37 @@ class Transport:
 
     @property
     def workers(self) -> range:
-        """The ranks that host silos: all but the server's, unless it is alone."""
-        return range(1, self.size) if self.size > 1 else range(1)
+        """The ranks that host silos: all but the server's, unless it is alone or took over from one that died."""
+        return range(1, self.size) if self.size > 1 and self.origins[0] == 0 else range(self.size)
+
+    @property
+    def lost(self) -> list[int]:
+        """The ranks, as the world began, that have died."""
+        return sorted(set(range(self._first_size)) - set(self.origins))
+
+    def recover(self) -> dict[int, int]:
+        """Bring the survivors of a death together; each of them calls this, and has its lower number from then on.
+
+        Returns:
+            The new rank of each survivor by its old one.
+        """
+        before = self.origins
+        while True:
+            self._comm, ranks = survivors(self._comm)
+            self._watch = Watch(self._comm)
+            self.origins = [self.origins[rank] for rank in ranks]
+            self.rank, self.size = self._comm.Get_rank(), self._comm.Get_size()
+            self.nodes = left_of(self.nodes, ranks)
+            try:
+                self._started(meet, self.nodes, self._comm)
+                break
+            except RankLost:  # one more has died meanwhile
+                continue
+        others = [neighbour.process for rank, neighbour in self.nodes.neighbours.items() if rank != self.rank]
+        self.memory.reach(others, len(self.nodes) == 1)
+        self._longest_sleep = LONGEST_SLEEP if len(self.nodes) == 1 else LONGEST_NAP
+        self._early.clear()
+        return {old: self.origins.index(name) for old, name in enumerate(before) if name in self.origins}
 
     @property
     def peers(self) -> list[int]:
@@ -92,7 +135,7 @@ class Transport:
         here = self.memory.adopt(vector) if vector is not None else self.memory.empty(length, dtype)
         if self.nodes.leaders is not None:
             for where in pieces_of(length, CHUNK_BYTES // dtype.itemsize):
-                self.wait(self.nodes.leaders.Ibcast(here[where], 0))
+                self.wait(self._started(self.nodes.leaders.Ibcast, here[where], 0))
             self._count(here.nbytes, outward=self.is_server)
         self._send_all(self.memory.handle(here).to_bytes(8, "little"), self.nodes.followers, HANDLE)
         self.sent += here.nbytes * len(self.nodes.followers)
@@ -144,12 +187,14 @@ class Transport:
         total, me, step = piece, nodes.index(self.nodes.number), 1
         while step < len(nodes):
             if me & step:
-                self.wait(self._comm.Isend(total, self.nodes.leader_of(nodes[me - step]), SUM))
+                parent = self.nodes.leader_of(nodes[me - step])
+                self.wait(self._started(self._comm.Isend, total, parent, SUM))
                 self.sent += total.nbytes
                 break
             if me + step < len(nodes):
                 other = torch.empty_like(total)
-                self.wait(self._comm.Irecv(other, self.nodes.leader_of(nodes[me + step]), SUM))
+                child = self.nodes.leader_of(nodes[me + step])
+                self.wait(self._started(self._comm.Irecv, other, child, SUM))
                 self.received += total.nbytes
                 total = other.add_(total)
             step *= 2
@@ -161,14 +206,36 @@ class Transport:
 
     def wait(self, request: Any) -> None:
         """Wait until an MPI request is done."""
-        self._until(request.Test)
+        try:
+            self._until(request.Test)
+        except RankLost:
+            self._abandoned.append(request)  # MPI may still write to its buffer, or read it
+            raise
+
+    def _started(self, act: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what a function of MPI returns."""
+        try:
+            return act(*arguments)
+        except self._watch.error as error:
+            raise self._alarmed(error) from None
+
+    def _alarmed(self, error: Exception) -> Exception:
+        """Return the error, as RankLost if that is what it means, with the node's ranks awake to hear of it."""
+        explained = self._watch.explained(error)
+        if isinstance(explained, RankLost):
+            self._ring(list(self.nodes.neighbours))
+        return explained
 
     def _attach(self, rank: int, handle: int, length: int, dtype: torch.dtype) -> Tensor:
-        return self.memory.attach(self.nodes.neighbours[rank].process, handle, length, dtype)
+        try:
+            return self.memory.attach(self.nodes.neighbours[rank].process, handle, length, dtype)
+        except OSError:  # a process that has died has no files
+            self._watch.expect()
+            raise
 
     def _send_all(self, record: bytes, ranks: Sequence[int], tag: int) -> None:
         buffer = np.frombuffer(record, np.uint8)
-        requests = [self._comm.Isend(buffer, rank, tag) for rank in ranks]
+        requests = [self._started(self._comm.Isend, buffer, rank, tag) for rank in ranks]
         self._ring(ranks)
         for request in requests:
             self.wait(request)
@@ -192,7 +259,7 @@ class Transport:
         if not message:
             return None
         record = bytearray(status.Get_count(MPI.BYTE))
-        self.wait(message.Irecv(record))
+        self.wait(self._started(message.Irecv, record))
         self.received += len(record)
         if len(record) > EAGER:
             self._ring([status.Get_source()])  # its sender waits for this
@@ -211,9 +278,14 @@ class Transport:
 
     def _until(self, done: Callable[[], Any], longest: float = LONGEST_NAP, until: float | None = None) -> Any:
         nap = SHORTEST_NAP
-        while not (result := done()) and (until is None or time.perf_counter() < until):
-            self._bell.wait(nap)
-            nap = min(1.25 * nap, longest)
+        try:
+            while not (result := done()) and (until is None or time.perf_counter() < until):
+                if nap >= LONGEST_NAP:
+                    self._watch.look()
+                self._bell.wait(nap)
+                nap = min(1.25 * nap, longest)
+        except (RankLost, self._watch.error) as error:
+            raise self._alarmed(error) from None
         return result
 
 

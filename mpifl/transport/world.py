@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
 
 from mpifl.errors import InputError
+from mpifl.transport.deaths import survivable
 from mpifl.transport.nodes import RANKS_PER_NODE
 from mpifl.transport.wire import Transport
 
 _LAUNCHER_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 _LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "PMI_FD")
+_DAEMONS = ("prterun", "prted", "prte", "mpirun", "mpiexec")
+JOIN_SECONDS = "MPIFL_JOIN_SECONDS"
+"""Environment variable: how long a rank waits for the others at the start, where deaths end nobody else."""
+_JOIN_SECONDS = 120.0
+_GRACE = 5.0
+"""Seconds in which the launcher ends its ranks."""
 _ALONE = {"OMPI_MCA_btl": "self"}
 """Without a launcher Open MPI 5 leaves a segment of 16 MB in /dev/shm behind, if it may make one."""
 _WORKSTATION = {
@@ -28,6 +42,22 @@ def world() -> Transport:
         InputError: there is no MPI library, or the launcher is another MPI's and made lonely ranks.
     """
     _settle_for_one_node()
+    with _patience():
+        return _joined()
+
+
+@contextlib.contextmanager
+def _patience() -> Iterator[None]:
+    """Die rather than wait for ever for a rank that died before there was a world; MPI_Init notices no death."""
+    if survivable():
+        given = os.environ.get(JOIN_SECONDS, "")
+        signal.setitimer(signal.ITIMER_REAL, float(given) if given.isdigit() and int(given) else _JOIN_SECONDS)
+    yield
+    if survivable():
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _joined() -> Transport:
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
@@ -53,7 +83,28 @@ def abort_world(code: int) -> None:
     from mpi4py import MPI
 
     if MPI.Is_initialized() and not MPI.Is_finalized() and MPI.COMM_WORLD.Get_size() > 1:
+        if survivable():  # MPI_Abort hangs there, and a rank that merely left would be taken for dead and survived
+            _end_launcher()
+            leave(code)
         MPI.COMM_WORLD.Abort(code)
+
+
+def leave(code: int) -> NoReturn:
+    """Exit; where ranks may have died without MPI_Finalize, which can hang then."""
+    if survivable():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def _end_launcher() -> None:
+    """Ask the launcher, which started this process, to end all others."""
+    parent = os.getppid()
+    with contextlib.suppress(OSError):
+        if Path(f"/proc/{parent}/comm").read_text().strip() in _DAEMONS:
+            os.kill(parent, signal.SIGTERM)
+            time.sleep(_GRACE)
 
 
 def library() -> str:

@@ -7,6 +7,9 @@
     {"silos": [k, ...], "from": r}  these silos fail from round r on
     {"slow": [k, r, s]}             silo k takes s seconds longer in round r
     {"hold": r, "at": FOLDER}       in round r each silo waits until FOLDER/open is there, and says so by FOLDER/reached
+    {"die": {R: [WHEN, verb, r]}}   rank R kills itself when it is asked this (a verb, or the method of work) in round r
+                                    (WHEN = "asked"), has done it ("worked"), or has the verdict ("judged")
+    {"blind": [[R, ...], k]}        ranks R cannot read the shard of silo k
     {"write": [r, PATTERN, n], "at": FOLDER}
                                     a process stops for ever half way through the n-th file of its that fits the pattern
                                     in the checkpoint of round r, and says so by FOLDER/reached
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from collections.abc import Sequence
 from fnmatch import fnmatch
@@ -29,8 +33,10 @@ import torch
 from torch import Tensor, nn
 
 import mpifl.federation
+import mpifl.worker
 from mpifl import checkpoint
 from mpifl.algorithms import Cohort, FedAvg
+from mpifl.errors import ShardError
 from mpifl.messages import Update
 from mpifl.server import Server
 from mpifl.silo import Silo
@@ -109,5 +115,41 @@ def _write_half(path: Path, content: bytes) -> None:
     _write_aside(path, content)
 
 
+_RANK = os.environ.get("OMPI_COMM_WORLD_RANK", "0")
+_answer, _open_shard = mpifl.worker.Worker.answer, mpifl.worker.open_shard
+_combine = mpifl.worker.WeightedMean.combine
+_asked: list[tuple[str, int]] = []
+
+
+def _die_if(when: str) -> None:
+    if [when, *_asked[-1]] == TROUBLE["die"].get(_RANK):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _answer_or_die(worker: Any, request: Any, vectors: Any) -> Any:
+    _asked.append((request.work or request.verb, request.round + (request.work == "learn")))
+    _die_if("asked")
+    report = _answer(worker, request, vectors)
+    _die_if("worked")
+    return report
+
+
+def _combine_or_die(mean: Any, transport: Any, verdict: Any) -> Any:
+    _die_if("judged")
+    return _combine(mean, transport, verdict)
+
+
+def _open_or_not(folder: Path, entry: Any, spec: Any) -> Any:
+    ranks, silo = TROUBLE["blind"]
+    if int(_RANK) in ranks and entry is spec.silos[silo]:
+        raise ShardError(f"{entry.file}: is not on this machine")
+    return _open_shard(folder, entry, spec)
+
+
+if "die" in TROUBLE:
+    mpifl.worker.Worker.answer = _answer_or_die
+    mpifl.worker.WeightedMean.combine = _combine_or_die
+if "blind" in TROUBLE:
+    mpifl.worker.open_shard = _open_or_not
 if "write" in TROUBLE:
     checkpoint.write_aside = _write_half

@@ -20,7 +20,7 @@ from conftest import launcher, rank_environment
 HERE = Path(__file__).parent
 PATIENCE = 60
 """Seconds until a wait fails; nothing here takes as long on a machine that is not overloaded."""
-COSTS = ("time", "seconds", "rank_seconds", "wire_", "bytes_received", "bytes_of_silo_max", "server_rss_mb")
+COSTS = ("time", "seconds", "wire_", "bytes_received", "bytes_of_silo_max", "server_rss_mb", "rank")
 """Figures of a round that may differ from run to run."""
 
 
@@ -33,18 +33,26 @@ class Command:
         seconds: How long it took.
     """
 
-    def __init__(self, folder: Path, ranks: int, *arguments: str | Path, trouble: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        ranks: int,
+        *arguments: str | Path,
+        trouble: dict[str, Any] | None = None,
+        survive: bool = False,
+        **variables: str,
+    ) -> None:
         self.folder = folder
         self.code: int | None = None
         self.seconds = 0.0
         (folder / "tmp").mkdir(parents=True)
-        more = {"TROUBLE": json.dumps({"at": str(folder), **trouble})} if trouble else {}
+        more = variables | ({"TROUBLE": json.dumps({"at": str(folder), **trouble})} if trouble else {})
         environment = rank_environment(
             TMPDIR=str(folder / "tmp"), OMPI_MCA_btl_sm_backing_directory=str(folder), **more
         )
         environment.pop("OMPI_MCA_btl", None)  # the program's own choice is what is tried
         environment["PYTHONPATH"] = f"{HERE}{os.pathsep}{environment['PYTHONPATH']}"
-        start = [*launcher(), "-n", str(ranks)] if ranks > 1 else []
+        start = [*launcher(), *(["--with-ft", "ulfm"] if survive else []), "-n", str(ranks)] if ranks > 1 else []
         with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
             self._began = time.monotonic()
             self._process = subprocess.Popen(
@@ -138,6 +146,16 @@ def living(session: int) -> list[int]:
             continue
         if int(its_session) == session and state != "Z":
             found.append(int(process.name))
+    return found
+
+
+def ranks_of(session: int) -> dict[int, int]:
+    """The process of each rank of a session that there is by now."""
+    found = {}
+    for pid in living(session):
+        with contextlib.suppress(OSError):
+            words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            found |= {int(word.partition(b"=")[2]): pid for word in words if word.startswith(b"OMPI_COMM_WORLD_RANK=")}
     return found
 
 

@@ -1,0 +1,108 @@
+"""What the server does when ranks die: their silos find new ranks, and what was being done is done once more."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from torch import Tensor
+
+from mpifl import checkpoint
+from mpifl.errors import RankLost
+from mpifl.federation import Federation
+from mpifl.messages import Mean, Request, Scalar, VectorSpec
+from mpifl.server import Server
+
+Answer = TypeVar("Answer")
+
+
+class Survival:
+    """Keeps a training going as long as its server lives; another server's goes on from a mirror or a checkpoint."""
+
+    def __init__(self, federation: Federation, server: Server, run: Path, sizes: Sequence[int]) -> None:
+        self.federation = federation
+        self._server, self._run, self._sizes = server, run, sizes
+        self._known: set[int] = set()
+        self._untold: list[str] = []
+        self.tell: Callable[[str], None] = self._untold.append
+        """Lets the user know; what nobody listened to is told later."""
+
+    def listen(self, tell: Callable[[str], None]) -> None:
+        """Have the user told by this from now on."""
+        self.tell = tell
+        for note in self._untold:
+            tell(note)
+
+    def through(self, act: Callable[[], Answer]) -> Answer:
+        """Return what `act` returns; when ranks die in it, have their silos hosted elsewhere and act again.
+
+        Args:
+            act: Asks the silos, and changes nothing before they have answered.
+        """
+        while True:
+            try:
+                if set(self.federation.transport.lost) != self._known:
+                    self._rehome()
+                return act()
+            except RankLost:
+                self.federation.recover()
+
+    def ask(self, verb: str, /, **message: Tensor | Scalar) -> Mean:
+        """Ask all silos, however many ranks die meanwhile."""
+        return self.through(lambda: self.federation.everyone(self._server).ask(verb, **message))
+
+    def mirror(self, scalars: Mapping[str, Scalar]) -> None:
+        """Let every rank keep the state of the server after this round, and what the round brought."""
+        federation, server = self.federation, self._server
+        packed = checkpoint.pack(server.state, federation.transport.memory.empty)
+        spec = [VectorSpec(name="state", length=len(packed), dtype="uint8")]
+        request = Request(verb="mirror", round=server.round, scalars=dict(scalars), vectors=spec)
+        self.through(lambda: federation.exchange(request, {"state": packed}))
+
+    def _rehome(self) -> None:
+        """Learn who hosts what, and find a rank that can for each silo that none does or, half moved, several do."""
+        federation, lost = self.federation, set(self.federation.transport.lost)
+        federation.exchange(Request(verb="roll", round=self._server.round, attempt=federation.attempt()))
+        hosts = Counter(silo for held in federation.placed.values() for silo in held)
+        homeless = {silo for silo in range(federation.population) if hosts[silo] != 1}
+        round, states = checkpoint.silos_of_latest(self._run)
+        faults = self._host(homeless, states, round)
+        federation.absent = set(faults)
+        self._explain(sorted(lost - self._known), sorted(homeless - set(faults)), round if states else None, faults)
+        self._known = lost
+
+    def _host(self, homeless: set[int], states: dict[int, str], round: int) -> dict[int, str]:
+        """Offer each silo to one rank after another, the least loaded first; return why none could host it."""
+        federation, left, tried = self.federation, set(homeless), set[tuple[int, int]]()
+        faults: dict[int, str] = {}
+        for _ in federation.transport.workers:
+            if not left:
+                break
+            homes = {}
+            loads = {rank: sum(self._sizes[k] for k in held) for rank, held in federation.placed.items()}
+            for silo in sorted(left, key=lambda silo: -self._sizes[silo]):
+                rank = min((r for r in federation.transport.workers if (silo, r) not in tried), key=loads.__getitem__)
+                homes[silo] = rank
+                loads[rank] += self._sizes[silo]
+                tried.add((silo, rank))
+            faults = federation.move(self._server, homes, states, round)
+            left = set(faults)
+        return faults
+
+    def _explain(self, lost: list[int], moved: list[int], round: int | None, faults: dict[int, str]) -> None:
+        state = "" if round is None else f", with what was kept in round {round}"
+        went = f"; other ranks take over {_named('silo', moved)}{state}" if moved else ""
+        self.tell(f"{ranks_named(lost)} died{went}")
+        for silo, fault in faults.items():
+            self.tell(f"silo {silo} is left out, no rank can host it: {fault}")
+
+
+def ranks_named(ranks: Sequence[int]) -> str:
+    """Return `rank 3` or `ranks 1, 3`."""
+    return _named("rank", ranks)
+
+
+def _named(what: str, numbers: Sequence[int]) -> str:
+    return f"{what}{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"

@@ -1,0 +1,277 @@
+"""Do harm to small trainings on 5 ranks at random moments, and count what becomes of them.
+
+    python scripts/faults.py --runs 20                    # of each kind
+    python scripts/faults.py --runs 5 --only worker server --job jobs/mnist.toml --seed 3
+
+A run has *survived* if the command that was harmed ends with code 0 and the model, *resumed* if the command with
+--resume does after it, else it is *lost*. `bits` counts models that are those of a run that nothing troubled. `noticed`
+is the time from the kill to the line that says so: to notice, to find together, and to place the silos of the dead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+RANKS = 5
+PATIENCE = 60
+"""Seconds after which a run hangs."""
+ULFM = ["--with-ft", "ulfm"]
+KINDS = ("worker", "server", "server-mirror", "two", "everything", "exception", "nan", "stop")
+JOB = """
+name = "faults"
+shards = "{shards}"
+rounds = 60
+seed = 1
+[model]
+name = "mlp"
+[algorithm]
+name = "trouble:Troubled"
+[local]
+lr = 0.02
+batch_size = 16
+[cohort]
+quorum = 0.5
+[checkpoint]
+every = 5
+"""
+TROUBLE = """
+import os
+import torch
+from mpifl.algorithms import FedAvg
+
+WHERE = os.environ.get("TROUBLE", "").split()
+
+
+class Troubled(FedAvg):
+    def train(self, silo, w):
+        if WHERE and (silo.id, silo.round) == (int(WHERE[1]), int(WHERE[2])):
+            if WHERE[0] == "exception":
+                raise ArithmeticError("the silo stumbles")
+            return silo.update(weight=1.0, delta=torch.full_like(w, float("nan")))
+        return super().train(silo, w)
+"""
+
+
+@dataclass
+class Tally:
+    """What became of the runs of one kind."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    same: int = 0
+    noticed: list[float] = field(default_factory=list)
+
+
+class Run:
+    """A training on 5 ranks; reads along what it says."""
+
+    def __init__(self, folder: Path, job: Path, *more: str, trouble: str = "", ft: bool = True) -> None:
+        self.run = folder / "run"
+        root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+        mpirun = [str(Path(sys.prefix) / "bin" / "mpirun"), "--oversubscribe", "--bind-to", "none", *root]
+        command = [*mpirun, *(ULFM if ft else []), "-n", str(RANKS), sys.executable, "-m", "mpifl", "train", str(job)]
+        paths = os.pathsep.join([str(ROOT), str(job.parent), os.environ.get("PYTHONPATH", "")])
+        self.lines: list[tuple[float, str]] = []
+        self.began = time.monotonic()
+        self.process = subprocess.Popen(
+            [*command, "--out", str(self.run), *more],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": paths, "TROUBLE": trouble},
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        self.lines.extend((time.monotonic(), line.rstrip()) for line in self.process.stdout)
+
+    def pids(self) -> dict[int, int]:
+        """The processes of the ranks that there are."""
+        found = {}
+        for pid in _session(self.process.pid):
+            with contextlib.suppress(OSError, StopIteration):
+                words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+                rank = next(word for word in words if word.startswith(b"OMPI_COMM_WORLD_RANK="))
+                found.setdefault(int(rank.partition(b"=")[2]), pid)
+        return found
+
+    def signal(self, number: int, *ranks: int) -> None:
+        pids = self.pids()
+        for rank in ranks:
+            with contextlib.suppress(KeyError, ProcessLookupError):
+                os.kill(pids[rank], number)
+
+    def kill(self) -> None:
+        """Kill the launcher and all ranks."""
+        for _ in range(3):
+            for pid in _session(self.process.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
+        self.process.wait()
+
+    def end(self, seconds: float = PATIENCE) -> int | None:
+        """Return the exit code, None if it had to be killed."""
+        try:
+            code: int | None = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            code = None
+        self.kill()
+        self._reader.join(5)
+        return code
+
+    def model(self) -> str:
+        """The sha256 of the model, '' if there is none."""
+        with contextlib.suppress(OSError):
+            return hashlib.sha256((self.run / "model.safetensors").read_bytes()).hexdigest()
+        return ""
+
+
+def _session(session: int) -> list[int]:
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError):
+            state, _, _, its = (process / "stat").read_text().rpartition(")")[2].split()[:4]
+            if int(its) == session and state != "Z":
+                found.append(int(process.name))
+    return found
+
+
+class Yard:
+    """Where the runs lie, how long an untroubled one takes and what it comes to."""
+
+    def __init__(self, folder: Path, job: Path, moments: random.Random) -> None:
+        self._folder, self.job, self._moments = folder, job, moments
+        self._nth = 0
+        whole = Run(self._next(), job)
+        code = whole.end()
+        if code != 0:
+            sys.exit("the untroubled run failed:\n" + "\n".join(line for _, line in whole.lines))
+        self.seconds = time.monotonic() - whole.began
+        self.wanted = whole.model()
+        rounds = [json.loads(line) for line in (whole.run / "metrics.jsonl").read_text().splitlines()]
+        self.rounds = len(rounds)
+        self.begins = self.seconds - (rounds[-1]["time"] - rounds[0]["time"]) - 0.5
+        self.silos = len(json.loads((Path(_shards(job)) / "federation.json").read_text())["silos"])
+
+    def _next(self) -> Path:
+        self._nth += 1
+        folder = self._folder / str(self._nth)
+        folder.mkdir(parents=True)
+        return folder
+
+    def harm(self, kind: str, tally: Tally) -> str:
+        """Do one harm; return what became of it."""
+        trouble = ""
+        if kind in ("exception", "nan"):
+            trouble = f"{kind} {self._moments.randrange(self.silos)} {self._moments.randrange(self.rounds)}"
+        mirror = ["--set", "checkpoint.mirror=true"] if kind == "server-mirror" else []
+        folder = self._next()
+        run = Run(folder, self.job, *mirror, trouble=trouble)
+        moment = self._moments.uniform(self.begins / 2, self.seconds)
+        if not trouble:
+            time.sleep(max(moment - (time.monotonic() - run.began), 0))
+        hit = time.monotonic()
+        self._hit(kind, run)
+        code = run.end(15 if kind == "stop" else PATIENCE)
+        told = next((at - hit for at, line in run.lines if " died" in line), None)
+        if told is not None:
+            tally.noticed.append(told)
+        outcome = "survived" if code == 0 and run.model() else ""
+        if not outcome:
+            again = Run(folder, self.job, "--resume")
+            outcome = "resumed" if again.end() == 0 and again.model() else "lost"
+            outcome += " (hung)" if code is None and kind != "everything" else ""
+        tally.outcomes[outcome] += 1
+        tally.same += run.model() == self.wanted
+        where = "start" if moment < self.begins and not trouble else f"{moment:.2f} s"
+        return f"{kind} at {trouble or where}: rc {code}, {outcome}, noticed {told and round(told * 1e3)} ms"
+
+    def _hit(self, kind: str, run: Run) -> None:
+        if kind == "worker":
+            run.signal(signal.SIGKILL, self._moments.randrange(1, RANKS))
+        elif kind in ("server", "server-mirror"):
+            run.signal(signal.SIGKILL, 0)
+        elif kind == "two":
+            run.signal(signal.SIGKILL, *self._moments.sample(range(RANKS), 2))
+        elif kind == "everything":
+            run.kill()
+        elif kind == "stop":
+            run.signal(signal.SIGSTOP, self._moments.randrange(1, RANKS))
+
+
+def _shards(job: Path) -> str:
+    line = next(line for line in job.read_text().splitlines() if line.startswith("shards"))
+    return line.partition("=")[2].strip().strip('"')
+
+
+def _job(folder: Path) -> Path:
+    """Make the small job, with its shards."""
+    shards, job = folder / "digits", folder / "job.toml"
+    cut = [
+        sys.executable,
+        "-m",
+        "data_prep",
+        "partition",
+        "digits",
+        "--seed",
+        "7",
+        "--silos",
+        "7",
+        "--out",
+        str(shards),
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    more = ["--scheme", "dirichlet", "--alpha", "0.5", "--test", "0.2"]
+    subprocess.run([*cut, *more], check=True, stdout=subprocess.DEVNULL, env=environment)
+    (folder / "trouble.py").write_text(TROUBLE)
+    job.write_text(JOB.format(shards=shards))
+    return job
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--only", nargs="*", default=KINDS, choices=KINDS)
+    parser.add_argument("--job", type=Path, help="an own job; its algorithm knows no 'exception' and 'nan'")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    given = parser.parse_args()
+    print(f"seed {given.seed}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        yard = Yard(Path(folder) / "runs", given.job or _job(Path(folder)), random.Random(given.seed))
+        print(
+            f"untroubled: {yard.seconds:.1f} s, of which {yard.begins:.1f} s to begin, {yard.rounds} rounds", flush=True
+        )
+        tallies = {kind: Tally() for kind in given.only}
+        for nth in range(given.runs):
+            for kind, tally in tallies.items():
+                print(f"{nth + 1}: {yard.harm(kind, tally)}", flush=True)
+    print(f"\n{'kind':14} {'outcomes':44} {'bits':>7}  noticed ms: median, longest")
+    for kind, tally in tallies.items():
+        outcomes = ", ".join(f"{count} {name}" for name, count in sorted(tally.outcomes.items()))
+        times = [1e3 * seconds for seconds in tally.noticed]
+        noticed = f"{statistics.median(times):.0f}, {max(times):.0f}" if times else "-"
+        print(f"{kind:14} {outcomes:44} {tally.same:3}/{tally.outcomes.total():<3}  {noticed}")
+
+
+if __name__ == "__main__":
+    main()

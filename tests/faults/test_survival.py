@@ -1,0 +1,157 @@
+"""Ranks that die under Open MPI's fault tolerance: the others go on, to the bits of a run never troubled."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import launcher
+from faults.processes import Command, lines_of, outcome, own_lines, ranks_of, rounds_of, train
+
+from mpifl.placement import place
+
+LONGEST = 50
+"""Seconds, on a loaded machine, after which a run hangs."""
+MIRROR = ("--set", "checkpoint.mirror=true", "--set", "checkpoint.every=6")
+
+
+def _has_ulfm() -> bool:
+    said = subprocess.run([*launcher(), "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
+    return said.startswith("mpirun (Open MPI) ") and int(said.split()[3].partition(".")[0]) >= 5
+
+
+pytestmark = pytest.mark.skipif(not _has_ulfm(), reason="needs Open MPI 5")
+
+
+@dataclass
+class Case:
+    """Who dies when, in the job `steady` on 4 ranks, and what must be said of it.
+
+    Attributes:
+        same: Whether all that was kept is still there, so that the bits must be those of a run never troubled.
+    """
+
+    die: dict[str, Sequence[Any]]
+    says: str
+    more: tuple[str, ...] = ()
+    nodes_of: str | None = None
+    same: bool = True
+
+
+SERVER = "rank 1 is the server now and goes on"
+CASES = {
+    "asked": Case({"2": ("asked", "learn", 3)}, "rank 2 died; other ranks take over silos "),
+    "judged": Case({"2": ("judged", "learn", 3)}, ", with what was kept in round 2"),
+    "saving": Case({"3": ("asked", "save", 3)}, ", with what was kept in round 2", same=False),
+    "evaluating": Case({"3": ("worked", "evaluate", 3)}, ", with what was kept in round 2", same=False),
+    "opening": Case({"1": ("worked", "open", 0)}, "rank 1 died"),
+    "finishing": Case({"1": ("asked", "finish", 6)}, "finished without rank 1, which died"),
+    "two": Case({"1": ("judged", "learn", 3), "3": ("asked", "learn", 4)}, "finished without ranks 1, 3, which died"),
+    "server": Case({"0": ("judged", "learn", 4)}, f"{SERVER} from the last checkpoint, after round 3"),
+    "server-early": Case({"0": ("worked", "learn", 1)}, f"{SERVER} anew, after round 0"),
+    "server-finishing": Case({"0": ("worked", "finish", 6)}, f"{SERVER} from the last checkpoint, after round 6"),
+    "mirror": Case({"0": ("judged", "learn", 4)}, f"{SERVER} from the mirror, after round 3", MIRROR),
+    "mirror-half": Case({"0": ("worked", "mirror", 3)}, f"{SERVER} from the mirror, after round 3", MIRROR),
+    "mirror-twice": Case(
+        {"0": ("judged", "learn", 4), "1": ("asked", "learn", 5)}, "rank 2 is the server now", MIRROR, same=False
+    ),
+    "leader": Case({"2": ("judged", "learn", 3)}, "rank 2 died", nodes_of="2"),
+    "leader-serving": Case({"0": ("judged", "learn", 3)}, f"{SERVER} from the mirror", MIRROR, nodes_of="2"),
+}
+
+
+@dataclass
+class Survivor:
+    """A run in which ranks died: its folder and what it said."""
+
+    run: Path
+    command: Command
+
+
+def _survive(folder: Path, yard: Path, case: Case) -> Survivor:
+    run = folder / "run"
+    variables = {"MPIFL_RANKS_PER_NODE": case.nodes_of} if case.nodes_of else {}
+    arguments = train(yard / "steady.toml", run, *case.more)
+    with Command(folder / "command", 4, *arguments, trouble={"die": case.die}, survive=True, **variables) as command:
+        command.end(LONGEST)
+    return Survivor(run, command)
+
+
+@pytest.fixture(scope="module")
+def survivors(yard: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Survivor]:
+    with ThreadPoolExecutor(2) as pool:
+        going = {name: pool.submit(_survive, tmp_path_factory.mktemp(name), yard, case) for name, case in CASES.items()}
+    return {name: gone.result() for name, gone in going.items()}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_survivors_come_to_the_bits_of_a_run_never_troubled(
+    survivors: dict[str, Survivor], untroubled: Path, name: str
+) -> None:
+    survivor = survivors[name]
+    assert survivor.command.code == 0, survivor.command.err
+    assert CASES[name].says in survivor.command.err
+    if CASES[name].same:
+        assert outcome(survivor.run) == outcome(untroubled / "whole")
+    else:
+        assert lines_of(survivor.run) == len(rounds_of(untroubled / "whole"))
+
+
+def test_the_dead_stand_in_the_metrics(survivors: dict[str, Survivor]) -> None:
+    records = [json.loads(line) for line in (survivors["asked"].run / "metrics.jsonl").read_text().splitlines()]
+    assert [record.get("ranks_lost") for record in records] == [None, None, [2], [2], [2], [2]]
+
+
+def test_a_silo_that_no_other_rank_reads_is_left_out(yard: Path, digits: Path, tmp_path: Path) -> None:
+    sizes = [
+        silo["examples"]["train"] for silo in json.loads((digits / "many" / "federation.json").read_text())["silos"]
+    ]
+    silo = place(sizes, range(1, 4))[2][0]
+    trouble = {"die": {"2": ("asked", "learn", 3)}, "blind": [[0, 1, 3], silo]}
+    with Command(
+        tmp_path / "c", 4, *train(yard / "steady.toml", tmp_path / "run"), trouble=trouble, survive=True
+    ) as command:
+        assert command.end(LONGEST).code == 0
+    assert f"silo {silo} is left out, no rank can host it: " in command.err
+    assert "is not on this machine" in command.err
+    assert lines_of(tmp_path / "run") == 6
+
+
+def test_the_ranks_option_starts_ranks_that_survive(yard: Path, untroubled: Path, tmp_path: Path) -> None:
+    run, trouble = tmp_path / "run", {"die": {"1": ("judged", "learn", 2)}}
+    arguments = train(yard / "steady.toml", run, "--ranks", "3", "--survive")
+    with Command(tmp_path / "command", 1, *arguments, trouble=trouble) as command:
+        assert command.end(LONGEST).code == 0
+    assert outcome(run) == outcome(untroubled / "whole")
+
+
+def test_surviving_is_refused_where_the_launcher_ends_all(yard: Path, tmp_path: Path) -> None:
+    with Command(tmp_path / "command", 2, *train(yard / "steady.toml", tmp_path / "run", "--survive")) as command:
+        assert command.end().code == 2
+    (line,) = own_lines(command.err)
+    assert line.startswith("error: --survive: the launcher ends all ranks when one dies")
+
+
+def test_a_fault_of_the_program_ends_all_survivors(yard: Path, tmp_path: Path) -> None:
+    arguments = train(yard / "steady.toml", tmp_path / "run")
+    with Command(tmp_path / "command", 4, *arguments, trouble={"server": 3}, survive=True) as command:
+        assert command.end(LONGEST).code
+    assert command.err.count("ArithmeticError: the server stumbles") == 1
+    assert len(rounds_of(tmp_path / "run")) == 2
+
+
+def test_a_death_before_there_is_a_world_ends_the_job(yard: Path, tmp_path: Path) -> None:
+    arguments = train(yard / "steady.toml", tmp_path / "run", "--ranks", "3", "--survive")
+    with Command(tmp_path / "command", 1, *arguments, MPIFL_JOIN_SECONDS="3") as command:
+        command.until(lambda: 1 in ranks_of(command.session), "its ranks")
+        os.kill(ranks_of(command.session)[1], signal.SIGKILL)
+        assert command.end(LONGEST).code
+    assert "go on with --resume" in command.err
