@@ -54,6 +54,7 @@ def train(
         if federation.serve():
             return True
         server, resume = successor(job, spec, server), True
+        server.round = federation.mirrors[-1].round if federation.mirrors else 0  # before silos are asked anything
     try:
         finished = _Training(job, spec, out, server, federation).run(resume, force)
     except (InputError, RoundLost):  # all ranks wait for the next request; after any other error they may not
@@ -189,7 +190,7 @@ class _Training:
         """Go on where the server was that died: after the round that this rank has a mirror of, else as if resumed."""
         mirrors = self._federation.mirrors
         if mirrors:
-            self._server.round, self._unreported = mirrors[-1].round, dict(mirrors[-1].scalars)
+            self._unreported = dict(mirrors[-1].scalars)
             self._server.state = checkpoint.unpack(mirrors[-1].state.numpy().tobytes(), self._server.model.device)
         elif not self._restore():
             self._survival.ask("load")  # silos forget what they kept

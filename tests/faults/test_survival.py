@@ -85,6 +85,13 @@ def _survive(folder: Path, yard: Path, case: Case) -> Survivor:
     return Survivor(run, command)
 
 
+def _what_counts(run: Path) -> dict[str, Any]:
+    """The outcome, but for the bytes that asking again costs."""
+    whole = outcome(run)
+    rounds = [{name: value for name, value in record.items() if name != "bytes_sent"} for record in whole["rounds"]]
+    return {**whole, "rounds": rounds}
+
+
 @pytest.fixture(scope="module")
 def survivors(yard: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Survivor]:
     with ThreadPoolExecutor(2) as pool:
@@ -100,7 +107,7 @@ def test_survivors_come_to_the_bits_of_a_run_never_troubled(
     assert survivor.command.code == 0, survivor.command.err
     assert CASES[name].says in survivor.command.err
     if CASES[name].same:
-        assert outcome(survivor.run) == outcome(untroubled / "whole")
+        assert _what_counts(survivor.run) == _what_counts(untroubled / "whole")
     else:
         assert lines_of(survivor.run) == len(rounds_of(untroubled / "whole"))
 
@@ -130,7 +137,7 @@ def test_the_ranks_option_starts_ranks_that_survive(yard: Path, untroubled: Path
     arguments = train(yard / "steady.toml", run, "--ranks", "3", "--survive")
     with Command(tmp_path / "command", 1, *arguments, trouble=trouble) as command:
         assert command.end(LONGEST).code == 0
-    assert outcome(run) == outcome(untroubled / "whole")
+    assert _what_counts(run) == _what_counts(untroubled / "whole")
 
 
 def test_surviving_is_refused_where_the_launcher_ends_all(yard: Path, tmp_path: Path) -> None:
