@@ -31,6 +31,7 @@ class Alone(Transport):
     def __init__(self) -> None:
         self.rank, self.size, self.sent, self.received = 0, 1, 0, 0
         self.nodes, self.memory = Nodes([0], 0), Memory(shared=False)
+        self.origins, self._first_size = [0], 1
 
     def reports(self) -> Any:
         return iter(())

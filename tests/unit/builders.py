@@ -91,6 +91,7 @@ class Alone(Transport):
     def __init__(self):
         self.rank, self.size, self.sent, self.received = 0, 1, 0, 0
         self.nodes, self.memory = Nodes([0], 0), Memory(shared=False)
+        self.origins, self._first_size = [0], 1
         self.told = []
 
     def tell(self, record=None):
