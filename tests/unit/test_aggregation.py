@@ -54,7 +54,7 @@ class Rank(Transport):
     """
 
     def __init__(self, rank, of, vectors, sent, shuffle):
-        self.rank, self.size, self.nodes = rank, len(of), Nodes(of, rank)
+        self.rank, self.size, self.origins, self.nodes = rank, len(of), list(range(len(of))), Nodes(of, rank)
         self.memory, self.all_sent, self.shuffle = Shared(vectors), sent, shuffle
 
     def read(self, rank, handle, length, dtype):
