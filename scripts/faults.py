@@ -95,7 +95,7 @@ class Run:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": paths, "TROUBLE": trouble},
+            env={**os.environ, "PYTHONPATH": paths, "TROUBLE": trouble, "MPIFL_JOIN_SECONDS": "20"},
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

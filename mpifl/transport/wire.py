@@ -42,6 +42,9 @@ class Transport:
         origins: The rank that each of them had when the world began.
     """
 
+    origins: Sequence[int] = (0,)
+    _first_size = 1
+
     def __init__(self, comm: Any, ranks_per_node: int | None = None) -> None:
         self._comm = comm
         self._watch = Watch(comm)
