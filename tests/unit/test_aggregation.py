@@ -54,11 +54,7 @@ class Rank(Transport):
     """
 
     def __init__(self, rank, of, vectors, sent, shuffle):
-<<<<<<< HEAD
         self.rank, self.size, self.nodes, self.origins = rank, len(of), Nodes(of, rank), list(range(len(of)))
-=======
-        self.rank, self.size, self.origins, self.nodes = rank, len(of), list(range(len(of))), Nodes(of, rank)
->>>>>>> ulfm
         self.memory, self.all_sent, self.shuffle = Shared(vectors), sent, shuffle
 
     def read(self, rank, handle, length, dtype):
