@@ -15,7 +15,7 @@ from mpifl.errors import RankLost
 _LAUNCHERS_WORD = "OMPI_MCA_mpi_ft_enable"
 """What `--with-ft ulfm` sets. MPI's functions for it answer under any launcher."""
 _TRIES = 10
-_HEARSAY = 2.0
+_HEARSAY = 20.0
 """Seconds in which a death is told of to those who may have seen it by other signs."""
 
 

@@ -68,6 +68,12 @@ CASES = {
 }
 
 
+SHORT = ("asked", "server", "mirror", "leader")
+"""What the suite looks at; all of them by MPIFL_SLOW=1."""
+if not os.environ.get("MPIFL_SLOW"):
+    CASES = {name: CASES[name] for name in SHORT}
+
+
 @dataclass
 class Survivor:
     """A run in which ranks died: its folder and what it said."""
@@ -117,6 +123,7 @@ def test_the_dead_stand_in_the_metrics(survivors: dict[str, Survivor]) -> None:
     assert [record.get("ranks_lost") for record in records] == [None, None, [2], [2], [2], [2]]
 
 
+@pytest.mark.slow
 def test_a_silo_that_no_other_rank_reads_is_left_out(yard: Path, digits: Path, tmp_path: Path) -> None:
     sizes = [
         silo["examples"]["train"] for silo in json.loads((digits / "many" / "federation.json").read_text())["silos"]
@@ -147,6 +154,7 @@ def test_surviving_is_refused_where_the_launcher_ends_all(yard: Path, tmp_path: 
     assert line.startswith("error: --survive: the launcher ends all ranks when one dies")
 
 
+@pytest.mark.slow
 def test_a_fault_of_the_program_ends_all_survivors(yard: Path, tmp_path: Path) -> None:
     arguments = train(yard / "steady.toml", tmp_path / "run")
     with Command(tmp_path / "command", 4, *arguments, trouble={"server": 3}, survive=True) as command:
@@ -155,6 +163,7 @@ def test_a_fault_of_the_program_ends_all_survivors(yard: Path, tmp_path: Path) -
     assert len(rounds_of(tmp_path / "run")) == 2
 
 
+@pytest.mark.slow
 def test_a_death_before_there_is_a_world_ends_the_job(yard: Path, tmp_path: Path) -> None:
     arguments = train(yard / "steady.toml", tmp_path / "run", "--ranks", "3", "--survive")
     with Command(tmp_path / "command", 1, *arguments, MPIFL_JOIN_SECONDS="3") as command:
