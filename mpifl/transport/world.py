@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 
 from mpifl.errors import InputError
 from mpifl.transport.nodes import RANKS_PER_NODE
@@ -27,7 +29,11 @@ def world() -> Transport:
     Raises:
         InputError: there is no MPI library, or the launcher is another MPI's and made lonely ranks.
     """
-    _settle_for_one_node()
+    with _settled_for_one_node():
+        return _joined()
+
+
+def _joined() -> Transport:
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
@@ -69,11 +75,18 @@ def _promised_ranks() -> int:
     return next((int(size) for size in sizes if size.isdigit()), 1)
 
 
-def _settle_for_one_node() -> None:
-    """Set Open MPI up for one node where that is sure; a cluster's fabric, and what the user has set, is left alone."""
+@contextlib.contextmanager
+def _settled_for_one_node() -> Iterator[None]:
+    """Set Open MPI up for one node where that is sure; a cluster's fabric, and what the user has set, is left alone.
+
+    The settings are gone afterwards: they are not for programs that this one starts.
+    """
     launched = any(name in os.environ for name in _LAUNCHED)
     size = os.environ.get("OMPI_COMM_WORLD_SIZE")  # unknown under srun, which may span nodes
     on_one_node = size is not None and size == os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE")
-    if not launched or on_one_node:
-        for name, value in {**_WORKSTATION, **({} if launched else _ALONE)}.items():
-            os.environ.setdefault(name, value)
+    wanted = {**_WORKSTATION, **({} if launched else _ALONE)} if not launched or on_one_node else {}
+    added = {name: value for name, value in wanted.items() if name not in os.environ}
+    os.environ.update(added)
+    yield
+    for name in added:
+        os.environ.pop(name, None)
