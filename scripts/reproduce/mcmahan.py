@@ -90,14 +90,18 @@ def _second_table(rounds: dict, cuts: dict[str, Cut], tried: tuple[tuple[str, ..
     )
 
 
-def _table(title: str, job: str, target: float, cells: tuple[Cell, ...], quick: tuple[str, ...] = ()) -> Table:
+def _table(
+    title: str, job: str, target: float, cells: tuple[Cell, ...], quick: tuple[str, ...] = (), of: str = "test_accuracy"
+) -> Table:
+    cost = partial(rounds_to, target=target, figure=of)
+
     def figures(runs: list[Summary]) -> tuple[str, ...]:
         (run,) = runs
-        took = rounds_to(run, target)
-        return (f"not in {run.rounds}" if took is None else f"{took:.0f}", f"{100 * (run.best() or 0):.2f}")
+        took, best = cost(run), max((record.get(of) or 0.0 for record in run.records), default=0.0)
+        return (f"not in {run.rounds}" if took is None else f"{took:.0f}", f"{100 * best:.2f}")
 
     heading = f"rounds to {100 * target:g} %"
-    return Table(title, job, cells, (heading, "best %"), figures, partial(rounds_to, target=target), quick)
+    return Table(title, job, cells, (heading, "best %"), figures, cost, quick)
 
 
 CIFAR_ROUNDS = {"C = 0.1, E = 5, B = 50, to 80 %": 280}
@@ -111,10 +115,11 @@ TABLES = {
         "mcmahan-cnn.toml", 0.99, _second_table(TABLE2, CUTS, rates(0.1, 0.215, 0.0464)),
     ),
     "mcmahan-shakespeare": _table(
-        "McMahan et al. 2017, Table 2: character LSTM on Shakespeare, C = 0.1, rounds to 54 % test accuracy",
+        "McMahan et al. 2017, Table 2: character LSTM on Shakespeare, C = 0.1, rounds to 54 % (roles' mean)",
         "mcmahan-shakespeare.toml", 0.54,
         _second_table(PLAYS, {"IID": DEALT, "non-IID": ROLES}, rates(1.47, 0.681, 3.16)),
         ("model.hidden=8", "cohort.fraction=0.05"),
+        "silo_accuracy_mean",
     ),
     "mcmahan-cifar10": _table(
         "McMahan et al. 2017, Table 3: CIFAR-10, K = 100, C = 0.1, E = 5, B = 50, rounds to 80 % test accuracy",

@@ -8,15 +8,15 @@ from statistics import mean, pstdev
 from mpifl.report import Summary
 
 
-def rounds_to(run: Summary, target: float) -> float | None:
-    """Return the rounds to a test accuracy as McMahan et al. 2017 count them (section 3).
+def rounds_to(run: Summary, target: float, figure: str = "test_accuracy") -> float | None:
+    """Return the rounds to an accuracy as McMahan et al. 2017 count them (section 3).
 
     The curve is made monotone, each point the best so far, and interpolated linearly between its points. The first
     point is the first round that was evaluated.
     """
     best, at = None, 0
     for record in run.records:
-        if (found := record.get("test_accuracy")) is None:
+        if (found := record.get(figure)) is None:
             continue
         if found >= target:
             if best is None:
