@@ -38,7 +38,7 @@ def _methods(share: int) -> dict[str, tuple[str, ...]]:
 
 
 PROX = tuple(
-    Cell(f"{data}, {share} %, {name}", "", cut, settings)
+    Cell(f"{data}, {share} %, {name}", "", cut, settings, seeds=(7, 8, 9) if data == "(1, 1)" else (7,))
     for data, cut in CUTS.items()
     for share in STRAGGLERS
     for name, settings in _methods(share).items()
