@@ -21,9 +21,7 @@ TABLES: dict[str, Table] = mcmahan.TABLES | flamby.TABLES | synthetic.TABLES | n
 def options_of(given: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=TABLES, metavar="TABLE", help=", ".join(TABLES))
-    parser.add_argument(
-        "--cell", nargs="+", default=[], metavar="TEXT", help="the cells whose names begin with one of these"
-    )
+    parser.add_argument("--cell", nargs="+", default=[], metavar="TEXT", help="cells by name, or all that begin so")
     parser.add_argument("--list", action="store_true", help="print the names of the cells, and train nothing")
     parser.add_argument("--show", action="store_true", help="print the table as it stands, and train nothing")
     parser.add_argument(
@@ -35,7 +33,9 @@ def options_of(given: list[str] | None) -> argparse.Namespace:
 
 
 def chosen(table: Table, wanted: list[str]) -> list[Cell]:
-    cells = [cell for cell in table.cells if not wanted or cell.name.startswith(tuple(wanted))]
+    names = {cell.name for cell in table.cells}
+    whole, begun = [text for text in wanted if text in names], tuple(text for text in wanted if text not in names)
+    cells = [cell for cell in table.cells if not wanted or cell.name in whole or cell.name.startswith(begun)]
     if not cells:
         raise SystemExit(f"error: --cell {' '.join(wanted)}: no such cell; --list names them")
     return cells
