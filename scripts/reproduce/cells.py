@@ -35,11 +35,15 @@ class Cut:
     def folder(self, seed: int, quick: bool) -> Path:
         return Path("shards", "papers", f"{self.name}{'-quick' if quick else ''}-seed{seed}")
 
+    def source(self, seed: int, quick: bool) -> str:
+        """Return the words that `data_prep partition` is given beside the seed and the folder."""
+        return self.quick if quick else self.words
+
     def make(self, seed: int, quick: bool) -> None:
         """Cut the data, unless it has been."""
         out = self.folder(seed, quick)
         if not out.exists():
-            words = (self.quick if quick else self.words).split()
+            words = self.source(seed, quick).split()
             command = [sys.executable, "-m", "data_prep", "partition", *words, "--seed", str(seed), "--out", str(out)]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
@@ -110,18 +114,23 @@ class Reproduction:
         done = list(self._done(cell))
         if not done:
             blank = [""] * (len(self.table.headings) - 1)
-            return [cell.name, "not run", *blank, cell.paper or "–", "", "", ""]
+            return [cell.name, "not run", *blank, cell.paper or "–", *([""] * 2 if self._searched else []), "", ""]
         settings, runs = min(done, key=lambda pair: self._mean_cost(pair[1]))
-        chosen = ", ".join(settings).replace("local.", "") or "as the job"
+        chosen = [self._ratio(cell, runs), ", ".join(settings).replace("local.", "")] if self._searched else []
         rounds = f"{mean(run.rounds for run in runs):.0f}"
         seconds = f"{sum(run.total('seconds') for run in runs):.0f}"
-        return [cell.name, *self.table.figures(runs), cell.paper or "–", chosen, rounds, seconds]
+        return [cell.name, *self.table.figures(runs), cell.paper or "–", *chosen, rounds, seconds]
 
     def markdown(self) -> str:
         """Return the whole table; cells without runs say so."""
-        head = ["", *self.table.headings, "the paper", "settings", "rounds", "seconds"]
+        chosen = ["of that", "chosen"] if self._searched else []
+        head = ["", *self.table.headings, "the paper", *chosen, "rounds", "seconds"]
         lines = [head, ["---", *["---:"] * (len(head) - 1)], *(self.row(cell) for cell in self.table.cells)]
         return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+    @property
+    def _searched(self) -> bool:
+        return any(len(cell.tried) > 1 for cell in self.table.cells)
 
     def _done(self, cell: Cell) -> Iterator[tuple[tuple[str, ...], list[Summary]]]:
         """Yield the settings of which every seed has been run, and its runs."""
@@ -130,6 +139,10 @@ class Reproduction:
             runs = [run for run in found if run is not None and run.finished]
             if len(runs) == len(found):
                 yield settings, runs
+
+    def _ratio(self, cell: Cell, runs: list[Summary]) -> str:
+        cost = self._mean_cost(runs)
+        return f"{cost / int(cell.paper):.2f}" if cell.paper.isdecimal() and math.isfinite(cost) else ""
 
     def _mean_cost(self, runs: list[Summary]) -> float:
         costs = [self.table.cost(run) for run in runs]

@@ -1,12 +1,15 @@
 """Reproducing the papers' tables: the rounds are counted as the papers do, every cell is a job, and quick ones run."""
 
 import os
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import ROOT
 
 from mpifl.report import Summary
+from mpifl.shards import open_shard, read_federation
 
 DATA = Path(os.environ.get("MPIFL_DATA", "no-data-folder"))
 QUICK = {
@@ -62,8 +65,8 @@ def test_every_cell_of_every_table_is_a_job_of_its_own_and_says_that_it_was_not_
         assert len(set(names)) == len(names)
         lines = Reproduction(table, tmp_path).markdown().splitlines()[2:]
         assert [line.split(" | ")[1] for line in lines] == ["not run"] * len(names)
-        width = len(table.headings) + 7
-        assert {len(line.split("|")) for line in lines} == {width}
+        searched = any(len(cell.tried) > 1 for cell in table.cells)
+        assert {len(line.split("|")) for line in lines} == {len(table.headings) + 6 + 2 * searched}
 
 
 @pytest.mark.parametrize("table", QUICK)
@@ -90,20 +93,37 @@ def test_a_quick_cell_runs_once_and_is_read_again(table, folder, monkeypatch, ca
 def test_of_several_settings_the_one_with_fewest_rounds_is_shown_and_later_ones_go_no_further(folder, monkeypatch):
     from scripts.reproduce.__main__ import TABLES
     from scripts.reproduce.cells import Cell, Cut, Reproduction, Table
+    from scripts.reproduce.scores import rounds_to
 
     monkeypatch.chdir(folder)
     digits = Cut("searched", "digits --silos 4 --scheme iid", "")
     tried = (("local.lr=0.1",), ("local.lr=0.0001",))
     settings = ("local.compile=false", "evaluate.target_accuracy=0.5", "cohort.fraction=1.0")
     of_mcmahan = TABLES["mcmahan-2nn"]
-    from scripts.reproduce.scores import rounds_to
-
-    table = Table("", of_mcmahan.job, (), ("rounds", "best"), of_mcmahan.figures, lambda run: rounds_to(run, 0.5))
     cell = Cell("a cell", "9", digits, settings, 20, tried)
+    cost = partial(rounds_to, target=0.5)
+    table = Table("", of_mcmahan.job, (cell,), ("rounds", "best"), of_mcmahan.figures, cost)
     reproduction = Reproduction(table, folder / "searched")
     assert reproduction.train(cell) == 0
-    _, _, _, paper, chosen, rounds, _ = reproduction.row(cell)
+    _, took, _, paper, ratio, chosen, rounds, _ = reproduction.row(cell)
     assert (paper, chosen) == ("9", "lr=0.1")
-    assert float(rounds) < 20
+    assert float(ratio) * 9 == pytest.approx(float(took), abs=0.6)
+    assert float(took) <= float(rounds) < 20
     slow = folder / "searched" / "acell_local.lr=0.0001_seed7" / "metrics.jsonl"
     assert len(slow.read_text().splitlines()) == float(rounds)
+
+
+@pytest.mark.skipif(not (DATA / "heart-disease").is_dir(), reason="set MPIFL_DATA to a folder that has heart-disease/")
+def test_hospitals_are_standardised_by_the_rows_that_they_train_on(tmp_path, monkeypatch):
+    from scripts.reproduce.flamby import OWN
+
+    monkeypatch.chdir(tmp_path)
+    OWN.make(7, quick=False)
+    folder = OWN.folder(7, quick=False)
+    spec = read_federation(folder)
+    for entry in spec.silos:
+        train = open_shard(folder, entry, spec)["train"].x
+        varied = train.std(axis=0) > 0
+        assert varied.sum() >= 10
+        np.testing.assert_allclose(train[:, varied].std(axis=0), 1, atol=1e-4)
+        np.testing.assert_allclose(train.mean(axis=0), 0, atol=1e-4)
