@@ -57,7 +57,9 @@ def _searched(data: str, size: int | str, fraction: float) -> tuple[tuple[str, .
         return rates(0.464, 0.215, 1.0) if fraction == 0.1 else rates(0.464)
     if fraction == 0.0 and data == "non-IID":
         return rates(0.0464, 0.0215)
-    return rates(0.1, 0.215, 0.0464) if fraction == 0.1 or (data == "IID" and fraction < 0.5) else rates(0.1)
+    if fraction == 0.1:
+        return rates(0.1, 0.215, 0.0464, 0.464)
+    return rates(0.1, 0.215, 0.0464) if data == "IID" and fraction <= 0.2 else rates(0.215)
 
 
 TABLE2 = {
