@@ -54,7 +54,7 @@ def _first_table() -> tuple[Cell, ...]:
 def _searched(data: str, size: int | str, fraction: float) -> tuple[tuple[str, ...], ...]:
     """Return learning rates by steps of 10^(1/3): a search where C = 0.1 or runs are short, else what won there."""
     if size == "full":
-        return rates(0.464, 0.215, 1.0) if fraction == 0.1 else rates(0.464)
+        return rates(0.464)  # IID, C = 0.1: after 120 rounds 0.1, 0.215, 0.464, 1.0 were at 85.2, 87.9, 92.4, 81.5 %
     if fraction == 0.0 and data == "non-IID":
         return rates(0.0464, 0.0215)
     if fraction == 0.1:
