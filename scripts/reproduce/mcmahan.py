@@ -22,6 +22,10 @@ TABLE1 = {
 }
 """Table 1, 2NN, E = 1, by C; None where the target was not reached in the time allowed."""
 FRACTIONS = (0.0, 0.1, 0.2, 0.5, 1.0)
+IID_SEARCHED = {0.0: (0.1, 0.215, 0.0464), 0.1: (0.1, 0.215, 0.0464, 0.464), 0.2: (0.1, 0.215, 0.0464),
+                0.5: (0.1, 0.215), 1.0: (0.215,)}  # fmt: skip
+SHARDS_SEARCHED = {0.0: (0.0464, 0.0215), 0.1: (0.1, 0.215, 0.0464, 0.464), 0.2: (0.215,), 0.5: (0.215,), 1.0: (0.215,)}
+"""Learning rates by C, for B = 10."""
 BEYOND = 2000
 """Rounds to go where the paper reached nothing."""
 
@@ -55,11 +59,9 @@ def _searched(data: str, size: int | str, fraction: float) -> tuple[tuple[str, .
     """Return learning rates by steps of 10^(1/3): a search where C = 0.1 or runs are short, else what won there."""
     if size == "full":
         return rates(0.464)  # IID, C = 0.1: after 120 rounds 0.1, 0.215, 0.464, 1.0 were at 85.2, 87.9, 92.4, 81.5 %
-    if fraction == 0.0 and data == "non-IID":
-        return rates(0.0464, 0.0215)
-    if fraction == 0.1:
-        return rates(0.1, 0.215, 0.0464, 0.464)
-    return rates(0.1, 0.215, 0.0464) if data == "IID" and fraction <= 0.2 else rates(0.215)
+    if data == "IID":
+        return rates(*IID_SEARCHED[fraction])
+    return rates(*SHARDS_SEARCHED[fraction])
 
 
 TABLE2 = {
