@@ -1,0 +1,169 @@
+"""The cells of a paper's table as runs: cut the data, train what is not done, read what came of it."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+
+from mpifl.job import read_job
+from mpifl.report import Summary
+from mpifl.sweep.grid import Task
+from mpifl.sweep.running import run_task
+
+ROOT = Path(__file__).resolve().parents[2]
+QUICK_ROUNDS = 2
+QUICK = ("evaluate.every=1", "checkpoint.every=10", "local.compile=false", f"rounds={QUICK_ROUNDS}")
+LOST = 3
+"""Exit code of a training that too few silos answered: here, one that diverged."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A data set in silos: the words that `data_prep partition` is given, and those of its tiny version."""
+
+    name: str
+    words: str
+    quick: str
+
+    def folder(self, seed: int, quick: bool) -> Path:
+        return Path("shards", "papers", f"{self.name}{'-quick' if quick else ''}-seed{seed}")
+
+    def source(self, seed: int, quick: bool) -> str:
+        """Return the words that `data_prep partition` is given beside the seed and the folder."""
+        return self.quick if quick else self.words
+
+    def make(self, seed: int, quick: bool) -> None:
+        """Cut the data, unless it has been."""
+        out = self.folder(seed, quick)
+        if not out.exists():
+            words = self.source(seed, quick).split()
+            command = [sys.executable, "-m", "data_prep", "partition", *words, "--seed", str(seed), "--out", str(out)]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell: what the paper says, and the runs that answer it, one for each of `tried` and of `seeds`."""
+
+    name: str
+    paper: str
+    cut: Cut
+    settings: tuple[str, ...] = ()
+    rounds: int | None = None
+    """The most rounds, if not the job's."""
+    tried: tuple[tuple[str, ...], ...] = ((),)
+    """Settings among which the best is taken, as the papers do."""
+    seeds: tuple[int, ...] = (7,)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: its job, its cells, and how the runs of one become figures."""
+
+    title: str
+    job: str
+    cells: tuple[Cell, ...]
+    headings: tuple[str, ...]
+    figures: Callable[[list[Summary]], tuple[str, ...]]
+    """Of the runs over the seeds."""
+    cost: Callable[[Summary], float | None] = lambda run: None
+    """The rounds that a run took to what the table asks for, where that is what it asks; the fewest are the best."""
+    quick: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> Path:
+        return ROOT / "jobs" / "papers" / self.job
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A table's runs in a folder."""
+
+    table: Table
+    out: Path
+    quick: bool = False
+    ranks: int = 1
+
+    def train(self, cell: Cell) -> int:
+        """Train what of a cell is not done; return 0, or the exit code of a run that ended otherwise.
+
+        Where fewest rounds win, a later one of `tried` goes on for as many as the best so far took, no longer.
+        """
+        limit = cell.rounds
+        for settings in self._tried(cell):
+            for seed in self._seeds(cell):
+                cell.cut.make(seed, self.quick)
+                task = self._task(cell, settings, seed, limit)
+                code = 0 if task.state == "done" else run_task(task, self.table.path, self.ranks)
+                if code not in (0, LOST):
+                    print(f"{task.run}: exit code {code}; {task.log} says why", file=sys.stderr)
+                    return code
+                if limit and (run := task.summary()) and (took := self.table.cost(run)) is not None:
+                    limit = min(limit, math.ceil(took))
+        return 0
+
+    def row(self, cell: Cell) -> list[str]:
+        """Return a line of the table, from what runs there are."""
+        done = list(self._done(cell))
+        if not done:
+            blank = [""] * (len(self.table.headings) - 1)
+            return [cell.name, "not run", *blank, cell.paper or "–", *([""] * 2 if self._searched else []), "", ""]
+        settings, runs = min(done, key=lambda pair: self._mean_cost(pair[1]))
+        chosen = [self._ratio(cell, runs), ", ".join(settings).replace("local.", "")] if self._searched else []
+        rounds = f"{mean(run.rounds for run in runs):.0f}"
+        seconds = f"{sum(run.total('seconds') for run in runs):.0f}"
+        return [cell.name, *self.table.figures(runs), cell.paper or "–", *chosen, rounds, seconds]
+
+    def markdown(self) -> str:
+        """Return the whole table; cells without runs say so."""
+        chosen = ["of that", "chosen"] if self._searched else []
+        head = ["", *self.table.headings, "the paper", *chosen, "rounds", "seconds"]
+        lines = [head, ["---", *["---:"] * (len(head) - 1)], *(self.row(cell) for cell in self.table.cells)]
+        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+    @property
+    def _searched(self) -> bool:
+        return any(len(cell.tried) > 1 for cell in self.table.cells)
+
+    def _done(self, cell: Cell) -> Iterator[tuple[tuple[str, ...], list[Summary]]]:
+        """Yield the settings of which every seed has been run, and its runs."""
+        for settings in self._tried(cell):
+            found = [self._task(cell, settings, seed, cell.rounds).summary() for seed in self._seeds(cell)]
+            runs = [run for run in found if run is not None and run.finished]
+            if len(runs) == len(found):
+                yield settings, runs
+
+    def _ratio(self, cell: Cell, runs: list[Summary]) -> str:
+        cost = self._mean_cost(runs)
+        return f"{cost / int(cell.paper):.2f}" if cell.paper.isdecimal() and math.isfinite(cost) else ""
+
+    def _mean_cost(self, runs: list[Summary]) -> float:
+        costs = [self.table.cost(run) for run in runs]
+        return mean(math.inf if cost is None else cost for cost in costs)
+
+    def _task(self, cell: Cell, tried: tuple[str, ...], seed: int, limit: int | None) -> Task:
+        name = re.sub(r"[^\w.,=-]+", "", "_".join([cell.name, *tried, f"seed{seed}"]))
+        settings = [*cell.settings, *tried, f"shards={cell.cut.folder(seed, self.quick)}", f"seed={seed}"]
+        settings += [f"rounds={limit}"] if limit else []
+        settings += [*self.table.quick, *QUICK] if self.quick else []
+        last = tuple({setting.partition("=")[0]: setting for setting in settings}.values())
+        return Task(0, name, self.out / name, last, read_job(self.table.path, last))
+
+    def _tried(self, cell: Cell) -> tuple[tuple[str, ...], ...]:
+        return cell.tried[:1] if self.quick else cell.tried
+
+    def _seeds(self, cell: Cell) -> tuple[int, ...]:
+        return cell.seeds[:1] if self.quick else cell.seeds
+
+
+def use_this_tree() -> None:
+    """Have the programs that are started run the tree that this file stands in, whatever is installed."""
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))

@@ -1,0 +1,129 @@
+"""Reproducing the papers' tables: the rounds are counted as the papers do, every cell is a job, and quick ones run."""
+
+import os
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+from mpifl.report import Summary
+from mpifl.shards import open_shard, read_federation
+
+DATA = Path(os.environ.get("MPIFL_DATA", "no-data-folder"))
+QUICK = {
+    "mcmahan-2nn": "non-IID, B = 10, C = 0.1",
+    "fedprox": "(1, 1), 50 %, FedProx, mu = 1",
+    "qfedavg": "q = 1",
+    "niid-mnist": "Dir(0.5), SCAFFOLD",
+    "flamby-heart": "FedYogi",
+}
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))  # which the script adds to
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Where all reproduce, so that data are cut once."""
+    return tmp_path_factory.mktemp("papers")
+
+
+def run_of(*accuracies):
+    records = [{"round": nth, "test_accuracy": a} for nth, a in enumerate(accuracies, 1) if a is not None]
+    return Summary(Path("run"), records)
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "rounds"),
+    [
+        ((0.5, 0.9), 1.75),  # between the points, linearly
+        ((0.5, 0.6, 0.4, 0.9), 3 + 0.2 / 0.3),  # from the best so far, 0.6, not from 0.4
+        ((0.5, None, None, 0.9), 1 + 3 * 0.75),  # over rounds that were not evaluated
+        ((0.5, 0.8), 2),  # at a point
+        ((0.9, 0.5), 1),  # before any point to start from
+        ((0.5, 0.7), None),
+        ((), None),
+    ],
+)
+def test_rounds_to_a_target_are_read_off_a_monotone_curve(accuracies, rounds):
+    from scripts.reproduce.scores import rounds_to
+
+    assert rounds_to(run_of(*accuracies), 0.8) == (None if rounds is None else pytest.approx(rounds))
+
+
+def test_every_cell_of_every_table_is_a_job_of_its_own_and_says_that_it_was_not_run(tmp_path):
+    from scripts.reproduce.__main__ import TABLES
+    from scripts.reproduce.cells import Reproduction
+
+    for table in TABLES.values():
+        names = [cell.name for cell in table.cells]
+        assert len(set(names)) == len(names)
+        lines = Reproduction(table, tmp_path).markdown().splitlines()[2:]
+        assert [line.split(" | ")[1] for line in lines] == ["not run"] * len(names)
+        searched = any(len(cell.tried) > 1 for cell in table.cells)
+        assert {len(line.split("|")) for line in lines} == {len(table.headings) + 6 + 2 * searched}
+
+
+@pytest.mark.parametrize("table", QUICK)
+def test_a_quick_cell_runs_once_and_is_read_again(table, folder, monkeypatch, capsys):
+    from scripts.reproduce.__main__ import main
+
+    if table == "flamby-heart" and not (DATA / "heart-disease").is_dir():
+        pytest.skip("set MPIFL_DATA to a folder that has heart-disease/")
+    monkeypatch.chdir(folder)
+    command = [table, "--quick", "--cell", QUICK[table]]
+    assert main(command) == 0
+    told = capsys.readouterr()
+    assert "say nothing about the paper" in told.out
+    row = next(line for line in told.out.splitlines() if line.startswith(f"| {QUICK[table]} "))
+    assert "not run" not in row
+    assert row.split(" | ")[-2] == "2"
+    (run,) = (folder / "runs" / "papers-quick" / table).glob("*/metrics.jsonl")
+    written = run.stat().st_mtime_ns
+    assert main(command) == 0
+    assert run.stat().st_mtime_ns == written
+    assert row in capsys.readouterr().out
+
+
+def test_of_several_settings_the_one_with_fewest_rounds_is_shown_and_later_ones_go_no_further(folder, monkeypatch):
+    from scripts.reproduce.__main__ import TABLES
+    from scripts.reproduce.cells import Cell, Cut, Reproduction, Table
+    from scripts.reproduce.scores import rounds_to
+
+    monkeypatch.chdir(folder)
+    digits = Cut("searched", "digits --silos 4 --scheme iid", "")
+    tried = (("local.lr=0.1",), ("local.lr=0.0001",))
+    settings = ("local.compile=false", "evaluate.target_accuracy=0.9", "cohort.fraction=1.0")
+    cell = Cell("a cell", "9", digits, settings, 20, tried)
+    cost = partial(rounds_to, target=0.9)
+    job = TABLES["mcmahan-2nn"].job
+    table = Table("", job, (cell,), ("rounds",), lambda runs: (f"{cost(runs[0])}",), cost)
+    reproduction = Reproduction(table, folder / "searched")
+    assert reproduction.train(cell) == 0
+    _, took, paper, ratio, chosen, rounds, _ = reproduction.row(cell)
+    assert (paper, chosen) == ("9", "lr=0.1")
+    assert float(ratio) * 9 == pytest.approx(float(took), abs=0.1)
+    assert 1 < float(took) <= float(rounds) < 20
+    slow = folder / "searched" / "acell_local.lr=0.0001_seed7" / "metrics.jsonl"
+    assert len(slow.read_text().splitlines()) == float(rounds)
+
+
+@pytest.mark.skipif(not (DATA / "heart-disease").is_dir(), reason="set MPIFL_DATA to a folder that has heart-disease/")
+def test_hospitals_are_standardised_by_the_rows_that_they_train_on(tmp_path, monkeypatch):
+    from scripts.reproduce.flamby import OWN
+
+    monkeypatch.chdir(tmp_path)
+    OWN.make(7, quick=False)
+    folder = OWN.folder(7, quick=False)
+    spec = read_federation(folder)
+    for entry in spec.silos:
+        train = open_shard(folder, entry, spec)["train"].x
+        varied = train.std(axis=0) > 0
+        assert varied.sum() >= 10
+        np.testing.assert_allclose(train[:, varied].std(axis=0), 1, atol=1e-4)
+        np.testing.assert_allclose(train.mean(axis=0), 0, atol=1e-4)
