@@ -69,6 +69,7 @@ def test_any_number_of_ranks_is_well(n: int, per_node: str, digits: Path, tmp_pa
     assert list(tmp_path.iterdir()) == [file]
 
 
+@pytest.mark.slow
 def test_a_worker_that_never_answers_is_named_in_time(tmp_path: Path) -> None:
     (tmp_path / "absent.py").write_text(ABSENT)
     began = time.monotonic()

@@ -219,6 +219,7 @@ COUNTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not (PACKED / "unpack_cifar10.py").is_file(), reason="set MPIFL_DATA to a folder that has unpack_cifar10.py"
 )

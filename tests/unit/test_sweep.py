@@ -164,6 +164,7 @@ def test_nothing_runs_where_nothing_starts_ranks(job, tmp_path, monkeypatch, cap
     assert not (tmp_path / "sw").exists()
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_stopped_goes_on_with_the_same_bits(job, tmp_path):
     job.write_text(JOB.format(shards=tmp_path / "shards", rounds=3000).replace("every = 1", "every = 1000"))
     start = [sys.executable, "-m", "mpifl", "sweep", str(job), "--set", "seed=1,2"]
