@@ -23,11 +23,11 @@ from mpifl.ledger import Ledger
 from mpifl.messages import DTYPES, Header, Mean, Mirror, Piece, Report, Request, Scalar, VectorSpec, Verdict
 from mpifl.server import Server
 from mpifl.transforms import Transform
-from mpifl.transport import Transport
+from mpifl.transport import Transport, forsake
 from mpifl.worker import Worker
 from mpifl.workload import Workload
 
-HURRIED = ("work", "save", "host", "finish")
+HURRIED = ("work", "save", "host", "finish", "stop")
 """What a deadline is for; shards are opened, and states read, however long it takes."""
 _ATTEMPTS = 1000
 """More than a round is ever asked while nobody dies."""
@@ -56,6 +56,7 @@ class Federation:
         self.placed = {rank: set(silos) for rank, silos in placed.items()}
         worker.rank = transport.rank
         self._deadline, self._serial = deadline, 0
+        transport.patience = deadline
         self.workload = Workload(sizes)
         self.late: set[int] = set()
         """Ranks that had not answered the last request in time."""
@@ -143,14 +144,21 @@ class Federation:
         self._worker.rank = self.transport.rank
         self._received.clear()
 
-    def stop(self) -> None:
-        """Let the other ranks leave `serve`; the server goes last, or it would look dead and be replaced."""
+    def stop(self) -> list[int]:
+        """Let the other ranks leave `serve`; the server goes last, or it would look dead and be replaced.
+
+        Returns:
+            The ranks that did not answer in time, as the world began; they are not waited for any more.
+        """
         while True:
             try:
                 self.exchange(Request(verb="stop"))
-                return
+                break
             except RankLost:
                 self.recover()
+        neighbours, late = self.transport.nodes.neighbours, sorted(self.late)
+        forsake([neighbours[rank].process if rank in neighbours else None for rank in late])
+        return [self.transport.origins[rank] for rank in late]
 
     def exchange(self, request: Request | None = None, vectors: Mapping[str, Tensor] | None = None) -> Mean | None:
         """Run one exchange; the server gives a request and gets the mean. None is returned when it is to stop.
@@ -231,6 +239,7 @@ class Federation:
         """Return the faults of the silos whose ranks did not answer in time."""
         fault = f"no answer within {self._deadline} s"
         silos = {silo for rank in self.late for silo in self.placed.get(rank, ())}
+        silos &= self.workload.bound if request.verb == "save" else silos  # of the others there is nothing to save
         return [Header(silo=silo, fault=fault) for silo in sorted(silos.intersection(request.cohort))]
 
     def _hosted(self, request: Request, rank: int, report: Report) -> Report:

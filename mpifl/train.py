@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -58,10 +59,15 @@ def train(
     try:
         finished = _Training(job, spec, out, server, federation).run(resume, force)
     except (InputError, RoundLost):  # all ranks wait for the next request; after any other error they may not
-        federation.stop()
+        _stop(federation)
         raise
-    federation.stop()
+    _stop(federation)
     return finished
+
+
+def _stop(federation: Federation) -> None:
+    if hanging := federation.stop():
+        print(f"ended without {ranks_named(hanging)}: no answer", file=sys.stderr, flush=True)
 
 
 class _Training:

@@ -3,9 +3,10 @@
     python scripts/faults.py --runs 20                    # of each kind
     python scripts/faults.py --runs 5 --only worker server --job jobs/mnist.toml --seed 3
 
-A run has *survived* if the command that was harmed ends with code 0 and the model, *resumed* if the command with
---resume does after it, else it is *lost*. `bits` counts models that are those of a run that nothing troubled. `noticed`
-is the time from the kill to the line that says so: to notice, to find together, and to place the silos of the dead.
+One harm in five is done while the ranks start, the others at a moment of the training. A run has *survived* if the
+command that was harmed ends with code 0 and the model, *resumed* if the command with --resume does after it, else it
+is *lost*. `bits` counts models that are those of a run that nothing troubled. `noticed` is the time from the kill to
+the line that says so: to notice, to find together, and to place the silos of the dead.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +34,12 @@ RANKS = 5
 PATIENCE = 60
 """Seconds after which a run hangs."""
 ULFM = ["--with-ft", "ulfm"]
+EARLY = 0.2
+"""The share of harms that is done while the ranks start."""
+HURRY = ["--set", "cohort.deadline=0.5", "--set", "rounds=15", "--set", "evaluate.every=5"]
+"""For a rank that stops for ever: each round waits so long for it."""
+DIFFERENT = ("exception", "nan", "stop")
+"""Where a silo is missing from rounds, and the bits are others."""
 KINDS = ("worker", "server", "server-mirror", "two", "everything", "exception", "nan", "stop")
 JOB = """
 name = "faults"
@@ -51,11 +59,10 @@ quorum = 0.5
 every = 5
 """
 TROUBLE = """
-import os
 import torch
 from mpifl.algorithms import FedAvg
 
-WHERE = os.environ.get("TROUBLE", "").split()
+WHERE = []
 
 
 class Troubled(FedAvg):
@@ -66,6 +73,25 @@ class Troubled(FedAvg):
             return silo.update(weight=1.0, delta=torch.full_like(w, float("nan")))
         return super().train(silo, w)
 """
+
+
+MANY = """
+import sys
+from pathlib import Path
+
+import trouble
+from mpifl.train import train
+from mpifl.transport import leave, world
+
+job, out, *troubles = sys.argv[1:]
+ranks = world()
+for nth, where in enumerate(troubles):
+    trouble.WHERE = where.split()
+    train(Path(job), Path(out) / str(nth), (), False, ranks)
+leave(0)
+"""
+"""Many trainings in one world, each with a silo that stumbles."""
+STUMBLES = ("exception", "nan")
 
 
 @dataclass
@@ -80,22 +106,23 @@ class Tally:
 class Run:
     """A training on 5 ranks; reads along what it says."""
 
-    def __init__(self, folder: Path, job: Path, *more: str, trouble: str = "", ft: bool = True) -> None:
+    def __init__(self, folder: Path, job: Path, *more: str, start: Sequence[str | Path] | None = None) -> None:
         self.run = folder / "run"
+        start = start or ["-m", "mpifl", "train", job, "--out", self.run]
         root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
         mpirun = [str(Path(sys.prefix) / "bin" / "mpirun"), "--oversubscribe", "--bind-to", "none", *root]
-        command = [*mpirun, *(ULFM if ft else []), "-n", str(RANKS), sys.executable, "-m", "mpifl", "train", str(job)]
+        command = [*mpirun, *ULFM, "-n", str(RANKS), sys.executable, *map(str, start), *more]
         paths = os.pathsep.join([str(ROOT), str(job.parent), os.environ.get("PYTHONPATH", "")])
         self.lines: list[tuple[float, str]] = []
         self.began = time.monotonic()
         self.process = subprocess.Popen(
-            [*command, "--out", str(self.run), *more],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": paths, "TROUBLE": trouble, "MPIFL_JOIN_SECONDS": "20"},
+            env={**os.environ, "PYTHONPATH": paths, "MPIFL_JOIN_SECONDS": "20"},
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -103,6 +130,13 @@ class Run:
     def _read(self) -> None:
         assert self.process.stdout is not None
         self.lines.extend((time.monotonic(), line.rstrip()) for line in self.process.stdout)
+
+    def pass_time(self, seconds: float, early: bool) -> None:
+        """Let so much of its life pass, from its start or from its training's begin; return at once when it ends."""
+        while not early and not (self.run / "metrics.jsonl").exists() and self.process.poll() is None:
+            time.sleep(0.002)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(seconds)
 
     def pids(self) -> dict[int, int]:
         """The processes of the ranks that there are."""
@@ -170,7 +204,8 @@ class Yard:
         self.wanted = whole.model()
         rounds = [json.loads(line) for line in (whole.run / "metrics.jsonl").read_text().splitlines()]
         self.rounds = len(rounds)
-        self.begins = self.seconds - (rounds[-1]["time"] - rounds[0]["time"]) - 0.5
+        self.training = rounds[-1]["time"] - rounds[0]["time"]
+        self.begins = self.seconds - self.training - 0.5
         self.silos = len(json.loads((Path(_shards(job)) / "federation.json").read_text())["silos"])
 
     def _next(self) -> Path:
@@ -179,32 +214,42 @@ class Yard:
         folder.mkdir(parents=True)
         return folder
 
+    def stumble(self, kind: str, runs: int, tally: Tally) -> None:
+        """Have a silo stumble in each of some runs, all in one world."""
+        silo, round = self._moments.randrange, self._moments.randrange
+        troubles = [f"{kind} {silo(self.silos)} {round(self.rounds)}" for _ in range(runs)]
+        folder = self._next()
+        many = Run(folder, self.job, start=[self.job.parent / "many.py", self.job, folder / "run", *troubles])
+        many.end(PATIENCE + 30 * runs)
+        for nth, trouble in enumerate(troubles):
+            run = many.run / str(nth)
+            records = (run / "metrics.jsonl").read_text().splitlines() if run.exists() else []
+            told = trouble.split()[1] in (json.loads(records[int(trouble.split()[2])])["faults"] if records else {})
+            tally.outcomes["survived" if told and (run / "model.safetensors").exists() else "lost"] += 1
+
     def harm(self, kind: str, tally: Tally) -> str:
         """Do one harm; return what became of it."""
-        trouble = ""
-        if kind in ("exception", "nan"):
-            trouble = f"{kind} {self._moments.randrange(self.silos)} {self._moments.randrange(self.rounds)}"
-        mirror = ["--set", "checkpoint.mirror=true"] if kind == "server-mirror" else []
+        more = ["--set", "checkpoint.mirror=true"] if kind == "server-mirror" else HURRY if kind == "stop" else []
         folder = self._next()
-        run = Run(folder, self.job, *mirror, trouble=trouble)
-        moment = self._moments.uniform(self.begins / 2, self.seconds)
-        if not trouble:
-            time.sleep(max(moment - (time.monotonic() - run.began), 0))
+        run = Run(folder, self.job, *more)
+        early = kind != "stop" and self._moments.random() < EARLY
+        moment = self._moments.uniform(0, self.begins if early else self.training / (4 if kind == "stop" else 1))
+        run.pass_time(moment, early)
         hit = time.monotonic()
         self._hit(kind, run)
-        code = run.end(15 if kind == "stop" else PATIENCE)
+        code = run.end()
         told = next((at - hit for at, line in run.lines if " died" in line), None)
         if told is not None:
             tally.noticed.append(told)
         outcome = "survived" if code == 0 and run.model() else ""
         if not outcome:
-            again = Run(folder, self.job, "--resume")
+            again = Run(folder, self.job, "--resume", *more)
             outcome = "resumed" if again.end() == 0 and again.model() else "lost"
-            outcome += " (hung)" if code is None and kind != "everything" else ""
+            outcome += " (hung)" if code is None else ""
         tally.outcomes[outcome] += 1
         tally.same += run.model() == self.wanted
-        where = "start" if moment < self.begins and not trouble else f"{moment:.2f} s"
-        return f"{kind} at {trouble or where}: rc {code}, {outcome}, noticed {told and round(told * 1e3)} ms"
+        where = f"{moment:.2f} s of {'the start' if early else 'training'}"
+        return f"{kind} at {where}: rc {code}, {outcome}, noticed {told and round(told * 1e3)} ms"
 
     def _hit(self, kind: str, run: Run) -> None:
         if kind == "worker":
@@ -244,6 +289,7 @@ def _job(folder: Path) -> Path:
     more = ["--scheme", "dirichlet", "--alpha", "0.5", "--test", "0.2"]
     subprocess.run([*cut, *more], check=True, stdout=subprocess.DEVNULL, env=environment)
     (folder / "trouble.py").write_text(TROUBLE)
+    (folder / "many.py").write_text(MANY)
     job.write_text(JOB.format(shards=shards))
     return job
 
@@ -262,15 +308,20 @@ def main() -> None:
             f"untroubled: {yard.seconds:.1f} s, of which {yard.begins:.1f} s to begin, {yard.rounds} rounds", flush=True
         )
         tallies = {kind: Tally() for kind in given.only}
+        for kind in set(STUMBLES).intersection(tallies):
+            yard.stumble(kind, given.runs, tallies[kind])
         for nth in range(given.runs):
             for kind, tally in tallies.items():
+                if kind in STUMBLES:
+                    continue
                 print(f"{nth + 1}: {yard.harm(kind, tally)}", flush=True)
     print(f"\n{'kind':14} {'outcomes':44} {'bits':>7}  noticed ms: median, longest")
     for kind, tally in tallies.items():
         outcomes = ", ".join(f"{count} {name}" for name, count in sorted(tally.outcomes.items()))
         times = [1e3 * seconds for seconds in tally.noticed]
         noticed = f"{statistics.median(times):.0f}, {max(times):.0f}" if times else "-"
-        print(f"{kind:14} {outcomes:44} {tally.same:3}/{tally.outcomes.total():<3}  {noticed}")
+        same = "-" if kind in DIFFERENT else f"{tally.same}/{tally.outcomes.total()}"
+        print(f"{kind:14} {outcomes:44} {same:>7}  {noticed}")
 
 
 if __name__ == "__main__":

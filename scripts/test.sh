@@ -11,4 +11,5 @@ if [[ -z ${MPIFL_DATA:-} && -d ../shared/data ]]; then
     MPIFL_DATA=$(cd ../shared/data && pwd)
     export MPIFL_DATA
 fi
-exec .venv/bin/python -m pytest "$@"
+# A file at a time to each core, in their order: those that start ranks come first and take longest.
+exec .venv/bin/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=loadfile --no-loadscope-reorder "$@"

@@ -2,9 +2,9 @@
 
 from mpifl.transport.deaths import survivable
 from mpifl.transport.facts import Facts, facts
-from mpifl.transport.memory import Memory
-from mpifl.transport.wire import Transport, pieces_of
-from mpifl.transport.world import abort_world, leave, library, world
+from mpifl.transport.memory import Memory, pieces_of
+from mpifl.transport.wire import Transport
+from mpifl.transport.world import abort_world, forsake, leave, library, world
 
 __all__ = [
     "Facts",
@@ -12,6 +12,7 @@ __all__ = [
     "Transport",
     "abort_world",
     "facts",
+    "forsake",
     "leave",
     "library",
     "pieces_of",

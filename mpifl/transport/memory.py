@@ -12,7 +12,7 @@ import mmap
 import os
 import weakref
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import numpy as np
 import torch
@@ -134,3 +134,8 @@ def probe(process: int, handle: int) -> bool:
 def possible() -> bool:
     """Return whether this system has anonymous files."""
     return hasattr(os, "memfd_create")
+
+
+def pieces_of(length: int, size: int) -> Iterator[slice]:
+    """Yield the slices of at most `size` elements that cover a vector."""
+    return (slice(start, min(start + size, length)) for start in range(0, length, size))

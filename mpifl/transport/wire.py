@@ -18,7 +18,7 @@ from torch import Tensor
 from mpifl.errors import RankLost
 from mpifl.transport.bells import Bell
 from mpifl.transport.deaths import Watch, survivors
-from mpifl.transport.memory import Memory
+from mpifl.transport.memory import Memory, pieces_of
 from mpifl.transport.nodes import Nodes, left_of, meet, survey
 
 CHUNK_BYTES = 1 << 24
@@ -40,15 +40,18 @@ class Transport:
         rank: This rank.
         size: How many ranks there are.
         origins: The rank that each of them had when the world began.
+        patience: Seconds after which what a rank does not take is left on its way to it; None for as long as it lasts.
     """
 
     origins: Sequence[int] = (0,)
+    patience: float | None = None
     _first_size = 1
 
     def __init__(self, comm: Any, ranks_per_node: int | None = None) -> None:
         self._comm = comm
         self._watch = Watch(comm)
         self._abandoned: list[Any] = []
+        self._underway: dict[int, list[Any]] = {}  # what ranks that hang have not taken yet
         self.rank: int = comm.Get_rank()
         self.size: int = comm.Get_size()
         self.origins = list(range(self.size))
@@ -99,6 +102,8 @@ class Transport:
         self.memory.reach(others, len(self.nodes) == 1)
         self._longest_sleep = LONGEST_SLEEP if len(self.nodes) == 1 else LONGEST_NAP
         self._early.clear()
+        self._abandoned += [request for requests in self._underway.values() for request in requests]
+        self._underway.clear()
         return {old: self.origins.index(name) for old, name in enumerate(before) if name in self.origins}
 
     @property
@@ -207,10 +212,10 @@ class Transport:
         """Return the vector that a rank of this node, or this one itself, has under this handle."""
         return self._attach(rank, handle, length, dtype)
 
-    def wait(self, request: Any) -> None:
-        """Wait until an MPI request is done."""
+    def wait(self, request: Any, until: float | None = None) -> bool:
+        """Wait until an MPI request is done, or until the time comes; return whether it is done."""
         try:
-            self._until(request.Test)
+            return bool(self._until(request.Test, until=until))
         except RankLost:
             self._abandoned.append(request)  # MPI may still write to its buffer, or read it
             raise
@@ -238,10 +243,13 @@ class Transport:
 
     def _send_all(self, record: bytes, ranks: Sequence[int], tag: int) -> None:
         buffer = np.frombuffer(record, np.uint8)
-        requests = [self._started(self._comm.Isend, buffer, rank, tag) for rank in ranks]
+        requests = {rank: self._started(self._comm.Isend, buffer, rank, tag) for rank in ranks}
         self._ring(ranks)
-        for request in requests:
-            self.wait(request)
+        until = None if self.patience is None else time.perf_counter() + self.patience
+        for rank, request in requests.items():
+            earlier = [one for one in self._underway.pop(rank, []) if not self.wait(one, 0.0)]
+            if left := earlier + ([] if self.wait(request, 0.0 if earlier else until) else [request]):
+                self._underway[rank] = left
         self.sent += len(record) * len(ranks)
 
     def _receive(self, rank: int, tag: int) -> bytes:
@@ -290,8 +298,3 @@ class Transport:
         except (RankLost, self._watch.error) as error:
             raise self._alarmed(error) from None
         return result
-
-
-def pieces_of(length: int, size: int) -> Iterator[slice]:
-    """Yield the slices of at most `size` elements that cover a vector."""
-    return (slice(start, min(start + size, length)) for start in range(0, length, size))

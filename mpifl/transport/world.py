@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -33,6 +33,7 @@ _WORKSTATION = {
     "OMPI_MCA_osc": "^ucx",
 }
 """What lets Open MPI start in 0.2 s instead of 1.2 s where no fabric is needed."""
+_hanging: list[int | None] = []
 
 
 def world() -> Transport:
@@ -88,8 +89,29 @@ def abort_world(code: int) -> None:
         MPI.COMM_WORLD.Abort(code)
 
 
+def forsake(processes: Sequence[int | None]) -> None:
+    """Remember ranks that hang, so that this one does not wait for them when it leaves.
+
+    Args:
+        processes: Theirs, None for one on another node.
+    """
+    _hanging.extend(processes)
+
+
 def leave(code: int) -> NoReturn:
-    """Exit; where ranks may have died without MPI_Finalize, which can hang then."""
+    """Exit; where ranks may have died or hang without MPI_Finalize, which would wait for them."""
+    if _hanging and not survivable():
+        from mpi4py import MPI
+
+        sys.stdout.flush()
+        sys.stderr.flush()
+        MPI.COMM_WORLD.Abort(code)  # the launcher ends them, and its exit code is this one
+    if _hanging:
+        for process in filter(None, _hanging):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        if None in _hanging:
+            _end_launcher()
     if survivable():
         sys.stdout.flush()
         sys.stderr.flush()
