@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs trainings as jobs of a real SLURM of three nodes on this machine; arguments go to pytest: -k array
+# -m "not slow" is the short form: what is submitted, signalled, queued again, cancelled, and loses a node.
 # Takes root and, the first time, apt; where that cannot be, the tests are skipped and say why.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-export MPIFL_SLURM_TESTS=1
+export MPIFL_SLURM_TESTS=1 MPIFL_SLOW=1
 exec bash scripts/test.sh tests/slurm -rs "$@"

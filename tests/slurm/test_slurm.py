@@ -13,12 +13,17 @@ LONG = ("--set", f"rounds={ROUNDS}", "--set", "checkpoint.every=20", "--set", "e
 LONG += ("--ranks", "3")
 
 
+def longer(*values: str) -> object:
+    """Parameters of the long form only."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 def hosts(slurm: Slurm, run: str) -> set[str]:
     about = json.loads((slurm.yard / run / "environment.json").read_text())
     return {rank["host"] for rank in about["ranks"].values()}
 
 
-@pytest.mark.parametrize("launcher", ["srun", "mpirun"])
+@pytest.mark.parametrize("launcher", ["srun", longer("mpirun")])
 def test_a_signal_saves_and_the_job_goes_on_by_itself_to_the_same_bits(
     slurm: Slurm, alone: dict[int, str], launcher: str
 ) -> None:
@@ -37,6 +42,7 @@ def test_a_signal_saves_and_the_job_goes_on_by_itself_to_the_same_bits(
     assert slurm.model(run) == alone[ROUNDS]
 
 
+@pytest.mark.slow
 def test_the_first_signal_alone_ends_with_75(slurm: Slurm) -> None:
     run = "runs/once"
     job = slurm.submit(run, *LONG)
@@ -47,6 +53,7 @@ def test_the_first_signal_alone_ends_with_75(slurm: Slurm) -> None:
     assert "exit code 75 after round_" in (slurm.yard / f"{run}.log").read_text(errors="replace")
 
 
+@pytest.mark.slow
 def test_the_time_limit_sends_the_signal_in_time(slurm: Slurm) -> None:
     run = "runs/limited"
     environment = {"SBATCH_TIMELIMIT": "1", "SBATCH_SIGNAL": "B:USR1@10"}
@@ -59,7 +66,7 @@ def test_the_time_limit_sends_the_signal_in_time(slurm: Slurm) -> None:
     slurm.call("scancel", job)
 
 
-@pytest.mark.parametrize(("launcher", "node"), [("srun", "n2"), ("mpirun", "n2"), ("srun", "n1")])
+@pytest.mark.parametrize(("launcher", "node"), [longer("srun", "n2"), ("mpirun", "n2"), longer("srun", "n1")])
 def test_a_lost_node_costs_the_rounds_since_the_last_checkpoint(
     slurm: Slurm, alone: dict[int, str], launcher: str, node: str
 ) -> None:
@@ -78,7 +85,7 @@ def test_a_lost_node_costs_the_rounds_since_the_last_checkpoint(
     assert slurm.model(run) == alone[ROUNDS]
 
 
-@pytest.mark.parametrize("launcher", ["srun", "mpirun"])
+@pytest.mark.parametrize("launcher", [longer("srun"), "mpirun"])
 def test_a_cancelled_job_leaves_no_process_and_a_run_that_goes_on(
     slurm: Slurm, alone: dict[int, str], launcher: str
 ) -> None:
@@ -95,6 +102,7 @@ def test_a_cancelled_job_leaves_no_process_and_a_run_that_goes_on(
     assert slurm.model(run) == alone[ROUNDS]
 
 
+@pytest.mark.slow
 def test_what_more_time_cannot_help_is_not_queued_again(slurm: Slurm) -> None:
     job = slurm.submit("runs/wrong", "--ranks", "3")
     slurm.completes(job)
@@ -104,6 +112,7 @@ def test_what_more_time_cannot_help_is_not_queued_again(slurm: Slurm) -> None:
     assert (slurm.field(again, "ExitCode"), slurm.field(again, "Restarts")) == ("2:0", "0")
 
 
+@pytest.mark.slow
 def test_a_start_that_brings_no_checkpoint_is_not_queued_again(slurm: Slurm) -> None:
     job = slurm.submit("runs/hasty", "--set", "rounds=1000000", "--set", "checkpoint.every=1000000")
     slurm.until_round("runs/hasty", 3)
@@ -116,7 +125,7 @@ def test_a_start_that_brings_no_checkpoint_is_not_queued_again(slurm: Slurm) -> 
     assert "without a checkpoint more than before: not queued again" in (slurm.yard / "runs/hasty.log").read_text()
 
 
-@pytest.mark.parametrize("name", ["cpu", "gpu"])
+@pytest.mark.parametrize("name", [longer("cpu"), longer("gpu")])
 def test_the_script_runs_as_it_is(slurm: Slurm, alone: dict[int, str], name: str) -> None:
     job = slurm.call("sbatch", "--parsable", f"jobs/slurm/{name}.sbatch")
     slurm.completes(job)
@@ -125,6 +134,7 @@ def test_the_script_runs_as_it_is(slurm: Slurm, alone: dict[int, str], name: str
     (slurm.yard / "runs/demo").rename(slurm.yard / f"runs/{name}")
 
 
+@pytest.mark.slow
 def test_a_heterogeneous_job_has_its_server_elsewhere_and_goes_on_too(slurm: Slurm, alone: dict[int, str]) -> None:
     job = slurm.call("sbatch", "--parsable", "jobs/slurm/hetjob.sbatch")
     slurm.until_round("runs/demo", 3)
