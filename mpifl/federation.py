@@ -232,7 +232,8 @@ class Federation:
         reports = {rank: one for rank, one in reports.items() if rank not in self.late}
         self.about |= {rank: r.about for rank, r in reports.items() if r.about}
         if request.verb == "roll":
-            self.placed |= {rank: {header.silo for header in r.headers} for rank, r in reports.items()}
+            workers = reports.keys() & set(self.transport.workers)
+            self.placed |= {rank: {header.silo for header in reports[rank].headers} for rank in workers}
         return reports
 
     def _late_headers(self, request: Request) -> list[Header]:

@@ -36,7 +36,8 @@ PATIENCE = 60
 ULFM = ["--with-ft", "ulfm"]
 EARLY = 0.2
 """The share of harms that is done while the ranks start."""
-HURRY = ["--set", "cohort.deadline=0.5", "--set", "rounds=15", "--set", "evaluate.every=5"]
+HURRIED_ROUNDS = 15
+HURRY = ["--set", "cohort.deadline=0.5", "--set", f"rounds={HURRIED_ROUNDS}", "--set", "evaluate.every=5"]
 """For a rank that stops for ever: each round waits so long for it."""
 DIFFERENT = ("exception", "nan", "stop")
 """Where a silo is missing from rounds, and the bits are others."""
@@ -131,10 +132,19 @@ class Run:
         assert self.process.stdout is not None
         self.lines.extend((time.monotonic(), line.rstrip()) for line in self.process.stdout)
 
-    def pass_time(self, seconds: float, early: bool) -> None:
-        """Let so much of its life pass, from its start or from its training's begin; return at once when it ends."""
-        while not early and not (self.run / "metrics.jsonl").exists() and self.process.poll() is None:
+    def pass_rounds(self, rounds: float, seconds: float) -> None:
+        """Let so many rounds pass, and the rest of one, each of which takes about so many seconds."""
+        while self._rounds() < int(rounds) and self.process.poll() is None:
             time.sleep(0.002)
+        self.pass_time(rounds % 1 * seconds)
+
+    def _rounds(self) -> int:
+        with contextlib.suppress(OSError):
+            return (self.run / "metrics.jsonl").read_bytes().count(b"\n")
+        return -1
+
+    def pass_time(self, seconds: float) -> None:
+        """Let so much time pass; return at once when it ends."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(seconds)
 
@@ -233,8 +243,9 @@ class Yard:
         folder = self._next()
         run = Run(folder, self.job, *more)
         early = kind != "stop" and self._moments.random() < EARLY
-        moment = self._moments.uniform(0, self.begins if early else self.training / (4 if kind == "stop" else 1))
-        run.pass_time(moment, early)
+        rounds = HURRIED_ROUNDS if kind == "stop" else self.rounds
+        moment = self._moments.uniform(0, self.begins if early else rounds)
+        run.pass_time(moment) if early else run.pass_rounds(moment, self.training / self.rounds)
         hit = time.monotonic()
         self._hit(kind, run)
         code = run.end()
@@ -246,9 +257,11 @@ class Yard:
             again = Run(folder, self.job, "--resume", *more)
             outcome = "resumed" if again.end() == 0 and again.model() else "lost"
             outcome += " (hung)" if code is None else ""
+            if not early and kind != "everything":
+                print("\n".join(f"    {line}" for _, line in run.lines[-25:]))
         tally.outcomes[outcome] += 1
         tally.same += run.model() == self.wanted
-        where = f"{moment:.2f} s of {'the start' if early else 'training'}"
+        where = f"{moment:.2f} s of the start" if early else f"{moment:.2f} rounds"
         return f"{kind} at {where}: rc {code}, {outcome}, noticed {told and round(told * 1e3)} ms"
 
     def _hit(self, kind: str, run: Run) -> None:

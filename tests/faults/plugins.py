@@ -10,6 +10,7 @@
     {"die": {R: [WHEN, verb, r]}}   rank R kills itself when it is asked this (a verb, or the method of work) in round r
                                     (WHEN = "asked"), has done it ("worked"), or has the verdict ("judged")
     {"blind": [[R, ...], k]}        ranks R cannot read the shard of silo k
+    {"restless": true}              silos move after every checkpoint, however little is won by it
     {"write": [r, PATTERN, n], "at": FOLDER}
                                     a process stops for ever half way through the n-th file of its that fits the pattern
                                     in the checkpoint of round r, and says so by FOLDER/reached
@@ -33,7 +34,9 @@ import torch
 from torch import Tensor, nn
 
 import mpifl.federation
+import mpifl.placement
 import mpifl.worker
+import mpifl.workload
 from mpifl import checkpoint
 from mpifl.algorithms import Cohort, FedAvg
 from mpifl.errors import ShardError
@@ -153,3 +156,6 @@ if "blind" in TROUBLE:
     mpifl.worker.open_shard = _open_or_not
 if "write" in TROUBLE:
     checkpoint.write_aside = _write_half
+if TROUBLE.get("restless"):
+    mpifl.placement.GAIN = mpifl.placement.WORTH = 0.0
+    mpifl.workload.MEASURED = 1

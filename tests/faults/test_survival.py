@@ -36,6 +36,7 @@ class Case:
     """Who dies when, in the job `steady` on 4 ranks, and what must be said of it.
 
     Attributes:
+        restless: Whether silos move after every checkpoint.
         same: Whether all that was kept is still there, so that the bits must be those of a run never troubled.
     """
 
@@ -44,11 +45,12 @@ class Case:
     more: tuple[str, ...] = ()
     nodes_of: str | None = None
     same: bool = True
+    restless: bool = False
 
 
 SERVER = "rank 1 is the server now and goes on"
 CASES = {
-    "asked": Case({"2": ("asked", "learn", 3)}, "rank 2 died; other ranks take over silos "),
+    "asked": Case({"2": ("asked", "learn", 3)}, "rank 2 died", restless=True),
     "judged": Case({"2": ("judged", "learn", 3)}, ", with what was kept in round 2"),
     "saving": Case({"3": ("asked", "save", 3)}, ", with what was kept in round 2", same=False),
     "evaluating": Case({"3": ("worked", "evaluate", 3)}, ", with what was kept in round 2", same=False),
@@ -86,7 +88,8 @@ def _survive(folder: Path, yard: Path, case: Case) -> Survivor:
     run = folder / "run"
     variables = {"MPIFL_RANKS_PER_NODE": case.nodes_of} if case.nodes_of else {}
     arguments = train(yard / "steady.toml", run, *case.more)
-    with Command(folder / "command", 4, *arguments, trouble={"die": case.die}, survive=True, **variables) as command:
+    trouble = {"die": case.die, "restless": case.restless}
+    with Command(folder / "command", 4, *arguments, trouble=trouble, survive=True, **variables) as command:
         command.end(LONGEST)
     return Survivor(run, command)
 
