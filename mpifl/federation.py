@@ -253,13 +253,14 @@ class Federation:
 
     def _judge(self, request: Request, reports: Mapping[int, Report], headers: list[Header]) -> Verdict:
         """Decide, at the server, whose updates count, and tell all ranks."""
-        verdict = Verdict()
+        verdict = Verdict(serial=request.serial)
         if self.transport.is_server:
             pieces = plan(reports)
             lost = self._reason_to_lose(request, headers, pieces) if request.verb == "work" else None
             accepted = [] if lost else [header.silo for header in headers if header.fault is None]
             placed = [] if lost else self._worker.aggregation.place(pieces)
-            verdict = Verdict(lost=lost, accepted=accepted, ranks=sorted(reports), pieces=placed)
+            made = {"lost": lost, "accepted": accepted, "ranks": sorted(reports), "pieces": placed}
+            verdict = verdict.model_copy(update=made)
         return Verdict.model_validate_json(self.transport.tell(verdict.encode() if self.transport.is_server else None))
 
     def _reason_to_lose(self, request: Request, headers: list[Header], pieces: Sequence[Piece]) -> str | None:

@@ -133,6 +133,8 @@ class Piece(Message):
 class Verdict(Message):
     """What the server makes of the headers: whose updates count, and what travels now."""
 
+    serial: int = 0
+    """The request's."""
     lost: str | None = None
     """Why the round is lost, if it is."""
     accepted: list[int] = []

@@ -158,7 +158,7 @@ def test_mpifl_imports_neither_data_prep_nor_tests(path):
 
 def test_transport_alone_joins_the_world_and_the_launcher_asks_whose_it_is():
     found = {name_of(path) for path in FILES for _, name in imports(path) if name.split(".")[0] == "mpi4py"}
-    within = {f"mpifl/transport/{name}.py" for name in ("deaths", "facts", "nodes", "wire", "world")}
+    within = {f"mpifl/transport/{name}.py" for name in ("deaths", "facts", "nodes", "post", "world")}
     assert found == within | {"mpifl/launcher.py"}
     asked = {name for _, name, _ in calls(TREES[ROOT / "mpifl" / "launcher.py"]) if name.startswith("MPI.")}
     assert asked == {"MPI.get_vendor"}

@@ -34,6 +34,8 @@ class WeightedMean:
         self._sums: dict[str, ExactSum] = {}
         self._lone: dict[str, tuple[int, Tensor, float]] = {}
         self._means: dict[str, Tensor] = {}
+        self._abandoned: list[Tensor] = []
+        """Kept for ever: a rank that hung may still write there."""
         self._summands, self._alone = 1, False
 
     def begin(self, summands: int, *, alone: bool = False) -> None:
@@ -99,7 +101,7 @@ class WeightedMean:
 
     def combine(self, transport: Transport, verdict: Verdict) -> dict[str, Tensor]:
         """Sum the pieces of the verdict over the ranks; return the means on the server, nothing elsewhere."""
-        workers = [rank for rank in transport.peers if rank in verdict.ranks]
+        workers, hanging = [rank for rank in transport.peers if rank in verdict.ranks], set[int]()
         if transport.rank not in (0, *verdict.ranks):
             return {}
         for piece in verdict.pieces:
@@ -107,14 +109,18 @@ class WeightedMean:
                 if transport.is_server:
                     self._means[piece.name].zero_()
             elif all(transport.nodes.of[rank] == 0 for window in piece.windows for rank in window.parts):
-                self._combine_here(transport, piece, workers)
+                self._combine_here(transport, piece, workers, verdict.serial)
+                if transport.is_server:
+                    hanging |= transport.await_done([w for w in workers if w not in hanging], verdict.serial)
+                if hanging:
+                    self._combine_alone(transport, piece)
             else:
-                self._combine_nodes(transport, piece, workers)
+                self._combine_nodes(transport, piece, workers, verdict.serial)
         means = {name: mean.to(self._device) for name, mean in self._means.items()}
         self._means = {}
         return means
 
-    def _combine_here(self, transport: Transport, piece: Piece, workers: Sequence[int]) -> None:
+    def _combine_here(self, transport: Transport, piece: Piece, workers: Sequence[int], serial: int) -> None:
         """All parts lie on the server's node: every worker there writes a slice of the mean."""
         if transport.rank in workers and transport.nodes.number == 0:
             mean = self._means.get(piece.name)
@@ -123,11 +129,16 @@ class WeightedMean:
             where = _slice(workers.index(transport.rank), len(workers), piece.length)
             windows = [parts.cut(where) for parts in self._parts_here(transport, piece)]
             kernels.mean(mean[where], windows, 1 / piece.total)
-            transport.done()
-        if transport.is_server:
-            transport.await_done(workers)
+            transport.done(serial)
 
-    def _combine_nodes(self, transport: Transport, piece: Piece, workers: Sequence[int]) -> None:
+    def _combine_alone(self, transport: Transport, piece: Piece) -> None:
+        """Write all of a mean at the server, where ranks that hang will not write to when they wake up."""
+        self._abandoned.append(self._means[piece.name])
+        mean = self._means[piece.name] = self._memory.empty(piece.length, torch.float32)
+        windows = [parts.cut(slice(0, piece.length)) for parts in self._parts_here(transport, piece)]
+        kernels.mean(mean, windows, 1 / piece.total)
+
+    def _combine_nodes(self, transport: Transport, piece: Piece, workers: Sequence[int], serial: int) -> None:
         """Sum inside each node into its first part, every worker a slice; then over the leaders; the server divides."""
         parts = [parts.vectors for parts in self._parts_here(transport, piece)]
         if transport.rank in workers and any(parts):
@@ -135,11 +146,11 @@ class WeightedMean:
             for first, *others in filter(None, parts):
                 for other in others:
                     first[where].add_(other[where])
-            transport.done()
+            transport.done(serial)
         if not transport.nodes.leads:
             return
-        if any(parts):
-            transport.await_done(workers)
+        if any(parts):  # in place, so that no other rank can do a share once more: they are waited for
+            transport.await_done(workers, serial, patient=True)
         for where in pieces_of(piece.length, CHUNK):
             totals = [
                 transport.sum(here[0][where] if here else _zeros(where), nodes)

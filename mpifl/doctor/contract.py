@@ -14,7 +14,7 @@ from torch import Tensor
 from mpifl.aggregation.mean import WeightedMean
 from mpifl.aggregation.plan import plan
 from mpifl.messages import Header, Report, Update, Verdict
-from mpifl.transport import Transport, wire
+from mpifl.transport import Transport, post, wire
 
 LARGE = 2_500_000
 """Elements of the vector that is timed: 10 MB of float32."""
@@ -44,7 +44,7 @@ def check(transport: Transport, stage: Callable[[str], None] = lambda name: None
 
 
 def _records(transport: Transport) -> Iterator[str]:
-    for length in (0, 1, wire.EAGER - 1, wire.EAGER, wire.EAGER + 1, 1 << 17):
+    for length in (0, 1, post.EAGER - 1, post.EAGER, post.EAGER + 1, 1 << 17):
         sent = bytes(i % PERIOD for i in range(length))
         received = transport.tell(sent if transport.is_server else None)
         if received != sent:
@@ -63,7 +63,7 @@ def _vectors(transport: Transport) -> Iterator[str]:
 
 
 def _reports(transport: Transport) -> Iterator[str]:
-    for length in (0, 10, wire.EAGER + 1, 1 << 17):
+    for length in (0, 10, post.EAGER + 1, 1 << 17):
         if not transport.is_server:
             transport.report(bytes([transport.rank % PERIOD]) * length)
             continue

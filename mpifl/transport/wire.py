@@ -1,37 +1,27 @@
-"""One rank's end of the wire: records from rank to rank, vectors through memory inside a node and by MPI between nodes.
-
-Every wait looks, then sleeps ever longer until its bell rings, so that ranks that outnumber the cores leave them to
-training, under every MPI and without any setting.
-"""
+"""One rank's end of the wire: records from rank to rank, vectors through a node's memory, and by MPI between nodes."""
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from mpifl.errors import RankLost
-from mpifl.transport.bells import Bell
 from mpifl.transport.deaths import Watch, survivors
 from mpifl.transport.memory import Memory, pieces_of
-from mpifl.transport.nodes import Nodes, left_of, meet, survey
+from mpifl.transport.nodes import left_of, meet
+from mpifl.transport.post import Post
 
 CHUNK_BYTES = 1 << 24
 """Bytes of a vector that travel between nodes at a time; Open MPI 5 cannot count to 2^31."""
-EAGER = 4000
-"""Bytes of a message up to which its sender need not wait for the receiver."""
 RECORD, REPORT, HANDLE, SUM, DONE = range(1, 6)
 """Tags: what the server tells, what workers report, where a vector lies, partial sums, a share of a sum is made."""
-SHORTEST_NAP, LONGEST_NAP, LONGEST_SLEEP = 1e-4, 1e-3, 2e-2
-"""Seconds between two looks: at first, where other nodes cannot ring, and where all can."""
 
 
-class Transport:
+class Transport(Post):
     """One rank's end of the wire. Rank 0 is the server; in a world of one rank it is the only worker, too.
 
     Whatever waits or sends raises RankLost when a rank dies that MPI survives; after that nothing works but `recover`.
@@ -40,29 +30,18 @@ class Transport:
         rank: This rank.
         size: How many ranks there are.
         origins: The rank that each of them had when the world began.
-        patience: Seconds after which what a rank does not take is left on its way to it; None for as long as it lasts.
     """
 
     origins: Sequence[int] = (0,)
-    patience: float | None = None
     _first_size = 1
 
     def __init__(self, comm: Any, ranks_per_node: int | None = None) -> None:
-        self._comm = comm
-        self._watch = Watch(comm)
-        self._abandoned: list[Any] = []
-        self._underway: dict[int, list[Any]] = {}  # what ranks that hang have not taken yet
         self.rank: int = comm.Get_rank()
         self.size: int = comm.Get_size()
         self.origins = list(range(self.size))
         self._first_size = self.size
-        self.sent = 0
-        """Bytes that this rank has handed to MPI, or put where its node reads them."""
-        self.received = 0
-        self._bell = Bell()
-        self.nodes: Nodes = survey(comm, self._bell, ranks_per_node)
+        super().__init__(comm, ranks_per_node)
         self.memory = Memory(shared=len(self.nodes.mine) > 1, everywhere=len(self.nodes) == 1)
-        self._longest_sleep = LONGEST_SLEEP if len(self.nodes) == 1 else LONGEST_NAP
         self._early: defaultdict[int, deque[bytes]] = defaultdict(deque)
 
     @property
@@ -100,7 +79,6 @@ class Transport:
                 continue
         others = [neighbour.process for rank, neighbour in self.nodes.neighbours.items() if rank != self.rank]
         self.memory.reach(others, len(self.nodes) == 1)
-        self._longest_sleep = LONGEST_SLEEP if len(self.nodes) == 1 else LONGEST_NAP
         self._early.clear()
         self._abandoned += [request for requests in self._underway.values() for request in requests]
         self._underway.clear()
@@ -174,16 +152,25 @@ class Transport:
         """
         return self._next(None, REPORT, until)
 
-    def done(self) -> None:
+    def done(self, serial: int) -> None:
         """Let the node's leader know that this worker's share of a sum is made."""
         if not self.nodes.leads:
-            self._send_all(b"", [self.nodes.leader], DONE)
+            self._send_all(serial.to_bytes(8, "little"), [self.nodes.leader], DONE)
 
-    def await_done(self, workers: Sequence[int]) -> None:
-        """Wait, as the node's leader, until these workers of the node, this rank apart, have made their shares."""
-        for rank in workers:
-            if rank != self.rank:
-                self._receive(rank, DONE)
+    def await_done(self, workers: Sequence[int], serial: int, patient: bool = False) -> set[int]:
+        """Wait, as the node's leader, until these workers of the node, this rank apart, have made their shares.
+
+        Returns:
+            Those that have not within the `patience`, unless they are to be waited for however long it takes.
+        """
+        until = None if patient else self._limit()
+        return {rank for rank in workers if rank != self.rank and not self._has_done(rank, serial, until)}
+
+    def _has_done(self, rank: int, serial: int, until: float | None) -> bool:
+        while found := self._next(rank, DONE, until):
+            if int.from_bytes(found[1], "little") == serial:
+                return True
+        return False
 
     def sum(self, piece: Tensor, nodes: Sequence[int]) -> Tensor:
         """Return the sum of a float64 vector over some nodes, the server's first; each node's leader calls this.
@@ -212,28 +199,6 @@ class Transport:
         """Return the vector that a rank of this node, or this one itself, has under this handle."""
         return self._attach(rank, handle, length, dtype)
 
-    def wait(self, request: Any, until: float | None = None) -> bool:
-        """Wait until an MPI request is done, or until the time comes; return whether it is done."""
-        try:
-            return bool(self._until(request.Test, until=until))
-        except RankLost:
-            self._abandoned.append(request)  # MPI may still write to its buffer, or read it
-            raise
-
-    def _started(self, act: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what a function of MPI returns."""
-        try:
-            return act(*arguments)
-        except self._watch.error as error:
-            raise self._alarmed(error) from None
-
-    def _alarmed(self, error: Exception) -> Exception:
-        """Return the error, as RankLost if that is what it means, with the node's ranks awake to hear of it."""
-        explained = self._watch.explained(error)
-        if isinstance(explained, RankLost):
-            self._ring(list(self.nodes.neighbours))
-        return explained
-
     def _attach(self, rank: int, handle: int, length: int, dtype: torch.dtype) -> Tensor:
         try:
             return self.memory.attach(self.nodes.neighbours[rank].process, handle, length, dtype)
@@ -241,60 +206,8 @@ class Transport:
             self._watch.expect()
             raise
 
-    def _send_all(self, record: bytes, ranks: Sequence[int], tag: int) -> None:
-        buffer = np.frombuffer(record, np.uint8)
-        requests = {rank: self._started(self._comm.Isend, buffer, rank, tag) for rank in ranks}
-        self._ring(ranks)
-        until = None if self.patience is None else time.perf_counter() + self.patience
-        for rank, request in requests.items():
-            earlier = [one for one in self._underway.pop(rank, []) if not self.wait(one, 0.0)]
-            if left := earlier + ([] if self.wait(request, 0.0 if earlier else until) else [request]):
-                self._underway[rank] = left
-        self.sent += len(record) * len(ranks)
-
-    def _receive(self, rank: int, tag: int) -> bytes:
-        found = self._next(rank, tag)
-        assert found is not None
-        return found[1]
-
-    def _next(self, rank: int | None, tag: int, until: float | None = None) -> tuple[int, bytes] | None:
-        from mpi4py import MPI
-
-        status = MPI.Status()
-        source = MPI.ANY_SOURCE if rank is None else rank
-
-        def arrived() -> Any:
-            return self._comm.Improbe(source, tag, status) or self._comm.Improbe(source, tag, status)
-
-        message = self._until(arrived, self._longest_sleep, until)  # Open MPI's first look only has it make progress
-        if not message:
-            return None
-        record = bytearray(status.Get_count(MPI.BYTE))
-        self.wait(self._started(message.Irecv, record))
-        self.received += len(record)
-        if len(record) > EAGER:
-            self._ring([status.Get_source()])  # its sender waits for this
-        return status.Get_source(), bytes(record)
-
-    def _ring(self, ranks: Sequence[int]) -> None:
-        for rank in ranks:
-            if rank in self.nodes.neighbours:
-                self._bell.ring(self.nodes.neighbours[rank].token)
-
     def _count(self, nbytes: int, outward: bool) -> None:
         if outward:
             self.sent += nbytes * len(self.nodes.children)
         else:
             self.received += nbytes
-
-    def _until(self, done: Callable[[], Any], longest: float = LONGEST_NAP, until: float | None = None) -> Any:
-        nap = SHORTEST_NAP
-        try:
-            while not (result := done()) and (until is None or time.perf_counter() < until):
-                if nap >= LONGEST_NAP:
-                    self._watch.look()
-                self._bell.wait(nap)
-                nap = min(1.25 * nap, longest)
-        except (RankLost, self._watch.error) as error:
-            raise self._alarmed(error) from None
-        return result

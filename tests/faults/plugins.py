@@ -9,6 +9,8 @@
     {"hold": r, "at": FOLDER}       in round r each silo waits until FOLDER/open is there, and says so by FOLDER/reached
     {"die": {R: [WHEN, verb, r]}}   rank R kills itself when it is asked this (a verb, or the method of work) in round r
                                     (WHEN = "asked"), has done it ("worked"), or has the verdict ("judged")
+    {"freeze": {R: [WHEN, verb, r]}}
+                                    the same, but it stops for ever instead
     {"blind": [[R, ...], k]}        ranks R cannot read the shard of silo k
     {"restless": true}              silos move after every checkpoint, however little is won by it
     {"write": [r, PATTERN, n], "at": FOLDER}
@@ -125,8 +127,9 @@ _asked: list[tuple[str, int]] = []
 
 
 def _die_if(when: str) -> None:
-    if [when, *_asked[-1]] == TROUBLE["die"].get(_RANK):
-        os.kill(os.getpid(), signal.SIGKILL)
+    for what, number in (("die", signal.SIGKILL), ("freeze", signal.SIGSTOP)):
+        if [when, *_asked[-1]] == TROUBLE.get(what, {}).get(_RANK):
+            os.kill(os.getpid(), number)
 
 
 def _answer_or_die(worker: Any, request: Any, vectors: Any) -> Any:
@@ -149,7 +152,7 @@ def _open_or_not(folder: Path, entry: Any, spec: Any) -> Any:
     return _open_shard(folder, entry, spec)
 
 
-if "die" in TROUBLE:
+if "die" in TROUBLE or "freeze" in TROUBLE:
     mpifl.worker.Worker.answer = _answer_or_die
     mpifl.worker.WeightedMean.combine = _combine_or_die
 if "blind" in TROUBLE:
