@@ -177,7 +177,7 @@ def test_silos_that_move_take_their_state_along(folder):
     old, new = (make_worker(folder, spec, Counting(), silos=silos) for silos in ([0, 1, 2], []))
     old.rank, new.rank = 1, 2
     assert seen(ask(old, 0)) == [0, 0, 0]
-    saved = ask(old, 1, verb="save")
+    saved = save(old, 1)
     states = {str(k): header.scalars["sha256"] for k, header in saved.items()}
     request = Request(verb="host", round=1, cohort=[1, 2], homes={1: 2, 2: 2}, scalars={"1": states["1"], "2": "torn"})
     reports = {1: old.answer(request, {}), 2: new.answer(request, {})}
