@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from torch import Tensor
 from mpifl import checkpoint
 from mpifl.checkpoint import CheckpointError
 from mpifl.job import Checkpoint
+from mpifl.messages import Mean
 from mpifl.placement import rebalance
 from mpifl.server import Server
 from mpifl.survival import Survival
@@ -33,6 +35,8 @@ class Saving:
         self._copy: dict[str, Tensor] = {}
         self._due = False
         self._begun: int | None = None
+        self._keeping: list[int] = []
+        """The silos that have a file in it; they stay where they are until then, but for deaths."""
         self._lost: list[int] = []
         """The ranks that had died when it was begun."""
         self.committed = -1
@@ -70,8 +74,10 @@ class Saving:
         checkpoint.discard(self._run, server.round)
         self._due, self._begun, self._lost = False, server.round, self._dead()
         self._writer.begin(self._server_file(), self._copied(server.state) if copied else server.state)
-        if faults := self._survival.ask("save").faults:
-            self._give_up(next(iter(faults.values())))
+        answer = self._survival.ask("save")
+        self._keeping = [silo for silo, scalars in answer.silos.items() if "writing" in scalars]
+        if answer.faults:
+            self._give_up(next(iter(answer.faults.values())))
 
     def _copied(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """Return a copy, in the memory of the last one where that fits: fresh pages would take longer to get."""
@@ -88,19 +94,30 @@ class Saving:
         """Commit the checkpoint that was begun, if one was and all have written it; give it up if one could not."""
         if self._begun is None:
             return
-        answer = self._survival.ask("saved", checkpoint=self._begun, wait=wait)
+        answer = self._survival.through(functools.partial(self._saved, wait))
         if any("writing" in scalars for scalars in answer.silos.values()):
             return
-        digests = {silo: str(s["sha256"]) for silo, s in answer.silos.items() if "sha256" in s}
         try:
             own = self._writer.digest(self._server_file())
-            if answer.faults:
-                raise CheckpointError(next(iter(answer.faults.values())))
-            checkpoint.commit(self._run, self._begun, str(own), digests)
+            if faults := [
+                *answer.faults.values(),
+                *(f"silo {k} is lost" for k in self._keeping if k not in answer.silos),
+            ]:
+                raise CheckpointError(faults[0])
+            digests = {silo: str(scalars["sha256"]) for silo, scalars in answer.silos.items()}
+            checkpoint.commit(self._run, self._begun, own, digests)
         except (OSError, CheckpointError) as error:
             self._give_up(str(error))
         else:
             self._follow(digests)
+
+    def _saved(self, wait: bool) -> Mean:
+        """Ask the silos that have a file in the checkpoint whether it is written."""
+        if not self._keeping:
+            return Mean({}, {}, {})
+        asked = self._survival.federation.cohort(self._keeping, self._server)
+        assert self._begun is not None
+        return asked.ask("saved", checkpoint=self._begun, wait=wait)
 
     def _follow(self, digests: dict[int, str]) -> None:
         """Do what a new checkpoint allows: old ones go, and silos that have too slow a rank."""

@@ -180,16 +180,17 @@ class Worker:
 
     def _save(self, id: int, request: Request, vectors: dict[str, Tensor]) -> Header:
         """Begin to write what a silo keeps; nothing is copied, since what is kept is replaced and never changed."""
-        self._writer.begin(checkpoint.silo_file(self._site.run, request.round, id), self._states.get(id, {}))
-        return Header(silo=id)
+        if not (state := self._states.get(id)):
+            return Header(silo=id)
+        self._writer.begin(checkpoint.silo_file(self._site.run, request.round, id), state)
+        return Header(silo=id, scalars={"writing": True})
 
     def _saved(self, id: int, request: Request, vectors: dict[str, Tensor]) -> Header:
-        """Say whether the silo's file of a checkpoint is written, and its sha256 if it has one."""
+        """Say whether the silo's file of a checkpoint, which was begun here, is written, and its sha256 if it is."""
         path = checkpoint.silo_file(self._site.run, int(request.scalars["checkpoint"]), id)
         if self._writer.writing(path) and not request.scalars["wait"]:
             return Header(silo=id, scalars={"writing": True})
-        digest = self._writer.digest(path)
-        return Header(silo=id, scalars={"sha256": digest} if digest else {})
+        return Header(silo=id, scalars={"sha256": self._writer.digest(path)})
 
     def _load(self, id: int, request: Request, vectors: dict[str, Tensor]) -> Header:
         self._states.pop(id, None)

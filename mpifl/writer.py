@@ -19,34 +19,32 @@ class Writer:
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "writer")
         self._folder = Path()
-        self._begun: dict[Path, Future[str] | None] = {}
+        self._begun: dict[Path, Future[str]] = {}
 
     def begin(self, path: Path, state: Mapping[str, Any]) -> None:
         """Begin to write a state; what was begun in another folder is finished first, and then forgotten.
 
         Args:
-            path: The file; none is written of an empty state.
+            path: The file.
             state: Tensors, which must stay as they are until it is written, and numbers by name.
         """
         if path.parent != self._folder:
             self._folder, self._begun = path.parent, {}
-        self._begun[path] = self._thread.submit(_write, path, dict(state), _versions(state)) if state else None
+        self._begun[path] = self._thread.submit(_write, path, dict(state), _versions(state))
 
     def writing(self, path: Path) -> bool:
         """Whether a file is still to be written."""
-        written = self._begun.get(path)
-        return written is not None and not written.done()
+        return path in self._begun and not self._begun[path].done()
 
-    def digest(self, path: Path) -> str | None:
-        """Wait until a file is written and return its sha256; None of an empty state.
+    def digest(self, path: Path) -> str:
+        """Wait until a file is written and return its sha256.
 
         Raises:
             CheckpointError: it could not be written, or was never begun here.
         """
         if path not in self._begun:
             raise CheckpointError(f"{path}: was to be written by a rank that died")
-        written = self._begun[path]
-        return None if written is None else written.result()
+        return self._begun[path].result()
 
 
 def _write(path: Path, state: dict[str, Any], versions: dict[str, int]) -> str:

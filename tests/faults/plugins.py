@@ -14,6 +14,8 @@
                                     a process stops for ever half way through the n-th file of its that fits the pattern
                                     in the checkpoint of round r, and says so by FOLDER/reached
 
+    {"full": [r, PATTERN]}          the disk is full for the files that fit the pattern in the checkpoint of round r
+
 Rounds count from 1, as in metrics.jsonl.
 """
 
@@ -109,9 +111,16 @@ def _write_half(path: Path, content: bytes) -> None:
     if path.parent.name == f"round_{round:06d}" and fnmatch(path.name, pattern):
         _fitting.append(path)
         if len(_fitting) == nth:
-            whole = content if isinstance(content, bytes) else b"".join(content)
-            path.with_name(f".{path.name}.{os.getpid()}.partial").write_bytes(whole[: len(whole) // 2])
+            content = content if isinstance(content, bytes) else b"".join(content)
+            path.with_name(f".{path.name}.{os.getpid()}.partial").write_bytes(content[: len(content) // 2])
             _reach_and_wait()
+    _write_aside(path, content)
+
+
+def _write_where_all_is_full(path: Path, content: bytes) -> None:
+    round, pattern = TROUBLE["full"]
+    if path.parent.name == f"round_{round:06d}" and fnmatch(path.name, pattern):
+        path.with_name(f".{path.name}.{os.getpid()}.partial").symlink_to("/dev/full")
     _write_aside(path, content)
 
 
@@ -153,3 +162,5 @@ if "blind" in TROUBLE:
     mpifl.worker.open_shard = _open_or_not
 if "write" in TROUBLE:
     checkpoint.write_aside = _write_half
+if "full" in TROUBLE:
+    checkpoint.write_aside = _write_where_all_is_full
