@@ -12,6 +12,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,11 @@ class CheckpointError(InputError):
 def round_folder(run: Path, round: int) -> Path:
     """Return the folder of the checkpoint after `round` rounds."""
     return Path(run) / "checkpoints" / f"round_{round:06d}"
+
+
+def server_file(run: Path, round: int) -> Path:
+    """Return the file of the server's state in a checkpoint."""
+    return round_folder(run, round) / "server.safetensors"
 
 
 def silo_file(run: Path, round: int, silo: int) -> Path:
@@ -86,17 +92,19 @@ def _split(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, str]]
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> str:
     """Write a safetensors file, aside and renamed; return its sha256.
 
-    Tensors are written where they lie: the library's own writer would copy all of them first.
+    Tensors are written where they lie: the library's own writer would copy all of them first. Each is hashed while it
+    is written, which takes about as long.
     """
     digest = hashlib.sha256()
-
-    def hashed() -> Iterator[Buffer]:
-        for piece in _safetensors(tensors, metadata):
-            digest.update(piece)
-            yield piece
-
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_aside(path, hashed())
+    with ThreadPoolExecutor(1) as beside:
+
+        def hashed() -> Iterator[Buffer]:
+            for piece in _safetensors(tensors, metadata):
+                beside.submit(digest.update, piece)
+                yield piece
+
+        write_aside(path, hashed())
     return digest.hexdigest()
 
 
@@ -134,19 +142,18 @@ def read_state(path: Path, sha256: str, device: torch.device | str = "cpu") -> d
     return unpack(content, device)
 
 
-def write(run: Path, round: int, state: Mapping[str, Any], silos: Mapping[int, str]) -> None:
-    """Complete a checkpoint whose silos' files are written: the server's state, and `checkpoint.json` as the last.
+def commit(run: Path, round: int, server: str, silos: Mapping[int, str]) -> None:
+    """Make a checkpoint of files that are all written, by `checkpoint.json`.
 
     Args:
         run: The run folder.
         round: Rounds done.
-        state: The server's state.
+        server: The sha256 of the server's file.
         silos: The sha256 of each silo's file, for silos that have one.
     """
-    folder = round_folder(run, round)
-    digest = write_state(folder / "server.safetensors", state)
-    body = {"version": VERSION, "round": round, "server": digest, "silos": {str(k): silos[k] for k in sorted(silos)}}
-    write_aside(folder / "checkpoint.json", json.dumps({**body, "sha256": _digest(body)}, indent=1).encode() + b"\n")
+    body = {"version": VERSION, "round": round, "server": server, "silos": {str(k): silos[k] for k in sorted(silos)}}
+    content = json.dumps({**body, "sha256": _digest(body)}, indent=1).encode() + b"\n"
+    write_aside(round_folder(run, round) / "checkpoint.json", content)
 
 
 def read(run: Path, round: int) -> tuple[dict[str, Any], dict[int, str]]:
@@ -165,7 +172,7 @@ def read(run: Path, round: int) -> tuple[dict[str, Any], dict[int, str]]:
         raise CheckpointError(f"{path}: altered")
     if body.get("version") != VERSION:
         raise CheckpointError(f"{path}: version {body.get('version')}, this program reads {VERSION}")
-    state = read_state(path.with_name("server.safetensors"), body["server"])
+    state = read_state(server_file(run, round), body["server"])
     return state, {int(silo): digest for silo, digest in body["silos"].items()}
 
 

@@ -27,7 +27,7 @@ from mpifl.transport import Transport, forsake
 from mpifl.worker import Worker
 from mpifl.workload import Workload
 
-HURRIED = ("work", "save", "host", "finish", "stop")
+HURRIED = ("work", "save", "saved", "host", "finish", "stop")
 """What a deadline is for; shards are opened, and states read, however long it takes."""
 _ATTEMPTS = 1000
 """More than a round is ever asked while nobody dies."""

@@ -73,10 +73,12 @@ class Evaluate(_Table):
 
 
 class Checkpoint(_Table):
-    """`[checkpoint]`: how often, and how many are kept."""
+    """`[checkpoint]`: how often, how many are kept, and what for."""
 
     every: PositiveInt = 10
     keep: PositiveInt = 3
+    background: bool = False
+    """Whether it is written while the next rounds train, and counts from when it is whole."""
     mirror: bool = False
     """Whether every rank keeps the server's state after each round, in case that the server dies."""
 

@@ -46,7 +46,7 @@ class Request(Message):
     round is asked again.
     """
 
-    verb: Literal["work", "open", "save", "load", "host", "roll", "mirror", "finish", "stop"]
+    verb: Literal["work", "open", "save", "saved", "load", "host", "roll", "mirror", "finish", "stop"]
     work: str = ""
     round: int = 0
     attempt: int = 0

@@ -16,10 +16,10 @@ from mpifl.build import build, successor
 from mpifl.errors import InputError, RoundLost
 from mpifl.federation import Federation
 from mpifl.job import Job
-from mpifl.placement import rebalance
 from mpifl.recording import Recorder
 from mpifl.run import Claim, claim, describe, trim_metrics, write_environment
 from mpifl.sampling import sample
+from mpifl.saving import Saving
 from mpifl.server import Server
 from mpifl.shards import FederationSpec
 from mpifl.survival import Survival, ranks_named
@@ -78,11 +78,9 @@ class _Training:
         self._server, self._federation = server, federation
         self._algorithm: Algorithm = job.build_algorithm()
         self._observers: list[Observer] = []
-        self._saved = -1
-        self._settled: set[int] = set()
-        """Silos that cannot move: no other rank reads their shard, or their state."""
         self._sizes = [entry.examples["train"] for entry in spec.silos]
         self._survival = Survival(federation, server, out, self._sizes)
+        self._saving = Saving(out, job.checkpoint, server, self._survival, self._sizes)
         self._recorder = Recorder(job, spec, self._algorithm, server, self._survival)
         self._unreported: dict[str, Any] | None = None
         """What a round brought that a server did which died before it had said so."""
@@ -133,7 +131,7 @@ class _Training:
                 self._survival.mirror(scalars)
             done = self._report(scalars, began)
         done = done or server.round >= job.rounds
-        self._save()
+        self._saving.last()
         return done
 
     def _round(self, silos: list[int], attempt: int) -> dict[str, float]:
@@ -142,9 +140,9 @@ class _Training:
     def _report(self, scalars: dict[str, Any], began: float) -> bool:
         """Say what a round brought, write a checkpoint where one is due; return whether the target is reached."""
         record = self._recorder.record(scalars, began)
+        record["seconds_checkpoint"], self._saving.seconds = self._saving.seconds, 0.0
         self._tell("round", record)
-        if self._server.round % self._job.checkpoint.every == 0:
-            self._save()
+        self._saving.after_round()
         return self._job.evaluate.stop_at_target and self._reached(record)
 
     def _retry_lost_rounds(self) -> dict[str, float]:
@@ -157,7 +155,7 @@ class _Training:
                 what = f"round {server.round + 1} was lost: {lost}"
                 self._tell("note", what)
                 if attempt == ATTEMPTS - 1:
-                    self._save()
+                    self._saving.last()
                     raise RoundLost(
                         f"{what}; [cohort] quorum = {self._job.cohort.quorum} of the cohort must answer; a checkpoint "
                         f"is written, go on with --resume"
@@ -220,44 +218,13 @@ class _Training:
                 continue
             device = self._server.model.device
             self._server.state = {k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in state.items()}
-            self._saved = round
+            self._saving.committed = round
             return True
         self._server.round = 0
         if checkpoint.rounds(self._out):
             self._survival.ask("load")  # silos forget what a broken checkpoint gave them
             self._tell("note", f"{self._out}: no checkpoint is whole, starting anew")
         return False
-
-    def _save(self) -> None:
-        """Write a checkpoint; if that fails the one before stays, and training goes on."""
-        server = self._server
-        if self._saved == server.round:
-            return
-        checkpoint.discard(self._out, server.round)
-        answer = self._survival.ask("save")
-        try:
-            if answer.faults:
-                raise OSError(next(iter(answer.faults.values())))
-            digests = {silo: str(s["sha256"]) for silo, s in answer.silos.items() if "sha256" in s}
-            checkpoint.write(self._out, server.round, server.state, digests)
-        except OSError as error:
-            self._tell(
-                "note", f"the checkpoint of round {server.round} could not be written ({error}); training goes on"
-            )
-            return
-        self._saved = server.round
-        for old in [r for r in checkpoint.rounds(self._out) if r <= server.round][self._job.checkpoint.keep :]:
-            checkpoint.discard(self._out, old)
-        self._survival.through(lambda: self._balance(digests))
-
-    def _balance(self, states: dict[int, str]) -> None:
-        """Let silos move to ranks that have less to do, as measured; their state has just been written."""
-        federation = self._federation
-        measured = {
-            k: s for k in range(len(self._sizes)) if (s := federation.workload.seconds_of(k)) and k not in self._settled
-        }
-        if homes := rebalance(measured, federation.placed):
-            self._settled |= federation.move(self._server, homes, states).keys()
 
     def _finish(self) -> None:
         """Write the model, and let every silo have it."""

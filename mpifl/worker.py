@@ -27,6 +27,7 @@ from mpifl.shards import FederationSpec, Shard, open_shard
 from mpifl.silo import Silo
 from mpifl.transforms import Transform
 from mpifl.transport import Memory
+from mpifl.writer import Writer
 
 
 @dataclass(frozen=True)
@@ -57,12 +58,14 @@ class Worker:
         self._pending: dict[int, dict[str, Any]] = {}
         self._stamp = (0, 0)
         self._told: set[str] = set()
+        self._writer = Writer()
         self._arrived: dict[int, dict[str, Any]] = {}
         self.rank = 0
         self._verbs: dict[str, Callable[[int, Request, dict[str, Tensor]], Header]] = {
             "work": self._work,
             "open": self._open,
             "save": self._save,
+            "saved": self._saved,
             "load": self._load,
             "host": self._host,
             "roll": lambda id, request, vectors: Header(silo=id),
@@ -176,10 +179,18 @@ class Worker:
         return Header(silo=id)
 
     def _save(self, id: int, request: Request, vectors: dict[str, Tensor]) -> Header:
-        if not self._states.get(id):
+        """Begin to write what a silo keeps; nothing is copied, since what is kept is replaced and never changed."""
+        if not (state := self._states.get(id)):
             return Header(silo=id)
-        path = checkpoint.silo_file(self._site.run, request.round, id)
-        return Header(silo=id, scalars={"sha256": checkpoint.write_state(path, self._states[id])})
+        self._writer.begin(checkpoint.silo_file(self._site.run, request.round, id), state)
+        return Header(silo=id, scalars={"writing": True})
+
+    def _saved(self, id: int, request: Request, vectors: dict[str, Tensor]) -> Header:
+        """Say whether the silo's file of a checkpoint, which was begun here, is written, and its sha256 if it is."""
+        path = checkpoint.silo_file(self._site.run, int(request.scalars["checkpoint"]), id)
+        if self._writer.writing(path) and not request.scalars["wait"]:
+            return Header(silo=id, scalars={"writing": True})
+        return Header(silo=id, scalars={"sha256": self._writer.digest(path)})
 
     def _load(self, id: int, request: Request, vectors: dict[str, Tensor]) -> Header:
         self._states.pop(id, None)

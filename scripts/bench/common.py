@@ -83,14 +83,16 @@ def train(
     limit: float,
     look: Callable[[], None] = lambda: None,
     settings: Sequence[str] = (),
+    flags: Sequence[str] = (),
 ) -> None:
     """Train a job on that many ranks, calling `look` now and then; end them after `limit` seconds.
 
     Settings are those of `--set`, such as `local.lr=0.05`; those with a name of capitals are put in the environment.
+    Flags are the launcher's.
     """
     sets, variables = told_apart(settings)
     program = ["-m", "mpifl", "train", str(job), "--out", str(run), *sets]
-    start_ranks(program, ranks, limit, run.with_suffix(".log"), look, variables)
+    start_ranks(program, ranks, limit, run.with_suffix(".log"), look, variables, flags)
 
 
 def told_apart(settings: Sequence[str]) -> tuple[list[str], dict[str, str]]:
@@ -107,9 +109,10 @@ def start_ranks(
     log: Path,
     look: Callable[[], None] = lambda: None,
     variables: Mapping[str, str] = MappingProxyType({}),
+    flags: Sequence[str] = (),
 ) -> None:
     """Run `python PROGRAM` on that many ranks, calling `look` now and then; end them after `limit` seconds."""
-    command = [*MPIRUN, "-n", str(ranks), sys.executable, *program]
+    command = [*MPIRUN, *flags, "-n", str(ranks), sys.executable, *program]
     with log.open("wb") as out:
         launched = subprocess.Popen(
             command, stdout=out, stderr=subprocess.STDOUT, env={**ENVIRONMENT, **variables}, cwd=log.parent

@@ -29,13 +29,15 @@ LIMIT = 120.0
 """Seconds that one run of either side may take beside its rounds, and as many again for every 100 of them."""
 
 
-def mpifl_rounds(folder: Path, task: Task, rounds: int, run: Path, settings: Sequence[str]) -> list[float]:
+def mpifl_rounds(
+    folder: Path, task: Task, rounds: int, run: Path, settings: Sequence[str], flags: Sequence[str] = ()
+) -> list[float]:
     """Train with mpifl and return the seconds between the ends of one round and the next."""
     job, length = folder / "job.toml", {"steps": task.steps} if task.steps else {"epochs": 1}
     model = {"name": "mlp", "hidden": list(task.hidden)}
     fraction = task.drawn / task.silos
     write_job(job, folder / "shards", rounds + 1, model, fraction, lr=bare.LR, batch_size=bare.BATCH, **length)
-    train(job, run, bare.WORKERS + 1, LIMIT * (1 + rounds / 100), settings=settings)
+    train(job, run, bare.WORKERS + 1, LIMIT * (1 + rounds / 100), settings=settings, flags=flags)
     return seconds_of_rounds(run, WARMUP)
 
 

@@ -17,6 +17,8 @@
                                     a process stops for ever half way through the n-th file of its that fits the pattern
                                     in the checkpoint of round r, and says so by FOLDER/reached
 
+    {"full": [r, PATTERN]}          the disk is full for the files that fit the pattern in the checkpoint of round r
+
 Rounds count from 1, as in metrics.jsonl.
 """
 
@@ -114,9 +116,16 @@ def _write_half(path: Path, content: bytes) -> None:
     if path.parent.name == f"round_{round:06d}" and fnmatch(path.name, pattern):
         _fitting.append(path)
         if len(_fitting) == nth:
-            whole = content if isinstance(content, bytes) else b"".join(content)
-            path.with_name(f".{path.name}.{os.getpid()}.partial").write_bytes(whole[: len(whole) // 2])
+            content = content if isinstance(content, bytes) else b"".join(content)
+            path.with_name(f".{path.name}.{os.getpid()}.partial").write_bytes(content[: len(content) // 2])
             _reach_and_wait()
+    _write_aside(path, content)
+
+
+def _write_where_all_is_full(path: Path, content: bytes) -> None:
+    round, pattern = TROUBLE["full"]
+    if path.parent.name == f"round_{round:06d}" and fnmatch(path.name, pattern):
+        path.with_name(f".{path.name}.{os.getpid()}.partial").symlink_to("/dev/full")
     _write_aside(path, content)
 
 
@@ -162,3 +171,5 @@ if "write" in TROUBLE:
 if TROUBLE.get("restless"):
     mpifl.placement.GAIN = mpifl.placement.WORTH = 0.0
     mpifl.workload.MEASURED = 1
+if "full" in TROUBLE:
+    checkpoint.write_aside = _write_where_all_is_full

@@ -1,5 +1,6 @@
 """The benchmarks run, and what they compute from their times is right; how long anything takes is no test."""
 
+import json
 import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -65,6 +66,19 @@ ROWS = [
         (1, 9, 44.0, 1, 2),
     ]
 ]
+
+
+def test_what_a_checkpoint_holds_up_is_the_time_between_rounds(bench, tmp_path):
+    import checkpoint
+
+    now, lines = 100.0, []
+    for round in range(1, 8):
+        now += 3.0 * (round in (3, 5, 7)) + 10.0  # a checkpoint after rounds 2, 4 and 6 takes 3 s, a round 10 s
+        plain = {"plain_seconds": 2.0, "plain_bytes": 7} if round % 2 else {}
+        lines.append(json.dumps({"round": round, "time": now, "seconds": 10.0, **plain}))
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
+    found = checkpoint.read(tmp_path)
+    assert found == {"held_up": [3.0] * 3, "pair": [23.0] * 2, "plain": [2.0] * 3, "bytes": [7]}
 
 
 def test_the_model_finds_the_terms_that_made_the_times_and_leaves_negative_ones_out(bench):

@@ -29,6 +29,11 @@ POSITIONS = [0, 1, 7, 8, 9, 20, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.9
 KINDS = ["server.safetensors", "silo_0003.safetensors", "checkpoint.json"]
 
 
+def write(run, round, state, silos):
+    """Complete a checkpoint whose silos' files are written."""
+    checkpoint.commit(run, round, checkpoint.write_state(checkpoint.server_file(run, round), state), silos)
+
+
 def at(content, position):
     """Turn a position, a share of the length or a negative one, into an index."""
     return int(len(content) * position) if isinstance(position, float) else position % len(content)
@@ -45,7 +50,7 @@ def run(tmp_path):
     """A run folder with a checkpoint after rounds 10 and 20 in which silo 3 keeps state."""
     for round in (10, 20):
         digest = checkpoint.write_state(checkpoint.silo_file(tmp_path, round, 3), {"c": torch.ones(5), "n": round})
-        checkpoint.write(tmp_path, round, STATE, {3: digest})
+        write(tmp_path, round, STATE, {3: digest})
     return tmp_path
 
 
@@ -149,11 +154,11 @@ def test_what_a_kill_leaves_half_written_is_no_checkpoint(run, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "write_aside", killed)
         with pytest.raises(KeyboardInterrupt):
-            checkpoint.write(run, 30, STATE, {3: digest})
+            write(run, 30, STATE, {3: digest})
     assert checkpoint.rounds(run) == [30, 20, 10]
     with pytest.raises(CheckpointError):
         checkpoint.read(run, 30)
-    checkpoint.write(run, 30, STATE, {3: digest})
+    write(run, 30, STATE, {3: digest})
     read_all(run, 30)
 
 

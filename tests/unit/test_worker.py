@@ -53,6 +53,12 @@ def ask(worker, round=0, attempt=0, accepted=None, cohort=(0, 1, 2), verb="work"
     return {header.silo: header for header in report.headers}
 
 
+def save(worker, round):
+    """Have a worker write the states of its silos, and wait until it has."""
+    begun = [silo for silo, header in ask(worker, round, verb="save").items() if "writing" in header.scalars]
+    return ask(worker, round, verb="saved", cohort=begun, checkpoint=round, wait=True)
+
+
 def seen(headers):
     return [header.scalars["seen"] for header in headers.values() if header.fault is None]
 
@@ -95,7 +101,7 @@ def test_a_silo_outside_of_the_cohort_is_not_asked_and_keeps_what_it_has(worker)
 def test_kept_state_is_saved_once_it_is_true_and_loads_into_another_worker(worker, folder):
     ask(worker, 0)
     ask(worker, 1, accepted=[0, 1])
-    saved = {silo: header.scalars["sha256"] for silo, header in ask(worker, 2, verb="save").items()}
+    saved = {silo: header.scalars["sha256"] for silo, header in save(worker, 2).items()}
     run = folder / "run"
     states = [checkpoint.read_state(checkpoint.silo_file(run, 2, k), saved[k]) for k in saved]
     assert [state["count"] for state in states] == [2, 2, 1]
@@ -108,7 +114,8 @@ def test_kept_state_is_saved_once_it_is_true_and_loads_into_another_worker(worke
 
 
 def test_a_silo_without_state_saves_nothing_and_loading_none_forgets(worker, folder):
-    assert all(header.scalars == {} for header in ask(worker, 0, verb="save").values())
+    assert all((header.scalars, header.fault) == ({}, None) for header in ask(worker, 0, verb="save").values())
+    assert save(worker, 0) == {}
     assert not (folder / "run").exists()
     ask(worker, 0)
     ask(worker, 1, verb="load")
@@ -117,7 +124,7 @@ def test_a_silo_without_state_saves_nothing_and_loading_none_forgets(worker, fol
 
 def test_a_torn_state_is_a_fault_of_its_silo(worker, folder):
     ask(worker, 0)
-    saved = {str(k): header.scalars["sha256"] for k, header in ask(worker, 1, verb="save").items()}
+    saved = {str(k): header.scalars["sha256"] for k, header in save(worker, 1).items()}
     path = checkpoint.silo_file(folder / "run", 1, 1)
     path.write_bytes(path.read_bytes()[:-1])
     faults = {k: header.fault for k, header in ask(worker, 1, verb="load", **saved).items()}
@@ -171,7 +178,7 @@ def test_silos_that_move_take_their_state_along(folder):
     old, new = (make_worker(folder, spec, Counting(), silos=silos) for silos in ([0, 1, 2], []))
     old.rank, new.rank = 1, 2
     assert seen(ask(old, 0)) == [0, 0, 0]
-    saved = ask(old, 1, verb="save")
+    saved = save(old, 1)
     states = {str(k): header.scalars["sha256"] for k, header in saved.items()}
     request = Request(verb="host", round=1, cohort=[1, 2], homes={1: 2, 2: 2}, scalars={"1": states["1"], "2": "torn"})
     reports = {1: old.answer(request, {}), 2: new.answer(request, {})}
