@@ -17,7 +17,7 @@ from mpifl.federation import Federation
 from mpifl.job import Job
 from mpifl.placement import rebalance
 from mpifl.recording import Recorder
-from mpifl.run import Claim, claim, describe, trim_metrics, write_environment
+from mpifl.run import Claim, claim, describe, note_lost, trim_metrics, write_environment
 from mpifl.sampling import sample
 from mpifl.server import Server
 from mpifl.shards import FederationSpec
@@ -152,6 +152,7 @@ class _Training:
                 self._tell("note", what)
                 if attempt == ATTEMPTS - 1:
                     self._save()
+                    note_lost(self._out, what)
                     raise RoundLost(
                         f"{what}; [cohort] quorum = {self._job.cohort.quorum} of the cohort must answer; a checkpoint "
                         f"is written, go on with --resume"
