@@ -138,7 +138,9 @@ class _Training:
         record = self._recorder.record(scalars, began)
         self._tell("round", record)
         if self._server.round % self._job.checkpoint.every == 0:
+            began = time.perf_counter()
             self._save()
+            self._recorder.seconds_checkpoint = time.perf_counter() - began
         return self._job.evaluate.stop_at_target and self._reached(record)
 
     def _retry_lost_rounds(self) -> dict[str, float]:
