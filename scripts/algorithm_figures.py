@@ -9,7 +9,7 @@ from typing import Any
 import matplotlib
 import matplotlib.scale
 import numpy as np
-from algorithm_tables import TARGET
+from algorithm_tables import LABELS, TARGET
 
 from mpifl.report import Summary, read_run
 from mpifl.report.curves import curve
@@ -18,12 +18,6 @@ from mpifl.report.seeds import Group
 matplotlib.use("Agg")
 from matplotlib import pyplot
 
-LABELS = {
-    "fedsgd": "FedSGD", "fedavg": "FedAvg", "fedavgm": "FedAvgM", "fedadagrad": "FedAdagrad", "fedadam": "FedAdam",
-    "fedyogi": "FedYogi", "fedprox": "FedProx", "fednova": "FedNova", "scaffold": "SCAFFOLD II",
-    "scaffold-option-i": "SCAFFOLD I", "fsvrg": "FSVRG", "qfedavg": "q-FedAvg", "moon": "MOON", "feddf": "FedDF",
-    "fedper": "FedPer", "ditto": "Ditto",
-}  # fmt: skip
 FAMILIES = (
     ("another step at the server", "test_accuracy", ("fedsgd", "fedavgm", "fedadagrad", "fedadam", "fedyogi")),
     ("other steps at the silos", "test_accuracy", ("fedprox", "fednova", "scaffold", "scaffold-option-i", "fsvrg")),

@@ -10,6 +10,13 @@ from typing import Any
 Record = dict[str, Any]
 TARGET = 0.9
 SPREAD = ("mean", "worst", "std")
+LABELS = {
+    "fedsgd": "FedSGD", "fedavg": "FedAvg", "fedavgm": "FedAvgM", "fedadagrad": "FedAdagrad", "fedadam": "FedAdam",
+    "fedyogi": "FedYogi", "fedprox": "FedProx", "fednova": "FedNova", "scaffold": "SCAFFOLD II",
+    "scaffold-option-i": "SCAFFOLD I", "fsvrg": "FSVRG", "qfedavg": "q-FedAvg", "moon": "MOON", "feddf": "FedDF",
+    "fedper": "FedPer", "ditto": "Ditto",
+}  # fmt: skip
+"""What tables and pictures call the jobs, in their order."""
 
 
 def records(run: Path) -> list[Record]:
@@ -159,7 +166,14 @@ def processor(runs: list[Path]) -> str:
     return f"{seconds(runs) / len(runs):.0f}"
 
 
+def titled(name: str) -> str:
+    job, space, seeds = name.partition(" ")
+    return LABELS.get(job, job) + space + seeds
+
+
 def table(headings: str, rows: dict[str, list[str]]) -> str:
     head = ["algorithm", *headings.split("|")]
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *([name, *row] for name, row in rows.items())]
+    order = [*LABELS, *rows]
+    shown = sorted(rows, key=lambda name: order.index(name.partition(" ")[0]))
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *([titled(name), *rows[name]] for name in shown)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
