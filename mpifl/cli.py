@@ -151,11 +151,13 @@ def sweep(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the commands, run nothing.")] = False,
     list_: Annotated[bool, typer.Option("--list", help="Show each task's number, state and run folder.")] = False,
     task: Annotated[int | None, typer.Option(metavar="I", help="Run this task alone, for a job array.")] = None,
+    retry: Annotated[bool, typer.Option("--retry", help="Go on with runs that too few silos answered, too.")] = False,
 ) -> None:
     """Train a job over a grid of settings, one run after another; what is done is skipped, what was cut goes on."""
     from mpifl.sweep import sweep_command
 
-    raise typer.Exit(sweep_command(job, set_, out, ranks, "dry-run" if dry_run else "list" if list_ else "run", task))
+    what = "dry-run" if dry_run else "list" if list_ else "run"
+    raise typer.Exit(sweep_command(job, set_, out, ranks, what, task, retry))
 
 
 @app.command()

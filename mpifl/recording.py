@@ -30,10 +30,14 @@ class Recorder:
         ledger = federation.ledger
         costs = {name: value for name, value in vars(ledger).items() if isinstance(value, int | float)}
         costs["bytes_of_silo_max"] = max(ledger.bytes_of_silo.values(), default=0)
-        trained = {"seconds": time.perf_counter() - began, **costs}
+        trained: Record = {"seconds": time.perf_counter() - began, **costs}
+        if ledger.rank_seconds:
+            trained["rank_seconds"] = {str(rank): dict(spent) for rank, spent in ledger.rank_seconds.items()}
         record: Record = {"round": server.round, "time": time.time(), **scalars}
         if server.round % self._job.evaluate.every == 0 or server.round == self._job.rounds:
+            evaluating = time.perf_counter()
             record |= self._evaluate()
+            trained["seconds_evaluation"] = time.perf_counter() - evaluating
         transport = federation.transport
         record |= {
             **trained,
@@ -42,8 +46,6 @@ class Recorder:
             "server_rss_mb": rss_mb(),
         }
         transport.sent = transport.received = 0
-        if ledger.rank_seconds:
-            record["rank_seconds"] = {str(rank): spent for rank, spent in ledger.rank_seconds.items()}
         record |= {"faults": {str(silo): fault for silo, fault in ledger.faults.items()}}
         if transport.lost:
             record["ranks_lost"] = transport.lost

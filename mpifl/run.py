@@ -10,7 +10,7 @@ import platform
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -156,6 +156,20 @@ def _environment(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return about if isinstance(about, dict) else {}
+
+
+def note_lost(folder: Path, why: str) -> None:
+    """Note in `environment.json` that too few silos answered in the end; a run that goes on drops it."""
+    with suppress(OSError):  # it was said already
+        write_aside(
+            folder / "environment.json", json.dumps(_environment(folder) | {"lost": why}, indent=1).encode() + b"\n"
+        )
+
+
+def why_lost(folder: Path) -> str | None:
+    """Return why a run ended as `note_lost` says; None if it did not, or went on."""
+    why = _environment(folder).get("lost")
+    return None if why is None else str(why)
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:

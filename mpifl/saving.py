@@ -49,9 +49,11 @@ class Saving:
     def after_round(self) -> None:
         """Commit what is written by now, and begin a checkpoint where one is due."""
         began = time.perf_counter()
+        self._due |= self._server.round % self._table.every == 0
+        if not self._due and self._begun is None:
+            return
         if self._begun is not None and not self._writer.writing(self._server_file()):
             self._conclude(wait=False)
-        self._due |= self._server.round % self._table.every == 0
         if self._due:
             self._save(wait=not self._table.background)
         self.seconds += time.perf_counter() - began

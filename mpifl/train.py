@@ -17,7 +17,7 @@ from mpifl.errors import InputError, RoundLost
 from mpifl.federation import Federation
 from mpifl.job import Job
 from mpifl.recording import Recorder
-from mpifl.run import Claim, claim, describe, trim_metrics, write_environment
+from mpifl.run import Claim, claim, describe, note_lost, trim_metrics, write_environment
 from mpifl.sampling import sample
 from mpifl.saving import Saving
 from mpifl.server import Server
@@ -140,7 +140,8 @@ class _Training:
     def _report(self, scalars: dict[str, Any], began: float) -> bool:
         """Say what a round brought, write a checkpoint where one is due; return whether the target is reached."""
         record = self._recorder.record(scalars, began)
-        record["seconds_checkpoint"], self._saving.seconds = self._saving.seconds, 0.0
+        if self._saving.seconds:
+            record["seconds_checkpoint"], self._saving.seconds = self._saving.seconds, 0.0
         self._tell("round", record)
         self._saving.after_round()
         return self._job.evaluate.stop_at_target and self._reached(record)
@@ -156,6 +157,7 @@ class _Training:
                 self._tell("note", what)
                 if attempt == ATTEMPTS - 1:
                     self._saving.last()
+                    note_lost(self._out, what)
                     raise RoundLost(
                         f"{what}; [cohort] quorum = {self._job.cohort.quorum} of the cohort must answer; a checkpoint "
                         f"is written, go on with --resume"

@@ -7,6 +7,7 @@ rows that is held out for it: no test row is looked at. What diverges counts 0.
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import re
@@ -15,7 +16,8 @@ from pathlib import Path
 from statistics import mean
 
 import numpy as np
-from compare_algorithms import DATA, QUICK_ROUNDS, jobs_of, options_of, percent, records, train_all
+from algorithm_tables import percent, records
+from compare_algorithms import DATA, QUICK_ROUNDS, jobs_of, options_of, train_all
 
 from mpifl.rng import numpy_stream
 from mpifl.shards import FederationSpec, ShardEntry, open_shard, read_federation, write_shard
@@ -57,9 +59,11 @@ def grid(job: Path) -> list[tuple[str, ...]]:
     return list(itertools.product(*values))
 
 
-def search(data: str, jobs: list[Path], out: Path, quick: bool) -> str:
+def search(data: str, jobs: list[Path], options: argparse.Namespace) -> str:
     """Try the values of each job; return a line for every combination, the best of a job first."""
-    folders = [hold_out(DATA[data].partition(seed)) for seed in DATA[data].seeds[:SEEDS]]
+    out, quick = options.out, options.quick
+    seeds = (options.seeds or DATA[data].seeds)[:SEEDS]
+    folders = [hold_out(DATA[data].partition(seed, quick)) for seed in seeds]
     tried = {
         (job, values): [out / f"{job.stem}-{nth}-{folder.name}" for folder in folders]
         for job in jobs
@@ -70,7 +74,7 @@ def search(data: str, jobs: list[Path], out: Path, quick: bool) -> str:
         for (job, values), runs in tried.items()
         for run, folder in zip(runs, folders, strict=True)
     }
-    lost = dict(zip(tasks, train_all(list(tasks.values())), strict=True))
+    lost = dict(zip(tasks, train_all(list(tasks.values()), options.at_a_time), strict=True))
     scored = {key: mean(0.0 if lost[run] else _score(run) for run in runs) for key, runs in tried.items()}
     ordered = sorted(scored, key=lambda key: (jobs.index(key[0]), -scored[key]))
     return "".join(f"{job.stem:18} {percent(scored[job, values])}  {' '.join(values)}\n" for job, values in ordered)
@@ -90,7 +94,7 @@ def _score(run: Path) -> float:
 def main() -> None:
     options = options_of(__doc__, "search")
     for data in options.data:
-        table = search(data, jobs_of(data, options.only), options.out, options.quick)
+        table = search(data, jobs_of(data, options.only), options)
         (options.out / f"{data}.txt").write_text(table)
         print(table, flush=True)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 
-COLOURS = ("one", "two", "three", "four")
+COLOURS = ("one", "two", "three", "four", "five")
 WIDE, HIGH = 1000, 200
 """The units of a drawing."""
 MOST_BARS = 240
@@ -114,7 +114,10 @@ def bars(
 
 
 def split(title: str, rows: Sequence[tuple[str, Sequence[float], str]], names: Sequence[str], note: str = "") -> str:
-    """Draw a horizontal stacked bar for each row (its name, the parts, what stands behind it), all to one scale."""
+    """Draw a horizontal stacked bar for each row (its name, the parts, what stands behind it), all to one scale.
+
+    The last part is what is left; a part that no row has is not named.
+    """
     most = max(sum(parts) for _, parts, _ in rows) or 1.0
     colours = [*COLOURS[: len(names) - 1], "rest"]
     body = ""
@@ -125,7 +128,8 @@ def split(title: str, rows: Sequence[tuple[str, Sequence[float], str]], names: S
             if part > 0
         )
         body += f'<span>{escape(name)}</span><div class="bar">{pieces}</div><span>{escape(behind)}</span>'
-    keys = key(list(zip(names, colours, strict=True)))
+    there = [any(parts) for parts in zip(*(parts for _, parts, _ in rows), strict=True)]
+    keys = key([named for named, has in zip(zip(names, colours, strict=True), there, strict=True) if has])
     return _figure(title, note, f'{keys}<div class="split">{body}</div>', wide=True)
 
 

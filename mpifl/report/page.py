@@ -18,7 +18,7 @@ from mpifl.report.style import STYLE
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 MOST_ROWS = 200
-PARTS = ("training", "waiting", "communication")
+PARTS = ("training", "waiting", "communication", "evaluation", "checkpoint")
 TABLE = (
     ("test accuracy", "test_accuracy", "{:.2%}".format),
     ("test loss", "test_loss", "{:.4f}".format),
@@ -100,7 +100,10 @@ def _cards(summary: Summary) -> str:
         wanted = _percent(target)
         cards.append((f"{round:,}", f"rounds to {wanted}: {cost}") if round else ("–", f"{wanted} was not reached"))
     sent, received = figures["bytes_sent"] or 0, figures["bytes_received"] or 0
-    cards.append((charts.seconds(figures["seconds"] or 0), "in rounds, scoring and checkpoints not counted"))
+    scoring, saving = (summary.total(f"seconds_{part}") for part in ("evaluation", "checkpoint"))
+    beside = f"; scoring took {charts.seconds(scoring)} more, checkpoints {charts.seconds(saving)}"
+    not_counted = beside if scoring or saving else ", scoring and checkpoints not counted"
+    cards.append((charts.seconds(figures["seconds"] or 0), f"in rounds{not_counted}"))
     cards.append((charts.size(sent + received), f"between server and silos; {charts.size(sent)} sent"))
     drawn = "".join(f'<div class="card"><p class="value">{escape(v)}</p><p>{escape(w)}</p></div>' for v, w in cards)
     return f'<div class="cards">{drawn}</div>'
@@ -145,14 +148,18 @@ def _costs(summary: Summary) -> list[str]:
     records = summary.records
     rounds = [int(r["round"]) for r in records]
     of = {name: [number(r, name) or 0.0 for r in records] for name in
-          ("seconds", "seconds_training", "seconds_communication", "bytes_sent", "bytes_received")}  # fmt: skip
+          ("seconds", "seconds_training", "seconds_communication", "seconds_evaluation", "seconds_checkpoint",
+           "bytes_sent", "bytes_received")}  # fmt: skip
     together = zip(of["seconds"], of["seconds_training"], of["seconds_communication"], strict=True)
     rest = [max(whole - training - talking, 0.0) for whole, training, talking in together]
     time = [
         ("training, slowest rank", of["seconds_training"], "one"),
         ("communication", of["seconds_communication"], "three"),
         ("the server’s own", rest, "rest"),
+        ("scoring", of["seconds_evaluation"], "four"),
+        ("the checkpoint before it", of["seconds_checkpoint"], "five"),
     ]
+    time = [stack for stack in time if any(stack[1])]
     traffic = [("sent to silos", of["bytes_sent"], "one"), ("received", of["bytes_received"], "two")]
     return [
         charts.bars("Time of each round", rounds, time, charts.seconds),
@@ -161,34 +168,43 @@ def _costs(summary: Summary) -> list[str]:
 
 
 def _time(summary: Summary) -> str:
-    """Draw where the time of a worker went, over all rounds."""
-    training, waiting, talking = (summary.total(f"seconds_{part}") for part in PARTS)
-    whole = summary.total("seconds")
-    parts = [training - waiting, waiting, talking, max(whole - training - talking, 0.0)]
+    """Draw where the time of a worker went, in the rounds and between them."""
+    training, waiting, talking, scoring, saving = (summary.total(f"seconds_{part}") for part in PARTS)
+    rounds = summary.total("seconds")
     if not training:
         return ""
-    share = " · ".join(f"{name} {part / whole:.0%}" for name, part in zip([*PARTS, "server"], parts, strict=True))
-    return charts.split(
-        "Where time went", [("a worker", parts, charts.seconds(whole))], ["training", "waiting for the slowest",
-        "communication", "waiting for the server"], f"Of the mean worker, over all rounds: {share}.")  # fmt: skip
+    whole = rounds + scoring + saving
+    parts = [training - waiting, waiting, talking, scoring, saving, max(rounds - training - talking, 0.0)]
+    named = zip([*PARTS[:3], "scoring", "checkpoints", "server"], parts, strict=True)
+    share = " · ".join(f"{name} {part / whole:.0%}" for name, part in named if part)
+    names = ["training", "waiting for the slowest", "communication", "scoring", "checkpoints", "waiting for the server"]
+    note = f"Of the mean worker, over all rounds: {share}."
+    return charts.split("Where time went", [("a worker", parts, charts.seconds(whole))], names, note)
 
 
 def _ranks(summary: Summary, environment: dict[str, Any]) -> str:
-    """Draw where each rank's time went, if the rounds tell of `rank_seconds`, {rank: {training, waiting, ...}}."""
+    """Draw where each rank's time went in the rounds, if they tell of `rank_seconds`, {rank: {training, waiting}}."""
     sums: dict[str, Counter[str]] = {}
-    for record in summary.records:
-        for rank, parts in (record.get("rank_seconds") or {}).items():
+    told = [record for record in summary.records if record.get("rank_seconds")]
+    for record in told:
+        for rank, parts in record["rank_seconds"].items():
             sums.setdefault(rank, Counter()).update({k: v for k, v in parts.items() if isinstance(v, int | float)})
     if not sums:
         return ""
+    whole, training, talking = (
+        sum(number(record, name) or 0.0 for record in told)
+        for name in ("seconds", "seconds_training", "seconds_communication")
+    )
+    alike = [talking, max(whole - training - talking, 0.0)]
     about = environment.get("ranks") or {}
-    rows = []
+    rows = [] if "0" in sums else [("rank 0, the server", [0.0, training, *alike], "")]
     for rank in sorted(sums, key=int):
         where = about.get(rank, {})
-        known = [sums[rank][part] for part in PARTS]
         behind = f"{where.get('host', '')} {where.get('device', '')}".strip()
-        rows.append((f"rank {rank}", [*known, sum(sums[rank].values()) - sum(known)], behind))
-    return charts.split("Where time went on each rank", rows, [*PARTS, "other"])
+        rows.append((f"rank {rank}", [sums[rank]["training"], sums[rank]["waiting"], *alike], behind))
+    names = ["training", "waiting for the slowest", "communication", "the server’s own work"]
+    note = "In the rounds. Communication: from request to mean, without the slowest rank’s training; the same for all."
+    return charts.split("Where time went on each rank", rows, names, note)
 
 
 def _faults(records: Sequence[dict[str, Any]]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from mpifl import __version__
 from mpifl.errors import InputError
-from mpifl.run import read_metrics
+from mpifl.run import read_metrics, why_lost
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -112,13 +112,18 @@ def read_run(run: Path) -> Summary:
     if not run.is_dir():
         raise InputError(f"{run}: is no folder; name the folder of a run (mpifl train ... --out RUN)")
     records, lines = _read_rounds(run)
+    lost = why_lost(run)
+    if not records and lost:
+        raise InputError(f"{run}: {lost}")
     if not records:
         raise InputError(f"{run}: no rounds in metrics.jsonl; name the folder of a run (mpifl train ... --out RUN)")
     job, remarks = _read_job(run / "job.toml")
     if len(records) < lines - 1:  # a torn last line alone is a run that was cut, or goes on as we read
         remarks.append(f"torn: metrics.jsonl cannot be read after round {records[-1]['round']}")
     finished = _finished(run, job, records)
-    if not finished:
+    if lost:
+        remarks.append(lost)
+    elif not finished:
         planned = f" of {job['rounds']}" if "rounds" in job else ""
         remarks.append(f"unfinished: {records[-1]['round']}{planned} rounds")
     if (version := _version(run)) not in (None, __version__):

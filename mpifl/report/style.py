@@ -2,10 +2,12 @@
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1d2733; --soft: #5b6875; --line: #e3e8ee; --page: #f6f8fa; --card: #fff;
-  --one: #2a6db0; --two: #d9622b; --three: #1a9a6c; --four: #8a6bb5; --rest: #aab4bf; --bad: #b3261e; }
+  --one: #2a6db0; --two: #d9622b; --three: #1a9a6c; --four: #8a6bb5; --five: #c9a20a;
+  --rest: #aab4bf; --bad: #b3261e; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e4e9ee; --soft: #9aa6b2; --line: #303a45;
   --page: #12171c; --card: #1b2229;
-  --one: #5b9fe0; --two: #ea8452; --three: #3cba8b; --four: #ab8fd3; --rest: #64707c; --bad: #ff8a80; } }
+  --one: #5b9fe0; --two: #ea8452; --three: #3cba8b; --four: #ab8fd3; --five: #dcbd45;
+  --rest: #64707c; --bad: #ff8a80; } }
 * { box-sizing: border-box; }
 body { margin: 0; color: var(--ink); background: var(--page); font: 15px/1.45 system-ui, sans-serif; }
 main { max-width: 1060px; margin: 0 auto; padding: 28px 20px 60px; }
@@ -43,13 +45,14 @@ svg path, svg line { vector-effect: non-scaling-stroke; }
 svg .hover { fill: transparent; }
 svg .hover:hover { fill: var(--soft); fill-opacity: 0.18; }
 .one { stroke: var(--one); } .two { stroke: var(--two); } .three { stroke: var(--three); }
-.four { stroke: var(--four); }
+.four { stroke: var(--four); } .five { stroke: var(--five); }
 .dot { fill: none; stroke-width: 7; stroke-linecap: round; }
 .area { stroke: none; } .area.band { fill-opacity: 0.2; }
 .area.one { fill: var(--one); } .area.two { fill: var(--two); } .area.three { fill: var(--three); }
-.area.four { fill: var(--four); } .area.rest { fill: var(--rest); }
+.area.four { fill: var(--four); } .area.five { fill: var(--five); } .area.rest { fill: var(--rest); }
 i.one { background: var(--one); } i.two { background: var(--two); } i.three { background: var(--three); }
-i.four { background: var(--four); } i.rest { background: var(--rest); } i.band { opacity: 0.35; }
+i.four { background: var(--four); } i.five { background: var(--five); } i.rest { background: var(--rest); }
+i.band { opacity: 0.35; }
 .split { display: grid; grid-template-columns: minmax(56px, auto) 1fr auto; gap: 5px 10px; align-items: center;
   font-size: 12.5px; font-variant-numeric: tabular-nums; }
 .split .bar { display: flex; height: 16px; }

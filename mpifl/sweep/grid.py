@@ -11,7 +11,7 @@ from pathlib import Path
 from mpifl.errors import InputError
 from mpifl.job import Job, differing_keys, read_job
 from mpifl.report.runs import Summary, read_run
-from mpifl.run import HARMLESS
+from mpifl.run import HARMLESS, why_lost
 
 OPENING, CLOSING = "[{(", "]})"
 
@@ -41,10 +41,12 @@ class Task:
 
     @property
     def state(self) -> str:
-        """What is to be done with it: it is `done`, `cut`, or `new`."""
+        """What is to be done with it: it is `done`, `lost` (too few silos answered), `cut`, or `new`."""
         found = self.summary()
         if found is not None and found.finished and (found.rounds >= self.job.rounds or self._at_target(found)):
             return "done"
+        if why_lost(self.run) is not None:
+            return "lost"
         return "cut" if (self.run / "job.toml").exists() else "new"
 
     def _at_target(self, found: Summary) -> bool:

@@ -17,10 +17,12 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from mpifl.errors import InputError
 from mpifl.launcher import own_launcher
 from mpifl.report import compare_runs
-from mpifl.run import read_metrics
+from mpifl.run import read_metrics, why_lost
 from mpifl.sweep.grid import Task, grid
 from mpifl.tracking.console import figures_of
 
+LOST = 3
+"""Exit code of a training that too few silos answered, as when it diverges."""
 INTERRUPTED = 75
 LOOK = 0.2
 """Seconds between two looks at a run."""
@@ -30,11 +32,13 @@ STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def list_tasks(tasks: Sequence[Task]) -> str:
-    """Return a line for each task: its number, its state (new, cut or done) and its run folder, by tabs."""
+    """Return a line for each task: its number, its state (new, cut, lost or done) and its run folder, by tabs."""
     return "".join(f"{task.number}\t{task.state}\t{task.run}\n" for task in tasks)
 
 
-def sweep_command(job: Path, given: Sequence[str], out: Path | None, ranks: int, what: str, number: int | None) -> int:
+def sweep_command(
+    job: Path, given: Sequence[str], out: Path | None, ranks: int, what: str, number: int | None, retry: bool = False
+) -> int:
     """Do what `mpifl sweep` asks for and return its exit code.
 
     Args:
@@ -44,6 +48,7 @@ def sweep_command(job: Path, given: Sequence[str], out: Path | None, ranks: int,
         ranks: MPI ranks of each run.
         what: `run`, `list` or `dry-run`.
         number: The one task that is meant, or all.
+        retry: Go on with runs that were lost, too.
 
     Raises:
         InputError: something given is wrong.
@@ -58,7 +63,7 @@ def sweep_command(job: Path, given: Sequence[str], out: Path | None, ranks: int,
     elif what == "dry-run":
         sys.stdout.write("".join(f"{shlex.join(command(task, job, ranks))}  # {task.state}\n" for task in tasks))
     else:
-        return run_all(tasks, job, ranks)
+        return run_all(tasks, job, ranks, retry)
     return 0
 
 
@@ -100,11 +105,13 @@ def run_task(task: Task, job: Path, ranks: int, look: Callable[[bool], None] = l
     return INTERRUPTED if asked else process.returncode
 
 
-def run_all(tasks: Sequence[Task], job: Path, ranks: int) -> int:
+def run_all(tasks: Sequence[Task], job: Path, ranks: int, retry: bool = False) -> int:
     """Run what is not done, one after another, and print the comparison of all.
 
+    A run that was lost would be lost again, at the same bits: it goes on only with `retry`.
+
     Returns:
-        0; 75 if a signal stopped it; or else the exit code of the first run that failed.
+        0; 75 if a signal stopped it; or else the exit code of the first run that failed, now or before.
 
     Raises:
         InputError: there is nothing to start ranks with.
@@ -114,16 +121,18 @@ def run_all(tasks: Sequence[Task], job: Path, ranks: int) -> int:
         own_launcher()  # rather one line now than one for each run
     with _Progress(tasks) as progress:
         for task in tasks:
-            if task.state == "done":
-                progress.skip(task)
+            state = task.state
+            if state == "done" or (state == "lost" and not retry):
+                progress.skip(task, state)
+                codes[task.number] = LOST if state == "lost" else 0
                 continue
             codes[task.number] = run_task(task, job, ranks, partial(progress.look, task))
             progress.end(task, codes[task.number])
             if codes[task.number] == INTERRUPTED:
                 progress.say("stopped by a signal; the same command goes on")
                 return INTERRUPTED
-    if runs := [task.run for task in tasks if task.summary() is not None]:
-        compare_runs(runs)
+    if any(task.summary() is not None for task in tasks):
+        compare_runs([task.run for task in tasks if task.state != "new"])
     return next((code for code in codes.values() if code), 0)
 
 
@@ -151,10 +160,11 @@ class _Progress:
     def say(self, line: str) -> None:
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
-    def skip(self, task: Task) -> None:
+    def skip(self, task: Task, state: str) -> None:
         self._before += task.job.rounds
         self._bar.reset(self._all, completed=self._before)
-        self.say(f"{self._nth(task)} done before")
+        why = f": {shortened(why_lost(task.run) or '')}; give --retry to go on with it" if state == "lost" else ""
+        self.say(f"{self._nth(task)} {state} before{why}")
 
     def look(self, task: Task, stopping: bool) -> None:
         records = read_metrics(task.run)
@@ -182,4 +192,9 @@ def _last_line(task: Task) -> str:
     lines = [line for line in task.log.read_text(errors="replace").splitlines() if line.strip(" -")]
     errors = [line for line in lines if line.startswith("error:")]
     last = next(iter([*reversed(errors), *reversed(lines)]), "nothing")
-    return last if len(last) <= LONGEST else f"{last[:LONGEST]}..."
+    return shortened(last)
+
+
+def shortened(said: str) -> str:
+    """Return a line that is not too long."""
+    return said if len(said) <= LONGEST else f"{said[:LONGEST]}..."

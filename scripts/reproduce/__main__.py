@@ -27,6 +27,7 @@ def options_of(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help=f"{QUICK_ROUNDS} rounds on tiny data, to see that it works"
     )
+    parser.add_argument("--retry", action="store_true", help="go on with runs that were lost (diverged), too")
     parser.add_argument("--ranks", type=int, default=1, help="MPI ranks of each run (%(default)s)")
     parser.add_argument("--out", type=Path, help="the runs go here, and go on here (runs/papers/TABLE)")
     return parser.parse_args(given)
@@ -51,7 +52,7 @@ def main(given: list[str] | None = None) -> int:
     use_this_tree()
     out = options.out or Path("runs", "papers-quick" if options.quick else "papers", options.table)
     out.mkdir(parents=True, exist_ok=True)
-    reproduction, code = Reproduction(table, out, options.quick, options.ranks), 0
+    reproduction, code = Reproduction(table, out, options.quick, options.ranks, options.retry), 0
     for cell in [] if options.show else cells:
         if code := reproduction.train(cell):
             break

@@ -15,13 +15,11 @@ from statistics import mean
 from mpifl.job import read_job
 from mpifl.report import Summary
 from mpifl.sweep.grid import Task
-from mpifl.sweep.running import run_task
+from mpifl.sweep.running import LOST, run_task
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK_ROUNDS = 2
 QUICK = ("evaluate.every=1", "checkpoint.every=10", "local.compile=false", f"rounds={QUICK_ROUNDS}")
-LOST = 3
-"""Exit code of a training that too few silos answered: here, one that diverged."""
 
 
 @dataclass(frozen=True)
@@ -90,10 +88,12 @@ class Reproduction:
     out: Path
     quick: bool = False
     ranks: int = 1
+    retry: bool = False
 
     def train(self, cell: Cell) -> int:
         """Train what of a cell is not done; return 0, or the exit code of a run that ended otherwise.
 
+        A run that was lost (here: diverged) counts as done, unless `retry`.
         Where fewest rounds win, a later one of `tried` goes on for as many as the best so far took, no longer.
         """
         limit = cell.rounds
@@ -101,7 +101,8 @@ class Reproduction:
             for seed in self._seeds(cell):
                 cell.cut.make(seed, self.quick)
                 task = self._task(cell, settings, seed, limit)
-                code = 0 if task.state == "done" else run_task(task, self.table.path, self.ranks)
+                over = task.state == "done" or (task.state == "lost" and not self.retry)
+                code = 0 if over else run_task(task, self.table.path, self.ranks)
                 if code not in (0, LOST):
                     print(f"{task.run}: exit code {code}; {task.log} says why", file=sys.stderr)
                     return code
@@ -114,7 +115,15 @@ class Reproduction:
         done = list(self._done(cell))
         if not done:
             blank = [""] * (len(self.table.headings) - 1)
-            return [cell.name, "not run", *blank, cell.paper or "–", *([""] * 2 if self._searched else []), "", ""]
+            return [
+                cell.name,
+                "lost" if self._lost(cell) else "not run",
+                *blank,
+                cell.paper or "–",
+                *([""] * 2 if self._searched else []),
+                "",
+                "",
+            ]
         settings, runs = min(done, key=lambda pair: self._mean_cost(pair[1]))
         chosen = [self._ratio(cell, runs), ", ".join(settings).replace("local.", "")] if self._searched else []
         rounds = f"{mean(run.rounds for run in runs):.0f}"
@@ -139,6 +148,12 @@ class Reproduction:
             runs = [run for run in found if run is not None and run.finished]
             if len(runs) == len(found):
                 yield settings, runs
+
+    def _lost(self, cell: Cell) -> bool:
+        """Whether every setting of a cell was lost with some seed."""
+        seeds = self._seeds(cell)
+        each = ([self._task(cell, tried, seed, cell.rounds).state for seed in seeds] for tried in self._tried(cell))
+        return all("lost" in states for states in each)
 
     def _ratio(self, cell: Cell, runs: list[Summary]) -> str:
         cost = self._mean_cost(runs)

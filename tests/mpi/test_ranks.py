@@ -57,6 +57,22 @@ def test_resuming_gives_the_bits_of_a_run_never_stopped(world: Path, name: str) 
     assert kept(resumed) == kept(whole)
 
 
+def test_where_time_went_adds_up(world: Path) -> None:
+    records = [json.loads(line) for line in (world / NAMES[0] / "metrics.jsonl").read_text().splitlines()]
+    for record in records:
+        ranks = record["rank_seconds"].values()
+        assert {round(rank["training"] + rank["waiting"], 9) for rank in ranks} == {
+            round(record["seconds_training"], 9)
+        }
+        assert sum(rank["waiting"] for rank in ranks) / len(ranks) == pytest.approx(record["seconds_waiting"])
+        assert record["seconds_training"] + record["seconds_communication"] <= record["seconds"]
+    evaluated = ["silo_accuracy_mean" in record or "test_accuracy" in record for record in records]
+    assert ["seconds_evaluation" in record for record in records] == evaluated
+    assert any(evaluated)
+    saved = {record["round"] for record in records if record.get("seconds_checkpoint", 0.0) > 0}
+    assert saved == {3}  # every second round; what comes after the last round stands in none
+
+
 @pytest.mark.parametrize("compressed", ["", "-compressed"])
 def test_a_lost_round_changes_nothing(world: Path, compressed: str) -> None:
     lost, untroubled = world / f"lost{compressed}", world / f"stateful{compressed}"

@@ -16,7 +16,7 @@ from mpifl.job import check_job
 from mpifl.report import Output, Summary, compare_runs, evaluate_run, read_run, show_run
 from mpifl.report.curves import curve, draw
 from mpifl.report.seeds import groups
-from mpifl.run import claim_run, encode_record
+from mpifl.run import claim_run, encode_record, note_lost
 
 RECORDS = [
     {
@@ -186,6 +186,7 @@ def test_what_is_wrong_with_a_run_is_said(tmp_path):
         ("old", lambda run: (run / "environment.json").write_text('{"versions": {"mpifl": "0.0.1"}}'), "mpifl 0.0.1"),
         ("blind", lambda run: write(run, [{"round": 5, "train_loss": 1.0}]), "without test accuracy"),
         ("lost", lambda run: write(run, [*RECORDS[:4], {"round": 5, "train_loss": None}]), "diverged"),
+        ("ended", lambda run: note_lost(run, "round 6 was lost: 0 of 2"), "round 6 was lost: 0 of 2"),
         ("jobless", lambda run: (run / "job.toml").unlink(), "job.toml cannot be read"),
         ("job", lambda run: (run / "job.toml").write_text("rounds = "), "job.toml is torn"),
         ("other", lambda run: (run / "job.toml").write_text("rounds = 'all'"), "job.toml is none as mpifl"),
@@ -195,6 +196,16 @@ def test_what_is_wrong_with_a_run_is_said(tmp_path):
         spoil(run)
         remarks = read_run(run).remarks
         assert any(remark in one for one in remarks), (name, remarks)
+
+
+def test_a_run_that_lost_its_first_round_is_left_out_with_the_reason(tmp_path, capsys):
+    make_run(tmp_path / "whole")
+    write(make_run(tmp_path / "none"), [])
+    compare_runs([tmp_path / "whole", tmp_path / "none"])
+    assert "none: no rounds in metrics.jsonl" in capsys.readouterr().out
+    note_lost(tmp_path / "none", "round 1 was lost: 0 of 2 silos answered")
+    compare_runs([tmp_path / "whole", tmp_path / "none"])
+    assert "none: round 1 was lost: 0 of 2 silos answered" in capsys.readouterr().out
 
 
 def edit(path, old, new):

@@ -147,7 +147,23 @@ def test_each_rank_and_each_silo_that_was_left_out_is_shown(tmp_path):
     assert ("rank 1" in words, "rank 2" in words, "Silos left out of rounds (1)" in words) == (True, True, True)
     assert "7 2 2 <torn 2>" in words
     assert "<torn" not in text
-    assert any(given.get("title") == "waiting 1.5 s" for _, given in reader.tags)
+    drawn = [given["title"] for _, given in reader.tags if "title" in given]
+    assert "waiting for the slowest 1.5 s" in drawn
+    assert drawn.count("communication 600 ms") == 4  # the mean worker's, the server's, and that of both ranks
+    assert drawn.count("the server’s own work 400 ms") == 3
+    assert "waiting for the slowest 1 s" in drawn  # the server's
+    assert "rank 0, the server" in words
+
+
+def test_scoring_and_checkpoints_stand_beside_the_rounds(tmp_path):
+    records = [record(1, seconds_evaluation=1.0), record(2, seconds_evaluation=2.0, seconds_checkpoint=1.0)]
+    _, reader = read(make_run(tmp_path, records))
+    words = " ".join(reader.titles())
+    assert "training 8% · waiting 8% · communication 10% · scoring 50% · checkpoints 17% · server 7%" in words
+    assert "in rounds; scoring took 3 s more, checkpoints 1 s" in words
+    assert "round 2: training, slowest rank 500 ms, communication 300 ms, the server’s own 200 ms, scoring 2 s" in words
+    drawn = [given["title"] for _, given in reader.tags if "title" in given]
+    assert "checkpoints 1 s" in drawn
 
 
 def test_names_are_text_and_no_markup(tmp_path):

@@ -113,6 +113,27 @@ def test_of_several_settings_the_one_with_fewest_rounds_is_shown_and_later_ones_
     assert len(slow.read_text().splitlines()) == float(rounds)
 
 
+def test_a_run_that_diverged_is_not_run_again_unless_asked(folder, monkeypatch):
+    from scripts.reproduce.__main__ import TABLES
+    from scripts.reproduce.cells import Cell, Cut, Reproduction, Table
+
+    monkeypatch.chdir(folder)
+    digits = Cut("lost", "digits --silos 4 --scheme iid", "")
+    settings = ("local.compile=false", "local.lr=3e38", "cohort.fraction=1.0")
+    cell = Cell("a cell", "", digits, settings, 2)
+    table = Table("", TABLES["mcmahan-2nn"].job, (cell,), ("rounds",), lambda runs: ("",))
+    reproduction = Reproduction(table, folder / "lost")
+    assert reproduction.row(cell)[1] == "not run"
+    assert reproduction.train(cell) == 0
+    log = folder / "lost" / "acell_seed7" / "log.txt"
+    before = log.read_bytes()
+    assert reproduction.row(cell)[1] == "lost"
+    assert reproduction.train(cell) == 0
+    assert log.read_bytes() == before
+    assert Reproduction(table, folder / "lost", retry=True).train(cell) == 0
+    assert log.read_bytes() != before
+
+
 @pytest.mark.skipif(not (DATA / "heart-disease").is_dir(), reason="set MPIFL_DATA to a folder that has heart-disease/")
 def test_hospitals_are_standardised_by_the_rows_that_they_train_on(tmp_path, monkeypatch):
     from scripts.reproduce.flamby import OWN

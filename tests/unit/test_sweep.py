@@ -12,6 +12,7 @@ from unit.builders import write_folder
 
 from mpifl.cli import main
 from mpifl.errors import InputError
+from mpifl.run import note_lost, why_lost
 from mpifl.sweep import grid, list_tasks
 from mpifl.sweep.grid import split
 from mpifl.sweep.running import command
@@ -140,6 +141,45 @@ def test_a_run_that_fails_takes_no_other_along(job, tmp_path, capfd):
     printed = capfd.readouterr().out
     assert "ended with exit code 3, sw/local.lr=3e38/log.txt says: error: round" in printed
     assert (tmp_path / "sw" / "local.lr=0.1" / "model.safetensors").exists()
+
+
+def test_a_run_that_was_lost_is_told_apart_and_run_again_only_if_asked(job, tmp_path, capfd):
+    words = [job, "--set", "local.lr=3e38,0.1", "--set", "rounds=3", "--out", "sw"]
+    assert sweep(*words) == 3
+    log = tmp_path / "sw" / "local.lr=3e38" / "log.txt"
+    before = log.read_bytes()
+    capfd.readouterr()
+    assert sweep(*words, "--list") == 0
+    assert [line.split("\t")[1] for line in capfd.readouterr().out.splitlines()] == ["lost", "done"]
+    assert sweep(*words) == 3
+    printed = capfd.readouterr().out
+    assert "[1/2] local.lr=3e38 lost before: round" in printed
+    assert "give --retry" in printed
+    assert "sw/local.lr=3e38: round" in printed  # below the table
+    assert sweep(*words, "--task", 0) == 3
+    assert log.read_bytes() == before
+    assert sweep(*words, "--task", 0, "--retry") == 3
+    again = log.read_bytes()
+    assert again.startswith(before)
+    assert len(again) > len(before)
+
+
+def test_a_run_that_was_lost_is_so_no_more_when_it_went_on(job, tmp_path, capfd):
+    words = [job, "--set", "seed=1", "--out", "sw"]
+    assert sweep(*words) == 0
+    run = tmp_path / "sw" / "toy"
+    note_lost(run, "round 3 was lost: 1 of 2 silos answered")  # as a rank that was late for it would make it be
+    more = [*words, "--set", "rounds=3"]
+    capfd.readouterr()
+    assert sweep(*more, "--list") == 0
+    assert capfd.readouterr().out.split("\t")[1] == "lost"
+    assert sweep(*more) == 3
+    assert why_lost(run) == "round 3 was lost: 1 of 2 silos answered"
+    assert sweep(*more, "--retry") == 0
+    assert why_lost(run) is None
+    capfd.readouterr()
+    assert sweep(*more, "--list") == 0
+    assert capfd.readouterr().out.split("\t")[1] == "done"
 
 
 def test_a_dry_run_shows_commands_that_work(job, tmp_path, capfd):
