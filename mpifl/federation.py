@@ -23,7 +23,7 @@ from mpifl.ledger import Ledger
 from mpifl.messages import DTYPES, Header, Mean, Mirror, Piece, Report, Request, Scalar, VectorSpec, Verdict
 from mpifl.server import Server
 from mpifl.transforms import Transform
-from mpifl.transport import Transport, forsake
+from mpifl.transport import Transport, forsake, see_off
 from mpifl.worker import Worker
 from mpifl.workload import Workload
 
@@ -158,6 +158,9 @@ class Federation:
                 self.recover()
         neighbours, late = self.transport.nodes.neighbours, sorted(self.late)
         forsake([neighbours[rank].process if rank in neighbours else None for rank in late])
+        if self._deadline:
+            others = [one.process for rank, one in neighbours.items() if rank not in {*late, self.transport.rank}]
+            see_off(others, self._deadline)
         return [self.transport.origins[rank] for rank in late]
 
     def exchange(self, request: Request | None = None, vectors: Mapping[str, Tensor] | None = None) -> Mean | None:

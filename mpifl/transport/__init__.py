@@ -4,7 +4,7 @@ from mpifl.transport.deaths import survivable
 from mpifl.transport.facts import Facts, facts
 from mpifl.transport.memory import Memory, pieces_of
 from mpifl.transport.wire import Transport
-from mpifl.transport.world import abort_world, forsake, leave, library, world
+from mpifl.transport.world import abort_world, forsake, leave, library, see_off, world
 
 __all__ = [
     "Facts",
@@ -16,6 +16,7 @@ __all__ = [
     "leave",
     "library",
     "pieces_of",
+    "see_off",
     "survivable",
     "world",
 ]

@@ -8,7 +8,8 @@
     {"slow": [k, r, s]}             silo k takes s seconds longer in round r
     {"hold": r, "at": FOLDER}       in round r each silo waits until FOLDER/open is there, and says so by FOLDER/reached
     {"die": {R: [WHEN, verb, r]}}   rank R kills itself when it is asked this (a verb, or the method of work) in round r
-                                    (WHEN = "asked"), has done it ("worked"), or has the verdict ("judged")
+                                    (WHEN = "asked"), has done it ("worked"), has the verdict ("judged"), or is to leave
+                                    ("leaving")
     {"freeze": {R: [WHEN, verb, r]}}
                                     the same, but it stops for ever instead
     {"blind": [[R, ...], k]}        ranks R cannot read the shard of silo k
@@ -131,7 +132,7 @@ def _write_where_all_is_full(path: Path, content: bytes) -> None:
 
 _RANK = os.environ.get("OMPI_COMM_WORLD_RANK", "0")
 _answer, _open_shard = mpifl.worker.Worker.answer, mpifl.worker.open_shard
-_combine = mpifl.worker.WeightedMean.combine
+_combine, _part = mpifl.worker.WeightedMean.combine, mpifl.federation.Federation._part
 _asked: list[tuple[str, int]] = []
 
 
@@ -149,6 +150,11 @@ def _answer_or_die(worker: Any, request: Any, vectors: Any) -> Any:
     return report
 
 
+def _part_or_die(federation: Any) -> None:
+    _part(federation)
+    _die_if("leaving")
+
+
 def _combine_or_die(mean: Any, transport: Any, verdict: Any) -> Any:
     _die_if("judged")
     return _combine(mean, transport, verdict)
@@ -164,6 +170,7 @@ def _open_or_not(folder: Path, entry: Any, spec: Any) -> Any:
 if "die" in TROUBLE or "freeze" in TROUBLE:
     mpifl.worker.Worker.answer = _answer_or_die
     mpifl.worker.WeightedMean.combine = _combine_or_die
+    mpifl.federation.Federation._part = _part_or_die
 if "blind" in TROUBLE:
     mpifl.worker.open_shard = _open_or_not
 if "write" in TROUBLE:

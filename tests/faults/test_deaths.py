@@ -211,6 +211,15 @@ def test_a_rank_that_hangs_for_ever_holds_up_nothing_but_its_rounds(
         assert rounds_of(run)[2]["train_loss"] == rounds_of(untroubled / "whole")[2]["train_loss"]
 
 
+def test_a_rank_that_stops_when_all_is_done_is_not_waited_for_by_survivors(tmp_path: Path, yard: Path) -> None:
+    run, hurry = tmp_path / "run", ["--set", "cohort.deadline=1", "--set", "rounds=1"]
+    arguments = [*train(yard / "steady.toml", run), *hurry]
+    trouble = {"freeze": {"2": ["leaving", "stop", 0]}}
+    with Command(tmp_path / "command", 3, *arguments, trouble=trouble, survive=True) as command:
+        assert command.end().code == 0, command.err
+    assert (run / "model.safetensors").exists()
+
+
 def test_a_late_rank_is_left_out_of_the_round_and_asked_again(tmp_path: Path, yard: Path) -> None:
     hurry = ["--set", "cohort.deadline=1", "--set", "cohort.quorum=0.1", "--set", "cohort.fraction=1.0"]
     arguments = [*train(yard / "steady.toml", tmp_path / "run"), *hurry]
