@@ -126,10 +126,13 @@ start_node() { # as process 1 of its namespace, so that nothing outlives it
         mount -t tmpfs tmpfs /dev/shm
         exec slurmd -D -N "$1" -f "$2/slurm.conf"' - "$1" "$at" >"$at/$1.out" 2>&1 </dev/null &
     echo $! >"$at/$1.node"
-    until_ok 30 is_up "$1" || die "node $1 does not come up: $(tail -n 3 "$at/$1.out" "$at/slurmd.$1.log" 2>&1)"
+    until_ok 60 is_up "$1" || die "node $1 does not come up: $(tail -n 3 "$at/$1.out" "$at/slurmd.$1.log" 2>&1)"
 }
 
-is_up() { [[ $(sinfo -h -N -n "$1" -o %T) =~ ^(idle|mixed|allocated|completing)$ ]]; }
+is_up() { # a node that is back may be listed as idle before a step can start there
+    [[ $(sinfo -h -N -n "$1" -o %T) =~ ^(idle|mixed|allocated|completing)$ ]] &&
+        timeout 10 srun --quiet --nodelist="$1" --nodes=1 --ntasks=1 true
+}
 
 kill_node() {
     local pid
