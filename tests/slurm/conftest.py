@@ -70,7 +70,7 @@ class Slurm:
         """Wait until a job was queued again, and have it start now where SLURM would keep it back for two minutes."""
         self.until(lambda: self.field(job, "Restarts") == "1", "the job to be queued again", seconds)
         self.until(lambda: self.field(job, "JobState") != "COMPLETING", "the first start to be cleared away")
-        time.sleep(2)  # word of the first start's end may come late, and would end the second; hence SLURM's delay
+        time.sleep(5)  # word of the first start's end may come late, and would end the second; hence SLURM's delay
         if self.field(job, "JobState") == "PENDING":
             for part in (line.split()[0] for line in self.call("scontrol", "show", "job", "-o", job).splitlines()):
                 self.call("scontrol", "update", part, "StartTime=now")
