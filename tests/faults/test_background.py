@@ -11,6 +11,7 @@ from faults.processes import Command, checkpoints, lines_of, outcome, own_lines,
 from faults.test_survival import LONGEST, _has_ulfm, _what_counts
 
 BACKGROUND = ("--set", "checkpoint.background=true")
+FOREGROUND = ("--set", "checkpoint.every=2")
 survives = pytest.mark.skipif(not _has_ulfm(), reason="needs Open MPI 5")
 
 
@@ -57,8 +58,16 @@ def test_a_signal_waits_for_what_is_being_written(yard: Path, untroubled: Path, 
     assert outcome(run) == outcome(untroubled / "long")
 
 
-@pytest.mark.parametrize("more", [_every(2), ("--set", "checkpoint.every=2")], ids=["background", "foreground"])
-@pytest.mark.parametrize("pattern", ["silo_0001*", "server*", "checkpoint.json"])
+@pytest.mark.parametrize(
+    ("more", "pattern"),
+    [
+        (_every(2), "silo_0001*"),
+        (FOREGROUND, "checkpoint.json"),
+        pytest.param(FOREGROUND, "silo_0001*", marks=pytest.mark.slow),
+        *(pytest.param(more, "server*", marks=pytest.mark.slow) for more in (_every(2), FOREGROUND)),
+        pytest.param(_every(2), "checkpoint.json", marks=pytest.mark.slow),
+    ],
+)
 def test_a_full_disk_is_named_and_training_goes_on(
     yard: Path, untroubled: Path, tmp_path: Path, more: tuple[str, ...], pattern: str
 ) -> None:
@@ -87,6 +96,7 @@ def test_a_dead_ranks_silos_come_from_the_last_checkpoint_that_counts(yard: Path
 
 
 @survives
+@pytest.mark.slow
 def test_a_new_server_goes_on_from_the_last_checkpoint_that_counts(
     yard: Path, untroubled: Path, tmp_path: Path
 ) -> None:
