@@ -257,6 +257,8 @@ class Yard:
             again = Run(folder, self.job, "--resume", *more)
             outcome = "resumed" if again.end() == 0 and again.model() else "lost"
             outcome += " (hung)" if code is None else ""
+            if outcome.startswith("lost"):
+                print("\n".join(f"    {line}" for _, line in again.lines[-25:]))
             if not early and kind != "everything":
                 print("\n".join(f"    {line}" for _, line in run.lines[-25:]))
         tally.outcomes[outcome] += 1
