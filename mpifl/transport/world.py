@@ -108,7 +108,7 @@ def see_off(processes: Sequence[int], seconds: float) -> None:
     """
     global _farewell
     _farewell = seconds
-    for process in processes if survivable() else ():
+    for process in processes if survivable() and hasattr(os, "pidfd_open") else ():
         with contextlib.suppress(ProcessLookupError):
             _leaving.append(os.pidfd_open(process))
 

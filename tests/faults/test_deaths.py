@@ -208,7 +208,7 @@ def test_a_rank_that_hangs_for_ever_holds_up_nothing_but_its_rounds(
     assert "ended without rank 2: no answer" in command.err
     assert (run / "model.safetensors").exists()
     if when == "judged":  # the server has made its share of the sum
-        assert rounds_of(run)[2]["train_loss"] == rounds_of(untroubled / "whole")[2]["train_loss"]
+        assert rounds_of(run)[2]["test_loss"] == rounds_of(untroubled / "whole")[2]["test_loss"]
 
 
 def test_a_rank_that_stops_when_all_is_done_is_not_waited_for_by_survivors(tmp_path: Path, yard: Path) -> None:
