@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -38,6 +39,11 @@ FAMILIES = {
 """Programs that start ranks, and whose they are."""
 CHOSEN = "MPIFL_MPIRUN"
 """Environment variable: the launcher to take, with its flags, instead of the library's own."""
+_SESSION = "PRTE_MCA_prte_local_tmpdir_base"
+"""Environment variable: where Open MPI's mpirun keeps its session, which it names by its pid. One that was killed
+leaves it behind, and the next that has the pid by chance starts nothing; so each gets a folder of its own."""
+_SESSIONS = {_SESSION, "PRTE_MCA_prte_tmpdir_base"}
+"""What the user may have chosen instead."""
 NOT_BEGUN = -1
 """Stands for an exit code where a signal came before the ranks listened."""
 
@@ -59,7 +65,15 @@ def launch(ranks: int, survive: bool = False) -> int:
     flags = _surviving() if survive else []
     command = [*own_launcher(), *flags, "-n", str(ranks), sys.executable, *sys.orig_argv[1:]]
     home = os.environ.get("HOME", str(Path("~").expanduser()))  # Open MPI gives up without one
-    environment = {**os.environ, "HOME": home, "MPIFL_RANKS": str(ranks)}
+    environment = {"HOME": home, **os.environ, "MPIFL_RANKS": str(ranks)}
+    if environment.keys() & _SESSIONS:
+        return _run(command, environment)
+    with tempfile.TemporaryDirectory(prefix="mpifl-", ignore_cleanup_errors=True) as session:
+        return _run(command, {**environment, _SESSION: session})
+
+
+def _run(command: list[str], environment: Mapping[str, str]) -> int:
+    """Run a launcher, hand signals on to its ranks, and return its exit code."""
     came: list[int] = []
 
     def hand_on(number: int, _: object) -> None:

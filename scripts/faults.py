@@ -114,6 +114,7 @@ class Run:
         mpirun = [str(Path(sys.prefix) / "bin" / "mpirun"), "--oversubscribe", "--bind-to", "none", *root]
         command = [*mpirun, *ULFM, "-n", str(RANKS), sys.executable, *map(str, start), *more]
         paths = os.pathsep.join([str(ROOT), str(job.parent), os.environ.get("PYTHONPATH", "")])
+        session = tempfile.mkdtemp(dir=folder)  # mpirun's, which it leaves behind when it is killed: docs/faults.md
         self.lines: list[tuple[float, str]] = []
         self.began = time.monotonic()
         self.process = subprocess.Popen(
@@ -123,7 +124,7 @@ class Run:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": paths, "MPIFL_JOIN_SECONDS": "20"},
+            env={**os.environ, "PYTHONPATH": paths, "MPIFL_JOIN_SECONDS": "20", "TMPDIR": session},
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -12,7 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import rank_environment
+from conftest import launcher, rank_environment
 from faults.processes import HERE, Command, checkpoints, lines_of, outcome, own_lines, pid_of, rounds_of, train, tree
 
 TERM, INT, USR1 = signal.SIGTERM, signal.SIGINT, signal.SIGUSR1
@@ -39,6 +41,18 @@ def test_ranks_starts_its_own_ranks(yard: Path, untroubled: Path, tmp_path: Path
         assert command.end().code == 0
     assert list(json.loads((tmp_path / "run" / "environment.json").read_text())["ranks"]) == ["0", "1", "2"]
     assert outcome(tmp_path / "run") == outcome(untroubled / "whole")
+
+
+def test_what_a_killed_launcher_left_behind_is_not_in_the_way(yard: Path, tmp_path: Path) -> None:
+    """Open MPI's mpirun names its session by its pid, and starts nothing where one of that name was left behind."""
+    stale = tmp_path / "mpirun"
+    stale.write_text('#!/bin/sh\nmkdir "$TMPDIR/ompi.$$" && touch "$TMPDIR/ompi.$$/pmix.$(hostname).tool"\nexec "$@"\n')
+    stale.chmod(0o755)
+    arguments = train(yard / "plain.toml", tmp_path / "run", "--ranks", "2")
+    with Command(tmp_path / "command", 1, *arguments, MPIFL_MPIRUN=shlex.join([str(stale), *launcher()])) as command:
+        assert command.end().code == 0, command.err
+    left = sorted(path.name for path in (tmp_path / "command" / "tmp").iterdir())
+    assert all(re.fullmatch(r"ompi\.\d+", name) for name in left)  # the stale one; nothing of our own
 
 
 def test_one_rank_runs_in_place(yard: Path, untroubled: Path, tmp_path: Path) -> None:
