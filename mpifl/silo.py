@@ -122,14 +122,14 @@ class Silo:
 
     @torch.no_grad()
     def public_logits(self, w: Tensor) -> Tensor:
-        """Return what the model w, shape [P], says of the public examples: logits, shape [n, classes]."""
+        """Return what the model w, shape [P], says of the public examples: logits, shape [n, classes, ...]."""
         assert self.public is not None
         self._begin_pass()
         return logits(self.model, w, self.public)
 
     @torch.no_grad()
     def features(self, w: Tensor, statistics: Tensor | None = None) -> Tensor:
-        """Return the features, shape [n, d], that the model w, shape [P], sees in the training examples.
+        """Return the features, shape [n, d, ...], that the model w, shape [P], sees in the training examples.
 
         Args:
             w: The parameters, shape [P].
@@ -189,7 +189,7 @@ class Silo:
 
 @torch.no_grad()
 def logits(model: FlatModel, w: Tensor, batches: Batches) -> Tensor:
-    """Return the logits of the model w, shape [P], on all examples of `batches`, shape [n, classes]."""
+    """Return the logits of the model w, shape [P], on all examples of `batches`, shape [n, classes, ...]."""
     model.trained.copy_(w)
     model.module.eval()
     return torch.cat([model.module(x) for x, _ in batches.in_order(EVALUATION_BATCH)])

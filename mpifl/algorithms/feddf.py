@@ -63,11 +63,10 @@ class FedDF(FedAvg):
         """Average each architecture, then distill the cohort's mean logits into it."""
         state = server.state
         mean = cohort.mean(self.train_prototype, **self.global_model(server))
-        classes = mean["logits"].numel() // len(server.public or ())
-        teacher = F.softmax(mean["logits"].view(-1, classes), dim=1)
+        agreed = mean["logits"].view(len(server.public or ()), -1)
         for index, name in enumerate(self._names):
             student = state[name] + mean.vectors[f"delta_{name}"] if f"delta_{name}" in mean.vectors else state[name]
-            run = server.train(student, self._distillation, divergence, [teacher], architecture=index)
+            run = server.train(student, self._distillation, divergence, [agreed], architecture=index)
             state[name] = run.end.clone()
         return mean.scalars
 
@@ -104,6 +103,14 @@ class FedDF(FedAvg):
         )
 
 
-def divergence(module: nn.Module, x: Tensor, y: Tensor, teacher: Tensor) -> Tensor:
-    """Return KL(teacher || softmax(module(x))), the mean over a batch; the labels y are not looked at."""
-    return F.kl_div(F.log_softmax(module(x), dim=1), teacher, reduction="batchmean")
+def divergence(module: nn.Module, x: Tensor, y: Tensor, agreed: Tensor) -> Tensor:
+    """Return KL(softmax(agreed) || softmax(module(x))), the mean over a batch; the labels y are not looked at.
+
+    Where the model answers in several places of an example (at each character), each counts as an example.
+
+    Args:
+        agreed: The teachers' logits, an example a row.
+    """
+    student = module(x)
+    teacher = F.softmax(agreed.view_as(student), dim=1)
+    return F.kl_div(F.log_softmax(student, dim=1), teacher, reduction="sum") / student[:, 0].numel()

@@ -52,9 +52,9 @@ class Moon(FedAvg):
     def contrastive(self, module: Any, x: Tensor, y: Tensor, apart: Tensor) -> Tensor:
         """Return the mean of cross entropy + mu * contrastive loss over a batch.
 
-        Both cosines are linear in the frozen models' unit features, so their difference `apart`, shape [n, d], is all
-        that p - s takes; -log(e^(s/t) / (e^(s/t) + e^(p/t))) = log(1 + e^((p - s)/t)).
+        Both cosines are linear in the frozen models' unit features, so their difference `apart`, shape [n, d, ...], is
+        all that p - s takes; -log(e^(s/t) / (e^(s/t) + e^(p/t))) = log(1 + e^((p - s)/t)).
         """
         z = module.features(x)
-        difference = torch.linalg.vecdot(F.normalize(z, dim=1), apart) / self.temperature
+        difference = torch.linalg.vecdot(F.normalize(z, dim=1), apart, dim=1) / self.temperature
         return F.cross_entropy(module.head(z), y) + self.mu * F.softplus(difference).mean()

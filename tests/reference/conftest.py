@@ -18,6 +18,7 @@ from mpifl.shards import Features, FederationSpec, ShardEntry, write_shard
 HERE = Path(__file__).parent
 SIZES = (20, 5, 31, 12, 40, 18, 24)
 PIXELS = Features(shape=(2, 3), dtype="uint8", scale=1 / 64, offset=-2.0)
+CHARACTERS = Features(shape=(7,), dtype="uint8")
 Examples = tuple[np.ndarray, np.ndarray]
 Silos = Sequence[Examples]
 
@@ -59,6 +60,17 @@ def toy_silos(sizes: Sequence[int] = SIZES, seed: int = 5) -> Silos:
     return silos
 
 
+def text_silos(sizes: Sequence[int] = SIZES, seed: int = 7) -> Silos:
+    """Silos whose characters, of four, go on by one or by three, each silo with a chance of its own."""
+    draw = np.random.default_rng(seed)
+    silos = []
+    for k, n in enumerate(sizes):
+        steps = 1 + 2 * (draw.random((n, 8)) < (1 + k) / 9)
+        text = np.cumsum(steps, axis=1) % 4
+        silos.append((text[:, :-1].astype(np.uint8), text[:, 1:]))
+    return silos
+
+
 def quadratic_silos(problems: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[Silos, Features]:
     """Silos for `problems:LeastSquares` from each silo's (A, b)."""
     silos = [(np.column_stack(p).astype(np.float32), np.zeros(len(p[1]), np.int64)) for p in problems]
@@ -87,6 +99,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     toy = toy_silos()
     (public,) = toy_silos(sizes=[50], seed=6)
     write_folder(base / "toy", toy, public=public)
+    (public,) = text_silos(sizes=[50], seed=8)
+    write_folder(base / "text", text_silos(), CHARACTERS, classes=4, public=public)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         save_file(network("logreg").float().state_dict(), base / "other.safetensors")

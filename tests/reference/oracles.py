@@ -21,7 +21,20 @@ from mpifl import rng
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 
 
+class Characters(nn.Module):
+    """The hidden states [n, 5, L] of an LSTM over characters [n, L]."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.lstm = nn.Embedding(4, 3), nn.LSTM(3, 5, batch_first=True)
+
+    def forward(self, x):
+        return self.lstm(self.embedding(x))[0].transpose(1, 2)
+
+
 def network(name, inputs=6, classes=3, width=8):
+    if name == "char-lstm":
+        return nn.Sequential(OrderedDict(features=Characters(), head=nn.Conv1d(5, 4, 1))).double()
     layers = {
         "logreg": [nn.Flatten()],
         "mlp": [nn.Flatten(), nn.Linear(inputs, width), nn.ReLU()],
@@ -80,8 +93,10 @@ class Task:
 
     def read(self, entry, split):
         with h5py.File(self.folder / entry["file"]) as file:
-            x, y = torch.tensor(file[split]["x"][...]).double(), torch.tensor(file[split]["y"][...])
-        return x * self.spec["features"]["scale"] + self.spec["features"]["offset"], y
+            x, y = torch.tensor(file[split]["x"][...]), torch.tensor(file[split]["y"][...])
+        if self.spec["features"]["scale"] is None:
+            return x.long(), y
+        return x.double() * self.spec["features"]["scale"] + self.spec["features"]["offset"], y
 
     def cohort(self, t):
         size = max(int(self.draw.get("fraction", 1.0) * len(self.n)), 1)
@@ -411,7 +426,7 @@ def feddf(o):
     w = [o.start, *(weights(o.folder.parent / table["weights"], nets[1]) for table in o.own["prototypes"])]
     x, _ = o.read(o.spec["public"], "public")
     for t in range(o.rounds):
-        s, ends, losses, logits = o.cohort(t), {}, [], torch.zeros(len(x), o.spec["classes"]).double()
+        s, ends, losses, logits = o.cohort(t), {}, [], 0
         for k in s:
             o.net = nets[k % len(nets)]
             ends[k], _, loss = o.train(w[k % len(nets)], k, t)
@@ -425,7 +440,7 @@ def feddf(o):
             for i in in_batches(len(x), o.own["distill_batch"], order, 0, o.own["distill_steps"]):
                 q, p = student(x[i]).log_softmax(1), logits[i].softmax(1)
                 optimizer.zero_grad()
-                ((p * (p.log() - q)).sum() / len(i)).backward()
+                (p * (p.log() - q)).sum(1).mean().backward()
                 optimizer.step()
             w[index] = {name: v.clone() for name, v in student.state_dict().items()}
     o.server_keeps = {"w" if index == 0 else f"w_{index}": v for index, v in enumerate(w)}

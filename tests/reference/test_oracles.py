@@ -17,6 +17,7 @@ CLOSE = 1e-5
 """How far two results may lie apart, relative to how far training has moved."""
 SMALL_COHORT = {"fraction": 0.6}
 LOGREG, MLP, NORMALISED = {"name": "logreg"}, {"name": "mlp", "hidden": [8]}, {"name": "problems:normalised"}
+LSTM = {"name": "char-lstm", "embedding": 3, "hidden": 5, "layers": 1}
 SGD = {"lr": 0.1, "batch_size": 8}
 DISTILLED = {"distill_steps": 7, "distill_batch": 16, "distill_lr": 0.01}
 OTHER = {"name": "logreg", "weights": "other.safetensors"}
@@ -26,7 +27,7 @@ ADAPTIVE = {"lr": 0.05, "beta1": 0.9, "tau": 0.01}
 def job(name: str, oracle: str | None = None, rounds: int = 3, model: Any = None, **tables: Any) -> dict[str, Any]:
     """A job with the tables that are given for it; the keys of no table are the algorithm's."""
     local = {**SGD, **tables.pop("local", {})}
-    others = {key: tables.pop(key) for key in ("cohort", "server_optimizer", "compression") if key in tables}
+    others = {key: tables.pop(key) for key in ("cohort", "server_optimizer", "compression", "shards") if key in tables}
     return {
         "oracle": oracle or name.partition(":")[2].lower() or name,
         "shards": "toy",
@@ -119,6 +120,10 @@ ON_A_NETWORK = {
     "feddf-prototypes": job("feddf", prototypes=[OTHER], model=MLP, **DISTILLED),
     "moon-statistics": job("moon", mu=5.0, temperature=0.5, model=NORMALISED, cohort={"fraction": 1.0}),
     "fedavg-statistics": job("fedavg", model=NORMALISED, local={"epochs": 2}),
+    "moon-text": job("moon", mu=5.0, temperature=0.5, model=LSTM, shards="text", cohort={"fraction": 1.0}),
+    "feddf-text": job(
+        "feddf", rounds=1, prototypes=[], model=LSTM, shards="text", local={"lr": 2.0, "epochs": 2}, **DISTILLED
+    ),
 }
 JOBS = {
     **{f"{name}-logreg": {**case, "model": LOGREG} for name, case in CASES.items()},
