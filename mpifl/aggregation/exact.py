@@ -10,7 +10,6 @@ where they do not, each window is summed for itself and the windows are added la
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -49,23 +48,27 @@ def anchor_of(window: int, summands: int) -> float:
 class ExactSum:
     """The running sum of up to `summands` vectors of one length: a float64 vector for each window in use."""
 
-    def __init__(self, length: int, summands: int, empty: Callable[[int], Tensor]) -> None:
+    def __init__(self, length: int, summands: int) -> None:
         self.length = length
         self.windows: dict[int, Tensor] = {}
-        self._summands, self._empty = summands, empty
+        self._summands = summands
 
-    def add(self, vector: Tensor, weight: float, peak: float) -> int | None:
+    def add(self, vector: Tensor, weight: float, peak: float, room: Tensor | None) -> int | None:
         """Add `weight * vector`, a finite vector of largest magnitude `peak`, and return its window.
 
         The rounding is off by at most 2^-(37 - b) of the summand's peak, b = max(1, ceil(log2(summands))): no worse
         than float32 relative to the peak for up to 4096 summands, and mostly far better.
+
+        Args:
+            room: A float64 vector of any content for the sum of a window that has none yet.
         """
         window = window_of(abs(weight) * peak)
         if window is None:
             return None
         fresh = window not in self.windows
         if fresh:
-            self.windows[window] = self._empty(self.length)
+            assert room is not None
+            self.windows[window] = room
         anchor = anchor_of(window, self._summands)
         kernels.add(self.windows[window], vector, weight, anchor, fresh=fresh)
         return window

@@ -56,7 +56,9 @@ class WeightedMean:
 
         Raises:
             ValueError: a vector is not flat, is of a dtype that may not travel, has not the length of the other silos'
-                vectors of its name, or holds NaN, Inf or what its weight makes such. Nothing has been added then.
+                vectors of its name, or holds NaN, Inf or what its weight makes such.
+            OSError, MemoryError: there is no memory left for it, or no file that others could read it in. Whatever is
+                raised, nothing has been added.
         """
         uniform = {name for name, value in update.vectors.items() if isinstance(value, Uniform)}
         vectors = {
@@ -64,21 +66,32 @@ class WeightedMean:
         }
         weights = {name: 1.0 if name in uniform else update.weight for name in vectors}
         peaks = {name: self._checked_peak(name, vector, weights[name]) for name, vector in vectors.items()}
+        rooms = {name: self._room(name, vector, weights[name] * peaks[name]) for name, vector in vectors.items()}
         folded = {}
         for name, vector in vectors.items():
-            window = self._add(name, vector, weights[name], peaks[name])
+            window = self._add(name, vector, weights[name], peaks[name], rooms[name])
             size = len(update.payloads[name]) if name in update.payloads else None
             folded[name] = Folded(length=len(vector), window=window, uniform=name in uniform, bytes=size)
         return folded
 
-    def _add(self, name: str, vector: Tensor, weight: float, peak: float) -> int | None:
-        if not self._alone or vector.dtype != torch.float32:
-            sums = self._sums.setdefault(name, ExactSum(len(vector), self._summands, self._empty))
-            return sums.add(vector, weight, peak)
+    def _room(self, name: str, vector: Tensor, peak: float) -> Tensor | None:
+        """Return the memory that a vector takes when it is added, if it takes any: all of that which may fail."""
+        window = window_of(peak)
+        if window is None or (name in self._sums and window in self._sums[name].windows):
+            return None
+        return self._memory.adopt(vector.contiguous()) if self._stays(vector) else self._empty(len(vector))
+
+    def _add(self, name: str, vector: Tensor, weight: float, peak: float, room: Tensor | None) -> int | None:
+        if not self._stays(vector):
+            return self._sums.setdefault(name, ExactSum(len(vector), self._summands)).add(vector, weight, peak, room)
         window = window_of(weight * peak)
-        if window is not None:
-            self._lone[name] = window, self._memory.adopt(vector.contiguous()), weight
+        if window is not None and room is not None:
+            self._lone[name] = window, room, weight
         return window
+
+    def _stays(self, vector: Tensor) -> bool:
+        """Whether a vector is left as it came, for those to weigh who add it up."""
+        return self._alone and vector.dtype == torch.float32
 
     def parts(self) -> list[Part]:
         """Say in which windows this rank has sums, and where the ranks of its node find them."""

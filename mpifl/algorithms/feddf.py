@@ -111,6 +111,6 @@ def divergence(module: nn.Module, x: Tensor, y: Tensor, agreed: Tensor) -> Tenso
     Args:
         agreed: The teachers' logits, an example a row.
     """
-    student = module(x)
+    student: Tensor = module(x)
     teacher = F.softmax(agreed.view_as(student), dim=1)
     return F.kl_div(F.log_softmax(student, dim=1), teacher, reduction="sum") / student[:, 0].numel()

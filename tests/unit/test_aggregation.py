@@ -1,7 +1,9 @@
 """The weighted mean: the same bits however it is summed, within the stated error, and nothing half added."""
 
 import math
+import os
 import random
+import resource
 from collections import defaultdict
 
 import pytest
@@ -128,9 +130,9 @@ def test_summands_of_full_precision_that_fill_their_window_add_up_exactly_in_any
     summands = [torch.tensor([value, abs(value)], dtype=torch.float64) for value in values]
 
     def total(part):
-        sums = ExactSum(2, len(values), empty)
+        sums = ExactSum(2, len(values))
         for vector in part:
-            sums.add(vector, 1.0, peak_of(vector))
+            sums.add(vector, 1.0, peak_of(vector), empty(2))
         return sums.windows[1]
 
     order = shuffle.sample(summands, len(summands))
@@ -321,6 +323,28 @@ def test_what_cannot_be_added_up_is_refused_and_nothing_of_it_is_added(weight, v
     assert all(same_bits(before[key], after[key]) for key in "ab")
 
 
+@pytest.mark.parametrize("alone", [True, False])
+def test_without_memory_for_one_of_its_vectors_nothing_of_an_update_is_added(alone):
+    """The process may open two files more, which is what the first vector takes: one that Python's mmap dups."""
+    aggregation = WeightedMean(CPU, Memory(shared=True))
+    aggregation.begin(2, alone=alone)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = [os.dup(0), os.dup(0)]
+    for file in free:
+        os.close(file)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free[1] + 1, limits[1]))
+        with pytest.raises(OSError, match="Too many open files"):
+            aggregation.fold(Update(1.0, {"a": torch.ones(3), "b": torch.ones(4)}))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert aggregation.parts() == []
+    aggregation.fold(Update(1.0, {"a": torch.full((3,), 2.0), "b": torch.ones(4)}))
+    assert [part.name for part in aggregation.parts()] == ["a", "b"]
+    if not alone:
+        assert [vector.tolist() for vector in sums_of(aggregation).values()] == [[2.0] * 3, [1.0] * 4]
+
+
 def test_a_new_round_forgets_the_sums_of_the_one_before():
     aggregation = WeightedMean(CPU, Memory(shared=False))
     for length, value in ((3, 5.0), (2, 1.0)):
@@ -383,8 +407,8 @@ def test_a_window_is_the_least_that_holds_its_peak(peak):
 
 
 def test_zeros_have_no_window_and_leave_a_sum_empty():
-    total = ExactSum(3, 2, empty)
-    assert total.add(torch.zeros(3), 5.0, peak_of(torch.zeros(3))) is None
+    total = ExactSum(3, 2)
+    assert total.add(torch.zeros(3), 5.0, peak_of(torch.zeros(3)), None) is None
     assert total.windows == {}
 
 
