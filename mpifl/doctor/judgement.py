@@ -84,8 +84,7 @@ def _tolerance(conditions: Conditions) -> Iterator[Finding]:
     elif not mpi.tolerant:
         yield Finding("fault tolerance", "note", "ULFM, not asked for: a rank that dies ends the job, --resume goes on")
     else:
-        found = "ULFM, mpirun --with-ft: with 4 or more ranks an abort may leave the others waiting"
-        yield Finding("fault tolerance", "warning", found, "leave --with-ft out")
+        yield Finding("fault tolerance", "ok", "ULFM, mpirun --with-ft ulfm: when a rank dies the others go on")
 
 
 def _gpu_buffers(conditions: Conditions) -> Iterator[Finding]:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 
 from mpifl.launcher import library_file
 from mpifl.messages import Message
-
-_TOLERANT = "OMPI_MCA_mpi_ft_enable"
-"""What Open MPI's `mpirun --with-ft ulfm` sets for its ranks."""
+from mpifl.transport.deaths import survivable
 
 
 class Facts(Message):
@@ -43,7 +40,7 @@ def facts() -> Facts:
         standard=".".join(map(str, MPI.Get_version())),
         threads=dict(zip(known, levels, strict=True)).get(MPI.Query_thread(), "unknown"),
         revokes=_revokes(),
-        tolerant=os.environ.get(_TOLERANT, "0").lower() in ("1", "true"),
+        tolerant=survivable(),
         cuda=_cuda(),
     )
 

@@ -109,7 +109,7 @@ def see_off(processes: Sequence[int], seconds: float) -> None:
     global _farewell
     _farewell = seconds
     for process in processes if survivable() and hasattr(os, "pidfd_open") else ():
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(OSError):  # it is gone, or this kernel or a container's filter does not have the call
             _leaving.append(os.pidfd_open(process))
 
 
@@ -133,7 +133,8 @@ def leave(code: int) -> NoReturn:
         until = time.monotonic() + _farewell
         for process in _leaving:
             if not select.select([process], [], [], max(until - time.monotonic(), 0.0))[0]:
-                signal.pidfd_send_signal(process, signal.SIGKILL)
+                with contextlib.suppress(OSError):
+                    signal.pidfd_send_signal(process, signal.SIGKILL)
         os._exit(code)
     sys.exit(code)
 

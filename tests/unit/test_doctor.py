@@ -231,6 +231,14 @@ def test_a_launcher_of_another_family_is_a_warning(family, vendor, state):
     assert [finding.state for finding in found if finding.what == "launcher"] == [state]
 
 
+@pytest.mark.parametrize(("revokes", "tolerant", "state"), [(0, 0, "note"), (1, 0, "note"), (1, 1, "ok")])
+def test_surviving_a_death_is_well_and_doing_without_is_no_trouble(revokes, tolerant, state):
+    mpi = MPI.model_copy(update={"revokes": bool(revokes), "tolerant": bool(tolerant)})
+    (found,) = [f for f in judge([rank(n, mpi=mpi) for n in range(5)], Plan()) if f.what == "fault tolerance"]
+    assert (found.state, found.remedy) == (state, "")
+    assert ("the others go on" in found.found) is bool(tolerant)
+
+
 def test_more_working_threads_than_cores_are_a_warning_and_so_is_the_server():
     def cores(ranks):
         return next(f for f in judge([rank(n) for n in range(ranks)], Plan()) if f.what == "cores")

@@ -1,5 +1,6 @@
 """Inside a node: who leads whom, memory that other ranks read, and bells that end a wait."""
 
+import errno
 import gc
 import os
 import subprocess
@@ -12,6 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mpifl.transport import facts, survivable
 from mpifl.transport.bells import Bell
 from mpifl.transport.memory import Memory
 from mpifl.transport.nodes import Nodes, children
@@ -116,3 +118,36 @@ def test_a_bell_that_is_gone_is_rung_in_vain():
     gone = Bell()
     gone._socket.close()
     Bell().ring(gone.token)
+
+
+LEAVER = """
+import ctypes, struct, sys
+from mpifl.transport import leave, see_off
+
+PIDFD_OPEN, ALLOW, ERRNO = 434, 0x7FFF0000, 0x00050000 | int(sys.argv[1])
+steps = [(0x20, 0, 0, 0), (0x15, 0, 1, PIDFD_OPEN), (0x06, 0, 0, ERRNO), (0x06, 0, 0, ALLOW)]
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+program = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(code)))
+prctl = ctypes.CDLL(None).prctl
+if prctl(38, 1, 0, 0, 0) or prctl(22, 2, program, 0, 0):  # NO_NEW_PRIVS, SECCOMP with a filter
+    sys.exit(77)
+see_off([int(sys.argv[2])], 1.0)
+leave(3)
+"""
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EPERM])
+def test_a_rank_leaves_without_seeing_the_others_off_where_the_system_cannot_watch_them(number):
+    command = [sys.executable, "-c", LEAVER, str(number), str(os.getpid())]
+    environment = os.environ | {"OMPI_MCA_mpi_ft_enable": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    if done.returncode == 77:
+        pytest.skip("this system has no filters for system calls")
+    assert (done.returncode, done.stderr) == (3, "")
+
+
+@pytest.mark.parametrize("value", ["1", "0", "", "true"])
+def test_the_launcher_leaves_others_alone_for_the_doctor_as_for_a_training(monkeypatch, value):
+    facts()  # MPI starts here, and would read it
+    monkeypatch.setenv("OMPI_MCA_mpi_ft_enable", value)
+    assert facts().tolerant is survivable() is (value == "1")
