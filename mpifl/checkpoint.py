@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import load as from_bytes
 from torch import Tensor
 
-from mpifl.errors import InputError
+from mpifl.errors import InputError, Unwritable
 from mpifl.files import Buffer, write_aside
 from mpifl.flat import FlatModel
 
@@ -183,9 +183,16 @@ def discard(run: Path, round: int) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def write_model(path: Path, model: FlatModel) -> None:
-    """Write the module's state by PyTorch's names: `load_state_dict(load_file(path))` reads it without mpifl."""
-    write_tensors(path, model.state_dict())
+def write_model(path: Path, model: FlatModel) -> str:
+    """Write the module's state by PyTorch's names, which `load_state_dict(load_file(path))` reads; return its sha256.
+
+    Raises:
+        Unwritable: the disk is full, or fails.
+    """
+    try:
+        return write_tensors(path, model.state_dict())
+    except OSError as error:
+        raise Unwritable(path, error) from None
 
 
 def silos_of_latest(run: Path) -> tuple[int, dict[int, str]]:

@@ -1,5 +1,7 @@
 """The errors that a user is meant to read: one line that names the thing, what was given and what would do."""
 
+from pathlib import Path
+
 
 class InputError(Exception):
     """A job, a shard or an argument is wrong; the message is the line that the user sees (exit code 2)."""
@@ -7,6 +9,13 @@ class InputError(Exception):
 
 class ShardError(InputError):
     """A shard file is missing, torn, altered or of another kind; the message begins with its path."""
+
+
+class Unwritable(InputError):
+    """A file of a run cannot be written: the disk is full, or fails."""
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        super().__init__(f"{path}: cannot be written ({error.strerror or error}); make room, and go on with --resume")
 
 
 class RoundLost(Exception):

@@ -19,7 +19,7 @@ from typing import Any
 import tomli_w
 
 from mpifl import __version__, checkpoint, lock
-from mpifl.errors import InputError
+from mpifl.errors import InputError, Unwritable
 from mpifl.files import write_aside
 from mpifl.job import Job, differing_keys, read_job
 from mpifl.shards import FederationSpec
@@ -135,7 +135,11 @@ def claim_run(folder: Path, job: Job) -> None:
 
 
 def write_environment(folder: Path, changes: list[str] | None = None, **more: Any) -> None:
-    """Write `environment.json`: versions and machines, all that was ever changed by force, and what else is given."""
+    """Write `environment.json`: versions and machines, all that was ever changed by force, and what else is given.
+
+    Raises:
+        Unwritable: the disk is full, or fails.
+    """
     versions = {"mpifl": __version__, "python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -146,7 +150,7 @@ def write_environment(folder: Path, changes: list[str] | None = None, **more: An
     where = {"directory": str(Path.cwd())}  # that the job's relative paths start from
     if forced := [*_environment(folder).get("changes", []), *(changes or [])]:
         more["changes"] = forced
-    write_aside(folder / "environment.json", json.dumps({**about, **where, **more}, indent=1).encode() + b"\n")
+    _write(folder / "environment.json", json.dumps({**about, **where, **more}, indent=1).encode() + b"\n")
 
 
 def _environment(folder: Path) -> dict[str, Any]:
@@ -185,9 +189,20 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 def trim_metrics(folder: Path, round: int) -> None:
-    """Drop what `metrics.jsonl` says of rounds after `round`, which are about to be done again."""
+    """Drop what `metrics.jsonl` says of rounds after `round`, which are about to be done again.
+
+    Raises:
+        Unwritable: the disk is full, or fails.
+    """
     records = [record for record in read_metrics(folder) if record["round"] <= round]
-    write_aside(folder / "metrics.jsonl", b"".join(encode_record(record) for record in records))
+    _write(folder / "metrics.jsonl", b"".join(encode_record(record) for record in records))
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        write_aside(path, content)
+    except OSError as error:
+        raise Unwritable(path, error) from None
 
 
 def encode_record(record: Mapping[str, Any]) -> bytes:

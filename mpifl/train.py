@@ -229,14 +229,20 @@ class _Training:
         return False
 
     def _finish(self) -> None:
-        """Write the model, and let every silo have it."""
+        """Write the model, and let every silo have it.
+
+        Raises:
+            Unwritable: it cannot be written here, or where a silo is.
+        """
         server = self._server
         model = server.load(server.state["w"])
-        checkpoint.write_model(self._out / "model.safetensors", model)
+        sha256 = checkpoint.write_model(self._out / "model.safetensors", model)
         vectors = self._algorithm.global_model(server)
         if "statistics" in server.state:
             vectors["statistics"] = server.state["statistics"]
-        self._survival.ask("finish", **vectors)
+        answer = self._survival.ask("finish", sha256=sha256, **vectors)
+        if unwritten := [str(scalars["unwritten"]) for scalars in answer.silos.values() if "unwritten" in scalars]:
+            raise InputError(unwritten[0])
 
     def _tell(self, what: str, *told: Any) -> None:
         for observer in self._observers:

@@ -20,7 +20,8 @@ from mpifl import checkpoint
 from mpifl.aggregation.mean import WeightedMean
 from mpifl.algorithms.base import Algorithm
 from mpifl.batches import Batches
-from mpifl.errors import InputError, SharedVectorChanged
+from mpifl.errors import InputError, SharedVectorChanged, Unwritable
+from mpifl.files import sha256_of
 from mpifl.flat import FlatModel
 from mpifl.messages import Header, Report, Request, Update, Verdict
 from mpifl.shards import FederationSpec, Shard, open_shard
@@ -60,6 +61,8 @@ class Worker:
         self._told: set[str] = set()
         self._writer = Writer()
         self._arrived: dict[int, dict[str, Any]] = {}
+        self._left = ""
+        """The sha256 of the final model that is known to lie in the run folder."""
         self.rank = 0
         self._verbs: dict[str, Callable[[int, Request, dict[str, Tensor]], Header]] = {
             "work": self._work,
@@ -210,20 +213,33 @@ class Worker:
         return checkpoint.read_state(path, str(digest), self._model.device) if digest else {}
 
     def _finish(self, id: int, request: Request, vectors: dict[str, Tensor]) -> Header:
-        """Leave the final model where the silo can use it, and the silo's own if it has one."""
+        """Leave the final model where the silo can use it, and the silo's own if it has one; say if that cannot be."""
         if "statistics" in vectors:
             self._model.statistics.write(vectors["statistics"])
         silo = self._silo(id, request.round)
         own = self._site.algorithm.personal_model(silo, **{k: v for k, v in vectors.items() if k != "statistics"})
-        if own is not vectors["w"]:
-            silo.model.trained.copy_(own)
-            if (statistics := self._site.algorithm.personal_statistics(silo)) is not None:
-                silo.model.statistics.write(statistics)
-            checkpoint.write_model(self._site.run / "personal" / f"silo_{id:04d}.safetensors", silo.model)
-        elif not (path := self._site.run / "model.safetensors").exists():  # the run folder is not one with the server's
-            self._model.shared.copy_(own)
-            checkpoint.write_model(path, self._model)
+        try:
+            if own is vectors["w"]:
+                self._leave_model(own, str(request.scalars["sha256"]))
+            else:
+                self._leave_own(silo, own)
+        except Unwritable as error:
+            return Header(silo=id, scalars={"unwritten": str(error)})
         return Header(silo=id)
+
+    def _leave_own(self, silo: Silo, own: Tensor) -> None:
+        silo.model.trained.copy_(own)
+        if (statistics := self._site.algorithm.personal_statistics(silo)) is not None:
+            silo.model.statistics.write(statistics)
+        checkpoint.write_model(self._site.run / "personal" / f"silo_{silo.id:04d}.safetensors", silo.model)
+
+    def _leave_model(self, w: Tensor, sha256: str) -> None:
+        """Write the server's model where the run folder is not one with the server's, over one of an earlier end."""
+        path = self._site.run / "model.safetensors"
+        if self._left != sha256 and not (path.exists() and sha256_of(path) == sha256):
+            self._model.shared.copy_(w)
+            checkpoint.write_model(path, self._model)
+        self._left = sha256
 
 
 def _reason(error: ValueError) -> str:

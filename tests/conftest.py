@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,15 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
         command = [*cut, "--silos", str(silos), "--alpha", "0.5", *more, "--out", str(folder / name)]
         subprocess.run(command, check=True, env=rank_environment(), timeout=60)
     return folder
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """An empty file system of 4 MiB, in pages of 4 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m,huge=never", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("only root can mount a disk to be filled")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from torch.utils.tensorboard import SummaryWriter
@@ -19,7 +21,10 @@ GROUPS = (
 
 
 class TensorBoard(Observer):
-    """Write every number of a round as a scalar at its round, and the job as text."""
+    """Write every number of a round as a scalar at its round, and the job as text.
+
+    A disk that is full is told of once; training goes on without the event file.
+    """
 
     def __init__(self, run: Path) -> None:
         self._run = run
@@ -27,22 +32,36 @@ class TensorBoard(Observer):
 
     def begin(self, round: int, title: str) -> None:
         """Open the event file; what earlier ones say of rounds that are done again is dropped."""
-        self._writer = SummaryWriter(str(self._run / "tensorboard"), purge_step=round + 1 if round else None)
-        self._writer.add_text("job", f"{title}\n\n```\n{(self._run / 'job.toml').read_text()}\n```", round)
+        self._guarded(lambda: self._begin(round, title))
 
     def round(self, record: Record) -> None:
         """Write the numbers of one round, and how many silos were left out of it."""
-        assert self._writer is not None
-        for name, value in record.items():
-            if isinstance(value, int | float) and name not in ("round", "time"):
-                self._writer.add_scalar(tag(name), value, record["round"])
-        self._writer.add_scalar("silos/left_out", len(record.get("faults") or {}), record["round"])
-        self._writer.flush()
+        if (writer := self._writer) is not None:
+            self._guarded(lambda: _write(writer, record))
 
     def end(self) -> None:
         """Close the event file."""
         if self._writer is not None:
-            self._writer.close()
+            self._guarded(self._writer.close)
+
+    def _begin(self, round: int, title: str) -> None:
+        self._writer = SummaryWriter(str(self._run / "tensorboard"), purge_step=round + 1 if round else None)
+        self._writer.add_text("job", f"{title}\n\n```\n{(self._run / 'job.toml').read_text()}\n```", round)
+
+    def _guarded(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except OSError as error:
+            print(f"TensorBoard: {error}; training goes on without it", file=sys.stderr, flush=True)
+            self._writer = None
+
+
+def _write(writer: SummaryWriter, record: Record) -> None:
+    for name, value in record.items():
+        if isinstance(value, int | float) and name not in ("round", "time"):
+            writer.add_scalar(tag(name), value, record["round"])
+    writer.add_scalar("silos/left_out", len(record.get("faults") or {}), record["round"])
+    writer.flush()
 
 
 def tag(name: str) -> str:

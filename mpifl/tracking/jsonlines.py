@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from mpifl.run import encode_record
@@ -9,12 +10,35 @@ from mpifl.tracking.base import Observer, Record
 
 
 class JsonLines(Observer):
-    """Append each round to `metrics.jsonl` and flush it, so that a killed run has lost no line."""
+    """Append each round to `metrics.jsonl` and flush it, so that a killed run has lost no line.
+
+    Lines that the disk has no room for are kept, told of once, and written with a later round's.
+    """
 
     def __init__(self, run: Path) -> None:
         self._path = run / "metrics.jsonl"
+        self._left, self._told = b"", False
 
     def round(self, record: Record) -> None:
         """Append one line."""
-        with self._path.open("ab") as file:
-            file.write(encode_record(record))
+        self._left += encode_record(record)
+        try:
+            _append(self._path, self._left)
+            self._left = b""
+        except OSError as error:
+            if not self._told:
+                reason = f"{self._path}: cannot be written ({error.strerror or error})"
+                print(f"{reason}; training goes on, its lines follow when there is room", file=sys.stderr, flush=True)
+            self._told = True
+
+
+def _append(path: Path, lines: bytes) -> None:
+    """Append lines whole or not at all: the next would make half of one unreadable."""
+    with path.open("ab", buffering=0) as file:
+        end, rest = file.tell(), memoryview(lines)
+        try:
+            while rest:
+                rest = rest[file.write(rest) :]
+        except OSError:
+            file.truncate(end)
+            raise

@@ -1,5 +1,8 @@
 """Small things that several unit tests build."""
 
+import contextlib
+import resource
+
 import numpy as np
 import torch
 from hypothesis import settings
@@ -119,6 +122,17 @@ def make_federation(folder, spec, algorithm=None, model=None, transforms=(), quo
     if len(model.statistics):
         server.state["statistics"] = model.statistics.read()
     return server, Federation(Alone(), worker, list(transforms), {0: range(len(spec.silos))}, quorum, CPU)
+
+
+@contextlib.contextmanager
+def room_for(nbytes):
+    """Have the system take so many bytes of any file and refuse the rest, as a full disk does."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def same_bits(one, other):

@@ -1,12 +1,15 @@
 """The observers of a run: what each tells, and that one that fails takes no training along."""
 
+import threading
+
 import pytest
-from unit import builders  # noqa: F401 - torch on one thread
+from unit.builders import room_for
 
 from mpifl.job import check_job
-from mpifl.run import claim_run
+from mpifl.run import claim_run, read_metrics, trim_metrics
 from mpifl.tracking.base import Observer
 from mpifl.tracking.console import Console, figures_of
+from mpifl.tracking.jsonlines import JsonLines
 
 RECORD = {
     "round": 3, "time": 1e9, "seconds": 0.5, "seconds_training": 0.25, "train_loss": 0.5, "test_accuracy": 0.25,
@@ -75,6 +78,43 @@ def test_an_observer_by_itself_reports_nothing(capsys):
     observer.note("a line")
     observer.end()
     assert capsys.readouterr() == ("", "")
+
+
+def test_lines_that_a_full_disk_does_not_take_are_told_of_once_and_written_later(tmp_path, capsys):
+    lines = JsonLines(tmp_path)
+    lines.round({"round": 1})
+    whole = (tmp_path / "metrics.jsonl").read_bytes()
+    with room_for(len(whole) + 7):
+        for round in (2, 3):
+            lines.round({"round": round})
+            assert (tmp_path / "metrics.jsonl").read_bytes() == whole
+    trim_metrics(tmp_path, 1)
+    for round in (4, 5):
+        lines.round({"round": round})
+    assert [record["round"] for record in read_metrics(tmp_path)] == [1, 2, 3, 4, 5]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == (
+        f"{tmp_path / 'metrics.jsonl'}: cannot be written (File too large); training goes on, its lines follow when "
+        "there is room"
+    )
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # the library's thread says so, too
+def test_tensorboard_on_a_full_disk_is_told_of_once(tmp_path, capsys):
+    pytest.importorskip("tensorboard")
+    from mpifl.tracking.board import TensorBoard
+
+    claim_run(tmp_path, make_job())
+    board = TensorBoard(tmp_path)
+    with room_for(10):
+        board.begin(0, "toy: fedavg")
+        for round in (1, 2, 3):
+            board.round({**RECORD, "round": round})
+        board.end()
+        for thread in threading.enumerate():  # the library's ends with what it could not write
+            if thread is not threading.main_thread():
+                thread.join(5)
+    assert capsys.readouterr().err.count("training goes on without it") == 1
 
 
 def test_tensorboard_is_told_every_number_of_a_round(tmp_path):

@@ -5,12 +5,13 @@ import math
 import pytest
 import torch
 from safetensors.torch import load_file
-from unit.builders import Alone, make_worker, net, write_folder
+from unit.builders import Alone, make_worker, net, room_for, write_folder
 
 from mpifl import checkpoint
 from mpifl.aggregation.plan import plan
 from mpifl.algorithms import Algorithm
 from mpifl.errors import SharedVectorChanged
+from mpifl.files import sha256_of
 from mpifl.flat import FlatModel
 from mpifl.messages import Report, Request, Verdict
 from mpifl.shards import read_federation
@@ -228,13 +229,52 @@ def test_a_worker_tells_about_itself_when_it_opens_its_shards_only(worker):
     assert worker.answer(Request(verb="work", work="count", cohort=[0]), {}).about == {}
 
 
-def test_the_final_model_is_left_where_the_run_folder_has_none(folder):
-    (folder / "run").mkdir()
+def finish(worker, w, sha256, cohort=(0, 1, 2)):
+    return worker.answer(Request(verb="finish", cohort=list(cohort), scalars={"sha256": sha256}), {"w": w}).headers
+
+
+def final_model(folder, value):
+    """Return a final model, w and the sha256 of its file, as the server would write it."""
+    model = FlatModel(net())
+    model.trained.fill_(value)
+    return model.trained.clone(), checkpoint.write_model(folder / "server" / "model.safetensors", model)
+
+
+def test_the_final_model_is_left_where_the_run_folder_has_none_or_that_of_an_earlier_end(folder):
+    path = folder / "run" / "model.safetensors"
+    for value in (0.5, 1.5):  # the second time the run was resumed for more rounds
+        w, sha256 = final_model(folder, value)
+        finish(make_worker(folder, read_federation(folder), Counting(), FlatModel(net())), w, sha256)
+        assert sha256_of(path) == sha256
+        plain = net()
+        plain.load_state_dict(load_file(path))
+        assert all(bool((p == value).all()) for p in plain.parameters())
+
+
+def test_the_final_model_is_written_once_and_never_over_the_servers_own(folder):
+    path = folder / "run" / "model.safetensors"
+    w, sha256 = final_model(folder, 0.5)
     worker = make_worker(folder, read_federation(folder), Counting(), FlatModel(net()))
-    w = torch.full((len(worker._model.trained),), 0.5)
-    worker.answer(Request(verb="finish", cohort=[0, 1]), {"w": w})
-    plain = net()
-    plain.load_state_dict(load_file(folder / "run" / "model.safetensors"))
-    assert all(bool((p == 0.5).all()) for p in plain.parameters())
-    worker.answer(Request(verb="finish", cohort=[0]), {"w": w + 1})
-    assert load_file(folder / "run" / "model.safetensors")["0.bias"].tolist() == [0.5] * 5
+    finish(worker, w, sha256, cohort=[0])
+    inode = path.stat().st_ino
+    finish(worker, w, sha256, cohort=[1, 2])
+    finish(make_worker(folder, read_federation(folder), Counting(), FlatModel(net())), w, sha256)
+    assert path.stat().st_ino == inode
+
+
+class Owner(Counting):
+    def personal_model(self, silo, w):
+        return w + silo.id
+
+
+@pytest.mark.parametrize(("algorithm", "name"), [(Counting, "model"), (Owner, "personal/silo_0001")])
+def test_a_final_model_that_a_full_disk_does_not_take_is_a_line_and_no_fault(folder, capsys, algorithm, name):
+    worker = make_worker(folder, read_federation(folder), algorithm(), FlatModel(net()))
+    w, sha256 = final_model(folder, 0.5)
+    with room_for(50):
+        (header,) = finish(worker, w, sha256, cohort=[1])
+    path = folder / "run" / f"{name}.safetensors"
+    said = f"{path}: cannot be written (File too large); make room, and go on with --resume"
+    assert (header.fault, header.scalars) == (None, {"unwritten": said})
+    assert capsys.readouterr().err == ""
+    assert not path.exists()
