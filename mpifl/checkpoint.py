@@ -77,9 +77,15 @@ def pack(state: Mapping[str, Any], empty: Callable[[int, torch.dtype], Tensor]) 
 
 def unpack(content: bytes, device: torch.device | str = "cpu") -> dict[str, Any]:
     """Return the tensors and numbers of a file that `write_state` wrote."""
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     tensors = {name: tensor.to(device) for name, tensor in from_bytes(content).items()}
-    return {**tensors, **json.loads(header["__metadata__"]["numbers"])}
+    return {**tensors, **numbers_of(content)}
+
+
+def numbers_of(content: Buffer) -> dict[str, Any]:
+    """Return the numbers alone."""
+    header = json.loads(bytes(content[8 : 8 + int.from_bytes(content[:8], "little")]))
+    numbers: dict[str, Any] = json.loads(header["__metadata__"]["numbers"])
+    return numbers
 
 
 def _split(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -183,6 +189,14 @@ def discard(run: Path, round: int) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+def keep(run: Path, newest: int, upto: int) -> None:
+    """Keep the newest checkpoints up to a round; take away older ones and what was left of any that was given up."""
+    older = [round for round in rounds(run) if round <= upto]
+    whole = [round for round in older if (round_folder(run, round) / "checkpoint.json").exists()]
+    for round in set(older).difference(whole[:newest]):
+        discard(run, round)
+
+
 def write_model(path: Path, model: FlatModel) -> str:
     """Write the module's state by PyTorch's names, which `load_state_dict(load_file(path))` reads; return its sha256.
 
@@ -195,9 +209,9 @@ def write_model(path: Path, model: FlatModel) -> str:
         raise Unwritable(path, error) from None
 
 
-def silos_of_latest(run: Path) -> tuple[int, dict[int, str]]:
-    """Return the round of the latest whole checkpoint and the sha256 of each silo's file; round 0 if there is none."""
-    for round in rounds(run):
+def silos_of_latest(run: Path, upto: int) -> tuple[int, dict[int, str]]:
+    """Return the round of the latest checkpoint up to one, 0 if there is none, and the sha256 of each silo's file."""
+    for round in (one for one in rounds(run) if one <= upto):
         try:
             return round, read(run, round)[1]
         except CheckpointError:

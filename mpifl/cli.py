@@ -70,13 +70,14 @@ def train(
             f"--ranks {ranks}: the launcher has started {transport.size}; leave --ranks out, or the launcher"
         )
     _speaks[1:] = [lambda: transport.is_server]
-    finished = training.train(job, run, tuple(set_), resume, transport, force)
+    end = training.train(job, run, tuple(set_), resume, transport, force)
     if not transport.is_server:
         return
-    if not finished:
+    if end is not training.End.FINISHED:
         again = ["mpifl", "train", str(job), *(word for key in set_ for word in ("--set", key)), "--out", str(run)]
         again += (["--ranks", str(ranks)] if ranks else []) + (["--survive"] if survive else [])
-        typer.echo(f"stopped by a signal with a checkpoint written; go on with: {shlex.join(again)} --resume")
+        saved = "with a checkpoint written" if end is training.End.SAVED else "and no checkpoint could be written"
+        typer.echo(f"stopped by a signal {saved}; go on with: {shlex.join(again)} --resume")
         raise typer.Exit(INTERRUPTED)
     from mpifl.report import show_run
 

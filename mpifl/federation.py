@@ -27,8 +27,8 @@ from mpifl.transport import Transport, forsake, see_off
 from mpifl.worker import Worker
 from mpifl.workload import Workload
 
-HURRIED = ("work", "save", "saved", "host", "finish", "stop")
-"""What a deadline is for; shards are opened, and states read, however long it takes."""
+HURRIED = ("work", "save", "saved", "host", "mirror", "finish", "stop")
+"""What a deadline is for; at the start shards are opened, and states read, however long it takes."""
 _ATTEMPTS = 1000
 """More than a round is ever asked while nobody dies."""
 
@@ -118,9 +118,14 @@ class Federation:
         nodes = self.transport.nodes
         homes: dict[int, int] = {}
         for node in range(len(nodes)):
-            ranks = [rank for rank in self.transport.workers if nodes.of[rank] == node]
+            ranks = [rank for rank in self.prompt if nodes.of[rank] == node]
             homes |= self.workload.deal({rank: self.placed[rank].intersection(cohort) for rank in ranks})
         return homes
+
+    @property
+    def prompt(self) -> list[int]:
+        """The workers that answered the last request in time, and may be given more to do."""
+        return [rank for rank in self.transport.workers if rank not in self.late]
 
     def serve(self) -> bool:
         """Answer the server's requests until it says stop; for all ranks but the server's.
@@ -186,7 +191,8 @@ class Federation:
         self._settle_homes(request, verdict, headers)
         if self.transport.is_server and request.verb == "work":
             self.workload.add(headers)
-            seconds = {rank: report.seconds for rank, report in reports.items() if rank in self.transport.workers}
+            origins, workers = self.transport.origins, reports.keys() & set(self.transport.workers)
+            seconds = {origins[rank]: reports[rank].seconds for rank in workers}
             self.ledger.add(request, headers, verdict.accepted, seconds, time.perf_counter() - began)
         return self._mean(verdict, headers, vectors)
 
@@ -242,7 +248,8 @@ class Federation:
     def _late_headers(self, request: Request) -> list[Header]:
         """Return the faults of the silos whose ranks did not answer in time."""
         fault = f"no answer within {self._deadline} s"
-        silos = {silo for rank in self.late for silo in self.placed.get(rank, ())}
+        silos = {silo for rank in self.late for silo in self.placed.get(rank, ())}.difference(request.homes)
+        silos |= {silo for silo, home in request.homes.items() if home in self.late}
         silos &= self.workload.bound if request.verb == "save" else silos  # of the others there is nothing to save
         return [Header(silo=silo, fault=fault) for silo in sorted(silos.intersection(request.cohort))]
 
@@ -282,7 +289,8 @@ class Federation:
                 for silos in self.placed.values():
                     silos.discard(silo)
                 self.placed[home].add(silo)
-        self.workload.bound |= {h.silo for h in headers if h.keeps or (h.fault is not None and h.silo in request.homes)}
+        refused = {h.silo for h in headers if h.fault is not None and request.homes.get(h.silo, -1) not in self.late}
+        self.workload.bound |= {h.silo for h in headers if h.keeps} | refused.intersection(request.homes)
 
     def _mean(self, verdict: Verdict, headers: list[Header], vectors: dict[str, Tensor]) -> Mean:
         if verdict.lost and self.transport.is_server:

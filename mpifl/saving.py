@@ -43,6 +43,8 @@ class Saving:
         """Rounds done at the last checkpoint that counts, if it is of this training."""
         self.seconds = 0.0
         """How long checkpoints have held the training up."""
+        self._told = ""
+        """Why the last one could not be written, as the user knows."""
         self._settled: set[int] = set()
         """Silos that cannot move: no other rank reads their shard, or their state."""
 
@@ -58,10 +60,11 @@ class Saving:
             self._save(wait=not self._table.background)
         self.seconds += time.perf_counter() - began
 
-    def last(self) -> None:
-        """Write a checkpoint of the state as it is, unless there is one, and wait until all are committed."""
+    def last(self) -> bool:
+        """Write a checkpoint of the state as it is, unless there is one; return whether there is one then."""
         self._due = True
         self._save(wait=True)
+        return self.committed == self._server.round
 
     def _save(self, wait: bool) -> None:
         self._conclude(wait=True)
@@ -125,8 +128,7 @@ class Saving:
         """Do what a new checkpoint allows: old ones go, and silos that have too slow a rank."""
         assert self._begun is not None
         self.committed, self._begun = self._begun, None
-        for old in [r for r in checkpoint.rounds(self._run) if r <= self.committed][self._table.keep :]:
-            checkpoint.discard(self._run, old)
+        checkpoint.keep(self._run, self._table.keep, self.committed)
         if self.committed == self._server.round:
             self._survival.through(lambda: self._balance(digests))
 
@@ -137,7 +139,9 @@ class Saving:
         """
         assert self._begun is not None
         self._due |= self._dead() != self._lost
-        self._survival.tell(f"the checkpoint of round {self._begun} could not be written ({why}); training goes on")
+        if why != self._told:
+            self._survival.tell(f"the checkpoint of round {self._begun} could not be written ({why}); training goes on")
+        self._told = why
         checkpoint.discard(self._run, self._begun)
         self._begun = None
 
@@ -149,7 +153,7 @@ class Saving:
     def _moves(self) -> dict[int, int]:
         federation = self._survival.federation
         seconds = {k: s for k in self._silos if (s := federation.workload.seconds_of(k)) and k not in self._settled}
-        return rebalance(seconds, federation.placed)
+        return rebalance(seconds, {rank: federation.placed[rank] for rank in federation.prompt})
 
     def _dead(self) -> list[int]:
         return list(self._survival.federation.transport.lost)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 from mpifl import checkpoint
 from mpifl.errors import RankLost
 from mpifl.federation import Federation
-from mpifl.messages import Mean, Request, Scalar, VectorSpec
+from mpifl.messages import Mean, Mirror, Request, Scalar, VectorSpec
 from mpifl.server import Server
 
 Answer = TypeVar("Answer")
+_ROUND = "round of the mirror"
 
 
 class Survival:
@@ -56,7 +58,7 @@ class Survival:
     def mirror(self, scalars: Mapping[str, Scalar]) -> None:
         """Let every rank keep the state of the server after this round, and what the round brought."""
         federation, server = self.federation, self._server
-        packed = checkpoint.pack(server.state, federation.transport.memory.empty)
+        packed = checkpoint.pack({**server.state, _ROUND: server.round}, federation.transport.memory.empty)
         spec = [VectorSpec(name="state", length=len(packed), dtype="uint8")]
         request = Request(verb="mirror", round=server.round, scalars=dict(scalars), vectors=spec)
         self.through(lambda: federation.exchange(request, {"state": packed}))
@@ -67,29 +69,36 @@ class Survival:
         federation.exchange(Request(verb="roll", round=self._server.round, attempt=federation.attempt()))
         hosts = Counter(silo for held in federation.placed.values() for silo in held)
         homeless = {silo for silo in range(federation.population) if hosts[silo] != 1}
-        round, states = checkpoint.silos_of_latest(self._run)
+        round, states = checkpoint.silos_of_latest(self._run, self._server.round)
         faults = self._host(homeless, states, round)
         federation.absent = set(faults)
         self._explain(sorted(lost - self._known), sorted(homeless - set(faults)), round if states else None, faults)
         self._known = lost
 
     def _host(self, homeless: set[int], states: dict[int, str], round: int) -> dict[int, str]:
-        """Offer each silo to one rank after another, the least loaded first; return why none could host it."""
-        federation, left, tried = self.federation, set(homeless), set[tuple[int, int]]()
-        faults: dict[int, str] = {}
-        for _ in federation.transport.workers:
-            if not left:
+        """Offer each silo to one rank after another, the least loaded first; return why none could host it.
+
+        Each is offered it twice: one that was late because opening the shard takes long has it open then.
+        """
+        federation, tried = self.federation, Counter[tuple[int, int]]()
+        faults = dict.fromkeys(homeless, "")
+        for _ in range(2 * len(federation.transport.workers)):
+            if not faults:
                 break
-            homes = {}
-            loads = {rank: sum(self._sizes[k] for k in held) for rank, held in federation.placed.items()}
-            for silo in sorted(left, key=lambda silo: -self._sizes[silo]):
-                rank = min((r for r in federation.transport.workers if (silo, r) not in tried), key=loads.__getitem__)
-                homes[silo] = rank
-                loads[rank] += self._sizes[silo]
-                tried.add((silo, rank))
+            homes = self._homes(faults, tried)
+            tried.update(homes.items())
             faults = federation.move(self._server, homes, states, round)
-            left = set(faults)
         return faults
+
+    def _homes(self, silos: Collection[int], tried: Mapping[tuple[int, int], int]) -> dict[int, int]:
+        """Choose a rank for each of some silos: one that was asked least often, answered in time, and has least."""
+        federation, homes = self.federation, dict[int, int]()
+        loads = {rank: sum(self._sizes[k] for k in held) for rank, held in federation.placed.items()}
+        for silo in sorted(silos, key=lambda silo: -self._sizes[silo]):
+            asked = {rank: (tried.get((silo, rank), 0), rank in federation.late, loads[rank]) for rank in loads}
+            homes[silo] = min(asked, key=asked.__getitem__)
+            loads[homes[silo]] += self._sizes[silo]
+        return homes
 
     def _explain(self, lost: list[int], moved: list[int], round: int | None, faults: dict[int, str]) -> None:
         state = "" if round is None else f", with what was kept in round {round}"
@@ -97,6 +106,21 @@ class Survival:
         self.tell(f"{ranks_named(lost)} died{went}")
         for silo, fault in faults.items():
             self.tell(f"silo {silo} is left out, no rank can host it: {fault}")
+
+
+def latest_mirror(federation: Federation) -> Mirror | None:
+    """Return what this rank has of the dead server; nothing if it came so late that the server had written over it."""
+    mirror = federation.mirrors[-1] if federation.mirrors else None
+    if mirror and checkpoint.numbers_of(mirror.state.numpy().data).get(_ROUND) != mirror.round:
+        return None
+    return mirror
+
+
+def state_of(mirror: Mirror, device: torch.device) -> dict[str, Any]:
+    """Return the server's state that a mirror holds."""
+    state = checkpoint.unpack(mirror.state.numpy().tobytes(), device)
+    del state[_ROUND]
+    return state
 
 
 def ranks_named(ranks: Sequence[int]) -> str:

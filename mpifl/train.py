@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import time
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,12 @@ from mpifl.errors import InputError, RoundLost
 from mpifl.federation import Federation
 from mpifl.job import Job
 from mpifl.recording import Recorder
-from mpifl.run import Claim, claim, describe, note_lost, trim_metrics, write_environment
+from mpifl.run import Claim, claim, describe, note_lost, read_metrics, trim_metrics, write_environment
 from mpifl.sampling import sample
 from mpifl.saving import Saving
 from mpifl.server import Server
 from mpifl.shards import FederationSpec
-from mpifl.survival import Survival, ranks_named
+from mpifl.survival import Survival, latest_mirror, ranks_named, state_of
 from mpifl.tracking import Observer, Record, check_packages, observers
 from mpifl.transport import Transport, library, survivable
 
@@ -30,9 +31,17 @@ ATTEMPTS = 3
 """How often a round is asked before too few answers end the run."""
 
 
+class End(Enum):
+    """How a training ends that is not lost."""
+
+    FINISHED = "it is done, and the model is written"
+    SAVED = "a signal stopped it, with a checkpoint written"
+    UNSAVED = "a signal stopped it, and no checkpoint could be written"
+
+
 def train(
     job_file: Path, out: Path, overrides: tuple[str, ...], resume: bool, transport: Transport, force: bool = False
-) -> bool:
+) -> End:
     """Train as a job file says; every rank of the world calls this.
 
     Args:
@@ -44,7 +53,7 @@ def train(
         force: Go on even where the job has changed in keys that only change the training from there on.
 
     Returns:
-        Whether the training came to its end; False if a signal stopped it with a checkpoint written.
+        How it ended; on other ranks than the server's FINISHED always.
 
     Raises:
         InputError: the job, a shard or an argument is wrong; on rank 0 with the line to show.
@@ -53,16 +62,17 @@ def train(
     job, spec, server, federation = build(job_file, out, overrides, resume, transport, force)
     if not transport.is_server:
         if federation.serve():
-            return True
+            return End.FINISHED
         server, resume = successor(job, spec, server), True
-        server.round = federation.mirrors[-1].round if federation.mirrors else 0  # before silos are asked anything
+        mirror = latest_mirror(federation)
+        server.round = mirror.round if mirror else 0  # before silos are asked anything
     try:
-        finished = _Training(job, spec, out, server, federation).run(resume, force)
+        end = _Training(job, spec, out, server, federation).run(resume, force)
     except (InputError, RoundLost):  # all ranks wait for the next request; after any other error they may not
         _stop(federation)
         raise
     _stop(federation)
-    return finished
+    return end
 
 
 def _stop(federation: Federation) -> None:
@@ -84,8 +94,10 @@ class _Training:
         self._recorder = Recorder(job, spec, self._algorithm, server, self._survival)
         self._unreported: dict[str, Any] | None = None
         """What a round brought that a server did which died before it had said so."""
+        self._told: Record | None = None
+        """Of a round that it had told of: what it did not come to is looked after now."""
 
-    def run(self, resume: bool, force: bool) -> bool:
+    def run(self, resume: bool, force: bool) -> End:
         """Open the shards, take the run folder, begin or restore, go round until the end, and leave the model."""
         check_packages(self._job)
         ranks, warnings = self._open_shards()
@@ -101,7 +113,7 @@ class _Training:
             self._federation.adopt(self._server)
             return self._run(ranks, claimed)
 
-    def _run(self, ranks: dict[str, dict[str, str]], claimed: Claim) -> bool:
+    def _run(self, ranks: dict[str, dict[str, str]], claimed: Claim) -> End:
         done = self._server.round - (self._unreported is not None)
         trim_metrics(self._out, done)
         changes = [f"{change} after round {done}" for change in claimed.changes]
@@ -110,19 +122,21 @@ class _Training:
         )
         self._tell("begin", done, self._title(ranks))
         try:
-            finished = self._rounds()
+            end = self._rounds()
         finally:
             self._tell("end")
-        if finished:
+        if end is End.FINISHED:
             self._finish()
         if lost := self._federation.transport.lost:
-            self._tell("note", f"{'finished' if finished else 'stopped'} without {ranks_named(lost)}, which died")
-        return finished
+            how = "finished" if end is End.FINISHED else "stopped"
+            self._tell("note", f"{how} without {ranks_named(lost)}, which died")
+        return end
 
-    def _rounds(self) -> bool:
-        """Run the rounds that are left; return whether the training is done, not interrupted."""
+    def _rounds(self) -> End:
+        """Run the rounds that are left, until the training is done or interrupted."""
         job, server = self._job, self._server
-        done = self._unreported is not None and self._report(self._unreported, time.perf_counter())
+        done = self._told is not None and self._follow(self._told)
+        done = done or (self._unreported is not None and self._report(self._unreported, time.perf_counter()))
         while server.round < job.rounds and not done and not interrupts.pending():
             began = time.perf_counter()
             scalars = self._retry_lost_rounds()
@@ -130,38 +144,41 @@ class _Training:
             if job.checkpoint.mirror and survivable():
                 self._survival.mirror(scalars)
             done = self._report(scalars, began)
-        done = done or server.round >= job.rounds
-        self._saving.last()
-        return done
+        saved = self._saving.last()
+        return End.FINISHED if done or server.round >= job.rounds else End.SAVED if saved else End.UNSAVED
 
-    def _round(self, silos: list[int], attempt: int) -> dict[str, float]:
-        return self._algorithm.round(self._server, self._federation.cohort(silos, self._server, attempt))
+    def _round(self, attempt: int) -> dict[str, float]:
+        server, federation = self._server, self._federation
+        present = [silo for silo in range(federation.population) if silo not in federation.absent]
+        drawn = sample(self._job.cohort, [self._sizes[silo] for silo in present], self._job.seed, server.round)
+        return self._algorithm.round(server, federation.cohort([present[nth] for nth in drawn], server, attempt))
 
     def _report(self, scalars: dict[str, Any], began: float) -> bool:
-        """Say what a round brought, write a checkpoint where one is due; return whether the target is reached."""
+        """Say what a round brought, and do what follows; return whether the target is reached."""
         record = self._recorder.record(scalars, began)
         if self._saving.seconds:
             record["seconds_checkpoint"], self._saving.seconds = self._saving.seconds, 0.0
         self._tell("round", record)
+        return self._follow(record)
+
+    def _follow(self, record: Record) -> bool:
+        """Write a checkpoint where one is due; return whether the target is reached."""
         self._saving.after_round()
         return self._job.evaluate.stop_at_target and self._reached(record)
 
     def _retry_lost_rounds(self) -> dict[str, float]:
         server = self._server
-        silos = sample(self._job.cohort, self._sizes, self._job.seed, server.round)
         for attempt in range(ATTEMPTS):
             try:
-                return self._survival.through(functools.partial(self._round, silos, attempt))
+                return self._survival.through(functools.partial(self._round, attempt))
             except RoundLost as lost:
                 what = f"round {server.round + 1} was lost: {lost}"
                 self._tell("note", what)
                 if attempt == ATTEMPTS - 1:
-                    self._saving.last()
+                    saved = "a checkpoint is written" if self._saving.last() else "no checkpoint could be written"
                     note_lost(self._out, what)
-                    raise RoundLost(
-                        f"{what}; [cohort] quorum = {self._job.cohort.quorum} of the cohort must answer; a checkpoint "
-                        f"is written, go on with --resume"
-                    ) from None
+                    quorum = f"[cohort] quorum = {self._job.cohort.quorum} of the cohort must answer"
+                    raise RoundLost(f"{what}; {quorum}; {saved}, go on with --resume") from None
         raise AssertionError("unreachable")
 
     def _reached(self, record: Record) -> bool:
@@ -183,7 +200,18 @@ class _Training:
         silos, workers = len(self._spec.silos), len(self._federation.transport.workers)
         if silos < workers:
             warnings.append(f"{workers - silos} of {workers} workers have no silo and stay idle: there are {silos}")
-        return {str(rank): about for rank, about in sorted(self._federation.about.items())}, warnings
+        origins = self._federation.transport.origins
+        about = {str(origins[rank]): about for rank, about in sorted(self._federation.about.items())}
+        return about, warnings + self._idle_settings()
+
+    def _idle_settings(self) -> list[str]:
+        """Say which keys of the job can have no effect here."""
+        idle = []
+        if self._job.checkpoint.mirror and not survivable():
+            idle.append("[checkpoint] mirror = true: without --survive nobody looks into it, and none is made")
+        if self._job.evaluate.target_accuracy is not None and self._spec.test is None:
+            idle.append("[evaluate] target_accuracy: there is no test set to reach it on")
+        return idle
 
     def _begin(self) -> None:
         server = self._server
@@ -194,14 +222,14 @@ class _Training:
 
     def _succeed(self) -> None:
         """Go on where the server was that died: after the round that this rank has a mirror of, else as if resumed."""
-        mirrors = self._federation.mirrors
-        if mirrors:
-            self._unreported = dict(mirrors[-1].scalars)
-            self._server.state = checkpoint.unpack(mirrors[-1].state.numpy().tobytes(), self._server.model.device)
+        if mirror := latest_mirror(self._federation):
+            told = [record for record in read_metrics(self._out) if record["round"] == mirror.round]
+            self._unreported, self._told = (None, told[0]) if told else (dict(mirror.scalars), None)
+            self._server.state = state_of(mirror, self._server.model.device)
         elif not self._restore():
             self._survival.ask("load")  # silos forget what they kept
             self._begin()
-        how = "from the mirror" if mirrors else "from the last checkpoint" if self._server.round else "anew"
+        how = "from the mirror" if mirror else "from the last checkpoint" if self._server.round else "anew"
         me = self._federation.transport.origins[0]
         self._tell("note", f"rank {me} is the server now and goes on {how}, after round {self._server.round}")
 

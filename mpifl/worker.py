@@ -71,7 +71,7 @@ class Worker:
             "saved": self._saved,
             "load": self._load,
             "host": self._host,
-            "roll": lambda id, request, vectors: Header(silo=id),
+            "roll": lambda id, request, vectors: Header(silo=id, keeps=self._keeps(id)),
             "finish": self._finish,
         }
 
@@ -109,6 +109,10 @@ class Worker:
             return sorted(self.silos)
         staying = self.silos.intersection(request.cohort).difference(request.homes)
         return sorted(staying.union(silo for silo, rank in request.homes.items() if rank == self.rank))
+
+    def _keeps(self, id: int) -> bool:
+        """Whether a silo has something for later rounds; a new server does not know that yet."""
+        return bool(self._states.get(id) or self._pending.get(id))
 
     def _settle_earlier(self, request: Request) -> None:
         """Make true what was kept in an earlier round, forget what a lost attempt of this one kept."""
@@ -204,7 +208,7 @@ class Worker:
         """Open the shard of a silo that is to move here, and read its state from a checkpoint."""
         self._shard(id)
         self._arrived[id] = self._state_of(id, request)
-        return Header(silo=id)
+        return Header(silo=id, keeps=bool(self._arrived[id]))
 
     def _state_of(self, id: int, request: Request) -> dict[str, Any]:
         digest = request.scalars.get(str(id))

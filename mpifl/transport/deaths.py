@@ -46,9 +46,12 @@ class Watch:
 
     def expect(self) -> None:
         """Raise RankLost as soon as the death is told that seems to have happened; return if none is."""
+        from mpi4py import MPI
+
         deadline = time.monotonic() + _HEARSAY
         while self._on and time.monotonic() < deadline:
             self.look()
+            MPI.COMM_SELF.Iprobe()  # MPI hears of nothing unless it is called to make progress
             time.sleep(1e-3)
 
     def explained(self, error: Exception) -> Exception:

@@ -108,6 +108,16 @@ def test_a_signal_ends_a_run_after_its_round_with_a_checkpoint(wrecks: dict[str,
     assert own_lines(wreck.command.err) == []
 
 
+def test_a_signal_where_no_checkpoint_can_be_written_says_so(yard: Path, tmp_path: Path) -> None:
+    arguments, trouble = train(yard / "steady.toml", tmp_path / "run"), {"full": [3, "*"], "hold": 3}
+    with Command(tmp_path / "command", 1, *arguments, trouble=trouble) as command:
+        command.reached()
+        os.kill(command.session, USR1)
+        assert command.release().end().code == 75
+    assert "stopped by a signal and no checkpoint could be written; go on with: " in command.out
+    assert command.err.count("the checkpoint of round 3 could not be written") == 1
+
+
 def test_a_killed_worker_ends_the_job(wrecks: dict[str, Wreck]) -> None:
     wreck = wrecks["worker-killed"]
     assert wreck.command.code

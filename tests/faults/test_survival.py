@@ -70,7 +70,7 @@ CASES = {
 }
 
 
-SHORT = ("asked", "server", "mirror", "leader")
+SHORT = ("asked", "server", "server-early", "mirror", "leader")
 """What the suite looks at; all of them by MPIFL_SLOW=1."""
 if not os.environ.get("MPIFL_SLOW"):
     CASES = {name: CASES[name] for name in SHORT}
@@ -124,6 +124,14 @@ def test_survivors_come_to_the_bits_of_a_run_never_troubled(
 def test_the_dead_stand_in_the_metrics(survivors: dict[str, Survivor]) -> None:
     records = [json.loads(line) for line in (survivors["asked"].run / "metrics.jsonl").read_text().splitlines()]
     assert [record.get("ranks_lost") for record in records] == [None, None, [2], [2], [2], [2]]
+    assert [sorted(record["rank_seconds"]) for record in records[3:]] == [["1", "3"]] * 3  # as the world began
+
+
+def test_what_the_dead_server_had_said_of_a_round_stands(survivors: dict[str, Survivor], untroubled: Path) -> None:
+    runs = (survivors["mirror"].run, untroubled / "whole")
+    third, wanted = (json.loads((run / "metrics.jsonl").read_text().splitlines()[2]) for run in runs)
+    assert third["bytes_sent"] == wanted["bytes_sent"] > 0
+    assert sorted(third["rank_seconds"]) == ["1", "2", "3"]
 
 
 @pytest.mark.slow
@@ -133,13 +141,14 @@ def test_a_silo_that_no_other_rank_reads_is_left_out(yard: Path, digits: Path, t
     ]
     silo = place(sizes, range(1, 4))[2][0]
     trouble = {"die": {"2": ("asked", "learn", 3)}, "blind": [[0, 1, 3], silo]}
-    with Command(
-        tmp_path / "c", 4, *train(yard / "steady.toml", tmp_path / "run"), trouble=trouble, survive=True
-    ) as command:
-        assert command.end(LONGEST).code == 0
+    alone = ["--set", "cohort.fraction=0.2", "--set", "rounds=20", "--set", "checkpoint.every=10"]
+    arguments = train(yard / "steady.toml", tmp_path / "run", *alone)  # a silo a round, and never the one left out
+    with Command(tmp_path / "c", 4, *arguments, trouble=trouble, survive=True) as command:
+        assert command.end(LONGEST).code == 0, command.err
+    assert " was lost: " not in command.err
     assert f"silo {silo} is left out, no rank can host it: " in command.err
     assert "is not on this machine" in command.err
-    assert lines_of(tmp_path / "run") == 6
+    assert lines_of(tmp_path / "run") == 20
 
 
 def test_the_ranks_option_starts_ranks_that_survive(yard: Path, untroubled: Path, tmp_path: Path) -> None:
