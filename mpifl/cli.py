@@ -16,6 +16,7 @@ import typer
 
 from mpifl import __version__
 from mpifl.errors import InputError, RoundLost
+from mpifl.files import written_after
 
 WRONG, TOO_FEW, CUT_OFF, INTERRUPTED = 2, 3, 4, 75
 """Exit codes: the job, a shard or an argument is wrong; too few silos answered; the launcher ended early; stopped by a
@@ -186,18 +187,11 @@ def _launched(code: int, run: Path) -> int:
     if code < 0:
         _say("stopped by a signal before the training began; run the same command again")
         return INTERRUPTED
-    if (code == 0 and not _finished(run)) or code > 128:
+    whole = written_after(run / "model.safetensors", run / "job.toml")  # since the run folder was last taken
+    if (code == 0 and not whole) or code > 128:
         _say(f"error: {run}: ranks died, and the training ended with them; go on with --resume")
         return code or CUT_OFF
     return code
-
-
-def _finished(run: Path) -> bool:
-    """Whether the model was written since the run folder was last taken."""
-    try:
-        return (run / "model.safetensors").stat().st_mtime_ns >= (run / "job.toml").stat().st_mtime_ns
-    except OSError:
-        return False
 
 
 def main() -> None:

@@ -13,8 +13,9 @@ from mpifl.errors import InputError
 from mpifl.files import write_aside
 from mpifl.report import charts
 from mpifl.report.data import data
-from mpifl.report.runs import Summary, number, read_environment, read_run
+from mpifl.report.runs import Summary, number, read_run
 from mpifl.report.style import STYLE
+from mpifl.run import read_environment
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 MOST_ROWS = 200
