@@ -32,8 +32,8 @@ while [[ $signalled ]]; do
     wait "$ranks"
     code=$?
 done
-if [[ $code = 0 && ! -e $run/model.safetensors ]]; then
-    code=1                                      # a launcher that lost a node may call that a success
+if [[ $code = 0 && ! $run/model.safetensors -nt $run/job.toml ]]; then
+    code=1                                      # a launcher that lost a node may call that a success, with an old model
 fi
 if [[ $code = [023] || $over ]]; then
     exit "$code"                                # done; or wrong, or too few silos: more time would not help

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -106,6 +107,16 @@ def test_a_run_of_another_job_is_refused(place, capsys):
     assert script(capsys)
     with pytest.raises(InputError, match=re.escape("runs/demo: is a run of another job, it differs in seed")):
         script(capsys, "seed=8")
+
+
+@pytest.mark.parametrize(("writes", "code"), [("job.toml", 1), ("job.toml model.safetensors", 0)])
+def test_a_model_of_an_earlier_end_is_no_success(tmp_path, writes, code):
+    (tmp_path / "model.safetensors").touch()
+    start = f"for file in {writes}; do sleep 0.02; touch {tmp_path}/$file; done"
+    text = f"run={tmp_path}\nstart=(bash -c)\ntrain=({shlex.quote(start)})\n{GOING_ON}"
+    done = subprocess.run(["/bin/bash", "-c", text], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (code, "")
+    assert ("not queued again" in done.stdout) == bool(code)
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
