@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -321,6 +322,25 @@ def test_curves_are_drawn_into_a_file(tmp_path, ending):
     draw(groups(runs), tmp_path / f"curves.{ending}", 0.9)
     begins = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[ending]
     assert (tmp_path / f"curves.{ending}").read_bytes().startswith(begins)
+
+
+NAMES = ["[/t]", "a b [x] é", "[bold]z", ":smile:", r"a$\x$c", "$_{$"]
+
+
+def test_names_are_text_and_no_markup(tmp_path, capsys):
+    runs = [make_run(tmp_path / name, seed=nth // 2) for nth, name in enumerate(NAMES)]
+    for name, run in zip(NAMES, runs, strict=True):
+        show_run(run)
+        printed = capsys.readouterr().out
+        assert table_of(printed)[1][0] == str(run)
+        assert f"model: {run}/model" in printed, name
+    shutil.rmtree(runs[0])
+    compare_runs(runs, output=Output(tmp_path / "[i].png", tmp_path / "[i].csv"))
+    printed = capsys.readouterr().out
+    assert [row[0] for row in table_of(printed)[1:6]] == [str(run) for run in runs[1:]]
+    assert f"left out: {runs[0]}: is no folder" in printed
+    assert f"curves: {tmp_path}/[i].png" in printed
+    assert f"csv: {tmp_path}/[i].csv" in printed
 
 
 def test_a_picture_that_cannot_be_drawn_is_one_line(tmp_path):

@@ -32,6 +32,7 @@ def make_job(**more):
         ({"test_accuracy": 1.0, "faults": {"3": "torn", "12": "late"}}, "accuracy 100.00%  without silo 3, 12"),
         ({"faults": {str(k): "late" for k in range(10)}}, "without silo 0, 1, 2, 3, 4, 5, 6, 7 and 2 more"),
         ({"train_loss": 1.0, "faults": {}}, "loss 1.0000"),
+        ({"train_loss": None, "test_accuracy": None, "silo_accuracy_worst": None}, ""),
     ],
     ids=str,
 )
@@ -42,12 +43,12 @@ def test_a_round_is_told_in_a_few_words(record, words):
 def test_without_a_terminal_only_trouble_is_told_unless_asked(capsys):
     for wanted in (False, True, "always"):
         console, always = Console(3, wanted), wanted == "always"
-        console.begin(0, "toy: fedavg")
+        console.begin(0, "toy: fedavg, [/t] of 5 :smile:")
         console.round({"round": 1, "train_loss": 1.0, "seconds": 0.5})
         console.note("silo 3 is broken")
         console.end()
         out, err = capsys.readouterr()
-        assert ("toy: fedavg" in out) is ("round 1  0.50 s  loss 1.0000" in out) is always
+        assert ("toy: fedavg, [/t] of 5 :smile:" in out) is ("round 1  0.50 s  loss 1.0000" in out) is always
         assert "silo 3 is broken" in (out if always else err)
         assert "\x1b" not in out
 
