@@ -100,12 +100,13 @@ def submit(
     account: Annotated[str | None, typer.Option()] = None,
     launcher: Annotated[str, typer.Option(help="auto, srun or mpirun.")] = "auto",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the batch script and submit nothing.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="As of train, for the first start alone.")] = False,
 ) -> None:
     """Train as a SLURM job that queues itself again until it is done."""
     from mpifl.submit import Wishes, submit_job
 
     wishes = Wishes(nodes, ranks, gpus_per_node, cpus_per_task, time, partition, account, launcher)
-    submit_job(job, out or Path("runs") / job.stem, tuple(set_), wishes, dry_run)
+    submit_job(job, out or Path("runs") / job.stem, tuple(set_), wishes, dry_run, force)
 
 
 @app.command()

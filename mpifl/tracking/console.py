@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console as Terminal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -14,7 +15,7 @@ from mpifl.tracking.base import Observer, Record
 
 MOST_SILOS = 8
 """How many silos that were left out a round's line names."""
-PLAIN: dict[str, bool] = {"markup": False, "emoji": False, "highlight": False}
+PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
 """How a terminal prints names, which are text and no markup."""
 
 
