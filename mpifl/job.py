@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
 
 from mpifl.algorithms import ALGORITHMS, Algorithm
 from mpifl.errors import InputError
@@ -70,6 +70,12 @@ class Evaluate(_Table):
     """Score the model at every silo that holds out a split."""
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
     stop_at_target: bool = False
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Evaluate:
+        if self.stop_at_target and self.target_accuracy is None:
+            raise ValueError("stop_at_target needs target_accuracy")
+        return self
 
 
 class Checkpoint(_Table):
