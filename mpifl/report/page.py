@@ -87,7 +87,7 @@ def _head(summary: Summary, environment: dict[str, Any]) -> str:
 
 def _cards(summary: Summary) -> str:
     figures, target = summary.figures(summary.target), summary.target
-    accuracy, best, worst = (figures[f"{name}"] for name in ("test_accuracy", "best_accuracy", "silo_accuracy_worst"))
+    accuracy, best, worst = (figures[name] for name in ("test_accuracy", "best_accuracy", "silo_accuracy_worst"))
     cards = [(f"{accuracy:.2%}", f"test accuracy; the best was {best:.2%}")] if accuracy and best else []
     if figures["test_loss"] is not None:
         cards.append((f"{figures['test_loss']:.4f}", "test loss"))

@@ -18,6 +18,7 @@ from mlflow.exceptions import MlflowException
 
 from mpifl.files import write_aside
 from mpifl.job import Job
+from mpifl.run import read_metrics
 from mpifl.tracking.base import Observer, Record
 
 LONGEST = 500
@@ -37,13 +38,13 @@ class MLflow(Observer):
 
     def begin(self, round: int, title: str) -> None:
         """Start a run, or go on with the one that this run folder has started."""
+        last = (read_metrics(self._run) or [{}])[-1]
+        self._done = self._ends({**last, "round": round})
         self._guarded(lambda: self._begin(title))
 
     def round(self, record: Record) -> None:
         """Log the numbers of one round, and how many silos were left out of it."""
-        evaluate, at = self._job.evaluate, int(1000 * record["time"])
-        target = evaluate.target_accuracy if evaluate.stop_at_target else None
-        self._done = record["round"] >= self._job.rounds or record.get("test_accuracy", 0.0) >= (target or math.inf)
+        self._done, at = self._ends(record), int(1000 * record["time"])
         figures = {name: value for name, value in record.items() if name not in ("round", "time")}
         figures["silos_left_out"] = len(record.get("faults") or {})
         metrics = [
@@ -57,6 +58,11 @@ class MLflow(Observer):
         """Mark the run as finished, or as killed where rounds are left to do."""
         status = "FINISHED" if self._done else "KILLED"
         self._guarded(lambda: self._client.set_terminated(self._id, status) if self._client else None)
+
+    def _ends(self, record: Record) -> bool:
+        """Whether nothing is left to do after this round."""
+        target = self._job.evaluate.target_accuracy if self._job.evaluate.stop_at_target else None
+        return record["round"] >= self._job.rounds or (record.get("test_accuracy") or 0.0) >= (target or math.inf)
 
     def _begin(self, title: str) -> None:
         self._client = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI") or (Path.cwd() / "mlruns").as_uri())
