@@ -56,12 +56,12 @@ def to_target(runs: list[Path]) -> list[str]:
 
 def reached(run: Path) -> tuple[float, float, float] | None:
     """Return the first round at the target, and the MB and the silos' steps until its end."""
-    rounds = records(run)
-    first = next((n for n, r in enumerate(rounds, 1) if r.get("test_accuracy", 0) >= TARGET), None)
-    if first is None:
+    from mpifl.report import read_run
+
+    summary = read_run(run)
+    if (first := summary.reached(TARGET)) is None:
         return None
-    sent = sum(r["bytes_sent"] + r["bytes_received"] for r in rounds[:first]) / 1e6
-    return first, sent, sum(steps(run)[:first])
+    return first, summary.total("bytes_sent", "bytes_received", until=first) / 1e6, sum(steps(run)[:first])
 
 
 def steps(run: Path) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 
 from mpifl.files import write_aside
-from mpifl.job import Job
+from mpifl.job import Job, flat
 from mpifl.run import read_metrics
 from mpifl.tracking.base import Observer, Record
 
@@ -73,7 +73,7 @@ class MLflow(Observer):
             return
         started = self._client.create_run(self._experiment(self._client), run_name=self._run.absolute().name)
         self._id = started.info.run_id
-        settings = _flat(self._job.model_dump(mode="json", exclude_none=True))
+        settings = flat(self._job.model_dump(mode="json", exclude_none=True))
         params = [Param(name, str(value)[:LONGEST]) for name, value in settings.items()]
         tags = [RunTag("mlflow.note.content", title), RunTag("run_folder", str(self._run.absolute()))]
         self._client.log_batch(self._id, params=params, tags=tags)
@@ -98,10 +98,3 @@ class MLflow(Observer):
             reason = " ".join(str(error).split())
             print(f"MLflow: {reason}; training goes on without it", file=sys.stderr, flush=True)
             self._client = None
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
-    return flat
