@@ -16,6 +16,7 @@ import typer
 
 from mpifl import __version__
 from mpifl.errors import InputError, RoundLost
+from mpifl.files import written_after
 
 WRONG, TOO_FEW, CUT_OFF, INTERRUPTED = 2, 3, 4, 75
 """Exit codes: the job, a shard or an argument is wrong; too few silos answered; the launcher ended early; stopped by a
@@ -100,12 +101,13 @@ def submit(
     account: Annotated[str | None, typer.Option()] = None,
     launcher: Annotated[str, typer.Option(help="auto, srun or mpirun.")] = "auto",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the batch script and submit nothing.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="As of train, for the first start alone.")] = False,
 ) -> None:
     """Train as a SLURM job that queues itself again until it is done."""
     from mpifl.submit import Wishes, submit_job
 
     wishes = Wishes(nodes, ranks, gpus_per_node, cpus_per_task, time, partition, account, launcher)
-    submit_job(job, out or Path("runs") / job.stem, tuple(set_), wishes, dry_run)
+    submit_job(job, out or Path("runs") / job.stem, tuple(set_), wishes, dry_run, force)
 
 
 @app.command()
@@ -187,18 +189,11 @@ def _launched(code: int, run: Path) -> int:
     if code < 0:
         _say("stopped by a signal before the training began; run the same command again")
         return INTERRUPTED
-    if (code == 0 and not _finished(run)) or code > 128:
+    whole = written_after(run / "model.safetensors", run / "job.toml")  # since the run folder was last taken
+    if (code == 0 and not whole) or code > 128:
         _say(f"error: {run}: ranks died, and the training ended with them; go on with --resume")
         return code or CUT_OFF
     return code
-
-
-def _finished(run: Path) -> bool:
-    """Whether the model was written since the run folder was last taken."""
-    try:
-        return (run / "model.safetensors").stat().st_mtime_ns >= (run / "job.toml").stat().st_mtime_ns
-    except OSError:
-        return False
 
 
 def main() -> None:

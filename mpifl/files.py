@@ -36,3 +36,11 @@ def sha256_of(path: Path) -> str:
         while piece := file.read(1 << 20):
             digest.update(piece)
     return digest.hexdigest()
+
+
+def written_after(path: Path, other: Path) -> bool:
+    """Whether both files are there, and the first was not written before the other."""
+    try:
+        return path.stat().st_mtime_ns >= other.stat().st_mtime_ns
+    except OSError:
+        return False

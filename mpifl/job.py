@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
 
 from mpifl.algorithms import ALGORITHMS, Algorithm
 from mpifl.errors import InputError
@@ -70,6 +70,12 @@ class Evaluate(_Table):
     """Score the model at every silo that holds out a split."""
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
     stop_at_target: bool = False
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Evaluate:
+        if self.stop_at_target and self.target_accuracy is None:
+            raise ValueError("stop_at_target needs target_accuracy")
+        return self
 
 
 class Checkpoint(_Table):
@@ -157,9 +163,17 @@ def check_job(table: Table, source: str) -> Job:
 
 def differing_keys(one: Job, other: Job, harmless: Iterable[str] = ()) -> list[str]:
     """Return the keys, `table.key`, in which two jobs differ, leaving out the tables and keys named harmless."""
-    flat_one, flat_other = _flat(one.model_dump()), _flat(other.model_dump())
+    flat_one, flat_other = flat(one.model_dump()), flat(other.model_dump())
     keys = [key for key in flat_one | flat_other if flat_one.get(key) != flat_other.get(key)]
     return sorted(key for key in keys if not {key, key.partition(".")[0]} & set(harmless))
+
+
+def flat(table: Mapping[str, Any], prefix: str = "") -> Table:
+    """Return the values of nested tables by `table.key`."""
+    found: Table = {}
+    for key, value in table.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return found
 
 
 def _build_algorithm(job: Job, source: str) -> Algorithm:
@@ -254,10 +268,3 @@ def _override(table: Table, override: str) -> None:
     if keys[-2:-1] == ["local"] and keys[-1] in instead:
         table.pop(instead[keys[-1]], None)
     table[keys[-1]] = value
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
-    return flat

@@ -28,6 +28,8 @@ HARMLESS = ("rounds", "checkpoint", "tracking", "evaluate")
 """Keys of a job that may change when a run is resumed."""
 FORCEABLE = ("name", "shards", "device", "threads", "local", "cohort", "server_optimizer.lr")
 """Keys that may change if the user insists: another training from there on, but nothing kept loses its meaning."""
+_KINDS = {"versions": dict, "ranks": dict, "data": dict, "changes": list, "directory": str}
+"""Of what in `environment.json` is read again."""
 _PACKAGES = ("torch", "numpy", "h5py", "mpi4py", "pydantic", "safetensors")
 
 
@@ -87,7 +89,7 @@ def check_run(
 
 def _check_data(folder: Path, spec: FederationSpec, force: bool) -> list[str]:
     """See that a run goes on with the shards that it was started with, wherever they lie now."""
-    old, new = _environment(folder).get("data"), describe(spec)
+    old, new = read_environment(folder).get("data"), describe(spec)
     if old is None or old == new:
         return []
     if old.get("form") != new["form"]:
@@ -148,43 +150,50 @@ def write_environment(folder: Path, changes: list[str] | None = None, **more: An
             continue
     about = {"versions": versions, "platform": platform.platform(), "command": sys.argv, "started": time.time()}
     where = {"directory": str(Path.cwd())}  # that the job's relative paths start from
-    if forced := [*_environment(folder).get("changes", []), *(changes or [])]:
+    if forced := [*read_environment(folder).get("changes", []), *(changes or [])]:
         more["changes"] = forced
     _write(folder / "environment.json", json.dumps({**about, **where, **more}, indent=1).encode() + b"\n")
 
 
-def _environment(folder: Path) -> dict[str, Any]:
-    """Return what `environment.json` says; nothing where there is none that can be read."""
+def read_environment(folder: Path) -> dict[str, Any]:
+    """Return what `environment.json` says as this program writes it; nothing where there is none that can be read."""
     try:
         about = json.loads((folder / "environment.json").read_bytes())
     except (OSError, ValueError):
         return {}
-    return about if isinstance(about, dict) else {}
+    found = about.items() if isinstance(about, dict) else ()
+    about = {key: value for key, value in found if isinstance(value, _KINDS.get(key, object))}
+    if not all(isinstance(rank, dict) for rank in about.get("ranks", {}).values()):
+        del about["ranks"]
+    return about
 
 
 def note_lost(folder: Path, why: str) -> None:
     """Note in `environment.json` that too few silos answered in the end; a run that goes on drops it."""
     with suppress(OSError):  # it was said already
         write_aside(
-            folder / "environment.json", json.dumps(_environment(folder) | {"lost": why}, indent=1).encode() + b"\n"
+            folder / "environment.json", json.dumps(read_environment(folder) | {"lost": why}, indent=1).encode() + b"\n"
         )
 
 
 def why_lost(folder: Path) -> str | None:
     """Return why a run ended as `note_lost` says; None if it did not, or went on."""
-    why = _environment(folder).get("lost")
+    why = read_environment(folder).get("lost")
     return None if why is None else str(why)
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """Return the rounds in `metrics.jsonl`; a torn last line is left out."""
+    """Return the rounds in `metrics.jsonl`, up to a line that is torn or tells of no round."""
     path = folder / "metrics.jsonl"
     records = []
     for line in path.read_bytes().splitlines() if path.exists() else []:
         try:
-            records.append(json.loads(line))
+            record = json.loads(line)
         except ValueError:
             break
+        if not isinstance(record, dict) or type(record.get("round")) is not int:
+            break
+        records.append(record)
     return records
 
 

@@ -55,6 +55,9 @@ class LocalTraining(BaseModel):
             raise ValueError(f"takes {given[0]} or {given[1]}, not both")
         if self.optimizer != "sgd" and self.momentum:
             raise ValueError(f"momentum belongs to sgd; {self.optimizer} takes beta1 and beta2")
+        for key in ("beta1", "beta2", "epsilon") if self.optimizer == "sgd" else ():
+            if getattr(self, key) != type(self).model_fields[key].default:  # which a resolved job has
+                raise ValueError(f"{key} belongs to adam and adamw; sgd takes momentum")
         if self.nesterov and not self.momentum:
             raise ValueError("nesterov needs momentum above 0")
         return self

@@ -32,8 +32,8 @@ while [[ $signalled ]]; do
     wait "$ranks"
     code=$?
 done
-if [[ $code = 0 && ! -e $run/model.safetensors ]]; then
-    code=1                                      # a launcher that lost a node may call that a success
+if [[ $code = 0 && ! $run/model.safetensors -nt $run/job.toml ]]; then
+    code=1                                      # a launcher that lost a node may call that a success, with an old model
 fi
 if [[ $code = [023] || $over ]]; then
     exit "$code"                                # done; or wrong, or too few silos: more time would not help
@@ -48,6 +48,9 @@ exit "$code"
 """
 """The end of every batch script, in `jobs/slurm` too. A rank or a node that died is as good a reason to go on as a
 signal; a start that brought no checkpoint is not, for the next would not either."""
+
+FORCE = """[[ $SLURM_RESTART_COUNT ]] || train+=(--force)  # then the job is the run's own
+"""
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,9 @@ class Wishes:
     launcher: str = "auto"
 
 
-def submit_job(job_file: Path, out: Path, overrides: tuple[str, ...], wishes: Wishes, dry_run: bool) -> None:
+def submit_job(
+    job_file: Path, out: Path, overrides: tuple[str, ...], wishes: Wishes, dry_run: bool, force: bool = False
+) -> None:
     """Write a job's batch script beside its run folder, submit it, and print SLURM's id of it; or print the script.
 
     Args:
@@ -73,27 +78,28 @@ def submit_job(job_file: Path, out: Path, overrides: tuple[str, ...], wishes: Wi
         overrides: Keys of the job to change, such as `local.lr=0.05`.
         wishes: Nodes, ranks and the like.
         dry_run: Print the script, write nothing and submit nothing.
+        force: Have its first start go on even with a job that has changed.
 
     Raises:
         InputError: the job, the shards or a wish is wrong, there is no SLURM here, or it refuses.
     """
     job = read_job(job_file, overrides)
-    silos = len(read_federation(Path(job.shards)).silos)
-    check_run(out, job, resume=True)
-    ranks = _ranks(job, silos, wishes)
+    spec = read_federation(Path(job.shards))
+    check_run(out, job, True, force, spec)
+    ranks = _ranks(job, len(spec.silos), wishes)
     if job.tracking.console is True:  # for a log, where no terminal is
         overrides = (*overrides, "tracking.console=always")
     train = [sys.executable, "-m", "mpifl", "train", str(job_file)]
     train += [word for override in overrides for word in ("--set", override)]
-    script = _script(job, out, train, ranks, wishes)
+    script = _script(job, out, train, ranks, wishes, FORCE if force else "")
     if dry_run:
         print(script, end="")
         return
-    path = out.with_name(f"{out.name}.sbatch")
+    path = _beside(out, ".sbatch")
     number = _submit(path, script)
     print(number)
     where = f"{ranks} ranks on {wishes.nodes} node{'s' if wishes.nodes > 1 else ''}"
-    print(f"submitted: {where}; script {path}, log {_log(out)}", file=sys.stderr)
+    print(f"submitted: {where}; script {path}, log {_beside(out, '.log')}", file=sys.stderr)
 
 
 def _ranks(job: Job, silos: int, wishes: Wishes) -> int:
@@ -127,7 +133,7 @@ def _cpus_of_a_node(partition: str | None) -> int:
     return min((int(cpus) for cpus, name in nodes if partition or name.endswith("*")), default=0)
 
 
-def _script(job: Job, out: Path, train: list[str], ranks: int, wishes: Wishes) -> str:
+def _script(job: Job, out: Path, train: list[str], ranks: int, wishes: Wishes, more: str) -> str:
     cpus = _cpus_per_task(job, wishes)
     asked = {
         "job-name": job.name,
@@ -139,7 +145,7 @@ def _script(job: Job, out: Path, train: list[str], ranks: int, wishes: Wishes) -
         "gpus-per-node": wishes.gpus_per_node or None,
         "time": wishes.time,
         "chdir": Path.cwd(),
-        "output": str(_log(out)).replace("%", "%%"),
+        "output": str(_beside(out, ".log")).replace("%", "%%"),
         "open-mode": "append",
         "signal": f"B:USR1@{SECONDS_TO_SAVE}",
     }
@@ -151,7 +157,7 @@ def _script(job: Job, out: Path, train: list[str], ranks: int, wishes: Wishes) -
 # The environment of `mpifl submit` comes along; what else the ranks need, such as modules, goes here.
 run={shlex.quote(str(out))}
 train=({shlex.join(train)} --out "$run")
-unset SLURM_NTASKS_PER_NODE                     # srun would warn where the ranks are no multiple of the nodes
+{more}unset SLURM_NTASKS_PER_NODE                     # srun would warn where the ranks are no multiple of the nodes
 start=({shlex.join(_launcher(wishes, ranks, cpus))})
 {GOING_ON}"""
 
@@ -212,5 +218,7 @@ def _submit(path: Path, script: str) -> str:
     return asked.stdout.strip().partition(";")[0]  # "12;cluster" where there are several
 
 
-def _log(out: Path) -> Path:
-    return out.with_name(f"{out.name}.log")
+def _beside(out: Path, ending: str) -> Path:
+    """Return the file of a run folder's name beside it; `.` and `..` have one, too."""
+    out = out.resolve() if out.name in ("", "..") else out
+    return out.with_name(f"{out.name}{ending}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from statistics import mean, pstdev, stdev
+from statistics import mean, stdev
 from typing import Any
 
 Record = dict[str, Any]
@@ -21,28 +21,6 @@ LABELS = {
 
 def records(run: Path) -> list[Record]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
-def hospitals(run: Path) -> list[tuple[float, int]]:
-    """Return the accuracy of the model that each silo ends with on its test rows, and their number."""
-    import torch
-    from safetensors.torch import load_file
-
-    from mpifl import models
-    from mpifl.job import read_job
-    from mpifl.shards import open_shard, read_federation
-
-    job = read_job(run / "job.toml")
-    spec = read_federation(Path(job.shards))
-    module = models.build(job.model.name, job.model.arguments, spec.features, spec.classes, job.seed).eval()
-    found = []
-    for entry in spec.silos:
-        own = run / "personal" / f"silo_{entry.silo:04d}.safetensors"
-        module.load_state_dict(load_file(own if own.exists() else run / "model.safetensors"))
-        split = open_shard(Path(job.shards), entry, spec)["test"]
-        right = module(torch.tensor(split.x)).argmax(1) == torch.tensor(split.y)
-        found.append((float(right.float().mean()), len(right)))
-    return found
 
 
 def mnist_row(runs: list[Path]) -> list[str]:
@@ -78,12 +56,12 @@ def to_target(runs: list[Path]) -> list[str]:
 
 def reached(run: Path) -> tuple[float, float, float] | None:
     """Return the first round at the target, and the MB and the silos' steps until its end."""
-    rounds = records(run)
-    first = next((n for n, r in enumerate(rounds, 1) if r.get("test_accuracy", 0) >= TARGET), None)
-    if first is None:
+    from mpifl.report import read_run
+
+    summary = read_run(run)
+    if (first := summary.reached(TARGET)) is None:
         return None
-    sent = sum(r["bytes_sent"] + r["bytes_received"] for r in rounds[:first]) / 1e6
-    return first, sent, sum(steps(run)[:first])
+    return first, summary.total("bytes_sent", "bytes_received", until=first) / 1e6, sum(steps(run)[:first])
 
 
 def steps(run: Path) -> list[int]:
@@ -126,14 +104,16 @@ def cost_row(run: Path) -> list[str]:
 
 
 def heart_row(runs: list[Path]) -> list[str]:
-    """Return means over the seeds; pooled is over all test rows alike, the spread that over the seeds."""
-    found = [hospitals(run) for run in runs]
-    each = [percent(mean(accuracy)) for accuracy in zip(*([a for a, _ in silos] for silos in found), strict=True)]
-    pooled = [sum(a * n for a, n in silos) / sum(n for _, n in silos) for silos in found]
+    """Return means over the seeds; pooled is over all test rows alike, with the deviation over the seeds."""
+    from mpifl.report import read_run
+    from scripts.reproduce.scores import over_all, silos_of
+
+    found = [silos_of(read_run(run)) for run in runs]
+    each = [percent(mean(silo.accuracy for silo in hospital)) for hospital in zip(*found, strict=True)]
+    pooled = spread([100 * over_all(silos, "accuracy") for silos in found])
     last = [records(run)[-1] for run in runs]
     silos = [percent(mean(r[f"silo_accuracy_{name}"] for r in last)) for name in ("mean", "worst", "std")]
-    spread = f"{percent(mean(pooled))} ± {100 * pstdev(pooled):.1f}"
-    return [spread, *each, *silos, megabytes(records(runs[0])), f"{seconds(runs) / len(runs):.1f}"]
+    return [pooled, *each, *silos, megabytes(records(runs[0])), f"{seconds(runs) / len(runs):.1f}"]
 
 
 HEADINGS = {

@@ -45,7 +45,8 @@ class Data:
         if not out.exists():
             cut = self.quick if quick else self.cut
             words = ["-m", "data_prep", "partition", *cut, "--seed", str(seed), "--out", str(out)]
-            subprocess.run([sys.executable, *words], check=True, env=ENVIRONMENT)
+            if code := subprocess.run([sys.executable, *words], env=ENVIRONMENT).returncode:
+                raise SystemExit(code)  # it has said why
         return out
 
 

@@ -1,7 +1,7 @@
 """Do harm to small trainings on 5 ranks at random moments, and count what becomes of them.
 
     python scripts/faults.py --runs 20                    # of each kind
-    python scripts/faults.py --runs 5 --only worker server --job jobs/mnist.toml --seed 3
+    python scripts/faults.py --runs 5 --only worker server --job jobs/demo.toml --seed 3
 
 One harm in five is done while the ranks start, the others at a moment of the training. A run has *survived* if the
 command that was harmed ends with code 0 and the model, *resumed* if the command with --resume does after it, else it
@@ -12,8 +12,6 @@ the line that says so: to notice, to find together, and to place the silos of th
 from __future__ import annotations
 
 import argparse
-import contextlib
-import hashlib
 import json
 import os
 import random
@@ -22,18 +20,18 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-RANKS = 5
-PATIENCE = 60
-"""Seconds after which a run hangs."""
-ULFM = ["--with-ft", "ulfm"]
+sys.path.insert(0, str(ROOT))  # harm the tree that this file stands in, whatever is installed
+
+from harmed_run import PATIENCE, RANKS, Run  # noqa: E402
+
+from mpifl.job import read_job  # noqa: E402
+
 EARLY = 0.2
 """The share of harms that is done while the ranks start."""
 HURRIED_ROUNDS = 15
@@ -104,103 +102,6 @@ class Tally:
     noticed: list[float] = field(default_factory=list)
 
 
-class Run:
-    """A training on 5 ranks; reads along what it says."""
-
-    def __init__(self, folder: Path, job: Path, *more: str, start: Sequence[str | Path] | None = None) -> None:
-        self.run = folder / "run"
-        start = start or ["-m", "mpifl", "train", job, "--out", self.run]
-        root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-        mpirun = [str(Path(sys.prefix) / "bin" / "mpirun"), "--oversubscribe", "--bind-to", "none", *root]
-        command = [*mpirun, *ULFM, "-n", str(RANKS), sys.executable, *map(str, start), *more]
-        paths = os.pathsep.join([str(ROOT), str(job.parent), os.environ.get("PYTHONPATH", "")])
-        session = tempfile.mkdtemp(dir=folder)  # mpirun's, which it leaves behind when it is killed: docs/faults.md
-        self.lines: list[tuple[float, str]] = []
-        self.began = time.monotonic()
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-            env={**os.environ, "PYTHONPATH": paths, "MPIFL_JOIN_SECONDS": "20", "TMPDIR": session},
-        )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        self.lines.extend((time.monotonic(), line.rstrip()) for line in self.process.stdout)
-
-    def pass_rounds(self, rounds: float, seconds: float) -> None:
-        """Let so many rounds pass, and the rest of one, each of which takes about so many seconds."""
-        while self._rounds() < int(rounds) and self.process.poll() is None:
-            time.sleep(0.002)
-        self.pass_time(rounds % 1 * seconds)
-
-    def _rounds(self) -> int:
-        with contextlib.suppress(OSError):
-            return (self.run / "metrics.jsonl").read_bytes().count(b"\n")
-        return -1
-
-    def pass_time(self, seconds: float) -> None:
-        """Let so much time pass; return at once when it ends."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(seconds)
-
-    def pids(self) -> dict[int, int]:
-        """The processes of the ranks that there are."""
-        found = {}
-        for pid in _session(self.process.pid):
-            with contextlib.suppress(OSError, StopIteration):
-                words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-                rank = next(word for word in words if word.startswith(b"OMPI_COMM_WORLD_RANK="))
-                found.setdefault(int(rank.partition(b"=")[2]), pid)
-        return found
-
-    def signal(self, number: int, *ranks: int) -> None:
-        pids = self.pids()
-        for rank in ranks:
-            with contextlib.suppress(KeyError, ProcessLookupError):
-                os.kill(pids[rank], number)
-
-    def kill(self) -> None:
-        """Kill the launcher and all ranks."""
-        for _ in range(3):
-            for pid in _session(self.process.pid):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.05)
-        self.process.wait()
-
-    def end(self, seconds: float = PATIENCE) -> int | None:
-        """Return the exit code, None if it had to be killed."""
-        try:
-            code: int | None = self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            code = None
-        self.kill()
-        self._reader.join(5)
-        return code
-
-    def model(self) -> str:
-        """The sha256 of the model, '' if there is none."""
-        with contextlib.suppress(OSError):
-            return hashlib.sha256((self.run / "model.safetensors").read_bytes()).hexdigest()
-        return ""
-
-
-def _session(session: int) -> list[int]:
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError, ValueError):
-            state, _, _, its = (process / "stat").read_text().rpartition(")")[2].split()[:4]
-            if int(its) == session and state != "Z":
-                found.append(int(process.name))
-    return found
-
-
 class Yard:
     """Where the runs lie, how long an untroubled one takes and what it comes to."""
 
@@ -217,7 +118,8 @@ class Yard:
         self.rounds = len(rounds)
         self.training = rounds[-1]["time"] - rounds[0]["time"]
         self.begins = self.seconds - self.training - 0.5
-        self.silos = len(json.loads((Path(_shards(job)) / "federation.json").read_text())["silos"])
+        sys.path.append(str(job.parent))  # where its algorithm may lie, for the ranks too
+        self.silos = len(json.loads(Path(read_job(job).shards, "federation.json").read_text())["silos"])
 
     def _next(self) -> Path:
         self._nth += 1
@@ -280,30 +182,13 @@ class Yard:
             run.signal(signal.SIGSTOP, self._moments.randrange(1, RANKS))
 
 
-def _shards(job: Path) -> str:
-    line = next(line for line in job.read_text().splitlines() if line.startswith("shards"))
-    return line.partition("=")[2].strip().strip('"')
-
-
 def _job(folder: Path) -> Path:
     """Make the small job, with its shards."""
     shards, job = folder / "digits", folder / "job.toml"
-    cut = [
-        sys.executable,
-        "-m",
-        "data_prep",
-        "partition",
-        "digits",
-        "--seed",
-        "7",
-        "--silos",
-        "7",
-        "--out",
-        str(shards),
-    ]
+    cut = ["-m", "data_prep", "partition", "digits", "--seed", "7", "--silos", "7", "--out", str(shards)]
+    cut += ["--scheme", "dirichlet", "--alpha", "0.5", "--test", "0.2"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    more = ["--scheme", "dirichlet", "--alpha", "0.5", "--test", "0.2"]
-    subprocess.run([*cut, *more], check=True, stdout=subprocess.DEVNULL, env=environment)
+    subprocess.run([sys.executable, *cut], check=True, stdout=subprocess.DEVNULL, env=environment)
     (folder / "trouble.py").write_text(TROUBLE)
     (folder / "many.py").write_text(MANY)
     job.write_text(JOB.format(shards=shards))
@@ -313,17 +198,20 @@ def _job(folder: Path) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--only", nargs="*", default=KINDS, choices=KINDS)
-    parser.add_argument("--job", type=Path, help="an own job; its algorithm knows no 'exception' and 'nan'")
+    parser.add_argument("--only", nargs="+", choices=KINDS, help="these kinds of harm")
+    parser.add_argument("--job", type=Path, help=f"an own job; its silos do not stumble, so not {', '.join(STUMBLES)}")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     given = parser.parse_args()
+    kinds = [kind for kind in given.only or KINDS if not (given.job and kind in STUMBLES)]
+    if not kinds:
+        parser.error(f"--only {' '.join(given.only)}: with --job, no silo stumbles")
     print(f"seed {given.seed}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         yard = Yard(Path(folder) / "runs", given.job or _job(Path(folder)), random.Random(given.seed))
         print(
             f"untroubled: {yard.seconds:.1f} s, of which {yard.begins:.1f} s to begin, {yard.rounds} rounds", flush=True
         )
-        tallies = {kind: Tally() for kind in given.only}
+        tallies = {kind: Tally() for kind in kinds}
         for kind in set(STUMBLES).intersection(tallies):
             yard.stumble(kind, given.runs, tallies[kind])
         for nth in range(given.runs):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from mpifl.errors import InputError
 
 DRAWS = 100
 """How often a scheme draws anew before it says that the minimum is out of reach."""
+
+LARGEST = 1e9
+"""Of any option: far more than means anything, and far less than overflows."""
 
 
 def by_owner(owners: np.ndarray, silos: int) -> list[np.ndarray]:
@@ -51,9 +52,9 @@ def whole(shares: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 
 
 def check_positive(option: str, value: float) -> None:
-    """Refuse what is not above 0, or not finite."""
-    if not 0 < value < math.inf:
-        raise InputError(f"--{option}: {value} given; it must be above 0, for instance 0.5")
+    """Refuse what is not above 0, or larger than LARGEST."""
+    if not 0 < value <= LARGEST:
+        raise InputError(f"--{option}: {value} given; it must be above 0 and at most {LARGEST:g}, for instance 0.5")
 
 
 def out_of_reach(given: str, best: int, min_examples: int) -> InputError:

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 
+from data_prep.schemes.grouping import LARGEST
 from data_prep.schemes.scheme import Effect, Examples, Place
 from mpifl.errors import InputError
 from mpifl.shards import Features
@@ -52,8 +53,10 @@ def levels(option: str, text: str) -> tuple[bool, list[float]]:
         values = [float(value) for value in text.split(".." if even else ",")]
     except ValueError:
         values = []
-    if not values or not all(map(math.isfinite, values)) or (even and len(values) != 2):
-        raise InputError(f"--{option}: '{text}' given; write numbers, as 0,0.5,1, or a range, as 0..1")
+    if not values or not all(abs(value) <= LARGEST for value in values) or (even and len(values) != 2):
+        raise InputError(
+            f"--{option}: '{text}' given; write numbers up to {LARGEST:g}, as 0,0.5,1, or a range, as 0..1"
+        )
     return even, values
 
 

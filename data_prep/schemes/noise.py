@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from data_prep.schemes.grouping import check_positive
 from data_prep.schemes.scheme import Effect, Examples, Place
 from mpifl.errors import InputError
 from mpifl.rng import derive
@@ -50,8 +51,7 @@ def streams(seed: int, purpose: str, ids: np.ndarray) -> Iterator[np.random.Gene
 
 def _noisy(features: Features, classes: int, *, sigma: float) -> Features:
     """Store integers as float32 in the same unit, so that scale, offset and the server's test set mean the same."""
-    if not 0 < sigma < math.inf:
-        raise InputError(f"--sigma: {sigma} given; it must be above 0, for instance 0.1")
+    check_positive("sigma", sigma)
     if features.dtype.startswith("float"):
         return features
     if features.scale is None:

@@ -67,14 +67,15 @@ def lines(
         shown = [replace(line, points=_means(line.points, step)) for line in shown]
     values = [value for line in shown for _, value in line.points if value is not None]
     values += [edge for point in (band.points if band else ()) for edge in point[1:]]
+    values += [] if target is None else [target]
     log = log and min(values) > 0 and max(values) > 20 * min(values)
-    levels = ticks_log(min(values), max(values)) if log else ticks(min(values), max([*values, target or 0]))
+    levels = ticks_log(min(values), max(values)) if log else ticks(min(values), max(values))
     y = Scale(min(levels[0], *values), max(levels[-1], *values), log)
     rounds = [round for line in shown for round, _ in line.points]
     x = Scale(min(rounds), max(max(rounds), min(rounds) + 1))
     marks = _area(band, x, y) if band else ""
     marks += "".join(_path(line, x, y) for line in shown)
-    if target is not None and y.low <= target <= y.high:
+    if target is not None:
         marks += f'<line class="target" x1="0" x2="{WIDE}" y1="{_up(y, target)}" y2="{_up(y, target)}"/>'
     marks += _hovers(shown, x, write)
     keys = [(line.name, line.colour) for line in shown] + ([(band.name, f"{band.colour} band")] if band else [])
@@ -151,7 +152,7 @@ def heat(shares: Sequence[Sequence[float]], names: Sequence[str], sizes: Sequenc
     cells = "".join(
         f'<path fill-opacity="{shade / SHADES:g}" d="{path}"/>' for shade, path in enumerate(shades) if shade and path
     )
-    bars = "".join(
+    columns = "".join(
         f"M{silo + 0.1:g} 100V{100 - 100 * size / max(sizes):.1f}h0.8V100z" for silo, size in enumerate(sizes)
     )
     step = -(-labels // (height // 14))
@@ -164,7 +165,7 @@ def heat(shares: Sequence[Sequence[float]], names: Sequence[str], sizes: Sequenc
     body = (
         f'<div class="plot heat"><div class="ticks y"><span style="top:6px">{max(sizes):,}</span></div>'
         f'<svg class="low" viewBox="0 0 {many} 100" preserveAspectRatio="none" role="img" '
-        f'aria-label="Training examples of every silo"><path d="{bars}"/></svg>'
+        f'aria-label="Training examples of every silo"><path d="{columns}"/></svg>'
         f'<div class="ticks y">{beside}</div><svg style="height:{height}px;margin-top:6px" '
         f'viewBox="0 0 {many} {labels}" preserveAspectRatio="none" role="img" '
         f'aria-label="The share of each label in every silo">{cells}</svg>{_below(x, "silo")}</div>'

@@ -19,7 +19,7 @@ from mpifl.files import write_aside
 from mpifl.report.runs import Summary, read_run
 from mpifl.report.seeds import Group, groups, settings, shown, varying
 from mpifl.run import read_metrics
-from mpifl.tracking.console import on_terminal
+from mpifl.tracking.console import PLAIN, on_terminal
 
 
 @dataclass(frozen=True)
@@ -81,11 +81,11 @@ def show_run(run: Path) -> None:
     """Print what a finished run came to, and where its model lies."""
     console = _console()
     if not read_metrics(run):
-        console.print(f"{run}: no round was run")
+        console.print(f"{run}: no round was run", soft_wrap=True)
         return
     summary = read_run(run)
     _print(console, lambda columns: table([summary], summary.target, columns))
-    console.print(f"model: {run / 'model.safetensors'}", soft_wrap=True, highlight=False)
+    console.print(f"model: {run / 'model.safetensors'}", soft_wrap=True)
 
 
 def compare_runs(runs: Sequence[Path], target: float | None = None, output: Output = Output()) -> None:
@@ -112,9 +112,9 @@ def compare_runs(runs: Sequence[Path], target: float | None = None, output: Outp
         _print(console, lambda columns: table_over_seeds(together, target, columns))
     for summary in summaries:
         for remark in summary.remarks:
-            console.print(f"{summary.run}: {remark}", soft_wrap=True, highlight=False, markup=False)
+            console.print(f"{summary.run}: {remark}", soft_wrap=True)
     for reason in left_out.values():
-        console.print(f"left out: {reason}", soft_wrap=True, highlight=False, markup=False)
+        console.print(f"left out: {reason}", soft_wrap=True)
     _write(summaries, left_out, target, output, console)
 
 
@@ -149,12 +149,12 @@ def _write(
                 write_aside(path, content().encode())
             except OSError as error:
                 raise InputError(f"{option} {path}: cannot be written ({error.strerror})") from None
-            console.print(f"{option[2:]}: {path}", soft_wrap=True, highlight=False)
+            console.print(f"{option[2:]}: {path}", soft_wrap=True)
     if output.plot is not None:
         from mpifl.report.curves import draw
 
         draw(groups(summaries), output.plot, target)
-        console.print(f"curves: {output.plot}", soft_wrap=True, highlight=False)
+        console.print(f"curves: {output.plot}", soft_wrap=True)
 
 
 def _print(console: Console, build: Callable[[Sequence[Column]], Table]) -> None:
@@ -268,5 +268,9 @@ def _group_as_json(group: Group, target: float | None) -> dict[str, Any]:
 
 
 def _console() -> Console:
-    """Return a console that does not squeeze a table into 80 columns where nothing says how wide it may be."""
-    return Console() if on_terminal() else Console(width=300, force_terminal=False)
+    """Return a console that does not squeeze a table into 80 columns where nothing says how wide it may be.
+
+    What it prints is names: text, and no markup.
+    """
+    width = None if on_terminal() else 300
+    return Console(width=width, force_terminal=None if width is None else False, **PLAIN)

@@ -91,15 +91,21 @@ def draw(groups: Sequence[Group], path: Path, target: float | None = None) -> No
             axes.spines[["top", "right"]].set_visible(False)
             if name == "test_accuracy" and target is not None:
                 axes.axhline(scale * target, color="grey", linewidth=0.8, linestyle=(0, (4, 3)))
-    lines = {str(line.get_label()): line for axes in grid.flat for line in axes.get_lines()}
-    named = {label: line for label, line in lines.items() if not label.startswith("_")}
-    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=2, frameon=False)
+    _legend(figure, grid)
     try:
         figure.savefig(path, dpi=144)
     except OSError as error:
         raise InputError(f"--plot {path}: cannot be written ({error.strerror})") from None
     finally:
         pyplot.close(figure)
+
+
+def _legend(figure: Any, grid: np.ndarray) -> None:
+    lines = {str(line.get_label()): line for axes in grid.flat for line in axes.get_lines()}
+    named = {label: line for label, line in lines.items() if not label.startswith("_")}
+    legend = figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=2, frameon=False)
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # a name with dollars is no formula
 
 
 def _line(axes: Any, found: Curve, which: int, nth: int, group: Group) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,25 @@ def data(summary: Summary, environment: dict[str, Any]) -> str:
     """Draw the labels of every silo; say so where the shard folder cannot be read here."""
     if "shards" not in summary.job:
         return ""
-    shards = Path(str(summary.job["shards"]))
-    started = Path(str(environment.get("directory", "."))) / shards
-    reason = ""
-    for folder in dict.fromkeys([started, shards]):
-        try:
-            return _drawn(read_federation(folder))
-        except InputError as error:
-            reason = reason or str(error)
-    return charts.titled("The data", f"Not shown: {reason}")
+    try:
+        return _drawn(read_shards(str(summary.job["shards"]), environment)[1])
+    except InputError as error:
+        return charts.titled("The data", f"Not shown: {error}")
+
+
+def read_shards(shards: str, environment: Mapping[str, Any]) -> tuple[Path, FederationSpec]:
+    """Return a run's shard folder and what it holds: as seen from where the run was started, or else from here.
+
+    Raises:
+        InputError: it can be read from neither.
+    """
+    started = Path(environment.get("directory", ".")) / shards
+    try:
+        return started, read_federation(started)
+    except InputError:
+        if not Path(shards, "federation.json").exists():
+            raise
+        return Path(shards), read_federation(Path(shards))
 
 
 def _drawn(spec: FederationSpec) -> str:

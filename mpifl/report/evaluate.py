@@ -4,34 +4,59 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
+
+from mpifl import models
+from mpifl.batches import Batches
 from mpifl.errors import InputError
+from mpifl.files import written_after
+from mpifl.flat import FlatModel
+from mpifl.job import Job, read_job
+from mpifl.report.data import read_shards
+from mpifl.report.runs import read_run
+from mpifl.run import describe, read_environment, read_metrics
+from mpifl.shards import FederationSpec, open_shard
+from mpifl.silo import evaluate
 
 
 def evaluate_run(run: Path) -> None:
     """Score the model of a run on its shard folder's test set and print the figures.
 
     Raises:
-        InputError: there is no model, or no test set.
+        InputError: there is no model of the run's end, no test set, or the shards are others.
     """
-    from safetensors.torch import load_file
-
-    from mpifl import models
-    from mpifl.batches import Batches
-    from mpifl.flat import FlatModel
-    from mpifl.job import read_job
-    from mpifl.shards import open_shard, read_federation
-    from mpifl.silo import evaluate
-
-    job = read_job(run / "job.toml")
-    spec = read_federation(Path(job.shards))
+    job, environment = read_job(run / "job.toml"), read_environment(run)
+    folder, spec = read_shards(job.shards, environment)
     if spec.test is None:
-        raise InputError(f"{job.shards}/federation.json: has no test set; partition with a source that has one")
+        raise InputError(f"{folder}/federation.json: has no test set; partition with a source that has one")
+    if environment.get("data", describe(spec)) != describe(spec):
+        raise InputError(f"{run}: the shards at {folder} are not those that it was trained on; put its own there")
+    model = FlatModel(_module(run, job, spec))
+    test = open_shard(folder, spec.test, spec)["test"]
+    score = evaluate(model, model.trained.clone(), Batches(test, spec.features, model.device))
+    print(f"test loss {score.loss:.4f}, test accuracy {score.accuracy:.2%}, {score.examples} examples")
+
+
+def _module(run: Path, job: Job, spec: FederationSpec) -> nn.Module:
+    """Return the module with the run's final weights."""
     path = run / "model.safetensors"
     if not path.exists():
         raise InputError(f"{path}: is not there; the run has not come to its end (mpifl train ... --resume)")
+    if not _is_of_the_end(run, path):
+        raise InputError(f"{path}: is of an earlier end; the run has not come to its own (mpifl train ... --resume)")
     module = models.build(job.model.name, job.model.arguments, spec.features, spec.classes, job.seed)
-    module.load_state_dict(load_file(path))
-    model = FlatModel(module)
-    test = open_shard(Path(job.shards), spec.test, spec)["test"]
-    score = evaluate(model, model.trained.clone(), Batches(test, spec.features, model.device))
-    print(f"test loss {score.loss:.4f}, test accuracy {score.accuracy:.2%}, {score.examples} examples")
+    if personal := sorted(job.build_algorithm().personal_names(module)):
+        whose = f"{job.algorithm['name']} leaves {', '.join(personal)} at the silos"
+        raise InputError(f"{run}: {whose}, which have a model each, in personal/; metrics.jsonl has their accuracy")
+    try:
+        module.load_state_dict(load_file(path))
+    except (OSError, SafetensorError, RuntimeError) as error:
+        raise InputError(f"{path}: cannot be read: {' '.join(str(error).split())[:300]}") from None
+    return module
+
+
+def _is_of_the_end(run: Path, model: Path) -> bool:
+    """Whether the model is that of the job's last round; without metrics, whether it is newer than the job."""
+    return read_run(run).finished if read_metrics(run) else written_after(model, run / "job.toml")

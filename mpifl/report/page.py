@@ -13,8 +13,9 @@ from mpifl.errors import InputError
 from mpifl.files import write_aside
 from mpifl.report import charts
 from mpifl.report.data import data
-from mpifl.report.runs import Summary, number, read_environment, read_run
+from mpifl.report.runs import Summary, number, read_run
 from mpifl.report.style import STYLE
+from mpifl.run import read_environment
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 MOST_ROWS = 200
@@ -86,7 +87,7 @@ def _head(summary: Summary, environment: dict[str, Any]) -> str:
 
 def _cards(summary: Summary) -> str:
     figures, target = summary.figures(summary.target), summary.target
-    accuracy, best, worst = (figures[f"{name}"] for name in ("test_accuracy", "best_accuracy", "silo_accuracy_worst"))
+    accuracy, best, worst = (figures[name] for name in ("test_accuracy", "best_accuracy", "silo_accuracy_worst"))
     cards = [(f"{accuracy:.2%}", f"test accuracy; the best was {best:.2%}")] if accuracy and best else []
     if figures["test_loss"] is not None:
         cards.append((f"{figures['test_loss']:.4f}", "test loss"))

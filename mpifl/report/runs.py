@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from typing import Any
 
 from mpifl import __version__
 from mpifl.errors import InputError
-from mpifl.run import read_metrics, why_lost
+from mpifl.run import read_environment, read_metrics, why_lost
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -139,7 +138,7 @@ def _read_rounds(run: Path) -> tuple[list[Record], int]:
     """Return the rounds, and how many lines there are."""
     path = run / "metrics.jsonl"
     try:
-        records: list[Any] = read_metrics(run)
+        records = read_metrics(run)
         lines = len(path.read_bytes().splitlines()) if path.exists() else 0
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
@@ -153,9 +152,7 @@ def _read_rounds(run: Path) -> tuple[list[Record], int]:
     return records, lines
 
 
-def _is_round(record: Any) -> bool:
-    if not isinstance(record, dict) or type(record.get("round")) is not int:
-        return False
+def _is_round(record: Record) -> bool:
     numbers = all(isinstance(record.get(name), int | float | None) for name in NUMBERS)
     return numbers and all(isinstance(record.get(name, {}), dict) for name in TABLES)
 
@@ -186,17 +183,3 @@ def _finished(run: Path, job: Mapping[str, Any], records: list[Record]) -> bool:
 def _version(run: Path) -> str | None:
     version = read_environment(run).get("versions", {}).get("mpifl")
     return None if version is None else str(version)
-
-
-def read_environment(run: Path) -> dict[str, Any]:
-    """Return what `environment.json` says, or nothing where it cannot be read."""
-    try:
-        found = json.loads((run / "environment.json").read_bytes())
-    except (OSError, ValueError):
-        return {}
-    if not isinstance(found, dict):
-        return {}
-    of_ranks = found.get("ranks")
-    good = isinstance(of_ranks, dict) and all(isinstance(about, dict) for about in of_ranks.values())
-    versions = found.get("versions")
-    return found | {"ranks": of_ranks if good else {}, "versions": versions if isinstance(versions, dict) else {}}

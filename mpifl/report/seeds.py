@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from mpifl.job import flat
 from mpifl.report.runs import Summary
 
 NO_MATTER = ("name", "tracking", "checkpoint")
@@ -65,14 +66,9 @@ def varying(summaries: Sequence[Summary]) -> list[str]:
     return [key for key in keys if any(job.get(key) != jobs[0].get(key) for job in jobs)]
 
 
-def settings(job: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def settings(job: Mapping[str, Any]) -> dict[str, Any]:
     """Return a job's settings by `table.key`, without those that cannot change what it reaches."""
-    flat: dict[str, Any] = {}
-    for key, value in job.items():
-        if not prefix and key in NO_MATTER:
-            continue
-        flat |= settings(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
-    return flat
+    return flat({key: value for key, value in job.items() if key not in NO_MATTER})
 
 
 def shown(value: Any) -> str:

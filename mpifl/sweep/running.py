@@ -19,7 +19,7 @@ from mpifl.launcher import own_launcher
 from mpifl.report import compare_runs
 from mpifl.run import read_metrics, why_lost
 from mpifl.sweep.grid import Task, grid
-from mpifl.tracking.console import figures_of
+from mpifl.tracking.console import PLAIN, figures_of
 
 LOST = 3
 """Exit code of a training that too few silos answered, as when it diverges."""
@@ -141,10 +141,11 @@ class _Progress:
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         self._tasks = tasks
-        self._console = Console()
+        self._console = Console(**PLAIN)
         self._bar = Progress(
-            TextColumn("{task.description}"), BarColumn(bar_width=24), TaskProgressColumn(), TimeElapsedColumn(),
-            TextColumn("left"), TimeRemainingColumn(compact=True), TextColumn("{task.fields[figures]}"),
+            TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), TaskProgressColumn(),
+            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(compact=True),
+            TextColumn("{task.fields[figures]}"),
             console=self._console, disable=not self._console.is_terminal, speed_estimate_period=24 * 3600,
         )  # fmt: skip
         self._all = self._bar.add_task("", total=sum(task.job.rounds for task in tasks), figures="")
@@ -158,7 +159,7 @@ class _Progress:
         self._bar.stop()
 
     def say(self, line: str) -> None:
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self._console.print(line, soft_wrap=True)
 
     def skip(self, task: Task, state: str) -> None:
         self._before += task.job.rounds

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console as Terminal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -14,6 +15,8 @@ from mpifl.tracking.base import Observer, Record
 
 MOST_SILOS = 8
 """How many silos that were left out a round's line names."""
+PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
+"""How a terminal prints names, which are text and no markup."""
 
 
 class Console(Observer):
@@ -25,7 +28,7 @@ class Console(Observer):
     def __init__(self, rounds: int, wanted: bool | str = True) -> None:
         live = on_terminal() and bool(wanted)
         self._shown = live or wanted == "always"
-        self._terminal = Terminal(force_terminal=live, force_interactive=live, width=None if live else 120)
+        self._terminal = Terminal(force_terminal=live, force_interactive=live, width=None if live else 120, **PLAIN)
         self._live = live
         self._progress = Progress(
             TextColumn("round"),
@@ -45,7 +48,7 @@ class Console(Observer):
     def begin(self, round: int, title: str) -> None:
         """Start the progress line."""
         if self._shown:
-            self._terminal.print(title, highlight=False)
+            self._terminal.print(title)
             self._progress.reset(self._task, completed=round)
             self._progress.start()
 
@@ -54,7 +57,7 @@ class Console(Observer):
         self._progress.update(self._task, completed=record["round"])
         if self._shown:
             line = f"round {record['round']}  {record['seconds']:.2f} s  {figures_of(record)}"
-            self._terminal.print(line, highlight=False, markup=False, soft_wrap=True)
+            self._terminal.print(line, soft_wrap=True)
         for silo, fault in (record.get("faults") or {}).items():
             if (silo, fault) not in self._told:
                 self._told.add((silo, fault))
@@ -65,7 +68,7 @@ class Console(Observer):
         """Print a line above the progress line; trouble is told with or without a terminal."""
         self._notes.append(text)
         if self._shown:
-            self._terminal.print(text, highlight=False, markup=False, soft_wrap=True)
+            self._terminal.print(text, soft_wrap=True)
         else:
             print(text, file=sys.stderr, flush=True)
 
@@ -77,11 +80,11 @@ class Console(Observer):
 def figures_of(record: Record) -> str:
     """Return a round's loss and accuracy in a few words."""
     parts = []
-    if "train_loss" in record:
+    if record.get("train_loss") is not None:
         parts.append(f"loss {record['train_loss']:{'.4f' if record['train_loss'] < 1e6 else '.3g'}}")
-    if "test_accuracy" in record:
+    if record.get("test_accuracy") is not None:
         parts.append(f"accuracy {record['test_accuracy']:.2%}")
-    if "silo_accuracy_worst" in record:
+    if record.get("silo_accuracy_worst") is not None:
         parts.append(f"worst silo {record['silo_accuracy_worst']:.2%}")
     if silos := list(record.get("faults") or {}):
         more = f" and {len(silos) - MOST_SILOS} more" if len(silos) > MOST_SILOS else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 
 from mpifl.files import write_aside
-from mpifl.job import Job
+from mpifl.job import Job, flat
+from mpifl.run import read_metrics
 from mpifl.tracking.base import Observer, Record
 
 LONGEST = 500
@@ -37,13 +38,13 @@ class MLflow(Observer):
 
     def begin(self, round: int, title: str) -> None:
         """Start a run, or go on with the one that this run folder has started."""
+        last = (read_metrics(self._run) or [{}])[-1]
+        self._done = self._ends({**last, "round": round})
         self._guarded(lambda: self._begin(title))
 
     def round(self, record: Record) -> None:
         """Log the numbers of one round, and how many silos were left out of it."""
-        evaluate, at = self._job.evaluate, int(1000 * record["time"])
-        target = evaluate.target_accuracy if evaluate.stop_at_target else None
-        self._done = record["round"] >= self._job.rounds or record.get("test_accuracy", 0.0) >= (target or math.inf)
+        self._done, at = self._ends(record), int(1000 * record["time"])
         figures = {name: value for name, value in record.items() if name not in ("round", "time")}
         figures["silos_left_out"] = len(record.get("faults") or {})
         metrics = [
@@ -58,6 +59,11 @@ class MLflow(Observer):
         status = "FINISHED" if self._done else "KILLED"
         self._guarded(lambda: self._client.set_terminated(self._id, status) if self._client else None)
 
+    def _ends(self, record: Record) -> bool:
+        """Whether nothing is left to do after this round."""
+        target = self._job.evaluate.target_accuracy if self._job.evaluate.stop_at_target else None
+        return record["round"] >= self._job.rounds or (record.get("test_accuracy") or 0.0) >= (target or math.inf)
+
     def _begin(self, title: str) -> None:
         self._client = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI") or (Path.cwd() / "mlruns").as_uri())
         note = self._run / "mlflow_run_id"
@@ -67,7 +73,7 @@ class MLflow(Observer):
             return
         started = self._client.create_run(self._experiment(self._client), run_name=self._run.absolute().name)
         self._id = started.info.run_id
-        settings = _flat(self._job.model_dump(mode="json", exclude_none=True))
+        settings = flat(self._job.model_dump(mode="json", exclude_none=True))
         params = [Param(name, str(value)[:LONGEST]) for name, value in settings.items()]
         tags = [RunTag("mlflow.note.content", title), RunTag("run_folder", str(self._run.absolute()))]
         self._client.log_batch(self._id, params=params, tags=tags)
@@ -92,10 +98,3 @@ class MLflow(Observer):
             reason = " ".join(str(error).split())
             print(f"MLflow: {reason}; training goes on without it", file=sys.stderr, flush=True)
             self._client = None
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
-    return flat

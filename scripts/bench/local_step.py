@@ -120,8 +120,11 @@ def show(taken: dict[str, list[float]]) -> dict[str, dict[str, float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=100, help="(%(default)s)")
+    parser.add_argument("--quick", action="store_true", help="two repeats: to see that it works")
     parser.add_argument("--json", type=Path, help="write the figures here, too")
     options = parser.parse_args()
+    if options.quick:
+        options.repeats = 2
     if options.repeats < 2:
         parser.error("--repeats must be at least 2")
     torch.set_num_threads(1)

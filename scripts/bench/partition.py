@@ -12,19 +12,17 @@ import argparse
 import gzip
 import os
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))  # measure the tree that this file stands in, whatever is installed
+from common import save  # which has the tree measured that this file stands in
 
-from data_prep.holdout import Shares  # noqa: E402
-from data_prep.making import default_jobs  # noqa: E402
-from data_prep.partition import Manner, partition  # noqa: E402
+from data_prep.holdout import Shares
+from data_prep.making import default_jobs
+from data_prep.partition import Manner, partition
 
 
 def main() -> None:
@@ -53,6 +51,8 @@ def main() -> None:
     print(f"{size}, {arguments.jobs} threads, {arguments.repeats} pairs")
     print(f"plain read and write {baseline:.3f} s, partition {partitioned:.3f} s (medians)")
     print(f"ratio of a pair: median {median(ratios):.2f}, from {ratios[0]:.2f} to {ratios[-1]:.2f}; asked: at most 3")
+    seconds = {"plain": baseline, "partition": partitioned}
+    save(arguments.json, {"bytes": arguments.bytes, "seconds": seconds, "ratios": ratios})
 
 
 def _seconds(act: Callable[[], None], target: Path) -> float:
@@ -71,7 +71,14 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=default_jobs())
     parser.add_argument("--data", default=os.path.expandvars("$MPIFL_DATA/mnist"), help="the folder of its four files")
     parser.add_argument("--folder", help="where to write; the default is the system's folder for temporary files")
-    return parser.parse_args()
+    parser.add_argument("--quick", action="store_true", help="one pair: to see that it works")
+    parser.add_argument("--json", type=Path, help="write the figures here, too")
+    options = parser.parse_args()
+    if options.quick:
+        options.repeats = 1
+    if not Path(options.data).is_dir():
+        parser.error(f"--data {options.data}: no such folder; set MPIFL_DATA to the folder that holds mnist/")
+    return options
 
 
 if __name__ == "__main__":

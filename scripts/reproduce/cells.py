@@ -43,7 +43,8 @@ class Cut:
         if not out.exists():
             words = self.source(seed, quick).split()
             command = [sys.executable, "-m", "data_prep", "partition", *words, "--seed", str(seed), "--out", str(out)]
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            if code := subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
+                raise SystemExit(code)  # it has said why
 
 
 @dataclass(frozen=True)

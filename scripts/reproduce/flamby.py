@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from statistics import mean
 
 import numpy as np
 
 from data_prep.sources.heart import HELD_OUT, HOSPITALS, read_heart
+from mpifl.errors import InputError
 from mpifl.report import Summary
 from scripts.reproduce.cells import Cell, Cut, Table
 from scripts.reproduce.scores import over_all, percent, silos_of
@@ -29,7 +31,11 @@ class ByItself(Cut):
 
     def source(self, seed: int, quick: bool) -> str:
         """Write the hospitals' rows to a file of arrays, and name that."""
-        data = read_heart(None, seed)
+        try:
+            data = read_heart(None, seed)
+        except InputError as error:
+            print(f"error: {error}", file=sys.stderr)
+            raise SystemExit(2) from None
         x = np.empty_like(data.x[:])
         for silo in range(len(HOSPITALS)):
             rows = np.flatnonzero(data.silo == silo)
@@ -69,10 +75,10 @@ CELLS = tuple(
 def figures(runs: list[Summary]) -> tuple[str, ...]:
     """Return the mean accuracy over hospitals, that over all test rows, and each hospital's; over the seeds."""
     found = [silos_of(run) for run in runs]
-    means = [mean(accuracy for accuracy, _, _ in silos) for silos in found]
-    rows = [over_all(silos, 0) for silos in found]
+    means = [mean(silo.accuracy for silo in silos) for silos in found]
+    rows = [over_all(silos, "accuracy") for silos in found]
     each = zip(*found, strict=True)
-    return percent(means), percent(rows), *(percent([mean(a for a, _, _ in hospital)]) for hospital in each)
+    return percent(means), percent(rows), *(percent([mean(silo.accuracy for silo in hospital)]) for hospital in each)
 
 
 TABLES = {

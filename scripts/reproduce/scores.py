@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from statistics import mean, pstdev
+from statistics import mean, stdev
 
+from safetensors.torch import load_file
+
+from mpifl import models
+from mpifl.batches import Batches
+from mpifl.flat import FlatModel
+from mpifl.job import read_job
 from mpifl.report import Summary
+from mpifl.shards import open_shard, read_federation
+from mpifl.silo import Score, evaluate
 
 
 def rounds_to(run: Summary, target: float, figure: str = "test_accuracy") -> float | None:
@@ -26,36 +34,26 @@ def rounds_to(run: Summary, target: float, figure: str = "test_accuracy") -> flo
     return None
 
 
-def silos_of(run: Summary, split: str = "test") -> list[tuple[float, float, int]]:
-    """Score the model that each silo ends with on a split of its own: accuracy, loss and the number of examples."""
-    import torch
-    from safetensors.torch import load_file
-
-    from mpifl import models
-    from mpifl.job import read_job
-    from mpifl.shards import open_shard, read_federation
-
+def silos_of(run: Summary, split: str = "test") -> list[Score]:
+    """Score the model that each silo ends with on a split of its own."""
     job = read_job(run.run / "job.toml")
     spec = read_federation(Path(job.shards))
-    module = models.build(job.model.name, job.model.arguments, spec.features, spec.classes, job.seed).eval()
+    model = FlatModel(models.build(job.model.name, job.model.arguments, spec.features, spec.classes, job.seed))
     found = []
     for entry in spec.silos:
         own = run.run / "personal" / f"silo_{entry.silo:04d}.safetensors"
-        module.load_state_dict(load_file(own if own.exists() else run.run / "model.safetensors"))
+        model.module.load_state_dict(load_file(own if own.exists() else run.run / "model.safetensors"))
         held = open_shard(Path(job.shards), entry, spec)[split]
-        with torch.no_grad():
-            logits, y = module(torch.tensor(held.x)), torch.tensor(held.y)
-        accuracy = (logits.argmax(1) == y).float().mean()
-        found.append((float(accuracy), float(torch.nn.functional.cross_entropy(logits, y)), len(y)))
+        found.append(evaluate(model, model.trained.clone(), Batches(held, spec.features, model.device)))
     return found
 
 
-def over_all(silos: list[tuple[float, float, int]], which: int) -> float:
+def over_all(silos: list[Score], figure: str) -> float:
     """Average a figure of silos over all their examples alike."""
-    return sum(silo[which] * silo[2] for silo in silos) / sum(silo[2] for silo in silos)
+    return sum(getattr(silo, figure) * silo.examples for silo in silos) / sum(silo.examples for silo in silos)
 
 
 def percent(values: list[float], digits: int = 1) -> str:
-    """Return a mean of shares in percent, with the deviation over the seeds where there are several."""
-    spread = f" ± {100 * pstdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{100 * mean(values):.{digits}f}{spread}"
+    """Return a mean of shares in percent, with the sample deviation over the seeds where there are several."""
+    deviation = f" ± {100 * stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{100 * mean(values):.{digits}f}{deviation}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statistics import mean, pstdev
+from statistics import mean, stdev
 
 import numpy as np
 
@@ -47,8 +47,8 @@ PROX = tuple(
 
 def accuracy_and_loss(runs: list[Summary]) -> tuple[str, ...]:
     """Return test accuracy and training loss of the last model over all silos' examples, by the number of examples."""
-    test = [over_all(silos_of(run), 0) for run in runs]
-    loss = [over_all(silos_of(run, "train"), 1) for run in runs]
+    test = [over_all(silos_of(run), "accuracy") for run in runs]
+    loss = [over_all(silos_of(run, "train"), "loss") for run in runs]
     return percent(test), f"{mean(loss):.3f}"
 
 
@@ -63,16 +63,16 @@ FAIR = tuple(
 def fairness(runs: list[Summary]) -> tuple[str, ...]:
     """Return accuracy over all rows, the silos' mean, that of the worst and best tenth, and the variance in %^2."""
     found = [silos_of(run) for run in runs]
-    each = [np.sort([accuracy for accuracy, _, _ in silos]) for silos in found]
+    each = [np.sort([silo.accuracy for silo in silos]) for silos in found]
     tenth = max(len(each[0]) // 10, 1)
     variances = [float(np.var(100 * silos)) for silos in each]
-    spread = f" ± {pstdev(variances):.0f}" if len(runs) > 1 else ""
+    deviation = f" ± {stdev(variances):.0f}" if len(runs) > 1 else ""
     return (
-        percent([over_all(silos, 0) for silos in found]),
+        percent([over_all(silos, "accuracy") for silos in found]),
         percent([float(silos.mean()) for silos in each]),
         percent([float(silos[:tenth].mean()) for silos in each]),
         percent([float(silos[-tenth:].mean()) for silos in each]),
-        f"{mean(variances):.0f}{spread}",
+        f"{mean(variances):.0f}{deviation}",
     )
 
 

@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -109,3 +111,10 @@ def test_settings_with_a_name_of_capitals_go_to_the_environment(bench):
         ["--set", "local.lr=0.5", "--set", "x.y=[1]"],
         {"A_B": "c=d"},
     )
+
+
+def test_harm_that_an_own_job_knows_nothing_of_is_refused():
+    command = [sys.executable, ROOT / "scripts" / "faults.py", "--job", ROOT / "jobs" / "demo.toml", "--only", "nan"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.endswith("--only nan: with --job, no silo stumbles\n")

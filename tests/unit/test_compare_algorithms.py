@@ -1,7 +1,10 @@
 """The comparison of the algorithms: its runs, what is counted of them, and its pictures, on tiny data."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 from conftest import ROOT
@@ -58,3 +61,11 @@ def test_steps_are_those_that_were_taken_and_what_was_lost_is_not_run_again(scri
     written = (tmp_path / "lost" / "environment.json").stat().st_mtime_ns
     assert lost.startswith(train(diverges))
     assert (tmp_path / "lost" / "environment.json").stat().st_mtime_ns == written
+
+
+def test_without_the_data_it_is_a_line(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name != "MPIFL_DATA"}
+    command = [sys.executable, ROOT / "scripts" / "compare_algorithms.py", "--data", "mnist"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=60)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+    assert done.stderr.startswith("error: --data: not given")

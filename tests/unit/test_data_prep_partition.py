@@ -105,6 +105,11 @@ BAD_OPTIONS = {
     "alpha below 0": (["--scheme", "dirichlet", "--alpha", -1], "--alpha: -1.0 given"),
     "alpha NaN": (["--scheme", "dirichlet", "--alpha", "nan"], "--alpha: nan given"),
     "alpha infinite": (["--scheme", "dirichlet", "--alpha", "inf"], "--alpha: inf given"),
+    "alpha without end": (
+        ["--scheme", "dirichlet", "--alpha", 1e308],
+        "--alpha: 1e+308 given; it must be above 0 and at",
+    ),
+    "quantity without end": (["--scheme", "quantity", "--alpha", 1e308], "--alpha: 1e+308 given"),
     "alpha too small": (["--scheme", "dirichlet", "--alpha", 0.001], "take a larger --alpha"),
     "alpha for iid": (["--alpha", 0.5], "--alpha: --scheme iid has no use for it"),
     "no shards": (["--scheme", "shards", "--shards-per-silo", 0], "--shards-per-silo: 0 given"),

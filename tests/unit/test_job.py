@@ -187,6 +187,14 @@ WRONG = {
         LEAST + '[local]\noptimizer = "adam"\nmomentum = 0.9\n',
         "[local] momentum belongs to sgd; adam takes beta1 and beta2",
     ),
+    "adam's keys with sgd": (
+        LEAST + "[local]\nbeta2 = 0.99\nepsilon = 1e-3\n",
+        "[local] beta2 belongs to adam and adamw; sgd takes momentum",
+    ),
+    "a stop at no target": (
+        LEAST + "[evaluate]\nstop_at_target = true\n",
+        "[evaluate] stop_at_target needs target_accuracy",
+    ),
     "epochs and steps": (LEAST + "[local]\nepochs = 1\nsteps = 2\n", "[local] takes epochs or steps, not both"),
     "nesterov alone": (LEAST + "[local]\nnesterov = true\n", "[local] nesterov needs momentum above 0"),
     "not TOML": ("rounds = ", "not TOML: "),

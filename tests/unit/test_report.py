@@ -2,6 +2,8 @@
 
 import csv
 import json
+import os
+import shutil
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -16,7 +18,7 @@ from mpifl.job import check_job
 from mpifl.report import Output, Summary, compare_runs, evaluate_run, read_run, show_run
 from mpifl.report.curves import curve, draw
 from mpifl.report.seeds import groups
-from mpifl.run import claim_run, encode_record, note_lost
+from mpifl.run import claim_run, describe, encode_record, note_lost, write_environment
 
 RECORDS = [
     {
@@ -322,6 +324,25 @@ def test_curves_are_drawn_into_a_file(tmp_path, ending):
     assert (tmp_path / f"curves.{ending}").read_bytes().startswith(begins)
 
 
+NAMES = ["[/t]", "a b [x] é", "[bold]z", ":smile:", r"a$\x$c", "$_{$"]
+
+
+def test_names_are_text_and_no_markup(tmp_path, capsys):
+    runs = [make_run(tmp_path / name, seed=nth // 2) for nth, name in enumerate(NAMES)]
+    for name, run in zip(NAMES, runs, strict=True):
+        show_run(run)
+        printed = capsys.readouterr().out
+        assert table_of(printed)[1][0] == str(run)
+        assert f"model: {run}/model" in printed, name
+    shutil.rmtree(runs[0])
+    compare_runs(runs, output=Output(tmp_path / "[i].png", tmp_path / "[i].csv"))
+    printed = capsys.readouterr().out
+    assert [row[0] for row in table_of(printed)[1:6]] == [str(run) for run in runs[1:]]
+    assert f"left out: {runs[0]}: is no folder" in printed
+    assert f"curves: {tmp_path}/[i].png" in printed
+    assert f"csv: {tmp_path}/[i].csv" in printed
+
+
 def test_a_picture_that_cannot_be_drawn_is_one_line(tmp_path):
     pytest.importorskip("matplotlib")
     found = groups([read_run(write(tmp_path / "a"))])
@@ -349,15 +370,20 @@ def make_job(folder, **more):
     return check_job(table, "toy.toml")
 
 
+def make_model(run, label=1):
+    """Leave a model that answers with one label always."""
+    model = FlatModel(models.build("logreg", {}, FEATURES, CLASSES, 0))
+    model.trained.zero_()
+    model.trained[label - CLASSES] = 1.0  # its bias
+    checkpoint.write_model(run / "model.safetensors", model)
+
+
 def test_the_model_of_a_run_is_scored_on_the_test_set(tmp_path, capsys):
     write_folder(tmp_path / "shards", [4], test=20)
     claim_run(tmp_path, make_job(tmp_path))
     with pytest.raises(InputError, match=r"model\.safetensors: is not there; the run has not come to its end"):
         evaluate_run(tmp_path)
-    model = FlatModel(models.build("logreg", {}, FEATURES, CLASSES, 0))
-    model.trained.zero_()
-    model.trained[-CLASSES + 1] = 1.0  # the bias of class 1
-    checkpoint.write_model(tmp_path / "model.safetensors", model)
+    make_model(tmp_path)
     evaluate_run(tmp_path)
     share = read_labels(tmp_path / "shards").count(1) / 20
     assert f"test accuracy {share:.2%}, 20 examples" in capsys.readouterr().out
@@ -366,6 +392,51 @@ def test_the_model_of_a_run_is_scored_on_the_test_set(tmp_path, capsys):
 def read_labels(folder):
     with h5py.File(folder / "test.h5") as file:
         return file["test/y"][:].tolist()
+
+
+@pytest.mark.parametrize("rounds", [[], [{"round": 1}]], ids=["no metrics", "one of two rounds"])
+def test_a_model_of_an_earlier_end_is_not_scored(tmp_path, rounds):
+    write_folder(tmp_path / "shards", [4], test=20)
+    claim_run(tmp_path, make_job(tmp_path))
+    make_model(tmp_path)
+    claim_run(tmp_path, make_job(tmp_path, rounds=2))
+    model = (tmp_path / "model.safetensors").stat().st_mtime
+    os.utime(tmp_path / "job.toml", (model + 1, model + 1))
+    write(tmp_path, rounds)
+    with pytest.raises(InputError, match=r"model\.safetensors: is of an earlier end; the run has not come to its own"):
+        evaluate_run(tmp_path)
+
+
+def test_a_run_with_personal_parameters_has_no_accuracy_of_its_own(tmp_path):
+    write_folder(tmp_path / "shards", [4], test=20)
+    claim_run(tmp_path, make_job(tmp_path, algorithm={"name": "fedper", "personal": ["*bias"]}))
+    make_model(tmp_path)
+    with pytest.raises(InputError, match=r"fedper leaves .*bias at the silos, which have a model each"):
+        evaluate_run(tmp_path)
+
+
+def test_a_run_is_scored_on_its_own_shards_alone_wherever_the_command_runs(tmp_path, capsys, monkeypatch):
+    spec = write_folder(tmp_path / "shards", [4], test=20)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    claim_run(Path("run"), make_job(Path()))
+    write_environment(Path("run"), data=describe(spec))
+    make_model(Path("run"))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    evaluate_run(Path("../run"))
+    assert "20 examples" in capsys.readouterr().out
+    write_folder(tmp_path / "shards", [5], test=20)
+    with pytest.raises(InputError, match=r"the shards at .*shards are not those that it was trained on"):
+        evaluate_run(Path("../run"))
+
+
+def test_a_model_that_was_cut_is_one_line(tmp_path):
+    write_folder(tmp_path / "shards", [4], test=20)
+    claim_run(tmp_path, make_job(tmp_path))
+    make_model(tmp_path)
+    os.truncate(tmp_path / "model.safetensors", 40)
+    with pytest.raises(InputError, match=r"model\.safetensors: cannot be read: "):
+        evaluate_run(tmp_path)
 
 
 def test_a_run_without_a_test_set_cannot_be_scored(tmp_path):

@@ -111,6 +111,12 @@ def test_lines_and_bars_are_to_scale(tmp_path):
     assert 'd="M0.0 200.00h0M1000.0 0.00h0"' in drawn
 
 
+@pytest.mark.parametrize("target", [0.05, 0.3, 0.98])
+def test_the_target_is_drawn_wherever_it_lies(target):
+    drawn = charts.lines("t", [charts.Line("a", [(1, 0.2), (2, 0.41)])], target=target)
+    assert 0 <= float(re.search(r'class="target" x1="0" x2="1000" y1="([^"]*)"', drawn)[1]) <= 200
+
+
 def test_of_many_rounds_neighbours_are_taken_together(tmp_path):
     points = [(float(n), None if n == 2 else float(n % 2)) for n in range(1, 1201)]
     drawn = charts.lines("t", [charts.Line("a", points)])

@@ -56,6 +56,13 @@ def test_rounds_to_a_target_are_read_off_a_monotone_curve(accuracies, rounds):
     assert rounds_to(run_of(*accuracies), 0.8) == (None if rounds is None else pytest.approx(rounds))
 
 
+def test_deviations_are_those_of_a_sample():
+    from scripts.reproduce.scores import percent
+
+    assert percent([0.5]) == "50.0"
+    assert percent([0.4, 0.5, 0.6]) == "50.0 ± 10.0"
+
+
 def test_every_cell_of_every_table_is_a_job_of_its_own_and_says_that_it_was_not_run(tmp_path):
     from scripts.reproduce.__main__ import TABLES
     from scripts.reproduce.cells import Reproduction
@@ -88,6 +95,18 @@ def test_a_quick_cell_runs_once_and_is_read_again(table, folder, monkeypatch, ca
     assert main(command) == 0
     assert run.stat().st_mtime_ns == written
     assert row in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("table", ["mcmahan-2nn", "flamby-heart"])
+def test_without_the_data_it_is_a_line(table, folder, monkeypatch, capfd):
+    from scripts.reproduce.__main__ import main
+
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("MPIFL_DATA", raising=False)
+    with pytest.raises(SystemExit) as end:
+        main([table, "--out", str(folder / "none")])
+    assert end.value.code == 2
+    assert capfd.readouterr().err.startswith("error: --data: not given")
 
 
 def test_of_several_settings_the_one_with_fewest_rounds_is_shown_and_later_ones_go_no_further(folder, monkeypatch):

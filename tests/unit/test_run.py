@@ -13,6 +13,7 @@ from mpifl.run import (
     describe,
     encode_record,
     latest_checkpoint,
+    read_environment,
     read_metrics,
     trim_metrics,
     write_environment,
@@ -190,7 +191,7 @@ def test_a_torn_last_line_is_no_round(tmp_path, kept):
 
 
 @pytest.mark.parametrize("round", [0, 2, 4, 9])
-@pytest.mark.parametrize("torn", [b"", b'{"round": 6, "te'])
+@pytest.mark.parametrize("torn", [b"", b'{"round": 6, "te', b"[1]\n", b'{"a": 1}\n', b'{"round": "6"}\n'])
 def test_trimming_drops_the_rounds_to_be_done_again_and_a_torn_line(tmp_path, round, torn):
     write(tmp_path, *LINES, torn)
     trim_metrics(tmp_path, round)
@@ -209,6 +210,16 @@ def test_the_environment_names_versions_and_what_it_is_given(tmp_path):
     about = json.loads((tmp_path / "environment.json").read_text())
     assert {"mpifl", "python", "torch", "numpy", "h5py", "pydantic", "safetensors"} <= set(about["versions"])
     assert (about["mpi"], about["ranks"]) == ("Open MPI 5.0.8", {"1": {"host": "a"}})
+
+
+@pytest.mark.parametrize(
+    "about", [3, {"data": 3}, {"changes": 3}, {"ranks": {"0": 3}}, {"ranks": 3}, {"directory": 3}], ids=str
+)
+def test_an_altered_environment_is_none(tmp_path, about):
+    claim_run(tmp_path, make_job())
+    (tmp_path / "environment.json").write_text(json.dumps(about))
+    assert read_environment(tmp_path) == {}
+    assert check_run(tmp_path, make_job(), resume=True, spec=make_spec()) == []
 
 
 def test_the_latest_checkpoint_is_the_one_of_the_most_rounds(tmp_path):

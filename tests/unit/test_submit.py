@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -28,8 +29,8 @@ def place(digits, tmp_path, monkeypatch):
     return tmp_path
 
 
-def script(capsys, *overrides, out="runs/demo", **wishes):
-    submit_job(JOB, Path(out), overrides, Wishes(**{"launcher": "srun", **wishes}), dry_run=True)
+def script(capsys, *overrides, out="runs/demo", force=False, **wishes):
+    submit_job(JOB, Path(out), overrides, Wishes(**{"launcher": "srun", **wishes}), dry_run=True, force=force)
     return capsys.readouterr().out
 
 
@@ -67,11 +68,23 @@ def test_what_is_wished_for_stands_there(place, capsys):
 def test_names_with_spaces_and_percents_survive_the_shell_and_sbatch(place, capsys):
     text = script(capsys, out="my runs/50% off")
     assert directives(text)["output"] == '"my runs/50%% off.log"'
-    shown = subprocess.run(
-        ["/bin/bash", "-c", text[: -len(GOING_ON)] + '\nprintf "%s\\n" "${train[@]}"'], capture_output=True, text=True
-    )
-    assert shown.stdout.splitlines()[-2:] == ["--out", "my runs/50% off"]
-    assert shown.stdout.splitlines()[0] == sys.executable
+    assert train_of(text)[-2:] == ["--out", "my runs/50% off"]
+    assert train_of(text)[0] == sys.executable
+
+
+def train_of(text, **environment):
+    """Return the command that a script starts its ranks with."""
+    show = text[: -len(GOING_ON)] + '\nprintf "%s\\n" "${train[@]}"'
+    return subprocess.run(
+        ["/bin/bash", "-c", show], capture_output=True, text=True, env=environment
+    ).stdout.splitlines()
+
+
+@pytest.mark.parametrize("out", [".", "..", "runs/.."])
+def test_a_run_folder_is_any_folder(place, capsys, out):
+    wanted = (place / out).resolve()
+    log = Path(directives(script(capsys, out=out))["output"])
+    assert (log.name, (place / log).resolve().parent) == (f"{wanted.name}.log", wanted.parent)
 
 
 @pytest.mark.parametrize(
@@ -106,6 +119,21 @@ def test_a_run_of_another_job_is_refused(place, capsys):
     assert script(capsys)
     with pytest.raises(InputError, match=re.escape("runs/demo: is a run of another job, it differs in seed")):
         script(capsys, "seed=8")
+    with pytest.raises(InputError, match=re.escape("differs in local.lr; ")):
+        script(capsys, "local.lr=0.05")
+    text = script(capsys, "local.lr=0.05", force=True)
+    assert train_of(text)[-1] == "--force"
+    assert train_of(text, SLURM_RESTART_COUNT="1") == [word for word in train_of(text) if word != "--force"]
+
+
+@pytest.mark.parametrize(("writes", "code"), [("job.toml", 1), ("job.toml model.safetensors", 0)])
+def test_a_model_of_an_earlier_end_is_no_success(tmp_path, writes, code):
+    (tmp_path / "model.safetensors").touch()
+    start = f"for file in {writes}; do sleep 0.02; touch {tmp_path}/$file; done"
+    text = f"run={tmp_path}\nstart=(bash -c)\ntrain=({shlex.quote(start)})\n{GOING_ON}"
+    done = subprocess.run(["/bin/bash", "-c", text], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (code, "")
+    assert ("not queued again" in done.stdout) == bool(code)
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)

@@ -6,7 +6,7 @@ import pytest
 from unit.builders import room_for
 
 from mpifl.job import check_job
-from mpifl.run import claim_run, read_metrics, trim_metrics
+from mpifl.run import claim_run, encode_record, read_metrics, trim_metrics
 from mpifl.tracking.base import Observer
 from mpifl.tracking.console import Console, figures_of
 from mpifl.tracking.jsonlines import JsonLines
@@ -32,6 +32,7 @@ def make_job(**more):
         ({"test_accuracy": 1.0, "faults": {"3": "torn", "12": "late"}}, "accuracy 100.00%  without silo 3, 12"),
         ({"faults": {str(k): "late" for k in range(10)}}, "without silo 0, 1, 2, 3, 4, 5, 6, 7 and 2 more"),
         ({"train_loss": 1.0, "faults": {}}, "loss 1.0000"),
+        ({"train_loss": None, "test_accuracy": None, "silo_accuracy_worst": None}, ""),
     ],
     ids=str,
 )
@@ -42,12 +43,12 @@ def test_a_round_is_told_in_a_few_words(record, words):
 def test_without_a_terminal_only_trouble_is_told_unless_asked(capsys):
     for wanted in (False, True, "always"):
         console, always = Console(3, wanted), wanted == "always"
-        console.begin(0, "toy: fedavg")
+        console.begin(0, "toy: fedavg, [/t] of 5 :smile:")
         console.round({"round": 1, "train_loss": 1.0, "seconds": 0.5})
         console.note("silo 3 is broken")
         console.end()
         out, err = capsys.readouterr()
-        assert ("toy: fedavg" in out) is ("round 1  0.50 s  loss 1.0000" in out) is always
+        assert ("toy: fedavg, [/t] of 5 :smile:" in out) is ("round 1  0.50 s  loss 1.0000" in out) is always
         assert "silo 3 is broken" in (out if always else err)
         assert "\x1b" not in out
 
@@ -167,6 +168,20 @@ def test_mlflow_is_told_every_number_and_a_resumed_run_goes_on_in_its_own(tmp_pa
     assert {"train_loss", "test_accuracy", "seconds", "bytes_sent", "silos_left_out"} <= set(run.data.metrics)
     assert "test_loss" not in run.data.metrics
     assert [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, "train_loss")] == [(3, 0.5), (4, 0.5)]
+
+
+def test_mlflow_finishes_a_run_that_has_nothing_left_to_do(tmp_path, monkeypatch):
+    MLflow, client = mlflow_client(monkeypatch, tmp_path)
+    job = make_job(evaluate={"target_accuracy": 0.75, "stop_at_target": True})
+    (tmp_path / "run").mkdir()
+    for round, accuracy, status in ((2, 0.7, "KILLED"), (3, 0.75, "FINISHED"), (job.rounds, 0.7, "FINISHED")):
+        record = encode_record({"round": round, "test_accuracy": accuracy})
+        (tmp_path / "run" / "metrics.jsonl").write_bytes(record)
+        observer = MLflow(job, tmp_path / "run")
+        observer.begin(round, "toy: fedavg")
+        observer.end()
+        (run,) = client.search_runs([client.get_experiment_by_name("toy").experiment_id])
+        assert run.info.status == status, round
 
 
 def test_a_store_that_fails_is_told_of_once(tmp_path, monkeypatch, capsys):
