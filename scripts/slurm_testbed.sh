@@ -94,6 +94,7 @@ ReturnToService=2
 StateSaveLocation=$at/state
 SlurmdSpoolDir=$at/spool.%n
 TmpFS=$at/tmp.%n
+TaskProlog=$at/task_prolog
 SlurmctldPidFile=$at/slurmctld.pid
 SlurmdPidFile=$at/slurmd.%n.pid
 SlurmctldLogFile=$at/slurmctld.log
@@ -105,6 +106,8 @@ MinJobAge=3600
 MailProg=/bin/true
 GresTypes=gpu
 CONF
+    printf '#!/bin/sh\necho "export TMPDIR=%s/tmp.$SLURMD_NODENAME"\n' "$at" >"$at/task_prolog"
+    chmod +x "$at/task_prolog"
     echo AutoDetect=off >"$at/gres.conf"
     cp /etc/hosts "$at/hosts"
     : >"$at/gpu0" && : >"$at/gpu1"
@@ -112,7 +115,7 @@ CONF
         echo "NodeName=n$node NodeHostname=localhost NodeAddr=127.0.0.1 Port=$((first + node)) CPUs=$2 RealMemory=4000 Gres=gpu:2 State=UNKNOWN" >>"$at/slurm.conf"
         echo "NodeName=n$node Name=gpu File=$at/gpu[0-1]" >>"$at/gres.conf"
         echo "127.0.0.1 n$node" >>"$at/hosts"
-        mkdir -p "$at/spool.n$node" "$at/tmp.n$node"
+        mkdir -p "$at/spool.n$node"
     done
     echo "PartitionName=main Nodes=n[1-$1] Default=YES MaxTime=INFINITE State=UP" >>"$at/slurm.conf"
 }
@@ -124,6 +127,7 @@ start_node() { # as process 1 of its namespace, so that nothing outlives it
         hostname "$1"
         mount --bind "$2/hosts" /etc/hosts
         mount -t tmpfs tmpfs /dev/shm
+        rm -rf "$2/tmp.$1" && mkdir "$2/tmp.$1" # Open MPI names sessions by PID, and a new node begins with low ones
         exec slurmd -D -N "$1" -f "$2/slurm.conf"' - "$1" "$at" >"$at/$1.out" 2>&1 </dev/null &
     echo $! >"$at/$1.node"
     until_ok 60 is_up "$1" || die "node $1 does not come up: $(tail -n 3 "$at/$1.out" "$at/slurmd.$1.log" 2>&1)"
