@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import time
+from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -149,8 +150,12 @@ class _Training:
 
     def _round(self, attempt: int) -> dict[str, float]:
         server, federation = self._server, self._federation
-        present = [silo for silo in range(federation.population) if silo not in federation.absent]
-        drawn = sample(self._job.cohort, [self._sizes[silo] for silo in present], self._job.seed, server.round)
+        present: Sequence[int] = range(federation.population)  # of thousands, copied only if some are not there
+        sizes = self._sizes
+        if absent := federation.absent:
+            present = [silo for silo in present if silo not in absent]
+            sizes = [sizes[silo] for silo in present]
+        drawn = sample(self._job.cohort, sizes, self._job.seed, server.round)
         return self._algorithm.round(server, federation.cohort([present[nth] for nth in drawn], server, attempt))
 
     def _report(self, scalars: dict[str, Any], began: float) -> bool:
