@@ -32,6 +32,18 @@ class NotCompiled(Exception):
     """Something cannot be compiled; the message says why."""
 
 
+def _add(to: Tensor, other: Tensor, *, alpha: float = 1) -> Tensor:
+    return NotImplemented if alpha == 1 else torch.add(to, other * alpha)
+
+
+def _add_(to: Tensor, other: Tensor, *, alpha: float = 1) -> Tensor:
+    return NotImplemented if alpha == 1 else to.add_(other * alpha)
+
+
+_WITHOUT_ALPHA: dict[Any, Any] = {torch.ops.aten.add.Tensor: _add, torch.ops.aten.add_.Tensor: _add_}
+"""Inductor makes one operation of a matrix product and a sum, and drops the sum's alpha: weight decay would be 1."""
+
+
 def traced(step: Callable[..., tuple[()]], inputs: Sequence[Tensor]) -> torch.fx.GraphModule:
     """Trace a step to a graph of tensor operations; no tensor is computed with.
 
@@ -41,7 +53,7 @@ def traced(step: Callable[..., tuple[()]], inputs: Sequence[Tensor]) -> torch.fx
     from torch.fx.experimental.proxy_tensor import make_fx
 
     try:
-        graph = make_fx(step, tracing_mode="fake")(*inputs)
+        graph = make_fx(step, _WITHOUT_ALPHA, tracing_mode="fake")(*inputs)
     except Exception as error:
         raise NotCompiled(f"the step cannot be traced ({_first_line(error)})") from error
     operations = [node.target for node in graph.graph.nodes if isinstance(node.target, torch._ops.OpOverload)]

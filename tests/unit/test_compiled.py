@@ -51,7 +51,7 @@ def compare(settings, factory=net, kind=None, **more):
 @pytest.mark.parametrize(
     ("settings", "factory", "kind"),
     [
-        ({}, net, None),
+        ({"weight_decay": 0.02}, net, None),
         pytest.param(
             {"momentum": 0.9, "nesterov": True, "weight_decay": 0.02, "drop_last": True},
             batch_norm_net,
@@ -62,7 +62,7 @@ def compare(settings, factory=net, kind=None, **more):
             {"optimizer": "adamw", "weight_decay": 0.1, "epsilon": 1e-3}, net, "proximal", marks=pytest.mark.slow
         ),
     ],
-    ids=["sgd", "momentum", "adamw"],
+    ids=["decay", "momentum", "adamw"],
 )
 def test_a_compiled_step_is_the_plain_one_to_a_millionth_odd_batches_in_between(settings, factory, kind):
     model = compare(settings, factory, kind)
@@ -122,6 +122,31 @@ def test_without_a_compiler_the_plain_step_runs_and_one_line_says_so(monkeypatch
     told = [line for line in capfd.readouterr().err.splitlines() if "compile = true" in line]
     assert len(told) == 1
     assert "cannot compile" in told[0]
+    assert same_bits(found.delta, trained(settings).delta)
+
+
+@pytest.mark.parametrize("settings", [{}, {"momentum": 0.9}, {"optimizer": "adam"}], ids=["sgd", "momentum", "adam"])
+def test_machine_code_that_does_something_else_is_not_run(settings, monkeypatch, capsys):
+    monkeypatch.setattr(compiled, "compiled", lambda graph, inputs, device: lambda given: graph(*given))
+    model, settings = FlatModel(net()), {"lr": 0.1, "batch_size": 5, **settings}
+    trained({**settings, "compile": True}, model)
+    assert not capsys.readouterr().err
+    assert list(model.compiled.values()) != [None]
+
+    def halved(graph, inputs, device):
+        weights = [i for i, tensor in enumerate(inputs) if tensor.shape == (5, 4)]  # the first layer's, and its state's
+
+        def run(given):
+            before = [given[i].clone() for i in weights]
+            graph(*given)
+            for i, old in zip(weights, before, strict=True):
+                given[i].lerp_(old, 0.5)
+
+        return run
+
+    monkeypatch.setattr(compiled, "compiled", halved)
+    found = trained({**settings, "compile": True})
+    assert "made another step of it; the plain step runs instead" in capsys.readouterr().err
     assert same_bits(found.delta, trained(settings).delta)
 
 
