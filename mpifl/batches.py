@@ -44,7 +44,7 @@ class Batches:
             drop_last: Leave a smaller last batch out.
         """
         if size == "full" or size >= len(self):  # one batch of everything: its order is of no consequence
-            yield self._seen(self._x), self._y.to(self._device), *beside
+            yield *self._lent(self._x, self._y), *beside
             return
         order = torch.randperm(len(self), generator=generator)
         if drop_last:
@@ -56,11 +56,16 @@ class Batches:
     def in_order(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield all examples once, in the order of the shard, `size` at a time."""
         for x, y in zip(torch.split(self._x, size), torch.split(self._y, size), strict=True):
-            yield self._seen(x), y.to(self._device)
+            yield self._lent(x, y)
 
     def take(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Return the examples at `indices`, shape [n]."""
         return self._seen(self._x[indices]), self._y[indices].to(self._device)
+
+    def _lent(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return examples as a model may use them up: one that works in place must not write to the mapped shard."""
+        seen, labels = self._seen(x), y.to(self._device)
+        return seen.clone() if seen.data_ptr() == x.data_ptr() else seen, labels.clone() if labels is y else labels
 
     def _block(self, size: int) -> int:
         row = max(self._x[:1].nbytes, 1)

@@ -19,6 +19,7 @@ from mpifl.algorithms import Algorithm
 from mpifl.batches import Batches
 from mpifl.errors import InputError, RankLost, ShardError
 from mpifl.federation import Federation
+from mpifl.files import allow_many_open_files
 from mpifl.flat import FlatModel
 from mpifl.job import Job, Model, read_job
 from mpifl.placement import place
@@ -48,6 +49,7 @@ def build(
 def _build(
     job_file: Path, out: Path, overrides: tuple[str, ...], resume: bool, transport: Transport, force: bool
 ) -> tuple[Job, FederationSpec, Server, Federation]:
+    allow_many_open_files()
     plan = _agree(transport, lambda: _plan(job_file, out, overrides, resume, force))
     job, spec = Job.model_validate_json(plan["job"]), FederationSpec.model_validate_json(plan["spec"])
     try:

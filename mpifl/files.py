@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import resource
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeAlias
@@ -36,6 +38,13 @@ def sha256_of(path: Path) -> str:
         while piece := file.read(1 << 20):
             digest.update(piece)
     return digest.hexdigest()
+
+
+def allow_many_open_files() -> None:
+    """Let this process open as many files as it may: a silo's shard takes one for as long as it is mapped."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # macOS: "unlimited" is more than it grants
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def written_after(path: Path, other: Path) -> bool:

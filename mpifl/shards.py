@@ -10,6 +10,7 @@ This file needs no torch: `data_prep` is built on it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 
 from mpifl.errors import ShardError
 from mpifl.files import sha256_of, write_aside
-from mpifl.hdf5 import make_room, mapped, new_file
+from mpifl.hdf5 import Reader, make_room, new_file, reader
 
 FORMAT = "mpifl-shard"
 FORMAT_VERSION = 1
@@ -164,10 +165,14 @@ def open_shard(folder: Path, entry: ShardEntry, spec: FederationSpec, *, checksu
     try:
         with h5py.File(path, "r", locking=False) as file:
             _check_attributes(path, file, entry, spec)
-            splits = {name: _open_split(path, file, name, entry, spec) for name in SPLITS if name in file}
+            read = reader(path)
+            splits = {name: _open_split(path, file, name, read, entry, spec) for name in SPLITS if name in file}
     except ShardError:
         raise
     except (OSError, KeyError, ValueError, RuntimeError, AttributeError, TypeError) as error:  # h5py's, for odd files
+        if isinstance(error, OSError) and error.errno == errno.EMFILE:
+            what = "this process may open no more files; raise 'ulimit -n', or take more ranks"
+            raise ShardError(f"{path}: {what}") from None
         raise ShardError(f"{path}: not a readable HDF5 shard ({error}); partition again or restore it") from None
     if missing := sorted(set(entry.examples) - set(splits)):
         raise ShardError(f"{path}: has no {missing[0]}/x and {missing[0]}/y; partition again or restore it")
@@ -249,8 +254,8 @@ def _check_attributes(path: Path, file: h5py.File, entry: ShardEntry, spec: Fede
         raise ShardError(f"{path}: has {classes} classes, federation.json {spec.classes}; partition again")
 
 
-def _open_split(path: Path, file: h5py.File, name: str, entry: ShardEntry, spec: FederationSpec) -> Split:
-    split = Split(mapped(path, file[f"{name}/x"]), mapped(path, file[f"{name}/y"]))
+def _open_split(path: Path, file: h5py.File, name: str, read: Reader, entry: ShardEntry, spec: FederationSpec) -> Split:
+    split = Split(read(file[f"{name}/x"]), read(file[f"{name}/y"]))
     where = f"{path}: {name}"
     if len(split.x) != len(split.y) or len(split) != entry.examples.get(name):
         found = f"{len(split.x)} features and {len(split.y)} labels"

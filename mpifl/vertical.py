@@ -18,7 +18,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError
 
 from mpifl.errors import ShardError
 from mpifl.files import sha256_of, write_aside
-from mpifl.hdf5 import make_room, mapped, new_file
+from mpifl.hdf5 import Reader, make_room, new_file, reader
 from mpifl.shards import FORMAT, FORMAT_VERSION, SPLITS, Features, Record, check_arrays
 
 
@@ -125,7 +125,8 @@ def open_vertical(folder: Path, entry: VerticalEntry, classes: int) -> dict[str,
         with h5py.File(path, "r", locking=False) as file:
             if file.attrs.get("layout") != "vertical" or int(file.attrs.get("silo", -1)) != entry.silo:
                 raise ShardError(f"{path}: not the vertical shard of silo {entry.silo}; restore the right file")
-            splits = {name: _split(path, file[name]) for name in SPLITS if name in file}
+            read = reader(path)
+            splits = {name: _split(read, file[name]) for name in SPLITS if name in file}
     except (OSError, KeyError, ValueError, RuntimeError) as error:
         if isinstance(error, ShardError):
             raise
@@ -137,9 +138,8 @@ def open_vertical(folder: Path, entry: VerticalEntry, classes: int) -> dict[str,
     return splits
 
 
-def _split(path: Path, group: h5py.Group) -> VerticalSplit:
-    x, ids = mapped(path, group["x"]), mapped(path, group["id"])
-    return VerticalSplit(x, ids, mapped(path, group["y"]) if "y" in group else None)
+def _split(read: Reader, group: h5py.Group) -> VerticalSplit:
+    return VerticalSplit(read(group["x"]), read(group["id"]), read(group["y"]) if "y" in group else None)
 
 
 def _check(where: str, split: VerticalSplit, entry: VerticalEntry, classes: int) -> None:

@@ -67,6 +67,16 @@ def test_in_order_yields_every_example_once_as_they_lie(n, size):
     assert list(itertools.chain(*labels(numbered(n).in_order(size)))) == list(range(n))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_a_model_that_works_on_its_input_in_place_leaves_the_shard_as_it_is(dtype):
+    mine = numbered(9, Features(shape=(2,), dtype=dtype))
+    for _ in range(2):
+        for x, y in [*mine.in_order(4), *mine.shuffled("full", stream()), *mine.shuffled(4, stream())]:
+            assert x[:, 0].tolist() == y.tolist()
+            x.mul_(0)
+            y.add_(5)
+
+
 def test_taken_examples_are_those_asked_for():
     x, y = numbered(9).take(torch.tensor([4, 0, 4]))
     assert y.tolist() == [4, 0, 4]

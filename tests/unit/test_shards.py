@@ -2,6 +2,9 @@
 
 import hashlib
 import json
+import os
+import resource
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -10,6 +13,7 @@ from unit.builders import FEATURES, arrays, write_folder
 
 from mpifl import shards
 from mpifl.errors import ShardError
+from mpifl.files import allow_many_open_files
 from mpifl.shards import (
     FEATURE_DTYPES,
     Features,
@@ -71,6 +75,28 @@ def test_arrays_come_back_to_the_bit_and_mapped(tmp_path, dtype):
         assert isinstance(shard[split].y, np.memmap)
     assert "valid" in shard
     assert "test" not in shard
+
+
+def test_an_open_shard_takes_one_file_descriptor_however_many_data_sets_it_has(tmp_path):
+    spec = write_folder(tmp_path, [7] * 5, test=3, valid=2)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    shards = [open_shard(tmp_path, entry, spec) for entry in spec.silos]
+    assert len(list(Path("/proc/self/fd").iterdir())) - before <= len(shards)
+
+
+def test_a_process_that_may_open_no_more_files_says_so(folder):
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1, limits[1]))  # to read it, and none to map it
+        with pytest.raises(ShardError, match=r"may open no more files; raise 'ulimit -n'"):
+            open_shard(*first(folder))
+        allow_many_open_files()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (limits[1], limits[1])
+        open_shard(*first(folder))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_writing_to_what_is_mapped_never_reaches_the_file(folder):
