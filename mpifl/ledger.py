@@ -28,6 +28,14 @@ class Ledger:
     rank_seconds: dict[int, dict[str, float]] = field(default_factory=dict)
     """Of each worker, for at most `RANKS_SHOWN` of them: how long it trained and waited for the slowest."""
     faults: dict[int, str] = field(default_factory=dict)
+    """Why silos were left out."""
+    lost: list[str] = field(default_factory=list)
+    """Why attempts at the round came to nothing."""
+
+    def lose(self, why: str) -> None:
+        """Add an attempt that came to nothing: what it cost was spent, whom it missed may be there next time."""
+        self.lost.append(why)
+        self.faults.clear()
 
     def add(
         self,

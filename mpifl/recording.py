@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 
 from mpifl.algorithms import Algorithm
 from mpifl.errors import RoundLost
@@ -23,6 +24,8 @@ class Recorder:
     ) -> None:
         self._job, self._spec, self._algorithm = job, spec, algorithm
         self._server, self._survival = server, survival
+        self._unscored: dict[int, str] = {}
+        """Why silos could not be evaluated last time."""
 
     def record(self, scalars: dict[str, float], began: float) -> Record:
         """Evaluate where it is due and put together what is to be reported of a round."""
@@ -33,10 +36,12 @@ class Recorder:
         trained: Record = {"seconds": time.perf_counter() - began, **costs}
         if ledger.rank_seconds:
             trained["rank_seconds"] = {str(rank): dict(spent) for rank, spent in ledger.rank_seconds.items()}
+        left_out = dict(ledger.faults)
+        trained["faults"] = {str(silo): fault for silo, fault in left_out.items()}
         record: Record = {"round": server.round, "time": time.time(), **scalars}
-        if server.round % self._job.evaluate.every == 0 or server.round == self._job.rounds:
+        if self._due:
             evaluating = time.perf_counter()
-            record |= self._evaluate()
+            record |= self.evaluated() | self._evaluated_at_silos(left_out)
             trained["seconds_evaluation"] = time.perf_counter() - evaluating
         transport = federation.transport
         record |= {
@@ -46,23 +51,28 @@ class Recorder:
             "server_rss_mb": rss_mb(),
         }
         transport.sent = transport.received = 0
-        record |= {"faults": {str(silo): fault for silo, fault in ledger.faults.items()}}
+        if ledger.lost:
+            record["attempts_lost"] = ledger.lost
         if transport.lost:
             record["ranks_lost"] = transport.lost
         federation.ledger = Ledger()
         return record
 
-    def _evaluate(self) -> Record:
-        """Score w on the global test set, and at every silo that holds out a split."""
-        record: Record = {}
-        if score := self._server.evaluate(self._server.state["w"]):
-            record |= {"test_loss": score.loss, "test_accuracy": score.accuracy}
-        held_out = any(entry.examples.get("test") or entry.examples.get("valid") for entry in self._spec.silos)
-        if self._job.evaluate.silos and held_out:
-            record |= self._evaluate_at_silos()
-        return record
+    @property
+    def _due(self) -> bool:
+        round = self._server.round
+        return round % self._job.evaluate.every == 0 or round == self._job.rounds
 
-    def _evaluate_at_silos(self) -> Record:
+    def evaluated(self) -> Record:
+        """Score w on the global test set, if there is one and it is due after this round."""
+        score = self._server.evaluate(self._server.state["w"]) if self._due else None
+        return {"test_loss": score.loss, "test_accuracy": score.accuracy} if score else {}
+
+    def _evaluated_at_silos(self, left_out: Collection[int]) -> Record:
+        """Score w at every silo that holds out a split; tell of those that failed, but not of those left out anyway."""
+        held_out = any(entry.examples.get("test") or entry.examples.get("valid") for entry in self._spec.silos)
+        if not (self._job.evaluate.silos and held_out):
+            return {}
         federation, model = self._survival.federation, self._algorithm.global_model(self._server)
         try:
             mean = self._survival.through(
@@ -71,6 +81,10 @@ class Recorder:
         except RoundLost as lost:
             self._survival.tell(f"round {self._server.round}: not evaluated at the silos: {lost}")
             return {}
+        for silo, fault in mean.faults.items():
+            if silo not in left_out and self._unscored.get(silo) != fault:
+                self._survival.tell(f"round {self._server.round}: silo {silo} not evaluated: {fault}")
+        self._unscored = mean.faults
         return {
             **spread("silo_accuracy", list(mean.each("silo_accuracy")), worst=min, best=max),
             **spread("silo_loss", list(mean.each("silo_loss")), worst=max, best=min),

@@ -179,6 +179,7 @@ class _Training:
             except RoundLost as lost:
                 what = f"round {server.round + 1} was lost: {lost}"
                 self._tell("note", what)
+                self._federation.ledger.lose(str(lost))
                 if attempt == ATTEMPTS - 1:
                     saved = "a checkpoint is written" if self._saving.last() else "no checkpoint could be written"
                     note_lost(self._out, what)
@@ -228,8 +229,8 @@ class _Training:
     def _succeed(self) -> None:
         """Go on where the server was that died: after the round that this rank has a mirror of, else as if resumed."""
         if mirror := latest_mirror(self._federation):
-            told = [record for record in read_metrics(self._out) if record["round"] == mirror.round]
-            self._unreported, self._told = (None, told[0]) if told else (dict(mirror.scalars), None)
+            self._told = self._told_of(mirror.round)
+            self._unreported = None if self._told else dict(mirror.scalars)
             self._server.state = state_of(mirror, self._server.model.device)
         elif not self._restore():
             self._survival.ask("load")  # silos forget what they kept
@@ -237,6 +238,9 @@ class _Training:
         how = "from the mirror" if mirror else "from the last checkpoint" if self._server.round else "anew"
         me = self._federation.transport.origins[0]
         self._tell("note", f"rank {me} is the server now and goes on {how}, after round {self._server.round}")
+
+    def _told_of(self, round: int) -> Record | None:
+        return next((record for record in read_metrics(self._out) if record["round"] == round), None)
 
     def _restore(self) -> bool:
         """Load the latest checkpoint that is whole, on the server and at the silos; return whether there is one."""
@@ -254,6 +258,7 @@ class _Training:
             device = self._server.model.device
             self._server.state = {k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in state.items()}
             self._saving.committed = round
+            self._told = self._told_of(round) or self._recorder.evaluated()
             return True
         self._server.round = 0
         if checkpoint.rounds(self._out):

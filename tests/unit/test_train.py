@@ -1,18 +1,22 @@
 """What the round loop does beside asking: drawing cohorts, summing up figures over silos, and hearing signals."""
 
+import json
 import math
 import os
 import signal
 
 import pytest
+import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
-from unit import builders  # noqa: F401 - its settings of hypothesis
+from unit.builders import Alone, write_folder
 
 from mpifl import interrupts
+from mpifl.algorithms import FedAvg
 from mpifl.job import CohortTable
 from mpifl.sampling import sample
 from mpifl.tracking import spread
+from mpifl.train import train
 
 fractions = st.floats(0, 1)
 populations = st.integers(1, 200)
@@ -87,3 +91,65 @@ def test_a_signal_leaves_a_note_and_nothing_else(name):
         interrupts.clear()
         for n, handler in handlers.items():
             signal.signal(n, handler)
+
+
+class Troubled(FedAvg):
+    """Silo 1 fails at its first attempt in round 2, silo 2 whenever it is evaluated."""
+
+    def train(self, silo, w):
+        if (silo.id, silo.round) == (1, 1) and os.environ.pop("TROUBLE", None):
+            raise RuntimeError("not yet")
+        return super().train(silo, w)
+
+    def evaluate(self, silo, **model):
+        if silo.id == 2:
+            raise RuntimeError("no scoring here")
+        return super().evaluate(silo, **model)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Train on three silos with these tables; return the records of the rounds."""
+    write_folder(tmp_path / "shards", [10] * 3, test=20, valid=5)
+
+    def act(resume=False, **tables):
+        usual = {"name": "toy", "shards": str(tmp_path / "shards"), "rounds": 4, "device": "cpu"}
+        job = tmp_path / "job.toml"
+        job.write_text(tomli_w.dumps({**usual, "model": {"name": "mlp", "hidden": [4]}, **tables}))
+        train(job, tmp_path / "run", (), resume, Alone())
+        return [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+
+    return act
+
+
+@pytest.mark.parametrize("jsonl", [True, False])
+def test_a_run_that_stopped_at_its_target_is_resumed_to_the_same_end(run, tmp_path, jsonl):
+    """As after a kill between the last checkpoint and the model."""
+    tables = {"evaluate": {"target_accuracy": 0.0001, "stop_at_target": True}, "local": {"lr": 0.1}}
+    first = run(**tables)
+    assert len(first) == 1
+    assert first[0]["test_accuracy"] > 0
+    model = tmp_path / "run" / "model.safetensors"
+    before = model.read_bytes()
+    model.unlink()
+    if not jsonl:
+        (tmp_path / "run" / "metrics.jsonl").unlink()
+    assert len(run(resume=True, **tables)) == jsonl
+    assert model.read_bytes() == before
+
+
+def test_faults_are_of_silos_that_a_round_went_on_without(run, capsys, monkeypatch):
+    monkeypatch.setenv("TROUBLE", "once")
+    records = run(algorithm={"name": "unit.test_train:Troubled"}, cohort={"quorum": 0.5})
+    assert [record["faults"].keys() for record in records] == [set(), {"1"}, set(), set()]
+    assert capsys.readouterr().err.count("silo 2 not evaluated: RuntimeError: no scoring here") == 1
+    assert not any("attempts_lost" in record for record in records)
+
+
+def test_whom_a_lost_attempt_missed_is_no_fault_of_the_round(run, monkeypatch):
+    monkeypatch.setenv("TROUBLE", "once")
+    quorum = {"quorum": 1.0}
+    records = run(algorithm={"name": "unit.test_train:Troubled"}, cohort=quorum, evaluate={"silos": False})
+    assert [record["faults"] for record in records] == [{}] * 4
+    assert ["attempts_lost" in record for record in records] == [False, True, False, False]
+    assert "silo 1: RuntimeError: not yet" in records[1]["attempts_lost"][0]
