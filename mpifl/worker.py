@@ -101,7 +101,7 @@ class Worker:
                 self.silos.remove(silo)
                 for held in (self._states, self._pending, self._shards):
                     held.pop(silo, None)
-        for silo in self.silos.intersection(request.cohort).difference(verdict.accepted):
+        for silo in set(request.cohort).difference(verdict.accepted):  # those on their way here, too
             self._pending.pop(silo, None)
 
     def _asked(self, request: Request) -> list[int]:

@@ -192,6 +192,18 @@ def test_silos_that_move_take_their_state_along(folder):
     assert seen(ask(old, 1)) == [1, 1]
 
 
+def test_a_silo_that_was_dealt_here_and_not_accepted_leaves_nothing_behind(folder):
+    worker = make_worker(folder, read_federation(folder), Counting(), silos=[1])
+    worker.rank = 2
+    request = Request(verb="work", work="count", round=0, cohort=[0, 1], homes={0: 2})
+    assert [header.silo for header in worker.answer(request, {}).headers] == [0, 1]
+    worker.settle(request, Verdict(accepted=[1]))
+    assert seen(ask(worker, 1)) == [1]
+    again = Request(verb="work", work="count", round=2, cohort=[0], homes={0: 2})
+    [header] = worker.answer(again, {}).headers
+    assert header.scalars["seen"] == 0
+
+
 @pytest.mark.parametrize(
     ("how", "reason"),
     [("vector", "'v' holds NaN or Inf"), ("scalar", "seen"), ("weight", "weight"), ("negative", "weight")],
