@@ -114,7 +114,7 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
     for model in flat:
         model.speaks = nth == 0
     # On the way back transforms act in reverse: nothing changes an update after its codec.
-    transforms = [*job.compression.transforms(algorithm.absolute), RunningStatistics()]
+    transforms = [*job.compression.transforms(algorithm.absolute, algorithm.accumulated), RunningStatistics()]
     public = _batches(folder, spec, spec.public, "public", device)
     site = Site(folder, run, spec, algorithm, transforms, job.seed, job.cohort.weights, flat, public)
     sizes = [entry.examples["train"] for entry in spec.silos]

@@ -21,6 +21,10 @@ EVALUATION_BATCH = 1000
 """Examples of a forward pass that takes no gradient."""
 
 
+UNSENT = "unsent "
+"""Before a vector's name, in a silo's state: what payloads have left out so far."""
+
+
 @dataclass(frozen=True)
 class Score:
     """How a model does on some examples: mean cross entropy, share of right answers, and how many there were."""
@@ -72,6 +76,11 @@ class Silo:
         self._seed = seed
         self._splits = {name: Batches(split, features, self.model.device) for name, split in shard.splits.items()}
         self.examples = len(self._splits["train"])
+
+    def unsent(self, name: str) -> Tensor | float:
+        """Return what compression has left out of a vector of this silo's updates, and will send with the next."""
+        owed: Tensor | float = self.state.get(UNSENT + name, 0.0)
+        return owed
 
     def take(self, architecture: int) -> FlatModel:
         """Have the model of another of the algorithm's architectures lent, 0 being the job's `[model]`; return it."""

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from mpifl import checkpoint
-from mpifl.errors import RankLost
+from mpifl.cohort import Cohort
+from mpifl.errors import RankLost, RoundLost
 from mpifl.federation import Federation
 from mpifl.messages import Mean, Mirror, Request, Scalar, VectorSpec
 from mpifl.server import Server
@@ -23,8 +24,15 @@ _ROUND = "round of the mirror"
 class Survival:
     """Keeps a training going as long as its server lives; another server's goes on from a mirror or a checkpoint."""
 
-    def __init__(self, federation: Federation, server: Server, run: Path, sizes: Sequence[int]) -> None:
-        self.federation = federation
+    def __init__(
+        self,
+        federation: Federation,
+        server: Server,
+        run: Path,
+        sizes: Sequence[int],
+        realign: Callable[[Server, Cohort], None] | None = None,
+    ) -> None:
+        self.federation, self._realign, self._apart = federation, realign, False
         self._server, self._run, self._sizes = server, run, sizes
         self._known: set[int] = set()
         self._untold: list[str] = []
@@ -47,13 +55,17 @@ class Survival:
             try:
                 if set(self.federation.transport.lost) != self._known:
                     self._rehome()
+                if self._apart and self._server.state:
+                    self._bring_together()
                 return act()
             except RankLost:
                 self.federation.recover()
 
     def ask(self, verb: str, /, **message: Tensor | Scalar) -> Mean:
         """Ask all silos, however many ranks die meanwhile."""
-        return self.through(lambda: self.federation.everyone(self._server).ask(verb, **message))
+        mean = self.through(lambda: self.federation.everyone(self._server).ask(verb, **message))
+        self._apart &= verb != "load"  # with which all go back to the same round
+        return mean
 
     def mirror(self, scalars: Mapping[str, Scalar]) -> None:
         """Let every rank keep the state of the server after this round, and what the round brought."""
@@ -70,10 +82,20 @@ class Survival:
         hosts = Counter(silo for held in federation.placed.values() for silo in held)
         homeless = {silo for silo in range(federation.population) if hosts[silo] != 1}
         round, states = checkpoint.silos_of_latest(self._run, self._server.round)
+        self._apart |= bool(homeless) and round != self._server.round
         faults = self._host(homeless, states, round)
         federation.absent = set(faults)
         self._explain(sorted(lost - self._known), sorted(homeless - set(faults)), round if states else None, faults)
         self._known = lost
+
+    def _bring_together(self) -> None:
+        """Have the algorithm put the server's state right, now that silos have forgotten what it goes by."""
+        try:
+            if self._realign:
+                self._realign(self._server, self.federation.everyone(self._server))
+            self._apart = False
+        except RoundLost as lost:
+            self.tell(f"the server's state was not brought into line with silos that moved: {lost}")
 
     def _host(self, homeless: set[int], states: dict[int, str], round: int) -> dict[int, str]:
         """Offer each silo to one rank after another, the least loaded first; return why none could host it.

@@ -90,7 +90,7 @@ class _Training:
         self._algorithm: Algorithm = job.build_algorithm()
         self._observers: list[Observer] = []
         self._sizes = [entry.examples["train"] for entry in spec.silos]
-        self._survival = Survival(federation, server, out, self._sizes)
+        self._survival = Survival(federation, server, out, self._sizes, self._algorithm.realign)
         self._saving = Saving(out, job.checkpoint, server, self._survival, self._sizes)
         self._recorder = Recorder(job, spec, self._algorithm, server, self._survival)
         self._unreported: dict[str, Any] | None = None

@@ -50,6 +50,9 @@ class Algorithm(BaseModel, ABC):
     absolute: ClassVar[frozenset[str]] = frozenset()
     """Names of vectors of its updates that are no changes which add up over rounds, as logits are not."""
 
+    accumulated: ClassVar[frozenset[str]] = frozenset()
+    """Names of vectors of its updates whose sum over rounds both the server and the silos keep, each for itself."""
+
     local: LocalTraining = LocalTraining()
     server_optimizer: ServerOptimizer = SGD()
 
@@ -75,6 +78,15 @@ class Algorithm(BaseModel, ABC):
     @abstractmethod
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
         """Run one round at the server and return what is to be reported of it."""
+
+    def realign(self, server: Server, everyone: Cohort) -> None:
+        """Bring `server.state` into line with what silos keep, of whom some have lost what they kept lately.
+
+        Asked when ranks have died whose silos go on elsewhere, with what they kept at an earlier checkpoint or nothing.
+
+        Raises:
+            RoundLost: too few silos answered.
+        """
 
     def global_model(self, server: Server) -> dict[str, Tensor]:
         """Return what silos are sent to be judged by, and in the end to keep."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import model_validator
@@ -25,6 +25,7 @@ class Scaffold(FedAvg):
     says.
     """
 
+    accumulated: ClassVar[frozenset[str]] = frozenset({"shift"})
     option: Literal["I", "II"] = "II"
 
     @model_validator(mode="after")
@@ -56,6 +57,16 @@ class Scaffold(FedAvg):
         shift = self._control(silo, w, run, correction=c - own) - own
         silo.keep(c=own + shift)
         return silo.update(delta=run.delta, shift=uniform(shift), train_loss=run.loss)
+
+    def realign(self, server: Server, everyone: Cohort) -> None:
+        """Make c the mean of the c_k that there are: where it were any other, training would end beside the optimum."""
+        mean = everyone.mean(self.tell_control)
+        server.state["c"].copy_(len(mean) / everyone.population * mean["c"])
+
+    def tell_control(self, silo: Silo) -> Update:
+        """Answer c_k, as far as the server was told of it; in float64, which travels as it is."""
+        own = silo.state.get("c", torch.zeros_like(silo.model.shared))
+        return silo.update(c=uniform(own.double() - silo.unsent("shift")))
 
     def _control(self, silo: Silo, w: Tensor, run: LocalRun, correction: Tensor) -> Tensor:
         if self.option == "I":

@@ -22,13 +22,11 @@ from mpifl.codecs import QSGD, Cast, Codec, TopK
 from mpifl.errors import InputError, RoundLost
 from mpifl.messages import Uniform, Update
 from mpifl.server import Server
-from mpifl.silo import Silo
+from mpifl.silo import UNSENT, Silo
 from mpifl.transforms.base import Message, Transform
 
 LENGTH = "length of "
 """Before a vector's name: the number of its elements, which travels beside its payload."""
-MEMORY = "unsent "
-"""Before a vector's name, in a silo's state: what its payloads have left out so far."""
 OWN_KEYS: dict[str, dict[str, Any]] = {
     "qsgd": {"bits": 8, "bucket": 512, "norm": "max"},
     "topk": {"share": 0.01},
@@ -81,10 +79,11 @@ class CompressionSettings(BaseModel):
         keys = {key: getattr(self, key) for key in OWN_KEYS.get(name, {})}
         return {"qsgd": QSGD, "topk": TopK}[name](**keys) if keys else None
 
-    def transforms(self, absolute: Collection[str]) -> list[Transform]:
-        """Return what this table asks for: a `Compression`, or nothing; `absolute` as there."""
+    def transforms(self, absolute: Collection[str], accumulated: Collection[str] = ()) -> list[Transform]:
+        """Return what this table asks for: a `Compression`, or nothing; `absolute` and `accumulated` as there."""
         up, down = self.codec(self.up), self.codec(self.down)
-        return [Compression(up, down, bool(self.error_feedback), frozenset(absolute))] if up or down else []
+        names = frozenset(absolute), frozenset(accumulated)
+        return [Compression(up, down, bool(self.error_feedback), *names)] if up or down else []
 
 
 @dataclass(frozen=True)
@@ -101,12 +100,15 @@ class Compression(Transform):
         absolute: Names of vectors that are no changes which add up over rounds (logits, a gradient to correct by). What
             is left out of one cannot be made up for later: they have no memory, and where the codec leaves elements
             out, they travel exact.
+        accumulated: Names of vectors that server and silos add up alike, such as SCAFFOLD's shifts of controls. What is
+            left out of one would part the sums for ever: they have a memory, whatever `error_feedback` says.
     """
 
     up: Codec | None
     down: Codec | None
     error_feedback: bool = False
     absolute: frozenset[str] = frozenset()
+    accumulated: frozenset[str] = frozenset()
 
     def request(self, server: Server, message: Message) -> Message:
         """Replace each vector by its payload. The same vector in the same round has the same payload.
@@ -146,7 +148,7 @@ class Compression(Transform):
             vector = value.vector if isinstance(value, Uniform) else value
             if self.up is None or not _may_shrink(vector) or (name in self.absolute and isinstance(self.up, TopK)):
                 continue
-            remembers = self.error_feedback and name not in self.absolute
+            remembers = name in self.accumulated or (self.error_feedback and name not in self.absolute)
             try:
                 payload, seen = self._sent(silo, name, vector, self.up, remembers)
             except ValueError as error:
@@ -157,12 +159,12 @@ class Compression(Transform):
 
     def _sent(self, silo: Silo, name: str, vector: Tensor, codec: Codec, remembers: bool) -> tuple[Tensor, Tensor]:
         """Return a vector's payload and what it stands for; where the silo remembers, its memory is part of both."""
-        memory = silo.state.get(MEMORY + name) if remembers else None
+        memory = silo.state.get(UNSENT + name) if remembers else None
         whole = vector if memory is None else vector + memory
         payload = codec.encode(whole, silo.stream(f"compression of {name}"))
         seen = codec.decode(payload, len(whole))
         if remembers:
-            silo.keep(**{MEMORY + name: whole - seen})
+            silo.keep(**{UNSENT + name: whole - seen})
         return payload, seen
 
 

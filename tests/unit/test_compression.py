@@ -44,7 +44,8 @@ def run(tmp_path):
         _seen.clear()
         spec = write_folder(tmp_path, SIZES, valid=6)
         algorithm = algorithm or Watched(local=LOCAL)
-        transforms = [*CompressionSettings(**settings).transforms(algorithm.absolute), RunningStatistics()]
+        compression = CompressionSettings(**settings).transforms(algorithm.absolute, algorithm.accumulated)
+        transforms = [*compression, RunningStatistics()]
         server, federation = make_federation(tmp_path, spec, algorithm, FlatModel(model or net()), transforms, seed=3)
         return algorithm, server, federation
 
@@ -115,6 +116,39 @@ def test_what_was_sent_and_what_is_left_are_what_there_was(settings):
     assert memory.abs().max() > 1e-3
     assert torch.allclose(sent + memory, true, rtol=0, atol=2e-5)
     assert (sent - true).abs().max() > 1e-3
+
+
+def controls(federation, name="c"):
+    worker = federation._worker
+    return [{**worker._states.get(k, {}), **worker._pending.get(k, {})}.get(name, 0.0) for k in range(3)]
+
+
+@pytest.mark.parametrize("up", [{"up": "qsgd", "bits": 2}, {"up": "bfloat16"}, {"up": "topk", "error_feedback": False}])
+def test_scaffolds_control_stays_the_mean_of_the_silos_but_for_what_is_yet_to_be_sent(run, up):
+    algorithm, server, federation = run(Scaffold(local=LOCAL), **up)
+    for silos in ((0, 1, 2), (0, 2), (1,), (0, 1)):
+        go(algorithm, server, federation, silos=silos)
+    own, owed = controls(federation), controls(federation, "unsent shift")
+    assert max(float(one.abs().max()) for one in owed) > 1e-5
+    right = sum(c - unsent for c, unsent in zip(own, owed, strict=True)) / 3
+    assert torch.allclose(server.state["c"], right, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("up", [{"up": "qsgd", "bits": 2}, {}])
+def test_scaffolds_control_is_brought_into_line_with_silos_that_have_lost_theirs(run, up):
+    algorithm, server, federation = run(Scaffold(local=LOCAL), **up)
+    go(algorithm, server, federation, rounds=2)
+    before = dict(federation._worker._states[1])
+    go(algorithm, server, federation, rounds=2)
+    federation.everyone(server).mean(algorithm.tell_control)
+    federation._worker._states[1] = before
+    federation._worker._states.pop(2)
+    apart = server.state["c"].clone()
+    algorithm.realign(server, federation.everyone(server))
+    own, owed = controls(federation), controls(federation, "unsent shift")
+    right = sum(c - unsent for c, unsent in zip(own, owed, strict=True)) / 3
+    assert torch.allclose(server.state["c"], right, rtol=0, atol=1e-7)
+    assert (server.state["c"] - apart).abs().max() > 1e-3
 
 
 def test_the_memory_comes_first_out_of_the_silos_state_and_only_where_asked_for():

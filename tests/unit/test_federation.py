@@ -13,6 +13,7 @@ from unit.builders import CPU, make_worker, net, room_for, write_folder
 
 from mpifl import checkpoint
 from mpifl.algorithms import Algorithm
+from mpifl.errors import RoundLost
 from mpifl.federation import Federation
 from mpifl.flat import FlatModel
 from mpifl.job import Checkpoint
@@ -148,6 +149,30 @@ def test_silos_that_a_late_rank_was_to_take_over_find_another(federation, server
     assert federation.placed == {1: {0, 1, 2, 3, 4, 5}, 2: set()}
     mean = federation.cohort(range(6), server).mean(Working().free)
     assert (len(mean.silos), mean.faults) == (6, {})
+
+
+def test_the_server_is_brought_into_line_with_silos_that_lost_what_they_kept(federation, server, world, folder):
+    said, aligned = [], []
+
+    def realign(server, everyone):
+        aligned.append(everyone.silos)
+        if len(aligned) == 1:
+            raise RoundLost("too few")
+
+    survival = Survival(federation, server, folder / "run", [10] * 6, realign)
+    survival.tell = said.append
+    rounds(federation, server, Working().count, 2)
+    survival.ask("open")
+    assert not aligned, "nobody has died"
+    server.state["w"] = torch.zeros(4)
+    world.workers_here.pop()
+    world.size, world.origins, world.nodes = 2, [0, 1], Nodes([0] * 2, 0)
+    federation.recover = lambda: None
+    federation.placed = {1: set()}
+    for _ in range(3):
+        survival.ask("open")
+    assert aligned == [list(range(6))] * 2
+    assert said[1] == "the server's state was not brought into line with silos that moved: too few"
 
 
 def test_a_mirror_waits_for_no_hung_rank(federation, server, world, folder):
