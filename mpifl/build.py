@@ -193,6 +193,7 @@ def device_of(wanted: str, nth: int, is_worker: bool) -> torch.device:
     if wanted == "cpu" or not is_worker:
         return torch.device("cpu")
     if torch.cuda.is_available():
+        torch.backends.cudnn.deterministic = True  # or a convolution's gradient differs from run to run
         return torch.device("cuda", nth % torch.cuda.device_count())
     if wanted == "cuda":
         raise InputError(f"device = 'cuda': {socket.gethostname()} has no GPU that torch can use; take 'cpu' or 'auto'")
