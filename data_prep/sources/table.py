@@ -44,6 +44,8 @@ def write_statistics(kind: str, data: Path, spec: Path | None, out: Path) -> Non
 def table_dataset(kind: str, path: Path, test: Path | None, spec: TableSpec, files: dict[str, str]) -> Dataset:
     """Encode a table and, where there is one, that of the server's test set; note their sha256 in `files`."""
     encoder = Encoder(kind, noted(path, files), spec)
+    for statistics in spec.statistics:
+        noted(statistics, files)
     x, y, silos = _read(encoder, path)
     held = _read(encoder, noted(test, files))[:2] if test else None
     numbers, names = silos.numbered() if spec.silo else (None, None)

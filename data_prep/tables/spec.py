@@ -111,6 +111,11 @@ class TableSpec(_Strict):
         return [name for name, column in self.features.items() if column.missing == "drop"]
 
     @property
+    def statistics(self) -> tuple[Path, ...]:
+        """Return the files of silos' statistics that numeric columns are standardised by."""
+        return self.standardise if isinstance(self.standardise, tuple) else ()
+
+    @property
     def columns(self) -> list[str]:
         """Return the names of all columns that are read."""
         return list(dict.fromkeys([*self.features, self.label, *([self.silo] if self.silo else [])]))
