@@ -77,7 +77,7 @@ def partition(
     if not before:
         check_free(out)
     dataset = cut.prepared(read(data, seed), chosen)
-    private, public = shares.set_public_aside(len(dataset), seed)
+    private, public = shares.set_public_aside(dataset, seed, natural=cut.by(chosen) == "silo")
     parts = cut(dataset.pick(private) if len(public) else dataset, silos, numpy_stream(seed, "partition"), chosen)
     shards = _silos(dataset, private, parts.parts, names_of(parts, dataset, private), shares, seed)
     cut_by = {"name": scheme, **chosen, **_given(shares)}

@@ -16,6 +16,7 @@ from data_prep.schemes.mix import parse
 from data_prep.schemes.natural import natural
 from data_prep.schemes.sizes import power_law, quantity
 from mpifl.errors import InputError
+from mpifl.rng import numpy_stream
 
 
 def assert_partition(parts, n):
@@ -306,6 +307,26 @@ def test_what_is_held_out_is_a_share_and_leaves_something_to_train_on(n, valid, 
     assert len(splits["train"]) >= 1
     assert len(splits.get("valid", ())) == round(100 * valid) * n // 100
     assert len(splits.get("test", ())) == round(100 * test) * n // 100
+
+
+@given(n=st.integers(1, 200), share=st.integers(0, 99), of=st.integers(2, 9))
+@settings(max_examples=40, deadline=None)
+def test_what_is_public_is_a_share_of_the_examples_that_are_not_held_for_testing(n, share, of):
+    held = np.arange(n) % of == 0
+    data = Dataset("drawn", np.ones((n, 1)), np.zeros(n, int), 2, {}, held=held)
+    private, public = Shares(public=share / 100).set_public_aside(data, seed=3, natural=False)
+    assert np.array_equal(np.sort(np.concatenate([private, public])), np.arange(n))
+    assert (np.diff(private) > 0).all()
+    assert (np.diff(public) > 0).all()
+    assert not held[public].any()
+    assert len(public) == share * np.count_nonzero(~held) // 100
+
+
+@pytest.mark.parametrize("held", [None, np.zeros(50, bool)])
+def test_what_is_public_stays_as_it_was_where_nothing_is_held(held):
+    data = Dataset("drawn", np.ones((50, 1)), np.zeros(50, int), 2, {}, held=held)
+    _, public = Shares(public=0.3).set_public_aside(data, seed=3, natural=False)
+    assert public.tolist() == sorted(numpy_stream(3, "public").permutation(50)[:15].tolist())
 
 
 def test_silos_hold_out_by_streams_of_their_own():
