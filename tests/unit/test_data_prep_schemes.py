@@ -1,5 +1,7 @@
 """The schemes as pure functions, and what a silo holds back."""
 
+import hashlib
+
 import numpy as np
 import pytest
 from hypothesis import assume, example, given, settings
@@ -137,6 +139,28 @@ def test_classes_are_drawn_at_random_after_the_first():
     owners = np.bincount(seen.ravel())
     assert owners.min() > 40
     assert owners.max() < 80
+
+
+BITS = [(10, 2, "5206322e039a172b"), (23, 3, "479fca2df1c2e8d0")]
+"""Of folders that were made before the classes beyond the silos were drawn."""
+
+
+def test_classes_beyond_the_silos_are_dealt_at_random():
+    labels = np.repeat(np.arange(10), 20)
+    seen = []
+    for seed in range(60):
+        parts = classes_each(labels, 5, np.random.default_rng(seed), classes=2)
+        seen.append([sorted(set(labels[part].tolist())) for part in parts])
+    assert all(own[0] == silo for each in seen for silo, own in enumerate(each))
+    beyond = np.array([[own[1] for own in each] for each in seen])
+    assert (np.sort(beyond, axis=1) == np.arange(5, 10)).all()
+    assert all(len(set(beyond[:, silo].tolist())) == 5 for silo in range(5))
+
+
+@pytest.mark.parametrize(("silos", "c", "bits"), BITS)
+def test_classes_of_no_fewer_silos_stay_as_they_were(silos, c, bits):
+    parts = classes_each(np.repeat(np.arange(10), 20), silos, np.random.default_rng(3), classes=c)
+    assert hashlib.sha256(b"".join(part.astype("int64").tobytes() for part in parts)).hexdigest()[:16] == bits
 
 
 def test_quantity_has_the_moments_of_the_distribution_and_iid_labels():
