@@ -111,6 +111,7 @@ FAULTS = {
     "negative labels": ({"x": X, "y": Y - 1}, "labels from -1 to 1"),
     "silo too short": ({"x": X, "y": Y, "silo": Y[:5]}, "silo has shape [5]"),
     "one axis": ({"x": X[:, 0], "y": Y}, "x has shape [12]"),
+    "an empty test set": ({"x": X, "y": Y, "x_test": X[:0], "y_test": Y[:0]}, "x_test is empty; leave it out"),
     "other test shape": ({"x": X, "y": Y, "x_test": X[:, :2], "y_test": Y}, "x_test has float64 [2]"),
 }
 
