@@ -248,6 +248,19 @@ def test_names_comments_and_a_delimiter(tmp_path):
     assert find_source("csv")(path, 0).x.tolist() == PLAIN
 
 
+@every_kind
+def test_a_category_may_stand_for_a_missing_value(tmp_path, kind):
+    for levels, names in (
+        (', levels = ["none", "some", "much"]', ["none", "some", "much"]),
+        ("", ["much", "none", "some"]),
+    ):
+        constant = ', missing = "constant", constant = "some" }'
+        spec = spec_with(a=(', levels = ["none", "some", "much"], missing = "level" }', levels + constant))
+        dataset = find_source(kind)(WRITERS[kind](tmp_path / "in", spec=spec), 0)
+        assert dataset.feature_names[2:5] == tuple(f"pain={name}" for name in names)
+        assert [names[code] for code in np.asarray(dataset.x)[:, 2:5].argmax(axis=1)] == ["none", "much", "some"]
+
+
 def row(at, value):
     changed = [list(each) for each in ROWS]
     changed[1][at] = value
@@ -320,6 +333,14 @@ SPECS = {
         "for kind = 'numeric'",
     ),
     "no constant": ("label = 'a'\n[features]\nb = {kind = 'numeric', missing = 'constant'}", "go together"),
+    "a number for a category": (
+        "label = 'a'\n[features]\nb = {kind = 'categorical', missing = 'constant', constant = 1}",
+        "the constant of a categorical column must be text, as '1'",
+    ),
+    "a constant that is no level": (
+        "label = 'a'\n[features]\nb = {kind = 'categorical', levels = ['x'], missing = 'constant', constant = 'y'}",
+        "the constant 'y' is none of the levels",
+    ),
     "deviation 0": ("label = 'a'\n[features]\nb = {kind = 'numeric', deviation = 0}", "features.b.deviation"),
 }
 
