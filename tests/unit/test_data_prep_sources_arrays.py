@@ -218,6 +218,8 @@ def test_a_source_that_needs_data_says_so(source, tmp_path):
         (["alpha=-1"], "alpha=-1.0 given; a variance is at least 0"),
         (["beta=nan"], "beta=nan given"),
         (["silos=0"], "silos=0 given"),
+        (["iid=true", "alpha=1"], "alpha=1 given, but with iid=true all silos have one model"),
+        (["beta=0.5", "iid=true"], "beta=0.5 given, but with iid=true"),
     ],
 )
 def test_a_bad_option_of_a_source_is_named(words, said):
