@@ -18,7 +18,13 @@ DESCRIBED = ("features", "classes", "class_names", "feature_names")
 def new_spec(
     path: Path, name: str, features: dict[str, Any], classes: int, **names: list[str] | None
 ) -> FederationSpec:
-    """Write a spec of a federation whose silos are yet to come: what the sites agree on before any data is there."""
+    """Write a spec of a federation whose silos are yet to come: what the sites agree on before any data is there.
+
+    Raises:
+        InputError: the file is there already, or what is given does not fit together.
+    """
+    if path.exists():
+        raise InputError(f"{path}: is there already; remove it or name another")
     try:
         described = Features.model_validate(features)
     except ValueError:

@@ -52,7 +52,7 @@ def partition(
     name: Annotated[str | None, typer.Option(help="The federation's name; SOURCE-SCHEME.")] = None,
     option: Annotated[list[str] | None, typer.Option(help="An option of the source, as KEY=VALUE; many.")] = None,
     fetch: Annotated[bool, typer.Option("--fetch", help="Download a known set into --data first.")] = False,
-    jobs: Annotated[int | None, typer.Option(help="How many threads write; the cores, at most 4.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="How many threads write; the cores, at most 4; vertical 1.")] = None,
     compression: Annotated[str, typer.Option(help=f"{', '.join(COMPRESSIONS)}; only none maps into memory.")] = "none",
     resume: Annotated[bool, typer.Option(help="Keep what is done if interrupted, and go on from there.")] = False,
     **options: Any,

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from mpifl.errors import InputError
+import h5py
+
+from mpifl.errors import InputError, ShardError
 
 COMPRESSIONS = ("none", "gzip", "lz4", "zstd")
+NUMBERS = {"gzip": h5py.h5z.FILTER_DEFLATE, "lz4": 32004, "zstd": 32015}
+"""Those of the filters in the HDF Group's registry."""
 
 
 def filters_of(compression: str) -> dict[str, Any] | None:
@@ -27,3 +32,14 @@ def filters_of(compression: str) -> dict[str, Any] | None:
         raise InputError(f"--compression: {compression} needs hdf5plugin; pip install 'mpifl[compression]'") from None
     chosen = hdf5plugin.LZ4() if compression == "lz4" else hdf5plugin.Zstd(clevel=3)
     return {**chosen, "shuffle": True}
+
+
+def compression_of(path: Path) -> str:
+    """Return which of `COMPRESSIONS` a shard was written with; the filter itself need not be installed."""
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            plan = next(iter(file.values()))["x"].id.get_create_plist()
+            used = {plan.get_filter(position)[0] for position in range(plan.get_nfilters())}
+    except (OSError, StopIteration, KeyError) as error:
+        raise ShardError(f"{path}: cannot be read ({error}); remove its folder and make it again") from None
+    return next((name for name, number in NUMBERS.items() if number in used), "none")

@@ -19,7 +19,7 @@ class Dataset:
         x: Features of shape [n, *shape], as they are to be stored; may be read lazily.
         y: Labels of shape [n], or [n, L] for sequences, int64 in [0, classes); in memory.
         classes: How many classes there are.
-        files: The sha256 of every file read, by its base name.
+        files: The sha256 of every file read, by its base name, or by its path where two have the same.
         scale: What a model multiplies stored features by; None leaves them alone.
         test: The server's own test set (x, y), if the source has one.
         silo: The silo that each example belongs to by nature, integers of shape [n], if the source knows.

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from data_prep.dataset import Dataset
 from mpifl.errors import InputError
 from mpifl.rng import numpy_stream
 
@@ -27,12 +28,30 @@ class Shares:
         if Fraction(str(self.valid)) + Fraction(str(self.test)) >= 1:
             raise InputError(f"--valid, --test: {self.valid} and {self.test} leave nothing to train on; lower them")
 
-    def set_public_aside(self, examples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the indices of the examples that stay private and of those that become public, each in order."""
-        if not (public := int(Fraction(str(self.public)) * examples)):
-            return np.arange(examples), np.arange(0)
-        order = numpy_stream(seed, "public").permutation(examples)
-        return np.sort(order[public:]), np.sort(order[:public])
+    def set_public_aside(self, data: Dataset, seed: int, *, natural: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Return the indices of the examples that stay private and of those that become public, each in order.
+
+        What the source holds for testing stays private.
+
+        Raises:
+            InputError: silos are `natural`, and one of them would have nothing left to train on.
+        """
+        everything = np.arange(len(data))
+        train = everything if data.held is None else everything[~data.held]
+        if not (public := int(Fraction(str(self.public)) * len(train))):
+            return everything, np.arange(0)
+        order = numpy_stream(seed, "public").permutation(len(train))
+        if natural and data.silo is not None:
+            self._check_left(data, data.silo[train], order[public:])
+        chosen = np.sort(train[order[:public]])
+        return np.delete(everything, chosen), chosen
+
+    def _check_left(self, data: Dataset, silo: np.ndarray, private: np.ndarray) -> None:
+        """See that each of the silos [n] of all training examples still occurs among those that stay private."""
+        if len(lost := np.setdiff1d(silo, silo[private])):
+            name = (data.silo_names or {}).get(int(lost[0]), str(lost[0]))
+            taken = f"takes all {np.count_nonzero(silo == lost[0])} training examples of silo '{name}'"
+            raise InputError(f"--public: {self.public} {taken}; lower it, or take a scheme other than natural")
 
     def split(self, part: np.ndarray, seed: int, silo: int, held: np.ndarray | None = None) -> dict[str, np.ndarray]:
         """Split the indices of a silo's examples; at least one is left to train on, and no split is empty.

@@ -116,7 +116,10 @@ def digest_of(sections: Sequence[Section]) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for section in sections:
         digest.update(f"{section.file} {section.split} {len(section)};".encode())
-        digest.update(section.ids.astype("int64", copy=False).tobytes())
+        for bucket in section.buckets:  # labels may lie in a mapped file, larger than memory
+            ids = section.ids[bucket.start : bucket.stop].astype("int64", copy=False)
+            digest.update(ids.tobytes())
+            digest.update(section.labels[ids].astype("int64", copy=False).tobytes())
     return digest.hexdigest()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.compression import filters_of
+from data_prep.compression import compression_of, filters_of
 from data_prep.dataset import Cut, Dataset
 from data_prep.folder import check_free, check_room, written_aside
 from data_prep.holdout import Shares
@@ -77,13 +77,13 @@ def partition(
     if not before:
         check_free(out)
     dataset = cut.prepared(read(data, seed), chosen)
-    private, public = shares.set_public_aside(len(dataset), seed)
+    private, public = shares.set_public_aside(dataset, seed, natural=cut.by(chosen) == "silo")
     parts = cut(dataset.pick(private) if len(public) else dataset, silos, numpy_stream(seed, "partition"), chosen)
     shards = _silos(dataset, private, parts.parts, names_of(parts, dataset, private), shares, seed)
     cut_by = {"name": scheme, **chosen, **_given(shares)}
     spec = described(dataset, name or f"{source}-{scheme}", seed, cut_by, source, source_options)
     if before:
-        return _same(out, before, spec, len(shards))
+        return _same(out, before, spec, len(shards), manner.compression)
     shared = _shared(dataset, public)
     alter = cut.alter(dataset, chosen)
     writer = partial(Writer, alter=alter and _for_silos(alter, len(shards), seed), filters=filters)
@@ -218,10 +218,13 @@ def _finished(out: Path) -> FederationSpec | None:
     return read_federation(out) if (out / "federation.json").exists() else None
 
 
-def _same(out: Path, before: FederationSpec, asked: FederationSpec, silos: int) -> FederationSpec:
+def _same(out: Path, before: FederationSpec, asked: FederationSpec, silos: int, compression: str) -> FederationSpec:
     """Return what a finished folder says, if it is what was asked for."""
     apart: dict[str, Any] = {"silos": [], "test": None, "public": None}
     if before.model_copy(update=apart) != asked or len(before.silos) != silos:
         raise ShardError(f"--out: {out} exists, made with other arguments or data; remove it or name another")
+    if (found := compression_of(out / before.silos[0].file)) != compression:
+        made = f"made with --compression {found}, now it is {compression}"
+        raise ShardError(f"--out: {out} exists, {made}; remove it or name another")
     (out / FILE).unlink(missing_ok=True)
     return before

@@ -31,7 +31,7 @@ class Site:
 
     Attributes:
         silo: The silo's number, which the sites agree on; None is the server, with its own test set.
-        name: What the silo is called.
+        name: What the silo is called; the server's test set has no name.
     """
 
     silo: int | None
@@ -73,7 +73,7 @@ def import_site(
     """
     manner, read = manner or Manner(), find_source(source, source_options)
     filters, common = filters_of(manner.compression), read_spec(spec / "federation.json" if spec.is_dir() else spec)
-    _check_new(out, site)
+    _check(site, shares, out)
     dataset = fitted(read(data, seed), common)
     shard = _shard(dataset, site, shares, seed)
     check_room(out, room([shard]))
@@ -154,7 +154,11 @@ def _shard(data: Dataset, site: Site, shares: Shares, seed: int) -> Shard:
     return Shard(site.name or f"silo {site.silo}", sections)
 
 
-def _check_new(out: Path, site: Site) -> None:
+def _check(site: Site, shares: Shares, out: Path) -> None:
+    """Refuse for the server what is a silo's alone, a number that is none, and files that are there."""
+    for option, given in (("valid", shares.valid), ("test", shares.test), ("name", site.name)):
+        if site.silo is None and given:
+            raise InputError(f"--{option}: {given} given, but --server's test set has no parts nor name; leave it out")
     if site.silo is not None and site.silo < 0:
         raise InputError(f"--silo: {site.silo} given; silos are numbered 0, 1, 2, ...")
     for path in (out / f"{site.stem}.h5", out / f"{site.stem}.json"):

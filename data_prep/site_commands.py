@@ -53,15 +53,15 @@ def import_own(
 
 @app.command()
 def spec(
-    file: Annotated[Path, typer.Argument(help="The file to make, as federation.json.")],
+    file: Annotated[Path, typer.Argument(help="The file to make, as agreed.json.")],
     shape: Annotated[str | None, typer.Option(help="The shape of one example, as 1,28,28.")] = None,
-    dtype: Annotated[str, typer.Option(help="What features are stored as, as uint8 or float32.")] = "float32",
+    dtype: Annotated[str | None, typer.Option(help="What features are stored as, as uint8; float32.")] = None,
     classes: Annotated[int | None, typer.Option(help="How many classes there are; as many as --class-names.")] = None,
     scale: Annotated[float | None, typer.Option(help="What a model multiplies stored features by.")] = None,
-    offset: Annotated[float, typer.Option(help="What a model adds to scaled features.")] = 0.0,
+    offset: Annotated[float | None, typer.Option(help="What a model adds to scaled features; 0.")] = None,
     class_names: Annotated[str | None, typer.Option(help="Their names in the labels' order, as cat,dog.")] = None,
     feature_names: Annotated[str | None, typer.Option(help="The names of a table's columns, as age,sex.")] = None,
-    like: Annotated[Path | None, typer.Option(help="Take it all from this federation.json, less its silos.")] = None,
+    like: Annotated[Path | None, typer.Option(help="Take what is not given from this federation.json.")] = None,
     name: Annotated[str | None, typer.Option(help="The federation's name; that of --like.")] = None,
 ) -> None:
     """Make a spec without data, which sites agree on before any of them imports its own."""
@@ -79,14 +79,15 @@ def spec(
 
 
 def _described(
-    before: FederationSpec | None, shape: str | None, dtype: str, scale: float | None, offset: float
+    before: FederationSpec | None, shape: str | None, dtype: str | None, scale: float | None, offset: float | None
 ) -> dict[str, object]:
-    if before:
-        return before.features.model_dump()
-    if not shape:
+    """Return what is given of an example's description, the rest as before, or as it is unless told otherwise."""
+    if not (shape or before):
         raise InputError("--shape: not given; write the shape of one example, as 1,28,28, or take --like a federation")
-    numbers = [part.strip() for part in shape.replace("x", ",").split(",")]
-    return {"shape": numbers, "dtype": dtype, "scale": scale, "offset": offset}
+    numbers = [part.strip() for part in shape.replace("x", ",").split(",")] if shape else None
+    given = {"shape": numbers, "dtype": dtype, "scale": scale, "offset": offset}
+    known = before.features.model_dump() if before else {"dtype": "float32"}
+    return known | {what: value for what, value in given.items() if value is not None}
 
 
 def _listed(text: str | None) -> list[str] | None:

@@ -56,6 +56,9 @@ def partition_columns(
     _refuse(shares, manner)
     check_free(out)
     dataset = read(data, seed)
+    if len(dataset) < options["min_examples"]:
+        found = f"{dataset.where} has {len(dataset)} examples, which every silo has"
+        raise InputError(f"--min-examples: {found}, {options['min_examples']} asked; lower it")
     dealt = cut.assign(
         math.prod(dataset.features.shape), silos, numpy_stream(seed, "partition"), **chosen(cut.assign, options)
     )

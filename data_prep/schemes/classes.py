@@ -12,7 +12,8 @@ def classes(labels: np.ndarray, silos: int, rng: np.random.Generator, *, classes
     """Give every silo exactly c different classes, and divide each class evenly among its owners (#C = c).
 
     Li et al. (2022, NIID-Bench, sec. 4.2.1): silo k owns class k mod C and c - 1 others drawn at random. Here also:
-    no class is left without an owner, and none has more owners than examples.
+    no class is left without an owner (those beyond the number of silos are dealt to them at random, before the other
+    draws), and none has more owners than examples.
     """
     sizes = histogram(labels)
     present = np.flatnonzero(sizes)
@@ -33,11 +34,12 @@ def draw_owners(sizes: np.ndarray, silos: int, c: int, rng: np.random.Generator)
     """
     owned = np.zeros((silos, len(sizes)), dtype=bool)
     places = np.minimum(sizes, silos)
+    first = _first(silos, len(sizes), rng)
     for silo in range(silos):
         left = silos - silo
         scarce = places < left
         spare = int(np.where(scarce, places, left - 1).sum()) - (left - 1) * c
-        order = _wishes(silo, silos, len(sizes), c, rng)
+        order = _wishes(first[silo], len(sizes), rng)
         order = order[places[order] > 0]
         unwanted = np.flatnonzero(scarce[order])[max(spare, 0) :]
         owned[silo, np.delete(order, unwanted)[:c]] = True
@@ -45,9 +47,14 @@ def draw_owners(sizes: np.ndarray, silos: int, c: int, rng: np.random.Generator)
     return owned
 
 
-def _wishes(silo: int, silos: int, classes: int, c: int, rng: np.random.Generator) -> np.ndarray:
-    """Order the classes as a silo would have them: those that are its turn first, the others at random."""
-    first = np.arange(silo % classes, classes, silos)
+def _first(silos: int, classes: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """Return the classes that every silo is to own in any case: its turn, and its share of those beyond the silos."""
+    beyond = silos + rng.permutation(max(classes - silos, 0))
+    return [np.append(silo % classes, beyond[silo::silos]) for silo in range(silos)]
+
+
+def _wishes(first: np.ndarray, classes: int, rng: np.random.Generator) -> np.ndarray:
+    """Order the classes as a silo would have them: these first, the others at random."""
     others = rng.permutation(classes)
     return np.concatenate([first, others[~np.isin(others, first)]])
 

@@ -26,7 +26,10 @@ def shards(labels: np.ndarray, silos: int, rng: np.random.Generator, *, shards_p
 def dirichlet(
     labels: np.ndarray, silos: int, rng: np.random.Generator, *, alpha: float = 0.5, min_examples: int = 10
 ) -> list[np.ndarray]:
-    """Spread every class over the silos in proportions drawn from Dir(alpha) (Hsu et al. 2019; Li et al. 2022).
+    """Spread every class over the silos in proportions drawn from Dir(alpha).
+
+    Yurochkin et al. (2019); Li et al. (2022, NIID-Bench, sec. 4.2.1). Hsu et al. (2019) draw something else: one
+    mixture of classes for each silo, and all silos of one size.
 
     The whole draw is repeated, up to 100 times, until every silo has `min_examples`. (The code of Li et al. also
     gives no more of a class to a silo that has its fair share of examples already; that is another distribution.)

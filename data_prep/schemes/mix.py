@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -44,6 +44,10 @@ class Mix(Scheme):
     def options(self) -> dict[str, Any]:
         """Return the scheme's options with their defaults."""
         return {"mix": EXAMPLE, "min_examples": 1}
+
+    def by(self, options: Options) -> Literal["y", "silo"]:
+        """Return the column that its scheme of labels cuts by."""
+        return next((part.scheme.column for part in parse(options["mix"]) if part.role == "labels"), self.column)
 
     def __call__(self, data: Dataset, silos: int | None, rng: np.random.Generator, options: Options) -> Cut:
         """Cut a data set, in up to 100 draws until every silo has the minimum."""

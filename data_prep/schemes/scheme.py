@@ -80,6 +80,10 @@ class Scheme:
         own = keywords(self.assign) | (keywords(self.effect.apply) if self.effect else {})
         return own | {"min_examples": own.get("min_examples", 1)}
 
+    def by(self, options: Options) -> Literal["y", "silo"]:
+        """Return the column that is cut by."""
+        return self.column
+
     def __call__(self, data: Dataset, silos: int | None, rng: np.random.Generator, options: Options) -> Cut:
         """Cut a data set into the indices of every silo's examples.
 

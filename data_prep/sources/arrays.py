@@ -28,6 +28,8 @@ def dataset_of(path: Path, arrays: Mapping[str, Any], files: dict[str, str]) -> 
     """
     x, y = _pair(path, arrays, "x", "y")
     test = _pair(path, arrays, "x_test", "y_test") if {"x_test", "y_test"} & set(arrays) else None
+    if test and not len(test[1]):
+        raise InputError(f"{path}: x_test is empty; leave it out")
     if test and (test[0].shape[1:], test[0].dtype) != (x.shape[1:], x.dtype):
         found = f"{test[0].dtype} {list(test[0].shape[1:])} an example, x has {x.dtype} {list(x.shape[1:])}"
         raise InputError(f"{path}: x_test has {found}; make them alike")

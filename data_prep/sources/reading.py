@@ -29,10 +29,13 @@ def needed(name: str, data: Path | None, example: str) -> Path:
     return data
 
 
-def noted(path: Path, files: dict[str, str], name: str | None = None) -> Path:
-    """Note a file's sha256 in `files` and return its path; raise InputError if it cannot be read."""
+def noted(path: Path, files: dict[str, str]) -> Path:
+    """Note a file's sha256 in `files` and return its path; raise InputError if it cannot be read.
+
+    It is noted by its name, or where another file has that name by its folder, too: `./` for the one we are in.
+    """
     try:
-        files[name or path.name] = sha256_of(path)
+        files[path.name if path.name not in files else f"{path.parent}/{path.name}"] = sha256_of(path)
     except OSError as error:
         raise unreadable(path, error) from None
     return path

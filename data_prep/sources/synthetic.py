@@ -25,7 +25,8 @@ def read_synthetic(
     Silo k labels by its own y = argmax(softmax(W x + b)): the entries of W_k and b_k are N(u_k, 1) with
     u_k ~ N(0, alpha), those of x are N(v_k, Sigma) with Sigma_jj = j^-1.2, those of v_k are N(B_k, 1) with
     B_k ~ N(0, beta). `alpha` and `beta` are variances, as N's second argument is throughout the paper (its code takes
-    them for standard deviations; the same for 0 and 1). With `iid` all silos have one W and b, of N(0, 1), and v_k = 0.
+    them for standard deviations; the same for 0 and 1). With `iid`, which takes neither, all silos have one W and b,
+    of N(0, 1), and v_k = 0.
     The number of a silo's examples is lognormal(4, 2), rounded down, plus 50, as in the paper's code. Features are
     float32 [n, 60], labels 0 to 9.
     """
@@ -33,6 +34,9 @@ def read_synthetic(
     for name, value in (("alpha", alpha), ("beta", beta)):
         if not 0 <= value < math.inf:
             raise InputError(f"--option: {name}={value} given; a variance is at least 0, for instance 1")
+        if iid and value:
+            said = f"{name}={value:g} given, but with iid=true all silos have one model"
+            raise InputError(f"--option: {said} and like features; leave one of them out")
     if silos < 1:
         raise InputError(f"--option: silos={silos} given; it must be 1 or more")
     sizes = numpy_stream(seed, "synthetic sizes").lognormal(4, 2, silos).astype(np.int64) + SMALLEST

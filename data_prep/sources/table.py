@@ -20,7 +20,8 @@ def read_table(kind: str, data: Path | None, seed: int, *, spec: str = "", test:
     """Read a `csv` or `parquet` table piece by piece; features become float32 [n, d].
 
     `spec` is the TOML file; the table's name with the ending .toml unless given. `test` is another table with the same
-    columns, the server's test set; levels, classes and statistics come of the first one alone.
+    columns, the server's test set; levels, classes and statistics come of the first one alone, of all its rows: what
+    silos hold out of it later has a part in them.
     """
     path = needed(kind, data, f"patients.{kind}")
     files: dict[str, str] = {}
@@ -44,6 +45,8 @@ def write_statistics(kind: str, data: Path, spec: Path | None, out: Path) -> Non
 def table_dataset(kind: str, path: Path, test: Path | None, spec: TableSpec, files: dict[str, str]) -> Dataset:
     """Encode a table and, where there is one, that of the server's test set; note their sha256 in `files`."""
     encoder = Encoder(kind, noted(path, files), spec)
+    for statistics in spec.statistics:
+        noted(statistics, files)
     x, y, silos = _read(encoder, path)
     held = _read(encoder, noted(test, files))[:2] if test else None
     numbers, names = silos.numbered() if spec.silo else (None, None)

@@ -10,7 +10,7 @@ import numpy as np
 
 from data_prep.tables.moments import read_moments
 from data_prep.tables.piece import Piece, ordered, some
-from data_prep.tables.spec import TableSpec
+from data_prep.tables.spec import Column, TableSpec
 from data_prep.tables.stream import pieces
 from data_prep.tables.survey import Survey, is_needed, survey
 from mpifl.errors import InputError
@@ -40,7 +40,7 @@ class Encoder:
         self.kind, self.spec = kind, spec
         found = survey(kind, path, spec) if is_needed(spec) else Survey()
         self.levels = {
-            name: (column.levels or tuple(ordered(found.levels[name]))) + (MISSING_LEVEL,) * (column.missing == "level")
+            name: _levels(column, found.levels.get(name, set()))
             for name, column in spec.features.items()
             if column.kind == "categorical"
         }
@@ -130,6 +130,13 @@ class Encoder:
                 raise InputError(
                     f"{path}: the statistics that 'standardise' names lack column '{name}'; make them anew"
                 )
+
+
+def _levels(column: Column, found: set[str]) -> tuple[str, ...]:
+    """Return a column's levels: those stated or else those that occur, and what stands for a missing value."""
+    occurring = found | {str(column.constant)} if column.missing == "constant" else found
+    levels = column.levels or tuple(ordered(occurring))
+    return (*levels, MISSING_LEVEL) if column.missing == "level" else levels
 
 
 def _codes(values: Sequence[str | None], lookup: dict[str, int]) -> np.ndarray:

@@ -30,7 +30,8 @@ class Column(_Strict):
             that are to understand each other must state them.
         missing: What becomes of a missing value: its row is left out, it is the mean (numeric), the `constant`, or a
             level of its own, the last one (categorical).
-        constant: What stands for a missing value with `missing = "constant"`.
+        constant: What stands for a missing value with `missing = "constant"`: a number, or (categorical) a level, which
+            need not occur.
         mean: numeric: a known mean; goes before what the table or the statistics of silos say.
         deviation: numeric: a known standard deviation, likewise.
     """
@@ -53,6 +54,10 @@ class Column(_Strict):
             raise ValueError("missing = 'constant' and constant = VALUE go together")
         if self.kind == "numeric" and isinstance(self.constant, str):
             raise ValueError("the constant of a numeric column must be a number")
+        if self.kind == "categorical" and isinstance(self.constant, float):
+            raise ValueError(f"the constant of a categorical column must be text, as '{self.constant:g}'")
+        if self.levels and self.constant is not None and self.constant not in self.levels:
+            raise ValueError(f"the constant '{self.constant}' is none of the levels")
         return self
 
 
@@ -67,8 +72,9 @@ class TableSpec(_Strict):
         threshold: In place of classes: the label is a number, and class 1 is above this, class 0 is not.
         silo: The column of natural silos.
         missing: What stands for a missing value; a null of Parquet always does.
-        standardise: Bring numeric columns to mean 0 and deviation 1: not at all, by the table's own statistics, or by
-            those in files that silos made of theirs (counts, sums and sums of squares, which are added up).
+        standardise: Bring numeric columns to mean 0 and deviation 1: not at all, by the table's own statistics (of all
+            its rows, those that silos hold out of it later included), or by those in files that silos made of theirs
+            (counts, sums and sums of squares, which are added up).
         delimiter: csv: what separates values.
         names: csv: the columns' names, for a file without a header line.
         comment: csv: lines that begin with this are skipped.
@@ -109,6 +115,11 @@ class TableSpec(_Strict):
     def dropping(self) -> list[str]:
         """Return the columns without a value of which a row is left out."""
         return [name for name, column in self.features.items() if column.missing == "drop"]
+
+    @property
+    def statistics(self) -> tuple[Path, ...]:
+        """Return the files of silos' statistics that numeric columns are standardised by."""
+        return self.standardise if isinstance(self.standardise, tuple) else ()
 
     @property
     def columns(self) -> list[str]:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -21,7 +22,7 @@ from data_prep.cli import main
 from data_prep.dataset import Dataset
 from data_prep.holdout import Shares
 from data_prep.layout import Section, passes
-from data_prep.ledger import Ledger
+from data_prep.ledger import Ledger, digest_of
 from data_prep.making import make_shards
 from data_prep.rows import mapping_of
 from data_prep.writing import Shard, Writer
@@ -363,6 +364,35 @@ def test_resuming_with_other_arguments_is_refused(tmp_path, npz, capsys, monkeyp
     assert "exists, made with other arguments" in capsys.readouterr().err
     assert command(*words(npz, tmp_path / "out")) == 2
     assert f"{tmp_path / 'out'} exists" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("compression", ["gzip", "lz4", "zstd"])
+def test_resuming_with_another_compression_is_refused(tmp_path, npz, capsys, compression):
+    if compression != "gzip":
+        pytest.importorskip("hdf5plugin")
+    for first, then in (("none", compression), (compression, "none")):
+        out = tmp_path / first
+        assert command(*words(npz, out, "--resume", "--compression", first)) == 0
+        before = content(out)
+        assert command(*words(npz, out, "--resume", "--compression", first)) == 0
+        capsys.readouterr()
+        assert command(*words(npz, out, "--resume", "--compression", then)) == 2
+        said = f"exists, made with --compression {first}, now it is {then}; remove it or name another"
+        assert said in capsys.readouterr().err
+        assert content(out) == before
+    (out / "silo_0000.h5").write_bytes(b"no shard")
+    assert command(*words(npz, out, "--resume")) == 2
+    assert "silo_0000.h5: cannot be read" in capsys.readouterr().err
+
+
+def test_what_a_partition_is_includes_the_labels():
+    x, y = example(20)
+    section = Section("a.h5", "train", 0, x, y, np.arange(0, 20, 2))
+    assert digest_of([section]) == digest_of([replace(section, labels=y.copy())])
+    held, others = y.copy(), y.copy()
+    held[4], others[5] = held[4] + 1, others[5] + 1
+    assert digest_of([section]) != digest_of([replace(section, labels=held)])
+    assert digest_of([section]) == digest_of([replace(section, labels=others)])
 
 
 def test_two_runs_do_not_write_to_one_folder(tmp_path):

@@ -147,6 +147,11 @@ def test_what_is_there_is_never_overwritten(tmp_path, spec, capsys):
     assert command("assemble", tmp_path / "out") == 0
     assert command("assemble", tmp_path / "out") == 2
     assert "has a federation.json already" in capsys.readouterr().err
+    for path in (tmp_path / "out" / "federation.json", spec):
+        before = path.read_bytes()
+        assert command("spec", path, "--shape", 4, "--classes", 3) == 2
+        assert f"error: {path}: is there already; remove it or name another" in capsys.readouterr().err
+        assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -186,6 +191,24 @@ def test_a_spec_is_taken_from_a_federation(tmp_path, spec):
     again, first = read_spec(tmp_path / "again.json"), read_spec(spec)
     assert again == first
     assert bring(tmp_path, tmp_path / "out", X, Y, 1) == 0  # and a whole federation serves as one
+
+
+def test_what_is_given_goes_before_what_a_federation_says(tmp_path, spec):
+    like = ["spec", tmp_path / "new.json", "--like", spec]
+    given = ["--scale", 2, "--offset", 0, "--dtype", "uint8", "--shape", "2,2", "--classes", 5, "--name", "wards"]
+    assert command(*like, *given) == 0
+    made = read_spec(tmp_path / "new.json")
+    wanted = {"shape": (2, 2), "dtype": "uint8", "scale": 2.0, "offset": 0.0}
+    assert (made.features.model_dump(), made.classes, made.name) == (wanted, 5, "wards")
+
+
+@pytest.mark.parametrize("words", [["--test", 0.2], ["--valid", 0.1], ["--name", "ward"]])
+def test_the_server_holds_nothing_out_and_has_no_name(tmp_path, spec, capsys, words):
+    np.savez(tmp_path / "t.npz", x=X, y=Y)
+    common = ["import", "npz", "--data", tmp_path / "t.npz", "--spec", spec, "--out", tmp_path / "out", "--server"]
+    assert command(*common, *words) == 2
+    assert f"{words[0]}: {words[1]} given, but --server" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

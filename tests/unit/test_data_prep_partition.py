@@ -144,6 +144,25 @@ def test_a_bad_option_is_named(tmp_path, npz, capsys, fault):
     assert said in refusal(capsys, tmp_path, *common, *words)
 
 
+@pytest.mark.parametrize("scheme", [["natural"], ["mix", "--mix", "natural + rotation"]])
+def test_no_natural_silo_becomes_public_as_a_whole(tmp_path, capsys, scheme):
+    silo = np.repeat([0, 4, 7], [40, 2, 40])
+    np.savez(tmp_path / "in.npz", x=np.ones((82, 2, 2)), y=silo, silo=silo)
+    common = ["partition", "npz", "--data", tmp_path / "in.npz", "--out", tmp_path / "out", "--scheme", *scheme]
+    said = "--public: 0.97 takes all 2 training examples of silo '4'; lower it, or take a scheme other than natural"
+    assert said in refusal(capsys, tmp_path, *common, "--public", 0.97)
+    assert command(*common, "--public", 0.2) == 0
+    assert len(read_federation(tmp_path / "out").silos) == 3
+
+
+def test_test_examples_are_no_training_examples_that_are_left(tmp_path, capsys):
+    lines = [f"{role}:\nIt is a line of {role}.\n" for role in ("Anne", "Bert") for _ in range(5)]
+    (tmp_path / "in.txt").write_text("\n".join(lines))
+    common = ["partition", "text", "--data", tmp_path / "in.txt", "--out", tmp_path / "out", "--scheme", "natural"]
+    said = refusal(capsys, tmp_path, *common, "--option", "length=40", "--public", 0.9)
+    assert "--public: 0.9 takes all 2 training examples of silo '" in said
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

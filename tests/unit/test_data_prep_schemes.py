@@ -1,5 +1,7 @@
 """The schemes as pure functions, and what a silo holds back."""
 
+import hashlib
+
 import numpy as np
 import pytest
 from hypothesis import assume, example, given, settings
@@ -16,6 +18,7 @@ from data_prep.schemes.mix import parse
 from data_prep.schemes.natural import natural
 from data_prep.schemes.sizes import power_law, quantity
 from mpifl.errors import InputError
+from mpifl.rng import numpy_stream
 
 
 def assert_partition(parts, n):
@@ -136,6 +139,28 @@ def test_classes_are_drawn_at_random_after_the_first():
     owners = np.bincount(seen.ravel())
     assert owners.min() > 40
     assert owners.max() < 80
+
+
+BITS = [(10, 2, "5206322e039a172b"), (23, 3, "479fca2df1c2e8d0")]
+"""Of folders that were made before the classes beyond the silos were drawn."""
+
+
+def test_classes_beyond_the_silos_are_dealt_at_random():
+    labels = np.repeat(np.arange(10), 20)
+    seen = []
+    for seed in range(60):
+        parts = classes_each(labels, 5, np.random.default_rng(seed), classes=2)
+        seen.append([sorted(set(labels[part].tolist())) for part in parts])
+    assert all(own[0] == silo for each in seen for silo, own in enumerate(each))
+    beyond = np.array([[own[1] for own in each] for each in seen])
+    assert (np.sort(beyond, axis=1) == np.arange(5, 10)).all()
+    assert all(len(set(beyond[:, silo].tolist())) == 5 for silo in range(5))
+
+
+@pytest.mark.parametrize(("silos", "c", "bits"), BITS)
+def test_classes_of_no_fewer_silos_stay_as_they_were(silos, c, bits):
+    parts = classes_each(np.repeat(np.arange(10), 20), silos, np.random.default_rng(3), classes=c)
+    assert hashlib.sha256(b"".join(part.astype("int64").tobytes() for part in parts)).hexdigest()[:16] == bits
 
 
 def test_quantity_has_the_moments_of_the_distribution_and_iid_labels():
@@ -306,6 +331,26 @@ def test_what_is_held_out_is_a_share_and_leaves_something_to_train_on(n, valid, 
     assert len(splits["train"]) >= 1
     assert len(splits.get("valid", ())) == round(100 * valid) * n // 100
     assert len(splits.get("test", ())) == round(100 * test) * n // 100
+
+
+@given(n=st.integers(1, 200), share=st.integers(0, 99), of=st.integers(2, 9))
+@settings(max_examples=40, deadline=None)
+def test_what_is_public_is_a_share_of_the_examples_that_are_not_held_for_testing(n, share, of):
+    held = np.arange(n) % of == 0
+    data = Dataset("drawn", np.ones((n, 1)), np.zeros(n, int), 2, {}, held=held)
+    private, public = Shares(public=share / 100).set_public_aside(data, seed=3, natural=False)
+    assert np.array_equal(np.sort(np.concatenate([private, public])), np.arange(n))
+    assert (np.diff(private) > 0).all()
+    assert (np.diff(public) > 0).all()
+    assert not held[public].any()
+    assert len(public) == share * np.count_nonzero(~held) // 100
+
+
+@pytest.mark.parametrize("held", [None, np.zeros(50, bool)])
+def test_what_is_public_stays_as_it_was_where_nothing_is_held(held):
+    data = Dataset("drawn", np.ones((50, 1)), np.zeros(50, int), 2, {}, held=held)
+    _, public = Shares(public=0.3).set_public_aside(data, seed=3, natural=False)
+    assert public.tolist() == sorted(numpy_stream(3, "public").permutation(50)[:15].tolist())
 
 
 def test_silos_hold_out_by_streams_of_their_own():

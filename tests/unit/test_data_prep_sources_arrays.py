@@ -111,6 +111,7 @@ FAULTS = {
     "negative labels": ({"x": X, "y": Y - 1}, "labels from -1 to 1"),
     "silo too short": ({"x": X, "y": Y, "silo": Y[:5]}, "silo has shape [5]"),
     "one axis": ({"x": X[:, 0], "y": Y}, "x has shape [12]"),
+    "an empty test set": ({"x": X, "y": Y, "x_test": X[:0], "y_test": Y[:0]}, "x_test is empty; leave it out"),
     "other test shape": ({"x": X, "y": Y, "x_test": X[:, :2], "y_test": Y}, "x_test has float64 [2]"),
 }
 
@@ -217,6 +218,8 @@ def test_a_source_that_needs_data_says_so(source, tmp_path):
         (["alpha=-1"], "alpha=-1.0 given; a variance is at least 0"),
         (["beta=nan"], "beta=nan given"),
         (["silos=0"], "silos=0 given"),
+        (["iid=true", "alpha=1"], "alpha=1 given, but with iid=true all silos have one model"),
+        (["beta=0.5", "iid=true"], "beta=0.5 given, but with iid=true"),
     ],
 )
 def test_a_bad_option_of_a_source_is_named(words, said):

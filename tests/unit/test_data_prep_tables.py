@@ -14,6 +14,7 @@ from data_prep.sources import find_source
 from data_prep.tables.moments import Moments, moments_of, read_moments
 from data_prep.tables.spec import TableSpec
 from mpifl.errors import InputError
+from mpifl.files import sha256_of
 from mpifl.shards import open_shard, read_federation
 
 SPEC = """
@@ -66,6 +67,8 @@ def write_parquet(folder, rows=ROWS, spec=SPEC):
     return path
 
 
+AGES = {"a": "70", "b": "20"}.items()
+"""Of a row more that tells the tables of two folders apart."""
 WRITERS = {"csv": write, "parquet": write_parquet}
 every_kind = pytest.mark.parametrize("kind", WRITERS)
 
@@ -198,12 +201,64 @@ def test_a_second_table_is_the_servers_test_set_and_teaches_nothing(tmp_path):
     assert both.test[1].tolist() == [1]
 
 
+def test_every_file_that_is_read_is_noted_though_others_have_its_name(tmp_path, monkeypatch):
+    spec = spec_with(a=("silo", 'standardise = ["own.json", "../b/own.json"]\nsilo'))
+    tables = {
+        name: write(tmp_path / name, spec=spec, rows=[*ROWS, [*ROWS[0][:1], age, *ROWS[0][2:]]]) for name, age in AGES
+    }
+    for path in tables.values():
+        assert command("statistics", "csv", "--data", path, "--out", path.with_name("own.json")) == 0
+    monkeypatch.chdir(tmp_path / "b")  # where the test table's path is no more than its name
+    read = [
+        tables["a"],
+        tables["a"].with_suffix(".toml"),
+        tables["b"],
+        *(tmp_path / name / "own.json" for name in "ab"),
+    ]
+    files = find_source("csv", ["test=table.csv"])(tables["a"], 0).files
+    assert sorted(files.values()) == sorted(sha256_of(path) for path in read)
+    assert {"table.csv", "./table.csv", "table.toml", "own.json"} < set(files)
+
+
+@pytest.mark.parametrize("changed", ["a/table.csv", "b/table.csv", "a/own.json"])
+def test_resuming_with_another_table_or_statistics_is_refused(tmp_path, capsys, changed):
+    spec = spec_with(a=("silo", 'standardise = ["own.json"]\nsilo'))
+    tables = {
+        name: write(tmp_path / name, spec=spec, rows=[*ROWS, [*ROWS[0][:1], age, *ROWS[0][2:]]]) for name, age in AGES
+    }
+    statistics = ["statistics", "csv", "--data", tables["b"], "--out", tmp_path / "a" / "own.json"]
+    assert command(*statistics) == 0
+    words = ["partition", "csv", "--data", tables["a"], "--option", f"test={tables['b']}", "--scheme", "iid"]
+    words += ["--silos", 2, "--out", tmp_path / "out", "--resume"]
+    assert command(*words) == 0
+    path = tmp_path / changed
+    if path.suffix == ".json":
+        assert command("statistics", "csv", "--data", tables["a"], "--out", path) == 0
+    else:
+        path.write_text(path.read_text().replace("50", "55"))
+    assert command(*words) == 2
+    assert "made with other arguments or data" in capsys.readouterr().err
+
+
 def test_names_comments_and_a_delimiter(tmp_path):
     stated = f'names = {json.dumps(HEADER)}\ncomment = "#"\ndelimiter = ";"\nlabel = "ill"'
     path = write(tmp_path / "in", spec=spec_with(a=('label = "ill"', stated)))
     text = "# a comment; with; more\n\n" + "\n".join("; ".join(row) for row in ROWS) + "\n\n"
     path.write_bytes(b"\xef\xbb\xbf" + text.encode())
     assert find_source("csv")(path, 0).x.tolist() == PLAIN
+
+
+@every_kind
+def test_a_category_may_stand_for_a_missing_value(tmp_path, kind):
+    for levels, names in (
+        (', levels = ["none", "some", "much"]', ["none", "some", "much"]),
+        ("", ["much", "none", "some"]),
+    ):
+        constant = ', missing = "constant", constant = "some" }'
+        spec = spec_with(a=(', levels = ["none", "some", "much"], missing = "level" }', levels + constant))
+        dataset = find_source(kind)(WRITERS[kind](tmp_path / "in", spec=spec), 0)
+        assert dataset.feature_names[2:5] == tuple(f"pain={name}" for name in names)
+        assert [names[code] for code in np.asarray(dataset.x)[:, 2:5].argmax(axis=1)] == ["none", "much", "some"]
 
 
 def row(at, value):
@@ -278,6 +333,14 @@ SPECS = {
         "for kind = 'numeric'",
     ),
     "no constant": ("label = 'a'\n[features]\nb = {kind = 'numeric', missing = 'constant'}", "go together"),
+    "a number for a category": (
+        "label = 'a'\n[features]\nb = {kind = 'categorical', missing = 'constant', constant = 1}",
+        "the constant of a categorical column must be text, as '1'",
+    ),
+    "a constant that is no level": (
+        "label = 'a'\n[features]\nb = {kind = 'categorical', levels = ['x'], missing = 'constant', constant = 'y'}",
+        "the constant 'y' is none of the levels",
+    ),
     "deviation 0": ("label = 'a'\n[features]\nb = {kind = 'numeric', deviation = 0}", "features.b.deviation"),
 }
 

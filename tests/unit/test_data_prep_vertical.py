@@ -121,6 +121,7 @@ def test_pieces_and_compression_change_nothing_that_is_read(tmp_path, monkeypatc
         (2, {"label_silo": 2}, "--label-silo: 2 given; the silos are 0 to 1"),
         (2, {"columns": "some"}, "--columns: 'some' given"),
         (2, {"alpha": 0.5}, "--alpha: --scheme vertical has no use for it"),
+        (2, {"min_examples": 41}, "own.npz has 40 examples, which every silo has, 41 asked; lower it"),
         (2, {"shares": Shares(public=0.1)}, "--public"),
         (2, {"manner": Manner(resume=True)}, "--resume"),
     ],
