@@ -111,7 +111,7 @@ class _Graph(nn.Module):
 
 def _digest(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], device: torch.device) -> str:
     """Hash all that the machine code follows from: the graph, its tensors' layout, the versions and the processor."""
-    constants = {name: t.tolist() for name, t in vars(graph).items() if isinstance(t, Tensor)}
+    constants = {name: t.tolist() for name, t in graph.named_buffers()}
     layout = [(tuple(t.shape), t.stride(), str(t.dtype), str(t.device)) for t in inputs]
     processor = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor()
     flags = [line for line in _lines("/proc/cpuinfo") if line.startswith(("model name", "flags", "Features"))][:2]

@@ -84,6 +84,19 @@ def test_what_lies_in_the_cache_is_loaded_and_gives_the_same_bits(cache, monkeyp
     assert {path: path.stat().st_mtime_ns for path in cache.glob("*.pt2")} == made
 
 
+def test_machine_code_of_other_constants_has_another_name():
+    def digest(constant):
+        def step(x):
+            x.mul_(torch.tensor([1.0, constant]))
+            return ()
+
+        inputs = [torch.ones(3, 2)]
+        return machine_code._digest(machine_code.traced(step, inputs), inputs, torch.device("cpu"))
+
+    assert digest(2.0) == digest(2.0)
+    assert digest(2.0) != digest(3.0)
+
+
 def looks_inside(module, x, y):
     return cross_entropy(module, x, y) * (2.0 if float(x.sum()) > 0 else 1.0)
 
