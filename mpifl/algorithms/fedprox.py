@@ -52,12 +52,13 @@ class FedProx(FedAvg):
         run = silo.train_locally(w, self.local, correct=Proximal(w, mu))
         update = silo.update(delta=run.delta, train_loss=run.loss)
         if self.measure_gamma:
-            update.scalars["gamma"] = self._inexactness(silo, w, run.end.clone(), mu)
+            update.scalars |= self._inexactness(silo, w, run.end.clone(), mu)
         return update
 
-    def _inexactness(self, silo: Silo, w: Tensor, end: Tensor, mu: float) -> float:
+    def _inexactness(self, silo: Silo, w: Tensor, end: Tensor, mu: float) -> dict[str, float]:
         left = silo.gradient(end).delta.add_(end - w, alpha=mu)
-        return float(left.norm() / silo.gradient(w).delta.norm())
+        first = silo.gradient(w).delta.norm()
+        return {"gamma": float(left.norm() / first)} if first else {}  # a silo that starts at its optimum has none
 
     def _adapted(self, state: dict[str, Any], loss: float) -> dict[str, float | int]:
         before = state.get("loss", loss)  # the first round has none to have risen or fallen from
