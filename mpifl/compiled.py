@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from mpifl.descent import OPTIMIZERS, SGD, Batch, Constant, Correction, Proximal
-from mpifl.flat import FlatModel, Objective, in_bfloat16
+from mpifl.flat import FlatModel, Objective, in_precision
 from mpifl.machine_code import NotCompiled, captured, compiled, traced
 from mpifl.settings import LocalTraining
 
@@ -182,7 +182,7 @@ def _step(
     """
     frozen = [name for name, _ in model.module.named_parameters() if name not in model.names]
     names = [*model.names, *frozen, *(name for name, _ in model.module.named_buffers())]
-    whole = _Loss(model.module, in_bfloat16(objective) if local.precision == "bf16" else objective)
+    whole = _Loss(model.module, in_precision(local.precision, objective))
 
     def step(*inputs: Tensor) -> tuple[()]:
         left = iter(inputs)

@@ -18,8 +18,10 @@ def cross_entropy(module: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> T
     return F.cross_entropy(module(x), y)
 
 
-def in_bfloat16(objective: Objective) -> Objective:
-    """Return the objective with forward, and so backward, passes in bfloat16 where torch thinks that safe."""
+def in_precision(precision: str, objective: Objective) -> Objective:
+    """Return the objective; by "bf16", forward and so backward passes are in bfloat16 where torch thinks that safe."""
+    if precision == "fp32":
+        return objective
 
     def mixed(module: Any, x: Tensor, *rest: Tensor) -> Tensor:
         with torch.autocast(x.device.type, dtype=torch.bfloat16):

@@ -14,7 +14,7 @@ from torch import Tensor
 from mpifl import compiled
 from mpifl.batches import Batches
 from mpifl.descent import OPTIMIZERS, SGD, Adam, Batch, Constant, Correction, Proximal
-from mpifl.flat import FlatModel, Objective, cross_entropy, in_bfloat16
+from mpifl.flat import FlatModel, Objective, cross_entropy, in_precision
 from mpifl.settings import LocalTraining
 
 __all__ = ["Batch", "Constant", "Correction", "LocalRun", "LocalTraining", "Proximal", "gradient", "train"]
@@ -106,7 +106,7 @@ def _stepper(
     Args:
         optimizer: The one whose state is to be gone on with, if there is one.
     """
-    loss_of = in_bfloat16(objective) if local.precision == "bf16" else objective
+    loss_of = in_precision(local.precision, objective)
     module, lr = model.module, local.lr
 
     def gradients(batch: Batch) -> list[Tensor]:

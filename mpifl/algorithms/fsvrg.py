@@ -9,6 +9,7 @@ from torch import Tensor
 
 from mpifl.algorithms.base import Cohort
 from mpifl.algorithms.fedavg import FedAvg
+from mpifl.flat import in_precision
 from mpifl.local import Batch
 from mpifl.messages import Update
 from mpifl.server import Server
@@ -44,9 +45,10 @@ class FSVRG(FedAvg):
 
     def train_reduced(self, silo: Silo, w: Tensor, full: Tensor) -> Update:
         """Take steps whose gradients are the full gradient on average, with a variance that falls as w settles."""
+        objective = in_precision(self.local.precision, self.objective)  # as in the step, so that both cancel at w
 
         def reduce(gradient: Tensor, at: Tensor, batch: Batch) -> None:
-            gradient.sub_(silo.model.gradient_at(w, self.objective, batch)).add_(full)
+            gradient.sub_(silo.model.gradient_at(w, objective, batch)).add_(full)
 
         settings = self.local.model_copy(update={"lr": self.local.lr / silo.examples})
         run = silo.train_locally(w, settings, correct=reduce)
