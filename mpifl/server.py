@@ -50,11 +50,17 @@ class Server:
     def train(
         self, w: Tensor, settings: LocalTraining, objective: Objective, beside: Sequence[Tensor], architecture: int = 0
     ) -> LocalRun:
-        """Train one of the models from w, shape [P], on the public examples; see `local.train`."""
+        """Train one of the models from w, shape [P], on the public examples; see `local.train`.
+
+        Running statistics start from the server's, and what training makes of them is the server's from then on.
+        """
         assert self.public is not None
         model = self.models[architecture] if architecture else self.load(w)
         with rng.scope(self.seed, "public", architecture, self.round, device=model.device) as order:
-            return local.train(model, self.public, w, settings, order, objective, beside=beside)
+            run = local.train(model, self.public, w, settings, order, objective, beside=beside)
+        if "statistics" in self.state:
+            self.state["statistics"] = model.statistics.read()
+        return run
 
     def load(self, w: Tensor) -> FlatModel:
         """Put w, shape [shared], and the running statistics into the model, nothing of a silo's own; return it."""

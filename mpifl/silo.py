@@ -130,10 +130,15 @@ class Silo:
         return run
 
     @torch.no_grad()
-    def public_logits(self, w: Tensor) -> Tensor:
-        """Return what the model w, shape [P], says of the public examples: logits, shape [n, classes, ...]."""
+    def public_logits(self, w: Tensor, statistics: Tensor | None = None) -> Tensor:
+        """Return what the model w, shape [P], says of the public examples: logits, shape [n, classes, ...].
+
+        Args:
+            w: The parameters, shape [P].
+            statistics: The running statistics that go with them, where not the server's.
+        """
         assert self.public is not None
-        self._begin_pass()
+        self._begin_pass(statistics)
         return logits(self.model, w, self.public)
 
     @torch.no_grad()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -14,6 +14,7 @@ from mpifl.errors import InputError
 from mpifl.local import LocalTraining
 from mpifl.messages import Update, uniform
 from mpifl.server import Server
+from mpifl.server_optimizers import SGD
 from mpifl.shards import FederationSpec
 from mpifl.silo import Silo
 
@@ -23,8 +24,8 @@ class FedDF(FedAvg):
 
     Each architecture's silos are averaged as by FedAvg; from there it is trained, on the federation's public examples
     and without their labels, towards softmax(mean over the cohort of the silos' logits) by Kullback-Leibler divergence.
-    Silos evaluate their own models on the public examples, so that the server holds one mean of logits and no silo's
-    model.
+    Silos evaluate their own models, with running statistics as they have learned them, on the public examples, so that
+    the server holds one mean of logits and no silo's model. The student's statistics become the server's.
 
     `prototypes` are architectures beside `[model]`, as tables like it; silo k has that of index k modulo their number.
     """
@@ -35,6 +36,15 @@ class FedDF(FedAvg):
     distill_batch: PositiveInt = 128
     distill_lr: Annotated[float, Field(gt=0)] = 1e-3
     prototypes: list[dict[str, Any]] = Field(default=[])
+
+    @model_validator(mode="after")
+    def _plain_average(self) -> FedDF:
+        if self.server_optimizer != SGD():
+            raise ValueError(
+                "feddf's server goes to the average and distills from there; take [server_optimizer] name = 'sgd', "
+                "lr = 1.0, momentum = 0"
+            )
+        return self
 
     def check(self, module: nn.Module, spec: FederationSpec) -> None:
         """See that there are public examples, and statistics in no model if there are several.
@@ -74,7 +84,7 @@ class FedDF(FedAvg):
         """Train the silo's architecture and say what came of it about the public examples."""
         name = self._name_of(silo)
         run = silo.train_locally(self.personal_model(silo, **prototypes), self.local)
-        logits = silo.public_logits(run.end.clone()).reshape(-1)
+        logits = silo.public_logits(run.end.clone(), silo.learned_statistics).reshape(-1)
         update = silo.update(logits=uniform(logits), train_loss=run.loss)
         update.vectors[f"delta_{name}"] = run.delta
         return update

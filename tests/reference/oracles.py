@@ -38,7 +38,7 @@ def network(name, inputs=6, classes=3, width=8):
     layers = {
         "logreg": [nn.Flatten()],
         "mlp": [nn.Flatten(), nn.Linear(inputs, width), nn.ReLU()],
-        "problems:normalised": [nn.Flatten(), nn.Linear(inputs, width), nn.BatchNorm1d(width), nn.ReLU()],
+        "problems:normalised": [nn.Flatten(), nn.Linear(inputs, width), nn.Tanh(), nn.BatchNorm1d(width)],
     }[name]
     head = nn.Linear(inputs if name == "logreg" else width, classes)
     return nn.Sequential(OrderedDict(features=nn.Sequential(*layers), head=head)).double()
@@ -363,7 +363,7 @@ def qfedavg(o):
 
 def fedper(o):
     """Arivazhagan et al. 2019, Algorithms 1 and 2; FedBN (Li et al. 2021) where the personal layer is BatchNorm."""
-    prefixes = {"fedbn": ("features.2.",)}.get(o.own["name"], tuple(p.rstrip("*") for p in o.own.get("personal", ())))
+    prefixes = {"fedbn": ("features.3.",)}.get(o.own["name"], tuple(p.rstrip("*") for p in o.own.get("personal", ())))
     at_home = {name for name in o.start if name.startswith(prefixes)}
     w, own = o.start, {k: {name: o.start[name] for name in at_home} for k in range(len(o.n))}
     for t in range(o.rounds):
@@ -430,7 +430,7 @@ def feddf(o):
         for k in s:
             o.net = nets[k % len(nets)]
             ends[k], _, loss = o.train(w[k % len(nets)], k, t)
-            logits, losses = logits + o.model(ends[k])(x).detach() / len(s), [*losses, loss]
+            logits, losses = logits + o.model(ends[k]).eval()(x).detach() / len(s), [*losses, loss]
         o.report(s, losses)
         for index, o.net in enumerate(nets):
             same = [k for k in s if k % len(nets) == index]

@@ -118,6 +118,7 @@ ON_A_NETWORK = {
     "fedbn-everyone": job("fedbn", "fedper", model=NORMALISED, cohort={"fraction": 1.0, "weights": "uniform"}),
     "feddf": job("feddf", prototypes=[], model=MLP, **DISTILLED),
     "feddf-prototypes": job("feddf", prototypes=[OTHER], model=MLP, **DISTILLED),
+    "feddf-statistics": job("feddf", rounds=2, prototypes=[], model=NORMALISED, **DISTILLED),
     "moon-statistics": job("moon", mu=5.0, temperature=0.5, model=NORMALISED, cohort={"fraction": 1.0}),
     "fedavg-statistics": job("fedavg", model=NORMALISED, local={"epochs": 2}),
     "moon-text": job("moon", mu=5.0, temperature=0.5, model=LSTM, shards="text", cohort={"fraction": 1.0}),
