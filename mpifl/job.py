@@ -128,6 +128,24 @@ class Job(_Table):
         """
         return _build_algorithm(self, "the job")
 
+    def idle(self, algorithm: Algorithm) -> list[str]:
+        """Say which keys have no effect with this algorithm, and which two together hardly the one that is meant."""
+        local, cohort, said = self.local, self.cohort, []
+        given = flat({"local": local.model_dump(), "cohort": cohort.model_dump()})
+        usual = flat({"local": LocalTraining().model_dump(), "cohort": CohortTable().model_dump()})
+        if ignored := sorted(key for key in algorithm.ignores if given.get(key) not in (None, usual.get(key))):
+            said.append(f"[algorithm] name = '{self.algorithm['name']}': makes no use of {', '.join(ignored)}")
+        whole = max(local.epochs_of or [local.epochs or local.steps or 1])
+        if local.stragglers and whole == 1 and "local.stragglers" not in algorithm.ignores:
+            said.append("[local] stragglers: one epoch or step has no parts; take more epochs, or steps in their place")
+        twice = cohort.select == cohort.weights == "examples" and cohort.fraction < 1
+        if twice and "cohort.weights" not in algorithm.ignores:
+            said.append(
+                "[cohort] select = 'examples': drawn by their examples and weighted by them, silos count about as the "
+                "square of these; take weights = 'uniform' to have them count once, as in FedProx"
+            )
+        return said
+
 
 def read_job(path: Path, overrides: Sequence[str] = ()) -> Job:
     """Read a job file and apply overrides such as `local.lr=0.05`; defaults are filled in.

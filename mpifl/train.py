@@ -212,7 +212,7 @@ class _Training:
 
     def _idle_settings(self) -> list[str]:
         """Say which keys of the job can have no effect here."""
-        idle = []
+        idle = self._job.idle(self._algorithm)
         if self._job.checkpoint.mirror and not survivable():
             idle.append("[checkpoint] mirror = true: without --survive nobody looks into it, and none is made")
         if self._job.evaluate.target_accuracy is not None and self._spec.test is None:

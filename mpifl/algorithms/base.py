@@ -53,6 +53,9 @@ class Algorithm(BaseModel, ABC):
     accumulated: ClassVar[frozenset[str]] = frozenset()
     """Names of vectors of its updates whose sum over rounds both the server and the silos keep, each for itself."""
 
+    ignores: ClassVar[frozenset[str]] = frozenset()
+    """Keys of a job, `table.key`, that it makes no use of."""
+
     local: LocalTraining = LocalTraining()
     server_optimizer: ServerOptimizer = SGD()
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import model_validator
 from torch import Tensor
 
 from mpifl.algorithms.fedavg import FedAvg
+from mpifl.local import LocalTraining
 from mpifl.messages import Update
 from mpifl.silo import Silo
 
@@ -13,12 +16,17 @@ from mpifl.silo import Silo
 class FedSGD(FedAvg):
     """FederatedSGD (McMahan et al. 2017, section 2): w -= eta * sum_k n_k/n grad F_k(w), with eta = `local.lr`."""
 
+    ignores: ClassVar[frozenset[str]] = frozenset(f"local.{key}" for key in LocalTraining.model_fields) - {
+        "local.lr",
+        "local.lr_decay",
+    }
+
     @model_validator(mode="after")
     def _plain_steps(self) -> FedSGD:
         if not self.local.plain:
             raise ValueError(
-                "fedsgd takes one plain gradient step a round; take [local] optimizer = 'sgd', momentum = 0, "
-                "weight_decay = 0 (momentum belongs to [server_optimizer])"
+                f"{type(self).__name__.lower()} takes one plain gradient step a round; take [local] optimizer = 'sgd', "
+                "momentum = 0, weight_decay = 0 (momentum belongs to [server_optimizer])"
             )
         return self
 

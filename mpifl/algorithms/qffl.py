@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 from torch import Tensor
 
 from mpifl.algorithms.base import Cohort
 from mpifl.algorithms.fedavg import FedAvg
+from mpifl.algorithms.fedsgd import FedSGD
 from mpifl.messages import Update
 from mpifl.server import Server
 from mpifl.silo import Silo
@@ -23,6 +24,8 @@ class QFedAvg(FedAvg):
     w -= sum_k F_k^q Delta_k / sum_k h_k with Delta_k = L (w - w_k) and h_k = q F_k^(q-1) ||Delta_k||^2 + L F_k^q, F_k
     being silo k's loss at w. Silos count alike, whatever `[cohort] weights` says; q = 0 is FedAvg with uniform weights.
     """
+
+    ignores: ClassVar[frozenset[str]] = frozenset({"cohort.weights"})
 
     q: Annotated[float, Field(ge=0)] = 1.0
 
@@ -45,8 +48,10 @@ class QFedAvg(FedAvg):
         return silo.update(weight=1.0, step=step * loss**self.q, h=h, train_loss=train_loss)
 
 
-class QFedSGD(QFedAvg):
+class QFedSGD(QFedAvg, FedSGD):
     """q-FedSGD (ibid., Algorithm 1): Delta_k is the gradient of all the silo's data at w."""
+
+    ignores: ClassVar[frozenset[str]] = QFedAvg.ignores | FedSGD.ignores
 
     def train(self, silo: Silo, w: Tensor) -> Update:
         """Take the gradient at w and weigh it by the loss there."""

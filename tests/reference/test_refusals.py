@@ -97,6 +97,9 @@ NEEDS = [
     (of("fednova", local={"momentum": 0.9, "nesterov": True}), "fednova", "nesterov = false"),
     (of("fsvrg", local={"momentum": 0.9}), "fsvrg", "take [local] optimizer = 'sgd', momentum = 0"),
     (of("fsvrg", local={"optimizer": "adamw"}), "fsvrg", "take [local] optimizer = 'sgd', momentum = 0"),
+    (of("fedsgd", local={"momentum": 0.9}), "fedsgd", "take [local] optimizer = 'sgd', momentum = 0"),
+    (of("qfedsgd", local={"weight_decay": 0.1}), "qfedsgd", "take [local] optimizer = 'sgd', momentum = 0"),
+    ({**of("feddf"), **server("sgd", momentum=0.9)}, "feddf", "take [server_optimizer] name = 'sgd'"),
     (of("moon", model=FLAT), "moon", "needs a model with features(x) and head(z)"),
     (of("fedbn"), "fedbn", "has no BatchNorm layer; take fedavg, or fedper"),
     (
@@ -163,6 +166,46 @@ def test_what_is_not_refused_trains(main: Main, tmp_path: Path) -> None:
     assert set(load_file(tmp_path / "run" / "model.safetensors")) == {
         f"{layer}.{kind}" for layer in ("features.1", "head") for kind in ("weight", "bias")
     }
+
+
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [
+        (
+            of("fedsgd", local={"batch_size": 3, "steps": 2, "stragglers": 0.5}),
+            "[algorithm] name = 'fedsgd': makes no use of local.batch_size, local.steps, local.stragglers",
+        ),
+        (of("qfedsgd", local={"precision": "fp32", "epochs": 2}), "'qfedsgd': makes no use of local.epochs"),
+        (
+            {**of("qfedavg"), "cohort": {"weights": "uniform", "select": "examples", "fraction": 0.5}},
+            "[algorithm] name = 'qfedavg': makes no use of cohort.weights",
+        ),
+        (of("fedavg", local={"stragglers": 0.5}), "[local] stragglers: one epoch or step has no parts; take more"),
+        (of("fedavg", local={"stragglers": 0.5, "epochs_of": [1, 1]}), "one epoch or step has no parts"),
+        ({"cohort": {"select": "examples", "fraction": 0.5}}, "take weights = 'uniform'"),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_what_has_no_effect_is_told(main: Main, tables: Any, said: str) -> None:
+    code, told = main(**{**tables, "rounds": 1})
+    assert code == 0
+    (line,) = told.splitlines()
+    assert said in line
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        of("fedsgd", local={"lr": 0.2, "lr_decay": 0.9, "epochs": 1, "batch_size": 10}),
+        of("fedavg", local={"stragglers": 0.5, "steps": 2}),
+        {"cohort": {"select": "examples", "weights": "uniform", "fraction": 0.5}},
+        {"cohort": {"select": "examples"}},
+        {**of("qfedavg"), "cohort": {"select": "examples", "fraction": 0.5}},
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_what_has_its_effect_is_not_told(main: Main, tables: Any) -> None:
+    assert main(**{**tables, "rounds": 1}) == (0, "")
 
 
 def test_the_example_is_as_short_as_promised() -> None:
