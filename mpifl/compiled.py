@@ -10,7 +10,7 @@ import inspect
 import itertools
 import socket
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import torch
@@ -24,7 +24,7 @@ from mpifl.settings import LocalTraining
 _BAKED = {"optimizer", "momentum", "nesterov", "beta1", "beta2", "epsilon", "weight_decay", "precision"}
 """Settings that a step is compiled for; the others may change from training to training."""
 ALIKE = 0.05
-"""What a compiled step may differ by from the plain one, of its length. Rounding makes 1e-6, and 1e-2 in bfloat16."""
+"""What a compiled step may differ by from the traced one, of its length. Rounding makes 1e-6, and 1e-2 in bfloat16."""
 _TOLD: set[str] = set()
 Groups = dict[str, list[Tensor]]
 
@@ -96,12 +96,14 @@ class CompiledStep:
         }
 
     def _examine(self, graph: Callable[..., object], groups: Groups, batch: Batch) -> None:
-        """Take a step of the machine code's and one of the graph's own operations, and see that they do the same.
+        """Take two steps by the machine code and by the graph's own operations, and see that they do the same.
 
-        Parameters and examples are drawn, the same on every rank: at an optimum a step would be rounding errors.
+        Parameters and examples are drawn, the same on every rank: at an optimum a step would be rounding errors. The
+        first step starts from an optimizer's state of zero, where the state shows the gradient alone; the second from
+        what that gives, moved away from zero, where Adam's quotient magnifies no rounding errors.
 
         Raises:
-            NotCompiled: they do not; compilers have bugs, and this one's would be a wrong model.
+            NotCompiled: they do not, or it cannot be run; compilers have bugs, and this one's would be a wrong model.
         """
         drawn = torch.Generator().manual_seed(0)
 
@@ -109,19 +111,28 @@ class CompiledStep:
             return torch.randn(like.shape, generator=drawn).mul_(scale).to(like)
 
         start = {name: [t.clone() for t in tensors] for name, tensors in groups.items()}
-        start |= {"rates": [torch.full_like(t, 0.5) for t in groups["rates"]]}
+        rates = groups["rates"]  # of different sizes, so that Adam's step does not hide its decay, nor that the step
+        start |= {"rates": [torch.full_like(t, 0.5 / 4**i) for i, t in enumerate(rates)]}
         start |= {"trained": [normal(t, (len(t) / t.numel()) ** 0.5 if t.dim() else 1.0) for t in groups["trained"]]}
         start |= {"vector": [normal(t) for t in groups["vector"]], "mu": [torch.full_like(groups["mu"][0], 0.5)]}
         examples = [normal(t) if t.is_floating_point() else t for t in batch]
-        expected, found = ({name: [t.clone() for t in tensors] for name, tensors in start.items()} for _ in range(2))
-        graph(*itertools.chain.from_iterable(expected.values()), *examples)
-        self._run([*itertools.chain.from_iterable(found.values()), *examples])
-        linear = "state 0" if "state 0" in groups else "trained"  # in the gradient, decayed and corrected
-        for name in ("total", linear):
-            before, right, ours = (torch.cat([t.flatten() for t in of[name]]) for of in (start, expected, found))
-            gap, size = torch.linalg.vector_norm(ours - right), torch.linalg.vector_norm(right - before)
-            if size.isfinite() and not gap <= ALIKE * size:
-                raise NotCompiled(f"the compiler of {socket.gethostname()} made another step of it")
+        states = [name for name in groups if name.startswith("state")]
+        for names in (["total", "rest", *states], ["total", "rest", *states, "trained"]):
+            expected, found = ({name: [t.clone() for t in of] for name, of in start.items()} for _ in range(2))
+            graph(*itertools.chain.from_iterable(expected.values()), *examples)
+            try:
+                self._run([*itertools.chain.from_iterable(found.values()), *examples])
+            except RuntimeError as error:
+                what = f"the machine code of {socket.gethostname()} cannot be run ({type(error).__name__})"
+                raise NotCompiled(what) from error
+            for name in names:
+                before, right, ours = (_joined(of[name]) for of in (start, expected, found))
+                gap, size = torch.linalg.vector_norm(ours - right), torch.linalg.vector_norm(right - before)
+                if size.isfinite() and not gap <= ALIKE * size:
+                    raise NotCompiled(f"the compiler of {socket.gethostname()} made another step of it")
+            for name in states:
+                typical = _joined(expected[name]).abs().mean()
+                start[name] = [t.abs() + typical for t in expected[name]]
 
     def begin(self, local: LocalTraining, correct: Correction | None) -> CompiledStep:
         """Start a training: its learning rate, its correction, and nothing of the one before."""
@@ -145,6 +156,11 @@ class CompiledStep:
     def _set_rates(self) -> None:
         for tensor, rate in zip(self._rates, self.optimizer.rates(), strict=True):
             tensor.fill_(rate)
+
+
+def _joined(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the numbers of some tensors in one vector, whole ones left out."""
+    return torch.cat([t.flatten() for t in tensors if t.is_floating_point()] or [torch.empty(0)])
 
 
 def _key(local: LocalTraining, objective: Objective, correct: Correction | None, batch: Batch) -> Hashable:

@@ -163,6 +163,65 @@ def test_machine_code_that_does_something_else_is_not_run(settings, monkeypatch,
     assert same_bits(found.delta, trained(settings).delta)
 
 
+MOMENTUM, ADAM = {"momentum": 0.9}, {"optimizer": "adam"}
+ADAMW = {"optimizer": "adamw", "weight_decay": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "wrong"),
+    [
+        ({"weight_decay": 0.1}, "trained", lambda old, new: new - 0.05 * old),
+        (MOMENTUM, "trained", lambda old, new: new + 0.3 * (new - old)),
+        (MOMENTUM, "state 0", lambda old, new: new + 0.9 * old),
+        (ADAM, "state 0", lambda old, new: new - 0.5 * old),
+        (ADAM, "state 1", lambda old, new: old + 2 * (new - old)),
+        (ADAM, "trained", lambda old, new: old + 2 * (new - old)),
+        (ADAMW, "trained", lambda old, new: new - 0.45 * old),
+        (ADAMW, "trained", lambda old, new: new + 0.05 * old),
+        ({}, "rest", lambda old, new: old.lerp(new, 0.5)),
+        (ADAM, "total", lambda old, new: old + 1.5 * (new - old)),
+    ],
+    ids=["decay", "step", "velocity", "first", "second", "adam", "decay of 1", "no decay", "statistics", "total"],
+)
+def test_machine_code_that_is_wrong_in_one_place_is_not_run(settings, name, wrong, monkeypatch, capsys):
+    model, groups = FlatModel(batch_norm_net()), {}
+
+    def mistaken(graph, inputs, device):
+        def run(given):
+            old = [tensor.clone() for tensor in given]
+            graph(*given)
+            at = 0
+            for group, tensors in groups.items():
+                for i in range(at, at + len(tensors)):
+                    if group == name and given[i].is_floating_point():
+                        given[i].copy_(wrong(old[i], given[i]))
+                at += len(tensors)
+
+        return run
+
+    whole = compiled.CompiledStep._groups
+    monkeypatch.setattr(compiled, "compiled", mistaken)
+    monkeypatch.setattr(
+        compiled.CompiledStep, "_groups", lambda self, model: groups.update(whole(self, model)) or dict(groups)
+    )
+    trained({"lr": 0.1, "batch_size": 5, **settings, "compile": True}, model)
+    assert "made another step of it" in capsys.readouterr().err
+
+
+def test_machine_code_that_cannot_be_run_is_not_run_again(monkeypatch, capsys):
+    def broken(graph, inputs, device):
+        def run(given):
+            raise RuntimeError("isIntList() INTERNAL ASSERT FAILED")
+
+        return run
+
+    monkeypatch.setattr(compiled, "compiled", broken)
+    settings = {"lr": 0.1, "batch_size": 5}
+    found = trained({**settings, "compile": True})
+    assert "cannot be run (RuntimeError); the plain step runs instead" in capsys.readouterr().err
+    assert same_bits(found.delta, trained(settings).delta)
+
+
 def test_a_rank_that_is_not_to_speak_says_nothing(capsys):
     model = FlatModel(net())
     model.speaks = False
