@@ -58,7 +58,7 @@ class Task:
         """Return why the run in its folder is not its own; None if it is, or there is none.
 
         Args:
-            spec: What its shards are, if they can be read here.
+            spec: What its shards are, if they are `readable`.
         """
         if not (self.run / "job.toml").exists():
             return None
@@ -176,13 +176,13 @@ def _both(one: Task, other: Task) -> str:
 
 def _check_folders(tasks: Sequence[Task]) -> None:
     """See that no folder holds a run of another job, or of this one on other shards."""
-    shards = {task.job.shards: _read(task.job.shards) for task in tasks}
+    shards = {task.job.shards: readable(task.job.shards) for task in tasks}
     for task in tasks:
         if why := task.of_another(shards[task.job.shards]):
             raise InputError(f"{task.run}: {why}; name another folder by --out")
 
 
-def _read(shards: str) -> FederationSpec | None:
+def readable(shards: str) -> FederationSpec | None:
     """Return what shards are; None where they cannot be read, which is told when one is to be trained on them."""
     try:
         return read_federation(Path(shards))

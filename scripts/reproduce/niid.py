@@ -12,8 +12,8 @@ SETTINGS = {
     "fedprox": ("algorithm.mu=0.01",),
     "scaffold": ("local.momentum=0.0",),
 }
-"""SCAFFOLD takes plain SGD here. Ten times the rate, which adds up to as much as momentum 0.9 does, is too much for it: on
-Dir(0.5) accuracy rose to 97.7 % in four rounds and fell to 9.9 % by the eighth."""
+"""SCAFFOLD takes plain SGD here. Ten times the rate, which adds up to as much as momentum 0.9 does, is too much for it:
+on Dir(0.5) accuracy rose to 97.7 % in four rounds and fell to 9.9 % by the eighth."""
 PUBLISHED = {
     "dirichlet --alpha 0.5": ("Dir(0.5)", (98.89, 99.07, 99.02, 98.03)),
     "classes --classes 1": ("#C = 1", (19.3, 9.9, 51.8, 52.6)),
