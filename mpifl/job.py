@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -159,8 +159,9 @@ def read_job(path: Path, overrides: Sequence[str] = ()) -> Job:
         raise InputError(f"{path}: cannot be read ({error.strerror}); name a job file such as jobs/demo.toml") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not TOML: {error}") from None
+    given = {override.partition("=")[0].strip() for override in overrides}
     for override in overrides:
-        _override(table, override)
+        _override(table, override, given)
     return check_job(table, str(path))
 
 
@@ -269,7 +270,8 @@ def _walk(kind: Any, loc: Sequence[int | str]) -> tuple[list[str], list[str]]:
     return list(fields), path
 
 
-def _override(table: Table, override: str) -> None:
+def _override(table: Table, override: str, given: Collection[str]) -> None:
+    """Set one key; what it excludes goes, if the file says it, and stays to be refused if it is among those `given`."""
     dotted, equals, text = override.partition("=")
     keys = dotted.strip().split(".")
     if not equals or not all(keys):
@@ -283,6 +285,6 @@ def _override(table: Table, override: str) -> None:
         if not isinstance(table, dict):
             raise InputError(f"--set {override}: '{key}' is not a table")
     instead = {"steps": "epochs", "epochs": "steps"}
-    if keys[-2:-1] == ["local"] and keys[-1] in instead:
+    if keys[:-1] == ["local"] and keys[-1] in instead and f"local.{instead[keys[-1]]}" not in given:
         table.pop(instead[keys[-1]], None)
     table[keys[-1]] = value

@@ -28,6 +28,8 @@ HARMLESS = ("rounds", "checkpoint", "tracking", "evaluate")
 """Keys of a job that may change when a run is resumed."""
 FORCEABLE = ("name", "shards", "device", "threads", "local", "cohort", "server_optimizer.lr")
 """Keys that may change if the user insists: another training from there on, but nothing kept loses its meaning."""
+DIGESTS = {"sha256": "shards of sha256", "public": "public examples of sha256", "test": "test set of sha256"}
+"""Of what `describe` says: what each is the digest of, as a change of it is told."""
 _KINDS = {"versions": dict, "ranks": dict, "data": dict, "changes": list, "directory": str}
 """Of what in `environment.json` is read again."""
 _PACKAGES = ("torch", "numpy", "h5py", "mpi4py", "pydantic", "safetensors")
@@ -89,10 +91,10 @@ def check_run(
 
 def _check_data(folder: Path, spec: FederationSpec, force: bool) -> list[str]:
     """See that a run goes on with the shards that it was started with, wherever they lie now."""
-    old, new = read_environment(folder).get("data"), describe(spec)
-    if old is None or old == new:
+    old, new = read_environment(folder).get("data", {}), describe(spec)
+    if same_data(old, new):
         return []
-    if old.get("form") != new["form"]:
+    if old.get("form", new["form"]) != new["form"]:
         raise InputError(
             f"{folder}: was started on {old.get('form')}, the shards are {new['form']}; name its own by 'shards', or "
             "start anew with another --out"
@@ -102,15 +104,22 @@ def _check_data(folder: Path, spec: FederationSpec, force: bool) -> list[str]:
             f"{folder}: the shards are not those that it was started on; name its own by 'shards', start anew with "
             "another --out, or insist by --force"
         )
-    return [f"shards of sha256 {str(old.get('sha256'))[:12]} -> {new['sha256'][:12]}"]
+    changed = [name for name in DIGESTS if old.get(name, new[name]) != new[name]]
+    return [f"{DIGESTS[name]} {str(old[name])[:12] or 'none'} -> {new[name][:12] or 'none'}" for name in changed]
+
+
+def same_data(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two descriptions (see `describe`) are of the same shards, by what both tell: older ones tell less."""
+    return all(one[key] == other[key] for key in one.keys() & other.keys())
 
 
 def describe(spec: FederationSpec) -> dict[str, str]:
-    """Return what a model and the silos' states must fit, and a digest of all that is trained on."""
+    """Return what a model and the silos' states must fit, and digests of all that is trained on and judged by."""
     shape, count = "x".join(map(str, spec.features.shape)), len(spec.silos)
     digests = "".join([spec.features.model_dump_json(), *(entry.sha256 for entry in spec.silos)])
     form = f"{count} silo{'s' * (count > 1)} of {shape} {spec.features.dtype} in {spec.classes} classes"
-    return {"form": form, "sha256": hashlib.sha256(digests.encode()).hexdigest()}
+    shared = {name: entry.sha256 if entry else "" for name, entry in (("public", spec.public), ("test", spec.test))}
+    return {"form": form, "sha256": hashlib.sha256(digests.encode()).hexdigest(), **shared}
 
 
 def _value(job: Job, key: str) -> str:
@@ -183,22 +192,19 @@ def why_lost(folder: Path) -> str | None:
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """Return the rounds in `metrics.jsonl`, up to a line that is torn or tells of no round."""
+    """Return the rounds in `metrics.jsonl`, without lines that are torn or tell of no round."""
     path = folder / "metrics.jsonl"
     records = []
     for line in path.read_bytes().splitlines() if path.exists() else []:
-        try:
+        with suppress(ValueError):
             record = json.loads(line)
-        except ValueError:
-            break
-        if not isinstance(record, dict) or type(record.get("round")) is not int:
-            break
-        records.append(record)
+            if isinstance(record, dict) and type(record.get("round")) is int:
+                records.append(record)
     return records
 
 
 def trim_metrics(folder: Path, round: int) -> None:
-    """Drop what `metrics.jsonl` says of rounds after `round`, which are about to be done again.
+    """Drop what `metrics.jsonl` says of rounds after `round`, which are about to be done again, and torn lines.
 
     Raises:
         Unwritable: the disk is full, or fails.

@@ -12,8 +12,8 @@ from pathlib import Path
 from mpifl.errors import InputError
 from mpifl.files import write_aside
 from mpifl.job import Job, read_job
+from mpifl.rehearsal import rehearse
 from mpifl.run import check_run
-from mpifl.shards import read_federation
 
 SECONDS_TO_SAVE = 120
 """How long before the end of its time a job is told to save; SLURM may say so up to a minute earlier."""
@@ -81,10 +81,10 @@ def submit_job(
         force: Have its first start go on even with a job that has changed.
 
     Raises:
-        InputError: the job, the shards or a wish is wrong, there is no SLURM here, or it refuses.
+        InputError: the job, its model, the shards or a wish is wrong, there is no SLURM here, or it refuses.
     """
     job = read_job(job_file, overrides)
-    spec = read_federation(Path(job.shards))
+    spec = rehearse(job, str(job_file))
     check_run(out, job, True, force, spec)
     ranks = _ranks(job, len(spec.silos), wishes)
     if job.tracking.console is True:  # for a log, where no terminal is

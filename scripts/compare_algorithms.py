@@ -64,8 +64,12 @@ DATA = {
 
 
 def train(task: Task) -> str:
-    """Train a job in this process, or go on with it; note its processor seconds, and return why it was lost, if so."""
-    from mpifl.errors import RoundLost
+    """Train a job in this process, or go on with it; note its processor seconds, and return why it was lost, if so.
+
+    Raises:
+        InputError: it cannot be trained, or its folder holds a run of another job.
+    """
+    from mpifl.errors import InputError, RoundLost
     from mpifl.run import why_lost
     from mpifl.train import train as run
     from mpifl.transport import world
@@ -79,6 +83,8 @@ def train(task: Task) -> str:
         run(job, out, overrides, True, world())
     except RoundLost as lost:  # by a NaN of every silo, most likely
         return str(lost)
+    except InputError as error:  # one of several arguments would not travel between processes
+        raise InputError(str(error)) from None
     if len(records(out)) > rounds:  # and not a run that had been finished before
         spent = float(note.read_text()) if rounds else 0.0
         note.write_text(f"{spent + time.process_time() - began:.2f}\n")
@@ -87,11 +93,17 @@ def train(task: Task) -> str:
 
 def train_all(tasks: list[Task], at_a_time: int) -> list[str]:
     """Train jobs, so many at a time; return why each was lost, if it was."""
-    with ProcessPoolExecutor(at_a_time, mp_context=get_context("spawn")) as pool:
-        ends: list[str] = []
-        for task, lost in zip(tasks, pool.map(train, tasks), strict=True):
-            ends.append(lost)
-            print(f"{len(ends)}/{len(tasks)} {task[1]} {lost}", file=sys.stderr, flush=True)
+    from mpifl.errors import InputError
+
+    ends: list[str] = []
+    try:
+        with ProcessPoolExecutor(at_a_time, mp_context=get_context("spawn")) as pool:
+            for task, lost in zip(tasks, pool.map(train, tasks), strict=True):
+                ends.append(lost)
+                print(f"{len(ends)}/{len(tasks)} {task[1]} {lost}", file=sys.stderr, flush=True)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
     return ends
 
 

@@ -23,7 +23,7 @@ FLOORS = [
     ["worker", "job", "ledger", "workload", "cohort"],
     ["federation", "run", "sampling"],
     ["tracking", "survival"],
-    ["build", "recording", "saving"],
+    ["build", "recording", "saving", "rehearsal"],
     ["train", "report", "submit", "doctor"],
     ["sweep"],
     ["cli"],

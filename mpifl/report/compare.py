@@ -15,9 +15,10 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from mpifl.errors import InputError
-from mpifl.files import write_aside
+from mpifl.files import write_aside, written_after
+from mpifl.job import read_job
 from mpifl.report.runs import Summary, read_run
-from mpifl.report.seeds import Group, groups, settings, shown, varying
+from mpifl.report.seeds import Group, groups, on_other_shards, settings, shown, varying
 from mpifl.run import read_metrics
 from mpifl.tracking.console import PLAIN, on_terminal
 
@@ -78,14 +79,16 @@ class Output:
 
 
 def show_run(run: Path) -> None:
-    """Print what a finished run came to, and where its model lies."""
-    console = _console()
-    if not read_metrics(run):
+    """Print what a finished run came to, as far as it has metrics, and where its model lies."""
+    console, model = _console(), run / "model.safetensors"
+    recorded = read_job(run / "job.toml").tracking.jsonl and bool(read_metrics(run))
+    if recorded:
+        summary = read_run(run)
+        _print(console, lambda columns: table([summary], summary.target, columns))
+    elif not written_after(model, run / "job.toml"):
         console.print(f"{run}: no round was run", soft_wrap=True)
         return
-    summary = read_run(run)
-    _print(console, lambda columns: table([summary], summary.target, columns))
-    console.print(f"model: {run / 'model.safetensors'}", soft_wrap=True)
+    console.print(f"model: {model}", soft_wrap=True)
 
 
 def compare_runs(runs: Sequence[Path], target: float | None = None, output: Output = Output()) -> None:
@@ -127,7 +130,7 @@ def read_runs(runs: Sequence[Path]) -> tuple[list[Summary], dict[Path, str]]:
             summaries.append(read_run(run))
         except InputError as error:
             left_out[run] = str(error)
-    return summaries, left_out
+    return on_other_shards(summaries), left_out
 
 
 def common_target(summaries: Sequence[Summary]) -> float | None:
@@ -207,7 +210,7 @@ def _rounds(summary: Summary) -> str:
 
 
 def _to_target(summary: Summary, figures: dict[str, float | None]) -> str:
-    if figures["best_accuracy"] is None:
+    if figures["best_accuracy"] is None or summary.missing:
         return "-"
     if figures["rounds_to_target"] is None:
         return f"not reached in {summary.rounds} rounds"
@@ -215,6 +218,8 @@ def _to_target(summary: Summary, figures: dict[str, float | None]) -> str:
 
 
 def _group_to_target(group: Group, spread: dict[str, tuple[float, float] | None], target: float) -> str:
+    if any(run.missing for run in group.runs):
+        return "-"
     if spread["rounds_to_target"] is None:
         return f"reached by {sum(run.reached(target) is not None for run in group.runs)} of {len(group.runs)}"
     return ", ".join(column.show_spread(spread[column.figure]) for column in TO_TARGET)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -46,8 +47,9 @@ def curve(group: Group, figure: str, scale: float = 1.0) -> Curve | None:
 
 
 def _points(run: Summary, figure: str) -> dict[int, tuple[float, float, float, float]]:
-    sent = accumulate((number(r, "bytes_sent") or 0) + (number(r, "bytes_received") or 0) for r in run.records)
-    seconds = accumulate(number(r, "seconds") or 0 for r in run.records)
+    known = math.nan if run.missing else 0.0  # sums that lack rounds are not drawn
+    sent = accumulate(known + (number(r, "bytes_sent") or 0) + (number(r, "bytes_received") or 0) for r in run.records)
+    seconds = accumulate(known + (number(r, "seconds") or 0) for r in run.records)
     together = zip(run.records, sent, seconds, strict=True)
     return {
         record["round"]: (float(record["round"]), megabytes / 1e6, until, value)

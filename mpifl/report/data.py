@@ -11,19 +11,23 @@ import numpy as np
 from mpifl.errors import InputError
 from mpifl.report import charts
 from mpifl.report.runs import Summary
+from mpifl.run import describe, same_data
 from mpifl.shards import FederationSpec, read_federation
 
 MOST_SILOS = 200
 
 
 def data(summary: Summary, environment: dict[str, Any]) -> str:
-    """Draw the labels of every silo; say so where the shard folder cannot be read here."""
+    """Draw the labels of every silo; say so where the shard folder cannot be read here, or holds others now."""
     if "shards" not in summary.job:
         return ""
     try:
-        return _drawn(read_shards(str(summary.job["shards"]), environment)[1])
+        folder, spec = read_shards(str(summary.job["shards"]), environment)
     except InputError as error:
         return charts.titled("The data", f"Not shown: {error}")
+    if not same_data(summary.data, describe(spec)):
+        return charts.titled("The data", f"Not shown: the shards at {folder} are not those that it was trained on")
+    return _drawn(spec)
 
 
 def read_shards(shards: str, environment: Mapping[str, Any]) -> tuple[Path, FederationSpec]:

@@ -16,7 +16,7 @@ from mpifl.flat import FlatModel
 from mpifl.job import Job, read_job
 from mpifl.report.data import read_shards
 from mpifl.report.runs import read_run
-from mpifl.run import describe, read_environment, read_metrics
+from mpifl.run import describe, read_environment, read_metrics, same_data
 from mpifl.shards import FederationSpec, open_shard
 from mpifl.silo import evaluate
 
@@ -31,7 +31,7 @@ def evaluate_run(run: Path) -> None:
     folder, spec = read_shards(job.shards, environment)
     if spec.test is None:
         raise InputError(f"{folder}/federation.json: has no test set; partition with a source that has one")
-    if environment.get("data", describe(spec)) != describe(spec):
+    if not same_data(environment.get("data", {}), describe(spec)):
         raise InputError(f"{run}: the shards at {folder} are not those that it was trained on; put its own there")
     model = FlatModel(_module(run, job, spec))
     test = open_shard(folder, spec.test, spec)["test"]
@@ -44,7 +44,7 @@ def _module(run: Path, job: Job, spec: FederationSpec) -> nn.Module:
     path = run / "model.safetensors"
     if not path.exists():
         raise InputError(f"{path}: is not there; the run has not come to its end (mpifl train ... --resume)")
-    if not _is_of_the_end(run, path):
+    if not _is_of_the_end(run, job, path):
         raise InputError(f"{path}: is of an earlier end; the run has not come to its own (mpifl train ... --resume)")
     module = models.build(job.model.name, job.model.arguments, spec.features, spec.classes, job.seed)
     if personal := sorted(job.build_algorithm().personal_names(module)):
@@ -57,6 +57,7 @@ def _module(run: Path, job: Job, spec: FederationSpec) -> nn.Module:
     return module
 
 
-def _is_of_the_end(run: Path, model: Path) -> bool:
-    """Whether the model is that of the job's last round; without metrics, whether it is newer than the job."""
-    return read_run(run).finished if read_metrics(run) else written_after(model, run / "job.toml")
+def _is_of_the_end(run: Path, job: Job, model: Path) -> bool:
+    """Whether the model is that of the job's last round; without metrics of it, whether it is newer than the job."""
+    recorded = job.tracking.jsonl and read_metrics(run)
+    return read_run(run).finished if recorded else written_after(model, run / "job.toml")

@@ -55,9 +55,8 @@ def write_report(run: Path, out: Path | None = None) -> Path:
 def page(summary: Summary) -> str:
     """Return the page of a run."""
     environment = read_environment(summary.run)
-    figures = "".join(
-        [*_reached(summary), *_costs(summary), _time(summary), _ranks(summary, environment), data(summary, environment)]
-    )
+    sums = [] if summary.missing else [_time(summary), _ranks(summary, environment)]
+    figures = "".join([*_reached(summary), *_costs(summary), *sums, data(summary, environment)])
     body = _head(summary, environment) + _cards(summary) + f'<div class="grid">{figures}</div>'
     body += _faults(summary.records) + _rounds(summary.records) + _job(summary.run) + _environment(environment)
     title = escape(f"{summary.job.get('name', summary.run.name)}: {summary.run.absolute().name}")
@@ -86,7 +85,7 @@ def _head(summary: Summary, environment: dict[str, Any]) -> str:
 
 
 def _cards(summary: Summary) -> str:
-    figures, target = summary.figures(summary.target), summary.target
+    figures = summary.figures(summary.target)
     accuracy, best, worst = (figures[name] for name in ("test_accuracy", "best_accuracy", "silo_accuracy_worst"))
     cards = [(f"{accuracy:.2%}", f"test accuracy; the best was {best:.2%}")] if accuracy and best else []
     if figures["test_loss"] is not None:
@@ -94,6 +93,17 @@ def _cards(summary: Summary) -> str:
     if worst is not None:
         cards.append((f"{worst:.2%}", f"worst silo; the mean is {figures['silo_accuracy_mean'] or 0:.2%}"))
     cards.append((f"{summary.rounds:,}", f"rounds, of {summary.job.get('rounds', summary.rounds):,} at most"))
+    drawn = "".join(_card(*card) for card in cards + ([] if summary.missing else _sums(summary, figures)))
+    return f'<div class="cards">{drawn}</div>'
+
+
+def _card(value: str, what: str) -> str:
+    return f'<div class="card"><p class="value">{escape(value)}</p><p>{escape(what)}</p></div>'
+
+
+def _sums(summary: Summary, figures: dict[str, float | None]) -> list[tuple[str, str]]:
+    """Return the cards of what is summed up over the rounds."""
+    cards, target = [], summary.target
     if target is not None:
         round = summary.reached(target)
         until = (figures["seconds_to_target"] or 0, figures["bytes_to_target"] or 0)
@@ -106,8 +116,7 @@ def _cards(summary: Summary) -> str:
     not_counted = beside if scoring or saving else ", scoring and checkpoints not counted"
     cards.append((charts.seconds(figures["seconds"] or 0), f"in rounds{not_counted}"))
     cards.append((charts.size(sent + received), f"between server and silos; {charts.size(sent)} sent"))
-    drawn = "".join(f'<div class="card"><p class="value">{escape(v)}</p><p>{escape(w)}</p></div>' for v, w in cards)
-    return f'<div class="cards">{drawn}</div>'
+    return cards
 
 
 def _line(summary: Summary, name: str, figure: str, colour: str) -> charts.Line:
@@ -252,6 +261,7 @@ def _environment(environment: dict[str, Any]) -> str:
     given = environment.get("command")
     command = " ".join(map(str, given)) if isinstance(given, list) else ""
     facts += [("command", command), ("resumed after round", environment.get("resumed_after_round") or "")]
+    facts += [("changed by --force", "; ".join(map(str, environment.get("changes", ()))))]
     rows = [[name, str(value)] for name, value in facts if value]
     ranks = environment.get("ranks") or {}
     names = list(dict.fromkeys(name for about in ranks.values() for name in about))

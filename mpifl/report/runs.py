@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ Record = dict[str, Any]
 NUMBERS = ("test_accuracy", "test_loss", "train_loss", "seconds", "bytes_sent", "bytes_received", "silo_accuracy_worst")
 """Figures of a round that must be numbers, or null, for this program to have written it."""
 TABLES = ("faults", "rank_seconds")
+MOST_GAPS = 5
+"""How many gaps between its rounds a remark names."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +38,21 @@ class Summary:
     finished: bool = True
     remarks: tuple[str, ...] = ()
     """What to know before comparing it, in a few words each."""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """What it was trained on, as `mpifl.run.describe` tells it."""
+    forced: tuple[str, ...] = ()
+    """What of its training was changed on the way, by --force."""
 
     @property
     def rounds(self) -> int:
         """The rounds that it has done."""
         return int(self.records[-1]["round"])
+
+    @property
+    def missing(self) -> list[tuple[int, int]]:
+        """The rounds that it has done and that are not recorded, as (first, last): what is summed up lacks them."""
+        done = [0, *(int(record["round"]) for record in self.records)]
+        return [(one + 1, other - 1) for one, other in pairwise(done) if other > one + 1]
 
     @property
     def last(self) -> Record:
@@ -72,9 +85,12 @@ class Summary:
         return next((r["round"] for r in self.records if (number(r, "test_accuracy") or -1.0) >= target), None)
 
     def figures(self, target: float | None) -> dict[str, float | None]:
-        """Return every figure by the name that it has in files; sums over the rounds, in seconds and bytes."""
-        deviation = self.figure("silo_accuracy_std")
-        round = None if target is None else self.reached(target)
+        """Return every figure by the name that it has in files; sums over the rounds, in seconds and bytes.
+
+        Where rounds are missing there is no sum, and nobody knows which was the first at the target.
+        """
+        deviation, whole = self.figure("silo_accuracy_std"), not self.missing
+        round = None if target is None or not whole else self.reached(target)
         reached = {
             "rounds_to_target": None if round is None else float(round),
             "seconds_to_target": None if round is None else self.total("seconds", until=round),
@@ -89,9 +105,7 @@ class Summary:
             "silo_accuracy_mean": self.figure("silo_accuracy_mean"),
             "silo_accuracy_worst": self.figure("silo_accuracy_worst"),
             "silo_accuracy_variance": None if deviation is None else deviation**2,
-            "seconds": self.total("seconds"),
-            "bytes_sent": self.total("bytes_sent"),
-            "bytes_received": self.total("bytes_received"),
+            **{name: self.total(name) if whole else None for name in ("seconds", "bytes_sent", "bytes_received")},
             **({} if target is None else reached),
         }
 
@@ -110,46 +124,60 @@ def read_run(run: Path) -> Summary:
     """
     if not run.is_dir():
         raise InputError(f"{run}: is no folder; name the folder of a run (mpifl train ... --out RUN)")
-    records, lines = _read_rounds(run)
+    records, environment = _read_rounds(run), read_environment(run)
     lost = why_lost(run)
     if not records and lost:
         raise InputError(f"{run}: {lost}")
     if not records:
         raise InputError(f"{run}: no rounds in metrics.jsonl; name the folder of a run (mpifl train ... --out RUN)")
     job, remarks = _read_job(run / "job.toml")
-    if len(records) < lines - 1:  # a torn last line alone is a run that was cut, or goes on as we read
-        remarks.append(f"torn: metrics.jsonl cannot be read after round {records[-1]['round']}")
     finished = _finished(run, job, records)
     if lost:
         remarks.append(lost)
     elif not finished:
         planned = f" of {job['rounds']}" if "rounds" in job else ""
         remarks.append(f"unfinished: {records[-1]['round']}{planned} rounds")
-    if (version := _version(run)) not in (None, __version__):
+    if (version := environment.get("versions", {}).get("mpifl")) not in (None, __version__):
         remarks.append(f"of another version: mpifl {version}, this is {__version__}")
+    if forced := changed_by_force(environment):
+        remarks.append(f"changed by --force: {'; '.join(forced)}")
     if not any("test_accuracy" in record for record in records):
         remarks.append("without test accuracy")
     if any(name in records[-1] and number(records[-1], name) is None for name in ("train_loss", "test_loss")):
         remarks.append("diverged: its loss is not finite")
-    return Summary(run, records, job, finished, tuple(remarks))
+    summary = Summary(run, records, job, finished, tuple(remarks), environment.get("data", {}), forced)
+    if missing := summary.missing:
+        which = ", ".join(f"{first} to {last}" if last > first else str(first) for first, last in missing[:MOST_GAPS])
+        more = ", ..." if len(missing) > MOST_GAPS else ""
+        remark = f"rounds missing in metrics.jsonl: {which}{more}; sums over the rounds are not shown"
+        return replace(summary, remarks=(remark, *summary.remarks))
+    return summary
 
 
-def _read_rounds(run: Path) -> tuple[list[Record], int]:
-    """Return the rounds, and how many lines there are."""
+def changed_by_force(environment: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what `environment.json` says was changed on the way and what is trained depends on.
+
+    Not a new name, shards that were moved, or what was changed before the first round.
+    """
+    changes = map(str, environment.get("changes", ()))
+    return tuple(c for c in changes if not c.startswith(('name "', 'shards "')) and not c.endswith(" after round 0"))
+
+
+def _read_rounds(run: Path) -> list[Record]:
     path = run / "metrics.jsonl"
     try:
         records = read_metrics(run)
-        lines = len(path.read_bytes().splitlines()) if path.exists() else 0
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     before: int = 0
-    for line, record in enumerate(records, 1):
+    for record in records:
         if not _is_round(record):
-            raise InputError(f"{path}: line {line} is no round as mpifl {__version__} writes it: of another version?")
+            what = f"round {record['round']} is none as mpifl {__version__} writes it"
+            raise InputError(f"{path}: {what}: of another version?")
         if (round := record["round"]) <= before:
-            raise InputError(f"{path}: line {line} is round {round} after round {before}; two runs wrote to one folder")
+            raise InputError(f"{path}: has round {round} after round {before}; two runs wrote to one folder")
         before = round
-    return records, lines
+    return records
 
 
 def _is_round(record: Record) -> bool:
@@ -178,8 +206,3 @@ def _finished(run: Path, job: Mapping[str, Any], records: list[Record]) -> bool:
     target = evaluate.get("target_accuracy") if evaluate.get("stop_at_target") else None
     stopped = target is not None and (number(records[-1], "test_accuracy") or -1.0) >= target
     return (run / "model.safetensors").exists() and (stopped or records[-1]["round"] >= job.get("rounds", 0))
-
-
-def _version(run: Path) -> str | None:
-    version = read_environment(run).get("versions", {}).get("mpifl")
-    return None if version is None else str(version)

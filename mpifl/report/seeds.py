@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os.path import commonpath
 from pathlib import Path
 from statistics import mean, stdev
@@ -12,6 +12,7 @@ from typing import Any
 
 from mpifl.job import flat
 from mpifl.report.runs import Summary
+from mpifl.run import same_data
 
 NO_MATTER = ("name", "tracking", "checkpoint")
 """Keys of a job that cannot change what it reaches."""
@@ -35,22 +36,52 @@ class Group:
 
 
 def groups(summaries: Sequence[Summary]) -> list[Group]:
-    """Put runs together that differ only by seed; a run that is not finished, or repeats a seed, stays alone."""
+    """Put runs together that differ only by seed.
+
+    A run that is not finished, was changed by force on the way, or repeats a seed stays alone.
+    """
     together: dict[str, list[int]] = {}
-    for nth, summary in enumerate(summaries):
-        job = settings(summary.job)
-        seed = job.pop("seed", None)
-        key = json.dumps(job, sort_keys=True, default=str)
+    for nth, (summary, first) in enumerate(zip(summaries, _first_alike(summaries), strict=True)):
+        key, seed = f"as {first}", summary.job.get("seed")
         taken = [summaries[other].job.get("seed") for other in together.get(key, [])]
-        if not summary.finished or seed is None or seed in taken:
+        if not summary.finished or summary.forced or seed is None or seed in taken:
             key = f"alone: {nth}"
         together.setdefault(key, []).append(nth)
     names, members = labels(summaries), [[summaries[nth] for nth in found] for found in together.values()]
     varied = [key for key in varying([runs[0] for runs in members if len(runs) > 1]) if key != "seed"]
+    titles = [_title(runs[0], varied) for runs in members if len(runs) > 1]
+    found = []
+    for label, runs in zip((names[nth[0]] for nth in together.values()), members, strict=True):
+        title = _title(runs[0], varied) if len(runs) > 1 else label
+        of = f" (shards of {label})" if titles.count(title) > 1 else ""  # other shards, by the same job
+        found.append(Group(title + of, runs))
+    return found
+
+
+def on_other_shards(summaries: Sequence[Summary]) -> list[Summary]:
+    """Return the runs, with a remark on each that was trained on other shards than an earlier one by the same job."""
+    jobs, found = _but_for_seed(summaries), []
+    for summary, job, first in zip(summaries, jobs, _first_alike(summaries), strict=True):
+        if job and first != jobs.index(job):
+            remark = f"on other shards than {summaries[jobs.index(job)].run}, by the same job"
+            summary = replace(summary, remarks=(*summary.remarks, remark))
+        found.append(summary)
+    return found
+
+
+def _first_alike(summaries: Sequence[Summary]) -> list[int]:
+    """Return for each run the first that has its job, whatever the seed, and was trained on the same shards."""
+    jobs = _but_for_seed(summaries)
     return [
-        Group(_title(runs[0], varied) if len(runs) > 1 else names[found[0]], runs)
-        for found, runs in zip(together.values(), members, strict=True)
-    ]
+        next(other for other, first in enumerate(summaries)
+             if jobs[other] == job and same_data(first.data, summary.data))
+        for summary, job in zip(summaries, jobs, strict=True)
+    ]  # fmt: skip
+
+
+def _but_for_seed(summaries: Sequence[Summary]) -> list[str]:
+    jobs = ({key: value for key, value in settings(each.job).items() if key != "seed"} for each in summaries)
+    return [json.dumps(job, sort_keys=True, default=str) if job else "" for job in jobs]
 
 
 def _title(summary: Summary, varied: Sequence[str]) -> str:

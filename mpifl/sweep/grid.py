@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,10 +11,14 @@ from pathlib import Path
 
 from mpifl.errors import InputError
 from mpifl.job import Job, differing_keys, read_job
-from mpifl.report.runs import Summary, read_run
-from mpifl.run import HARMLESS, why_lost
+from mpifl.rehearsal import rehearse
+from mpifl.report.runs import Summary, changed_by_force, read_run
+from mpifl.run import HARMLESS, describe, read_environment, same_data, why_lost
+from mpifl.shards import FederationSpec, read_federation
 
 OPENING, CLOSING = "[{(", "]})"
+LONGEST_NAME = 255
+"""Bytes of a folder's name that file systems take."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,26 @@ class Task:
             return "lost"
         return "cut" if (self.run / "job.toml").exists() else "new"
 
+    def of_another(self, spec: FederationSpec | None) -> str | None:
+        """Return why the run in its folder is not its own; None if it is, or there is none.
+
+        Args:
+            spec: What its shards are, if they are `readable`.
+        """
+        if not (self.run / "job.toml").exists():
+            return None
+        if different := differing_keys(read_job(self.run / "job.toml"), self.job, HARMLESS):
+            return f"is a run of another job, it differs in {', '.join(different)}"
+        environment = read_environment(self.run)
+        if forced := changed_by_force(environment):
+            return f"was changed on the way by --force: {'; '.join(forced)}"
+        if spec and not same_data(environment.get("data", {}), describe(spec)):
+            return f"was started on other shards than those at {self.job.shards} now"
+        found = self.summary()
+        if found is not None and found.rounds > self.job.rounds:
+            return f"has done {found.rounds} rounds, more than the {self.job.rounds} that are asked for"
+        return None
+
     def _at_target(self, found: Summary) -> bool:
         evaluate = self.job.evaluate
         target = evaluate.target_accuracy if evaluate.stop_at_target else None
@@ -64,7 +89,7 @@ def grid(job: Path, given: Sequence[str], out: Path) -> list[Task]:
         out: The folder of the runs; each is named by the keys that have several values.
 
     Raises:
-        InputError: a key, a value or a job is wrong, or a run folder holds a run of another job.
+        InputError: a key, a value or a job is wrong, or a run folder holds a run of another job or on other shards.
     """
     axes = [_axis(setting) for setting in given]
     keys = [key for key, _ in axes]
@@ -76,8 +101,23 @@ def grid(job: Path, given: Sequence[str], out: Path) -> list[Task]:
         settings = tuple(f"{key}={value}" for key, value in zip(keys, values, strict=True))
         name = _name([s for s in settings if s.partition("=")[0] in varied], job.stem)
         tasks.append(Task(number, name, out / name, settings, read_job(job, settings)))
-    _check(tasks)
+    _check_apart(tasks)
+    _check_folders(tasks)
     return tasks
+
+
+def rehearse_all(tasks: Sequence[Task], job: Path) -> None:
+    """See that every task that has something to do could start; each model on each shards once.
+
+    Raises:
+        InputError: one could not.
+    """
+    seen: set[str] = set()
+    for task in tasks:
+        parts = task.job.model_dump_json(include={"model", "algorithm", "shards", "tracking"})
+        if parts not in seen and task.state != "done":
+            seen.add(parts)
+            rehearse(task.job, " ".join([str(job), *(f"--set {setting}" for setting in task.settings)]))
 
 
 def _axis(setting: str) -> tuple[str, list[str]]:
@@ -112,21 +152,39 @@ def _name(settings: Sequence[str], otherwise: str) -> str:
     return re.sub(r"[^\w.,=+-]+", "_", ",".join(settings).replace('"', "").replace("'", "")) or otherwise
 
 
-def _check(tasks: Sequence[Task]) -> None:
-    """See that every task has a folder and a job of its own, and that no folder holds another job's run."""
+def _check_apart(tasks: Sequence[Task]) -> None:
+    """See that every task has a folder and a job of its own."""
     by_name: dict[str, Task] = {}
+    by_job: dict[str, Task] = {}
     for task in tasks:
         if not task.job.tracking.jsonl:
             raise InputError("[tracking] jsonl = false: a sweep compares runs by their metrics.jsonl; leave it true")
-        other = by_name.setdefault(task.name, task)
-        if other is not task:
+        if len(os.fsencode(task.name)) > LONGEST_NAME:
             raise InputError(
-                f"--set: {' '.join(other.settings)} and {' '.join(task.settings)} share the name {task.name}"
+                f"--set: {task.name[:60]}... would be the name of a folder, and is longer than {LONGEST_NAME} bytes; "
+                "vary fewer keys at once, or put long values into a job file each"
             )
-        if not (task.run / "job.toml").exists():
-            continue
-        if different := differing_keys(read_job(task.run / "job.toml"), task.job, HARMLESS):
-            raise InputError(
-                f"{task.run}: is a run of another job, it differs in {', '.join(different)}; name another folder "
-                "by --out"
-            )
+        if (other := by_name.setdefault(task.name, task)) is not task:
+            raise InputError(f"--set: {_both(other, task)} share the name {task.name}")
+        if (other := by_job.setdefault(task.job.model_dump_json(), task)) is not task:
+            raise InputError(f"--set: {_both(other, task)} are the same job; leave one out")
+
+
+def _both(one: Task, other: Task) -> str:
+    return f"{' '.join(one.settings)} and {' '.join(other.settings)}"
+
+
+def _check_folders(tasks: Sequence[Task]) -> None:
+    """See that no folder holds a run of another job, or of this one on other shards."""
+    shards = {task.job.shards: readable(task.job.shards) for task in tasks}
+    for task in tasks:
+        if why := task.of_another(shards[task.job.shards]):
+            raise InputError(f"{task.run}: {why}; name another folder by --out")
+
+
+def readable(shards: str) -> FederationSpec | None:
+    """Return what shards are; None where they cannot be read, which is told when one is to be trained on them."""
+    try:
+        return read_federation(Path(shards))
+    except InputError:
+        return None

@@ -16,9 +16,10 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from mpifl.errors import InputError
 from mpifl.launcher import own_launcher
+from mpifl.lock import cannot_be_written
 from mpifl.report import compare_runs
 from mpifl.run import read_metrics, why_lost
-from mpifl.sweep.grid import Task, grid
+from mpifl.sweep.grid import Task, grid, rehearse_all
 from mpifl.tracking.console import PLAIN, figures_of
 
 LOST = 3
@@ -60,11 +61,12 @@ def sweep_command(
         tasks = tasks[number : number + 1]
     if what == "list":
         sys.stdout.write(list_tasks(tasks))
-    elif what == "dry-run":
+        return 0
+    rehearse_all(tasks, job)
+    if what == "dry-run":
         sys.stdout.write("".join(f"{shlex.join(command(task, job, ranks))}  # {task.state}\n" for task in tasks))
-    else:
-        return run_all(tasks, job, ranks, retry)
-    return 0
+        return 0
+    return run_all(tasks, job, ranks, retry)
 
 
 def command(task: Task, job: Path, ranks: int) -> list[str]:
@@ -85,8 +87,15 @@ def run_task(task: Task, job: Path, ranks: int, look: Callable[[bool], None] = l
         job: The job file.
         ranks: MPI ranks.
         look: Called now and then with whether the run was asked to stop.
+
+    Raises:
+        InputError: its folder cannot be written.
     """
-    task.run.mkdir(parents=True, exist_ok=True)
+    try:
+        task.run.mkdir(parents=True, exist_ok=True)
+        task.log.touch()
+    except OSError as error:
+        raise cannot_be_written(task.run, error) from None
     words, asked = command(task, job, ranks), []
     before = {number: signal.signal(number, lambda given, _: asked.append(given)) for number in STOPS}
     try:
@@ -114,7 +123,7 @@ def run_all(tasks: Sequence[Task], job: Path, ranks: int, retry: bool = False) -
         0; 75 if a signal stopped it; or else the exit code of the first run that failed, now or before.
 
     Raises:
-        InputError: there is nothing to start ranks with.
+        InputError: there is nothing to start ranks with, or a folder cannot be written.
     """
     codes: dict[int, int] = {}
     if ranks > 1:
@@ -132,7 +141,9 @@ def run_all(tasks: Sequence[Task], job: Path, ranks: int, retry: bool = False) -
                 progress.say("stopped by a signal; the same command goes on")
                 return INTERRUPTED
     if any(task.summary() is not None for task in tasks):
-        compare_runs([task.run for task in tasks if task.state != "new"])
+        targets = {task.job.evaluate.target_accuracy for task in tasks}
+        target = targets.pop() if len(targets) == 1 else None  # of a run that was done before, its job may name another
+        compare_runs([task.run for task in tasks if task.state != "new"], target)
     return next((code for code in codes.values() if code), 0)
 
 

@@ -45,7 +45,7 @@ class TensorBoard(Observer):
             self._guarded(self._writer.close)
 
     def _begin(self, round: int, title: str) -> None:
-        self._writer = SummaryWriter(str(self._run / "tensorboard"), purge_step=round + 1 if round else None)
+        self._writer = SummaryWriter(str(self._run / "tensorboard"), purge_step=round + 1)
         self._writer.add_text("job", f"{title}\n\n```\n{(self._run / 'job.toml').read_text()}\n```", round)
 
     def _guarded(self, act: Callable[[], None]) -> None:

@@ -18,11 +18,13 @@ from mlflow.exceptions import MlflowException
 
 from mpifl.files import write_aside
 from mpifl.job import Job, flat
-from mpifl.run import read_metrics
+from mpifl.run import read_environment, read_metrics
 from mpifl.tracking.base import Observer, Record
 
 LONGEST = 500
 """Of a parameter's value, which some stores refuse if it is longer."""
+EVERY_ROUND = "silos_left_out"
+"""The metric that every round has, logged last: a round that has it has all of its metrics."""
 
 
 class MLflow(Observer):
@@ -35,6 +37,8 @@ class MLflow(Observer):
         self._job, self._run = job, run
         self._client: MlflowClient | None = None
         self._id, self._done = "", False
+        self._logged: set[int] = set()
+        """Rounds that the store has from before; it keeps what it has, and would show those done again twice."""
 
     def begin(self, round: int, title: str) -> None:
         """Start a run, or go on with the one that this run folder has started."""
@@ -45,8 +49,10 @@ class MLflow(Observer):
     def round(self, record: Record) -> None:
         """Log the numbers of one round, and how many silos were left out of it."""
         self._done, at = self._ends(record), int(1000 * record["time"])
+        if record["round"] in self._logged:
+            return
         figures = {name: value for name, value in record.items() if name not in ("round", "time")}
-        figures["silos_left_out"] = len(record.get("faults") or {})
+        figures[EVERY_ROUND] = len(record.get("faults") or {})
         metrics = [
             Metric(name, float(value), at, record["round"])
             for name, value in figures.items()
@@ -70,6 +76,9 @@ class MLflow(Observer):
         if note.exists():
             self._id = note.read_text().strip()
             self._client.update_run(self._id, status="RUNNING")
+            self._logged = {metric.step for metric in self._client.get_metric_history(self._id, EVERY_ROUND)}
+            if changes := read_environment(self._run).get("changes"):
+                self._client.set_tag(self._id, "changed_by_force", "; ".join(map(str, changes))[:LONGEST])
             return
         started = self._client.create_run(self._experiment(self._client), run_name=self._run.absolute().name)
         self._id = started.info.run_id

@@ -12,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # run the tree that this file stands in, whatever is installed
 
+from mpifl.errors import InputError  # noqa: E402
 from scripts.reproduce import flamby, mcmahan, niid, synthetic  # noqa: E402
 from scripts.reproduce.cells import QUICK_ROUNDS, Cell, Reproduction, Table, use_this_tree  # noqa: E402
 
@@ -43,7 +44,14 @@ def chosen(table: Table, wanted: list[str]) -> list[Cell]:
 
 
 def main(given: list[str] | None = None) -> int:
-    options = options_of(given)
+    try:
+        return reproduce(options_of(given))
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def reproduce(options: argparse.Namespace) -> int:
     table = TABLES[options.table]
     cells = chosen(table, options.cell)
     if options.list:

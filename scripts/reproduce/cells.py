@@ -12,14 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
+from mpifl.errors import InputError
 from mpifl.job import read_job
 from mpifl.report import Summary
-from mpifl.sweep.grid import Task
+from mpifl.shards import read_federation
+from mpifl.sweep.grid import Task, readable
 from mpifl.sweep.running import LOST, run_task
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK_ROUNDS = 2
 QUICK = ("evaluate.every=1", "checkpoint.every=10", "local.compile=false", f"rounds={QUICK_ROUNDS}")
+UNLESS_GIVEN = ("option", "valid", "test", "public")
+"""Of the flags of `data_prep partition`, those that `federation.json` names only if they were given."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +42,38 @@ class Cut:
         return self.quick if quick else self.words
 
     def make(self, seed: int, quick: bool) -> None:
-        """Cut the data, unless it has been."""
+        """Cut the data, unless it has been.
+
+        Raises:
+            InputError: it has been, with other words.
+        """
         out = self.folder(seed, quick)
-        if not out.exists():
+        if out.exists():
+            self._check(out, seed, quick)
+        else:
             words = self.source(seed, quick).split()
             command = [sys.executable, "-m", "data_prep", "partition", *words, "--seed", str(seed), "--out", str(out)]
             if code := subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
                 raise SystemExit(code)  # it has said why
+
+    def _check(self, out: Path, seed: int, quick: bool) -> None:
+        """Hold what `federation.json` says of a cut against the words."""
+        source, *flags = (self.quick if quick else self.words).split()
+        asked: dict[str, list[str]] = {"source": [source], "seed": [str(seed)]}
+        for flag, value in zip(flags[::2], flags[1::2], strict=True):
+            asked.setdefault(flag.removeprefix("--").replace("-", "_"), []).append(value)
+        spec = read_federation(out)
+        said = {**spec.scheme, "scheme": spec.scheme["name"], "silos": len(spec.silos), "seed": spec.seed,
+                "source": spec.source["name"], "option": spec.source.get("options", [])}  # fmt: skip
+        keys = dict.fromkeys([*asked, *UNLESS_GIVEN])
+        if different := [key for key in keys if _plain(asked.get(key)) != _plain(said.get(key))]:
+            raise InputError(f"{out}: was cut otherwise, by another {', '.join(different)}; remove it to cut it anew")
+
+
+def _plain(given: object) -> list[object]:
+    """Return what a flag was given as a list that can be compared: 0.10 as 0.1, nothing as nothing."""
+    values = given if isinstance(given, list) else [] if given is None else [given]
+    return [float(value) if re.fullmatch(r"[\d.]+", str(value)) else value for value in values]
 
 
 @dataclass(frozen=True)
@@ -96,11 +125,16 @@ class Reproduction:
 
         A run that was lost (here: diverged) counts as done, unless `retry`.
         Where fewest rounds win, a later one of `tried` goes on for as many as the best so far took, no longer.
+
+        Raises:
+            InputError: the data were cut otherwise, or a run was made by other settings than the cell has now.
         """
         limit = cell.rounds
         for settings in self._tried(cell):
             for seed in self._seeds(cell):
                 cell.cut.make(seed, self.quick)
+                if why := self._why_other(cell, settings, seed):
+                    raise InputError(f"{why}; remove it, or reproduce into another folder by --out")
                 task = self._task(cell, settings, seed, limit)
                 over = task.state == "done" or (task.state == "lost" and not self.retry)
                 code = 0 if over else run_task(task, self.table.path, self.ranks)
@@ -118,7 +152,7 @@ class Reproduction:
             blank = [""] * (len(self.table.headings) - 1)
             return [
                 cell.name,
-                "lost" if self._lost(cell) else "not run",
+                "lost" if self._lost(cell) else "other settings" if any(self._others(cell)) else "not run",
                 *blank,
                 cell.paper or "–",
                 *([""] * 2 if self._searched else []),
@@ -145,16 +179,27 @@ class Reproduction:
     def _done(self, cell: Cell) -> Iterator[tuple[tuple[str, ...], list[Summary]]]:
         """Yield the settings of which every seed has been run, and its runs."""
         for settings in self._tried(cell):
-            found = [self._task(cell, settings, seed, cell.rounds).summary() for seed in self._seeds(cell)]
+            own = [seed for seed in self._seeds(cell) if not self._why_other(cell, settings, seed)]
+            found = [self._task(cell, settings, seed, cell.rounds).summary() for seed in own]
             runs = [run for run in found if run is not None and run.finished]
-            if len(runs) == len(found):
+            if len(runs) == len(self._seeds(cell)):
                 yield settings, runs
+
+    def _others(self, cell: Cell) -> Iterator[str | None]:
+        """Yield of each run of a cell why it is not the cell's."""
+        return (self._why_other(cell, tried, seed) for tried in self._tried(cell) for seed in self._seeds(cell))
+
+    def _why_other(self, cell: Cell, tried: tuple[str, ...], seed: int) -> str | None:
+        """Return the run folder and why its run is not the cell's: settings that were changed since, other data."""
+        task = self._task(cell, tried, seed, cell.rounds)
+        why = task.of_another(readable(task.job.shards))
+        return why and f"{task.run}: {why}"
 
     def _lost(self, cell: Cell) -> bool:
         """Whether every setting of a cell was lost with some seed."""
         seeds = self._seeds(cell)
         each = ([self._task(cell, tried, seed, cell.rounds).state for seed in seeds] for tried in self._tried(cell))
-        return all("lost" in states for states in each)
+        return all("lost" in states for states in each) and not any(self._others(cell))
 
     def _ratio(self, cell: Cell, runs: list[Summary]) -> str:
         cost = self._mean_cost(runs)

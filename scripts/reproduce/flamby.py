@@ -46,11 +46,11 @@ class ByItself(Cut):
         path = self.folder(seed, quick).with_suffix(".npz")
         path.parent.mkdir(parents=True, exist_ok=True)
         np.savez(path, x=x, y=data.y[:], silo=data.silo)
-        return f"npz --data {path} {WORDS}"
+        return f"{super().source(seed, quick)} --data {path}"
 
 
 ALL = Cut("heart", f"heart-disease {WORDS}", f"heart-disease {WORDS}")
-OWN = ByItself("heart-own", "", "")
+OWN = ByItself("heart-own", f"npz {WORDS}", f"npz {WORDS}")
 
 
 METHODS: dict[str, tuple[str, tuple[str, ...]]] = {

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from conftest import ROOT
+from unit.builders import write_folder
 
 
 @pytest.fixture
@@ -61,6 +62,27 @@ def test_steps_are_those_that_were_taken_and_what_was_lost_is_not_run_again(scri
     written = (tmp_path / "lost" / "environment.json").stat().st_mtime_ns
     assert lost.startswith(train(diverges))
     assert (tmp_path / "lost" / "environment.json").stat().st_mtime_ns == written
+
+
+def test_a_job_that_was_changed_since_is_a_line(scripts, tmp_path, capsys):
+    from compare_algorithms import train_all
+
+    from mpifl.job import read_job
+    from mpifl.run import claim_run
+
+    job = ROOT / "jobs" / "algorithms" / "mnist-fedavg.toml"
+    fixed = (f"shards={write_shards(tmp_path / 'shards')}", "tracking.console=false", "rounds=1")
+    claim_run(tmp_path / "run", read_job(job, (*fixed, "seed=9")))
+    with pytest.raises(SystemExit) as end:
+        train_all([(job, tmp_path / "run", fixed)], 1)
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {tmp_path}/run: is a run of another job, it differs in seed; ")
+
+
+def write_shards(folder):
+    write_folder(folder, [4])
+    return folder
 
 
 def test_without_the_data_it_is_a_line(tmp_path):

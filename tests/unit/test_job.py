@@ -266,6 +266,12 @@ def test_the_last_of_two_overrides_counts(read):
     assert read(LEAST, "rounds=7", "rounds=8").rounds == 8
 
 
+def test_of_overrides_that_exclude_each_other_none_goes_unsaid(read):
+    for overrides in (("local.steps=4", "local.epochs=2"), (" local.epochs = 2", "local.steps=4")):
+        with pytest.raises(InputError, match=r"\[local\] takes epochs or steps, not both"):
+            read(LEAST + "[local]\nepochs = 3\n", *overrides)
+
+
 @pytest.mark.parametrize(
     ("override", "reason"),
     [

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 import h5py
+import numpy as np
 import pytest
 from unit.builders import CLASSES, FEATURES, write_folder
 
@@ -183,8 +184,10 @@ def test_what_is_wrong_with_a_run_is_said(tmp_path):
         (
             "torn",
             lambda run: edit(run / "metrics.jsonl", '{"round": 3,', '{"rou'),
-            "torn: metrics.jsonl cannot be read",
+            "rounds missing in metrics.jsonl: 3; sums over the rounds are not shown",
         ),
+        ("late", lambda run: write(run, RECORDS[3:]), "rounds missing in metrics.jsonl: 1 to 3; sums"),
+        ("forced", lambda run: forced(run, "local.lr 0.1 -> 0.5 after round 2"), "changed by --force: local.lr 0.1 -"),
         ("old", lambda run: (run / "environment.json").write_text('{"versions": {"mpifl": "0.0.1"}}'), "mpifl 0.0.1"),
         ("blind", lambda run: write(run, [{"round": 5, "train_loss": 1.0}]), "without test accuracy"),
         ("lost", lambda run: write(run, [*RECORDS[:4], {"round": 5, "train_loss": None}]), "diverged"),
@@ -214,6 +217,35 @@ def edit(path, old, new):
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new))
+
+
+def forced(run, *changes):
+    write_environment(run, changes=list(changes))
+
+
+def test_what_was_forced_before_the_first_round_or_trains_the_same_is_no_change(tmp_path):
+    run = make_run(tmp_path / "a")
+    forced(
+        run, "local.lr 0.1 -> 0.5 after round 0", 'shards "s" -> "moved" after round 2', 'name "a" -> "b" after round 2'
+    )
+    assert read_run(run).remarks == ()
+    forced(run, "shards of sha256 abc -> def after round 2")
+    assert read_run(run).forced == ("shards of sha256 abc -> def after round 2",)
+
+
+def test_where_rounds_are_missing_nothing_is_summed_up(tmp_path, capsys):
+    gaps = write(tmp_path / "gaps", [RECORDS[0], *RECORDS[2:]])
+    summary = read_run(gaps)
+    assert summary.missing == [(2, 2)]
+    figures = summary.figures(0.9)
+    summed = ("seconds", "bytes_sent", "bytes_received", "rounds_to_target", "seconds_to_target", "bytes_to_target")
+    assert {figures[name] for name in summed} == {None}
+    assert (figures["test_accuracy"], figures["best_accuracy"]) == (0.8125, 0.9)
+    compare_runs([gaps], 0.9)
+    printed = capsys.readouterr().out
+    assert table_of(printed)[1][-1] == "-"
+    assert f"{gaps}: rounds missing in metrics.jsonl: 2;" in printed
+    assert np.isnan(curve(groups([summary])[0], "test_accuracy").at[1:]).all()
 
 
 def test_a_torn_last_line_alone_is_no_fault(tmp_path):
@@ -282,6 +314,28 @@ def test_runs_that_differ_by_seed_alone_are_taken_together(tmp_path, capsys):
     row = next(row for row in rows if row[0] == "local.lr = 0.1")
     assert row[1:3] == ["4", f"{100 * mean(values):.2f} ± {100 * stdev(values):.2f}%"]
     assert row[-1] == "reached by 1 of 4"
+
+
+def test_runs_on_other_shards_or_changed_by_force_are_not_taken_together(tmp_path, capsys):
+    one, other = ({"form": "2 silos", "sha256": digest * 64, "public": "", "test": ""} for digest in "ab")
+    older = {key: one[key] for key in ("form", "sha256")}
+    runs = [make_run(tmp_path / f"a{seed}", seed=seed) for seed in range(6)]
+    for run, data in zip(runs, (one, one, other, other, older, one), strict=True):
+        write_environment(run, data=data)
+    write_environment(runs[5], ["local.lr 0.1 -> 0.5 after round 2"], data=one)
+    compare_runs(runs, output=Output(json=tmp_path / "c.json"))
+    printed = capsys.readouterr().out
+    found = groups([read_run(run) for run in runs])
+    assert [(group.name, [run.run.name for run in group.runs]) for group in found] == [
+        ("toy (shards of a0)", ["a0", "a1", "a4"]),
+        ("toy (shards of a2)", ["a2", "a3"]),
+        ("a5", ["a5"]),
+    ]
+    assert f"{runs[2]}: on other shards than {runs[0]}, by the same job" in printed
+    assert f"{runs[1]}: on other shards" not in printed
+    assert f"{runs[5]}: changed by --force: local.lr 0.1 -> 0.5 after round 2" in printed
+    remarks = [run["remarks"] for run in json.loads((tmp_path / "c.json").read_text())["runs"]]
+    assert remarks[3] == [f"on other shards than {runs[0]}, by the same job"]
 
 
 def test_the_files_hold_every_figure_in_full(tmp_path, capsys):
@@ -365,6 +419,19 @@ def test_a_finished_run_is_shown_with_its_target_and_where_its_model_lies(tmp_pa
     assert f"model: {run / 'model.safetensors'}" in printed
 
 
+def test_a_run_that_kept_no_metrics_is_shown_by_its_model(tmp_path, capsys):
+    write_folder(tmp_path / "shards", [4], test=20)
+    write(tmp_path, RECORDS[:2])  # by a first part of the run, which kept them
+    claim_run(tmp_path, make_job(tmp_path, rounds=9, tracking={"jsonl": False}))
+    show_run(tmp_path)
+    assert "no round was run" in capsys.readouterr().out
+    make_model(tmp_path)
+    show_run(tmp_path)
+    assert capsys.readouterr().out == f"model: {tmp_path}/model.safetensors\n"
+    evaluate_run(tmp_path)
+    assert "20 examples" in capsys.readouterr().out
+
+
 def make_job(folder, **more):
     table = {"name": "toy", "shards": str(folder / "shards"), "rounds": 1, "model": {"name": "logreg"}, **more}
     return check_job(table, "toy.toml")
@@ -425,6 +492,9 @@ def test_a_run_is_scored_on_its_own_shards_alone_wherever_the_command_runs(tmp_p
     monkeypatch.chdir(tmp_path / "elsewhere")
     evaluate_run(Path("../run"))
     assert "20 examples" in capsys.readouterr().out
+    write_folder(tmp_path / "shards", [4], test=21)
+    with pytest.raises(InputError, match=r"the shards at .*shards are not those that it was trained on"):
+        evaluate_run(Path("../run"))
     write_folder(tmp_path / "shards", [5], test=20)
     with pytest.raises(InputError, match=r"the shards at .*shards are not those that it was trained on"):
         evaluate_run(Path("../run"))

@@ -11,7 +11,7 @@ from unit.builders import write_folder
 from mpifl.errors import InputError
 from mpifl.job import check_job
 from mpifl.report import charts, write_report
-from mpifl.run import claim_run, encode_record, write_environment
+from mpifl.run import claim_run, describe, encode_record, write_environment
 
 VOID = {"meta", "br"}
 
@@ -143,6 +143,28 @@ def test_the_data_are_shown_where_the_run_was_started(tmp_path, monkeypatch):
     assert "toy: 3 silos, 25 training examples; scheme toy." in words
     heat = [given for tag, given in reader.tags if tag == "svg" and given["viewbox"] == "0 0 3 3"]
     assert len(heat) == 1
+
+
+def test_data_that_the_run_was_not_trained_on_are_not_shown(tmp_path):
+    spec = write_folder(tmp_path / "shards", [4, 9])
+    run = make_run(tmp_path / "run", SHAPES["some"], tmp_path / "shards")
+    write_environment(run, ["local.lr 0.1 -> 0.5 after round 2"], data=describe(spec))
+    words = " ".join(read(run)[1].titles())
+    assert "toy: 2 silos, 13 training examples; scheme toy." in words
+    assert words.count("local.lr 0.1 -> 0.5 after round 2") == 2  # above, and among the environment
+    write_folder(tmp_path / "shards", [5, 8])
+    words = " ".join(read(run)[1].titles())
+    assert f"Not shown: the shards at {tmp_path}/shards are not those that it was trained on" in words
+    assert "toy: 2 silos" not in words
+
+
+def test_a_page_of_missing_rounds_has_no_sums(tmp_path):
+    _, reader = read(make_run(tmp_path, SHAPES["gaps"], evaluate={"target_accuracy": 0.4}))
+    words = " ".join(reader.titles())
+    assert "rounds missing in metrics.jsonl: 3 to 4" in words
+    assert not any(
+        sum in words for sum in ("rounds to 40%", "in rounds", "between server and silos;", "Where time went")
+    )
 
 
 def test_each_rank_and_each_silo_that_was_left_out_is_shown(tmp_path):

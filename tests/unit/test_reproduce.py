@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
+from mpifl.errors import InputError
 from mpifl.report import Summary
+from mpifl.run import claim_run
 from mpifl.shards import open_shard, read_federation
 
 DATA = Path(os.environ.get("MPIFL_DATA", "no-data-folder"))
@@ -151,6 +153,52 @@ def test_a_run_that_diverged_is_not_run_again_unless_asked(folder, monkeypatch):
     assert log.read_bytes() == before
     assert Reproduction(table, folder / "lost", retry=True).train(cell) == 0
     assert log.read_bytes() != before
+
+
+def test_a_run_of_settings_that_were_changed_since_is_not_taken_for_the_cells(folder, monkeypatch, capsys):
+    from scripts.reproduce import __main__ as script
+    from scripts.reproduce.cells import Cell, Cut, Reproduction, Table
+
+    monkeypatch.chdir(folder)
+    digits = Cut("changed", "digits --silos 4 --scheme iid", "")
+    settings = ("local.compile=false", "local.lr=0.1", "cohort.fraction=1.0")
+
+    def table_of(*changed, rounds=2):
+        cell = Cell("a cell", "", digits, settings + changed, rounds)
+        return Table("", script.TABLES["mcmahan-2nn"].job, (cell,), ("rounds",), lambda runs: (f"{runs[0].rounds}",))
+
+    def run(table):
+        monkeypatch.setitem(script.TABLES, "qfedavg", table)
+        code = script.main(["qfedavg", "--out", "changed"])
+        return code, capsys.readouterr()
+
+    digits.make(7, quick=False)
+    task = Reproduction(table_of(), folder / "changed")._task(table_of().cells[0], (), 7, 2)
+    claim_run(task.run, task.job)
+    (task.run / "metrics.jsonl").write_bytes(b'{"round": 1}\n{"round": 2}\n')
+    (task.run / "model.safetensors").write_bytes(b"")
+    code, told = run(table_of())
+    assert (code, "| a cell | 2 |" in told.out) == (0, True)
+    code, told = run(table_of("local.momentum=0.9"))
+    said = "changed/acell_seed7: is a run of another job, it differs in local.momentum; remove it, or"
+    assert (code, told.err.startswith(f"error: {said}")) == (2, True)
+    changed = table_of("local.momentum=0.9")
+    assert Reproduction(changed, folder / "changed").row(changed.cells[0])[1] == "other settings"
+    code, told = run(table_of(rounds=1))
+    assert (code, "has done 2 rounds, more than the 1 that are asked for; remove it" in told.err) == (2, True)
+
+
+def test_data_that_were_cut_otherwise_are_not_taken_for_the_cells(folder, monkeypatch):
+    from scripts.reproduce.cells import Cut
+
+    monkeypatch.chdir(folder)
+    words = "digits --silos 4 --scheme dirichlet --alpha 0.5 --test 0.2"
+    Cut("otherwise", words, "").make(7, quick=False)
+    Cut("otherwise", words.replace("0.5", "0.50"), "").make(7, quick=False)
+    for old, new, key in (("0.5", "0.1", "alpha"), (" --test 0.2", "", "test"), ("4", "5", "silos"),
+                          ("digits", "mnist", "source"), ("4", "4 --option a=1", "option")):  # fmt: skip
+        with pytest.raises(InputError, match=rf"otherwise-seed7: was cut otherwise, by another {key}; remove it"):
+            Cut("otherwise", words.replace(old, new, 1), "").make(7, quick=False)
 
 
 @pytest.mark.skipif(not (DATA / "heart-disease").is_dir(), reason="set MPIFL_DATA to a folder that has heart-disease/")

@@ -149,6 +149,39 @@ def test_a_run_goes_on_with_its_own_shards_wherever_they_lie(tmp_path):
     assert change.startswith("shards of sha256 ")
 
 
+def with_shared(digest):
+    """Return shards with public examples and a test set of a digest each."""
+    entry = make_spec().silos[0]
+    public, test = (entry.model_copy(update={"sha256": d * 64}) if d != "-" else None for d in digest)
+    return make_spec().model_copy(update={"public": public, "test": test})
+
+
+@pytest.mark.parametrize(
+    ("other", "change"),
+    [
+        (with_shared("ca"), "public examples of sha256 aaaaaaaaaaaa -> cccccccccccc"),
+        (with_shared("ac"), "test set of sha256 aaaaaaaaaaaa -> cccccccccccc"),
+        (with_shared("a-"), "test set of sha256 aaaaaaaaaaaa -> none"),
+    ],
+)
+def test_public_examples_and_the_test_set_belong_to_the_shards(tmp_path, other, change):
+    claim_run(tmp_path, make_job())
+    write_environment(tmp_path, data=describe(with_shared("aa")))
+    check_run(tmp_path, make_job(), resume=True, spec=with_shared("aa"))
+    with pytest.raises(InputError, match="the shards are not those that it was started on"):
+        check_run(tmp_path, make_job(), resume=True, spec=other)
+    assert check_run(tmp_path, make_job(), resume=True, force=True, spec=other) == [change]
+
+
+def test_a_run_that_was_started_before_these_were_written_down_goes_on(tmp_path):
+    claim_run(tmp_path, make_job())
+    older = {key: value for key, value in describe(make_spec()).items() if key in ("form", "sha256")}
+    write_environment(tmp_path, data=older)
+    assert check_run(tmp_path, make_job(), resume=True, spec=with_shared("aa")) == []
+    with pytest.raises(InputError, match="the shards are not those"):
+        check_run(tmp_path, make_job(), resume=True, spec=make_spec(digests="ac"))
+
+
 @pytest.mark.parametrize("other", [make_spec(classes=4), make_spec(digests="abc")], ids=["classes", "silos"])
 def test_shards_that_the_state_does_not_fit_are_refused_even_by_force(tmp_path, other):
     claim_run(tmp_path, make_job())
@@ -198,6 +231,13 @@ def test_trimming_drops_the_rounds_to_be_done_again_and_a_torn_line(tmp_path, ro
     assert (tmp_path / "metrics.jsonl").read_bytes() == b"".join(LINES[:round])
     JsonLines(tmp_path).round({"round": round + 1})
     assert [record["round"] for record in read_metrics(tmp_path)] == [*range(1, min(round, 5) + 1), round + 1]
+
+
+def test_a_torn_line_takes_no_later_round_along(tmp_path):
+    write(tmp_path, *LINES[:1], LINES[1][:9] + b"\n", *LINES[2:])
+    assert [record["round"] for record in read_metrics(tmp_path)] == [1, 3, 4, 5]
+    trim_metrics(tmp_path, 4)
+    assert (tmp_path / "metrics.jsonl").read_bytes() == b"".join([LINES[0], *LINES[2:4]])
 
 
 def test_trimming_a_new_run_leaves_an_empty_file(tmp_path):

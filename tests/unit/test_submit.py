@@ -96,6 +96,8 @@ def test_a_run_folder_is_any_folder(place, capsys, out):
             {"cpus_per_task": 2},
             "--cpus-per-task 2: fewer than the job's threads = 4",
         ),
+        (("model.depth=4",), {}, f"{JOB}: [model] has no key 'depth'; mlp takes"),
+        (("model.name=nowhere:net",), {}, f"{JOB}: [model] name = 'nowhere:net': No module named 'nowhere'"),
         (("rounds=0",), {}, f"{JOB}: rounds = 0: should be greater than 0"),
         ((), {"time": 'x"y'}, "sbatch cannot read this from a script"),
         ((), {"launcher": "ssh"}, "--launcher ssh: give auto, srun or mpirun"),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,8 @@ from unit.builders import write_folder
 
 from mpifl.cli import main
 from mpifl.errors import InputError
-from mpifl.run import note_lost, why_lost
+from mpifl.run import claim_run, describe, encode_record, note_lost, why_lost, write_environment
+from mpifl.shards import read_federation
 from mpifl.sweep import grid, list_tasks
 from mpifl.sweep.grid import split
 from mpifl.sweep.running import command
@@ -91,6 +93,9 @@ WRONG = {
     "bad value": (["seed=1,x"], 'seed = "x"'),
     "one name": (['model.a="x/y","x_y"'], "share the name"),
     "no metrics": (["tracking.jsonl=true,false"], "jsonl = false"),
+    "one job": (["local.lr=0.1,0.10"], "local.lr=0.1 and local.lr=0.10 are the same job; leave one out"),
+    "steps and epochs": (["local.epochs=1,5", "local.steps=10"], "takes epochs or steps, not both"),
+    "long name": ([f"shards=a,{'b' * 260}"], "is longer than 255 bytes"),
 }
 
 
@@ -133,6 +138,74 @@ def test_a_sweep_runs_what_is_not_done_and_compares(job, tmp_path, capfd):
     assert "is a run of another job, it differs in threads" in capfd.readouterr().err
     assert sweep(*words, "--task", 4) == 2
     assert "there are the tasks 0 to 3" in capfd.readouterr().err
+
+
+def finish(task, rounds=2, accuracy=0.5, data=None, changes=()):
+    """Leave a run in a task's folder as if it had been trained."""
+    claim_run(task.run, task.job)
+    records = [{"round": round, "test_accuracy": accuracy, "seconds": 1.0} for round in range(1, rounds + 1)]
+    (task.run / "metrics.jsonl").write_bytes(b"".join(map(encode_record, records)))
+    write_environment(task.run, list(changes), **({"data": data} if data else {}))
+    (task.run / "model.safetensors").write_bytes(b"")
+
+
+def test_a_run_on_other_shards_or_of_other_settings_on_the_way_is_not_taken_for_done(job, tmp_path, capfd):
+    words = [job, "--set", "seed=1,2", "--out", "sw"]
+    tasks = grid(job, ["seed=1,2"], tmp_path / "sw")
+    data = describe(read_federation(tmp_path / "shards"))
+    for task in tasks:
+        finish(task, data=data)
+    assert sweep(*words) == 0
+    assert "seed=2 done before" in capfd.readouterr().out
+    write_environment(tasks[1].run, ["local.lr 0.1 -> 0.5 after round 1"], data=data)
+    assert sweep(*words) == 2
+    changed = "was changed on the way by --force: local.lr 0.1 -> 0.5 after round 1"
+    assert capfd.readouterr().err == f"error: sw/seed=2: {changed}; name another folder by --out\n"
+    write_folder(tmp_path / "shards", [9, 8], test=20)
+    assert sweep(*words) == 2
+    other = f"was started on other shards than those at {tmp_path}/shards now"
+    assert capfd.readouterr().err == f"error: sw/seed=1: {other}; name another folder by --out\n"
+    shutil.rmtree(tmp_path / "shards")
+    write_environment(tasks[0].run, data=data)
+    shutil.rmtree(tasks[1].run)
+    assert sweep(*words, "--task", "0") == 0  # what is done needs no shards
+    assert sweep(*words) == 2
+    assert "shards/federation.json: is not there" in capfd.readouterr().err
+
+
+def test_figures_are_those_that_the_sweep_asks_for(job, tmp_path, capfd):
+    words = [job, "--set", "seed=1,2", "--out", "sw"]
+    for task in grid(job, ["seed=1,2", "evaluate.target_accuracy=0.9"], tmp_path / "sw"):
+        finish(task)
+    assert sweep(*words, "--set", "evaluate.target_accuracy=0.4") == 0
+    printed = capfd.readouterr().out
+    assert "to 40%" in printed
+    assert "to 90%" not in printed
+    assert sweep(*words, "--set", "rounds=1", "--list") == 2
+    said = capfd.readouterr().err
+    assert (
+        said
+        == "error: sw/seed=1: has done 2 rounds, more than the 1 that are asked for; name another folder by --out\n"
+    )
+
+
+def test_a_run_that_could_not_start_is_told_before_any_does(job, tmp_path, capfd):
+    for given, said in (
+        ("model.hidden=[4],[]", f"{job} --set model.hidden=[4]: [model] has no key 'hidden'; logreg takes"),
+        ("model.name=logreg,x:net", f"{job} --set model.name=x:net: [model] name = 'x:net': No module named 'x'"),
+        ("algorithm.name=fedavg,feddf", f"{job} --set algorithm.name=feddf: [algorithm] name = 'feddf': the shards"),
+        (f"shards={tmp_path}/shards,nowhere", "nowhere/federation.json: is not there"),
+    ):
+        assert sweep(job, "--set", given, "--out", "sw") == 2
+        assert capfd.readouterr().err.startswith(f"error: {said}")
+    assert not (tmp_path / "sw").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(job, tmp_path, capfd):
+    (tmp_path / "file").write_text("in the way")
+    assert sweep(job, "--set", "seed=1,2", "--out", "file/sw") == 2
+    said = capfd.readouterr().err
+    assert said == "error: file/sw/seed=1: cannot be written (Not a directory); name a folder that can by --out\n"
 
 
 def test_a_run_that_fails_takes_no_other_along(job, tmp_path, capfd):

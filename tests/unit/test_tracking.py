@@ -6,7 +6,7 @@ import pytest
 from unit.builders import room_for
 
 from mpifl.job import check_job
-from mpifl.run import claim_run, encode_record, read_metrics, trim_metrics
+from mpifl.run import claim_run, encode_record, read_metrics, trim_metrics, write_environment
 from mpifl.tracking.base import Observer
 from mpifl.tracking.console import Console, figures_of
 from mpifl.tracking.jsonlines import JsonLines
@@ -144,6 +144,23 @@ def test_tensorboard_is_told_every_number_of_a_round(tmp_path):
     assert events.Scalars("silos/left_out")[0].value == 1
 
 
+def test_tensorboard_shows_a_run_that_starts_anew_once(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    from mpifl.tracking.board import TensorBoard
+
+    claim_run(tmp_path, make_job())
+    for last in (3, 1):  # it was cut before its first checkpoint, and has come less far the second time
+        board = TensorBoard(tmp_path)
+        board.begin(0, "toy: fedavg")
+        for round in range(1, last + 1):
+            board.round({**RECORD, "round": round})
+        board.end()
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert [event.step for event in events.Scalars("loss/train")] == [1]
+
+
 def mlflow_client(monkeypatch, folder):
     pytest.importorskip("mlflow")
     monkeypatch.chdir(folder)
@@ -168,6 +185,22 @@ def test_mlflow_is_told_every_number_and_a_resumed_run_goes_on_in_its_own(tmp_pa
     assert {"train_loss", "test_accuracy", "seconds", "bytes_sent", "silos_left_out"} <= set(run.data.metrics)
     assert "test_loss" not in run.data.metrics
     assert [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, "train_loss")] == [(3, 0.5), (4, 0.5)]
+
+
+def test_mlflow_is_told_a_round_that_is_done_again_once_and_what_was_forced(tmp_path, monkeypatch):
+    MLflow, client = mlflow_client(monkeypatch, tmp_path)
+    (tmp_path / "run").mkdir()
+    for begin, last, changes in ((0, 0, []), (0, 3, []), (1, 4, ["local.lr 0.1 -> 0.5 after round 1"])):
+        write_environment(tmp_path / "run", changes)
+        observer = MLflow(make_job(), tmp_path / "run")
+        observer.begin(begin, "toy: fedavg")
+        for round in range(begin + 1, last + 1):
+            observer.round({**RECORD, "round": round, "time": 1e9 + begin})
+        observer.end()
+    (run,) = client.search_runs([client.get_experiment_by_name("toy").experiment_id])
+    assert [metric.step for metric in client.get_metric_history(run.info.run_id, "train_loss")] == [1, 2, 3, 4]
+    assert run.data.tags["changed_by_force"] == "local.lr 0.1 -> 0.5 after round 1"
+    assert run.info.status == "FINISHED"
 
 
 def test_mlflow_finishes_a_run_that_has_nothing_left_to_do(tmp_path, monkeypatch):
