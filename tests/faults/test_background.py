@@ -41,6 +41,7 @@ def test_a_kill_amid_a_write_leaves_the_checkpoint_before(yard: Path, untroubled
     assert outcome(run) == outcome(untroubled / "whole")
 
 
+@pytest.mark.slow
 def test_a_signal_waits_for_what_is_being_written(yard: Path, untroubled: Path, tmp_path: Path) -> None:
     run, trouble = tmp_path / "run", {"write": [4, "silo_*", 1]}
     arguments = train(yard / "steady.toml", run, *_every(4), "--set", "rounds=12")
@@ -84,6 +85,7 @@ def test_a_full_disk_is_named_and_training_goes_on(
 
 
 @survives
+@pytest.mark.slow
 def test_a_dead_ranks_silos_come_from_the_last_checkpoint_that_counts(yard: Path, tmp_path: Path) -> None:
     run, trouble = tmp_path / "run", {"write": [2, "silo_*", 1], "die": {"2": ("judged", "learn", 3)}}
     arguments = train(yard / "steady.toml", run, *BACKGROUND)

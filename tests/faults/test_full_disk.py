@@ -63,6 +63,7 @@ def test_a_disk_with_too_little_room_to_begin_is_a_line(
     assert lines_of(run) == 2
 
 
+@pytest.mark.slow
 def test_a_full_disk_at_a_silo_is_a_line_and_resume_writes_its_model(yard: Path, tmp_path: Path, disk: Path) -> None:
     run, room = tmp_path / "run", _fill(disk)
     run.mkdir()

@@ -19,7 +19,11 @@ DIFFERENCES = {2: {"MPIFL_KERNELS": "tensors"}, 5: {"MPIFL_RANKS_PER_NODE": "2"}
 """What else than the number of ranks must not matter: a world without a compiler, one of three nodes."""
 
 
-@pytest.fixture(scope="session", params=RANKS, ids=lambda n: f"{n}ranks")
+WORLDS = [pytest.param(n, marks=[pytest.mark.slow] * (n == 3), id=f"{n}ranks") for n in RANKS]
+"""Three ranks train in most other tests, too."""
+
+
+@pytest.fixture(scope="session", params=WORLDS)
 def world(request: pytest.FixtureRequest, digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run folders of all scenarios on so many ranks."""
     out = tmp_path_factory.getbasetemp() / f"world{request.param}"
