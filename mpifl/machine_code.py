@@ -87,12 +87,16 @@ def compiled(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], device: torc
 
 def _package(graph: torch.fx.GraphModule, inputs: Sequence[Tensor]) -> bytes:
     """Compile a graph; return the package that AOTInductor makes of it."""
-    from torch._inductor import aoti_compile_and_package
+    from torch._inductor import aoti_compile_and_package, config
 
     with tempfile.TemporaryDirectory(prefix="mpifl-compile-") as scratch, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         exported = torch.export.export(_Graph(graph), tuple(inputs))
         settings = {"compile_threads": 1, "fx_graph_cache": False}  # no pool of processes in a rank, nothing unpickled
+        if hasattr(
+            config.aot_inductor, "precompile_headers"
+        ):  # 10 s for headers of which this takes 2, and left in /tmp
+            settings["aot_inductor.precompile_headers"] = False
         target = str(Path(scratch) / "step.pt2")
         return Path(aoti_compile_and_package(exported, package_path=target, inductor_configs=settings)).read_bytes()
 
