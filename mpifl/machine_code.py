@@ -93,10 +93,8 @@ def _package(graph: torch.fx.GraphModule, inputs: Sequence[Tensor]) -> bytes:
         warnings.simplefilter("ignore")
         exported = torch.export.export(_Graph(graph), tuple(inputs))
         settings = {"compile_threads": 1, "fx_graph_cache": False}  # no pool of processes in a rank, nothing unpickled
-        if hasattr(
-            config.aot_inductor, "precompile_headers"
-        ):  # 10 s for headers of which this takes 2, and left in /tmp
-            settings["aot_inductor.precompile_headers"] = False
+        if hasattr(config.aot_inductor, "precompile_headers"):
+            settings["aot_inductor.precompile_headers"] = False  # 10 s once, to save 2 each time
         target = str(Path(scratch) / "step.pt2")
         return Path(aoti_compile_and_package(exported, package_path=target, inductor_configs=settings)).read_bytes()
 
