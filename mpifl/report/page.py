@@ -55,8 +55,8 @@ def write_report(run: Path, out: Path | None = None) -> Path:
 def page(summary: Summary) -> str:
     """Return the page of a run."""
     environment = read_environment(summary.run)
-    sums = [] if summary.missing else [_time(summary), _ranks(summary, environment)]
-    figures = "".join([*_reached(summary), *_costs(summary), *sums, data(summary, environment)])
+    every = [*_costs(summary), _time(summary), _ranks(summary, environment)]  # by round or in sum: none may be missing
+    figures = "".join([*_reached(summary), *([] if summary.missing else every), data(summary, environment)])
     body = _head(summary, environment) + _cards(summary) + f'<div class="grid">{figures}</div>'
     body += _faults(summary.records) + _rounds(summary.records) + _job(summary.run) + _environment(environment)
     title = escape(f"{summary.job.get('name', summary.run.name)}: {summary.run.absolute().name}")

@@ -162,6 +162,7 @@ def test_a_page_of_missing_rounds_has_no_sums(tmp_path):
     _, reader = read(make_run(tmp_path, SHAPES["gaps"], evaluate={"target_accuracy": 0.4}))
     words = " ".join(reader.titles())
     assert "rounds missing in metrics.jsonl: 3 to 4" in words
+    assert "of each round" not in words, "bars would stand beside the numbers of other rounds"
     assert not any(
         sum in words for sum in ("rounds to 40%", "in rounds", "between server and silos;", "Where time went")
     )
