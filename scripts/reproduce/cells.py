@@ -102,7 +102,7 @@ class Table:
     figures: Callable[[list[Summary]], tuple[str, ...]]
     """Of the runs over the seeds."""
     cost: Callable[[Summary], float | None] = lambda run: None
-    """The rounds that a run took to what the table asks for, where that is what it asks; the fewest are the best."""
+    """What is least in the best run: the rounds to what the table asks for, where it asks for such, or the errors."""
     quick: tuple[str, ...] = ()
 
     @property
@@ -155,26 +155,28 @@ class Reproduction:
                 "lost" if self._lost(cell) else "other settings" if any(self._others(cell)) else "not run",
                 *blank,
                 cell.paper or "–",
-                *([""] * 2 if self._searched else []),
+                *([""] * len(self._search_headings)),
                 "",
                 "",
             ]
         settings, runs = min(done, key=lambda pair: self._mean_cost(pair[1]))
-        chosen = [self._ratio(cell, runs), ", ".join(settings).replace("local.", "")] if self._searched else []
+        chosen = {"of that": self._ratio(cell, runs), "chosen": ", ".join(s.partition(".")[2] for s in settings)}
+        searched = [chosen[heading] for heading in self._search_headings]
         rounds = f"{mean(run.rounds for run in runs):.0f}"
         seconds = f"{sum(run.total('seconds') for run in runs):.0f}"
-        return [cell.name, *self.table.figures(runs), cell.paper or "–", *chosen, rounds, seconds]
+        return [cell.name, *self.table.figures(runs), cell.paper or "–", *searched, rounds, seconds]
 
     def markdown(self) -> str:
         """Return the whole table; cells without runs say so."""
-        chosen = ["of that", "chosen"] if self._searched else []
-        head = ["", *self.table.headings, "the paper", *chosen, "rounds", "seconds"]
+        head = ["", *self.table.headings, "the paper", *self._search_headings, "rounds", "seconds"]
         lines = [head, ["---", *["---:"] * (len(head) - 1)], *(self.row(cell) for cell in self.table.cells)]
         return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
     @property
-    def _searched(self) -> bool:
-        return any(len(cell.tried) > 1 for cell in self.table.cells)
+    def _search_headings(self) -> list[str]:
+        searched = any(len(cell.tried) > 1 for cell in self.table.cells)
+        in_rounds = any(cell.paper.isdecimal() for cell in self.table.cells)
+        return [*(["of that"] if searched and in_rounds else []), *(["chosen"] if searched else [])]
 
     def _done(self, cell: Cell) -> Iterator[tuple[tuple[str, ...], list[Summary]]]:
         """Yield the settings of which every seed has been run, and its runs."""

@@ -118,3 +118,16 @@ def test_harm_that_an_own_job_knows_nothing_of_is_refused():
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert done.stderr.endswith("--only nan: with --job, no silo stumbles\n")
+
+
+def test_pooling_puts_the_same_model_on_both_sides(bench):
+    import pooling
+
+    from mpifl.models.images import cnn
+
+    module = pooling.as_named(cnn((1, 28, 28), 10))
+    layers = [type(layer).__name__ for layer in module.modules()]
+    assert "MaxPool2x2" not in layers
+    assert layers.count("MaxPool2d") == 2
+    assert layers.index("ReLU") < layers.index("MaxPool2d")
+    assert all(len(times) == 2 and min(times) > 0 for times in pooling.measure("lenet", 2, passes=1).values())
