@@ -38,11 +38,14 @@ class FedNova(FedAvg):
     def train(self, silo: Silo, w: Tensor) -> Update:
         """Train from w and divide by the number of gradients that the delta holds."""
         run = silo.train_locally(w, self.local)
-        a = accumulated(run.steps, self.local.momentum)
+        a = gradients_held(run.steps, self.local.momentum)
         return silo.update(direction=run.delta / a, tau_eff=a, train_loss=run.loss)
 
 
-def accumulated(steps: int, momentum: float) -> float:
-    """Return ||a||_1 for SGD (Wang et al. 2020, section 4.2): sum_i (1 - rho^i) / (1 - rho), i = 1..tau."""
+def gradients_held(steps: int, momentum: float) -> float:
+    """Return how many gradients SGD's delta holds: ||a||_1 = sum_i (1 - rho^i) / (1 - rho), i = 1..tau.
+
+    Wang et al. 2020, section 4.2. Without momentum these are the steps.
+    """
     rho = momentum
     return (steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho)

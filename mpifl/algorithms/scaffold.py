@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mpifl.algorithms.base import Cohort
 from mpifl.algorithms.fedavg import FedAvg
+from mpifl.algorithms.fednova import gradients_held
 from mpifl.local import Constant, LocalRun
 from mpifl.messages import Update, uniform
 from mpifl.server import Server
@@ -23,17 +24,21 @@ class Scaffold(FedAvg):
     (K eta), the mean of the gradients that training went along. Option I corrects every step by full gradients at
     w, which is right only while the steps stay near it: keep eta * K small. The deltas weigh what `[cohort] weights`
     says.
+
+    The paper's steps are plain SGD. With momentum option II divides by eta ||a||_1 (Wang et al. 2020) in place of
+    K eta: the mean of the gradients, each as often as the steps carry it on; as before, no silo moves at the optimum.
     """
 
     accumulated: ClassVar[frozenset[str]] = frozenset({"shift"})
     option: Literal["I", "II"] = "II"
 
     @model_validator(mode="after")
-    def _plain_steps(self) -> Scaffold:
-        if self.local.optimizer != "sgd" or self.local.momentum:
+    def _known_steps(self) -> Scaffold:
+        if self.local.optimizer != "sgd" or self.local.nesterov:
             raise ValueError(
-                "scaffold takes (w - y) / (K eta) for the mean gradient of a silo's K steps, and corrects each step's "
-                "gradient by it: true for plain sgd only; take [local] optimizer = 'sgd' and momentum = 0"
+                "scaffold tells a silo's mean gradient from how far its steps went, and corrects each step's gradient "
+                "by it: it knows how for sgd with or without momentum only; take [local] optimizer = 'sgd' and "
+                "nesterov = false"
             )
         return self
 
@@ -71,4 +76,5 @@ class Scaffold(FedAvg):
     def _control(self, silo: Silo, w: Tensor, run: LocalRun, correction: Tensor) -> Tensor:
         if self.option == "I":
             return silo.gradient(w).delta
-        return -run.delta / (run.steps * self.local.at_round(silo.round).lr) - correction
+        held = gradients_held(run.steps, self.local.momentum)
+        return -run.delta / (held * self.local.at_round(silo.round).lr) - correction

@@ -289,13 +289,18 @@ def fedprox(o):
     return w
 
 
+def held(rho, steps):
+    """Return how often each gradient is in the delta: a_k."""
+    return [sum(rho ** (i - j) for i in range(j, steps)) for j in range(steps)]
+
+
 def fednova(o):
     """Wang et al. 2020, equation 6; a_k counts each gradient once for every step that its momentum carries it on."""
     w, rho = o.start, o.local.get("momentum", 0.0)
     for t in range(o.rounds):
         s = o.cohort(t)
         ends, taus, losses = zip(*[o.train(w, k, t) for k in s], strict=True)
-        a = [[sum(rho ** (i - j) for i in range(j, tau)) for j in range(tau)] for tau in taus]
+        a = [held(rho, tau) for tau in taus]
         tau_eff = sum(p * sum(a_k) for p, a_k in zip(o.p(s), a, strict=True))
         d = average(o.p(s), [{n: (w[n] - end[n]) / sum(a_k) for n in w} for end, a_k in zip(ends, a, strict=True)])
         o.report(s, losses, tau_eff=tau_eff)
@@ -304,8 +309,8 @@ def fednova(o):
 
 
 def scaffold(o):
-    """Karimireddy et al. 2020, Algorithm 1."""
-    w, c, own = o.start, o.zeros(), {}
+    """Karimireddy et al. 2020, Algorithm 1; with momentum a gradient counts for every step that carries it on."""
+    w, c, own, rho = o.start, o.zeros(), {}, o.local.get("momentum", 0.0)
     for t in range(o.rounds):
         s, deltas, shifts, losses = o.cohort(t), [], [], []
         for k in s:
@@ -313,7 +318,7 @@ def scaffold(o):
             y, steps, loss = o.train(w, k, t, correction=minus(c, c_k))
             new = o.gradient(w, k)
             if o.own["option"] == "II":
-                new = plus(minus(c_k, c), minus(w, y), 1 / (steps * o.lr(t)))
+                new = plus(minus(c_k, c), minus(w, y), 1 / (o.lr(t) * sum(held(rho, steps))))
             own[k] = new
             deltas, shifts, losses = [*deltas, minus(y, w)], [*shifts, minus(new, c_k)], [*losses, loss]
         o.report(s, losses)

@@ -67,6 +67,10 @@ CASES: dict[str, dict[str, Any]] = {
     "fednova-momentum": job("fednova", local={"epochs_of": [1, 4, 2], "momentum": 0.9, "lr": 0.02}),
     "scaffold-I": job("scaffold", option="I", server_optimizer={"name": "sgd", "lr": 0.7}),
     "scaffold-II": job("scaffold", option="II", server_optimizer={"name": "sgd", "lr": 0.7}, local={"epochs": 2}),
+    "scaffold-I-momentum": job("scaffold", option="I", local={"momentum": 0.5, "lr": 0.02}),
+    "scaffold-II-momentum": job(
+        "scaffold", option="II", local={"momentum": 0.9, "lr": 0.02, "epochs": 2, "weight_decay": 0.01}
+    ),
     "scaffold-II-uniform": job(
         "scaffold",
         option="II",
