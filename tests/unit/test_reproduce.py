@@ -19,6 +19,7 @@ QUICK = {
     "fedprox": "(1, 1), 50 %, FedProx, mu = 1",
     "qfedavg": "q = 1",
     "niid-mnist": "Dir(0.5), SCAFFOLD",
+    "niid-adult": "#C = 1, FedNova",
     "flamby-heart": "FedYogi",
 }
 
