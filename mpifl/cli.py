@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import shlex
+import stat
 import sys
+import termios
+import time
 import traceback
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -257,4 +262,14 @@ def _end_all() -> None:
     if "mpi4py.MPI" in sys.modules:
         from mpifl.transport import abort_world
 
+        _await_reader(2, 1)
         abort_world(1)
+
+
+def _await_reader(descriptor: int, seconds: float) -> None:
+    """Wait until what was written into a pipe has been read: a launcher's word on the abort would stand amid it."""
+    unread, deadline = array("i", [1]), time.monotonic() + seconds
+    with contextlib.suppress(OSError):  # closed, or a system that cannot tell
+        while unread[0] and stat.S_ISFIFO(os.fstat(descriptor).st_mode) and time.monotonic() < deadline:
+            fcntl.ioctl(descriptor, termios.FIONREAD, unread)
+            time.sleep(0.001)

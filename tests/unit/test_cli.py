@@ -1,0 +1,53 @@
+"""The command's own parts: what a rank says last is read before the launcher speaks of its end."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mpifl.cli import _await_reader
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """The reading and the writing end."""
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+def test_what_was_written_is_read_before_the_wait_ends(pipe: tuple[int, int]) -> None:
+    def read_in_pieces() -> None:
+        for _ in range(2):
+            time.sleep(0.05)
+            os.read(pipe[0], 4096)
+
+    os.write(pipe[1], bytes(5000))
+    reader = threading.Thread(target=read_in_pieces)
+    reader.start()
+    _await_reader(pipe[1], 30)
+    os.set_blocking(pipe[0], False)
+    with pytest.raises(BlockingIOError):
+        os.read(pipe[0], 1)
+    reader.join()
+
+
+def test_who_never_reads_is_waited_for_so_long(pipe: tuple[int, int]) -> None:
+    os.write(pipe[1], b"unread")
+    began = time.monotonic()
+    _await_reader(pipe[1], 0.05)
+    assert time.monotonic() - began >= 0.05
+
+
+def test_a_file_has_no_reader(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w+") as file:
+        file.write("unread")
+        file.seek(0)  # a pipe would have 6 bytes to be read
+        _await_reader(file.fileno(), 3600)
+    _await_reader(1 << 20, 3600)  # nor has what is closed
