@@ -11,7 +11,5 @@ if [[ -z ${MPIFL_DATA:-} && -d ../shared/data ]]; then
     MPIFL_DATA=$(cd ../shared/data && pwd)
     export MPIFL_DATA
 fi
-# A file at a time to each process, in their order: those that start ranks come first and take longest. One process more
-# than there are cores, since they wait for disks, deadlines and each other an eighth of their time.
-cores=$(getconf _NPROCESSORS_ONLN)
-exec .venv/bin/python -m pytest --numprocesses=$((cores < 7 ? cores + 1 : 8)) --dist=loadfile --no-loadscope-reorder "$@"
+# A file at a time to each core, in their order: those that start ranks come first and take longest.
+exec .venv/bin/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=loadfile --no-loadscope-reorder "$@"
