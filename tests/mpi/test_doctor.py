@@ -51,7 +51,7 @@ def found(file: Path) -> dict[str, list[tuple[str, str]]]:
     return {what: [(f["state"], f["found"]) for f in findings if f["what"] == what] for what in whats}
 
 
-@pytest.mark.parametrize(("n", "per_node"), [(1, ""), (3, ""), (5, "2")])
+@pytest.mark.parametrize(("n", "per_node"), [(1, ""), pytest.param(3, "", marks=pytest.mark.slow), (5, "2")])
 def test_any_number_of_ranks_is_well(n: int, per_node: str, digits: Path, tmp_path: Path) -> None:
     more = {"MPIFL_RANKS_PER_NODE": per_node} if per_node else {}
     file, run = tmp_path / "found.json", tmp_path / "run"
