@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 
+from mpifl.report.units import Levels, seconds, ticks, ticks_log
+
 COLOURS = ("one", "two", "three", "four", "five")
 WIDE, HIGH = 1000, 200
 """The units of a drawing."""
@@ -84,16 +86,20 @@ def lines(
 
 def bars(
     title: str, rounds: Sequence[int], stacks: Sequence[tuple[str, Sequence[float], str]],
-    write: Callable[[float], str], note: str = "",
+    write: Callable[[float], str], note: str = "", beside: Callable[[float], Levels] | None = None,
 ) -> str:  # fmt: skip
-    """Draw a stacked bar for each round; of many rounds, the mean of neighbours."""
+    """Draw a stacked bar for each round; of many rounds, the mean of neighbours.
+
+    Args:
+        beside: Gives the levels up to the highest bar, and how they are written; by default round numbers, by `write`.
+    """
     if not any(any(values) for _, values, _ in stacks):
         return ""
     step = -(-len(rounds) // MOST_BARS)
     starts = range(0, len(rounds), step)
     means = [[sum(values[i : i + step]) / len(values[i : i + step]) for i in starts] for _, values, _ in stacks]
     tops = [sum(column) for column in zip(*means, strict=True)]
-    levels = ticks(0, max(tops))
+    levels, tell = beside(max(tops)) if beside else (ticks(0, max(tops)), write)
     y, width = Scale(0, max(levels[-1], *tops)), WIDE / len(starts)
     gap = 0.12 * width if len(starts) <= 120 else 0.0
     below, marks = [0.0] * len(starts), ""
@@ -111,7 +117,7 @@ def bars(
     note += f" Each bar is the mean of {step} rounds." if step > 1 else ""
     x = Scale(rounds[0] - 0.5, rounds[-1] + 0.5)
     keys = key([(name, colour) for name, _, colour in stacks])
-    return _figure(title, note, keys + plot(marks, x, y, levels, write, title))
+    return _figure(title, note, keys + plot(marks, x, y, levels, tell, title))
 
 
 def split(title: str, rows: Sequence[tuple[str, Sequence[float], str]], names: Sequence[str], note: str = "") -> str:
@@ -190,43 +196,6 @@ def plot(marks: str, x: Scale, y: Scale, levels: Sequence[float], write: Callabl
 def key(names: Sequence[tuple[str, str]]) -> str:
     """Return what the colours mean."""
     return '<div class="key">' + "".join(f'<span><i class="{c}"></i>{escape(n)}</span>' for n, c in names) + "</div>"
-
-
-def ticks(low: float, high: float, most: int = 5) -> list[float]:
-    """Return about five round numbers, the first not above `low`; the last may lie below `high`."""
-    if high <= low:
-        high = low + (abs(low) or 1.0)
-    rough = (high - low) / most
-    power = 10 ** math.floor(math.log10(rough))
-    step = next(f * power for f in (1, 2, 2.5, 5, 10) if f * power >= rough * (1 - 1e-9))
-    return [step * n for n in range(math.floor(low / step + 1e-9), math.floor(high / step + 1e-9) + 1)]
-
-
-def ticks_log(low: float, high: float) -> list[float]:
-    """Return powers of ten, or 1, 2 and 5 times them where few lie between."""
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    factors = (1,) if len(powers) > 4 else (1, 2, 5)
-    found = [factor * 10.0**power for power in powers for factor in factors]
-    return [level for level in found if low <= level <= high] or [low, high]
-
-
-def seconds(value: float) -> str:
-    """Write a duration as a person says it."""
-    if value < 1:
-        return f"{1000 * value:.3g} ms"
-    if value < 100:
-        return f"{value:.3g} s"
-    minutes, rest = divmod(round(value), 60)
-    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def size(value: float) -> str:
-    """Write a number of bytes as a person says it, in powers of 1000."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000:
-            return f"{value:.3g} {unit}"
-        value /= 1000
-    return f"{value:.3g} TB"
 
 
 def titled(title: str, note: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from mpifl.errors import InputError
 from mpifl.files import write_aside
-from mpifl.report import charts
+from mpifl.report import charts, units
 from mpifl.report.data import data
 from mpifl.report.runs import Summary, number, read_run
 from mpifl.report.style import STYLE
@@ -26,8 +26,8 @@ TABLE = (
     ("training loss", "train_loss", "{:.4f}".format),
     ("worst silo", "silo_accuracy_worst", "{:.2%}".format),
     ("seconds", "seconds", "{:.3f}".format),
-    ("sent", "bytes_sent", charts.size),
-    ("received", "bytes_received", charts.size),
+    ("sent", "bytes_sent", units.size),
+    ("received", "bytes_received", units.size),
 )
 
 
@@ -107,15 +107,15 @@ def _sums(summary: Summary, figures: dict[str, float | None]) -> list[tuple[str,
     if target is not None:
         round = summary.reached(target)
         until = (figures["seconds_to_target"] or 0, figures["bytes_to_target"] or 0)
-        cost = f"{charts.seconds(until[0])}, {charts.size(until[1])}"
+        cost = f"{units.seconds(until[0])}, {units.size(until[1])}"
         wanted = _percent(target)
         cards.append((f"{round:,}", f"rounds to {wanted}: {cost}") if round else ("–", f"{wanted} was not reached"))
     sent, received = figures["bytes_sent"] or 0, figures["bytes_received"] or 0
     scoring, saving = (summary.total(f"seconds_{part}") for part in ("evaluation", "checkpoint"))
-    beside = f"; scoring took {charts.seconds(scoring)} more, checkpoints {charts.seconds(saving)}"
+    beside = f"; scoring took {units.seconds(scoring)} more, checkpoints {units.seconds(saving)}"
     not_counted = beside if scoring or saving else ", scoring and checkpoints not counted"
-    cards.append((charts.seconds(figures["seconds"] or 0), f"in rounds{not_counted}"))
-    cards.append((charts.size(sent + received), f"between server and silos; {charts.size(sent)} sent"))
+    cards.append((units.seconds(figures["seconds"] or 0), f"in rounds{not_counted}"))
+    cards.append((units.size(sent + received), f"between server and silos; {units.size(sent)} sent"))
     return cards
 
 
@@ -172,8 +172,8 @@ def _costs(summary: Summary) -> list[str]:
     time = [stack for stack in time if any(stack[1])]
     traffic = [("sent to silos", of["bytes_sent"], "one"), ("received", of["bytes_received"], "two")]
     return [
-        charts.bars("Time of each round", rounds, time, charts.seconds),
-        charts.bars("Bytes of each round", rounds, traffic, charts.size, "Between the server and the silos."),
+        charts.bars("Time of each round", rounds, time, units.seconds, beside=units.clock),
+        charts.bars("Bytes of each round", rounds, traffic, units.size, "Between the server and the silos."),
     ]
 
 
@@ -189,7 +189,7 @@ def _time(summary: Summary) -> str:
     share = " · ".join(f"{name} {part / whole:.0%}" for name, part in named if part)
     names = ["training", "waiting for the slowest", "communication", "scoring", "checkpoints", "waiting for the server"]
     note = f"Of the mean worker, over all rounds: {share}."
-    return charts.split("Where time went", [("a worker", parts, charts.seconds(whole))], names, note)
+    return charts.split("Where time went", [("a worker", parts, units.seconds(whole))], names, note)
 
 
 def _ranks(summary: Summary, environment: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from unit.builders import write_folder
 
 from mpifl.errors import InputError
 from mpifl.job import check_job
-from mpifl.report import charts, write_report
+from mpifl.report import charts, units, write_report
 from mpifl.run import claim_run, describe, encode_record, write_environment
 
 VOID = {"meta", "br"}
@@ -128,9 +128,27 @@ def test_of_many_rounds_neighbours_are_taken_together(tmp_path):
     ("low", "high"), [(0, 1), (0.29, 0.96), (-3, 1e9), (1e-7, 2e-7), (5, 5), (0, 0), (99.99, 100), (1, 3)]
 )
 def test_ticks_are_few_and_round_and_cover_the_figures(low, high):
-    found = charts.ticks(low, high)
+    found = units.ticks(low, high)
     steps = {round((b - a) / (found[1] - found[0]), 6) for a, b in pairwise(found)}
     assert (2 <= len(found) <= 7, found[0] <= low + 1e-12, steps) == (True, True, {1})
+
+
+@pytest.mark.parametrize(
+    ("most", "written"),
+    [
+        (0.9, ["0 ms", "200 ms", "400 ms", "600 ms", "800 ms"]),
+        (5, ["0 s", "1 s", "2 s", "3 s", "4 s", "5 s"]),
+        (590, ["0 min", "2 min", "4 min", "6 min", "8 min"]),
+        (14400, ["0 h", "1 h", "2 h", "3 h", "4 h"]),
+        (8e6, ["0 h", "500 h", "1000 h", "1500 h", "2000 h"]),
+    ],
+)
+def test_durations_beside_bars_are_round_in_one_unit_and_short(most, written):
+    levels, tell = units.clock(most)
+    assert [tell(level) for level in levels] == written
+    drawn = charts.bars("t", [1], [("a", [most], "one")], units.seconds, beside=units.clock)
+    assert re.findall(r'<span style="top:[^"]*">([^<]*)<', drawn) == written
+    assert f"a {units.seconds(most)}" in drawn
 
 
 def test_the_data_are_shown_where_the_run_was_started(tmp_path, monkeypatch):
