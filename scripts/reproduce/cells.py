@@ -174,7 +174,7 @@ class Reproduction:
 
     @property
     def _search_headings(self) -> list[str]:
-        searched = any(len(cell.tried) > 1 for cell in self.table.cells)
+        searched = any(any(cell.tried) for cell in self.table.cells)
         in_rounds = any(cell.paper.isdecimal() for cell in self.table.cells)
         return [*(["of that"] if searched and in_rounds else []), *(["chosen"] if searched else [])]
 
