@@ -19,7 +19,7 @@ from typing import Annotated
 
 import typer
 
-from mpifl import __version__
+from mpifl import __version__, imports
 from mpifl.errors import InputError, RoundLost
 from mpifl.files import written_after
 
@@ -65,8 +65,9 @@ def train(
     run = out or Path("runs") / job.stem
     if ranks is not None and ranks > 1 and not launcher.launched():
         raise typer.Exit(_launched(launcher.launch(ranks, survive), run))
-    from mpifl import train as training
-    from mpifl.transport import survivable, world
+    with imports.lasting():
+        from mpifl import train as training
+        from mpifl.transport import survivable, world
 
     transport = world()
     if survive and transport.size > 1 and not survivable():
@@ -118,7 +119,8 @@ def submit(
 @app.command()
 def evaluate(run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]) -> None:
     """Score the model of a finished run on its shard folder's test set."""
-    from mpifl.report import evaluate_run
+    with imports.lasting():
+        from mpifl.report import evaluate_run
 
     evaluate_run(run)
 
@@ -181,7 +183,8 @@ def doctor(
 
     if ranks is not None and ranks > 1 and not launcher.launched():
         raise typer.Exit(abs(launcher.launch(ranks)))
-    from mpifl.doctor import examine
+    with imports.lasting():
+        from mpifl.doctor import examine
 
     raise typer.Exit(examine(target, out, json, timeout, _rank() == "0"))
 

@@ -2,7 +2,8 @@
 
 A training's ranks are up when each has imported all and joined the world; what lies between that and the first round
 (agreeing on the job, building models, verifying the shards, the first checkpointed files) is mpifl's own. 100 silos of
-600 MNIST images, 2NN, all of whose shards are verified by their sha256.
+600 MNIST images, 2NN, all of whose shards are verified by their sha256. Each start is made twice, one after the other:
+as it is, and with imports that the garbage collector looks through ("plain imports").
 """
 
 from __future__ import annotations
@@ -28,10 +29,15 @@ COMMANDS = {
 }
 HEAVY = ("torch._dynamo", "torch._inductor", "matplotlib", "pandas", "sympy", "torch.distributed.tensor")
 """What costs much to import and a training does not need."""
+PLAIN = ", plain imports"
 RANK = """
-import json, os, sys, time
+import contextlib, json, os, sys, time
 began = time.time()
-import mpifl.train
+from mpifl import imports
+if "PLAIN" in os.environ:
+    imports.lasting = contextlib.nullcontext
+with imports.lasting():
+    import mpifl.train
 imported = time.time()
 from mpifl.transport import world
 rank, up = world().rank, time.time()
@@ -57,15 +63,17 @@ def seconds_of_command(arguments: list[str], repeats: int) -> list[float]:
     return seconds[1:]
 
 
-def start(folder: Path, ranks: int, nth: int) -> dict[str, Any]:
+def start(folder: Path, ranks: int, nth: int, plain: bool = False) -> dict[str, Any]:
     """Train one round on that many ranks; return how long each part of the start took, and what heavy was imported."""
-    run, notes = folder / f"run{ranks}-{nth}", folder / f"notes{ranks}-{nth}"
+    name = f"{ranks}-{nth}{'-plain' if plain else ''}"
+    run, notes = folder / f"run{name}", folder / f"notes{name}"
     notes.mkdir()
     launcher = [*MPIRUN, "-n", str(ranks)] if ranks > 1 else []
     command = [*launcher, sys.executable, "-c", RANK, "train", str(folder / "job.toml"), "--out", str(run)]
-    environment = {**ENVIRONMENT, "NOTES": str(notes), "HEAVY": json.dumps(HEAVY)}
+    environment = {**ENVIRONMENT, "NOTES": str(notes), "HEAVY": json.dumps(HEAVY), **({"PLAIN": "1"} if plain else {})}
     began = time.time()
     subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL, timeout=LIMIT)
+    ended = time.time()
     told = [json.loads(file.read_text()) for file in notes.iterdir()]
     first = metrics(run)[0]
     up, imported = max(note["up"] for note in told), max(note["imported"] for note in told)
@@ -75,6 +83,7 @@ def start(folder: Path, ranks: int, nth: int) -> dict[str, Any]:
         "mpi": up - imported,
         "to first round": first["time"] - first["seconds"] - up,
         "first round": first["seconds"],
+        "from start to end": ended - began,
         "heavy": sorted({name for note in told for name in note["heavy"]}),
     }
 
@@ -87,7 +96,11 @@ def measure(ranks: list[int], repeats: int) -> dict[str, Any]:
         folder = Path(scratch)
         write_silos(folder / "shards", x, y, SILOS)
         write_job(folder / "job.toml", folder / "shards", 1, {"name": "2nn"})
-        starts = {str(n): [start(folder, n, nth) for nth in range(repeats)] for n in ranks}
+        starts: dict[str, list[dict[str, Any]]] = {}
+        for n in ranks:
+            for nth in range(repeats):
+                for kind, plain in (("", False), (PLAIN, True)):
+                    starts.setdefault(f"{n}{kind}", []).append(start(folder, n, nth, plain))
     return {"data": data, "commands": commands, "starts": starts}
 
 
@@ -96,11 +109,11 @@ def show(result: dict[str, Any]) -> None:
     for name, seconds in result["commands"].items():
         print(f"{name:20} {middle(seconds)[0]:.2f} s, at most {max(seconds):.2f}")
     print(f"\n{SILOS} silos x {EXAMPLES} of {result['data']}, 2NN; seconds, medians")
-    parts = ("launch", "imports", "mpi", "to first round", "first round")
-    print(f"{'ranks':6}" + "".join(f"{part:>16}" for part in parts) + "   heavy imports")
+    parts = ("launch", "imports", "mpi", "to first round", "first round", "from start to end")
+    print(f"{'ranks':18}" + "".join(f"{part:>18}" for part in parts) + "   heavy imports")
     for ranks, starts in result["starts"].items():
-        columns = "".join(f"{middle([begun[part] for begun in starts])[0]:16.2f}" for part in parts)
-        print(f"{ranks:6}{columns}   {', '.join(starts[0]['heavy']) or 'none'}")
+        columns = "".join(f"{middle([begun[part] for begun in starts])[0]:18.2f}" for part in parts)
+        print(f"{ranks:18}{columns}   {', '.join(starts[0]['heavy']) or 'none'}")
 
 
 def main() -> None:

@@ -1,10 +1,14 @@
-"""What a command imports before it can answer: starting stays fast as long as nothing heavy slips in."""
+"""What a command imports, and how: starting stays fast as long as nothing heavy slips in."""
 
+import gc
+import importlib
 import subprocess
 import sys
 
 import pytest
 from conftest import ROOT, launcher, rank_environment
+
+from mpifl import imports
 
 HEAVY = {"torch", "numpy", "h5py", "mpi4py", "matplotlib", "safetensors"}
 RUN = """
@@ -16,12 +20,27 @@ finally:
 """
 
 
+COLLECTED = """
+import gc, runpy, sys
+try:
+    runpy.run_module("mpifl", run_name="__main__", alter_sys=True)
+finally:
+    print("torch" in sys.modules, gc.isenabled(), gc.get_freeze_count(), file=sys.stderr)
+"""
+
+
+def told_at_the_end(program, *arguments):
+    """The words that a program that runs `mpifl ARGUMENTS` prints on stderr, and its exit code."""
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, env=rank_environment(), timeout=60)
+    return done.stderr.split(), done.returncode
+
+
 def imported(*arguments):
     """The packages that `mpifl ARGUMENTS` has imported at its end."""
-    command = [sys.executable, "-c", RUN, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, env=rank_environment(), timeout=60)
-    assert done.returncode == 0, done.stderr
-    return {name.partition(".")[0] for name in done.stderr.split()}
+    words, code = told_at_the_end(RUN, *arguments)
+    assert code == 0, words
+    return {name.partition(".")[0] for name in words}
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["train", "--help"]], ids=" ".join)
@@ -29,6 +48,26 @@ def test_help_imports_nothing_that_takes_long(arguments):
     found = imported(*arguments)
     assert "typer" in found
     assert not found & HEAVY
+
+
+@pytest.mark.parametrize(("command", "wrong"), [("train", 2), ("evaluate", 2), ("doctor", 1)])
+def test_what_torch_brings_is_out_of_the_garbage_collectors_sight(command, wrong, tmp_path):
+    words, code = told_at_the_end(COLLECTED, command, tmp_path / "none")
+    assert code == wrong  # there is no such job, run or shard folder; that is told after the imports
+    assert words[-3:-1] == ["True", "True"]
+    assert int(words[-1]) > 100_000
+
+
+def test_the_garbage_collector_is_on_again_after_an_import_that_failed():
+    def attempt():
+        with imports.lasting():
+            assert not gc.isenabled()
+            importlib.import_module("nothing_of_this_name")
+
+    with pytest.raises(ModuleNotFoundError):
+        attempt()
+    assert gc.isenabled()
+    gc.unfreeze()
 
 
 def test_the_benchmark_tells_the_parts_of_a_start_and_that_nothing_heavy_is_imported(tmp_path, monkeypatch):
