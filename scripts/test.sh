@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up what the tests need and runs them; arguments go to pytest: bash scripts/test.sh tests/unit -k shards
 set -euo pipefail
-unset PYTHONPATH PYTHONHOME
+unset PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE   # hundreds of ranks would compile every module anew
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 bash scripts/setup.sh dev

@@ -11,8 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from mpifl import imports
+
 ROOT = Path(__file__).parent.parent
 RANKS = (1, 2, 3, 5)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    with imports.lasting():
+        return (yield)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
