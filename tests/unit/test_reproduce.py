@@ -168,6 +168,14 @@ def test_of_several_settings_the_most_accurate_is_shown_where_accuracy_counts(fo
     assert lines[3][:4] == ["another", "not run", "", "99.1"]
 
 
+def test_niid_bench_counts_the_best_round_as_the_published_tables_do():
+    from scripts.reproduce.niid import errors, figures
+
+    runs = [run_of(0.1, 0.6, 0.2), run_of(0.3, 0.4, 0.4)]
+    assert [errors(one) for one in runs] == pytest.approx([0.4, 0.6])
+    assert figures(runs) == ("30.00 ± 14.14", "50.00 ± 14.14")
+
+
 def test_a_run_that_diverged_is_not_run_again_unless_asked(folder, monkeypatch):
     from scripts.reproduce.__main__ import TABLES
     from scripts.reproduce.cells import Cell, Cut, Reproduction, Table
