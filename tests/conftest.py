@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from data_prep.cli import app as data_prep
 from mpifl import imports
 
 ROOT = Path(__file__).parent.parent
@@ -68,10 +69,9 @@ def ranks(
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the shards `digits` (4 silos), `many` (7 silos that hold out a test split) and `few` (2 silos)."""
     folder = tmp_path_factory.mktemp("shards")
-    cut = [sys.executable, "-m", "data_prep", "partition", "digits", "--seed", "7", "--scheme", "dirichlet"]
+    cut = ["partition", "digits", "--seed", "7", "--scheme", "dirichlet", "--alpha", "0.5"]
     for name, silos, more in (("digits", 4, []), ("many", 7, ["--test", "0.2", "--public", "0.1"]), ("few", 2, [])):
-        command = [*cut, "--silos", str(silos), "--alpha", "0.5", *more, "--out", str(folder / name)]
-        subprocess.run(command, check=True, env=rank_environment(), timeout=60)
+        data_prep([*cut, "--silos", str(silos), *more, "--out", str(folder / name)], standalone_mode=False)
     return folder
 
 
