@@ -69,6 +69,7 @@ def train(
         from mpifl import train as training
         from mpifl.transport import survivable, world
 
+    _take_subnormals_for_zero()
     transport = world()
     if survive and transport.size > 1 and not survivable():
         raise InputError("--survive: the launcher ends all ranks when one dies; start it with mpirun --with-ft ulfm")
@@ -247,6 +248,16 @@ def _keep_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         for setting, value in (map_from, trim_from):
             mallopt(setting, value)
+
+
+def _take_subnormals_for_zero() -> None:
+    """Have silos of one class, whose gradients soon fall below 1.2e-38, not train in software, at a fifth of the speed.
+
+    Threads take it over from the one that starts them: call this before torch has any.
+    """
+    import torch
+
+    torch.set_flush_denormal(True)
 
 
 def _say(line: str) -> None:

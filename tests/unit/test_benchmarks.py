@@ -120,6 +120,14 @@ def test_harm_that_an_own_job_knows_nothing_of_is_refused():
     assert done.stderr.endswith("--only nan: with --job, no silo stumbles\n")
 
 
+def test_a_silo_of_one_class_comes_to_the_same_model_with_and_without_subnormals(bench, tmp_path):
+    import subnormals
+
+    taken = subnormals.measure(tmp_path / "shards", many=600, epochs=2, repeats=2)
+    assert [len(times) for times in taken.values()] == [2, 2]
+    assert not torch.tensor(1e-39).eq(0)  # as it was before
+
+
 def test_pooling_puts_the_same_model_on_both_sides(bench):
     import pooling
 

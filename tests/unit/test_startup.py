@@ -50,6 +50,23 @@ def test_help_imports_nothing_that_takes_long(arguments):
     assert not found & HEAVY
 
 
+FLUSHED = """
+import runpy, sys
+try:
+    runpy.run_module("mpifl", run_name="__main__", alter_sys=True)
+finally:
+    import torch
+    torch.set_num_threads(2)
+    small = torch.full((1 << 20,), 1e-30) * 1e-9
+    print(small.view(torch.int32).count_nonzero().item(), file=sys.stderr)
+"""
+
+
+def test_what_is_too_small_for_a_normal_number_is_zero_in_a_training_on_all_threads(tmp_path):
+    words, code = told_at_the_end(FLUSHED, "train", tmp_path / "none")
+    assert (words[-1], code) == ("0", 2)  # there is no such job
+
+
 @pytest.mark.parametrize(("command", "wrong"), [("train", 2), ("evaluate", 2), ("doctor", 1)])
 def test_what_torch_brings_is_out_of_the_garbage_collectors_sight(command, wrong, tmp_path):
     words, code = told_at_the_end(COLLECTED, command, tmp_path / "none")
