@@ -13,7 +13,7 @@ import termios
 import time
 import traceback
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -69,7 +69,6 @@ def train(
         from mpifl import train as training
         from mpifl.transport import survivable, world
 
-    _take_subnormals_for_zero()
     transport = world()
     if survive and transport.size > 1 and not survivable():
         raise InputError("--survive: the launcher ends all ranks when one dies; start it with mpirun --with-ft ulfm")
@@ -78,7 +77,8 @@ def train(
             f"--ranks {ranks}: the launcher has started {transport.size}; leave --ranks out, or the launcher"
         )
     _speaks[1:] = [lambda: transport.is_server]
-    end = training.train(job, run, tuple(set_), resume, transport, force)
+    with _subnormals_as_zero():
+        end = training.train(job, run, tuple(set_), resume, transport, force)
     if not transport.is_server:
         return
     if end is not training.End.FINISHED:
@@ -250,14 +250,19 @@ def _keep_memory() -> None:
             mallopt(setting, value)
 
 
-def _take_subnormals_for_zero() -> None:
+@contextlib.contextmanager
+def _subnormals_as_zero() -> Iterator[None]:
     """Have silos of one class, whose gradients soon fall below 1.2e-38, not train in software, at a fifth of the speed.
 
-    Threads take it over from the one that starts them: call this before torch has any.
+    Threads take it over from the one that starts them, for good: torch must not have any yet.
     """
     import torch
 
     torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
 
 
 def _say(line: str) -> None:

@@ -51,20 +51,27 @@ def test_help_imports_nothing_that_takes_long(arguments):
 
 
 FLUSHED = """
-import runpy, sys
-try:
-    runpy.run_module("mpifl", run_name="__main__", alter_sys=True)
-finally:
-    import torch
+import sys, torch
+import mpifl.train
+from mpifl.cli import main
+from mpifl.errors import InputError
+def left():
+    return (torch.full((1 << 20,), 1e-30) * 1e-9).view(torch.int32).count_nonzero().item()
+def train(*_):
     torch.set_num_threads(2)
-    small = torch.full((1 << 20,), 1e-30) * 1e-9
-    print(small.view(torch.int32).count_nonzero().item(), file=sys.stderr)
+    raise InputError(f"{left()} left")
+mpifl.train.train = train
+try:
+    main()
+finally:
+    torch.set_num_threads(1)
+    print(left(), "afterwards", file=sys.stderr)
 """
 
 
-def test_what_is_too_small_for_a_normal_number_is_zero_in_a_training_on_all_threads(tmp_path):
-    words, code = told_at_the_end(FLUSHED, "train", tmp_path / "none")
-    assert (words[-1], code) == ("0", 2)  # there is no such job
+def test_what_is_too_small_for_a_normal_number_is_zero_on_all_threads_of_a_training(tmp_path):
+    words, code = told_at_the_end(FLUSHED, "train", tmp_path / "job.toml")
+    assert (words[-5:], code) == (["error:", "0", "left", str(1 << 20), "afterwards"], 2)
 
 
 @pytest.mark.parametrize(("command", "wrong"), [("train", 2), ("evaluate", 2), ("doctor", 1)])
