@@ -252,7 +252,7 @@ def _keep_memory() -> None:
 
 @contextlib.contextmanager
 def _subnormals_as_zero() -> Iterator[None]:
-    """Have silos of one class, whose gradients soon fall below 1.2e-38, not train in software, at a fifth of the speed.
+    """Have silos of one class, whose gradients soon fall below 1.2e-38, not train at a fifth of the speed for it.
 
     Threads take it over from the one that starts them, for good: torch must not have any yet.
     """

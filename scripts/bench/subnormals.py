@@ -1,7 +1,7 @@
 """What a silo whose images are all of one class costs, with and without numbers that are too small to be normal.
 
-A model that has learned such a silo by heart has gradients below 1.2e-38, which processors multiply in software, and
-which `mpifl train` takes for zero. FedAvg's half of a round (NIID-Bench's CNN, B = 64, momentum 0.9) is done in turns
+A model that has learned such a silo by heart has gradients below 1.2e-38, with which processors are slow, and which
+`mpifl train` takes for zero. FedAvg's half of a round (NIID-Bench's CNN, B = 64, momentum 0.9) is done in turns
 both ways, in one process on one thread; the processor's time is counted. Both must come to the same model.
 """
 

@@ -91,7 +91,6 @@ def test_the_garbage_collector_is_on_again_after_an_import_that_failed():
     with pytest.raises(ModuleNotFoundError):
         attempt()
     assert gc.isenabled()
-    gc.unfreeze()
 
 
 def test_the_benchmark_tells_the_parts_of_a_start_and_that_nothing_heavy_is_imported(tmp_path, monkeypatch):
