@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="little of all: to see that it works")
     parser.add_argument("--json", type=Path, help="write the figures here, too")
     options = parser.parse_args()
-    many, epochs, repeats = (600, 2, 2) if options.quick else (options.images, options.epochs, options.repeats)
+    many, epochs, repeats = (600, 150, 2) if options.quick else (options.images, options.epochs, options.repeats)
     if min(many, epochs) < 1 or repeats < 2:
         parser.error("--images and --epochs must be at least 1, --repeats 2")
     torch.set_num_threads(1)

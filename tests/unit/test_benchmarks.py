@@ -123,8 +123,9 @@ def test_harm_that_an_own_job_knows_nothing_of_is_refused():
 def test_a_silo_of_one_class_comes_to_the_same_model_with_and_without_subnormals(bench, tmp_path):
     import subnormals
 
-    taken = subnormals.measure(tmp_path / "shards", many=600, epochs=2, repeats=2)
-    assert [len(times) for times in taken.values()] == [2, 2]
+    epochs = 150  # until gradients are so small: a repeat took 0.6 s, and 0.75 with subnormals
+    taken = subnormals.measure(tmp_path / "shards", 600, epochs, repeats=1)  # that models differ is an AssertionError
+    assert [len(times) for times in taken.values()] == [1, 1]
     assert not torch.tensor(1e-39).eq(0)  # as it was before
 
 
