@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from mpifl import lock, models
+from mpifl.admission import Knowledge
 from mpifl.algorithms import Algorithm
 from mpifl.batches import Batches
 from mpifl.errors import InputError, RankLost, ShardError
@@ -124,7 +125,8 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
     test = _batches(folder, spec, spec.test, "test", device) if transport.is_server else None
     server = Server(flat, job.seed, test=test, public=public)
     quorum, deadline = job.cohort.quorum, job.cohort.deadline
-    return server, Federation(transport, worker, transforms, placed, quorum, device, deadline, sizes)
+    knowledge = Knowledge(algorithm, [entry.examples for entry in spec.silos], job.cohort.weights)
+    return server, Federation(transport, worker, transforms, placed, quorum, device, knowledge, deadline)
 
 
 def successor(job: Job, spec: FederationSpec, worker: Server) -> Server:

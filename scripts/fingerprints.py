@@ -62,7 +62,9 @@ def main() -> None:
     here, there = made["here"], made.get("there", made["here"])
     for job in sorted(here.keys() | there.keys()):
         same = here.get(job) == there.get(job)
-        print(f"{job}  {here.get(job, 'missing here')}" + ("" if same else f"  DIFFERS from {there.get(job, 'nothing')}"))
+        print(
+            f"{job}  {here.get(job, 'missing here')}" + ("" if same else f"  DIFFERS from {there.get(job, 'nothing')}")
+        )
     differing = sum(here.get(job) != there.get(job) for job in here.keys() | there.keys())
     if other:
         print(f"{len(here)} jobs, {differing} differ")

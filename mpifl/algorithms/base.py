@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
+from mpifl.errors import InputError
 from mpifl.flat import cross_entropy
 from mpifl.local import LocalTraining
 from mpifl.messages import Mean, Scalar, Update
 from mpifl.server import Server
 from mpifl.server_optimizers import SGD, ServerOptimizer
 from mpifl.shards import FederationSpec
-from mpifl.silo import Silo
+from mpifl.silo import Silo, held_out
 
 Work: TypeAlias = Any
 """A bound method (silo, **message) -> Update of the algorithm: its silo's half."""
@@ -74,6 +77,40 @@ class Algorithm(BaseModel, ABC):
         """Return the models, as tables like a job's `[model]`, that are trained beside that one."""
         return []
 
+    def weight(self, work: str, examples: Mapping[str, int], usual: float) -> float:
+        """Return what a silo's update weighs, at the silo by default and at the server, which refuses all others.
+
+        Args:
+            work: The name of the silo's half that makes the update.
+            examples: How many examples the silo has, by split.
+            usual: n_k, or 1 where `[cohort] weights` is "uniform".
+        """
+        if work == "evaluate":
+            return float(examples.get(held_out(examples) or "", 0))
+        return usual
+
+    def lengths(self, server: Server) -> dict[str, int]:
+        """Return the lengths of vectors of its updates, by name, that the server cannot know.
+
+        It knows those of vectors that were sent, by their names, and takes all others to have the length of w.
+        """
+        return {}
+
+    def work(self, name: str) -> Callable[..., Update]:
+        """Return the silo's half of that name: a public method of its own, whose first parameter is `silo`.
+
+        Raises:
+            InputError: it offers none.
+        """
+        method = getattr(type(self), name, None) if name == "evaluate" or name not in dir(Algorithm) else None
+        parameters = list(inspect.signature(method).parameters) if inspect.isfunction(method) else []
+        if name.startswith("_") or parameters[1:2] != ["silo"]:
+            raise InputError(
+                f"{type(self).__name__} offers no work '{name[:100]}': a public method of (self, silo, ...)"
+            )
+        half: Callable[..., Update] = getattr(self, name)
+        return half
+
     def begin(self, server: Server) -> None:
         """Set up `server.state` before the first round; `w` holds the model's shared parameters."""
         server.state["w"] = server.model.shared.clone()
@@ -114,3 +151,8 @@ class Algorithm(BaseModel, ABC):
         model_of_silo = self.personal_model(silo, **model)
         score = silo.evaluate(model_of_silo, silo.held_out, self.personal_statistics(silo))
         return silo.update(weight=float(score.examples), silo_loss=score.loss, silo_accuracy=score.accuracy)
+
+
+def usual_weight(weights: str, examples: Mapping[str, int]) -> float:
+    """Return what a silo's update weighs by `[cohort] weights`: n_k, or 1 if it is "uniform"."""
+    return float(examples["train"]) if weights == "examples" else 1.0

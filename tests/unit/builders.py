@@ -8,6 +8,7 @@ import torch
 from hypothesis import settings
 from torch import nn
 
+from mpifl.admission import Knowledge
 from mpifl.algorithms import FedAvg
 from mpifl.batches import Batches
 from mpifl.federation import Federation
@@ -60,7 +61,7 @@ def make_silo(model, n=12, seed=0, splits=(), randomness=0, weights="examples", 
     shard = Shard(None, {name: Split(*arrays(size, seed + i)) for i, (name, size) in enumerate(sizes.items())})
     given = {"id": 0, "shard": shard, "features": FEATURES, "models": [model], "state": {}, "seed": randomness}
     silo = Silo(**{**given, **more})
-    silo.weights = weights
+    silo.weight = float(n) if weights == "examples" else 1.0
     return silo
 
 
@@ -121,7 +122,8 @@ def make_federation(folder, spec, algorithm=None, model=None, transforms=(), quo
     algorithm.begin(server)
     if len(model.statistics):
         server.state["statistics"] = model.statistics.read()
-    return server, Federation(Alone(), worker, list(transforms), {0: range(len(spec.silos))}, quorum, CPU)
+    knowledge = Knowledge(algorithm, [entry.examples for entry in spec.silos])
+    return server, Federation(Alone(), worker, list(transforms), {0: range(len(spec.silos))}, quorum, CPU, knowledge)
 
 
 @contextlib.contextmanager

@@ -250,7 +250,7 @@ def test_an_update_beyond_the_codecs_range_is_its_silos_fault(run):
     class Large(FedAvg):
         def train(self, silo, w):
             update = super().train(silo, w)
-            return Update(1.0, {"delta": update.vectors["delta"] * (1e9 if silo.id == 1 else 1)})
+            return Update(update.weight, {"delta": update.vectors["delta"] * (1e9 if silo.id == 1 else 1)})
 
     algorithm, server, federation = run(Large(local=LOCAL), up="float16", error_feedback=True)
     with pytest.raises(RoundLost, match=r"silo 1: its update was refused: \[compression\] up: 'delta' reaches"):
@@ -263,7 +263,7 @@ def test_an_update_beyond_the_codecs_range_is_its_silos_fault(run):
 def test_an_update_with_nan_is_refused_as_ever_and_leaves_no_memory(run, up):
     class Poisoned(FedAvg):
         def train(self, silo, w):
-            return Update(1.0, {"delta": torch.full_like(w, float("nan"))})
+            return Update(silo.weight, {"delta": torch.full_like(w, float("nan"))})
 
     algorithm, server, federation = run(Poisoned(), up=up)
     with pytest.raises(RoundLost, match="'delta' holds NaN or Inf"):
