@@ -43,6 +43,7 @@ class Silo:
         examples: n_k, how many training examples it holds.
         state: What it kept in rounds before, tensors and numbers by name; change it with `keep` only.
         weights: Whether an update weighs n_k ("examples") or 1 ("uniform").
+        select: Whether the silo is drawn with probability n_k / n ("examples") or as likely as any other ("uniform").
         objective: What training minimises: the algorithm's.
         public: The federation's public examples, if there are any.
         model: The lent model; what is in it is gone when the work is done.
@@ -68,6 +69,7 @@ class Silo:
         self.model = models[0]
         self.public: Batches | None = None
         self.weights = "examples"
+        self.select = "uniform"
         self.objective: Objective = cross_entropy
         self._models = models
         self.kept: dict[str, Any] = {}
@@ -180,6 +182,14 @@ class Silo:
         vectors = {name: value for name, value in values.items() if isinstance(value, Tensor | Uniform)}
         scalars = {name: value for name, value in values.items() if not isinstance(value, Tensor | Uniform)}
         return Update(weight, vectors, scalars)
+
+    @property
+    def importance(self) -> float:
+        """How many times more the silo weighs in the objective than its updates do: n_k if drawn by n_k, counted alike.
+
+        `mean.weight / cohort.weight` times the mean of importance times v_k so is sum_k p_k v_k over who answered.
+        """
+        return float(self.examples) if (self.select, self.weights) == ("examples", "uniform") else 1.0
 
     def stream(self, purpose: str) -> torch.Generator:
         """Return the random stream that this silo has for a purpose in this round."""

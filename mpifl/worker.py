@@ -44,6 +44,7 @@ class Site:
     weights: str
     models: Sequence[FlatModel]
     public: Batches | None = None
+    select: str = "uniform"
 
 
 class Worker:
@@ -174,6 +175,7 @@ class Worker:
         site, shard = self._site, self._shard(id)
         silo = Silo(id, shard, site.spec.features, site.models, state=state, round=round, seed=site.seed)
         silo.public, silo.weights, silo.objective = site.public, site.weights, site.algorithm.objective
+        silo.select = site.select
         return silo
 
     def _shard(self, id: int) -> Shard:

@@ -26,10 +26,12 @@ class Cohort(Protocol):
     Attributes:
         silos: Their ids.
         population: How many silos the federation has in all.
+        weight: What all of them weigh in the objective: n where it weighs silo k by n_k, else their number.
     """
 
     silos: list[int]
     population: int
+    weight: float
 
     def mean(self, work: Work, /, **message: Tensor | Scalar) -> Mean:
         """Run `work` at every silo of the cohort with this message; return the weighted mean of the updates.
@@ -82,10 +84,15 @@ class Algorithm(BaseModel, ABC):
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
         """Run one round at the server and return what is to be reported of it."""
 
+    def aligned(self, server: Server, everyone: Cohort) -> bool:
+        """Return whether `server.state`, as a checkpoint holds it, goes by the weights that the silos have now."""
+        return True
+
     def realign(self, server: Server, everyone: Cohort) -> None:
         """Bring `server.state` into line with what silos keep, of whom some have lost what they kept lately.
 
-        Asked when ranks have died whose silos go on elsewhere, with what they kept at an earlier checkpoint or nothing.
+        Asked when ranks have died whose silos go on elsewhere, with what they kept at an earlier checkpoint or nothing;
+        and when a run goes on whose state is not `aligned`.
 
         Raises:
             RoundLost: too few silos answered.
