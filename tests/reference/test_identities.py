@@ -18,6 +18,7 @@ from torch.nn import functional as F
 MINI = {"lr": 0.1, "batch_size": 8, "epochs": 2}
 RATE = 0.5
 FULL = {"lr": RATE, "batch_size": "full"}
+NORMALISED = {"name": "problems:normalised"}
 LINE = {"name": "problems:LeastSquares"}
 CURVATURE, CENTRE = np.array([2.0, 0.1]), np.array([1.0, -1.0])
 JOBS: dict[str, dict[str, Any]] = {}
@@ -67,6 +68,10 @@ NEARLY = [
     (
         job("qfedsgd-0", "qfedsgd", q=0.0, local=FULL),
         job("fedsgd-uniform", "fedsgd", local=FULL, cohort={"weights": "uniform"}),
+    ),
+    (
+        job("qfedsgd-0-normalised", "qfedsgd", q=0.0, local=FULL, model=NORMALISED),
+        job("fedavg-full-normalised", local=FULL, cohort={"weights": "uniform"}, model=NORMALISED),
     ),
     (job("fedavg-full", local=FULL), job("fedsgd", "fedsgd", local=FULL)),
     (job("fedsgd-pooled", "fedsgd", shards="pooled", local=FULL), "fedsgd"),

@@ -7,7 +7,7 @@ import torch
 from pydantic import ValidationError
 from unit.builders import EXAMPLES, batch_norm_net, make_federation, make_silo, net, same_bits, write_folder
 
-from mpifl.algorithms import FedAvg, FedDF, Scaffold
+from mpifl.algorithms import FSVRG, FedAvg, FedDF, Scaffold
 from mpifl.codecs import QSGD, Cast, TopK
 from mpifl.errors import InputError, RoundLost
 from mpifl.flat import FlatModel
@@ -214,6 +214,18 @@ def test_vectors_that_are_no_changes_have_no_memory_and_are_never_sparse():
         assert set(silo.kept) == {"unsent delta"}
         assert torch.equal(update.vectors["logits"].vector, vector) == exact
         assert ("logits" in update.payloads) != exact
+
+
+def test_fsvrgs_full_gradient_travels_whole_and_owes_nothing(run):
+    """What top-k left out of it would be missing in every corrected step of the round."""
+    algorithm, server, federation = run(FSVRG(local=LOCAL), up="topk", share=0.1)
+    w = server.state["w"].clone()
+    own = [federation._worker._silo(k, 0).gradient(w).delta.double() for k in range(3)]
+    full = federation.everyone(server).mean(algorithm.full_gradient, w=w)["gradient"]
+    right = sum(n * gradient for n, gradient in zip(SIZES, own, strict=True)) / sum(SIZES)
+    assert torch.allclose(full.double(), right, rtol=0, atol=1e-6)
+    go(algorithm, server, federation)
+    assert set(federation._worker._pending[0]) == {"unsent delta"}
 
 
 def test_statistics_and_whatever_is_not_float32_stay_exact(run):
