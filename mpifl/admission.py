@@ -59,11 +59,13 @@ class Knowledge:
         algorithm: The job's.
         examples: How many examples each silo has, by split, as `federation.json` says.
         weights: The job's `[cohort] weights`.
+        total: What all silos weigh in the objective.
     """
 
     algorithm: Algorithm
     examples: Sequence[Mapping[str, int]]
     weights: str = "examples"
+    total: float = 0.0
 
     def expected(self, server: Server, work: str, silos: Collection[int], message: Mapping[str, object]) -> Expected:
         """Return what the answers of these silos to a message must be."""

@@ -39,6 +39,7 @@ class Cohort:
     server: Server
     silos: list[int]
     population: int
+    weight: float
     attempt: int = 0
 
     def mean(self, work: Work, /, **message: Tensor | Scalar) -> Mean:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -80,7 +81,7 @@ class Federation:
     def cohort(self, silos: Sequence[int], server: Server, attempt: int = 0) -> Cohort:
         """Return the cohort of these silos for the server's current round."""
         present = [silo for silo in silos if silo not in self.membership.absent]
-        return Cohort(self, server, present, self.population, attempt)
+        return Cohort(self, server, present, self.population, self.knowledge.total, attempt)
 
     def everyone(self, server: Server) -> Cohort:
         """Return the cohort of all silos."""
@@ -105,13 +106,12 @@ class Federation:
             Why silos stay where they are, if they cannot move.
         """
         files: dict[str, Scalar] = {str(silo): states[silo] for silo in homes if silo in states}
-        files["checkpoint"] = server.round if round is None else round
         request = Request(
             verb="host",
             round=server.round,
             attempt=self.attempt(),
             cohort=sorted(homes),
-            scalars=files,
+            scalars={**files, "checkpoint": server.round if round is None else round},
             homes=dict(homes),
         )
         mean = self.exchange(request)
@@ -120,8 +120,7 @@ class Federation:
 
     def dealt(self, cohort: Sequence[int]) -> dict[int, int]:
         """Say which silos of a cohort another rank of their node had better take."""
-        nodes = self.transport.nodes
-        homes: dict[int, int] = {}
+        nodes, homes = self.transport.nodes, dict[int, int]()
         for node in range(len(nodes)):
             ranks = [rank for rank in self.prompt if nodes.of[rank] == node]
             homes |= self.workload.deal({rank: self.membership.placed[rank].intersection(cohort) for rank in ranks})
@@ -297,4 +296,5 @@ class Federation:
             raise RoundLost(verdict.lost)
         faults = {header.silo: header.fault for header in headers if header.fault is not None}
         good = [header for header in headers if header.fault is None]
-        return Mean(vectors, averages(good), {header.silo: header.scalars for header in good}, faults)
+        weight = math.fsum(header.weight for header in good)
+        return Mean(vectors, averages(good), {header.silo: header.scalars for header in good}, faults, weight)

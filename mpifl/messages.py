@@ -212,13 +212,14 @@ class Update:
 class Mean:
     """The cohort's answer: averaged vectors by name, averaged scalars, and every silo's own scalars.
 
-    `len(mean)` is the number of silos that answered.
+    `len(mean)` is the number of silos that answered, `weight` what their updates weigh together.
     """
 
     vectors: dict[str, torch.Tensor]
     scalars: dict[str, float]
     silos: Mapping[int, dict[str, Scalar]]
     faults: dict[int, str] = field(default_factory=dict)
+    weight: float = 0.0
 
     def __getitem__(self, name: str) -> torch.Tensor:
         return self.vectors[name]

@@ -43,6 +43,7 @@ class Silo:
         examples: n_k, how many training examples it holds.
         state: What it kept in rounds before, tensors and numbers by name; change it with `keep` only.
         weight: What an update weighs unless it says otherwise; n_k by default.
+        importance: How many times more the silo weighs in the objective than its updates do.
         objective: What training minimises: the algorithm's.
         public: The federation's public examples, if there are any.
         model: The lent model; what is in it is gone when the work is done.
@@ -67,6 +68,7 @@ class Silo:
         self.state = state
         self.model = models[0]
         self.public: Batches | None = None
+        self.importance = 1.0
         self.objective: Objective = cross_entropy
         self._models = models
         self.kept: dict[str, Any] = {}

@@ -45,6 +45,10 @@ class Survival:
         for note in self._untold:
             tell(note)
 
+    def realign(self) -> None:
+        """Have the algorithm put the server's state right before silos are asked anything else."""
+        self._apart = True
+
     def through(self, act: Callable[[], Answer]) -> Answer:
         """Return what `act` returns; when ranks die in it, have their silos hosted elsewhere and act again.
 
@@ -89,7 +93,7 @@ class Survival:
         self._known = lost
 
     def _bring_together(self) -> None:
-        """Have the algorithm put the server's state right, now that silos have forgotten what it goes by."""
+        """Have the algorithm put the server's state right, with what silos keep now."""
         try:
             if self._realign:
                 self._realign(self._server, self.federation.everyone(self._server))

@@ -260,6 +260,8 @@ class _Training:
             device = self._server.model.device
             self._server.state = {k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in state.items()}
             self._saving.committed = round
+            if not self._algorithm.aligned(self._server, self._federation.everyone(self._server)):
+                self._survival.realign()
             self._told = self._told_of(round) or self._recorder.evaluated()
             return True
         self._server.round = 0

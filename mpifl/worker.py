@@ -18,7 +18,7 @@ from torch import Tensor
 
 from mpifl import checkpoint
 from mpifl.aggregation.mean import WeightedMean
-from mpifl.algorithms.base import Algorithm, usual_weight
+from mpifl.algorithms.base import Algorithm, importance, usual_weight
 from mpifl.batches import Batches
 from mpifl.errors import InputError, SharedVectorChanged, Unwritable
 from mpifl.files import sha256_of
@@ -44,6 +44,7 @@ class Site:
     weights: str
     models: Sequence[FlatModel]
     public: Batches | None = None
+    select: str = "uniform"
 
 
 class Worker:
@@ -177,6 +178,7 @@ class Worker:
         site, shard = self._site, self._shard(id)
         silo = Silo(id, shard, site.spec.features, site.models, state=state, round=round, seed=site.seed)
         silo.public, silo.objective = site.public, site.algorithm.objective
+        silo.importance = importance(site.select, site.weights, site.spec.silos[id].examples)
         return silo
 
     def _shard(self, id: int) -> Shard:

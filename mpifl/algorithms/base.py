@@ -29,10 +29,12 @@ class Cohort(Protocol):
     Attributes:
         silos: Their ids.
         population: How many silos the federation has in all.
+        weight: What all of them weigh in the objective: n where it weighs silo k by n_k, else their number.
     """
 
     silos: list[int]
     population: int
+    weight: float
 
     def mean(self, work: Work, /, **message: Tensor | Scalar) -> Mean:
         """Run `work` at every silo of the cohort with this message; return the weighted mean of the updates.
@@ -119,10 +121,15 @@ class Algorithm(BaseModel, ABC):
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
         """Run one round at the server and return what is to be reported of it."""
 
+    def aligned(self, server: Server, everyone: Cohort) -> bool:
+        """Return whether `server.state`, as a checkpoint holds it, goes by the weights that the silos have now."""
+        return True
+
     def realign(self, server: Server, everyone: Cohort) -> None:
         """Bring `server.state` into line with what silos keep, of whom some have lost what they kept lately.
 
-        Asked when ranks have died whose silos go on elsewhere, with what they kept at an earlier checkpoint or nothing.
+        Asked when ranks have died whose silos go on elsewhere, with what they kept at an earlier checkpoint or nothing;
+        and when a run goes on whose state is not `aligned`.
 
         Raises:
             RoundLost: too few silos answered.
@@ -156,3 +163,11 @@ class Algorithm(BaseModel, ABC):
 def usual_weight(weights: str, examples: Mapping[str, int]) -> float:
     """Return what a silo's update weighs by `[cohort] weights`: n_k, or 1 if it is "uniform"."""
     return float(examples["train"]) if weights == "examples" else 1.0
+
+
+def importance(select: str, weights: str, examples: Mapping[str, int]) -> float:
+    """Return how many times more a silo weighs in the objective than its updates: n_k if drawn by n_k, counted alike.
+
+    `mean.weight / cohort.weight` times the mean of importance times v_k so is sum_k p_k v_k over who answered.
+    """
+    return float(examples["train"]) if (select, weights) == ("examples", "uniform") else 1.0

@@ -124,6 +124,7 @@ ON_A_NETWORK = {
     "feddf-prototypes": job("feddf", prototypes=[OTHER], model=MLP, **DISTILLED),
     "feddf-statistics": job("feddf", rounds=2, prototypes=[], model=NORMALISED, **DISTILLED),
     "moon-statistics": job("moon", mu=5.0, temperature=0.5, model=NORMALISED, cohort={"fraction": 1.0}),
+    "personal-statistics": job("ditto", **{"lambda": 0.5}, model=NORMALISED, local={"epochs": 2}),
     "fedavg-statistics": job("fedavg", model=NORMALISED, local={"epochs": 2}),
     "moon-text": job("moon", mu=5.0, temperature=0.5, model=LSTM, shards="text", cohort={"fraction": 1.0}),
     "feddf-text": job(
@@ -220,7 +221,7 @@ def test_silos_keep_what_the_oracles_keep(compared: Any, name: str) -> None:
         assert_kept(file, task.kept[silo])
 
 
-@pytest.mark.parametrize("name", [n for n in JOBS if n.startswith(("fedper", "fedbn", "ditto"))])
+@pytest.mark.parametrize("name", [n for n in JOBS if n.startswith(("fedper", "fedbn", "ditto", "personal"))])
 def test_each_silo_ends_with_its_own_model(compared: Any, name: str) -> None:
     run, task, _ = compared(name)
     files = files_of_silos(run / "personal")
