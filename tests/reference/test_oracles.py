@@ -16,6 +16,8 @@ State = dict[str, torch.Tensor]
 CLOSE = 1e-5
 """How far two results may lie apart, relative to how far training has moved."""
 SMALL_COHORT = {"fraction": 0.6}
+ALIKE = {"fraction": 0.6, "weights": "uniform"}
+BY_EXAMPLES = {"fraction": 0.6, "select": "examples", "weights": "uniform"}
 LOGREG, MLP, NORMALISED = {"name": "logreg"}, {"name": "mlp", "hidden": [8]}, {"name": "problems:normalised"}
 LSTM = {"name": "char-lstm", "embedding": 3, "hidden": 5, "layers": 1}
 SGD = {"lr": 0.1, "batch_size": 8}
@@ -113,7 +115,7 @@ CASES: dict[str, dict[str, Any]] = {
         "compressed",
         compression={"up": "qsgd", "bits": 2, "norm": "l2", "error_feedback": True, "down": "bfloat16"},
     ),
-    "feddyn": job("example_algorithm:FedDyn", alpha=0.3, local={"epochs": 2}),
+    "feddyn-of-a-user": job("example_algorithm:FedDyn", alpha=0.3, local={"epochs": 2}, cohort=ALIKE),
 }
 ON_A_NETWORK = {
     "fedper-head": job("fedper", personal=["head.*"], model=MLP),
