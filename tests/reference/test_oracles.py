@@ -16,6 +16,8 @@ State = dict[str, torch.Tensor]
 CLOSE = 1e-5
 """How far two results may lie apart, relative to how far training has moved."""
 SMALL_COHORT = {"fraction": 0.6}
+ALIKE = {"fraction": 0.6, "weights": "uniform"}
+BY_EXAMPLES = {"fraction": 0.6, "select": "examples", "weights": "uniform"}
 LOGREG, MLP, NORMALISED = {"name": "logreg"}, {"name": "mlp", "hidden": [8]}, {"name": "problems:normalised"}
 LSTM = {"name": "char-lstm", "embedding": 3, "hidden": 5, "layers": 1}
 SGD = {"lr": 0.1, "batch_size": 8}
@@ -79,6 +81,11 @@ CASES: dict[str, dict[str, Any]] = {
         cohort={"fraction": 0.3, "weights": "uniform"},
         local={"steps": 6, "lr_decay": 0.9},
     ),
+    "scaffold-I-everyone": job("scaffold", option="I", cohort={"fraction": 1.0}),
+    "scaffold-II-everyone": job("scaffold", option="II", cohort={"fraction": 1.0}, local={"epochs_of": [1, 3, 2]}),
+    "scaffold-I-uniform": job("scaffold", option="I", cohort=ALIKE),
+    "scaffold-I-by-examples": job("scaffold", option="I", rounds=5, cohort=BY_EXAMPLES),
+    "scaffold-II-by-examples": job("scaffold", option="II", rounds=5, cohort=BY_EXAMPLES, local={"lr_decay": 0.9}),
     "fsvrg": job("fsvrg", local={"lr": 2.0, "batch_size": 1}, cohort={"fraction": 1.0}),
     "fsvrg-batches": job("fsvrg", local={"lr": 3.0, "batch_size": 4, "epochs": 2, "lr_decay": 0.8}),
     "fedavgm": job("fedavg", "fedopt", server_optimizer={"name": "sgd", "lr": 0.8, "momentum": 0.9}),
@@ -113,7 +120,7 @@ CASES: dict[str, dict[str, Any]] = {
         "compressed",
         compression={"up": "qsgd", "bits": 2, "norm": "l2", "error_feedback": True, "down": "bfloat16"},
     ),
-    "feddyn": job("example_algorithm:FedDyn", alpha=0.3, local={"epochs": 2}),
+    "feddyn-of-a-user": job("example_algorithm:FedDyn", alpha=0.3, local={"epochs": 2}, cohort=ALIKE),
 }
 ON_A_NETWORK = {
     "fedper-head": job("fedper", personal=["head.*"], model=MLP),
