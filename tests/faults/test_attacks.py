@@ -1,0 +1,280 @@
+"""One rank sends whatever it likes: no model is wrong, no run hangs, no other rank dies, and the fault names it.
+
+A world trains with an attack in each round. What it comes to is held against a training in which the same silos merely
+failed in the same rounds: the exact mean of the others, to the bit.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+from faults.attacks import ATTACKS, DEADLINE, FOLLOWER, HARMLESS, LEADER, ONE_NODE, STOPPED, Attack
+from faults.conftest import Batch
+from faults.processes import Command, checkpoints, rounds_of, train
+from safetensors.torch import load_file
+from scenarios import job
+
+from mpifl.placement import place
+
+SLOW = bool(os.environ.get("MPIFL_SLOW"))
+LONGEST = 500
+"""Characters that a fault may have."""
+LATE = f"no answer within {DEADLINE} s"
+
+
+@dataclass(frozen=True)
+class World:
+    """Some ranks, one of them hostile."""
+
+    name: str
+    ranks: int
+    hostile: int
+    per_node: int | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"MPIFL_RANKS_PER_NODE": str(self.per_node)} if self.per_node else {}
+
+    @property
+    def attacks(self) -> list[Attack]:
+        between = [attack for attack in ATTACKS if attack.where == (LEADER,)]
+        return [one for one in ATTACKS if self.name in one.where or (SLOW and one not in between)]
+
+
+WORLDS = {
+    ONE_NODE: World(ONE_NODE, 3, hostile=1),
+    FOLLOWER: World(FOLLOWER, 4, hostile=3, per_node=2),
+    LEADER: World(LEADER, 3, hostile=2, per_node=2),
+}
+CASES = [pytest.param(name, attack, id=f"{name}-{attack.name}") for name in WORLDS for attack in WORLDS[name].attacks]
+
+
+@dataclass
+class Plan:
+    """Which attack is made in which round, and who is asked then."""
+
+    world: World
+    shards: Path
+    attacks: Sequence[Attack]
+
+    def __post_init__(self) -> None:
+        federation = json.loads((self.shards / "federation.json").read_text())
+        placed = place([silo["examples"]["train"] for silo in federation["silos"]], range(1, self.world.ranks))
+        self.own = placed[self.world.hostile]
+        self.others = sorted({silo for silos in placed.values() for silo in silos} - set(self.own))
+        self.spared = self.own[-1]
+        self.rounds: dict[int, Attack] = {}
+        next_round = 3  # two rounds without an attack, so that everybody has mapped everybody's memory
+        for attack in self.attacks:
+            self.rounds[next_round] = attack
+            next_round += 1 + (attack.at != "train")  # silos' faults in two evaluations running are told of once
+        self.last = next_round
+
+    def asked(self, round: int) -> list[int]:
+        """The silos of a round."""
+        how = self.rounds[round].asked if round in self.rounds else "some"
+        own = [silo for silo in self.own if silo != self.spared]
+        return sorted({"some": own + self.others, "one": own[:1] + self.others, "most": own + self.others[:1]}[how])
+
+    def hostile(self, made: Path, **more: Any) -> str:
+        """What the hostile rank is to do."""
+        rounds = {str(round): attack.name for round, attack in self.rounds.items()}
+        who = {"rank": self.world.hostile, "foreign": self.others[0], "spared": self.spared}
+        return json.dumps({**who, "rounds": rounds, "made": str(made), **more})
+
+    def job(self, folder: Path, **algorithm: Any) -> Path:
+        """Write the job, whose algorithm has these keys besides."""
+        table = job(
+            self.world.name,
+            shards=str(self.shards),
+            rounds=self.last,
+            model={"name": "plugins:perceptron"},
+            algorithm={
+                "name": "hostile:Attacked",
+                "cohorts": [self.asked(round) for round in range(1, self.last + 1)],
+                **algorithm,
+            },
+            local={"lr": 0.02, "batch_size": 32},
+            cohort={"quorum": 0.1, "deadline": DEADLINE},
+            checkpoint={"every": 1000},
+        )
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f"{self.world.name}.toml"
+        file.write_text(tomli_w.dumps(table))
+        return file
+
+
+@dataclass
+class Played:
+    """A training under attack, and how it ended."""
+
+    plan: Plan
+    run: Path
+    command: Command
+
+    @cached_property
+    def records(self) -> dict[int, dict[str, Any]]:
+        return {record["round"]: record for record in map(json.loads, (self.run / "metrics.jsonl").open())}
+
+    @cached_property
+    def made(self) -> dict[int, str]:
+        """What the hostile rank says that it did in each round."""
+        lines = (self.command.folder / "made").read_text().splitlines()
+        return {int(round): name for round, _, name in (line.partition(" ") for line in lines)}
+
+    @cached_property
+    def unscored(self) -> dict[int, dict[int, str]]:
+        """Why silos were not evaluated, in each round."""
+        found: defaultdict[int, dict[int, str]] = defaultdict(dict)
+        said = re.finditer(r"^round (\d+): silo (\d+) not evaluated: (.*)$", self.said, re.M)
+        for round, silo, fault in (match.groups() for match in said):
+            found[int(round)][int(silo)] = fault
+        return found
+
+    @property
+    def said(self) -> str:
+        return self.command.out + self.command.err
+
+    def failing(self) -> dict[str, Any]:
+        """The keys of the algorithm with which the same silos fail in the same rounds."""
+        faults = {str(n): [int(k) for k in record["faults"]] for n, record in self.records.items() if record["faults"]}
+        return {"failing": faults, "unscored": {str(n): list(silos) for n, silos in self.unscored.items()}}
+
+
+def _play(plan: Plan, folder: Path, **more: Any) -> Played:
+    arguments = train(plan.job(folder), folder / "run")
+    made = folder / "command" / "made"
+    environment = {**plan.world.environment, "HOSTILE": plan.hostile(made, **more)}
+    with Command(folder / "command", plan.world.ranks, *arguments, **environment) as command:
+        command.end(150)
+    return Played(plan, folder / "run", command)
+
+
+@pytest.fixture(scope="session")
+def played(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Played]:
+    """The worlds after all attacks, played two at a time."""
+    folder = tmp_path_factory.mktemp("attacks")
+    plans = {name: Plan(world, digits / "many", world.attacks) for name, world in WORLDS.items()}
+    with ThreadPoolExecutor(2) as pool:
+        playing = {name: pool.submit(_play, plan, folder / name) for name, plan in plans.items()}
+    return {name: one.result() for name, one in playing.items() if not one.exception()}
+
+
+@pytest.fixture(scope="session")
+def harmless(played: dict[str, Played], batch: Batch) -> dict[str, Path]:
+    """For each world the run in which the silos fail that were left out under attack, and nobody is hostile."""
+    runs = {name: one.run.with_name("harmless") for name, one in played.items()}
+    jobs = {name: one.plan.job(one.run.parent / "failing", **one.failing()) for name, one in played.items()}
+    (done,) = batch(1, {name: train(jobs[name], runs[name])[2:] for name in runs})
+    assert [result["code"] for result in done.values()] == [0] * len(runs), done
+    return runs
+
+
+def _round_of(one: Played, attack: Attack) -> tuple[int, dict[str, Any]]:
+    number = next(number for number, other in one.plan.rounds.items() if other is attack)
+    assert one.made.get(number) == attack.name, "the attack was not made"
+    return number, one.records[number]
+
+
+@pytest.mark.parametrize(("world", "attack"), CASES)
+def test_an_attack_costs_the_hostile_rank_its_updates_and_nobody_else_anything(
+    played: dict[str, Played], world: str, attack: Attack
+) -> None:
+    one = played[world]
+    number, record = _round_of(one, attack)
+    training = attack.at == "train"
+    faults = {int(k): why for k, why in record["faults"].items()} if training else one.unscored[number]
+    lost = record.get("attempts_lost", [])
+    assert set(faults) <= set(one.plan.own), f"silos of others were left out: {faults}"
+    told = [*faults.values(), *lost]
+    if attack.ends != HARMLESS:
+        assert told, "all updates counted"
+        assert lost == [] or attack.ends == STOPPED, lost
+        assert re.search(attack.word, told[0], re.I) or told[0] == LATE, told
+    for why in lost:
+        assert re.search(rf"\brank {one.plan.world.hostile}\b", why), why
+    for why in told:
+        assert len(why) <= LONGEST
+        assert why.isprintable()
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_all_attacks_together_end_at_the_mean_of_those_who_counted(
+    played: dict[str, Played], harmless: dict[str, Path], world: str
+) -> None:
+    one = played[world]
+    assert one.command.code == 0
+    plainly = [{k: v for k, v in r.items() if not k.startswith("extra_")} for r in rounds_of(one.run)]
+    for under_attack, untroubled in zip(plainly, rounds_of(harmless[world]), strict=True):
+        differing = {"faults", "attempts_lost"}
+        assert {k: v for k, v in under_attack.items() if k not in differing} == {
+            k: v for k, v in untroubled.items() if k not in differing
+        }, f"round {under_attack['round']}: {one.plan.rounds.get(under_attack['round'])}"
+    model = "model.safetensors"
+    assert (one.run / model).read_bytes() == (harmless[world] / model).read_bytes()
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_what_is_said_under_attack_is_lines_of_text(played: dict[str, Played], world: str) -> None:
+    said = played[world].said
+    assert "Traceback" not in said
+    assert [line for line in said.splitlines() if not line.isprintable()] == []
+    assert max(map(len, said.splitlines())) < 2 * LONGEST
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_what_a_round_cost_is_a_figure_that_it_can_have_cost(played: dict[str, Played], world: str) -> None:
+    for record in played[world].records.values():
+        for name, value in _numbers(record):
+            assert math.isfinite(value), name
+            assert not name.startswith("seconds") or 0 <= value < 3600, f"round {record['round']}: {name} = {value}"
+        assert 0 <= record["bytes_received"] < 1e9
+
+
+def _numbers(record: dict[str, Any]) -> Iterator[tuple[str, float]]:
+    spent = {f"seconds {k} {rank}": v for rank, one in record["rank_seconds"].items() for k, v in one.items()}
+    yield from ((name, value) for name, value in {**record, **spent}.items() if isinstance(value, int | float))
+
+
+def _single(digits: Path, name: str, world: str = ONE_NODE) -> Plan:
+    return Plan(WORLDS[world], digits / "many", [next(attack for attack in ATTACKS if attack.name == name)])
+
+
+def _finite(run: Path) -> bool:
+    states = [load_file(path) for path in run.glob("checkpoints/round_*/server.safetensors")]
+    return bool(states) and all(bool(vector.isfinite().all()) for state in states for vector in state.values())
+
+
+@pytest.mark.parametrize("world", [ONE_NODE, pytest.param(LEADER, marks=pytest.mark.slow)])
+def test_a_rank_that_sends_nan_again_and_again_ends_the_run_with_its_name(
+    digits: Path, tmp_path: Path, world: str
+) -> None:
+    one = _play(_single(digits, "sum-nan", world), tmp_path, always=True)
+    assert one.command.code == 3
+    assert "Traceback" not in one.said
+    assert re.search(rf"error: round 3 was lost: .*\brank {one.plan.world.hostile}\b", one.command.err)
+    assert not (one.run / "model.safetensors").exists()
+    assert checkpoints(one.run) == [2]
+    assert _finite(one.run)
+
+
+def test_a_model_beyond_all_numbers_is_never_written(digits: Path, tmp_path: Path, batch: Batch) -> None:
+    job = Plan(WORLDS[ONE_NODE], digits / "many", []).job(tmp_path, far=True)
+    run = tmp_path / "run"
+    (done,) = batch(1, {"far": train(job, run, "--set", "checkpoint.every=1")[2:]})
+    assert done["far"]["code"] == 3
+    assert "Traceback" not in done["far"]["err"]
+    assert not (run / "model.safetensors").exists()
+    assert _finite(run)
