@@ -10,6 +10,7 @@ import copy
 import fcntl
 import json
 import os
+import signal
 import socket
 import tempfile
 import time
@@ -218,6 +219,10 @@ def _many_scalars(rank: Hostile) -> None:
     rank.header["scalars"].update({f"extra_{n}": 1.0 for n in range(10_000)})
 
 
+def _host_of(text: str) -> Forge:
+    return lambda rank: rank.report["about"].update(host=text)
+
+
 # --- how memory is
 
 
@@ -289,6 +294,21 @@ def truncated(rank: Hostile) -> None:
     rank.undo.append(restore)
 
 
+def _vast(rank: Hostile) -> int:
+    """Return a file that is not as large as it says, but for its beginning."""
+    file, content = os.memfd_create("mpifl", os.MFD_ALLOW_SEALING), _content(rank)
+    os.ftruncate(file, 1 << 40)
+    os.pwrite(file, content, 0)
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+    return file
+
+
+def _gone(rank: Hostile) -> None:
+    """Have the file be one that nobody has mapped yet, and gone when some might want to."""
+    file = rank.part()["handle"] = _sealed(_content(rank))
+    rank.judged.append(lambda: os.close(file))
+
+
 def _unsealed_and_truncated(rank: Hostile) -> None:
     file = _unsealed(rank)
     rank.part()["handle"] = file
@@ -309,6 +329,10 @@ def truncated_when_judged(rank: Hostile) -> None:
 
 def sleeping(seconds: float) -> Forge:
     return lambda rank: rank.judged.append(lambda: time.sleep(seconds))
+
+
+def stopping(rank: Hostile) -> None:
+    rank.judged.append(lambda: os.kill(os.getpid(), signal.SIGSTOP))
 
 
 # --- how shares of a sum, and sums between nodes, are
@@ -342,33 +366,33 @@ def _sum_of(change: Callable[[Any], Any]) -> Forge:
 
 ATTACKS = [
     # what cannot be read
-    Attack("bytes-brace", raw(b"{"), "report|read", where=(ONE_NODE, FOLLOWER, LEADER)),
-    Attack("bytes-none", raw(b""), "report|read"),
-    Attack("bytes-spaces", raw(b" " * 10_000_000), "report|read|bytes"),
-    Attack("bytes-deep", raw(_deep(1_000_000)), "report|read|bytes"),
-    Attack("bytes-not-utf8", raw(b'{"headers": "\xff\xfe"}'), "report|read"),
-    Attack("bytes-utf16", lambda rank: json.dumps(rank.report).encode("utf-16"), "report|read"),
-    Attack("bytes-list", raw(b"[1, 2]"), "report|read"),
-    Attack("bytes-null", raw(b"null"), "report|read"),
-    Attack("bytes-nan", raw(b"NaN"), "report|read"),
-    Attack("bytes-binary", raw(bytes(range(256)) * 16), "report|read"),
-    Attack("bytes-100-mb", lambda rank: json.dumps(rank.report).encode().ljust(100_000_000), "report|bytes"),
-    Attack("keys-extra", report(owned=True), "report|owned|read"),
-    Attack("keys-extra-in-header", header(owned=1), "report|owned|read"),
-    Attack("keys-missing", without("headers"), "report|header|answer"),
-    Attack("type-headers", report(headers={}), "report|headers|read"),
-    Attack("type-headers-null", report(headers=None), "report|headers|read"),
-    Attack("type-parts", report(parts="all"), "report|parts|read"),
-    Attack("type-weight", header(weight="much"), "report|weigh|read"),
-    Attack("type-vectors", header(vectors=[]), "report|vectors|read"),
-    Attack("type-silo-float", lambda rank: rank.header.update(silo=rank.header["silo"] + 0.5), "report|silo|read"),
-    Attack("type-keeps", header(keeps="yes"), "report|keeps|read"),
-    Attack("type-interrupted", report(interrupted="now"), "report|interrupted|read"),
+    Attack("bytes-brace", raw(b"{"), "cannot be read", where=(ONE_NODE, FOLLOWER, LEADER)),
+    Attack("bytes-none", raw(b""), "cannot be read"),
+    Attack("bytes-spaces", raw(b" " * 10_000_000), "cannot be read"),
+    Attack("bytes-deep", raw(_deep(1_000_000)), "cannot be read"),
+    Attack("bytes-not-utf8", raw(b'{"headers": "\xff\xfe"}'), "cannot be read"),
+    Attack("bytes-utf16", lambda rank: json.dumps(rank.report).encode("utf-16"), "cannot be read"),
+    Attack("bytes-list", raw(b"[1, 2]"), "cannot be read"),
+    Attack("bytes-null", raw(b"null"), "cannot be read"),
+    Attack("bytes-nan", raw(b"NaN"), "cannot be read"),
+    Attack("bytes-binary", raw(bytes(range(256)) * 16), "cannot be read"),
+    Attack("bytes-100-mb", lambda rank: json.dumps(rank.report).encode().ljust(100_000_000), "cannot be read|bytes"),
+    Attack("keys-extra", report(owned=True), "owned"),
+    Attack("keys-extra-in-header", header(owned=1), "owned"),
+    Attack("keys-missing", without("headers"), "silo|headers"),
+    Attack("type-headers", report(headers={}), "headers"),
+    Attack("type-headers-null", report(headers=None), "headers"),
+    Attack("type-parts", report(parts="all"), "parts"),
+    Attack("type-weight", header(weight="much"), "weigh"),
+    Attack("type-vectors", header(vectors=[]), "vectors"),
+    Attack("type-silo-float", lambda rank: rank.header.update(silo=rank.header["silo"] + 0.5), "silo"),
+    Attack("type-keeps", header(keeps="yes"), "keeps"),
+    Attack("type-interrupted", report(interrupted="now"), "interrupted"),
     # which request it answers
     Attack("serial-of-the-future", _serial(7), "serial|request|answer"),
     Attack("serial-of-before", _serial(-1), "serial|request|answer"),
-    Attack("serial-huge", report(serial=HUGE), "report|serial|read"),
-    Attack("serial-text", report(serial="1"), "report|serial|read"),
+    Attack("serial-huge", report(serial=HUGE), "serial"),
+    Attack("serial-text", report(serial="1"), "serial"),
     Attack("twice", _twice, ends=HARMLESS),
     Attack("fifty-times", _flood, ends=HARMLESS),
     Attack("before-it-is-asked", _unasked, ends=HARMLESS),
@@ -378,9 +402,9 @@ ATTACKS = [
     Attack("silo-foreign-instead", lambda rank: rank.header.update(silo=rank.foreign), "silo|header"),
     Attack("silo-not-asked", more(lambda rank: {"silo": rank.spared}), "silo|header"),
     Attack("silo-twice", more(lambda rank: {}), "silo|header|twice", where=(ONE_NODE, FOLLOWER)),
-    Attack("silo-often", more(*[lambda rank: {}] * 1000), "silo|header|report"),
-    Attack("silo-unknown", more(lambda rank: {"silo": 10**30}), "silo|header|report"),
-    Attack("silo-negative", more(lambda rank: {"silo": -1}), "silo|header|report"),
+    Attack("silo-often", more(*[lambda rank: {}] * 1000), "silo"),
+    Attack("silo-unknown", more(lambda rank: {"silo": 10**30}), "silo"),
+    Attack("silo-negative", more(lambda rank: {"silo": -1}), "silo"),
     Attack("silo-left-out", lambda rank: rank.headers.pop(0), "silo|header|answer", where=(ONE_NODE, FOLLOWER)),
     Attack("silos-left-out", report(headers=[]), "silo|header|answer"),
     # what it weighs
@@ -389,11 +413,11 @@ ATTACKS = [
     Attack("weight-1.7e308", headers(weight=1.7e308), "weigh"),
     Attack("weight-none", header(weight=0.0), "weigh"),
     Attack("weight-none-at-all", headers(weight=0.0), "weigh"),
-    Attack("weight-negative", weight(lambda true: -true), "weigh|report"),
+    Attack("weight-negative", weight(lambda true: -true), "weigh"),
     Attack("weight-half", weight(lambda true: true / 2), "weigh"),
     Attack("weight-one-ulp", weight(lambda true: float(np.nextafter(true, 2 * true))), "weigh"),
-    Attack("weight-nan", header(weight=float("nan")), "weigh|report"),
-    Attack("weight-huge", header(weight=HUGE), "weigh|report"),
+    Attack("weight-nan", header(weight=float("nan")), "weigh"),
+    Attack("weight-huge", header(weight=HUGE), "weigh"),
     Attack("weight-of-one-silo", header(weight=1e6), "weigh", asked="one"),
     Attack("counts-alike", vectors(uniform=True), "uniform|weigh|alike", where=(ONE_NODE, FOLLOWER)),
     Attack("counts-not-alike", vectors("shift", uniform=False), "uniform|weigh|alike"),
@@ -409,16 +433,16 @@ ATTACKS = [
     Attack("length-short-of-all", _lengths(lambda true: true - 1), "element|length"),
     Attack("length-long-by-most", _lengths(lambda true: true + 1), "element|length", asked="most"),
     Attack("length-none", _lengths(lambda true: 0), "element|length"),
-    Attack("length-2^62", _lengths(lambda true: 1 << 62), "element|length|report", asked="most"),
-    Attack("length-negative", _lengths(lambda true: -1), "element|length|report"),
-    Attack("length-huge", _lengths(lambda true: HUGE), "element|length|report"),
-    Attack("window-100000", both(vectors(window=100_000), part(window=100_000)), "window|report"),
-    Attack("window-below", both(vectors(window=-100_000), part(window=-100_000)), "window|report"),
-    Attack("window-huge", both(vectors(window=HUGE), part(window=HUGE)), "window|report"),
+    Attack("length-2^62", _lengths(lambda true: 1 << 62), "element|length", asked="most"),
+    Attack("length-negative", _lengths(lambda true: -1), "element|length"),
+    Attack("length-huge", _lengths(lambda true: HUGE), "element|length"),
+    Attack("window-100000", both(vectors(window=100_000), part(window=100_000)), "window"),
+    Attack("window-below", both(vectors(window=-100_000), part(window=-100_000)), "window"),
+    Attack("window-huge", both(vectors(window=HUGE), part(window=HUGE)), "window"),
     Attack("window-in-header-alone", vectors(window=3), "window|part|sum"),
     Attack("window-none-with-a-part", vectors(window=None), "window|part|sum", where=(ONE_NODE, FOLLOWER)),
     Attack("window-without-a-part", lambda rank: rank.parts.remove(rank.part()), "window|part|sum"),
-    Attack("bytes-of-payload-negative", vector(bytes=-1), "bytes|report"),
+    Attack("bytes-of-payload-negative", vector(bytes=-1), "bytes"),
     Attack("bytes-of-payload-huge", vector(bytes=10**15), "bytes|payload"),
     # which sums it sends
     Attack("part-of-no-vector", another(name="delta2"), "part|sum|delta2"),
@@ -426,35 +450,47 @@ ATTACKS = [
     Attack("part-in-another-window", lambda rank: another(window=rank.part()["window"] - 1)(rank), "part|sum|window"),
     Attack("part-of-failed-silos", _all_fail, "part|sum|disk", where=(ONE_NODE, FOLLOWER)),
     Attack("part-of-a-failed-silo", header(fault="the disk is gone"), "part|sum|disk"),
-    Attack("parts-ten-thousand", lambda rank: rank.parts.extend([rank.part()] * 10_000), "part|sum|report"),
+    Attack("parts-ten-thousand", lambda rank: rank.parts.extend([rank.part()] * 10_000), "part|sum"),
     Attack("part-weighs", part(weight=1e6), "weigh|part|sum", where=(ONE_NODE, FOLLOWER)),
     Attack("part-alone-weighs-more", part(weight=1e6), "weigh|part|sum", asked="one"),
     Attack("part-alone-weighs-double", lambda rank: part(weight=2 * rank.part()["weight"])(rank), "weigh", asked="one"),
     Attack("part-alone-weighs-nothing", part(weight=0.0), "weigh|part|sum|segment|memory", asked="one"),
     # where they lie
-    Attack("handle-none", part(handle=0), "segment|handle|memory|part", where=(ONE_NODE, FOLLOWER)),
-    Attack("handle-of-nothing", part(handle=9999), "segment|handle|memory|part", where=(ONE_NODE, FOLLOWER)),
-    Attack("handle-2^40", part(handle=1 << 40), "segment|handle|memory|report"),
-    Attack("handle-2^63", part(handle=1 << 63), "segment|handle|memory|report"),
-    Attack("handle-huge", part(handle=HUGE), "segment|handle|memory|report"),
-    Attack("handle-negative", part(handle=-1), "segment|handle|memory|report"),
-    Attack("file-on-disk", handle(_file), "segment|handle|memory|sealed", where=(ONE_NODE, FOLLOWER)),
-    Attack("file-pipe", handle(_pipe), "segment|handle|memory|sealed", where=(ONE_NODE, FOLLOWER)),
-    Attack("file-folder", handle(lambda rank: os.open("/", os.O_RDONLY)), "segment|handle|memory|sealed"),
-    Attack("file-device", handle(lambda rank: os.open("/dev/zero", os.O_RDWR)), "segment|handle|memory|sealed"),
-    Attack("file-socket", handle(lambda rank: socket.socket().detach()), "segment|handle|memory|sealed"),
-    Attack("file-unsealed", handle(_unsealed), "segment|handle|memory|sealed", where=(ONE_NODE, FOLLOWER)),
+    Attack("handle-none", part(handle=0), "segment|handle|memory|sums cannot be read", where=(ONE_NODE, FOLLOWER)),
+    Attack(
+        "handle-of-nothing", part(handle=9999), "segment|handle|memory|sums cannot be read", where=(ONE_NODE, FOLLOWER)
+    ),
+    Attack("handle-2^40", part(handle=1 << 40), "segment|handle|memory|cannot be read"),
+    Attack("handle-2^63", part(handle=1 << 63), "segment|handle|memory|cannot be read"),
+    Attack("handle-huge", part(handle=HUGE), "segment|handle|memory|cannot be read"),
+    Attack("handle-negative", part(handle=-1), "segment|handle|memory|cannot be read"),
+    Attack("file-on-disk", handle(_file), "segment|memory|sealed|sums cannot be read", where=(ONE_NODE, FOLLOWER)),
+    Attack("file-pipe", handle(_pipe), "segment|memory|sealed|sums cannot be read", where=(ONE_NODE, FOLLOWER)),
+    Attack("file-folder", handle(lambda rank: os.open("/", os.O_RDONLY)), "segment|memory|sealed|sums cannot be read"),
+    Attack(
+        "file-device", handle(lambda rank: os.open("/dev/zero", os.O_RDWR)), "segment|memory|sealed|sums cannot be read"
+    ),
+    Attack("file-socket", handle(lambda rank: socket.socket().detach()), "segment|memory|sealed|sums cannot be read"),
+    Attack("file-unsealed", handle(_unsealed), "segment|memory|sealed|sums cannot be read", where=(ONE_NODE, FOLLOWER)),
     Attack(
         "file-sealed-by-half",
         handle(lambda rank: _sealed(_content(rank), fcntl.F_SEAL_GROW)),
-        "segment|handle|memory|sealed",
+        "segment|memory|sealed|sums cannot be read",
     ),
-    Attack("file-unsealed-then-truncated", _unsealed_and_truncated, "segment|handle|memory|sealed"),
-    Attack("file-small", handle(lambda rank: _sealed(bytes(8))), "segment|handle|memory|bytes"),
+    Attack("file-unsealed-then-truncated", _unsealed_and_truncated, "segment|memory|sealed|sums cannot be read"),
+    Attack("file-small", handle(lambda rank: _sealed(bytes(8))), "segment|memory|bytes|sums cannot be read"),
+    Attack(
+        "file-sealed-against-writing",
+        handle(lambda rank: _sealed(_content(rank), 0xF & ~fcntl.F_SEAL_SEAL)),
+        "segment|memory|sealed|sums cannot be read",
+        ends=HARMLESS,
+    ),
+    Attack("file-of-a-tebibyte", handle(_vast), ends=HARMLESS),
+    Attack("file-gone-when-judged", _gone, ends=HARMLESS),
     Attack("memory-truncated", truncated, ends=HARMLESS, where=(ONE_NODE, FOLLOWER)),
     Attack("memory-truncated-when-judged", truncated_when_judged, ends=HARMLESS),
     Attack("memory-swapped-when-judged", _swapped, ends=HARMLESS),
-    Attack("sum-nan", written(float("nan")), ends=STOPPED, where=(ONE_NODE, FOLLOWER, LEADER)),
+    Attack("sum-nan", written(float("nan")), ends=STOPPED, where=(ONE_NODE, FOLLOWER)),
     Attack("sum-inf", written(float("inf"), "shift"), ends=STOPPED),
     Attack("sum-1e300", written(1e300), ends=STOPPED),
     Attack("sum-nan-of-one-silo", written(float("nan"), dtype="f4"), ends=STOPPED, asked="one"),
@@ -467,6 +503,7 @@ ATTACKS = [
     Attack("sum-between-nodes-long", _sum_of(lambda total: total.repeat(3)), ends=STOPPED, where=(LEADER,)),
     Attack("sum-between-nodes-empty", _sum_of(lambda total: total[:0]), ends=STOPPED, where=(LEADER,)),
     Attack("sum-between-nodes-nan", _sum_of(lambda total: total * float("nan")), ends=STOPPED, where=(LEADER,)),
+    Attack("stopped-when-judged", stopping, ends=HARMLESS, where=()),
     # what numbers it sends
     *(
         Attack(f"scalar-{name}", all_scalars(**{name: value}), name)
@@ -487,8 +524,8 @@ ATTACKS = [
     ),
     Attack("scalar-text", scalars(train_loss="abc"), "train_loss"),
     Attack("scalar-text-of-all", all_scalars(train_loss="abc"), "train_loss"),
-    Attack("scalar-nan", scalars(train_loss=float("nan")), "train_loss|report"),
-    Attack("scalar-inf", scalars(train_loss=float("inf")), "train_loss|report"),
+    Attack("scalar-nan", scalars(train_loss=float("nan")), "train_loss"),
+    Attack("scalar-inf", scalars(train_loss=float("inf")), "train_loss"),
     Attack("scalar-1e308", all_scalars(train_loss=1.7e308), "train_loss"),
     Attack(
         "scalar-1e308-and-back",
@@ -497,14 +534,14 @@ ATTACKS = [
         ),
         "train_loss",
     ),
-    Attack("scalar-huge", scalars(train_loss=HUGE), "train_loss|report"),
-    Attack("scalar-list", scalars(train_loss=[1.0]), "train_loss|report"),
-    Attack("scalar-name-of-1-mb", scalars(**{"extra_" + "x" * 1_000_000: 1.0}), "name|report|bytes|scalar|number"),
-    Attack("scalar-name-empty", scalars(**{"": 1.0}), "name|report|scalar|number"),
-    Attack("scalar-name-of-control-characters", scalars(**{ANSI: 1.0}), "name|report|scalar|number"),
-    Attack("scalar-name-half-a-character", scalars(**{"extra_\ud800": 1.0}), "name|report|scalar|number"),
-    Attack("scalar-text-of-1-mb", scalars(extra_text="x" * 1_000_000), "extra_text|report|bytes"),
-    Attack("scalars-ten-thousand", _many_scalars, "scalar|number|report|keys"),
+    Attack("scalar-huge", scalars(train_loss=HUGE), "train_loss"),
+    Attack("scalar-list", scalars(train_loss=[1.0]), "train_loss"),
+    Attack("scalar-name-of-1-mb", scalars(**{"extra_" + "x" * 1_000_000: 1.0}), "scalar"),
+    Attack("scalar-name-empty", scalars(**{"": 1.0}), "scalar"),
+    Attack("scalar-name-of-control-characters", scalars(**{ANSI: 1.0}), "scalar"),
+    Attack("scalar-name-half-a-character", scalars(**{"extra_\ud800": 1.0}), "scalar"),
+    Attack("scalar-text-of-1-mb", scalars(extra_text="x" * 1_000_000), "extra_text"),
+    Attack("scalars-ten-thousand", _many_scalars, "scalars"),
     Attack("scalar-of-its-own", all_scalars(extra_number=1.0), ends=HARMLESS),
     # what it says of itself
     Attack("fault-of-control-characters", both(_all_fail, header(fault=ANSI), report(parts=[])), "all is well"),
@@ -514,17 +551,36 @@ ATTACKS = [
     Attack("keeps", headers(keeps=True), ends=HARMLESS),
     Attack("seconds-of-silos-huge", headers(seconds=1e300), "seconds", ends=HARMLESS),
     Attack("seconds-of-silos-negative", headers(seconds=-1e300), "seconds", ends=HARMLESS),
-    Attack("seconds-of-silos-nan", headers(seconds=float("nan")), "seconds|report"),
+    Attack("seconds-of-silos-nan", headers(seconds=float("nan")), "seconds"),
     Attack("seconds-huge", report(seconds=1e300), "seconds", ends=HARMLESS),
+    Attack("seconds-of-30-years", both(report(seconds=9e8), headers(seconds=9e8)), "seconds", ends=HARMLESS),
     Attack("seconds-negative", report(seconds=-1e300), "seconds", ends=HARMLESS),
-    Attack("about-unasked", report(about={"host": "x" * 1_000_000}), "about|report", ends=HARMLESS),
+    Attack("about-unasked", report(about={"host": "x" * 1_000_000}), "about", ends=HARMLESS),
     # how it scores
     Attack("score-weighs-a-million", headers(weight=1e6), "weigh", at="evaluate"),
-    Attack("score-unreadable", raw(b"{"), "report|read", at="evaluate"),
+    Attack("score-unreadable", raw(b"{"), "cannot be read", at="evaluate"),
     Attack("score-text", all_scalars(silo_accuracy="abc"), "silo_accuracy", at="evaluate"),
     Attack("score-1e308", all_scalars(silo_loss=1.7e308), "silo_loss", at="evaluate"),
+    Attack("score-1e270", scalars(silo_loss=1e270), "silo_loss", ends=HARMLESS, at="evaluate"),
     Attack("score-twice", more(lambda rank: {}), "silo|header|twice", at="evaluate"),
-    Attack(
-        "score-with-a-vector", headers(vectors={"delta": {"length": 4, "window": None}}), "vector|delta", at="evaluate"
-    ),
+    Attack("score-with-a-vector", headers(vectors={"a": {"length": 4, "window": None}}), "vector|'a'", at="evaluate"),
+    # what it says of its shards and files
+    Attack("opening-nowhere", report(about={}), "where|about", at="open"),
+    Attack("opening-unreadable", raw(b"{"), "cannot be read", at="open", where=(FOLLOWER,)),
+    Attack("opening-control-characters", _host_of(ANSI * 1000), ends=HARMLESS, at="open", where=(LEADER,)),
+    Attack("saving-unreadable", raw(b"{"), "cannot be read", at="save", where=(FOLLOWER,)),
+    Attack("saving-text", all_scalars(writing="abc"), ends=HARMLESS, at="save", where=(FOLLOWER,)),
+    Attack("saving-for-others", more(lambda rank: {"silo": rank.foreign}), "silo", at="save", where=(FOLLOWER,)),
+    Attack("saved-nothing", headers(scalars={}), "written", at="saved", where=(FOLLOWER,)),
+    Attack("saved-with-a-number", all_scalars(sha256=5), "not asked|sha256", at="saved", where=(FOLLOWER,)),
+    Attack("saved-with-a-path", all_scalars(sha256="../" * 22), "not asked|sha256", at="saved", where=(FOLLOWER,)),
+    Attack("saved-unreadable", raw(b""), "cannot be read", at="saved", where=(FOLLOWER,)),
+    Attack("saved-for-others", more(lambda rank: {"silo": rank.foreign}), "silo", at="saved", where=(FOLLOWER,)),
+    Attack("finishing-unreadable", raw(b"{"), ends=HARMLESS, at="finish"),
+    Attack("finishing-with-a-number", all_scalars(unwritten=5), ends=HARMLESS, at="finish", where=(FOLLOWER,)),
+    Attack("finishing-control-characters", all_scalars(unwritten=ANSI * 100), ends=HARMLESS, at="finish", where=()),
+    Attack("stopping-unreadable", raw(b"{"), ends=HARMLESS, at="stop"),
+    Attack("stopping-often", _flood, ends=HARMLESS, at="stop", where=(FOLLOWER,)),
 ]
+ONCE = ("open", "finish", "stop")
+"""What is asked once in a training: one attack on each in a world."""

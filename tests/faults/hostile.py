@@ -1,7 +1,7 @@
 """A training with one rank that attacks: `HOSTILE` in the environment says which, and what it does in which round.
 
-    {"rank": R, "foreign": k, "spared": j, "rounds": {r: NAME, ...}, "made": FILE}
-                                    rank R makes the attack of this name in round r, once; rounds count from 1
+    {"rank": R, "foreign": k, "spared": j, "rounds": {r: [NAME, ...], ...}, "made": FILE}
+                                    rank R makes the attacks of these names in round r, once each; rounds count from 1
     {..., "always": true}           again in every attempt at the round
 
 What has been made stands in FILE, a line each: round and name, and why it could not be if so. Records are forged where
@@ -23,6 +23,7 @@ from pydantic import Field
 from torch import Tensor
 
 import mpifl.placement
+from mpifl.aggregation.mean import WeightedMean
 from mpifl.algorithms import Cohort, FedAvg
 from mpifl.errors import InputError
 from mpifl.messages import Update, uniform
@@ -74,6 +75,7 @@ class Attacked(FedAvg):
 
 
 _real = {name: getattr(Transport, name) for name in ("report", "tell", "done", "_started")}
+_real_combine = WeightedMean.combine
 _asked: dict[str, Any] = {}
 _now: list[Hostile] = []
 """The hostile rank amid an attack: nothing, or one."""
@@ -112,8 +114,8 @@ def _report(transport: Any, record: bytes) -> None:
         _real["report"](transport, record)
         return
     verb, round = _asked["work"] or _asked["verb"], _asked["round"] + (_asked["work"] == "train")
-    name = PLAN["rounds"].get(str(round))
-    if name is None or BY_NAME[name].at != verb or ((name, round) in _made and not PLAN.get("always")):
+    name = next((name for name in PLAN["rounds"].get(str(round), ()) if BY_NAME[name].at == verb), None)
+    if name is None or ((name, round) in _made and not PLAN.get("always")):
         _real["report"](transport, record)
         return
     _made.add((name, round))
@@ -144,5 +146,16 @@ def _started(transport: Any, act: Any, *arguments: Any) -> Any:
     return _real["_started"](transport, act, *arguments)
 
 
+def _combine(mean: Any, transport: Any, verdict: Any) -> Any:
+    """Bear what its own words lead to: the rank is hostile, not mad."""
+    try:
+        return _real_combine(mean, transport, verdict)
+    except (KeyError, OSError, RuntimeError):
+        if not _now:
+            raise
+        return {}
+
+
 if PLAN and os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMIX_RANK")) == str(PLAN["rank"]):
     Transport.report, Transport.tell, Transport.done, Transport._started = _report, _tell, _done, _started
+    WeightedMean.combine = _combine

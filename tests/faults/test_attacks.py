@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 import tomli_w
-from faults.attacks import ATTACKS, DEADLINE, FOLLOWER, HARMLESS, LEADER, ONE_NODE, STOPPED, Attack
+from faults.attacks import ATTACKS, DEADLINE, FOLLOWER, HARMLESS, LEADER, ONCE, ONE_NODE, REFUSED, Attack
 from faults.conftest import Batch
 from faults.processes import Command, checkpoints, rounds_of, train
 from safetensors.torch import load_file
@@ -28,6 +28,10 @@ from scenarios import job
 
 from mpifl.placement import place
 
+ONLY = os.environ.get("ATTACKS", "")
+"""To try some attacks alone: a regular expression that their names fit."""
+EVERY = 5
+"""Rounds between checkpoints."""
 SLOW = bool(os.environ.get("MPIFL_SLOW"))
 LONGEST = 500
 """Characters that a fault may have."""
@@ -49,8 +53,13 @@ class World:
 
     @property
     def attacks(self) -> list[Attack]:
-        between = [attack for attack in ATTACKS if attack.where == (LEADER,)]
-        return [one for one in ATTACKS if self.name in one.where or (SLOW and one not in between)]
+        slow = [one for one in ATTACKS if SLOW and ONE_NODE in one.where and one.at not in ONCE and self.shares]
+        return [one for one in ATTACKS if re.search(ONLY, one.name) and (self.name in one.where or one in slow)]
+
+    @property
+    def shares(self) -> bool:
+        """Whether the hostile rank has a neighbour who reads its memory."""
+        return self.name != LEADER
 
 
 WORLDS = {
@@ -76,11 +85,14 @@ class Plan:
         self.others = sorted({silo for silos in placed.values() for silo in silos} - set(self.own))
         self.spared = self.own[-1]
         self.rounds: dict[int, Attack] = {}
-        next_round = 3  # two rounds without an attack, so that everybody has mapped everybody's memory
+        self.last = 3  # two rounds without an attack, so that everybody has mapped everybody's memory
         for attack in self.attacks:
-            self.rounds[next_round] = attack
-            next_round += 1 + (attack.at != "train")  # silos' faults in two evaluations running are told of once
-        self.last = next_round
+            if attack.at in ("save", "saved"):
+                self.last += -self.last % EVERY
+            if attack.at not in ONCE:
+                self.rounds[self.last] = attack
+                self.last += 1 + (attack.at != "train")  # silos' faults in two evaluations running are told of once
+        self.once = {attack.at: attack for attack in self.attacks if attack.at in ONCE}
 
     def asked(self, round: int) -> list[int]:
         """The silos of a round."""
@@ -88,11 +100,24 @@ class Plan:
         own = [silo for silo in self.own if silo != self.spared]
         return sorted({"some": own + self.others, "one": own[:1] + self.others, "most": own + self.others[:1]}[how])
 
+    def round_of(self, attack: Attack) -> int:
+        """The round that the request is of which an attack answers."""
+        if attack.at in ONCE:
+            return self.last if attack.at == "finish" else 0
+        return next(round for round, other in self.rounds.items() if other is attack)
+
     def hostile(self, made: Path, **more: Any) -> str:
         """What the hostile rank is to do."""
-        rounds = {str(round): attack.name for round, attack in self.rounds.items()}
+        rounds: defaultdict[str, list[str]] = defaultdict(list)
+        for round, attack in [*self.rounds.items(), *((self.round_of(one), one) for one in self.once.values())]:
+            rounds[str(round)].append(attack.name)
         who = {"rank": self.world.hostile, "foreign": self.others[0], "spared": self.spared}
         return json.dumps({**who, "rounds": rounds, "made": str(made), **more})
+
+    def names_the_hostile(self, why: str) -> bool:
+        """Whether a line says who is to blame."""
+        own = "|".join(map(str, self.own))
+        return re.search(rf"\brank {self.world.hostile}\b|\bsilo ({own})\b", why) is not None
 
     def job(self, folder: Path, **algorithm: Any) -> Path:
         """Write the job, whose algorithm has these keys besides."""
@@ -107,8 +132,8 @@ class Plan:
                 **algorithm,
             },
             local={"lr": 0.02, "batch_size": 32},
-            cohort={"quorum": 0.1, "deadline": DEADLINE},
-            checkpoint={"every": 1000},
+            cohort={"quorum": 0.1},
+            checkpoint={"every": EVERY},
         )
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"{self.world.name}.toml"
@@ -129,10 +154,9 @@ class Played:
         return {record["round"]: record for record in map(json.loads, (self.run / "metrics.jsonl").open())}
 
     @cached_property
-    def made(self) -> dict[int, str]:
-        """What the hostile rank says that it did in each round."""
-        lines = (self.command.folder / "made").read_text().splitlines()
-        return {int(round): name for round, _, name in (line.partition(" ") for line in lines)}
+    def made(self) -> list[str]:
+        """What the hostile rank says that it did: a round and a name each."""
+        return (self.command.folder / "made").read_text().splitlines()
 
     @cached_property
     def unscored(self) -> dict[int, dict[int, str]]:
@@ -153,10 +177,11 @@ class Played:
         return {"failing": faults, "unscored": {str(n): list(silos) for n, silos in self.unscored.items()}}
 
 
-def _play(plan: Plan, folder: Path, **more: Any) -> Played:
-    arguments = train(plan.job(folder), folder / "run")
+def _play(plan: Plan, folder: Path, deadline: float | None = DEADLINE, **more: Any) -> Played:
+    hurry = ["--set", f"cohort.deadline={deadline}"] if deadline else []
+    arguments = train(plan.job(folder), folder / "run", *hurry)
     made = folder / "command" / "made"
-    environment = {**plan.world.environment, "HOSTILE": plan.hostile(made, **more)}
+    environment = {**plan.world.environment, "HOSTILE": plan.hostile(made, **more), "MPIFL_TRANSFER_TIMEOUT": "2"}
     with Command(folder / "command", plan.world.ranks, *arguments, **environment) as command:
         command.end(150)
     return Played(plan, folder / "run", command)
@@ -182,10 +207,19 @@ def harmless(played: dict[str, Played], batch: Batch) -> dict[str, Path]:
     return runs
 
 
-def _round_of(one: Played, attack: Attack) -> tuple[int, dict[str, Any]]:
-    number = next(number for number, other in one.plan.rounds.items() if other is attack)
-    assert one.made.get(number) == attack.name, "the attack was not made"
-    return number, one.records[number]
+def _told(one: Played, attack: Attack) -> list[str]:
+    """What was said of an attack: why silos were left out, an attempt was lost, a checkpoint came to nothing."""
+    round = one.plan.round_of(attack)
+    assert f"{round} {attack.name}" in one.made, "the attack was not made"
+    if attack.at == "open":
+        return re.findall(r"^going on without silo \d+ while it is broken: (.*)$", one.said, re.M)
+    if attack.at in ("save", "saved"):
+        return re.findall(rf"^the checkpoint of round {round} could not be written \((.*)\); training", one.said, re.M)
+    if attack.at == "evaluate":
+        return list(one.unscored[round].values())
+    if attack.at == "train":
+        return [*one.records[round]["faults"].values(), *one.records[round].get("attempts_lost", ())]
+    return []
 
 
 @pytest.mark.parametrize(("world", "attack"), CASES)
@@ -193,21 +227,19 @@ def test_an_attack_costs_the_hostile_rank_its_updates_and_nobody_else_anything(
     played: dict[str, Played], world: str, attack: Attack
 ) -> None:
     one = played[world]
-    number, record = _round_of(one, attack)
-    training = attack.at == "train"
-    faults = {int(k): why for k, why in record["faults"].items()} if training else one.unscored[number]
-    lost = record.get("attempts_lost", [])
-    assert set(faults) <= set(one.plan.own), f"silos of others were left out: {faults}"
-    told = [*faults.values(), *lost]
+    told = _told(one, attack)
     if attack.ends != HARMLESS:
-        assert told, "all updates counted"
-        assert lost == [] or attack.ends == STOPPED, lost
+        assert told, "all that it said counted"
         assert re.search(attack.word, told[0], re.I) or told[0] == LATE, told
-    for why in lost:
-        assert re.search(rf"\brank {one.plan.world.hostile}\b", why), why
     for why in told:
         assert len(why) <= LONGEST
         assert why.isprintable()
+    record = one.records.get(one.plan.round_of(attack), {}) if attack.at not in ONCE else {}
+    faults = {*map(int, record.get("faults", ())), *one.unscored.get(record.get("round", 0), ())}
+    assert faults <= set(one.plan.own), "silos of others were left out"
+    for why in record.get("attempts_lost", ()):
+        assert attack.ends != REFUSED, why
+        assert one.plan.names_the_hostile(why), why
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -248,7 +280,7 @@ def _numbers(record: dict[str, Any]) -> Iterator[tuple[str, float]]:
     yield from ((name, value) for name, value in {**record, **spent}.items() if isinstance(value, int | float))
 
 
-def _single(digits: Path, name: str, world: str = ONE_NODE) -> Plan:
+def _alone(digits: Path, world: str, name: str) -> Plan:
     return Plan(WORLDS[world], digits / "many", [next(attack for attack in ATTACKS if attack.name == name)])
 
 
@@ -257,11 +289,14 @@ def _finite(run: Path) -> bool:
     return bool(states) and all(bool(vector.isfinite().all()) for state in states for vector in state.values())
 
 
-@pytest.mark.parametrize("world", [ONE_NODE, pytest.param(LEADER, marks=pytest.mark.slow)])
+AGAIN = [(ONE_NODE, "sum-nan"), pytest.param(LEADER, "sum-between-nodes-nan", marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize(("world", "name"), AGAIN)
 def test_a_rank_that_sends_nan_again_and_again_ends_the_run_with_its_name(
-    digits: Path, tmp_path: Path, world: str
+    digits: Path, tmp_path: Path, world: str, name: str
 ) -> None:
-    one = _play(_single(digits, "sum-nan", world), tmp_path, always=True)
+    one = _play(_alone(digits, world, name), tmp_path, always=True)
     assert one.command.code == 3
     assert "Traceback" not in one.said
     assert re.search(rf"error: round 3 was lost: .*\brank {one.plan.world.hostile}\b", one.command.err)
@@ -271,10 +306,36 @@ def test_a_rank_that_sends_nan_again_and_again_ends_the_run_with_its_name(
 
 
 def test_a_model_beyond_all_numbers_is_never_written(digits: Path, tmp_path: Path, batch: Batch) -> None:
-    job = Plan(WORLDS[ONE_NODE], digits / "many", []).job(tmp_path, far=True)
-    run = tmp_path / "run"
+    job, run = Plan(WORLDS[ONE_NODE], digits / "many", []).job(tmp_path, far=True), tmp_path / "run"
     (done,) = batch(1, {"far": train(job, run, "--set", "checkpoint.every=1")[2:]})
     assert done["far"]["code"] == 3
     assert "Traceback" not in done["far"]["err"]
     assert not (run / "model.safetensors").exists()
     assert _finite(run)
+
+
+SILENT = [ONE_NODE, LEADER, pytest.param(FOLLOWER, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("world", SILENT)
+def test_a_rank_that_falls_silent_when_it_has_only_to_hand_over_is_given_up(
+    digits: Path, tmp_path: Path, batch: Batch, world: str
+) -> None:
+    one = _play(_alone(digits, world, "stopped-when-judged"), tmp_path, deadline=None)
+    assert one.command.code == 0, one.said
+    assert "Traceback" not in one.said
+    assert f"ended without rank {one.plan.world.hostile}: no answer" in one.said
+    assert one.made == ["3 stopped-when-judged"]
+    (done,) = batch(1, {"plain": train(one.plan.job(tmp_path / "plain", **one.failing()), tmp_path / "harmless")[2:]})
+    assert done["plain"]["code"] == 0
+    model = "model.safetensors"
+    assert (one.run / model).read_bytes() == (tmp_path / "harmless" / model).read_bytes()
+
+
+@pytest.mark.slow
+def test_what_a_rank_says_of_its_disk_is_one_line(digits: Path, tmp_path: Path) -> None:
+    one = _play(_alone(digits, ONE_NODE, "finishing-control-characters"), tmp_path)
+    assert one.command.code == 2
+    assert one.command.err.startswith("error: ")
+    assert "Traceback" not in one.said
+    assert [line for line in one.said.splitlines() if not line.isprintable() or len(line) > 2 * LONGEST] == []
