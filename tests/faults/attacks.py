@@ -1,7 +1,7 @@
 """What a hostile rank does in place of an honest answer: one line of a table an attack.
 
 A forge changes the report that is about to leave (`rank.report`, a dict), or returns what leaves instead: bytes, or a
-list of reports. `tests/faults/hostile.py` has one rank of a training carry them out, each in a round of its own.
+tuple of reports. `tests/faults/hostile.py` has one rank of a training carry them out, each in a round of its own.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ import numpy as np
 
 DEADLINE = 3.0
 """Seconds of `[cohort] deadline`: after them a rank that has not answered is left out of a round."""
-REFUSED, STOPPED, HARMLESS = "refused", "stopped", "harmless"
-"""The hostile rank's silos are left out; or the attempt is lost and names the rank; or all may count, truly."""
+REFUSED, MISPLACED, STOPPED, HARMLESS = "refused", "misplaced", "stopped", "harmless"
+"""The hostile rank's silos are left out; or, where another node's leader and not the server finds out, the attempt is
+lost; or it may be lost anywhere, and names the rank; or all may count, truly."""
 ONE_NODE, FOLLOWER, LEADER = "one-node", "follower", "leader"
 """Where the hostile rank is: on the server's node, on another that an honest rank leads, on one of its own."""
 HUGE = 10**400
@@ -66,6 +67,7 @@ class Hostile:
         return next(part for part in self.parts if part["name"] == name)
 
 
+Reports = tuple[dict[str, Any], ...]
 Forge = Callable[[Hostile], Any]
 
 
@@ -104,7 +106,7 @@ def report(**keys: Any) -> Forge:
 
 
 def without(key: str) -> Forge:
-    return lambda rank: [rank.report.pop(key)] and None
+    return lambda rank: [rank.report.pop(key)]
 
 
 def header(**keys: Any) -> Forge:
@@ -112,7 +114,7 @@ def header(**keys: Any) -> Forge:
 
 
 def headers(**keys: Any) -> Forge:
-    return lambda rank: [one.update(keys) for one in rank.headers] and None
+    return lambda rank: [one.update(keys) for one in rank.headers]
 
 
 def more(*added: Callable[[Hostile], dict[str, Any]]) -> Forge:
@@ -129,7 +131,7 @@ def scalars(**named: Any) -> Forge:
 
 
 def all_scalars(**named: Any) -> Forge:
-    return lambda rank: [one["scalars"].update(named) for one in rank.headers] and None
+    return lambda rank: [one["scalars"].update(named) for one in rank.headers]
 
 
 def vector(name: str = "delta", **keys: Any) -> Forge:
@@ -137,7 +139,7 @@ def vector(name: str = "delta", **keys: Any) -> Forge:
 
 
 def vectors(name: str = "delta", **keys: Any) -> Forge:
-    return lambda rank: [one["vectors"][name].update(keys) for one in rank.headers] and None
+    return lambda rank: [one["vectors"][name].update(keys) for one in rank.headers]
 
 
 def part(name: str = "delta", **keys: Any) -> Forge:
@@ -169,7 +171,7 @@ def _added(rank: Hostile) -> None:
 
 
 def _missing(nth: slice) -> Forge:
-    return lambda rank: [one["vectors"].pop("delta") for one in rank.headers[nth]] and None
+    return lambda rank: [one["vectors"].pop("delta") for one in rank.headers[nth]]
 
 
 def _lengths(change: Callable[[int], int], every: bool = True) -> Forge:
@@ -198,21 +200,21 @@ def _serial(step: int) -> Forge:
     return lambda rank: rank.report.update(serial=rank.report["serial"] + step)
 
 
-def _twice(rank: Hostile) -> list[dict[str, Any]]:
+def _twice(rank: Hostile) -> Reports:
     second = copy.deepcopy(rank.report)
     second["headers"][0]["weight"] *= 1e6
-    return [rank.report, second]
+    return rank.report, second
 
 
-def _flood(rank: Hostile) -> list[dict[str, Any]]:
-    return [rank.report] * 50
+def _flood(rank: Hostile) -> Reports:
+    return (rank.report,) * 50
 
 
-def _unasked(rank: Hostile) -> list[dict[str, Any]]:
+def _unasked(rank: Hostile) -> Reports:
     """Answer the next request before it is made, as if it were this one."""
     early = copy.deepcopy(rank.report)
     early["serial"] += 1
-    return [rank.report, early]
+    return rank.report, early
 
 
 def _many_scalars(rank: Hostile) -> None:
@@ -226,8 +228,12 @@ def _host_of(text: str) -> Forge:
 # --- how memory is
 
 
-def _sealed(content: bytes, seals: int = 0xF & ~fcntl.F_SEAL_WRITE & ~fcntl.F_SEAL_SEAL) -> int:
-    """Return an anonymous file as the package makes them, if it is right that shrinking and growing are sealed."""
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+ALL_SEALS = SEALS | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
+
+
+def _sealed(content: bytes, seals: int = SEALS) -> int:
+    """Return an anonymous file as the package makes them."""
     file = os.memfd_create("mpifl", os.MFD_ALLOW_SEALING)
     os.ftruncate(file, len(content))
     os.pwrite(file, content, 0)
@@ -299,7 +305,7 @@ def _vast(rank: Hostile) -> int:
     file, content = os.memfd_create("mpifl", os.MFD_ALLOW_SEALING), _content(rank)
     os.ftruncate(file, 1 << 40)
     os.pwrite(file, content, 0)
-    fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, SEALS)
     return file
 
 
@@ -455,35 +461,27 @@ ATTACKS = [
     Attack("part-alone-weighs-double", lambda rank: part(weight=2 * rank.part()["weight"])(rank), "weigh", asked="one"),
     Attack("part-alone-weighs-nothing", part(weight=0.0), "weigh|part|sum|segment|memory", asked="one"),
     # where they lie
-    Attack("handle-none", part(handle=0), "segment|handle|memory|sums cannot be read", where=(ONE_NODE, FOLLOWER)),
-    Attack(
-        "handle-of-nothing", part(handle=9999), "segment|handle|memory|sums cannot be read", where=(ONE_NODE, FOLLOWER)
+    Attack("handle-2^40", part(handle=1 << 40), "handle|cannot be read"),
+    Attack("handle-2^63", part(handle=1 << 63), "handle|cannot be read"),
+    Attack("handle-huge", part(handle=HUGE), "handle|cannot be read"),
+    Attack("handle-negative", part(handle=-1), "handle|cannot be read"),
+    *(
+        Attack(f"file-{name}", forge, "cannot be read|sealed|suspected", MISPLACED, where=(ONE_NODE, *farther))
+        for name, forge, *farther in [
+            ("none", part(handle=0), FOLLOWER),
+            ("not-open", part(handle=9999), FOLLOWER),
+            ("on-disk", handle(_file), FOLLOWER),
+            ("pipe", handle(_pipe), FOLLOWER),
+            ("folder", handle(lambda rank: os.open("/", os.O_RDONLY))),
+            ("device", handle(lambda rank: os.open("/dev/zero", os.O_RDWR))),
+            ("socket", handle(lambda rank: socket.socket().detach())),
+            ("unsealed", handle(_unsealed), FOLLOWER),
+            ("unsealed-then-truncated", _unsealed_and_truncated),
+            ("sealed-by-half", handle(lambda rank: _sealed(_content(rank), fcntl.F_SEAL_GROW))),
+            ("too-small", handle(lambda rank: _sealed(bytes(8)))),
+        ]
     ),
-    Attack("handle-2^40", part(handle=1 << 40), "segment|handle|memory|cannot be read"),
-    Attack("handle-2^63", part(handle=1 << 63), "segment|handle|memory|cannot be read"),
-    Attack("handle-huge", part(handle=HUGE), "segment|handle|memory|cannot be read"),
-    Attack("handle-negative", part(handle=-1), "segment|handle|memory|cannot be read"),
-    Attack("file-on-disk", handle(_file), "segment|memory|sealed|sums cannot be read", where=(ONE_NODE, FOLLOWER)),
-    Attack("file-pipe", handle(_pipe), "segment|memory|sealed|sums cannot be read", where=(ONE_NODE, FOLLOWER)),
-    Attack("file-folder", handle(lambda rank: os.open("/", os.O_RDONLY)), "segment|memory|sealed|sums cannot be read"),
-    Attack(
-        "file-device", handle(lambda rank: os.open("/dev/zero", os.O_RDWR)), "segment|memory|sealed|sums cannot be read"
-    ),
-    Attack("file-socket", handle(lambda rank: socket.socket().detach()), "segment|memory|sealed|sums cannot be read"),
-    Attack("file-unsealed", handle(_unsealed), "segment|memory|sealed|sums cannot be read", where=(ONE_NODE, FOLLOWER)),
-    Attack(
-        "file-sealed-by-half",
-        handle(lambda rank: _sealed(_content(rank), fcntl.F_SEAL_GROW)),
-        "segment|memory|sealed|sums cannot be read",
-    ),
-    Attack("file-unsealed-then-truncated", _unsealed_and_truncated, "segment|memory|sealed|sums cannot be read"),
-    Attack("file-small", handle(lambda rank: _sealed(bytes(8))), "segment|memory|bytes|sums cannot be read"),
-    Attack(
-        "file-sealed-against-writing",
-        handle(lambda rank: _sealed(_content(rank), 0xF & ~fcntl.F_SEAL_SEAL)),
-        "segment|memory|sealed|sums cannot be read",
-        ends=HARMLESS,
-    ),
+    Attack("file-sealed-against-writing", handle(lambda rank: _sealed(_content(rank), ALL_SEALS)), ends=HARMLESS),
     Attack("file-of-a-tebibyte", handle(_vast), ends=HARMLESS),
     Attack("file-gone-when-judged", _gone, ends=HARMLESS),
     Attack("memory-truncated", truncated, ends=HARMLESS, where=(ONE_NODE, FOLLOWER)),
@@ -528,9 +526,7 @@ ATTACKS = [
     Attack("scalar-1e308", all_scalars(train_loss=1.7e308), "train_loss"),
     Attack(
         "scalar-1e308-and-back",
-        lambda rank: (
-            [one["scalars"].update(train_loss=1.7e308 * (-1) ** nth) for nth, one in enumerate(rank.headers)] and None
-        ),
+        lambda rank: [one["scalars"].update(train_loss=1.7e308 * (-1) ** nth) for nth, one in enumerate(rank.headers)],
         "train_loss",
     ),
     Attack("scalar-huge", scalars(train_loss=HUGE), "train_loss"),
@@ -572,8 +568,8 @@ ATTACKS = [
     Attack("saving-for-others", more(lambda rank: {"silo": rank.foreign}), "silo", at="save", where=(FOLLOWER,)),
     Attack("saved-nothing", headers(scalars={}), "written", at="saved", where=(FOLLOWER,)),
     Attack("saved-with-a-number", all_scalars(sha256=5), "not asked|sha256", at="saved", where=(FOLLOWER,)),
-    Attack("saved-with-a-path", all_scalars(sha256="../" * 22), "not asked|sha256", at="saved", where=(FOLLOWER,)),
     Attack("saved-unreadable", raw(b""), "cannot be read", at="saved", where=(FOLLOWER,)),
+    Attack("saved-with-a-path", all_scalars(sha256="../" * 22), "not asked|sha256", at="saved", where=(FOLLOWER,)),
     Attack("saved-for-others", more(lambda rank: {"silo": rank.foreign}), "silo", at="saved", where=(FOLLOWER,)),
     Attack("finishing-unreadable", raw(b"{"), ends=HARMLESS, at="finish"),
     Attack("finishing-with-a-number", all_scalars(unwritten=5), ends=HARMLESS, at="finish", where=(FOLLOWER,)),

@@ -4,8 +4,9 @@
                                     rank R makes the attacks of these names in round r, once each; rounds count from 1
     {..., "always": true}           again in every attempt at the round
 
-What has been made stands in FILE, a line each: round and name, and why it could not be if so. Records are forged where
-they leave (`Transport.report`), so that little is known here of what the package makes of them.
+What has been made stands in FILE, a line each: round and name, and why it could not be if so; whose evaluation was
+refused, in FILE.scores. Records are forged where they leave (`Transport.report`), so that little is known here of what
+the package makes of them.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from attacks import ATTACKS, Hostile
 from pydantic import Field
 from torch import Tensor
 
+import mpifl.cohort
 import mpifl.placement
 from mpifl.aggregation.mean import WeightedMean
 from mpifl.algorithms import Cohort, FedAvg
@@ -75,6 +77,7 @@ class Attacked(FedAvg):
 
 
 _real = {name: getattr(Transport, name) for name in ("report", "tell", "done", "_started")}
+_real_mean = mpifl.cohort.Cohort.mean
 _real_combine = WeightedMean.combine
 _asked: dict[str, Any] = {}
 _now: list[Hostile] = []
@@ -82,8 +85,8 @@ _now: list[Hostile] = []
 _made: set[tuple[str, int]] = set()
 
 
-def _note(line: str) -> None:
-    with Path(PLAN["made"]).open("a") as file:
+def _note(line: str, ending: str = "") -> None:
+    with Path(PLAN["made"] + ending).open("a") as file:
         file.write(f"{line}\n")
 
 
@@ -128,7 +131,7 @@ def _report(transport: Any, record: bytes) -> None:
         _real["report"](transport, record)
         return
     _note(f"{round} {name}")
-    for one in forged if isinstance(forged, list) else [forged if isinstance(forged, bytes) else rank.report]:
+    for one in forged if isinstance(forged, tuple) else [forged if isinstance(forged, bytes) else rank.report]:
         _real["report"](transport, one if isinstance(one, bytes) else json.dumps(one).encode())
 
 
@@ -156,6 +159,16 @@ def _combine(mean: Any, transport: Any, verdict: Any) -> Any:
         return {}
 
 
+def _noted_mean(cohort: Any, work: Any, /, **message: Any) -> Any:
+    """Write down whose evaluation was refused: the user is told only of what is new."""
+    mean = _real_mean(cohort, work, **message)
+    if work.__name__ == "evaluate":
+        _note(json.dumps({"round": cohort.server.round, "unscored": mean.faults}), ".scores")
+    return mean
+
+
+if PLAN:
+    mpifl.cohort.Cohort.mean = _noted_mean
 if PLAN and os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMIX_RANK")) == str(PLAN["rank"]):
     Transport.report, Transport.tell, Transport.done, Transport._started = _report, _tell, _done, _started
     WeightedMean.combine = _combine
