@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import faulthandler
+import importlib
 import json
 import os
 import resource
@@ -36,9 +37,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]  # harm the tree that this file stands in, whatever is installed
 
 os.environ.update(OMP_NUM_THREADS="1", COLUMNS="120")
-DEAF, SILENCE, START = 30.0, 40.0, 120.0
-"""Seconds after which a worker that hears no signal ends itself, and without a word after which it is ended: while it
-reads, and at its start."""
+DEAF, SILENCE, START = 1.5, 2.0, 120.0
+"""After how many times its patience a worker that hears no signal ends itself, and is ended where it does not; and
+after how many seconds without a word at its start."""
 ROOM = 4 << 30
 """Bytes of address space that a worker may take in addition to what it has after its imports."""
 BAD = ("traceback", "hang", "crash", "memory")
@@ -74,14 +75,11 @@ def main() -> int:
         return work(options)
     with tempfile.TemporaryDirectory(dir=_scratch()) as scratch:
         options.valid = options.valid or Path(scratch) / "valid"
-        from fuzzing import artefacts
-
-        artefacts.make(options.valid)
+        module = _kinds(options)
+        module.make(options.valid)
         if options.replay:
             return replay(options, Path(scratch))
-        from fuzzing.kinds import KINDS
-
-        kinds = [name for name in KINDS if not options.only or any(name.startswith(one) for one in options.only)]
+        kinds = [name for name in module.KINDS if not options.only or any(name.startswith(one) for one in options.only)]
         tallies = {name: fuzz(name, options, 60 * options.minutes / len(kinds)) for name in kinds}
         show(tallies, options)
         for name, tally in tallies.items() if options.keep else ():
@@ -97,11 +95,18 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", nargs="*", help="kinds, or how their names begin")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="make the inputs that were taken badly again there")
     parser.add_argument("--replay", nargs=2, metavar=("KIND", "N"))
+    parser.add_argument("--patience", type=float, default=20.0, metavar="SECONDS", help="that one input may take")
+    parser.add_argument("--kinds", default="fuzzing.kinds", metavar="MODULE", help="another module with KINDS")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--start", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--valid", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
+
+
+def _kinds(options: argparse.Namespace) -> Any:
+    """Return the module with the kinds of input, and with what makes the valid artefacts that they start from."""
+    return importlib.import_module(options.kinds)
 
 
 def _scratch() -> str | None:
@@ -115,20 +120,19 @@ def draw(seed: int, kind: str, n: int) -> Random:
 
 def work(options: argparse.Namespace) -> int:
     """Read inputs one after another, and say before and after each what it is and what became of it."""
-    from fuzzing.kinds import KINDS
     from fuzzing.outcomes import outcome_of
 
-    kind, until, n = KINDS[options.worker], time.monotonic() + options.seconds, options.start
+    kind, until, n = _kinds(options).KINDS[options.worker], time.monotonic() + options.seconds, options.start
     faulthandler.enable()
     said = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is printed below Python's own output, too
     _bounded()
     while time.monotonic() < until and n != options.inputs:
         with tempfile.TemporaryDirectory(dir=options.valid.parent) as folder:
-            given = kind.make(draw(options.seed, options.worker, n), options.valid, Path(folder))
             print(json.dumps({"n": n}), file=said, flush=True)
-            faulthandler.dump_traceback_later(DEAF, exit=True)
-            outcome = outcome_of(kind, given)
+            given = kind.make(draw(options.seed, options.worker, n), options.valid, Path(folder))
+            faulthandler.dump_traceback_later(DEAF * options.patience, exit=True)
+            outcome = outcome_of(kind, given, options.patience)
             faulthandler.cancel_dump_traceback_later()
         print(json.dumps({"n": n, "outcome": vars(outcome)}), file=said, flush=True)
         n += 1
@@ -158,13 +162,14 @@ def _worker(name: str, options: argparse.Namespace, seconds: float, start: int, 
     """Watch one worker until it ends, dies or falls silent; return the number of the next input."""
     command = [sys.executable, __file__, "--worker", name, "--start", str(start), "--seconds", str(seconds)]
     command += ["--seed", str(options.seed), "--valid", str(options.valid)]
+    command += ["--patience", str(options.patience), "--kinds", options.kinds]
     command += ["--inputs", str(options.inputs)] if options.inputs else []
     n, reading = start - 1, False
     with tempfile.TemporaryFile() as errors:
         pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": errors}
         with subprocess.Popen(command, **pipes, start_new_session=True) as process:
             try:
-                for line in _lines(process):
+                for line in _lines(process, SILENCE * options.patience):
                     n, reading = line["n"], "outcome" not in line
                     if not reading:
                         tally.add(n, **line["outcome"])
@@ -177,7 +182,7 @@ def _worker(name: str, options: argparse.Namespace, seconds: float, start: int, 
     if reading:
         tally.add(n, *_death(code, told))
     elif code != 0:
-        raise SystemExit(f"{name} {n + 1}: the input cannot be made: {told[-3000:]}")
+        raise SystemExit(f"{name}: its worker ended by itself: {told[-3000:]}")
     return n + 1
 
 
@@ -192,7 +197,7 @@ def _death(code: int | None, told: str) -> tuple[str, str, str]:
     return "crash", place, f"{signal.Signals(-code).name if code < 0 else f'exit code {code}'}: {last[:100]}"
 
 
-def _lines(process: subprocess.Popen) -> Iterator[dict[str, Any]]:
+def _lines(process: subprocess.Popen, silence: float) -> Iterator[dict[str, Any]]:
     """Yield what a worker says until it closes its output, or says nothing for too long."""
     patience, rest = START, b""
     with selectors.DefaultSelector() as selector:
@@ -200,11 +205,11 @@ def _lines(process: subprocess.Popen) -> Iterator[dict[str, Any]]:
         while selector.select(patience):
             if not (piece := os.read(process.stdout.fileno(), 1 << 16)):
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(SILENCE)
+                    process.wait(silence)
                 return
             *lines, rest = (rest + piece).split(b"\n")
             yield from map(json.loads, lines)
-            patience = SILENCE
+            patience = silence
 
 
 def show(tallies: dict[str, Tally], options: argparse.Namespace) -> None:
@@ -217,7 +222,8 @@ def show(tallies: dict[str, Tally], options: argparse.Namespace) -> None:
         print(f"{name:<26}{sum(counts):>8,}{figures}")
     for name, tally in tallies.items():
         for (outcome, where, what), numbers in sorted(tally.found.items(), key=lambda item: -len(item[1])):
-            print(f"\n{name}: {outcome} {what} at {where or '?'}, {len(numbers)} times, such as --replay '{name}' {numbers[0]}")
+            again = f"--replay '{name}' {numbers[0]}"
+            print(f"\n{name}: {outcome} {what} at {where or '?'}, {len(numbers)} times, such as {again}")
             print(f"    {tally.words[outcome, where, what]}")
 
 
@@ -229,26 +235,25 @@ def _sum(tallies: dict[str, Tally]) -> Tally:
 
 def keep(name: str, tally: Tally, options: argparse.Namespace) -> None:
     """Make one input of each sort again in the folder --keep; a process of its own does, for it may die."""
-    from fuzzing.kinds import KINDS
-
     for (outcome, *_), numbers in tally.found.items():
         folder = options.keep / f"{name.replace(', ', '-')}-{numbers[0]}-{outcome}"
         folder.mkdir(parents=True, exist_ok=True)
-        given = KINDS[name].make(draw(options.seed, name, numbers[0]), options.valid, folder)
-        (folder / "input.txt").write_text(f"--replay '{name}' {numbers[0]} --seed {options.seed}\n{given!r}\n", errors="replace")
+        given = _kinds(options).KINDS[name].make(draw(options.seed, name, numbers[0]), options.valid, folder)
+        (folder / "input.txt").write_text(
+            f"--replay '{name}' {numbers[0]} --seed {options.seed}\n{given!r}\n", errors="replace"
+        )
 
 
 def replay(options: argparse.Namespace, scratch: Path) -> int:
     """Read one input again, in this process, and let its error through."""
-    from fuzzing.kinds import KINDS
-
     name, n = options.replay[0], int(options.replay[1])
+    kind = _kinds(options).KINDS[name]
     folder = options.keep or scratch / "case"
     folder.mkdir(parents=True, exist_ok=True)
-    given = KINDS[name].make(draw(options.seed, name, n), options.valid, folder)
+    given = kind.make(draw(options.seed, name, n), options.valid, folder)
     print(repr(given)[:2000], flush=True)
     _bounded()
-    KINDS[name].read(given)
+    kind.read(given)
     return 0
 
 

@@ -35,7 +35,7 @@ SHARDS = ("plain", "packed", "vertical")
 
 
 def make(folder: Path) -> Path:
-    """Make shard folders `plain`, `packed` (gzip) and `vertical`, and `run`, two rounds on the first; return the folder."""
+    """Make shard folders `plain`, `packed` (gzip) and `vertical`, and `run`, two rounds on the first; return where."""
     if (folder / "whole").exists():
         return folder
     folder.mkdir(parents=True, exist_ok=True)

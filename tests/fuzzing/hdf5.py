@@ -14,7 +14,19 @@ import numpy as np
 
 Harm = Callable[[Random, h5py.File, str], None]
 """(draw, file, name of a data set in it)."""
-SHAPES = ((), (0,), (1,), (2**40,), (2**60,), (2**31, 2**31), (20, 2, 2), (20, 2, 3), (2**62, 2, 2), (24, 2, 0), (1,) * 32)
+SHAPES = (
+    (),
+    (0,),
+    (1,),
+    (2**40,),
+    (2**60,),
+    (2**31, 2**31),
+    (20, 2, 2),
+    (20, 2, 3),
+    (2**62, 2, 2),
+    (24, 2, 0),
+    (1,) * 32,
+)
 DTYPES: tuple[Any, ...] = (
     *("float16", ">f4", ">i8", "complex64", "bool", "uint64", "S5", "V7", "longdouble"),
     *([("a", "i4"), ("b", "f8")], np.dtype(("f4", (3,))), h5py.string_dtype(), h5py.vlen_dtype("i4")),
@@ -24,7 +36,16 @@ ATTRIBUTES: tuple[Any, ...] = (
     *("", "x", "a" * 5000, b"\xff", -1, 0, 1, 2, 2**63, 0.5, float("nan"), float("inf"), True, 1j),
     *([1, 2], [], [[1]], ["a", "b"], h5py.Empty("f4"), h5py.Empty("S3"), "1", "é", "\x1b[2J"),
 )
-OUTSIDE = ("/etc/passwd", "/dev/zero", "/dev/stdin", "silo_0001.h5", "silo_0000.h5", "nowhere.h5", ".", "/proc/self/mem")
+OUTSIDE = (
+    "/etc/passwd",
+    "/dev/zero",
+    "/dev/stdin",
+    "silo_0001.h5",
+    "silo_0000.h5",
+    "nowhere.h5",
+    ".",
+    "/proc/self/mem",
+)
 MIB = 1 << 20
 
 
@@ -46,7 +67,9 @@ def make(file: h5py.File, name: str, *given: Any, **more: Any) -> h5py.Dataset:
 
 def soft_link(draw: Random, file: h5py.File, name: str) -> None:
     file.pop(name, None)
-    file[name] = h5py.SoftLink(draw.choice((f"/{name}", "/train/y", "/valid/x", "/nowhere", "/", "/train", "train/../x")))
+    file[name] = h5py.SoftLink(
+        draw.choice((f"/{name}", "/train/y", "/valid/x", "/nowhere", "/", "/train", "train/../x"))
+    )
 
 
 def external_link(draw: Random, file: h5py.File, name: str) -> None:
@@ -65,7 +88,13 @@ def external_storage(draw: Random, file: h5py.File, name: str) -> None:
     size = draw.choice((1, 8 * int(np.prod(shape)), h5py.h5f.UNLIMITED))
     other = Path(file.filename).with_name("other.bin")  # HDF5 may write to it
     other.write_bytes(b"secret " * 100)
-    make(file, name, shape, dtype, external=[(draw.choice((str(other), "other.bin", "/dev/zero")), draw.choice((0, 5, 2**50)), size)])
+    make(
+        file,
+        name,
+        shape,
+        dtype,
+        external=[(draw.choice((str(other), "other.bin", "/dev/zero")), draw.choice((0, 5, 2**50)), size)],
+    )
 
 
 def virtual(draw: Random, file: h5py.File, name: str) -> None:
@@ -113,10 +142,16 @@ def bomb(draw: Random, file: h5py.File, name: str) -> None:
 
 def garbage_chunk(draw: Random, file: h5py.File, name: str) -> None:
     old = file[name]
-    shape, dtype, filters = old.shape, old.dtype, draw.choice(({"compression": "gzip"}, {"shuffle": True}, {"fletcher32": True}))
+    shape, dtype, filters = (
+        old.shape,
+        old.dtype,
+        draw.choice(({"compression": "gzip"}, {"shuffle": True}, {"fletcher32": True})),
+    )
     made = make(file, name, shape, dtype, chunks=shape, **filters)
     packed = bytes(draw.choice((0, 1, 255, draw.randrange(256))) for _ in range(draw.choice((1, 9, 64))))
-    made.id.write_direct_chunk((0,) * len(shape), draw.choice((packed, zlib.compress(packed), zlib.compress(bytes(50 * MIB)))))
+    made.id.write_direct_chunk(
+        (0,) * len(shape), draw.choice((packed, zlib.compress(packed), zlib.compress(bytes(50 * MIB))))
+    )
 
 
 def filters(draw: Random, file: h5py.File, name: str) -> None:

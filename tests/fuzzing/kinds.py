@@ -1,4 +1,4 @@
-"""What is read of what others wrote: how each kind of input is harmed, who reads it, and the error that is documented."""
+"""What is read of what others wrote: how each kind of input is harmed, who reads it, and what error is documented."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ import io
 import json
 import shutil
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import torch
 from pydantic import ValidationError
@@ -21,7 +18,9 @@ from data_prep import cli as data_prep
 from data_prep.checking import check
 from data_prep.columns import check_columns
 from fuzzing import artefacts, hdf5
+from fuzzing.artefacts import make  # noqa: F401 - what `scripts/fuzz.py` asks for
 from fuzzing.mutations import harmed_bytes, harmed_json, harmed_toml
+from fuzzing.outcomes import Kind, Undocumented
 from mpifl import checkpoint, cli
 from mpifl.aggregation.plan import averages, fitting, headers_of, plan
 from mpifl.codecs import QSGD, Cast, Codec, TopK
@@ -41,25 +40,6 @@ else:
     import tomli as tomllib
 
 JOBS = sorted((Path(__file__).parents[2] / "jobs").rglob("*.toml"))
-
-
-@dataclass(frozen=True)
-class Kind:
-    """One kind of input.
-
-    Attributes:
-        make: (draw, valid artefacts, an empty folder) -> the input: harmed bytes, or the folder with harmed files in it.
-        read: Reads it; whatever it returns is a value.
-        documented: What it may raise.
-    """
-
-    make: Callable[[Random, Path, Path], Any]
-    read: Callable[[Any], object]
-    documented: tuple[type[BaseException], ...]
-
-
-class Undocumented(Exception):
-    """A value, an exit code or a line that is none of those that the documentation knows."""
 
 
 def federation(draw: Random, valid: Path, folder: Path) -> Path:
@@ -91,7 +71,7 @@ def check_folder(folder: Path) -> None:
 
 
 def shards(draw: Random, valid: Path, folder: Path) -> Path:
-    """Harm one shard by its structure, its bytes or both; `federation.json` agrees with its bytes, and often its rows."""
+    """Harm one shard's structure, bytes or both; `federation.json` agrees with its bytes, and often with its rows."""
     made = Path(shutil.copytree(valid / draw.choice(artefacts.SHARDS), folder / "shards"))
     path = made / draw.choice(("silo_0000.h5", "silo_0000.h5", "silo_0001.h5"))
     how = draw.choice(("structure", "structure", "bytes", "both"))
@@ -147,7 +127,7 @@ def _harmed_tensors(draw: Random, content: bytes) -> bytes:
         encoded = json.dumps(header).encode()
     else:
         encoded = harmed_json(draw, content[8:end])
-    length = draw.choice((len(encoded), len(encoded), len(encoded), 2**63, len(encoded) - 1))
+    length = draw.choice((len(encoded), len(encoded), len(encoded), 2**63, len(encoded) + 1))
     return length.to_bytes(8, "little") + encoded + content[end:]
 
 
@@ -215,7 +195,22 @@ def jobs(draw: Random, valid: Path, folder: Path) -> tuple[Path, tuple[str, ...]
     content = source.read_bytes()
     path.write_bytes(harmed_toml(draw, content, tomllib.loads(content.decode())))
     keys = ("local.lr", "rounds", "algorithm.name", "model.name", "local", "a.b.c", "", ".", "local..lr", "seed")
-    values = ("1", "0.1", "nan", "[1", "'x'", "{a=1}", "1e400", "\0", "\ud800", "[" * 3000, "=", "true", "2020-01-01", "9" * 5000)
+    values = (
+        "1",
+        "0.1",
+        "nan",
+        "[1",
+        "'x'",
+        "{a=1}",
+        "1e400",
+        "\0",
+        "\ud800",
+        "[" * 3000,
+        "=",
+        "true",
+        "2020-01-01",
+        "9" * 5000,
+    )
     overrides = [f"{draw.choice(keys)}={draw.choice(values)}" for _ in range(draw.choice((0, 0, 0, 1, 2)))]
     return path, tuple(overrides)
 
@@ -260,12 +255,19 @@ def payloads(draw: Random, valid: Path, folder: Path) -> tuple[Codec, bytes, int
     length = draw.choice((0, 1, 2, 7, 20, 100, 513, 70_000)) or 1
     written = codec.encode(artefacts.vector(draw.randrange(9), length), torch.Generator().manual_seed(0))
     wrong = (length, length, length, length + 1, length - 1, 0, -1, 2 * length, 2**31, 2**40, 2**63 - 1, -(2**63))
-    return codec, harmed_bytes(draw, bytes(written.numpy())) if draw.random() < 0.8 else bytes(written.numpy()), draw.choice(wrong)
+    return (
+        codec,
+        harmed_bytes(draw, bytes(written.numpy())) if draw.random() < 0.8 else bytes(written.numpy()),
+        draw.choice(wrong),
+    )
 
 
 def decode_payload(given: tuple[Codec, bytes, int]) -> None:
     codec, payload, length = given
-    vector = codec.decode(torch.frombuffer(bytearray(payload), dtype=torch.uint8) if payload else torch.empty(0, dtype=torch.uint8), length)
+    vector = codec.decode(
+        torch.frombuffer(bytearray(payload), dtype=torch.uint8) if payload else torch.empty(0, dtype=torch.uint8),
+        length,
+    )
     if vector.dtype != torch.float32 or tuple(vector.shape) != (length,):
         raise Undocumented(f"{type(codec).__name__}: {vector.dtype} {list(vector.shape)} for a length of {length}")
 

@@ -18,7 +18,26 @@ class Pairs(list):
     """A table as a list of [key, value], so that a key may occur twice."""
 
 
-NUMBERS = (0, 1, -1, 2, 7, 127, 128, 255, 256, 32767, 65535, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**64)
+NUMBERS = (
+    0,
+    1,
+    -1,
+    2,
+    7,
+    127,
+    128,
+    255,
+    256,
+    32767,
+    65535,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    2**32,
+    2**63 - 1,
+    2**63,
+    2**64,
+)
 EVIL: tuple[Any, ...] = (
     *(None, True, False, 0.5, -0.0, -1e-9, 5e-324, 1e308, float("nan"), float("inf"), float("-inf")),
     *NUMBERS,

@@ -1,4 +1,4 @@
-"""What becomes of one input: a value, the documented error, or what must not be: a traceback, a hang, too much memory."""
+"""What becomes of an input: a value, the documented error, or what must not be: a traceback, a hang, too much memory."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import io
 import re
 import signal
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from typing import Any
-
-from fuzzing.kinds import Kind, Undocumented
 
 PATIENCE = 20.0
 """Seconds that one input may take; they take milliseconds, on a machine that does other things too."""
@@ -21,6 +20,25 @@ MOST_MEMORY = 512
 """MiB that reading one small input may add to what the process holds."""
 GOOD = ("value", "documented")
 ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of input.
+
+    Attributes:
+        make: (draw, valid artefacts, an empty folder) -> the input: what is read, or where in the folder it lies.
+        read: Reads it; whatever it returns is a value.
+        documented: What it may raise.
+    """
+
+    make: Callable[[Random, Path, Path], Any]
+    read: Callable[[Any], object]
+    documented: tuple[type[BaseException], ...]
+
+
+class Undocumented(Exception):
+    """A value, an exit code or a line that is none of those that the documentation knows."""
 
 
 class Hung(BaseException):
@@ -87,16 +105,16 @@ def limit(seconds: float) -> Iterator[None]:
 
 
 def place_of(error: BaseException) -> str:
-    """Return the last line of the program's own that an exception came through."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if _is_own(f.filename)] or [*frames][-1:]
+    """Return the last line of the program's own, or of whatever it is, that an exception came through."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__]
+    own = [f for f in frames if _is_own(f.filename)] or frames
     return f"{_short(own[-1].filename)}:{own[-1].lineno} {own[-1].name}" if own else ""
 
 
 def place_in(text: str) -> str:
-    """Return the same from a printed traceback; its first words where it has none."""
+    """Return the same from a printed traceback; its first words where it is none."""
     lines = [line.strip() for line in text.splitlines() if line.strip().startswith("File ")]
-    own = [line for line in lines if _is_own(line)]
+    own = [line for line in lines if _is_own(line)] or lines
     return _short(own[-1]) if own else re.sub(r"/\S*|[-\d]+", "N", " ".join(text[:80].split()))
 
 
@@ -118,4 +136,3 @@ def _fresh_peak() -> float:
 def peak() -> float:
     """Return the highest memory, in MiB, of this process since `_fresh_peak`, or of a child that has ended, ever."""
     return max(getrusage(RUSAGE_SELF).ru_maxrss, getrusage(RUSAGE_CHILDREN).ru_maxrss) / 1024
-
