@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from mpifl import lock, models
+from mpifl.admission import Knowledge
 from mpifl.algorithms import Algorithm
 from mpifl.batches import Batches
 from mpifl.errors import InputError, RankLost, ShardError
@@ -116,15 +117,16 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
     # On the way back transforms act in reverse: nothing changes an update after its codec.
     transforms = [*job.compression.transforms(algorithm.absolute, algorithm.accumulated), RunningStatistics()]
     public = _batches(folder, spec, spec.public, "public", device)
-    site = Site(folder, run, spec, algorithm, transforms, job.seed, job.cohort.weights, flat, public)
+    site = Site(folder, run, spec, algorithm, transforms, job.seed, job.cohort.weights, flat, public, job.cohort.select)
     sizes = [entry.examples["train"] for entry in spec.silos]
     placed = place(sizes, transport.workers)
     silos = placed.get(transport.rank, [])
     worker = Worker(site, silos, _about(device, silos), transport.memory)
     test = _batches(folder, spec, spec.test, "test", device) if transport.is_server else None
     server = Server(flat, job.seed, test=test, public=public)
-    quorum, deadline = job.cohort.quorum, job.cohort.deadline
-    return server, Federation(transport, worker, transforms, placed, quorum, device, deadline, sizes)
+    quorum, deadline, total = job.cohort.quorum, job.cohort.deadline, job.cohort.total(sizes)
+    knowledge = Knowledge(algorithm, [entry.examples for entry in spec.silos], job.cohort.weights, total)
+    return server, Federation(transport, worker, transforms, placed, quorum, device, knowledge, deadline)
 
 
 def successor(job: Job, spec: FederationSpec, worker: Server) -> Server:

@@ -201,8 +201,11 @@ def write_model(path: Path, model: FlatModel) -> str:
     """Write the module's state by PyTorch's names, which `load_state_dict(load_file(path))` reads; return its sha256.
 
     Raises:
+        InputError: its parameters are not finite.
         Unwritable: the disk is full, or fails.
     """
+    if not model.trained.isfinite().all():
+        raise InputError(f"{path}: is not written, since the model's parameters are not finite")
     try:
         return write_tensors(path, model.state_dict())
     except OSError as error:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from mpifl.admission import Expected, Knowledge
 from mpifl.algorithms.base import Work
 from mpifl.messages import DTYPES, Mean, Request, Scalar, VectorSpec
 from mpifl.server import Server
@@ -18,6 +19,7 @@ class Asked(Protocol):
     """The federation, as far as a cohort knows it."""
 
     transforms: Sequence[Transform]
+    knowledge: Knowledge
 
     def attempt(self, nth: int) -> int:
         """Return the stamp of an attempt at a round."""
@@ -25,7 +27,7 @@ class Asked(Protocol):
     def dealt(self, cohort: Sequence[int]) -> dict[int, int]:
         """Say which silos of a cohort another rank of their node had better take."""
 
-    def exchange(self, request: Request, vectors: Mapping[str, Tensor]) -> Mean | None:
+    def exchange(self, request: Request, vectors: Mapping[str, Tensor], expected: Expected) -> Mean | None:
         """Run one exchange."""
 
 
@@ -37,6 +39,7 @@ class Cohort:
     server: Server
     silos: list[int]
     population: int
+    weight: float
     attempt: int = 0
 
     def mean(self, work: Work, /, **message: Tensor | Scalar) -> Mean:
@@ -46,15 +49,19 @@ class Cohort:
             RoundLost: too few silos answered.
         """
         transforms = self.federation.transforms
+        expected = self.federation.knowledge.expected(self.server, work.__name__, self.silos, message)
         for transform in transforms:
             message = transform.request(self.server, message)
-        mean = self.ask("work", work.__name__, **message)
+        mean = self._ask("work", work.__name__, expected, message)
         for transform in reversed(transforms):
             mean = transform.mean(self.server, mean)
         return mean
 
     def ask(self, verb: str, work: str = "", /, **message: Tensor | Scalar) -> Mean:
         """Make a request of any verb to these silos and return their answer as it is."""
+        return self._ask(verb, work, Expected(), message)
+
+    def _ask(self, verb: str, work: str, expected: Expected, message: Mapping[str, Tensor | Scalar]) -> Mean:
         vectors = {name: value.detach() for name, value in message.items() if isinstance(value, Tensor)}
         request = Request(
             verb=verb,  # type: ignore[arg-type]
@@ -64,9 +71,11 @@ class Cohort:
             cohort=self.silos,
             scalars={name: value for name, value in message.items() if not isinstance(value, Tensor)},
             vectors=[_spec(name, vector) for name, vector in vectors.items()],
+            parameters=expected.parameters,
+            lengths=dict(expected.lengths),
             homes=self.federation.dealt(self.silos) if verb == "work" else {},
         )
-        mean = self.federation.exchange(request, vectors)
+        mean = self.federation.exchange(request, vectors, expected)
         assert mean is not None
         return mean
 

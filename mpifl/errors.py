@@ -1,5 +1,6 @@
 """The errors that a user is meant to read: one line that names the thing, what was given and what would do."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 
@@ -28,3 +29,13 @@ class SharedVectorChanged(RuntimeError):
 
 class RankLost(Exception):
     """A rank has died, and MPI leaves the others alone; `Transport.recover` brings those together."""
+
+
+def ranks_named(ranks: Sequence[int]) -> str:
+    """Return `rank 3` or `ranks 1, 3`."""
+    return named("rank", ranks)
+
+
+def named(what: str, numbers: Sequence[int]) -> str:
+    """Return `silo 3` or `silos 1, 3`."""
+    return f"{what}{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"

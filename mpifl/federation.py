@@ -7,6 +7,7 @@ says whose updates count. Only then do vectors move, so that a silo that failed 
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import time
 from collections import deque
@@ -16,11 +17,14 @@ import torch
 from torch import Tensor
 
 from mpifl import interrupts
-from mpifl.aggregation.plan import averages, fitting, headers_of, plan
+from mpifl.admission import Expected, Knowledge, Refused, reason_to_lose, screened
+from mpifl.aggregation.plan import averages, headers_of, plan
 from mpifl.cohort import Cohort
 from mpifl.errors import RankLost, RoundLost
+from mpifl.gathering import Gathering
 from mpifl.ledger import Ledger
-from mpifl.messages import DTYPES, Header, Mean, Mirror, Piece, Report, Request, Scalar, VectorSpec, Verdict
+from mpifl.membership import Membership
+from mpifl.messages import DTYPES, Header, Mean, Mirror, Report, Request, Scalar, VectorSpec, Verdict
 from mpifl.server import Server
 from mpifl.transforms import Transform
 from mpifl.transport import Transport, forsake, see_off
@@ -44,27 +48,29 @@ class Federation:
         placed: Mapping[int, Sequence[int]],
         quorum: float,
         device: torch.device,
+        knowledge: Knowledge,
         deadline: float | None = None,
-        sizes: Sequence[int] = (),
     ) -> None:
         self.transport = transport
-        self.population = sum(len(silos) for silos in placed.values())
         self.ledger = Ledger()
         self._worker, self.transforms, self._quorum, self._device = worker, transforms, quorum, device
         self.about: dict[int, dict[str, str]] = {}
         """What each worker said of itself when it opened its shards."""
-        self.placed = {rank: set(silos) for rank, silos in placed.items()}
+        self.membership = Membership(placed)
         worker.rank = transport.rank
         self._deadline, self._serial = deadline, 0
         transport.patience = deadline
-        self.workload = Workload(sizes)
-        self.late: set[int] = set()
-        """Ranks that had not answered the last request in time."""
+        self.knowledge = knowledge
+        self.workload = Workload([examples["train"] for examples in knowledge.examples])
+        self.gathering = Gathering(transport)
         self._received: dict[str, Tensor] = {}
-        self.absent: set[int] = set()
-        """Silos that no living rank can host."""
         self.mirrors: deque[Mirror] = deque(maxlen=2)
         """The latest last; the one before it holds until all have the latest."""
+
+    @property
+    def population(self) -> int:
+        """How many silos there are."""
+        return self.membership.population
 
     def adopt(self, server: Server) -> None:
         """Move the server's vectors to where the ranks of its node read them, so that asking copies nothing."""
@@ -74,8 +80,8 @@ class Federation:
 
     def cohort(self, silos: Sequence[int], server: Server, attempt: int = 0) -> Cohort:
         """Return the cohort of these silos for the server's current round."""
-        present = [silo for silo in silos if silo not in self.absent]
-        return Cohort(self, server, present, self.population, attempt)
+        present = [silo for silo in silos if silo not in self.membership.absent]
+        return Cohort(self, server, present, self.population, self.knowledge.total, attempt)
 
     def everyone(self, server: Server) -> Cohort:
         """Return the cohort of all silos."""
@@ -100,13 +106,12 @@ class Federation:
             Why silos stay where they are, if they cannot move.
         """
         files: dict[str, Scalar] = {str(silo): states[silo] for silo in homes if silo in states}
-        files["checkpoint"] = server.round if round is None else round
         request = Request(
             verb="host",
             round=server.round,
             attempt=self.attempt(),
             cohort=sorted(homes),
-            scalars=files,
+            scalars={**files, "checkpoint": server.round if round is None else round},
             homes=dict(homes),
         )
         mean = self.exchange(request)
@@ -115,12 +120,16 @@ class Federation:
 
     def dealt(self, cohort: Sequence[int]) -> dict[int, int]:
         """Say which silos of a cohort another rank of their node had better take."""
-        nodes = self.transport.nodes
-        homes: dict[int, int] = {}
+        nodes, homes = self.transport.nodes, dict[int, int]()
         for node in range(len(nodes)):
             ranks = [rank for rank in self.prompt if nodes.of[rank] == node]
-            homes |= self.workload.deal({rank: self.placed[rank].intersection(cohort) for rank in ranks})
+            homes |= self.workload.deal({rank: self.membership.placed[rank].intersection(cohort) for rank in ranks})
         return homes
+
+    @property
+    def late(self) -> set[int]:
+        """The ranks that had not answered the last request in time."""
+        return self.gathering.late
 
     @property
     def prompt(self) -> list[int]:
@@ -145,8 +154,9 @@ class Federation:
         """Find together with the other survivors of a death; who hosts what is known to none then."""
         ranks = self.transport.recover()
         self.about = {ranks[rank]: about for rank, about in self.about.items() if rank in ranks}
-        self.placed = {rank: set() for rank in self.transport.workers}
+        self.membership.placed = {rank: set() for rank in self.transport.workers}
         self._worker.rank = self.transport.rank
+        self.gathering.renumber(ranks)
         self._received.clear()
 
     def stop(self) -> list[int]:
@@ -168,11 +178,21 @@ class Federation:
             see_off(others, self._deadline)
         return [self.transport.origins[rank] for rank in late]
 
-    def exchange(self, request: Request | None = None, vectors: Mapping[str, Tensor] | None = None) -> Mean | None:
+    def exchange(
+        self,
+        request: Request | None = None,
+        vectors: Mapping[str, Tensor] | None = None,
+        expected: Expected | None = None,
+    ) -> Mean | None:
         """Run one exchange; the server gives a request and gets the mean. None is returned when it is to stop.
 
+        Args:
+            request: What the server asks.
+            vectors: Of the message.
+            expected: What the server knows of the answers beforehand.
+
         Raises:
-            RoundLost: on the server only, when too few silos answered.
+            RoundLost: on the server only, when too few silos answered, or their mean is not finite.
         """
         began = time.perf_counter()
         request, message = self._request(request, dict(vectors or {}))
@@ -180,7 +200,7 @@ class Federation:
             self.mirrors.append(Mirror(request.round, request.scalars, message["state"]))
         told = {"serial": request.serial, "interrupted": interrupts.pending()}
         report = self._worker.answer(request, message).model_copy(update=told)
-        reports = fitting(self._gather(request, report))
+        reports = self._gather(request, report, expected or Expected())
         if request.verb == "stop":
             self._part()
             return None
@@ -194,6 +214,8 @@ class Federation:
             origins, workers = self.transport.origins, reports.keys() & set(self.transport.workers)
             seconds = {origins[rank]: reports[rank].seconds for rank in workers}
             self.ledger.add(request, headers, verdict.accepted, seconds, time.perf_counter() - began)
+            self.gathering.silent |= self._worker.aggregation.hanging
+            self._worker.aggregation.check(self.transport, verdict.pieces, vectors)
         return self._mean(verdict, headers, vectors)
 
     def _part(self) -> None:
@@ -220,75 +242,52 @@ class Federation:
             return here
         return self.transport.memory.pinned(here).to(self._device, non_blocking=True)
 
-    def _gather(self, request: Request, report: Report) -> dict[int, Report]:
-        """Bring the reports of all ranks to the server, each as it comes."""
-        reports = {self.transport.rank: report}
+    def _gather(self, request: Request, report: Report, expected: Expected) -> dict[int, Report]:
+        """Bring the reports of all ranks to the server, where they are held against what is known."""
         if not self.transport.is_server:
             self.transport.report(report.encode())
-            return reports
-        until = time.perf_counter() + self._deadline if self._deadline and request.verb in HURRIED else None
-        awaited = set(range(1, self.transport.size))
-        while awaited and (found := self.transport.next_report(until)):
-            rank, came = found[0], Report.model_validate_json(found[1])
-            if came.serial != request.serial:  # of a request that went on without it
-                continue
-            awaited.discard(rank)
-            reports[rank] = self._hosted(request, rank, came)
-            if came.interrupted:
-                interrupts.note()
-        nodes = self.transport.nodes
-        self.late = {rank for rank in range(self.transport.size) if awaited & {rank, nodes.leader_of(nodes.of[rank])}}
+            return {self.transport.rank: report}
+        reports = {self.transport.rank: self._screened(request, self.transport.rank, report, expected)}
+        deadline = self._deadline if request.verb in HURRIED else None
+        for rank, came in self.gathering.reports(request.serial, deadline):
+            reports[rank] = self._screened(request, rank, came, expected)
+        if any(report.interrupted for report in reports.values()):
+            interrupts.note()
         reports = {rank: one for rank, one in reports.items() if rank not in self.late}
-        self.about |= {rank: r.about for rank, r in reports.items() if r.about}
+        self.about |= {rank: r.about for rank, r in reports.items() if request.verb == "open"}
         if request.verb == "roll":
             workers = reports.keys() & set(self.transport.workers)
-            self.placed |= {rank: {header.silo for header in reports[rank].headers} for rank in workers}
+            self.membership.placed |= {rank: {header.silo for header in reports[rank].headers} for rank in workers}
         return reports
+
+    def _screened(self, request: Request, rank: int, came: Report | Refused, expected: Expected) -> Report:
+        """Return a rank's report if it keeps all rules, else the faults of its silos."""
+        silos = range(self.population) if request.verb == "roll" else self.membership.answerable(request, rank)
+        readable = functools.partial(self._worker.aggregation.readable, self.transport, rank)
+        return screened(came, request, self.transport.origins[rank], silos, expected, readable)
 
     def _late_headers(self, request: Request) -> list[Header]:
         """Return the faults of the silos whose ranks did not answer in time."""
-        fault = f"no answer within {self._deadline} s"
-        silos = {silo for rank in self.late for silo in self.placed.get(rank, ())}.difference(request.homes)
-        silos |= {silo for silo, home in request.homes.items() if home in self.late}
+        fault = f"no answer within {self._deadline} s" if self._deadline else "its rank fell silent"
+        silos = {silo for rank in self.late for silo in self.membership.answerable(request, rank)}
         silos &= self.workload.bound if request.verb == "save" else silos  # of the others there is nothing to save
-        return [Header(silo=silo, fault=fault) for silo in sorted(silos.intersection(request.cohort))]
-
-    def _hosted(self, request: Request, rank: int, report: Report) -> Report:
-        """Leave out what a rank says of silos that are not its own."""
-        if request.verb == "roll":
-            return report
-        own = self.placed.get(rank, set()).difference(request.homes)
-        own |= {silo for silo, home in request.homes.items() if home == rank}
-        return report.model_copy(update={"headers": [header for header in report.headers if header.silo in own]})
+        return [Header(silo=silo, fault=fault) for silo in sorted(silos)]
 
     def _judge(self, request: Request, reports: Mapping[int, Report], headers: list[Header]) -> Verdict:
         """Decide, at the server, whose updates count, and tell all ranks."""
         verdict = Verdict(serial=request.serial)
         if self.transport.is_server:
             pieces = plan(reports)
-            lost = self._reason_to_lose(request, headers, pieces) if request.verb == "work" else None
+            lost = reason_to_lose(request, headers, pieces, self._quorum)
             accepted = [] if lost else [header.silo for header in headers if header.fault is None]
             placed = [] if lost else self._worker.aggregation.place(pieces)
             made = {"lost": lost, "accepted": accepted, "ranks": sorted(reports), "pieces": placed}
             verdict = verdict.model_copy(update=made)
         return Verdict.model_validate_json(self.transport.tell(verdict.encode() if self.transport.is_server else None))
 
-    def _reason_to_lose(self, request: Request, headers: list[Header], pieces: Sequence[Piece]) -> str | None:
-        faults = [f"silo {header.silo}: {header.fault}" for header in headers if header.fault is not None]
-        answered, asked = len(headers) - len(faults), len(request.cohort)
-        if answered < max(math.ceil(self._quorum * asked - 1e-9), 1):
-            return f"{answered} of {asked} silos answered ({'; '.join(faults[:3])})"
-        weightless = [piece.name for piece in pieces if piece.total == 0]
-        return f"all updates weigh 0 in the mean of '{weightless[0]}'" if weightless else None
-
     def _settle_homes(self, request: Request, verdict: Verdict, headers: list[Header]) -> None:
         """Remember, at the server, who has moved, and who cannot."""
-        accepted = set(verdict.accepted)
-        for silo, home in request.homes.items():
-            if silo in accepted:
-                for silos in self.placed.values():
-                    silos.discard(silo)
-                self.placed[home].add(silo)
+        self.membership.move(request.homes, verdict.accepted)
         refused = {h.silo for h in headers if h.fault is not None and request.homes.get(h.silo, -1) not in self.late}
         self.workload.bound |= {h.silo for h in headers if h.keeps} | refused.intersection(request.homes)
 
@@ -297,4 +296,5 @@ class Federation:
             raise RoundLost(verdict.lost)
         faults = {header.silo: header.fault for header in headers if header.fault is not None}
         good = [header for header in headers if header.fault is None]
-        return Mean(vectors, averages(good), {header.silo: header.scalars for header in good}, faults)
+        weight = math.fsum(header.weight for header in good)
+        return Mean(vectors, averages(good), {header.silo: header.scalars for header in good}, faults, weight)

@@ -133,7 +133,8 @@ class Statistics:
     """Some of a module's buffers (BatchNorm's running mean, variance and counter, mostly) as one vector."""
 
     def __init__(self, buffers: Sequence[Tensor]) -> None:
-        self._buffers = [buffer for buffer in buffers if buffer.dtype != torch.bool]
+        # A buffer that is not finite from the start, such as a mask of minus infinity, is a constant.
+        self._buffers = [buffer for buffer in buffers if buffer.dtype != torch.bool and buffer.isfinite().all()]
 
     def __len__(self) -> int:
         """Return the number of elements; often 0."""

@@ -55,6 +55,10 @@ class CohortTable(_Table):
     select: Literal["uniform", "examples"] = "uniform"
     """Whether all silos are as likely to be drawn, or each with the probability p_k = n_k / n."""
 
+    def total(self, sizes: Sequence[int]) -> float:
+        """Return what all silos weigh in the objective: silo k n_k where it is drawn by examples or counted by them."""
+        return float(sum(sizes) if "examples" in (self.select, self.weights) else len(sizes))
+
 
 class Aggregation(_Table):
     """`[aggregation]`: how updates become one."""

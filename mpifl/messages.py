@@ -7,13 +7,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from torch import Tensor
 
 Scalar: TypeAlias = bool | int | float | str
+
+LARGEST = 2.0**900
+"""Numbers and weighted vectors stay below this, so that no sum of them overflows float64."""
+MOST_SCALARS, MOST_VECTORS, LONGEST_TEXT = 4096, 64, 500
+"""What one header may hold, and the characters of a text in it."""
+
+
+def clean(text: str) -> str:
+    """Return a text of another rank as one line that a terminal can show, cut to `LONGEST_TEXT` characters."""
+    shown = "".join(letter if letter.isprintable() else " " for letter in text[: LONGEST_TEXT + 1])
+    return shown if len(shown) <= LONGEST_TEXT else shown[: LONGEST_TEXT - 3] + "..."
+
+
+Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=200)]
+Text: TypeAlias = Annotated[str, AfterValidator(clean)]
+Count: TypeAlias = Annotated[int, Field(ge=0, le=2**48)]
+Seconds: TypeAlias = Annotated[float, Field(ge=0, le=1e9)]
+WindowNumber: TypeAlias = Annotated[int, Field(ge=-70, le=60)]
+"""Those of all float64 numbers below `LARGEST`; see `aggregation.exact`."""
+Value: TypeAlias = (
+    bool | Annotated[int, Field(ge=-(2**63), le=2**63)] | Annotated[float, Field(ge=-LARGEST, le=LARGEST)] | Text
+)
+"""A scalar as it is taken from another rank."""
 
 DTYPES: dict[str, torch.dtype] = {
     str(dtype).removeprefix("torch."): dtype for dtype in (torch.float32, torch.float64, torch.int64, torch.uint8)
@@ -53,6 +76,10 @@ class Request(Message):
     cohort: list[int] = []
     scalars: dict[str, Scalar] = {}
     vectors: list[VectorSpec] = []
+    parameters: int | None = None
+    """P: the length of a vector of an update that `lengths` does not name; None where the silos need not know."""
+    lengths: dict[str, int] = {}
+    """Of vectors of an update, where it is not P."""
     serial: int = 0
     """Counts the requests of a run."""
     homes: dict[int, int] = {}
@@ -62,51 +89,51 @@ class Request(Message):
 class Folded(Message):
     """A vector of an update as its silo's worker took it up: how long, and the window of the exact sum it is in."""
 
-    length: int = Field(ge=0)
-    window: int | None
+    length: Count
+    window: WindowNumber | None
     """None: all zero."""
     uniform: bool = False
-    bytes: int | None = Field(default=None, ge=0)
+    bytes: Count | None = None
     """How long the payload is that a codec wrote of it; None: it is sent as float32."""
 
 
 class Header(Message):
     """What one silo answers before any vector travels."""
 
-    silo: int = Field(ge=0)
-    weight: float = Field(default=0.0, ge=0)
-    scalars: dict[str, Scalar] = {}
-    vectors: dict[str, Folded] = {}
-    seconds: float = 0.0
+    silo: Count
+    weight: float = Field(default=0.0, ge=0, le=LARGEST)
+    scalars: dict[Name, Value] = Field(default={}, max_length=MOST_SCALARS)
+    vectors: dict[Name, Folded] = Field(default={}, max_length=MOST_VECTORS)
+    seconds: Seconds = 0.0
     """Time that its work took."""
     keeps: bool = False
     """Whether it has kept something for later rounds, and so cannot be taken over by a rank without that."""
-    fault: str | None = None
+    fault: Text | None = None
 
 
 class Part(Message):
     """Where one rank's sum of a vector lies, in one window of the exact sum."""
 
-    name: str
-    window: int
-    handle: int = Field(default=0, ge=0)
+    name: Name
+    window: WindowNumber
+    handle: int = Field(default=0, ge=0, le=2**31)
     """By which the ranks of its node find it."""
-    weight: float = Field(default=0.0, ge=0)
+    weight: float = Field(default=0.0, ge=0, le=LARGEST)
     """Above 0: it is one silo's vector as it came, yet to be weighted; 0: it is a sum."""
 
 
 class Report(Message):
     """What one rank answers: a header for each of its silos that was asked, and how it fares."""
 
-    serial: int = 0
+    serial: int = Field(default=0, ge=0, le=2**63)
     """Of the request that it answers."""
     headers: list[Header] = []
     parts: list[Part] = []
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
     """Time spent in the silos' work."""
     interrupted: bool = False
     """A signal asks this rank to end."""
-    about: dict[str, str] = {}
+    about: dict[Name, Text] = Field(default={}, max_length=16)
 
 
 class Window(Message):
@@ -155,6 +182,21 @@ def uniform(vector: torch.Tensor) -> Uniform:
     return Uniform(vector)
 
 
+def unmarked(value: torch.Tensor | Uniform) -> torch.Tensor:
+    """Return the vector itself."""
+    return value.vector if isinstance(value, Uniform) else value
+
+
+def wrong_length(name: str, found: int, expected: int) -> str:
+    """Say that a vector of an update is not as long as the server expects."""
+    return f"'{name}' has {found} elements, the server expects {expected}; an algorithm declares others by `lengths`"
+
+
+def wrong_weight(found: float, expected: float) -> str:
+    """Say that an update does not weigh what the server expects."""
+    return f"its weight is {found:.12g}, the server expects {expected:.12g}; an algorithm declares others by `weight`"
+
+
 @dataclass
 class Update:
     """What a silo's half of an algorithm returns: a weight, named flat vectors and named scalars."""
@@ -170,13 +212,14 @@ class Update:
 class Mean:
     """The cohort's answer: averaged vectors by name, averaged scalars, and every silo's own scalars.
 
-    `len(mean)` is the number of silos that answered.
+    `len(mean)` is the number of silos that answered, `weight` what their updates weigh together.
     """
 
     vectors: dict[str, torch.Tensor]
     scalars: dict[str, float]
     silos: Mapping[int, dict[str, Scalar]]
     faults: dict[int, str] = field(default_factory=dict)
+    weight: float = 0.0
 
     def __getitem__(self, name: str) -> torch.Tensor:
         return self.vectors[name]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ import torch
 from torch import Tensor
 
 from mpifl import checkpoint
+from mpifl.aggregation.exact import peak_of
 from mpifl.checkpoint import CheckpointError
+from mpifl.errors import RoundLost
 from mpifl.job import Checkpoint
 from mpifl.messages import Mean
 from mpifl.placement import rebalance
+from mpifl.run import note_lost
 from mpifl.server import Server
 from mpifl.survival import Survival
 from mpifl.writer import Writer
@@ -65,6 +69,22 @@ class Saving:
         self._due = True
         self._save(wait=True)
         return self.committed == self._server.round
+
+    def check_finite(self, model: Iterable[Tensor]) -> None:
+        """End the run where the model holds NaN or Inf: no file is to say that this is what was learned.
+
+        Raises:
+            RoundLost: it does; a checkpoint that was begun is finished first.
+        """
+        state = self._server.state
+        if all(math.isfinite(peak_of(vector)) for vector in (*model, state.get("statistics", state["w"]))):
+            return
+        self._due = False
+        self._conclude(wait=True)
+        last = f"the last checkpoint is of round {self.committed}" if self.committed >= 0 else "there is no checkpoint"
+        what = f"the model is not finite after round {self._server.round}, and is not written; {last}"
+        note_lost(self._run, what)
+        raise RoundLost(what)
 
     def _save(self, wait: bool) -> None:
         self._conclude(wait=True)
@@ -153,7 +173,7 @@ class Saving:
     def _moves(self) -> dict[int, int]:
         federation = self._survival.federation
         seconds = {k: s for k in self._silos if (s := federation.workload.seconds_of(k)) and k not in self._settled}
-        return rebalance(seconds, {rank: federation.placed[rank] for rank in federation.prompt})
+        return rebalance(seconds, {rank: federation.membership.placed[rank] for rank in federation.prompt})
 
     def _dead(self) -> list[int]:
         return list(self._survival.federation.transport.lost)

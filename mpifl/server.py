@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from mpifl import local, rng
@@ -46,6 +47,13 @@ class Server:
             return None
         self.load(w)
         return evaluate(self.model, self.model.trained, self.test)
+
+    @torch.no_grad()
+    def public_logits(self) -> int:
+        """Return how many logits a model has for all public examples together."""
+        assert self.public is not None
+        one, _ = next(self.public.in_order(1))
+        return len(self.public) * int(self.model.module.eval()(one).numel())
 
     def train(
         self, w: Tensor, settings: LocalTraining, objective: Objective, beside: Sequence[Tensor], architecture: int = 0

@@ -42,7 +42,8 @@ class Silo:
         round: The round that is asked, counted from 0.
         examples: n_k, how many training examples it holds.
         state: What it kept in rounds before, tensors and numbers by name; change it with `keep` only.
-        weights: Whether an update weighs n_k ("examples") or 1 ("uniform").
+        weight: What an update weighs unless it says otherwise; n_k by default.
+        importance: How many times more the silo weighs in the objective than its updates do.
         objective: What training minimises: the algorithm's.
         public: The federation's public examples, if there are any.
         model: The lent model; what is in it is gone when the work is done.
@@ -67,7 +68,7 @@ class Silo:
         self.state = state
         self.model = models[0]
         self.public: Batches | None = None
-        self.weights = "examples"
+        self.importance = 1.0
         self.objective: Objective = cross_entropy
         self._models = models
         self.kept: dict[str, Any] = {}
@@ -76,6 +77,7 @@ class Silo:
         self._seed = seed
         self._splits = {name: Batches(split, features, self.model.device) for name, split in shard.splits.items()}
         self.examples = len(self._splits["train"])
+        self.weight = float(self.examples)
 
     def unsent(self, name: str) -> Tensor | float:
         """Return what compression has left out of a vector of this silo's updates, and will send with the next."""
@@ -172,14 +174,12 @@ class Silo:
         """Make this silo's answer: tensors are averaged over the cohort, numbers too, and reported for each silo.
 
         Args:
-            weight: Its weight in the averages; by default n_k, or 1 where the job weighs all silos alike.
+            weight: Its weight in the averages; by default what the algorithm's `weight` says.
             **values: Flat tensors, `uniform` tensors and numbers by name.
         """
-        if weight is None:
-            weight = float(self.examples) if self.weights == "examples" else 1.0
         vectors = {name: value for name, value in values.items() if isinstance(value, Tensor | Uniform)}
         scalars = {name: value for name, value in values.items() if not isinstance(value, Tensor | Uniform)}
-        return Update(weight, vectors, scalars)
+        return Update(self.weight if weight is None else weight, vectors, scalars)
 
     def stream(self, purpose: str) -> torch.Generator:
         """Return the random stream that this silo has for a purpose in this round."""
@@ -198,7 +198,12 @@ class Silo:
     @property
     def held_out(self) -> str | None:
         """The split to judge a model by: `test` if the silo has one, else `valid`, else none."""
-        return next((name for name in ("test", "valid") if len(self._splits.get(name, ()))), None)
+        return held_out({name: len(split) for name, split in self._splits.items()})
+
+
+def held_out(examples: Mapping[str, int]) -> str | None:
+    """Return the split to judge a model by, given how many examples each has: `test`, else `valid`, else none."""
+    return next((name for name in ("test", "valid") if examples.get(name)), None)
 
 
 @torch.no_grad()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mpifl import checkpoint
 from mpifl.cohort import Cohort
-from mpifl.errors import RankLost, RoundLost
+from mpifl.errors import RankLost, RoundLost, named, ranks_named
 from mpifl.federation import Federation
 from mpifl.messages import Mean, Mirror, Request, Scalar, VectorSpec
 from mpifl.server import Server
@@ -44,6 +44,10 @@ class Survival:
         self.tell = tell
         for note in self._untold:
             tell(note)
+
+    def realign(self) -> None:
+        """Have the algorithm put the server's state right before silos are asked anything else."""
+        self._apart = True
 
     def through(self, act: Callable[[], Answer]) -> Answer:
         """Return what `act` returns; when ranks die in it, have their silos hosted elsewhere and act again.
@@ -79,17 +83,17 @@ class Survival:
         """Learn who hosts what, and find a rank that can for each silo that none does or, half moved, several do."""
         federation, lost = self.federation, set(self.federation.transport.lost)
         federation.exchange(Request(verb="roll", round=self._server.round, attempt=federation.attempt()))
-        hosts = Counter(silo for held in federation.placed.values() for silo in held)
+        hosts = Counter(silo for held in federation.membership.placed.values() for silo in held)
         homeless = {silo for silo in range(federation.population) if hosts[silo] != 1}
         round, states = checkpoint.silos_of_latest(self._run, self._server.round)
         self._apart |= bool(homeless) and round != self._server.round
         faults = self._host(homeless, states, round)
-        federation.absent = set(faults)
+        federation.membership.absent = set(faults)
         self._explain(sorted(lost - self._known), sorted(homeless - set(faults)), round if states else None, faults)
         self._known = lost
 
     def _bring_together(self) -> None:
-        """Have the algorithm put the server's state right, now that silos have forgotten what it goes by."""
+        """Have the algorithm put the server's state right, with what silos keep now."""
         try:
             if self._realign:
                 self._realign(self._server, self.federation.everyone(self._server))
@@ -115,7 +119,7 @@ class Survival:
     def _homes(self, silos: Collection[int], tried: Mapping[tuple[int, int], int]) -> dict[int, int]:
         """Choose a rank for each of some silos: one that was asked least often, answered in time, and has least."""
         federation, homes = self.federation, dict[int, int]()
-        loads = {rank: sum(self._sizes[k] for k in held) for rank, held in federation.placed.items()}
+        loads = {rank: sum(self._sizes[k] for k in held) for rank, held in federation.membership.placed.items()}
         for silo in sorted(silos, key=lambda silo: -self._sizes[silo]):
             asked = {rank: (tried.get((silo, rank), 0), rank in federation.late, loads[rank]) for rank in loads}
             homes[silo] = min(asked, key=asked.__getitem__)
@@ -124,7 +128,7 @@ class Survival:
 
     def _explain(self, lost: list[int], moved: list[int], round: int | None, faults: dict[int, str]) -> None:
         state = "" if round is None else f", with what was kept in round {round}"
-        went = f"; other ranks take over {_named('silo', moved)}{state}" if moved else ""
+        went = f"; other ranks take over {named('silo', moved)}{state}" if moved else ""
         self.tell(f"{ranks_named(lost)} died{went}")
         for silo, fault in faults.items():
             self.tell(f"silo {silo} is left out, no rank can host it: {fault}")
@@ -143,12 +147,3 @@ def state_of(mirror: Mirror, device: torch.device) -> dict[str, Any]:
     state = checkpoint.unpack(mirror.state.numpy().tobytes(), device)
     del state[_ROUND]
     return state
-
-
-def ranks_named(ranks: Sequence[int]) -> str:
-    """Return `rank 3` or `ranks 1, 3`."""
-    return _named("rank", ranks)
-
-
-def _named(what: str, numbers: Sequence[int]) -> str:
-    return f"{what}{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"

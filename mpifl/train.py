@@ -15,7 +15,7 @@ import torch
 from mpifl import checkpoint, interrupts
 from mpifl.algorithms import Algorithm
 from mpifl.build import build, successor
-from mpifl.errors import InputError, RoundLost
+from mpifl.errors import InputError, RoundLost, ranks_named
 from mpifl.federation import Federation
 from mpifl.job import Job
 from mpifl.recording import Recorder
@@ -24,7 +24,7 @@ from mpifl.sampling import sample
 from mpifl.saving import Saving
 from mpifl.server import Server
 from mpifl.shards import FederationSpec
-from mpifl.survival import Survival, latest_mirror, ranks_named, state_of
+from mpifl.survival import Survival, latest_mirror, state_of
 from mpifl.tracking import Observer, Record, check_packages, observers
 from mpifl.transport import Transport, library, survivable
 
@@ -90,6 +90,7 @@ class _Training:
         self._algorithm: Algorithm = job.build_algorithm()
         self._observers: list[Observer] = []
         self._sizes = [entry.examples["train"] for entry in spec.silos]
+        federation.gathering.tell = functools.partial(self._tell, "note")
         self._survival = Survival(federation, server, out, self._sizes, self._algorithm.realign)
         self._saving = Saving(out, job.checkpoint, server, self._survival, self._sizes)
         self._recorder = Recorder(job, spec, self._algorithm, server, self._survival)
@@ -142,6 +143,7 @@ class _Training:
             began = time.perf_counter()
             scalars = self._retry_lost_rounds()
             server.round += 1
+            self._saving.check_finite(self._algorithm.global_model(server).values())
             if job.checkpoint.mirror and survivable():
                 self._survival.mirror(scalars)
             done = self._report(scalars, began)
@@ -152,7 +154,7 @@ class _Training:
         server, federation = self._server, self._federation
         present: Sequence[int] = range(federation.population)  # of thousands, copied only if some are not there
         sizes = self._sizes
-        if absent := federation.absent:
+        if absent := federation.membership.absent:
             present = [silo for silo in present if silo not in absent]
             sizes = [sizes[silo] for silo in present]
         drawn = sample(self._job.cohort, sizes, self._job.seed, server.round)
@@ -258,6 +260,8 @@ class _Training:
             device = self._server.model.device
             self._server.state = {k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in state.items()}
             self._saving.committed = round
+            if not self._algorithm.aligned(self._server, self._federation.everyone(self._server)):
+                self._survival.realign()
             self._told = self._told_of(round) or self._recorder.evaluated()
             return True
         self._server.round = 0

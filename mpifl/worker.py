@@ -18,12 +18,12 @@ from torch import Tensor
 
 from mpifl import checkpoint
 from mpifl.aggregation.mean import WeightedMean
-from mpifl.algorithms.base import Algorithm
+from mpifl.algorithms.base import Algorithm, importance, usual_weight
 from mpifl.batches import Batches
 from mpifl.errors import InputError, SharedVectorChanged, Unwritable
 from mpifl.files import sha256_of
 from mpifl.flat import FlatModel
-from mpifl.messages import Header, Report, Request, Update, Verdict
+from mpifl.messages import Header, Report, Request, Update, Verdict, unmarked, wrong_length, wrong_weight
 from mpifl.shards import FederationSpec, Shard, open_shard
 from mpifl.silo import Silo
 from mpifl.transforms import Transform
@@ -44,6 +44,7 @@ class Site:
     weights: str
     models: Sequence[FlatModel]
     public: Batches | None = None
+    select: str = "uniform"
 
 
 class Worker:
@@ -147,11 +148,13 @@ class Worker:
 
     def _work(self, id: int, request: Request, vectors: dict[str, Tensor]) -> Header:
         silo = self._silo(id, request.round)
+        examples = self._site.spec.silos[id].examples
+        silo.weight = self._site.algorithm.weight(request.work, examples, usual_weight(self._site.weights, examples))
         message: dict[str, Any] = {**request.scalars, **vectors}
         for transform in self._site.transforms:
             message = transform.receive(silo, message)
         before = {name: vector._version for name, vector in vectors.items()}
-        update: Update = getattr(self._site.algorithm, request.work)(silo, **message)
+        update = self._site.algorithm.work(request.work)(silo, **message)
         for name, version in before.items():
             if vectors[name]._version != version:
                 raise SharedVectorChanged(
@@ -159,6 +162,7 @@ class Worker:
                 )
         for transform in reversed(self._site.transforms):
             update = transform.update(silo, update)
+        _check(update, request, silo.weight)
         try:
             keeps = bool(silo.kept or silo.state)
             header = Header(silo=id, weight=update.weight, scalars=update.scalars, keeps=keeps)
@@ -173,7 +177,8 @@ class Worker:
         state = ChainMap(self._pending.get(id, {}), self._states.get(id, {}))
         site, shard = self._site, self._shard(id)
         silo = Silo(id, shard, site.spec.features, site.models, state=state, round=round, seed=site.seed)
-        silo.public, silo.weights, silo.objective = site.public, site.weights, site.algorithm.objective
+        silo.public, silo.objective = site.public, site.algorithm.objective
+        silo.importance = importance(site.select, site.weights, site.spec.silos[id].examples)
         return silo
 
     def _shard(self, id: int) -> Shard:
@@ -244,6 +249,18 @@ class Worker:
             self._model.shared.copy_(w)
             checkpoint.write_model(path, self._model)
         self._left = sha256
+
+
+def _check(update: Update, request: Request, weight: float) -> None:
+    """See that an update is as the server expects it, before it is added to those of other silos."""
+    if request.parameters is None:
+        return
+    if update.weight != weight:
+        raise InputError(f"its update was refused: {wrong_weight(update.weight, weight)}")
+    for name, value in update.vectors.items():
+        found, expected = unmarked(value).numel(), request.lengths.get(name, request.parameters)
+        if found != expected:
+            raise InputError(f"its update was refused: {wrong_length(name, found, expected)}")
 
 
 def _reason(error: ValueError) -> str:

@@ -69,7 +69,7 @@ class Troubled(FedAvg):
         if WHERE and (silo.id, silo.round) == (int(WHERE[1]), int(WHERE[2])):
             if WHERE[0] == "exception":
                 raise ArithmeticError("the silo stumbles")
-            return silo.update(weight=1.0, delta=torch.full_like(w, float("nan")))
+            return silo.update(delta=torch.full_like(w, float("nan")))
         return super().train(silo, w)
 """
 

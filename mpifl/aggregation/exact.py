@@ -18,8 +18,6 @@ from mpifl.aggregation import kernels
 
 STEP = 16
 """Width of a window in bits."""
-LARGEST = 2.0**900
-"""Weighted summands must stay below this, so that a window's grid can be written in float64."""
 
 
 def peak_of(vector: Tensor) -> float:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from mpifl.aggregation import kernels
-from mpifl.aggregation.exact import LARGEST, ExactSum, anchor_of, peak_of, window_of
+from mpifl.aggregation.exact import ExactSum, anchor_of, peak_of, window_of
 from mpifl.aggregation.kernels import Parts
-from mpifl.messages import DTYPES, Folded, Part, Piece, Uniform, Update, Verdict, Window
+from mpifl.errors import RoundLost, ranks_named
+from mpifl.messages import DTYPES, LARGEST, Folded, Part, Piece, Uniform, Update, Verdict, Window, unmarked
 from mpifl.transport import Memory, Transport, pieces_of
 
 CHUNK = 1 << 19
@@ -37,6 +38,8 @@ class WeightedMean:
         self._abandoned: list[Tensor] = []
         """Kept for ever: a rank that hung may still write there."""
         self._summands, self._alone = 1, False
+        self.hanging: set[int] = set()
+        """Ranks of the server's node that did not make their share of the last sum in time."""
 
     def begin(self, summands: int, *, alone: bool = False) -> None:
         """Forget the sums of the round before.
@@ -61,9 +64,7 @@ class WeightedMean:
                 raised, nothing has been added.
         """
         uniform = {name for name, value in update.vectors.items() if isinstance(value, Uniform)}
-        vectors = {
-            name: value.vector if isinstance(value, Uniform) else value for name, value in update.vectors.items()
-        }
+        vectors = {name: unmarked(value) for name, value in update.vectors.items()}
         weights = {name: 1.0 if name in uniform else update.weight for name in vectors}
         peaks = {name: self._checked_peak(name, vector, weights[name]) for name, vector in vectors.items()}
         rooms = {name: self._room(name, vector, weights[name] * peaks[name]) for name, vector in vectors.items()}
@@ -113,8 +114,12 @@ class WeightedMean:
         return [piece.model_copy(update={"mean": self._memory.handle(self._means[piece.name])}) for piece in pieces]
 
     def combine(self, transport: Transport, verdict: Verdict) -> dict[str, Tensor]:
-        """Sum the pieces of the verdict over the ranks; return the means on the server, nothing elsewhere."""
-        workers, hanging = [rank for rank in transport.peers if rank in verdict.ranks], set[int]()
+        """Sum the pieces of the verdict over the ranks; return the means on the server, nothing elsewhere.
+
+        A mean is NaN where a rank's part could not be read, or did not come.
+        """
+        workers = [rank for rank in transport.peers if rank in verdict.ranks]
+        self.hanging.clear()
         if transport.rank not in (0, *verdict.ranks):
             return {}
         for piece in verdict.pieces:
@@ -124,8 +129,8 @@ class WeightedMean:
             elif all(transport.nodes.of[rank] == 0 for window in piece.windows for rank in window.parts):
                 self._combine_here(transport, piece, workers, verdict.serial)
                 if transport.is_server:
-                    hanging |= transport.await_done([w for w in workers if w not in hanging], verdict.serial)
-                if hanging:
+                    self.hanging |= transport.await_done([w for w in workers if w not in self.hanging], verdict.serial)
+                if self.hanging:
                     self._combine_alone(transport, piece)
             else:
                 self._combine_nodes(transport, piece, workers, verdict.serial)
@@ -162,8 +167,9 @@ class WeightedMean:
             transport.done(serial)
         if not transport.nodes.leads:
             return
-        if any(parts):  # in place, so that no other rank can do a share once more: they are waited for
-            transport.await_done(workers, serial, patient=True)
+        if any(parts) and (hanging := transport.await_done(workers, serial, patient=True)):
+            self.hanging |= hanging
+            self._spoil(parts)  # shares are made in place, and can be made once only
         for where in pieces_of(piece.length, CHUNK):
             totals = [
                 transport.sum(here[0][where] if here else _zeros(where), nodes)
@@ -183,10 +189,54 @@ class WeightedMean:
             found.append(Parts(vectors, weights, anchor_of(window.number, self._summands)))
         return found
 
+    def _spoil(self, parts: list[Sequence[Tensor]]) -> None:
+        """Take sums that some ranks may still write to out of use, and put NaN in their place."""
+        self._abandoned += [vector for vectors in parts for vector in vectors]
+        parts[:] = [[torch.full_like(vectors[0], math.nan)] if vectors else [] for vectors in parts]
+
+    def check(self, transport: Transport, pieces: Sequence[Piece], means: Mapping[str, Tensor]) -> None:
+        """See, at the server, that what was added up is as finite as it was said to be.
+
+        Raises:
+            RoundLost: it is not; the suspected ranks are named.
+        """
+        for piece in pieces:
+            if not _is_finite(means[piece.name]):
+                suspected = [transport.origins[rank] for rank in self._suspects(transport, piece)]
+                raise RoundLost(f"the mean of '{piece.name}' is not finite; suspected: {ranks_named(suspected)}")
+
+    def _suspects(self, transport: Transport, piece: Piece) -> list[int]:
+        """Return the ranks of whose parts one, at least, must be what makes a mean not finite.
+
+        Those of this node can be looked at. Others are named where these are sound.
+        """
+        ranks = sorted({rank for window in piece.windows for rank in window.parts})
+        near = [rank for rank in ranks if transport.nodes.of[rank] == transport.nodes.number]
+        spoiled = [rank for rank in near if not all(map(_is_finite, self._parts_of(transport, piece, rank)))]
+        return spoiled or [rank for rank in ranks if rank not in near]
+
+    def _parts_of(self, transport: Transport, piece: Piece, rank: int) -> list[Tensor]:
+        windows = [window for window in piece.windows if rank in window.parts]
+        return [self._part(transport, piece, window, rank) for window in windows]
+
+    def readable(self, transport: Transport, rank: int, parts: Sequence[Part], lengths: Mapping[str, int]) -> bool:
+        """Whether the parts of a rank of this node can be read where it says that they lie."""
+        if rank == transport.rank or transport.nodes.of[rank] != transport.nodes.number:
+            return True
+        try:
+            for part in parts:
+                transport.read(rank, part.handle, lengths[part.name], _dtype(part.weight > 0))
+        except OSError:
+            return False
+        return True
+
     def _part(self, transport: Transport, piece: Piece, window: Window, rank: int) -> Tensor:
         if rank != transport.rank:
-            dtype = torch.float32 if rank in window.weights else torch.float64
-            return transport.read(rank, window.parts[rank], piece.length, dtype)
+            dtype = _dtype(rank in window.weights)
+            try:
+                return transport.read(rank, window.parts[rank], piece.length, dtype)
+            except OSError:
+                return torch.full((piece.length,), math.nan, dtype=dtype)
         if rank in window.weights:
             return self._lone[piece.name][1]
         return self._sums[piece.name].windows[window.number]
@@ -216,6 +266,15 @@ class WeightedMean:
         if not weight * peak < LARGEST:
             raise ValueError(f"'{name}' reaches {peak:g}, which a weight of {weight:g} takes beyond what can be summed")
         return peak
+
+
+def _dtype(lone: bool) -> torch.dtype:
+    """Return the dtype of a part: a silo's vector as it came, or a sum."""
+    return torch.float32 if lone else torch.float64
+
+
+def _is_finite(vector: Tensor) -> bool:
+    return math.isfinite(peak_of(vector))
 
 
 def _slice(nth: int, workers: int, length: int) -> slice:

@@ -3,25 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from mpifl.messages import Header, Part, Piece, Report, Window
-
-
-def fitting(reports: Mapping[int, Report]) -> dict[int, Report]:
-    """Return all ranks' reports, the updates of those that do not fit turned into faults.
-
-    A rank has added its silos up before the others' lengths are known; where one of its vectors has not the length that
-    most silos sent, all of it stays out.
-    """
-    lengths: defaultdict[str, Counter[int]] = defaultdict(Counter)
-    for report in reports.values():
-        for header in report.headers:
-            for name, folded in header.vectors.items():
-                lengths[name][folded.length] += 1
-    usual = {name: min(counts, key=lambda length: (-counts[length], length)) for name, counts in lengths.items()}
-    return {rank: _checked(report, usual) for rank, report in reports.items()}
 
 
 def headers_of(reports: Mapping[int, Report]) -> list[Header]:
@@ -70,16 +55,3 @@ def _windows(name: str, reports: Mapping[int, Report]) -> list[Window]:
         )
         for number in sorted(found, reverse=True)
     ]
-
-
-def _checked(report: Report, usual: Mapping[str, int]) -> Report:
-    for header in report.headers:
-        for name, folded in header.vectors.items():
-            if folded.length != usual[name]:
-                fault = f"'{name}' has {folded.length} elements at silo {header.silo}, most silos sent {usual[name]}"
-                return report.model_copy(update={"headers": list(_faulty(report.headers, fault)), "parts": []})
-    return report
-
-
-def _faulty(headers: Iterable[Header], fault: str) -> Iterable[Header]:
-    return (header if header.fault else Header(silo=header.silo, fault=fault) for header in headers)

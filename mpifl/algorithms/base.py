@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
+from mpifl.errors import InputError
 from mpifl.flat import cross_entropy
 from mpifl.local import LocalTraining
 from mpifl.messages import Mean, Scalar, Update
 from mpifl.server import Server
 from mpifl.server_optimizers import SGD, ServerOptimizer
 from mpifl.shards import FederationSpec
-from mpifl.silo import Silo
+from mpifl.silo import Silo, held_out
 
 Work: TypeAlias = Any
 """A bound method (silo, **message) -> Update of the algorithm: its silo's half."""
@@ -26,10 +29,12 @@ class Cohort(Protocol):
     Attributes:
         silos: Their ids.
         population: How many silos the federation has in all.
+        weight: What all of them weigh in the objective: n where it weighs silo k by n_k, else their number.
     """
 
     silos: list[int]
     population: int
+    weight: float
 
     def mean(self, work: Work, /, **message: Tensor | Scalar) -> Mean:
         """Run `work` at every silo of the cohort with this message; return the weighted mean of the updates.
@@ -74,6 +79,40 @@ class Algorithm(BaseModel, ABC):
         """Return the models, as tables like a job's `[model]`, that are trained beside that one."""
         return []
 
+    def weight(self, work: str, examples: Mapping[str, int], usual: float) -> float:
+        """Return what a silo's update weighs, at the silo by default and at the server, which refuses all others.
+
+        Args:
+            work: The name of the silo's half that makes the update.
+            examples: How many examples the silo has, by split.
+            usual: n_k, or 1 where `[cohort] weights` is "uniform".
+        """
+        if work == "evaluate":
+            return float(examples.get(held_out(examples) or "", 0))
+        return usual
+
+    def lengths(self, server: Server) -> dict[str, int]:
+        """Return the lengths of vectors of its updates, by name, that the server cannot know.
+
+        It knows those of vectors that were sent, by their names, and takes all others to have the length of w.
+        """
+        return {}
+
+    def work(self, name: str) -> Callable[..., Update]:
+        """Return the silo's half of that name: a public method of its own, whose first parameter is `silo`.
+
+        Raises:
+            InputError: it offers none.
+        """
+        method = getattr(type(self), name, None) if name == "evaluate" or name not in dir(Algorithm) else None
+        parameters = list(inspect.signature(method).parameters) if inspect.isfunction(method) else []
+        if name.startswith("_") or parameters[1:2] != ["silo"]:
+            raise InputError(
+                f"{type(self).__name__} offers no work '{name[:100]}': a public method of (self, silo, ...)"
+            )
+        half: Callable[..., Update] = getattr(self, name)
+        return half
+
     def begin(self, server: Server) -> None:
         """Set up `server.state` before the first round; `w` holds the model's shared parameters."""
         server.state["w"] = server.model.shared.clone()
@@ -82,10 +121,15 @@ class Algorithm(BaseModel, ABC):
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
         """Run one round at the server and return what is to be reported of it."""
 
+    def aligned(self, server: Server, everyone: Cohort) -> bool:
+        """Return whether `server.state`, as a checkpoint holds it, goes by the weights that the silos have now."""
+        return True
+
     def realign(self, server: Server, everyone: Cohort) -> None:
         """Bring `server.state` into line with what silos keep, of whom some have lost what they kept lately.
 
-        Asked when ranks have died whose silos go on elsewhere, with what they kept at an earlier checkpoint or nothing.
+        Asked when ranks have died whose silos go on elsewhere, with what they kept at an earlier checkpoint or nothing;
+        and when a run goes on whose state is not `aligned`.
 
         Raises:
             RoundLost: too few silos answered.
@@ -114,3 +158,16 @@ class Algorithm(BaseModel, ABC):
         model_of_silo = self.personal_model(silo, **model)
         score = silo.evaluate(model_of_silo, silo.held_out, self.personal_statistics(silo))
         return silo.update(weight=float(score.examples), silo_loss=score.loss, silo_accuracy=score.accuracy)
+
+
+def usual_weight(weights: str, examples: Mapping[str, int]) -> float:
+    """Return what a silo's update weighs by `[cohort] weights`: n_k, or 1 if it is "uniform"."""
+    return float(examples["train"]) if weights == "examples" else 1.0
+
+
+def importance(select: str, weights: str, examples: Mapping[str, int]) -> float:
+    """Return how many times more a silo weighs in the objective than its updates: n_k if drawn by n_k, counted alike.
+
+    `mean.weight / cohort.weight` times the mean of importance times v_k so is sum_k p_k v_k over who answered.
+    """
+    return float(examples["train"]) if (select, weights) == ("examples", "uniform") else 1.0

@@ -69,6 +69,11 @@ class FedDF(FedAvg):
         """Start every architecture from its own initial weights."""
         server.state |= {name: model.shared.clone() for name, model in zip(self._names, server.models, strict=True)}
 
+    def lengths(self, server: Server) -> dict[str, int]:
+        """Know a change of each architecture, and the logits of all public examples."""
+        changes = {f"delta_{name}": len(server.state[name]) for name in self._names}
+        return {**changes, "logits": server.public_logits()}
+
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
         """Average each architecture, then distill the cohort's mean logits into it."""
         state = server.state

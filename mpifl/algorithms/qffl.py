@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -29,6 +30,10 @@ class QFedAvg(FedAvg):
 
     q: Annotated[float, Field(ge=0)] = 1.0
 
+    def weight(self, work: str, examples: Mapping[str, int], usual: float) -> float:
+        """Count silos alike."""
+        return super().weight(work, examples, 1.0)
+
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
         """Move w by the quotient of the sums; 1/|S| stands in both and falls out."""
         mean = cohort.mean(self.train, w=server.state["w"])
@@ -45,7 +50,7 @@ class QFedAvg(FedAvg):
         lipschitz = 1 / self.local.at_round(silo.round).lr
         loss = silo.loss(w) + TINY
         h = self.q * loss ** (self.q - 1) * float(step.square().sum()) + lipschitz * loss**self.q
-        return silo.update(weight=1.0, step=step * loss**self.q, h=h, train_loss=train_loss)
+        return silo.update(step=step * loss**self.q, h=h, train_loss=train_loss)
 
 
 class QFedSGD(QFedAvg, FedSGD):

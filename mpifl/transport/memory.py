@@ -1,18 +1,20 @@
 """Vectors that the other ranks of a node can read where they lie.
 
-Each segment is an anonymous file in memory, which its owner alone writes and sizes, and which is gone with the last
-process that maps it: nothing is left behind, however ranks end. Another rank opens it by its owner's process and
-file number.
+Each segment is an anonymous file in memory, which its owner alone sizes, and which is gone with the last process that
+maps it: nothing is left behind, however ranks end. Another rank opens it by its owner's process and file number. It is
+sealed at its size: a reader of a file that its owner could shorten would die of SIGBUS.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import mmap
 import os
 import weakref
 from collections import defaultdict
 from collections.abc import Collection, Iterator
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -22,6 +24,8 @@ from mpifl.messages import DTYPES
 
 HUGE = 2 << 20
 """Bytes from which on large pages are asked for."""
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW if hasattr(fcntl, "F_SEAL_SHRINK") else 0
+"""What keeps a segment at its size, whatever its owner does."""
 
 
 class Memory:
@@ -67,7 +71,7 @@ class Memory:
         """Return the vector that another rank of the node has under this handle.
 
         Raises:
-            OSError: there is none, or it is shorter.
+            OSError: there is none, it is shorter, or it is no sealed anonymous file.
         """
         nbytes = length * dtype.itemsize
         if nbytes == 0:
@@ -111,14 +115,20 @@ class _Segment:
 
     @classmethod
     def made(cls, nbytes: int) -> _Segment:
-        number = os.memfd_create("mpifl")
+        number = os.memfd_create("mpifl", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(number, nbytes)
+        fcntl.fcntl(number, fcntl.F_ADD_SEALS, SEALS)
         return cls(number, number, nbytes)
 
     @classmethod
     def opened(cls, process: int, number: int) -> _Segment:
-        file = os.open(f"/proc/{process}/fd/{number}", os.O_RDWR)
+        path = Path(f"/proc/{process}/fd/{number}")
+        if not str(path.readlink()).startswith("/memfd:"):  # opening a device or a pipe may have effects of its own
+            raise OSError(f"{path} is no anonymous file")
+        file = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         try:
+            if fcntl.fcntl(file, fcntl.F_GET_SEALS) & SEALS != SEALS:
+                raise OSError(f"{path} is not sealed at its size")
             return cls(number, file, os.fstat(file).st_size)
         finally:
             os.close(file)

@@ -6,6 +6,7 @@ training, under every MPI and without any setting.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,19 +22,25 @@ EAGER = 4000
 """Bytes of a message up to which its sender need not wait for the receiver."""
 SHORTEST_NAP, LONGEST_NAP, LONGEST_SLEEP = 1e-4, 1e-3, 2e-2
 """Seconds between two looks: at first, where other nodes cannot ring, and where all can."""
+RECORD_LIMIT = 64 << 20
+"""Bytes of the largest record that is received."""
+TRANSFER_TIMEOUT = "MPIFL_TRANSFER_TIMEOUT"
+"""Environment variable: seconds to wait for a rank that computes nothing any more and has only to hand over; 300."""
 
 
 class Post:
     """What one rank sends to others and receives.
 
     Attributes:
-        patience: Seconds after which what a rank does not take is left on its way to it; None for as long as it lasts.
+        patience: Seconds after which what a rank does not take is left on its way to it; None for `transfer_timeout`.
+        transfer_timeout: Seconds to wait for a rank that has only to hand over.
         sent: Bytes that this rank has handed to MPI, or put where its node reads them.
         received: Bytes that came.
         nodes: The world, node by node.
     """
 
     patience: float | None = None
+    transfer_timeout = float(os.environ.get(TRANSFER_TIMEOUT, "300"))
 
     def __init__(self, comm: Any, ranks_per_node: int | None) -> None:
         self._comm = comm
@@ -86,7 +93,14 @@ class Post:
         assert found is not None
         return found[1]
 
-    def _next(self, rank: int | None, tag: int, until: float | None = None) -> tuple[int, bytes] | None:
+    def _next(
+        self, rank: int | None, tag: int, until: float | None = None, limit: int = RECORD_LIMIT
+    ) -> tuple[int, bytes] | None:
+        found = self._next_buffer(rank, tag, until, limit)
+        return (found[0], bytes(found[1])) if found else None
+
+    def _next_buffer(self, rank: int | None, tag: int, until: float | None, limit: int) -> tuple[int, bytearray] | None:
+        """Receive the next message; one of more than `limit` bytes is not, and stands as empty."""
         from mpi4py import MPI
 
         status = MPI.Status()
@@ -98,20 +112,23 @@ class Post:
         message = self._until(arrived, self._longest_sleep, until)  # Open MPI's first look only has it make progress
         if not message:
             return None
+        if status.Get_count(MPI.BYTE) > limit:
+            self._abandoned.append(message)
+            return status.Get_source(), bytearray()
         record = bytearray(status.Get_count(MPI.BYTE))
         self.wait(self._started(message.Irecv, record))
         self.received += len(record)
         if len(record) > EAGER:
             self._ring([status.Get_source()])  # its sender waits for this
-        return status.Get_source(), bytes(record)
+        return status.Get_source(), record
 
     def _ring(self, ranks: Sequence[int]) -> None:
         for rank in ranks:
             if rank in self.nodes.neighbours:
                 self._bell.ring(self.nodes.neighbours[rank].token)
 
-    def _limit(self) -> float | None:
-        return None if self.patience is None else time.perf_counter() + self.patience
+    def _limit(self) -> float:
+        return time.perf_counter() + (self.transfer_timeout if self.patience is None else self.patience)
 
     def _until(self, done: Callable[[], Any], longest: float = LONGEST_NAP, until: float | None = None) -> Any:
         nap = SHORTEST_NAP

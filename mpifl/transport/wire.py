@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -30,6 +32,7 @@ class Transport(Post):
         rank: This rank.
         size: How many ranks there are.
         origins: The rank that each of them had when the world began.
+        silent: Leaders of nodes whose sums did not come in time, or not as they should.
     """
 
     origins: Sequence[int] = (0,)
@@ -43,6 +46,7 @@ class Transport(Post):
         super().__init__(comm, ranks_per_node)
         self.memory = Memory(shared=len(self.nodes.mine) > 1, everywhere=len(self.nodes) == 1)
         self._early: defaultdict[int, deque[bytes]] = defaultdict(deque)
+        self.silent: set[int] = set()
 
     @property
     def is_server(self) -> bool:
@@ -82,6 +86,7 @@ class Transport(Post):
         self._early.clear()
         self._abandoned += [request for requests in self._underway.values() for request in requests]
         self._underway.clear()
+        self.silent = {self.origins.index(before[rank]) for rank in self.silent if before[rank] in self.origins}
         return {old: self.origins.index(name) for old, name in enumerate(before) if name in self.origins}
 
     @property
@@ -161,14 +166,14 @@ class Transport(Post):
         """Wait, as the node's leader, until these workers of the node, this rank apart, have made their shares.
 
         Returns:
-            Those that have not within the `patience`, unless they are to be waited for however long it takes.
+            Those that have not within the `patience`, or `transfer_timeout` if the wait is to be patient.
         """
-        until = None if patient else self._limit()
+        until = time.perf_counter() + self.transfer_timeout if patient else self._limit()
         return {rank for rank in workers if rank != self.rank and not self._has_done(rank, serial, until)}
 
     def _has_done(self, rank: int, serial: int, until: float | None) -> bool:
         while found := self._next(rank, DONE, until):
-            if int.from_bytes(found[1], "little") == serial:
+            if int.from_bytes(found[1][:8], "little") == serial:
                 return True
         return False
 
@@ -177,23 +182,34 @@ class Transport(Post):
 
         A binomial tree of point-to-point messages: whole pieces cross at once, where a non-blocking `Ireduce` moves
         small segments, each of which would wait for a nap to end. The order of addition is that of the tree; the
-        callers' summands add up to the same bits in any. Only the server's result means anything.
+        callers' summands add up to the same bits in any. Only the server's result means anything. It is NaN where a
+        node has not sent its sum in time, or one of another length; nothing is taken from such a node any more.
         """
         total, me, step = piece, nodes.index(self.nodes.number), 1
         while step < len(nodes):
             if me & step:
-                parent = self.nodes.leader_of(nodes[me - step])
-                self.wait(self._started(self._comm.Isend, total, parent, SUM))
-                self.sent += total.nbytes
+                self._send_sum(total, self.nodes.leader_of(nodes[me - step]))
                 break
             if me + step < len(nodes):
-                other = torch.empty_like(total)
-                child = self.nodes.leader_of(nodes[me + step])
-                self.wait(self._started(self._comm.Irecv, other, child, SUM))
-                self.received += total.nbytes
-                total = other.add_(total)
+                total = self._add_sum(total, self.nodes.leader_of(nodes[me + step]), depth=step.bit_length())
             step *= 2
         return total
+
+    def _send_sum(self, total: Tensor, parent: int) -> None:
+        request = self._started(self._comm.Isend, total, parent, SUM)
+        if not self.wait(request, self._limit()):
+            self._abandoned += [request, total]
+        self.sent += total.nbytes
+
+    def _add_sum(self, total: Tensor, child: int, depth: int) -> Tensor:
+        """Add what a node sends that itself waits for others, `depth` levels of them."""
+        if child not in self.silent:
+            until = time.perf_counter() + depth * self.transfer_timeout
+            found = self._next_buffer(child, SUM, until, limit=total.nbytes)
+            if found and len(found[1]) == total.nbytes:
+                return torch.frombuffer(found[1], dtype=total.dtype).add_(total)
+            self.silent.add(child)
+        return torch.full_like(total, math.nan)
 
     def read(self, rank: int, handle: int, length: int, dtype: torch.dtype) -> Tensor:
         """Return the vector that a rank of this node, or this one itself, has under this handle."""

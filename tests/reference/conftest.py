@@ -82,6 +82,11 @@ def two_quadratics() -> list[tuple[np.ndarray, np.ndarray]]:
     return [(np.array([[h**0.5]]), np.array([h**0.5 * a])) for h, a in ((2.0, 1.0), (0.1, -1.0))]
 
 
+def unequal_quadratics() -> list[tuple[np.ndarray, np.ndarray]]:
+    """F_1 = (w - 1)^2 / 2 of nine examples, F_2 = (w + 1)^2 / 2 of one: their mean by examples is least at 0.8."""
+    return [(np.ones((n, 1)), np.full(n, a)) for n, a in ((9, 1.0), (1, -1.0))]
+
+
 def regressions(silos: int = 3, n: int = 20, d: int = 3) -> list[tuple[np.ndarray, np.ndarray]]:
     """Least-squares problems of different design and with different solutions."""
     draw = np.random.default_rng(8)
@@ -110,6 +115,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_folder(base / "pooled", [tuple(np.concatenate(part) for part in zip(*toy, strict=True))])
     write_folder(base / "example", [(toy[0][0][:1], toy[0][1][:1])])
     write_folder(base / "quadratics", *quadratic_silos(two_quadratics()), classes=2)
+    write_folder(base / "unequal", *quadratic_silos(unequal_quadratics()), classes=2)
     write_folder(base / "regressions", *quadratic_silos(regressions()), classes=2)
     return base
 

@@ -109,6 +109,11 @@ class Task:
         n = [self.n[k] if self.draw.get("weights") != "uniform" else 1 for k in cohort]
         return [m / sum(n) for m in n]
 
+    def objective(self):
+        """The shares p_k in sum_k p_k F_k over all silos: n_k / n, or alike if they are drawn and counted alike."""
+        alike = self.draw.get("weights") == "uniform" and self.draw.get("select") != "examples"
+        return [1 / len(self.n) if alike else n / sum(self.n) for n in self.n]
+
     def lr(self, t):
         return self.local["lr"] * self.local.get("lr_decay", 1.0) ** t
 
@@ -309,8 +314,13 @@ def fednova(o):
 
 
 def scaffold(o):
-    """Karimireddy et al. 2020, Algorithm 1; with momentum a gradient counts for every step that carries it on."""
-    w, c, own, rho = o.start, o.zeros(), {}, o.local.get("momentum", 0.0)
+    """Karimireddy et al. 2020, Algorithm 1, for the objective sum_k p_k F_k; in the paper p_k = 1/N.
+
+    The paper averages the deltas alike and adds |S|/N times the mean shift to c. Here the deltas have the cohort's
+    shares, and p_k times each shift is added: c is the sum of p_k c_k over all N silos. With momentum, K is Wang et
+    al.'s (2020) ||a||_1: a gradient counts for every step that carries it on.
+    """
+    w, c, own, p, rho = o.start, o.zeros(), {}, o.objective(), o.local.get("momentum", 0.0)
     for t in range(o.rounds):
         s, deltas, shifts, losses = o.cohort(t), [], [], []
         for k in s:
@@ -323,26 +333,73 @@ def scaffold(o):
             deltas, shifts, losses = [*deltas, minus(y, w)], [*shifts, minus(new, c_k)], [*losses, loss]
         o.report(s, losses)
         w = plus(w, average(o.p(s), deltas), o.server["lr"])
-        c = plus(c, average([1 / len(s)] * len(s), shifts), len(s) / len(o.n))
+        c = plus(c, average([p[k] for k in s], shifts))
     o.server_keeps, o.kept = {"c": c}, {k: {"c": c_k} for k, c_k in own.items()}
     return w
 
 
-def fsvrg(o):
-    """Konecny et al. 2016, Algorithm 4 with S_k = A = I."""
-    w = o.start
+def feddyn(o):
+    """Acar et al. 2021, Algorithm 1, for the objective sum_k p_k F_k; in the paper p_k = 1/m.
+
+    A silo minimises F_k(w) - <g_k, w> + (alpha/2) ||w - w^t||^2; g_k is then the gradient of F_k where it ended. The
+    paper averages the models alike and takes alpha/m of each delta from h. Here the models have the cohort's shares,
+    and alpha p_k of each delta is taken: h is the sum of p_k g_k over all m silos. The server moves h first, then w.
+    """
+    w, h, own, p, alpha = o.start, o.zeros(), {}, o.objective(), o.own["alpha"]
     for t in range(o.rounds):
         s, ends, losses = o.cohort(t), [], []
+        for k in s:
+            g = own.get(k, o.zeros())
+            end, _, loss = o.train(w, k, t, penalty=near(w, alpha), correction=minus(o.zeros(), g))
+            own[k] = plus(g, minus(end, w), -alpha)
+            ends, losses = [*ends, end], [*losses, loss]
+        o.report(s, losses)
+        h = plus(h, average([p[k] for k in s], [minus(end, w) for end in ends]), -alpha)
+        w = plus(average(o.p(s), ends), h, -1 / alpha)
+    o.server_keeps, o.kept = {"h": h}, {k: {"g": g} for k, g in own.items()}
+    return w
+
+
+def scalings(o):
+    """Konecny et al. 2016, before Algorithm 4: the diagonals of each S_k and of A, an element a feature.
+
+    An example has feature j where what the model sees of it is not zero. n^j, K and omega^j are counted over all silos,
+    in the cohort or not. Where n_k^j = 0 the silo's gradients are zero for feature j: any s_k^j does, so it is 1.
+    """
+    x = [silo.flatten(1) for silo, _ in o.silos]
+    s, a = torch.ones(len(x), x[0].shape[1]).double(), torch.ones(x[0].shape[1]).double()
+    for j in range(len(a)):
+        n_j = [int((x_k[:, j] != 0).sum()) for x_k in x]
+        phi, omega = sum(n_j) / sum(o.n), sum(n_kj > 0 for n_kj in n_j)
+        a[j] = len(x) / omega if omega else 1.0
+        for k, n_kj in enumerate(n_j):
+            s[k, j] = phi / (n_kj / o.n[k]) if n_kj else 1.0
+    return s, a
+
+
+def by_feature(scale, g):
+    """Scale the columns of a linear model's weights, one a feature; every example has its bias."""
+    return {name: v * scale if name.endswith("weight") else v for name, v in g.items()}
+
+
+def fsvrg(o):
+    """Konecny et al. 2016, Algorithm 4: w <- w - h_k (S_k [F_i'(w) - F_i'(w^t)] + F'(w^t)), h_k = h / n_k.
+
+    The paper takes one example a step, all silos and n_k / n; here batches, cohorts and their shares do as well.
+    """
+    w, (s_k, a) = o.start, scalings(o) if o.own.get("scaling") else (torch.ones(len(o.n)), 1.0)
+    for t in range(o.rounds):
+        s, deltas, losses = o.cohort(t), [], []
         full = average(o.p(s), [o.gradient(w, k) for k in s])
         for k in s:
             y, seen = w, []
             for i in o.batches(k, t):
                 anchor, here = o.gradient(w, k, i), o.gradient(y, k, i)
                 seen += [float(o.loss.detach())] * len(i)
-                y = plus(y, plus(minus(here, anchor), full), -o.lr(t) / o.n[k])
-            ends, losses = [*ends, y], [*losses, sum(seen) / len(seen)]
+                y = plus(y, plus(by_feature(s_k[k], minus(here, anchor)), full), -o.lr(t) / o.n[k])
+            deltas, losses = [*deltas, minus(y, w)], [*losses, sum(seen) / len(seen)]
         o.report(s, losses)
-        w = average(o.p(s), ends)
+        w = plus(w, by_feature(a, average(o.p(s), deltas)))
     return w
 
 
@@ -450,20 +507,3 @@ def feddf(o):
             w[index] = {name: v.clone() for name, v in student.state_dict().items()}
     o.server_keeps = {"w" if index == 0 else f"w_{index}": v for index, v in enumerate(w)}
     return w[0]
-
-
-def feddyn(o):
-    """Acar et al. 2021, Algorithm 1: the example of a user's algorithm."""
-    w, h, own, alpha = o.start, o.zeros(), {}, o.own["alpha"]
-    for t in range(o.rounds):
-        s, ends, losses = o.cohort(t), [], []
-        for k in s:
-            g = own.get(k, o.zeros())
-            end, _, loss = o.train(w, k, t, penalty=near(w, alpha), correction=plus(o.zeros(), g, -1))
-            own[k] = plus(g, minus(end, w), -alpha)
-            ends, losses = [*ends, end], [*losses, loss]
-        o.report(s, losses, shares=[1 / len(s)] * len(s))
-        h = plus(h, average([alpha / len(o.n)] * len(s), [minus(end, w) for end in ends]), -1)
-        w = plus(average([1 / len(s)] * len(s), ends), h, -1 / alpha)
-    o.server_keeps, o.kept = {"h": h}, {k: {"g": g} for k, g in own.items()}
-    return w

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 MINI = {"lr": 0.1, "batch_size": 8, "epochs": 2}
 RATE = 0.5
 FULL = {"lr": RATE, "batch_size": "full"}
+NORMALISED = {"name": "problems:normalised"}
 LINE = {"name": "problems:LeastSquares"}
 CURVATURE, CENTRE = np.array([2.0, 0.1]), np.array([1.0, -1.0])
 JOBS: dict[str, dict[str, Any]] = {}
@@ -67,6 +68,10 @@ NEARLY = [
     (
         job("qfedsgd-0", "qfedsgd", q=0.0, local=FULL),
         job("fedsgd-uniform", "fedsgd", local=FULL, cohort={"weights": "uniform"}),
+    ),
+    (
+        job("qfedsgd-0-normalised", "qfedsgd", q=0.0, local=FULL, model=NORMALISED),
+        job("fedavg-full-normalised", local=FULL, cohort={"weights": "uniform"}, model=NORMALISED),
     ),
     (job("fedavg-full", local=FULL), job("fedsgd", "fedsgd", local=FULL)),
     (job("fedsgd-pooled", "fedsgd", shards="pooled", local=FULL), "fedsgd"),
@@ -125,6 +130,25 @@ job(
     rounds=80,
     local={**MANY_STEPS, "lr": 0.04, "momentum": 0.9},
 )
+BY_EXAMPLES, ALIKE, DRAWN = {}, {"weights": "uniform"}, {"weights": "uniform", "select": "examples"}
+ONE_STEP, FOUR_STEPS = {"lr": 0.2, "batch_size": "full"}, {"lr": 0.1, "batch_size": "full", "steps": 4}
+UNEQUAL = {
+    job(f"unequal-{title}", name, shards="unequal", model=LINE, rounds=rounds, local=local, cohort=cohort, **keys): end
+    for title, name, local, rounds, cohort, end, keys in [
+        ("fedavg", "fedavg", ONE_STEP, 80, BY_EXAMPLES, 0.8, {}),
+        ("fedsgd", "fedsgd", ONE_STEP, 80, BY_EXAMPLES, 0.8, {}),
+        ("fednova", "fednova", FOUR_STEPS, 80, BY_EXAMPLES, 0.8, {}),
+        ("fsvrg", "fsvrg", {"lr": 0.5, "batch_size": 1}, 80, BY_EXAMPLES, 0.8, {}),
+        ("scaffold-I", "scaffold", FOUR_STEPS, 80, BY_EXAMPLES, 0.8, {"option": "I"}),
+        ("scaffold-II", "scaffold", FOUR_STEPS, 80, BY_EXAMPLES, 0.8, {"option": "II"}),
+        ("scaffold-II-drawn", "scaffold", FOUR_STEPS, 80, DRAWN, 0.8, {"option": "II"}),
+        ("scaffold-II-one", "scaffold", FOUR_STEPS, 400, {"fraction": 0.5}, 0.8, {"option": "II"}),
+        ("scaffold-II-one-drawn", "scaffold", FOUR_STEPS, 400, {"fraction": 0.5, **DRAWN}, 0.8, {"option": "II"}),
+        ("fedavg-alike", "fedavg", ONE_STEP, 80, ALIKE, 0.0, {}),
+        ("scaffold-I-alike", "scaffold", FOUR_STEPS, 80, ALIKE, 0.0, {"option": "I"}),
+        ("scaffold-II-alike", "scaffold", FOUR_STEPS, 80, ALIKE, 0.0, {"option": "II"}),
+    ]
+}
 H, EXAMPLES = 0.8, len(regressions()[0][1])
 ALL = {"every": 1, "keep": 1000}
 ONE_BY_ONE = {"lr": H, "batch_size": 1}
@@ -228,6 +252,12 @@ def test_scaffold_reaches_the_optimum_where_fedavg_stops_elsewhere(runs: Path) -
     assert (optimum, elsewhere) == pytest.approx((0.90476, 0.28370), abs=1e-5)
     ends = {"fedavg": elsewhere, "scaffold": optimum, "scaffold-momentum": optimum, "feddyn": optimum}
     assert {name: float(model_of(runs / f"drift-{name}")["w"]) for name in ends} == pytest.approx(ends, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", UNEQUAL)
+def test_silos_weigh_in_the_optimum_what_the_cohort_says(runs: Path, name: str) -> None:
+    """Nine examples at +1 and one at -1: 0.8 by examples, however silos are drawn, and 0 where silos count alike."""
+    assert float(model_of(runs / name)["w"]) == pytest.approx(UNEQUAL[name], abs=1e-5)
 
 
 def test_fsvrg_converges_linearly_where_fedavg_stalls(runs: Path) -> None:

@@ -16,6 +16,8 @@ State = dict[str, torch.Tensor]
 CLOSE = 1e-5
 """How far two results may lie apart, relative to how far training has moved."""
 SMALL_COHORT = {"fraction": 0.6}
+ALIKE = {"fraction": 0.6, "weights": "uniform"}
+BY_EXAMPLES = {"fraction": 0.6, "select": "examples", "weights": "uniform"}
 LOGREG, MLP, NORMALISED = {"name": "logreg"}, {"name": "mlp", "hidden": [8]}, {"name": "problems:normalised"}
 LSTM = {"name": "char-lstm", "embedding": 3, "hidden": 5, "layers": 1}
 SGD = {"lr": 0.1, "batch_size": 8}
@@ -79,6 +81,11 @@ CASES: dict[str, dict[str, Any]] = {
         cohort={"fraction": 0.3, "weights": "uniform"},
         local={"steps": 6, "lr_decay": 0.9},
     ),
+    "scaffold-I-everyone": job("scaffold", option="I", cohort={"fraction": 1.0}),
+    "scaffold-II-everyone": job("scaffold", option="II", cohort={"fraction": 1.0}, local={"epochs_of": [1, 3, 2]}),
+    "scaffold-I-uniform": job("scaffold", option="I", cohort=ALIKE),
+    "scaffold-I-by-examples": job("scaffold", option="I", rounds=5, cohort=BY_EXAMPLES),
+    "scaffold-II-by-examples": job("scaffold", option="II", rounds=5, cohort=BY_EXAMPLES, local={"lr_decay": 0.9}),
     "fsvrg": job("fsvrg", local={"lr": 2.0, "batch_size": 1}, cohort={"fraction": 1.0}),
     "fsvrg-batches": job("fsvrg", local={"lr": 3.0, "batch_size": 4, "epochs": 2, "lr_decay": 0.8}),
     "fedavgm": job("fedavg", "fedopt", server_optimizer={"name": "sgd", "lr": 0.8, "momentum": 0.9}),
@@ -113,7 +120,7 @@ CASES: dict[str, dict[str, Any]] = {
         "compressed",
         compression={"up": "qsgd", "bits": 2, "norm": "l2", "error_feedback": True, "down": "bfloat16"},
     ),
-    "feddyn": job("example_algorithm:FedDyn", alpha=0.3, local={"epochs": 2}),
+    "feddyn-of-a-user": job("example_algorithm:FedDyn", alpha=0.3, local={"epochs": 2}, cohort=ALIKE),
 }
 ON_A_NETWORK = {
     "fedper-head": job("fedper", personal=["head.*"], model=MLP),
@@ -124,6 +131,7 @@ ON_A_NETWORK = {
     "feddf-prototypes": job("feddf", prototypes=[OTHER], model=MLP, **DISTILLED),
     "feddf-statistics": job("feddf", rounds=2, prototypes=[], model=NORMALISED, **DISTILLED),
     "moon-statistics": job("moon", mu=5.0, temperature=0.5, model=NORMALISED, cohort={"fraction": 1.0}),
+    "personal-statistics": job("ditto", **{"lambda": 0.5}, model=NORMALISED, local={"epochs": 2}),
     "fedavg-statistics": job("fedavg", model=NORMALISED, local={"epochs": 2}),
     "moon-text": job("moon", mu=5.0, temperature=0.5, model=LSTM, shards="text", cohort={"fraction": 1.0}),
     "feddf-text": job(
@@ -220,7 +228,7 @@ def test_silos_keep_what_the_oracles_keep(compared: Any, name: str) -> None:
         assert_kept(file, task.kept[silo])
 
 
-@pytest.mark.parametrize("name", [n for n in JOBS if n.startswith(("fedper", "fedbn", "ditto"))])
+@pytest.mark.parametrize("name", [n for n in JOBS if n.startswith(("fedper", "fedbn", "ditto", "personal"))])
 def test_each_silo_ends_with_its_own_model(compared: Any, name: str) -> None:
     run, task, _ = compared(name)
     files = files_of_silos(run / "personal")

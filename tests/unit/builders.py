@@ -8,10 +8,12 @@ import torch
 from hypothesis import settings
 from torch import nn
 
+from mpifl.admission import Knowledge
 from mpifl.algorithms import FedAvg
 from mpifl.batches import Batches
 from mpifl.federation import Federation
 from mpifl.flat import FlatModel
+from mpifl.job import CohortTable
 from mpifl.server import Server
 from mpifl.shards import Features, FederationSpec, Shard, Split, write_shard
 from mpifl.silo import Silo
@@ -26,6 +28,7 @@ torch.set_num_threads(1)
 CPU = torch.device("cpu")
 FEATURES = Features(shape=(4,), dtype="float32")
 CLASSES = 3
+EXAMPLES = CohortTable()
 
 
 def stream(seed=0):
@@ -60,7 +63,7 @@ def make_silo(model, n=12, seed=0, splits=(), randomness=0, weights="examples", 
     shard = Shard(None, {name: Split(*arrays(size, seed + i)) for i, (name, size) in enumerate(sizes.items())})
     given = {"id": 0, "shard": shard, "features": FEATURES, "models": [model], "state": {}, "seed": randomness}
     silo = Silo(**{**given, **more})
-    silo.weights = weights
+    silo.weight = float(n) if weights == "examples" else 1.0
     return silo
 
 
@@ -105,23 +108,27 @@ class Alone(Transport):
         return iter(())
 
 
-def make_worker(folder, spec, algorithm, model=None, transforms=(), silos=None, seed=0, weights="examples"):
+def make_worker(folder, spec, algorithm, model=None, transforms=(), silos=None, seed=0, cohort=EXAMPLES):
     models = [model or FlatModel(net())]
-    site = Site(folder, folder / "run", spec, algorithm, list(transforms), seed, weights, models)
+    where, weights = (folder, folder / "run"), cohort.weights
+    site = Site(*where, spec, algorithm, list(transforms), seed, weights, models, select=cohort.select)
     hosted = range(len(spec.silos)) if silos is None else silos
     return Worker(site, hosted, {"host": "here"}, Memory(shared=False))
 
 
-def make_federation(folder, spec, algorithm=None, model=None, transforms=(), quorum=1.0, seed=0):
+def make_federation(folder, spec, algorithm=None, model=None, transforms=(), quorum=1.0, seed=0, cohort=EXAMPLES):
     """Return a server and a federation in a world of one rank."""
     algorithm = algorithm or FedAvg()
     model = model or FlatModel(net())
-    worker = make_worker(folder, spec, algorithm, model, transforms, seed=seed)
+    worker = make_worker(folder, spec, algorithm, model, transforms, seed=seed, cohort=cohort)
     server = Server([model], seed)
     algorithm.begin(server)
     if len(model.statistics):
         server.state["statistics"] = model.statistics.read()
-    return server, Federation(Alone(), worker, list(transforms), {0: range(len(spec.silos))}, quorum, CPU)
+    examples, placed = [entry.examples for entry in spec.silos], {0: range(len(spec.silos))}
+    total = cohort.total([one["train"] for one in examples])
+    knowledge = Knowledge(algorithm, examples, cohort.weights, total)
+    return server, Federation(Alone(), worker, list(transforms), placed, quorum, CPU, knowledge)
 
 
 @contextlib.contextmanager

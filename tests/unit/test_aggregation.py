@@ -15,7 +15,7 @@ from unit.builders import CPU, Alone, same_bits
 from mpifl.aggregation import kernels, mean
 from mpifl.aggregation.exact import ExactSum, peak_of, window_of
 from mpifl.aggregation.mean import WeightedMean
-from mpifl.aggregation.plan import fitting, headers_of, plan
+from mpifl.aggregation.plan import plan
 from mpifl.messages import Folded, Header, Part, Piece, Report, Update, Verdict, Window, uniform
 from mpifl.transport import Memory, Transport
 from mpifl.transport.nodes import Nodes
@@ -381,22 +381,6 @@ def test_a_plan_does_not_depend_on_which_rank_answers_first(order, ranks):
     headers = [header(k, 0.1 * 3**k, a=(2, k % 3), b=(5, None)) for k in range(7)]
     reports = {k % ranks: Report(headers=[h for h in headers if h.silo % ranks == k % ranks]) for k in order}
     assert plan(reports) == plan(dict(sorted(reports.items())))
-
-
-def test_a_rank_whose_vectors_do_not_fit_stays_out_whole():
-    fits = Report(headers=[header(k, 1.0, a=(3, 0)) for k in (1, 4)], parts=[Part(name="a", window=0)])
-    broken = Header(silo=5, fault="no disk")
-    odd = Report(
-        headers=[header(0, 1.0, a=(2, 0)), header(2, 1.0, b=(9, 0)), broken],
-        parts=[Part(name="a", window=0), Part(name="b", window=0)],
-    )
-    reports = fitting({1: odd, 2: fits})
-    headers = headers_of(reports)
-    assert [h.silo for h in headers if h.fault is None] == [1, 4]
-    assert [h.silo for h in headers] == [0, 1, 2, 4, 5]
-    assert headers[0].fault == headers[2].fault == "'a' has 2 elements at silo 0, most silos sent 3"
-    assert headers[4] is broken
-    assert [piece.windows for piece in plan(reports)] == [[Window(number=0, parts={2: 0})]]
 
 
 @given(st.floats(min_value=5e-324, max_value=1e300))

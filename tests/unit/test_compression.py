@@ -5,12 +5,13 @@ import json
 import pytest
 import torch
 from pydantic import ValidationError
-from unit.builders import batch_norm_net, make_federation, make_silo, net, same_bits, write_folder
+from unit.builders import EXAMPLES, batch_norm_net, make_federation, make_silo, net, same_bits, write_folder
 
-from mpifl.algorithms import FedAvg, FedDF, Scaffold
+from mpifl.algorithms import FSVRG, FedAvg, FedDF, Scaffold
 from mpifl.codecs import QSGD, Cast, TopK
 from mpifl.errors import InputError, RoundLost
 from mpifl.flat import FlatModel
+from mpifl.job import CohortTable
 from mpifl.local import LocalTraining
 from mpifl.messages import Uniform, Update, uniform
 from mpifl.server import Server
@@ -18,6 +19,7 @@ from mpifl.transforms import Compression, CompressionSettings, RunningStatistics
 
 LOCAL = LocalTraining(lr=0.1, batch_size=10, epochs=1)
 SIZES = [20, 30, 25]
+ALIKE = CohortTable(weights="uniform")
 
 
 class Watched(FedAvg):
@@ -40,13 +42,14 @@ _seen = []
 def run(tmp_path):
     """Return how to set up a federation of three silos with these settings."""
 
-    def act(algorithm=None, model=None, **settings):
+    def act(algorithm=None, model=None, cohort=EXAMPLES, **settings):
         _seen.clear()
         spec = write_folder(tmp_path, SIZES, valid=6)
         algorithm = algorithm or Watched(local=LOCAL)
         compression = CompressionSettings(**settings).transforms(algorithm.absolute, algorithm.accumulated)
         transforms = [*compression, RunningStatistics()]
-        server, federation = make_federation(tmp_path, spec, algorithm, FlatModel(model or net()), transforms, seed=3)
+        made = FlatModel(model or net()), transforms
+        server, federation = make_federation(tmp_path, spec, algorithm, *made, seed=3, cohort=cohort)
         return algorithm, server, federation
 
     return act
@@ -123,32 +126,49 @@ def controls(federation, name="c"):
     return [{**worker._states.get(k, {}), **worker._pending.get(k, {})}.get(name, 0.0) for k in range(3)]
 
 
+def told(federation, cohort):
+    """Sum p_k c_k without what is yet to be sent, by which the server's control goes."""
+    drawn = (cohort.select, cohort.weights) == ("examples", "uniform")
+    n = [1] * 3 if cohort == ALIKE else SIZES
+    shares = [m / sum(n) for m in n]
+    owed = [unsent / (m if drawn else 1) for unsent, m in zip(controls(federation, "unsent shift"), n, strict=True)]
+    return sum(p * (c - unsent) for p, c, unsent in zip(shares, controls(federation), owed, strict=True))
+
+
+COHORTS = [EXAMPLES, ALIKE, CohortTable(select="examples", weights="uniform")]
+
+
+@pytest.mark.parametrize("cohort", COHORTS, ids=str)
 @pytest.mark.parametrize("up", [{"up": "qsgd", "bits": 2}, {"up": "bfloat16"}, {"up": "topk", "error_feedback": False}])
-def test_scaffolds_control_stays_the_mean_of_the_silos_but_for_what_is_yet_to_be_sent(run, up):
-    algorithm, server, federation = run(Scaffold(local=LOCAL), **up)
+def test_scaffolds_control_stays_the_mean_of_the_silos_but_for_what_is_yet_to_be_sent(run, up, cohort):
+    algorithm, server, federation = run(Scaffold(local=LOCAL), cohort=cohort, **up)
     for silos in ((0, 1, 2), (0, 2), (1,), (0, 1)):
         go(algorithm, server, federation, silos=silos)
-    own, owed = controls(federation), controls(federation, "unsent shift")
-    assert max(float(one.abs().max()) for one in owed) > 1e-5
-    right = sum(c - unsent for c, unsent in zip(own, owed, strict=True)) / 3
-    assert torch.allclose(server.state["c"], right, rtol=0, atol=1e-6)
+    assert max(float(one.abs().max()) for one in controls(federation, "unsent shift")) > 1e-5
+    assert torch.allclose(server.state["c"], told(federation, cohort), rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("absent", [set(), {0}], ids=str)
+@pytest.mark.parametrize("cohort", COHORTS, ids=str)
 @pytest.mark.parametrize("up", [{"up": "qsgd", "bits": 2}, {}])
-def test_scaffolds_control_is_brought_into_line_with_silos_that_have_lost_theirs(run, up):
-    algorithm, server, federation = run(Scaffold(local=LOCAL), **up)
+def test_scaffolds_control_is_brought_into_line_with_silos_that_have_lost_theirs(run, up, cohort, absent):
+    """A silo that no rank can host has lost its own for good; shares stay those of all silos, as the rounds' do."""
+    algorithm, server, federation = run(Scaffold(local=LOCAL), cohort=cohort, **up)
     go(algorithm, server, federation, rounds=2)
     before = dict(federation._worker._states[1])
     go(algorithm, server, federation, rounds=2)
     federation.everyone(server).mean(algorithm.tell_control)
     federation._worker._states[1] = before
     federation._worker._states.pop(2)
+    for silo in absent:
+        federation._worker._states.pop(silo)
+    federation.absent = absent
     apart = server.state["c"].clone()
     algorithm.realign(server, federation.everyone(server))
-    own, owed = controls(federation), controls(federation, "unsent shift")
-    right = sum(c - unsent for c, unsent in zip(own, owed, strict=True)) / 3
-    assert torch.allclose(server.state["c"], right, rtol=0, atol=1e-7)
+    assert torch.allclose(server.state["c"], told(federation, cohort), rtol=0, atol=1e-7)
     assert (server.state["c"] - apart).abs().max() > 1e-3
+    go(algorithm, server, federation)
+    assert torch.allclose(server.state["c"], told(federation, cohort), rtol=0, atol=1e-6)
 
 
 def test_the_memory_comes_first_out_of_the_silos_state_and_only_where_asked_for():
@@ -194,6 +214,18 @@ def test_vectors_that_are_no_changes_have_no_memory_and_are_never_sparse():
         assert set(silo.kept) == {"unsent delta"}
         assert torch.equal(update.vectors["logits"].vector, vector) == exact
         assert ("logits" in update.payloads) != exact
+
+
+def test_fsvrgs_full_gradient_travels_whole_and_owes_nothing(run):
+    """What top-k left out of it would be missing in every corrected step of the round."""
+    algorithm, server, federation = run(FSVRG(local=LOCAL), up="topk", share=0.1)
+    w = server.state["w"].clone()
+    own = [federation._worker._silo(k, 0).gradient(w).delta.double() for k in range(3)]
+    full = federation.everyone(server).mean(algorithm.full_gradient, w=w)["gradient"]
+    right = sum(n * gradient for n, gradient in zip(SIZES, own, strict=True)) / sum(SIZES)
+    assert torch.allclose(full.double(), right, rtol=0, atol=1e-6)
+    go(algorithm, server, federation)
+    assert set(federation._worker._pending[0]) == {"unsent delta"}
 
 
 def test_statistics_and_whatever_is_not_float32_stay_exact(run):
@@ -250,7 +282,7 @@ def test_an_update_beyond_the_codecs_range_is_its_silos_fault(run):
     class Large(FedAvg):
         def train(self, silo, w):
             update = super().train(silo, w)
-            return Update(1.0, {"delta": update.vectors["delta"] * (1e9 if silo.id == 1 else 1)})
+            return Update(update.weight, {"delta": update.vectors["delta"] * (1e9 if silo.id == 1 else 1)})
 
     algorithm, server, federation = run(Large(local=LOCAL), up="float16", error_feedback=True)
     with pytest.raises(RoundLost, match=r"silo 1: its update was refused: \[compression\] up: 'delta' reaches"):
@@ -263,7 +295,7 @@ def test_an_update_beyond_the_codecs_range_is_its_silos_fault(run):
 def test_an_update_with_nan_is_refused_as_ever_and_leaves_no_memory(run, up):
     class Poisoned(FedAvg):
         def train(self, silo, w):
-            return Update(1.0, {"delta": torch.full_like(w, float("nan"))})
+            return Update(silo.weight, {"delta": torch.full_like(w, float("nan"))})
 
     algorithm, server, federation = run(Poisoned(), up=up)
     with pytest.raises(RoundLost, match="'delta' holds NaN or Inf"):

@@ -12,6 +12,7 @@ import torch
 from unit.builders import CPU, make_worker, net, room_for, write_folder
 
 from mpifl import checkpoint
+from mpifl.admission import Knowledge
 from mpifl.algorithms import Algorithm
 from mpifl.errors import RoundLost
 from mpifl.federation import Federation
@@ -35,14 +36,17 @@ class Working(Algorithm):
     def round(self, server, cohort):
         raise NotImplementedError
 
+    def weight(self, work, examples, usual):
+        return 1.0
+
     def free(self, silo):
         time.sleep(0.03)  # long enough for moving to be worth it
-        return silo.update(weight=1.0, seen=1.0)
+        return silo.update(seen=1.0)
 
     def count(self, silo):
         seen = silo.state.get("count", 0)
         silo.keep(count=seen + 1)
-        return silo.update(weight=1.0, seen=float(seen))
+        return silo.update(seen=float(seen))
 
 
 class World(Transport):
@@ -102,7 +106,9 @@ def federation(world):
 
 def federate(world):
     placed = {rank: sorted(world.workers_here[rank].silos) for rank in world.workers}
-    return Federation(world, world.workers_here[0], [], placed, 0.5, CPU, DEADLINE, [10] * 6)
+    return Federation(
+        world, world.workers_here[0], [], placed, 0.5, CPU, Knowledge(Working(), [{"train": 10}] * 6), DEADLINE
+    )
 
 
 def rounds(federation, server, work, count):
@@ -131,7 +137,7 @@ def test_silos_on_their_way_to_a_rank_that_hangs_are_faults_and_those_on_their_w
     moved = set(world.asked.homes)
     assert moved
     assert mean.faults == dict.fromkeys(moved, LATE)
-    federation.late = set()
+    federation.gathering.late = set()
     server.round += 1
     mean = federation.cohort([3, 4], server).mean(Working().free)
     moved = set(world.asked.homes)
@@ -141,12 +147,12 @@ def test_silos_on_their_way_to_a_rank_that_hangs_are_faults_and_those_on_their_w
 
 
 def test_silos_that_a_late_rank_was_to_take_over_find_another(federation, server, world, folder):
-    federation.placed = {1: {0, 1, 2}, 2: set()}
+    federation.membership.placed = {1: {0, 1, 2}, 2: set()}
     world.workers_here[2].silos.clear()
     world.hung = {2}
     survival = Survival(federation, server, folder / "run", [10] * 6)
     assert survival._host({3, 4, 5}, {}, 0) == {}
-    assert federation.placed == {1: {0, 1, 2, 3, 4, 5}, 2: set()}
+    assert federation.membership.placed == {1: {0, 1, 2, 3, 4, 5}, 2: set()}
     mean = federation.cohort(range(6), server).mean(Working().free)
     assert (len(mean.silos), mean.faults) == (6, {})
 
@@ -168,7 +174,7 @@ def test_the_server_is_brought_into_line_with_silos_that_lost_what_they_kept(fed
     world.workers_here.pop()
     world.size, world.origins, world.nodes = 2, [0, 1], Nodes([0] * 2, 0)
     federation.recover = lambda: None
-    federation.placed = {1: set()}
+    federation.membership.placed = {1: set()}
     for _ in range(3):
         survival.ask("open")
     assert aligned == [list(range(6))] * 2

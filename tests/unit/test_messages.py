@@ -12,6 +12,7 @@ from unit import builders  # noqa: F401 - its settings of hypothesis
 
 from mpifl.messages import (
     DTYPES,
+    LARGEST,
     Folded,
     Header,
     Mean,
@@ -30,16 +31,19 @@ text = st.text(st.characters(codec="utf-8"), max_size=8)
 numbers = st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False)
 scalars = st.dictionaries(text, st.booleans() | numbers | text, max_size=4)
 counts = st.integers(0, 2**40)
-folded = st.builds(Folded, length=counts, window=st.none() | st.integers(-70, 70), uniform=st.booleans())
+names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
+shown = text.filter(str.isprintable)
+bounded = st.integers(-(2**63), 2**63) | st.floats(-LARGEST, LARGEST)
+numbered = st.integers(-70, 60)
+folded = st.builds(Folded, length=counts, window=st.none() | numbered, uniform=st.booleans())
 headers = st.builds(
     Header,
     silo=counts,
-    weight=st.floats(0, 1e300),
-    scalars=scalars,
-    vectors=st.dictionaries(text, folded, max_size=3),
-    fault=st.none() | text,
+    weight=st.floats(0, LARGEST),
+    scalars=st.dictionaries(names, st.booleans() | bounded | shown, max_size=4),
+    vectors=st.dictionaries(names, folded, max_size=3),
+    fault=st.none() | shown,
 )
-numbered = st.integers(-70, 70)
 windows = st.builds(Window, number=numbered, parts=st.dictionaries(st.integers(0, 9), counts, max_size=3))
 pieces = st.builds(
     Piece, name=text, length=counts, total=st.floats(0, 1e300), windows=st.lists(windows, max_size=3), mean=counts
@@ -58,10 +62,10 @@ RECORDS = {
     Report: st.builds(
         Report,
         headers=st.lists(headers, max_size=3),
-        parts=st.lists(st.builds(Part, name=text, window=numbered, handle=counts), max_size=2),
+        parts=st.lists(st.builds(Part, name=names, window=numbered, handle=st.integers(0, 2**31)), max_size=2),
         seconds=st.floats(0, 1e6),
         interrupted=st.booleans(),
-        about=st.dictionaries(text, text, max_size=2),
+        about=st.dictionaries(names, shown, max_size=2),
     ),
     Verdict: st.builds(
         Verdict,

@@ -7,11 +7,12 @@ import signal
 
 import pytest
 import tomli_w
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from unit.builders import Alone, write_folder
 
-from mpifl import interrupts
+from mpifl import checkpoint, interrupts
 from mpifl.algorithms import FedAvg
 from mpifl.job import CohortTable
 from mpifl.sampling import sample
@@ -136,6 +137,33 @@ def test_a_run_that_stopped_at_its_target_is_resumed_to_the_same_end(run, tmp_pa
         (tmp_path / "run" / "metrics.jsonl").unlink()
     assert len(run(resume=True, **tables)) == jsonl
     assert model.read_bytes() == before
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_control_that_weighed_silos_otherwise_is_asked_for_anew_at_a_resume(tmp_path, marked):
+    """Before that was noted, controls weighed all silos alike, as one does of a run with weights = "uniform"."""
+    write_folder(tmp_path / "shards", SIZES[:4], valid=5)
+    tables = {"algorithm": {"name": "scaffold"}, "checkpoint": {"every": 1}, "local": {"lr": 0.1}}
+    tables |= {"name": "toy", "shards": str(tmp_path / "shards"), "model": {"name": "logreg"}, "device": "cpu"}
+    job, out = tmp_path / "job.toml", tmp_path / "run"
+
+    def act(rounds, weights, resume=False):
+        job.write_text(tomli_w.dumps({**tables, "rounds": rounds, "cohort": {"weights": weights}}))
+        train(job, out, (), resume, Alone(), force=True)
+        state, silos = checkpoint.read(out, rounds)
+        own = [checkpoint.read_state(checkpoint.silo_file(out, rounds, k), silos[k])["c"] for k in range(4)]
+        return state, own
+
+    state, own = act(2, "uniform")
+    assert torch.allclose(state["c"], sum(own) / 4, rtol=0, atol=1e-6)
+    if not marked:
+        assert state.pop("weight") == 4
+        silos = checkpoint.read(out, 2)[1]
+        checkpoint.commit(out, 2, checkpoint.write_state(checkpoint.server_file(out, 2), state), silos)
+    state, own = act(3, "examples", resume=True)
+    weighed = sum(n * c for n, c in zip(SIZES, own, strict=False)) / 20
+    assert torch.allclose(state["c"], weighed, rtol=0, atol=1e-6)
+    assert not torch.allclose(weighed, sum(own) / 4, rtol=0, atol=1e-2)
 
 
 def test_faults_are_of_silos_that_a_round_went_on_without(run, capsys, monkeypatch):
