@@ -11,6 +11,7 @@ import torch
 from unit.builders import Alone
 
 from data_prep.cli import app as data_prep
+from fuzzing.sources import make_sources
 from mpifl.messages import Folded, Header, Part, Piece, Report, Request, VectorSpec, Verdict, Window
 from mpifl.train import train
 
@@ -35,7 +36,7 @@ SHARDS = ("plain", "packed", "vertical")
 
 
 def make(folder: Path) -> Path:
-    """Make shard folders `plain`, `packed` (gzip) and `vertical`, and `run`, two rounds on the first; return where."""
+    """Make shard folders `plain`, `packed` (gzip) and `vertical`, `run`, two rounds on the first, and `sources`."""
     if (folder / "whole").exists():
         return folder
     folder.mkdir(parents=True, exist_ok=True)
@@ -55,24 +56,26 @@ def make(folder: Path) -> Path:
             data_prep([*cut, *scheme, "--out", str(folder / name)], standalone_mode=False)
         (folder / "job.toml").write_text(JOB.format(shards=folder / "plain"))
         train(folder / "job.toml", folder / "run", (), False, Alone())
+    make_sources(folder / "sources")
     (folder / "whole").touch()
     return folder
 
 
-def reports() -> list[Report]:
-    """Return what two ranks answer to a request to work: three silos, one of them with a fault."""
-    good = Header(
-        silo=0, weight=12.0, scalars={"loss": 0.5, "n": 3, "ok": True, "note": "x"}, vectors={}, seconds=0.1, keeps=True
-    )
+def reports() -> dict[str, Report]:
+    """Return what a rank answers for silos 0 and 1, of which the latter has a fault, by the verb of the request."""
     vectors = {"delta": Folded(length=20, window=-3), "c": Folded(length=20, window=None, uniform=True, bytes=40)}
-    parts = [Part(name="delta", window=-3, handle=1, weight=2.0), Part(name="c", window=0, handle=2)]
-    first = [good.model_copy(update={"vectors": vectors}), Header(silo=1, fault="NaN in 'delta'")]
-    last = [good.model_copy(update={"silo": 2, "vectors": vectors})]
-    about = {"host": "here", "device": "cpu"}
-    return [
-        Report(serial=4, headers=first, parts=parts, seconds=0.2, about=about),
-        Report(serial=4, headers=last, parts=parts, seconds=0.3),
-    ]
+    scalars = {"loss": 0.5, "n": 3, "ok": True}
+    work = Header(silo=0, weight=12.0, scalars=scalars, vectors=vectors, seconds=0.1, keeps=True)
+    saved = Header(silo=0, scalars={"sha256": "ab" * 32}, keeps=True)
+    parts = [Part(name="delta", window=-3, handle=1, weight=12.0)]
+    about = {"host": "here", "device": "cpu", "threads": "1", "silos": "2", "pid": "7"}
+    faulty = Header(silo=1, fault="NaN in 'delta'")
+    return {
+        "work": Report(serial=4, headers=[work, faulty], parts=parts, seconds=0.2),
+        "saved": Report(serial=4, headers=[saved, faulty]),
+        "open": Report(serial=4, headers=[Header(silo=0), Header(silo=1)], about=about),
+        "roll": Report(serial=4, headers=[Header(silo=0), Header(silo=1)], interrupted=True),
+    }
 
 
 def records() -> list[Request | Verdict]:

@@ -1,4 +1,4 @@
-"""What becomes of an input: a value, the documented error, or what must not be: a traceback, a hang, too much memory."""
+"""What becomes of one input: a value, the documented error, or what must not be: a traceback, a hang, too much."""
 
 from __future__ import annotations
 

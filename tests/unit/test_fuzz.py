@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -28,16 +29,18 @@ def valid(tmp_path_factory):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_harmed_input_is_a_value_or_the_documented_error(valid, name):
-    kind = KINDS[name]
+    kind, counts = KINDS[name], Counter()
 
     @given(st.randoms(use_true_random=False))
     @settings(max_examples=INPUTS, suppress_health_check=list(HealthCheck))
     def read(draw):
         with tempfile.TemporaryDirectory(dir=valid.parent) as folder:
             outcome = outcome_of(kind, kind.make(draw, valid, Path(folder)))
+        counts[outcome.name] += 1
         assert outcome.good, outcome
 
     read()
+    assert counts["value"]  # or the harm is so great that nothing is reached
 
 
 def test_the_script_finds_and_counts_all_that_must_not_be():
