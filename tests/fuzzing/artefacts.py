@@ -1,0 +1,92 @@
+"""Small, real artefacts, made by the program itself: shard folders of both layouts, a run, messages."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from pathlib import Path
+
+import numpy as np
+import torch
+from unit.builders import Alone
+
+from data_prep.cli import app as data_prep
+from fuzzing.sources import make_sources
+from mpifl.messages import Folded, Header, Part, Piece, Report, Request, VectorSpec, Verdict, Window
+from mpifl.train import train
+
+JOB = """
+name = "fuzzed"
+shards = "{shards}"
+rounds = 2
+seed = 1
+[model]
+name = "mlp"
+hidden = [3]
+[algorithm]
+name = "scaffold"
+[local]
+batch_size = 8
+[evaluate]
+target_accuracy = 0.9
+[checkpoint]
+every = 1
+"""
+SHARDS = ("plain", "packed", "vertical")
+
+
+def make(folder: Path) -> Path:
+    """Make shard folders `plain`, `packed` (gzip) and `vertical`, `run`, two rounds on the first, and `sources`."""
+    if (folder / "whole").exists():
+        return folder
+    folder.mkdir(parents=True, exist_ok=True)
+    draw = np.random.default_rng(0)
+    own = {"x": draw.normal(size=(40, 2, 2)).astype("float32"), "y": np.arange(40) % 3}
+    np.savez(folder / "own.npz", **own, x_test=own["x"][:9], y_test=own["y"][:9])
+    cut = ["partition", "npz", "--data", str(folder / "own.npz"), "--jobs", "1"]
+    held_out = ["--valid", "0.1", "--test", "0.2"]
+    iid = ["--silos", "2", "--scheme", "iid", *held_out, "--public", "0.2"]
+    schemes = {
+        "plain": iid,
+        "packed": [*iid, "--compression", "gzip"],
+        "vertical": ["--silos", "2", "--scheme", "vertical", "--valid", "0.1"],
+    }
+    with contextlib.redirect_stdout(io.StringIO()):
+        for name, scheme in schemes.items():
+            data_prep([*cut, *scheme, "--out", str(folder / name)], standalone_mode=False)
+        (folder / "job.toml").write_text(JOB.format(shards=folder / "plain"))
+        train(folder / "job.toml", folder / "run", (), False, Alone())
+    make_sources(folder / "sources")
+    (folder / "whole").touch()
+    return folder
+
+
+def reports() -> dict[str, Report]:
+    """Return what a rank answers for silos 0 and 1, of which the latter has a fault, by the verb of the request."""
+    vectors = {"delta": Folded(length=20, window=-3), "c": Folded(length=20, window=None, uniform=True, bytes=40)}
+    scalars = {"loss": 0.5, "n": 3, "ok": True}
+    work = Header(silo=0, weight=12.0, scalars=scalars, vectors=vectors, seconds=0.1, keeps=True)
+    saved = Header(silo=0, scalars={"sha256": "ab" * 32}, keeps=True)
+    parts = [Part(name="delta", window=-3, handle=1, weight=12.0)]
+    about = {"host": "here", "device": "cpu", "threads": "1", "silos": "2", "pid": "7"}
+    faulty = Header(silo=1, fault="NaN in 'delta'")
+    return {
+        "work": Report(serial=4, headers=[work, faulty], parts=parts, seconds=0.2),
+        "saved": Report(serial=4, headers=[saved, faulty]),
+        "open": Report(serial=4, headers=[Header(silo=0), Header(silo=1)], about=about),
+        "roll": Report(serial=4, headers=[Header(silo=0), Header(silo=1)], interrupted=True),
+    }
+
+
+def records() -> list[Request | Verdict]:
+    """Return what a server sends: a request to work, one to host, and a verdict."""
+    vectors = [VectorSpec(name="w", length=20, dtype="float32")]
+    work = Request(verb="work", work="train", round=3, cohort=[0, 1, 2], scalars={"lr": 0.1}, vectors=vectors, serial=4)
+    host = Request(verb="host", round=3, cohort=[0], scalars={"0": "ab", "checkpoint": 2}, serial=5, homes={0: 1})
+    piece = Piece(name="delta", length=20, total=24.0, windows=[Window(number=-3, parts={0: 1}, weights={0: 2.0})])
+    return [work, host, Verdict(serial=4, accepted=[0, 2], ranks=[0, 1], pieces=[piece])]
+
+
+def vector(draw_from: int, length: int) -> torch.Tensor:
+    """Return a drawn vector."""
+    return torch.randn(length, generator=torch.Generator().manual_seed(draw_from))

@@ -1,0 +1,48 @@
+"""What is read of what others wrote: who makes each kind of input, who reads it, and what error is documented."""
+
+from __future__ import annotations
+
+from pydantic import ValidationError
+
+from fuzzing.artefacts import make  # noqa: F401 - what `scripts/fuzz.py` asks for
+from fuzzing.commands import commands, run_command
+from fuzzing.folders import (
+    check_folder,
+    checkpoints,
+    compare,
+    fallback_checkpoint,
+    federation,
+    read_checkpoint,
+    read_folder,
+    resume,
+    runs,
+    shards,
+)
+from fuzzing.jobs import jobs, read_one_job
+from fuzzing.outcomes import Kind
+from fuzzing.sources import read_source, sources
+from fuzzing.wire import decode, decode_payload, messages, payloads, reports, take_report
+from mpifl.admission import Refused
+from mpifl.checkpoint import CheckpointError
+from mpifl.errors import InputError, ShardError
+from mpifl.report import evaluate_run, write_report
+
+READ = (InputError,)
+KINDS: dict[str, Kind] = {
+    "federation.json": Kind(federation, read_folder, (ShardError,)),
+    "federation.json, check": Kind(federation, check_folder, (ShardError,)),
+    "shards": Kind(shards, read_folder, (ShardError,)),
+    "shards, check": Kind(shards, check_folder, (ShardError,)),
+    "checkpoints": Kind(checkpoints, read_checkpoint, (CheckpointError,)),
+    "checkpoints, the latest": Kind(checkpoints, fallback_checkpoint, (CheckpointError,)),
+    "runs, report": Kind(runs, write_report, READ),
+    "runs, compare": Kind(runs, compare, READ),
+    "runs, evaluate": Kind(runs, evaluate_run, READ),
+    "runs, resume": Kind(runs, resume, READ),
+    "jobs": Kind(jobs, read_one_job, READ),
+    "messages": Kind(messages, decode, (ValidationError,)),
+    "reports": Kind(reports, take_report, (Refused,)),
+    "codecs": Kind(payloads, decode_payload, (ValueError,)),
+    "sources": Kind(sources, read_source, READ),
+    "commands": Kind(commands, run_command, ()),
+}
