@@ -493,7 +493,7 @@ ATTACKS = [
     Attack("sum-nan-of-one-silo", written(float("nan"), dtype="f4"), ends=STOPPED, asked="one"),
     Attack("share-never-told", _silent_share, ends=HARMLESS),
     Attack("share-never-made", _no_share, ends=STOPPED),
-    Attack("share-told-falsely", _wrong_done(b"\xff" * 1000), ends=HARMLESS),
+    Attack("share-told-falsely", _wrong_done(b"\xff" * 1000), ends=HARMLESS, where=(FOLLOWER,)),
     Attack("share-told-emptily", _wrong_done(b""), ends=HARMLESS),
     Attack("asleep-when-judged", sleeping(DEADLINE + 2), ends=HARMLESS, where=(ONE_NODE, FOLLOWER, LEADER)),
     Attack("sum-between-nodes-short", _sum_of(lambda total: total[:-7]), ends=STOPPED, where=(LEADER,)),

@@ -92,7 +92,7 @@ def _note(line: str, ending: str = "") -> None:
 
 def _tell(transport: Any, record: bytes | None = None) -> bytes:
     told = _real["tell"](transport, record)
-    heard = json.loads(told or b"{}")
+    heard = json.loads(told) if told.startswith(b"{") else {}
     if "verb" in heard:
         _asked.clear()
         _asked.update(heard)
