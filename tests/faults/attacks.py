@@ -493,7 +493,7 @@ ATTACKS = [
     Attack("sum-nan-of-one-silo", written(float("nan"), dtype="f4"), ends=STOPPED, asked="one"),
     Attack("share-never-told", _silent_share, ends=HARMLESS),
     Attack("share-never-made", _no_share, ends=STOPPED),
-    Attack("share-told-falsely", _wrong_done(b"\xff" * 1000), ends=HARMLESS),
+    Attack("share-told-falsely", _wrong_done(b"\xff" * 1000), ends=HARMLESS, where=(FOLLOWER,)),
     Attack("share-told-emptily", _wrong_done(b""), ends=HARMLESS),
     Attack("asleep-when-judged", sleeping(DEADLINE + 2), ends=HARMLESS, where=(ONE_NODE, FOLLOWER, LEADER)),
     Attack("sum-between-nodes-short", _sum_of(lambda total: total[:-7]), ends=STOPPED, where=(LEADER,)),
@@ -560,9 +560,11 @@ ATTACKS = [
     Attack("score-twice", more(lambda rank: {}), "silo|header|twice", at="evaluate"),
     Attack("score-with-a-vector", headers(vectors={"a": {"length": 4, "window": None}}), "vector|'a'", at="evaluate"),
     # what it says of its shards and files
-    Attack("opening-nowhere", report(about={}), "where|about", at="open"),
+    Attack("starting-control-characters", raw(ANSI.encode() * 100), ends=HARMLESS, at="start", where=()),
+    Attack("starting-unreadable", raw(b"\xff\xfe"), ends=HARMLESS, at="start", where=()),
+    Attack("opening-nowhere", report(about={}), "where|about", at="open", where=(LEADER,)),
     Attack("opening-unreadable", raw(b"{"), "cannot be read", at="open", where=(FOLLOWER,)),
-    Attack("opening-control-characters", _host_of(ANSI * 1000), ends=HARMLESS, at="open", where=(LEADER,)),
+    Attack("opening-control-characters", _host_of(ANSI * 1000), ends=HARMLESS, at="open"),
     Attack("saving-unreadable", raw(b"{"), "cannot be read", at="save", where=(FOLLOWER,)),
     Attack("saving-text", all_scalars(writing="abc"), ends=HARMLESS, at="save", where=(FOLLOWER,)),
     Attack("saving-for-others", more(lambda rank: {"silo": rank.foreign}), "silo", at="save", where=(FOLLOWER,)),
@@ -577,5 +579,5 @@ ATTACKS = [
     Attack("stopping-unreadable", raw(b"{"), ends=HARMLESS, at="stop"),
     Attack("stopping-often", _flood, ends=HARMLESS, at="stop", where=(FOLLOWER,)),
 ]
-ONCE = ("open", "finish", "stop")
+ONCE = ("start", "open", "finish", "stop")
 """What is asked once in a training: one attack on each in a world."""

@@ -92,7 +92,7 @@ def _note(line: str, ending: str = "") -> None:
 
 def _tell(transport: Any, record: bytes | None = None) -> bytes:
     told = _real["tell"](transport, record)
-    heard = json.loads(told or b"{}")
+    heard = json.loads(told) if told.startswith(b"{") else {}
     if "verb" in heard:
         _asked.clear()
         _asked.update(heard)
@@ -113,17 +113,15 @@ def _tell(transport: Any, record: bytes | None = None) -> bytes:
 
 
 def _report(transport: Any, record: bytes) -> None:
-    if not _asked:  # amid the start
-        _real["report"](transport, record)
-        return
-    verb, round = _asked["work"] or _asked["verb"], _asked["round"] + (_asked["work"] == "train")
+    asked = _asked or {"work": "", "verb": "start", "round": -1}
+    verb, round = asked["work"] or asked["verb"], asked["round"] + (asked["work"] == "train")
     name = next((name for name in PLAN["rounds"].get(str(round), ()) if BY_NAME[name].at == verb), None)
     if name is None or ((name, round) in _made and not PLAN.get("always")):
         _real["report"](transport, record)
         return
     _made.add((name, round))
     try:
-        rank = Hostile(json.loads(record), dict(_asked), transport, PLAN["foreign"], PLAN["spared"])
+        rank = Hostile(json.loads(record or b"{}"), asked, transport, PLAN["foreign"], PLAN["spared"])
         _now.append(rank)
         forged = BY_NAME[name].forge(rank)
     except Exception:
@@ -168,6 +166,8 @@ def _noted_mean(cohort: Any, work: Any, /, **message: Any) -> Any:
 
 
 if PLAN:
+    for ending in ("", ".scores"):
+        Path(PLAN["made"] + ending).touch()
     mpifl.cohort.Cohort.mean = _noted_mean
 if PLAN and os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMIX_RANK")) == str(PLAN["rank"]):
     Transport.report, Transport.tell, Transport.done, Transport._started = _report, _tell, _done, _started

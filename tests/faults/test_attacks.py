@@ -107,7 +107,7 @@ class Plan:
     def round_of(self, attack: Attack) -> int:
         """The round that the request is of which an attack answers."""
         if attack.at in ONCE:
-            return self.last if attack.at == "finish" else 0
+            return {"finish": self.last, "start": -1}.get(attack.at, 0)
         return next(round for round, other in self.rounds.items() if other is attack)
 
     def hostile(self, made: Path, **more: Any) -> str:
@@ -212,7 +212,8 @@ def harmless(played: dict[str, Played], batch: Batch) -> dict[str, Path]:
 def _told(one: Played, attack: Attack) -> list[str]:
     """What was said of an attack: why silos were left out, an attempt was lost, a checkpoint came to nothing."""
     round = one.plan.round_of(attack)
-    assert f"{round} {attack.name}" in one.made, "the attack was not made"
+    made = f"{round} {attack.name}" in one.made
+    assert made, f"the attack was not made; the world ended with {one.command.code} after {one.made[-1:]}"
     if attack.at == "open":
         return re.findall(r"^going on without silo \d+ while it is broken: (.*)$", one.said, re.M)
     if attack.at in ("save", "saved"):
@@ -337,8 +338,10 @@ def test_a_rank_that_falls_silent_when_it_has_only_to_hand_over_is_given_up(
 
 
 @pytest.mark.slow
-def test_what_a_rank_says_of_its_disk_is_one_line(digits: Path, tmp_path: Path) -> None:
-    one = _play(_alone(digits, ONE_NODE, "finishing-control-characters"), tmp_path)
+@pytest.mark.parametrize("name", ["starting-control-characters", "starting-unreadable", "finishing-control-characters"])
+def test_what_ends_a_run_at_a_ranks_word_is_one_line(digits: Path, tmp_path: Path, name: str) -> None:
+    one = _play(_alone(digits, ONE_NODE, name), tmp_path)
+    assert len(one.made) == 1
     assert one.command.code == 2
     assert one.command.err.startswith("error: ")
     assert "Traceback" not in one.said
