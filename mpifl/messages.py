@@ -161,7 +161,8 @@ class Update:
 
     weight: float
     vectors: dict[str, torch.Tensor | Uniform] = field(default_factory=dict)
-    scalars: dict[str, Scalar] = field(default_factory=dict)
+    scalars: dict[str, Scalar | None] = field(default_factory=dict)
+    """None, NaN and Inf: this silo has no such number, and is left out of its mean."""
     payloads: dict[str, torch.Tensor] = field(default_factory=dict)
     """What a codec wrote, uint8, of vectors that hold what the payload stands for."""
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mpifl import local, rng
 from mpifl.batches import Batches
-from mpifl.flat import FlatModel, Objective, cross_entropy
+from mpifl.flat import FlatModel, Objective, cross_entropy, scalar
 from mpifl.local import Batch, Correction, LocalRun, LocalTraining
 from mpifl.messages import Scalar, Uniform, Update
 from mpifl.shards import Features, Shard
@@ -168,12 +168,12 @@ class Silo:
         """Keep copies of tensors and numbers for later rounds; they count only if this update does."""
         self.kept |= {name: v.clone() if isinstance(v, Tensor) else v for name, v in values.items()}
 
-    def update(self, weight: float | None = None, **values: Tensor | Uniform | Scalar) -> Update:
+    def update(self, weight: float | None = None, **values: Tensor | Uniform | Scalar | None) -> Update:
         """Make this silo's answer: tensors are averaged over the cohort, numbers too, and reported for each silo.
 
         Args:
             weight: Its weight in the averages; by default n_k, or 1 where the job weighs all silos alike.
-            **values: Flat tensors, `uniform` tensors and numbers by name.
+            **values: Flat tensors, `uniform` tensors and numbers by name; None, NaN or Inf is a number that it has not.
         """
         if weight is None:
             weight = float(self.examples) if self.weights == "examples" else 1.0
@@ -216,7 +216,7 @@ def mean_loss(model: FlatModel, w: Tensor, batches: Batches, objective: Objectiv
     model.module.eval()
     total = torch.zeros((), dtype=torch.float64, device=model.device)
     for x, y in batches.in_order(EVALUATION_BATCH):
-        total.add_(objective(model.module, x, y).double(), alpha=len(y))
+        total.add_(scalar(objective(model.module, x, y)).double(), alpha=len(y))
     return float(total) / len(batches)
 
 

@@ -23,7 +23,7 @@ from mpifl.batches import Batches
 from mpifl.errors import InputError, SharedVectorChanged, Unwritable
 from mpifl.files import sha256_of
 from mpifl.flat import FlatModel
-from mpifl.messages import Header, Report, Request, Update, Verdict
+from mpifl.messages import Header, Report, Request, Scalar, Update, Verdict
 from mpifl.shards import FederationSpec, Shard, open_shard
 from mpifl.silo import Silo
 from mpifl.transforms import Transform
@@ -151,7 +151,8 @@ class Worker:
         for transform in self._site.transforms:
             message = transform.receive(silo, message)
         before = {name: vector._version for name, vector in vectors.items()}
-        update: Update = getattr(self._site.algorithm, request.work)(silo, **message)
+        algorithm = self._site.algorithm
+        update = _checked(getattr(algorithm, request.work)(silo, **message), algorithm, request.work)
         for name, version in before.items():
             if vectors[name]._version != version:
                 raise SharedVectorChanged(
@@ -161,7 +162,7 @@ class Worker:
             update = transform.update(silo, update)
         try:
             keeps = bool(silo.kept or silo.state)
-            header = Header(silo=id, weight=update.weight, scalars=update.scalars, keeps=keeps)
+            header = Header(silo=id, weight=update.weight, scalars=_defined(update.scalars), keeps=keeps)
             header = header.model_copy(update={"vectors": self.aggregation.fold(update)})
         except ValueError as error:
             raise InputError(f"its update was refused: {_reason(error)}") from None
@@ -246,12 +247,25 @@ class Worker:
         self._left = sha256
 
 
+def _checked(update: Any, algorithm: Algorithm, work: str) -> Update:
+    """Return what a silo's half has returned, if it is an update."""
+    if not isinstance(update, Update):
+        what = "None" if update is None else f"a {type(update).__name__}"
+        raise InputError(f"{type(algorithm).__name__}.{work} returned {what}; have it return silo.update(...)")
+    return update
+
+
+def _defined(scalars: Mapping[str, Scalar | None]) -> dict[str, Scalar]:
+    """Leave out numbers that a silo does not have: None, NaN, and Inf, which JSON does not know either."""
+    there = ((name, value) for name, value in scalars.items() if value is not None)
+    return {name: value for name, value in there if not isinstance(value, float) or math.isfinite(value)}
+
+
 def _reason(error: ValueError) -> str:
     """Say in one line what is wrong with an update."""
     if not isinstance(error, ValidationError):
         return str(error)
     first = error.errors()[0]
-    name, given = first["loc"][1] if len(first["loc"]) > 2 else first["loc"][-1], first["input"]
-    if isinstance(given, float) and not math.isfinite(given):
-        return f"{name} = {given}: is not finite; training diverged, take a lower [local] lr"
-    return f"{name} = {given}: {first['msg']}"
+    if first["loc"][0] == "scalars":  # whose values may be of several types: pydantic names the first
+        return f"{first['loc'][1]} = {first['input']}: is no number, true or false, or text"
+    return f"{first['loc'][-1]} = {first['input']}: {first['msg']}"
