@@ -122,7 +122,7 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
     silos = placed.get(transport.rank, [])
     worker = Worker(site, silos, _about(device, silos), transport.memory)
     test = _batches(folder, spec, spec.test, "test", device) if transport.is_server else None
-    server = Server(flat, job.seed, test=test, public=public)
+    server = Server(flat, job.seed, test=test, public=public, own_objective=algorithm.own_objective)
     quorum, deadline = job.cohort.quorum, job.cohort.deadline
     return server, Federation(transport, worker, transforms, placed, quorum, device, deadline, sizes)
 
@@ -131,8 +131,9 @@ def successor(job: Job, spec: FederationSpec, worker: Server) -> Server:
     """Build, on a rank that was a worker, the server to take the place of one that died: with models of its own."""
     device = worker.model.device
     test = _batches(Path(job.shards), spec, spec.test, "test", device)
-    flat = _models(job, spec, job.build_algorithm(), device)
-    return Server(flat, job.seed, test=test, public=worker.public)
+    algorithm = job.build_algorithm()
+    flat = _models(job, spec, algorithm, device)
+    return Server(flat, job.seed, test=test, public=worker.public, own_objective=algorithm.own_objective)
 
 
 def _models(job: Job, spec: FederationSpec, algorithm: Algorithm, device: torch.device) -> list[FlatModel]:

@@ -26,6 +26,7 @@ class Server:
         round: Rounds done.
         test: The global test set, if the shard folder has one.
         public: Examples that belong to no silo, if the shard folder has some.
+        own_objective: What the reported loss is the mean of, where that is not the cross entropy.
     """
 
     models: Sequence[FlatModel]
@@ -34,6 +35,7 @@ class Server:
     round: int = 0
     test: Batches | None = None
     public: Batches | None = None
+    own_objective: Objective | None = None
 
     @property
     def model(self) -> FlatModel:
@@ -45,7 +47,7 @@ class Server:
         if self.test is None or len(self.model.personal) or len(self.model.personal_statistics):
             return None
         self.load(w)
-        return evaluate(self.model, self.model.trained, self.test)
+        return evaluate(self.model, self.model.trained, self.test, self.own_objective)
 
     def train(
         self, w: Tensor, settings: LocalTraining, objective: Objective, beside: Sequence[Tensor], architecture: int = 0

@@ -27,7 +27,7 @@ UNSENT = "unsent "
 
 @dataclass(frozen=True)
 class Score:
-    """How a model does on some examples: mean cross entropy, share of right answers, and how many there were."""
+    """How a model does on some examples: mean loss, share of right answers, and how many there were."""
 
     loss: float
     accuracy: float
@@ -44,6 +44,7 @@ class Silo:
         state: What it kept in rounds before, tensors and numbers by name; change it with `keep` only.
         weights: Whether an update weighs n_k ("examples") or 1 ("uniform").
         objective: What training minimises: the algorithm's.
+        own_objective: The same, None where it is the cross entropy: the loss that an evaluation reports.
         public: The federation's public examples, if there are any.
         model: The lent model; what is in it is gone when the work is done.
         kept: What `keep` was given during this request.
@@ -69,6 +70,7 @@ class Silo:
         self.public: Batches | None = None
         self.weights = "examples"
         self.objective: Objective = cross_entropy
+        self.own_objective: Objective | None = None
         self._models = models
         self.kept: dict[str, Any] = {}
         self.learned_statistics: Tensor | None = None
@@ -157,7 +159,7 @@ class Silo:
     def evaluate(self, w: Tensor, split: str = "train", statistics: Tensor | None = None) -> Score:
         """Score the model w, shape [P], on one of the silo's splits; see `train_locally` for `statistics`."""
         self._begin_pass(statistics)
-        return evaluate(self.model, w, self._splits[split])
+        return evaluate(self.model, w, self._splits[split], self.own_objective)
 
     def loss(self, w: Tensor) -> float:
         """Return the mean of the objective at w, shape [P], over the training examples."""
@@ -221,8 +223,8 @@ def mean_loss(model: FlatModel, w: Tensor, batches: Batches, objective: Objectiv
 
 
 @torch.no_grad()
-def evaluate(model: FlatModel, w: Tensor, batches: Batches) -> Score:
-    """Score the model w, shape [P], on all examples of `batches`."""
+def evaluate(model: FlatModel, w: Tensor, batches: Batches, own_objective: Objective | None = None) -> Score:
+    """Score the model w, shape [P], on all examples of `batches`; the loss is the cross entropy if not another's."""
     model.trained.copy_(w)
     model.module.eval()
     loss = torch.zeros((), dtype=torch.float64, device=model.device)
@@ -233,4 +235,5 @@ def evaluate(model: FlatModel, w: Tensor, batches: Batches) -> Score:
         loss += torch.nn.functional.cross_entropy(answer, y, reduction="sum")
         right += (answer.argmax(1) == y).sum()
         answers += y.numel()
-    return Score(float(loss) / answers, float(right) / answers, len(batches))
+    mean = float(loss) / answers if own_objective is None else mean_loss(model, w, batches, own_objective)
+    return Score(mean, float(right) / answers, len(batches))

@@ -175,6 +175,7 @@ class Worker:
         site, shard = self._site, self._shard(id)
         silo = Silo(id, shard, site.spec.features, site.models, state=state, round=round, seed=site.seed)
         silo.public, silo.weights, silo.objective = site.public, site.weights, site.algorithm.objective
+        silo.own_objective = site.algorithm.own_objective
         return silo
 
     def _shard(self, id: int) -> Shard:

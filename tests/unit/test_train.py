@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import signal
 
 import pytest
@@ -107,6 +108,13 @@ class Troubled(FedAvg):
         return super().evaluate(silo, **model)
 
 
+class Doubled(FedAvg):
+    """Minimises twice the cross entropy with half the learning rate: the same training."""
+
+    def objective(self, module, x, y):
+        return 2 * super().objective(module, x, y)
+
+
 @pytest.fixture
 def run(tmp_path):
     """Train on three silos with these tables; return the records of the rounds."""
@@ -153,3 +161,12 @@ def test_whom_a_lost_attempt_missed_is_no_fault_of_the_round(run, monkeypatch):
     assert [record["faults"] for record in records] == [{}] * 4
     assert ["attempts_lost" in record for record in records] == [False, True, False, False]
     assert "silo 1: RuntimeError: not yet" in records[1]["attempts_lost"][0]
+
+
+def test_losses_that_are_reported_are_of_the_algorithms_objective(run, tmp_path):
+    plain = run(local={"lr": 0.1, "epochs": 1, "batch_size": 5})
+    shutil.rmtree(tmp_path / "run")
+    doubled = run(algorithm={"name": "unit.test_train:Doubled"}, local={"lr": 0.05, "epochs": 1, "batch_size": 5})
+    assert [r["test_accuracy"] for r in plain] == [r["test_accuracy"] for r in doubled]
+    for name in ("train_loss", "test_loss", "silo_loss_mean", "silo_loss_worst"):
+        assert [r[name] for r in doubled] == pytest.approx([2 * r[name] for r in plain], rel=1e-5), name
