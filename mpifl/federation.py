@@ -7,7 +7,6 @@ says whose updates count. Only then do vectors move, so that a silo that failed 
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -19,8 +18,9 @@ from mpifl import interrupts
 from mpifl.aggregation.plan import averages, fitting, headers_of, plan
 from mpifl.cohort import Cohort
 from mpifl.errors import RankLost, RoundLost
+from mpifl.faults import Told, alike, reason_to_lose
 from mpifl.ledger import Ledger
-from mpifl.messages import DTYPES, Header, Mean, Mirror, Piece, Report, Request, Scalar, VectorSpec, Verdict
+from mpifl.messages import DTYPES, Header, Mean, Mirror, Report, Request, Scalar, VectorSpec, Verdict
 from mpifl.server import Server
 from mpifl.transforms import Transform
 from mpifl.transport import Transport, forsake, see_off
@@ -65,6 +65,7 @@ class Federation:
         """Silos that no living rank can host."""
         self.mirrors: deque[Mirror] = deque(maxlen=2)
         """The latest last; the one before it holds until all have the latest."""
+        self._told = Told()
 
     def adopt(self, server: Server) -> None:
         """Move the server's vectors to where the ranks of its node read them, so that asking copies nothing."""
@@ -251,7 +252,7 @@ class Federation:
         silos = {silo for rank in self.late for silo in self.placed.get(rank, ())}.difference(request.homes)
         silos |= {silo for silo, home in request.homes.items() if home in self.late}
         silos &= self.workload.bound if request.verb == "save" else silos  # of the others there is nothing to save
-        return [Header(silo=silo, fault=fault) for silo in sorted(silos.intersection(request.cohort))]
+        return [Header(silo=silo, fault=fault, passing=True) for silo in sorted(silos.intersection(request.cohort))]
 
     def _hosted(self, request: Request, rank: int, report: Report) -> Report:
         """Leave out what a rank says of silos that are not its own."""
@@ -265,21 +266,13 @@ class Federation:
         """Decide, at the server, whose updates count, and tell all ranks."""
         verdict = Verdict(serial=request.serial)
         if self.transport.is_server:
-            pieces = plan(reports)
-            lost = self._reason_to_lose(request, headers, pieces) if request.verb == "work" else None
+            pieces, asked = plan(reports), len(request.cohort)
+            lost = reason_to_lose(headers, asked, self._quorum, pieces) if request.verb == "work" else None
             accepted = [] if lost else [header.silo for header in headers if header.fault is None]
             placed = [] if lost else self._worker.aggregation.place(pieces)
             made = {"lost": lost, "accepted": accepted, "ranks": sorted(reports), "pieces": placed}
-            verdict = verdict.model_copy(update=made)
+            verdict = verdict.model_copy(update={**made, "explain": self._told.silos_to_explain(headers)})
         return Verdict.model_validate_json(self.transport.tell(verdict.encode() if self.transport.is_server else None))
-
-    def _reason_to_lose(self, request: Request, headers: list[Header], pieces: Sequence[Piece]) -> str | None:
-        faults = [f"silo {header.silo}: {header.fault}" for header in headers if header.fault is not None]
-        answered, asked = len(headers) - len(faults), len(request.cohort)
-        if answered < max(math.ceil(self._quorum * asked - 1e-9), 1):
-            return f"{answered} of {asked} silos answered ({'; '.join(faults[:3])})"
-        weightless = [piece.name for piece in pieces if piece.total == 0]
-        return f"all updates weigh 0 in the mean of '{weightless[0]}'" if weightless else None
 
     def _settle_homes(self, request: Request, verdict: Verdict, headers: list[Header]) -> None:
         """Remember, at the server, who has moved, and who cannot."""
@@ -294,7 +287,7 @@ class Federation:
 
     def _mean(self, verdict: Verdict, headers: list[Header], vectors: dict[str, Tensor]) -> Mean:
         if verdict.lost and self.transport.is_server:
-            raise RoundLost(verdict.lost)
+            raise RoundLost(verdict.lost, in_vain=alike(headers))
         faults = {header.silo: header.fault for header in headers if header.fault is not None}
         good = [header for header in headers if header.fault is None]
         return Mean(vectors, averages(good), {header.silo: header.scalars for header in good}, faults)

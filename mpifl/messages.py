@@ -82,6 +82,8 @@ class Header(Message):
     keeps: bool = False
     """Whether it has kept something for later rounds, and so cannot be taken over by a rank without that."""
     fault: str | None = None
+    passing: bool = False
+    """Whether the fault may pass by itself: the machine's, not the program's."""
 
 
 class Part(Message):
@@ -138,6 +140,8 @@ class Verdict(Message):
     lost: str | None = None
     """Why the round is lost, if it is."""
     accepted: list[int] = []
+    explain: list[int] = []
+    """Silos whose ranks are to print the traceback of what went wrong."""
     ranks: list[int] = []
     """The ranks that answered in time; the others take no part in what follows."""
     pieces: list[Piece] = []

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from mpifl.algorithms import Algorithm
-from mpifl.errors import RoundLost
+from mpifl.errors import InputError, RoundLost
 from mpifl.job import Job
 from mpifl.ledger import Ledger
 from mpifl.run import rss_mb
@@ -14,6 +15,7 @@ from mpifl.server import Server
 from mpifl.shards import FederationSpec
 from mpifl.survival import Survival
 from mpifl.tracking import Record, spread
+from mpifl.transport import library
 
 
 class Recorder:
@@ -89,3 +91,23 @@ class Recorder:
             **spread("silo_accuracy", list(mean.each("silo_accuracy")), worst=min, best=max),
             **spread("silo_loss", list(mean.each("silo_loss")), worst=max, best=min),
         }
+
+
+def reportable(brought: Any, algorithm: Algorithm) -> dict[str, float]:
+    """Return what an algorithm's round has returned, if it can be reported.
+
+    Raises:
+        InputError: it is no table.
+    """
+    if isinstance(brought, dict):
+        return brought
+    what = f"{type(algorithm).__name__}.round returned {'None' if brought is None else f'a {type(brought).__name__}'}"
+    raise InputError(f"{what}; have it return what is to be reported, such as mean.scalars")
+
+
+def title(job: Job, spec: FederationSpec, server: Server, ranks: Mapping[str, Mapping[str, str]]) -> str:
+    """Return the line that a training begins with; `ranks` is what each worker says of itself."""
+    devices = sorted({f"{about['host']} {about['device']}, threads {about['threads']}" for about in ranks.values()})
+    model = f"{job.model.name} with {len(server.model.trained):,} parameters"
+    where = f"{len(spec.silos)} silos on {len(ranks)} workers ({'; '.join(devices)})"
+    return f"{job.name}: {job.algorithm['name']}, {model}, {where}, {library()}"

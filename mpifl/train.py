@@ -18,7 +18,7 @@ from mpifl.build import build, successor
 from mpifl.errors import InputError, RoundLost
 from mpifl.federation import Federation
 from mpifl.job import Job
-from mpifl.recording import Recorder
+from mpifl.recording import Recorder, reportable, title
 from mpifl.run import Claim, claim, describe, note_lost, read_metrics, trim_metrics, write_environment
 from mpifl.sampling import sample
 from mpifl.saving import Saving
@@ -121,7 +121,7 @@ class _Training:
         write_environment(
             self._out, changes, mpi=library(), ranks=ranks, data=describe(self._spec), resumed_after_round=done
         )
-        self._tell("begin", done, self._title(ranks))
+        self._tell("begin", done, title(self._job, self._spec, self._server, ranks))
         try:
             end = self._rounds()
         finally:
@@ -156,7 +156,8 @@ class _Training:
             present = [silo for silo in present if silo not in absent]
             sizes = [sizes[silo] for silo in present]
         drawn = sample(self._job.cohort, sizes, self._job.seed, server.round)
-        return self._algorithm.round(server, federation.cohort([present[nth] for nth in drawn], server, attempt))
+        cohort = federation.cohort([present[nth] for nth in drawn], server, attempt)
+        return reportable(self._algorithm.round(server, cohort), self._algorithm)
 
     def _report(self, scalars: dict[str, Any], began: float) -> bool:
         """Say what a round brought, and do what follows; return whether the target is reached."""
@@ -178,14 +179,22 @@ class _Training:
                 return self._survival.through(functools.partial(self._round, attempt))
             except RoundLost as lost:
                 what = f"round {server.round + 1} was lost: {lost}"
-                self._tell("note", what)
                 self._federation.ledger.lose(str(lost))
-                if attempt == ATTEMPTS - 1:
-                    saved = "a checkpoint is written" if self._saving.last() else "no checkpoint could be written"
-                    note_lost(self._out, what)
-                    quorum = f"[cohort] quorum = {self._job.cohort.quorum} of the cohort must answer"
-                    raise RoundLost(f"{what}; {quorum}; {saved}, go on with --resume") from None
+                if lost.in_vain or attempt == ATTEMPTS - 1:
+                    raise self._given_up(what, lost.in_vain) from None
+                self._tell("note", what)
         raise AssertionError("unreachable")
+
+    def _given_up(self, what: str, in_vain: bool) -> RoundLost:
+        """Write a checkpoint, and return how the run ends."""
+        saved = "a checkpoint is written" if self._saving.last() else "no checkpoint could be written"
+        note_lost(self._out, what)
+        quorum = f"; [cohort] quorum = {self._job.cohort.quorum} of the cohort must answer"
+        return RoundLost(
+            f"{what}; {saved}: mend it, and go on with --resume"
+            if in_vain
+            else f"{what}{quorum}; {saved}, go on with --resume"
+        )
 
     def _reached(self, record: Record) -> bool:
         target = self._job.evaluate.target_accuracy
@@ -285,10 +294,3 @@ class _Training:
     def _tell(self, what: str, *told: Any) -> None:
         for observer in self._observers:
             getattr(observer, what)(*told)
-
-    def _title(self, ranks: dict[str, dict[str, str]]) -> str:
-        job, spec = self._job, self._spec
-        devices = sorted({f"{about['host']} {about['device']}, threads {about['threads']}" for about in ranks.values()})
-        model = f"{job.model.name} with {len(self._server.model.trained):,} parameters"
-        where = f"{len(spec.silos)} silos on {len(self._federation.transport.workers)} workers ({'; '.join(devices)})"
-        return f"{job.name}: {job.algorithm['name']}, {model}, {where}, {library()}"

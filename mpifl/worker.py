@@ -20,7 +20,7 @@ from mpifl import checkpoint
 from mpifl.aggregation.mean import WeightedMean
 from mpifl.algorithms.base import Algorithm
 from mpifl.batches import Batches
-from mpifl.errors import InputError, SharedVectorChanged, Unwritable
+from mpifl.errors import InputError, ShardError, SharedVectorChanged, Unwritable
 from mpifl.files import sha256_of
 from mpifl.flat import FlatModel
 from mpifl.messages import Header, Report, Request, Scalar, Update, Verdict
@@ -58,7 +58,8 @@ class Worker:
         self._states: dict[int, dict[str, Any]] = {}
         self._pending: dict[int, dict[str, Any]] = {}
         self._stamp = (0, 0)
-        self._told: set[str] = set()
+        self._traces: dict[int, str] = {}
+        """The tracebacks of what went wrong in the request that was answered last, by silo."""
         self._writer = Writer()
         self._arrived: dict[int, dict[str, Any]] = {}
         self._left = ""
@@ -79,6 +80,7 @@ class Worker:
         """Carry out a request for each of its silos that is hosted here, one after another."""
         if request.verb != "mirror":  # whose round may still be lost
             self._settle_earlier(request)
+        self._traces.clear()
         act = self._verbs.get(request.verb)
         start = time.perf_counter()
         mine = self._asked(request) if act else []
@@ -91,7 +93,12 @@ class Worker:
         return Report(headers=headers, parts=parts, seconds=time.perf_counter() - start, about=about)
 
     def settle(self, request: Request, verdict: Verdict) -> None:
-        """Forget what the silos kept whose updates do not count; take in those that have moved here, let others go."""
+        """Forget what the silos kept whose updates do not count; take in those that have moved here, let others go.
+
+        What the server wants explained is printed: it knows what other ranks have said, so that it is said once.
+        """
+        for silo in self._traces.keys() & set(verdict.explain):
+            print(f"silo {silo} failed:\n{self._traces[silo]}", file=sys.stderr, flush=True)
         for silo in request.homes.keys() & set(verdict.accepted):
             if request.homes[silo] == self.rank:
                 self.silos.add(silo)
@@ -132,18 +139,18 @@ class Worker:
         except SharedVectorChanged:
             raise
         except InputError as error:
-            return Header(silo=silo, fault=str(error))
+            return Header(silo=silo, fault=str(error), passing=isinstance(error, ShardError))
         except Exception as error:
-            return Header(silo=silo, fault=self._explain(silo, error))
+            return Header(silo=silo, fault=self._explain(silo, error), passing=isinstance(error, OSError | MemoryError))
 
     def _explain(self, silo: int, error: Exception) -> str:
-        """Describe an unforeseen error in a line, and print its traceback the first time that it is seen here."""
+        """Describe an unforeseen error in a line, and note its traceback from where this file's frames end."""
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        line = f"{type(error).__name__}: {' '.join(str(error).split())} ({Path(frame.filename).name}:{frame.lineno})"
-        if line not in self._told:
-            self._told.add(line)
-            print(f"silo {silo} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
-        return line
+        begin = error.__traceback__
+        while begin and begin.tb_next and begin.tb_frame.f_code.co_filename == __file__:
+            begin = begin.tb_next
+        self._traces[silo] = "".join(traceback.format_exception(type(error), error, begin))
+        return f"{type(error).__name__}: {' '.join(str(error).split())} ({Path(frame.filename).name}:{frame.lineno})"
 
     def _work(self, id: int, request: Request, vectors: dict[str, Tensor]) -> Header:
         silo = self._silo(id, request.round)

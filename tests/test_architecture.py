@@ -20,7 +20,7 @@ FLOORS = [
     ["aggregation", "silo"],
     ["server"],
     ["transforms", "algorithms"],
-    ["worker", "job", "ledger", "workload", "cohort"],
+    ["worker", "job", "ledger", "workload", "cohort", "faults"],
     ["federation", "run", "sampling"],
     ["tracking", "survival"],
     ["build", "recording", "saving", "rehearsal"],

@@ -69,6 +69,16 @@ def test_what_is_wrong_comes_through_the_launcher(yard: Path, tmp_path: Path) ->
     assert not (tmp_path / "run").exists()
 
 
+def test_a_mistake_at_all_silos_is_shown_once_for_all_ranks(yard: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with Command(tmp_path / "command", 3, *train(yard / "steady.toml", run), trouble={"mistake": 2}) as command:
+        assert command.end().code == 3
+    assert command.err.count("Traceback") == command.err.count("\nKeyError: 'no such layer'") == 1
+    (line,) = [line for line in own_lines(command.err) if "round 2 was lost" in line]
+    assert line.startswith("error: ")
+    assert checkpoints(run) == [1]
+
+
 def test_ranks_that_disagree_with_the_launcher_are_refused(yard: Path, tmp_path: Path) -> None:
     line = _refused(tmp_path / "command", 2, *train(yard / "plain.toml", tmp_path / "run", "--ranks", "3"))
     assert line.startswith("error: --ranks 3: the launcher has started 2")

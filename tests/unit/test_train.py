@@ -1,10 +1,12 @@
 """What the round loop does beside asking: drawing cohorts, summing up figures over silos, and hearing signals."""
 
+import importlib
 import json
 import math
 import os
 import shutil
 import signal
+from typing import ClassVar
 
 import pytest
 import tomli_w
@@ -14,6 +16,7 @@ from unit.builders import Alone, write_folder
 
 from mpifl import interrupts
 from mpifl.algorithms import FedAvg
+from mpifl.errors import InputError, RoundLost
 from mpifl.job import CohortTable
 from mpifl.sampling import sample
 from mpifl.tracking import spread
@@ -115,6 +118,23 @@ class Doubled(FedAvg):
         return 2 * super().objective(module, x, y)
 
 
+class Mistaken(FedAvg):
+    """Fails at every silo, in its second round."""
+
+    asked: ClassVar[list[int]] = []
+
+    def train(self, silo, w):
+        self.asked.append(silo.id)
+        if silo.round == 1:
+            raise KeyError("no such layer")
+        return super().train(silo, w)
+
+
+class Careless(FedAvg):
+    def round(self, server, cohort):
+        super().round(server, cohort)
+
+
 @pytest.fixture
 def run(tmp_path):
     """Train on three silos with these tables; return the records of the rounds."""
@@ -170,3 +190,22 @@ def test_losses_that_are_reported_are_of_the_algorithms_objective(run, tmp_path)
     assert [r["test_accuracy"] for r in plain] == [r["test_accuracy"] for r in doubled]
     for name in ("train_loss", "test_loss", "silo_loss_mean", "silo_loss_worst"):
         assert [r[name] for r in doubled] == pytest.approx([2 * r[name] for r in plain], rel=1e-5), name
+
+
+def test_a_mistake_of_all_silos_ends_the_run_at_once_with_one_traceback(run, capsys):
+    asked = importlib.import_module("unit.test_train").Mistaken.asked
+    with pytest.raises(RoundLost) as lost:
+        run(algorithm={"name": "unit.test_train:Mistaken"}, checkpoint={"every": 10})
+    assert asked == [0, 1, 2, 0, 1, 2]
+    why = "round 2 was lost: none of 3 silos answered, all alike: silo 0: KeyError: 'no such layer' (test_train.py:"
+    assert str(lost.value).startswith(why)
+    assert str(lost.value).endswith("; a checkpoint is written: mend it, and go on with --resume")
+    said = capsys.readouterr().err
+    assert said.count("Traceback") == 1
+    assert said.count("no such layer") == 2  # in its own traceback
+    assert "was lost" not in said  # the command's last line says it
+
+
+def test_a_round_that_returns_nothing_is_told_what_to_return(run):
+    with pytest.raises(InputError, match=r"^Careless\.round returned None; have it return .*mean\.scalars"):
+        run(algorithm={"name": "unit.test_train:Careless"})

@@ -52,12 +52,12 @@ def worker(folder):
     return make_worker(folder, read_federation(folder), Counting(), silos=[0, 1, 2])
 
 
-def ask(worker, round=0, attempt=0, accepted=None, cohort=(0, 1, 2), verb="work", **scalars):
+def ask(worker, round=0, attempt=0, accepted=None, cohort=(0, 1, 2), verb="work", explain=(), **scalars):
     """Make a request and settle it; return each header by silo. By default all that did not fail are accepted."""
     request = Request(verb=verb, work="count", round=round, attempt=attempt, cohort=list(cohort), scalars=scalars)
     report = worker.answer(request, {})
     good = [header.silo for header in report.headers if header.fault is None]
-    worker.settle(request, Verdict(accepted=good if accepted is None else accepted))
+    worker.settle(request, Verdict(accepted=good if accepted is None else accepted, explain=list(explain)))
     return {header.silo: header for header in report.headers}
 
 
@@ -153,14 +153,15 @@ def test_a_fault_is_one_line(worker):
     assert "\n" not in ask(worker, 0, fail=1)[1].fault
 
 
-def test_a_traceback_is_printed_the_first_time_only(worker, capsys):
+def test_a_traceback_of_the_users_lines_is_printed_where_the_server_asks_for_it(worker, capsys):
     ask(worker, 0, fail=1)
-    first = capsys.readouterr().err
-    assert "silo 1 failed:" in first
-    assert "Traceback" in first
-    assert "in count" in first
-    ask(worker, 1, fail=1)
-    ask(worker, 2, fail=2)
+    assert capsys.readouterr().err == ""
+    ask(worker, 1, fail=1, explain=[1])
+    said = capsys.readouterr().err
+    assert said.startswith("silo 1 failed:\nTraceback")
+    assert "in count" in said
+    assert "mpifl/worker.py" not in said
+    ask(worker, 2, explain=[0, 1, 7])
     assert capsys.readouterr().err == ""
 
 

@@ -1,0 +1,49 @@
+"""What the faults of a round's silos come to: whether it is lost, and what is said of them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from mpifl.messages import Header, Piece
+
+MOST_TOLD = 3
+"""Faults that a lost round's line tells."""
+
+
+class Told:
+    """Remembers what was explained: one mistake has one traceback, however many silos and ranks meet it."""
+
+    def __init__(self) -> None:
+        self._kinds: set[str] = set()
+
+    def silos_to_explain(self, headers: Sequence[Header]) -> list[int]:
+        """Return the first silo with each kind of fault that there was none of before."""
+        first = {_kind(header): header.silo for header in reversed(headers) if header.fault is not None}
+        found = sorted(first[kind] for kind in first.keys() - self._kinds)
+        self._kinds |= first.keys()
+        return found
+
+
+def reason_to_lose(headers: Sequence[Header], asked: int, quorum: float, pieces: Sequence[Piece]) -> str | None:
+    """Return why a round is lost for which so many silos were asked, or None if it is not."""
+    faults = [f"silo {header.silo}: {header.fault}" for header in headers if header.fault is not None]
+    answered = len(headers) - len(faults)
+    if alike(headers):
+        return f"none of {asked} silos answered, all alike: {faults[0]}"
+    if answered < max(math.ceil(quorum * asked - 1e-9), 1):
+        return f"{answered} of {asked} silos answered ({'; '.join(faults[:MOST_TOLD])})"
+    weightless = [piece.name for piece in pieces if piece.total == 0]
+    return f"all updates weigh 0 in the mean of '{weightless[0]}'" if weightless else None
+
+
+def alike(headers: Sequence[Header]) -> bool:
+    """Whether several silos were asked, and all failed for one reason, which does not pass by itself."""
+    lasting = all(header.fault is not None and not header.passing for header in headers)
+    return lasting and len(headers) > 1 and len({_kind(header) for header in headers}) == 1
+
+
+def _kind(header: Header) -> str:
+    """Return a fault without its numbers, which differ with the silos' batches."""
+    return re.sub(r"\d+", "#", header.fault or "")
