@@ -43,7 +43,7 @@ class Recorder:
         record: Record = {"round": server.round, "time": time.time(), **scalars}
         if self._due:
             evaluating = time.perf_counter()
-            record |= self.evaluated() | self._evaluated_at_silos(left_out)
+            record |= self.evaluated(left_out)
             trained["seconds_evaluation"] = time.perf_counter() - evaluating
         transport = federation.transport
         record |= {
@@ -65,15 +65,31 @@ class Recorder:
         round = self._server.round
         return round % self._job.evaluate.every == 0 or round == self._job.rounds
 
-    def evaluated(self) -> Record:
-        """Score w on the global test set, if there is one and it is due after this round."""
-        score = self._server.evaluate(self._server.state["w"]) if self._due else None
-        return {"test_loss": score.loss, "test_accuracy": score.accuracy} if score else {}
+    def evaluated(self, left_out: Collection[int] = ()) -> Record:
+        """Score w on the global test set, and at the silos, where there is something to score on and it is due."""
+        if not self._due:
+            return {}
+        score = self._server.evaluate(self._server.state["w"])
+        found = {"test_loss": score.loss, "test_accuracy": score.accuracy} if score else {}
+        return found | self._evaluated_at_silos(left_out)
+
+    def target_notes(self) -> list[str]:
+        """Say what a target is held against, where that is not the test set."""
+        if self._job.evaluate.target_accuracy is None or self._server.judges:
+            return []
+        why = "there is no test set" if self._spec.test is None else "silos own a part of the model"
+        if self._held_out and self._job.evaluate.silos:
+            return [f"[evaluate] target_accuracy: is for the accuracy on all that the silos hold out, as {why}"]
+        nor = "and [evaluate] silos = false" if self._held_out else "nor do silos hold out data"
+        return [f"[evaluate] target_accuracy: {why}, {nor}"]
+
+    @property
+    def _held_out(self) -> bool:
+        return any(entry.examples.get("test") or entry.examples.get("valid") for entry in self._spec.silos)
 
     def _evaluated_at_silos(self, left_out: Collection[int]) -> Record:
         """Score w at every silo that holds out a split; tell of those that failed, but not of those left out anyway."""
-        held_out = any(entry.examples.get("test") or entry.examples.get("valid") for entry in self._spec.silos)
-        if not (self._job.evaluate.silos and held_out):
+        if not (self._job.evaluate.silos and self._held_out):
             return {}
         federation, model = self._survival.federation, self._algorithm.global_model(self._server)
         try:
@@ -87,7 +103,9 @@ class Recorder:
             if silo not in left_out and self._unscored.get(silo) != fault:
                 self._survival.tell(f"round {self._server.round}: silo {silo} not evaluated: {fault}")
         self._unscored = mean.faults
+        weighted = mean.scalars.get("silo_accuracy")
         return {
+            **({} if weighted is None else {"silo_accuracy_weighted": weighted}),
             **spread("silo_accuracy", list(mean.each("silo_accuracy")), worst=min, best=max),
             **spread("silo_loss", list(mean.each("silo_loss")), worst=max, best=min),
         }

@@ -42,9 +42,14 @@ class Server:
         """The job's model."""
         return self.models[0]
 
+    @property
+    def judges(self) -> bool:
+        """Whether it can score a model: there is a test set, and silos own no part of the model."""
+        return self.test is not None and not len(self.model.personal) and not len(self.model.personal_statistics)
+
     def evaluate(self, w: Tensor) -> Score | None:
         """Score the model w, shape [shared], on the test set; None if there is none, or silos own a part of it."""
-        if self.test is None or len(self.model.personal) or len(self.model.personal_statistics):
+        if self.test is None or not self.judges:
             return None
         self.load(w)
         return evaluate(self.model, self.model.trained, self.test, self.own_objective)

@@ -25,7 +25,7 @@ from mpifl.saving import Saving
 from mpifl.server import Server
 from mpifl.shards import FederationSpec
 from mpifl.survival import Survival, latest_mirror, ranks_named, state_of
-from mpifl.tracking import Observer, Record, check_packages, observers
+from mpifl.tracking import Observer, Record, check_packages, judged, observers
 from mpifl.transport import Transport, library, survivable
 
 ATTEMPTS = 3
@@ -198,7 +198,8 @@ class _Training:
 
     def _reached(self, record: Record) -> bool:
         target = self._job.evaluate.target_accuracy
-        return target is not None and record.get("test_accuracy", 0.0) >= target
+        found = judged(record)
+        return target is not None and found is not None and found[1] >= target
 
     def _open_shards(self) -> tuple[dict[str, dict[str, str]], list[str]]:
         """Have every worker open and verify its shards; a broken one ends the run unless the quorum allows for it.
@@ -224,9 +225,7 @@ class _Training:
         idle = self._job.idle(self._algorithm)
         if self._job.checkpoint.mirror and not survivable():
             idle.append("[checkpoint] mirror = true: without --survive nobody looks into it, and none is made")
-        if self._job.evaluate.target_accuracy is not None and self._spec.test is None:
-            idle.append("[evaluate] target_accuracy: there is no test set to reach it on")
-        return idle
+        return idle + self._recorder.target_notes()
 
     def _begin(self) -> None:
         server = self._server

@@ -20,6 +20,7 @@ from mpifl.job import read_job
 from mpifl.report.runs import Summary, read_run
 from mpifl.report.seeds import Group, groups, on_other_shards, settings, shown, varying
 from mpifl.run import read_metrics
+from mpifl.tracking.base import HELD_OUT
 from mpifl.tracking.console import PLAIN, on_terminal
 
 
@@ -54,13 +55,22 @@ COLUMNS = (
     Column("best", "best_accuracy", 2, 100, "%"),
     Column("loss", "test_loss", 4),
     Column("silos' mean", "silo_accuracy_mean", 2, 100, "%"),
+    Column("by examples", "silo_accuracy_weighted", 2, 100, "%"),
     Column("worst silo", "silo_accuracy_worst", 2, 100, "%"),
     Column("variance", "silo_accuracy_variance", 2, 1e4),
     Column("seconds", "seconds", 1),
     Column("MB sent", "bytes_sent", 1, 1e-6),
     Column("MB received", "bytes_received", 1, 1e-6),
 )
-NARROW = ("bytes_received", "bytes_sent", "silo_accuracy_mean", "best_accuracy", "silo_accuracy_variance", "test_loss")
+NARROW = (
+    "bytes_received",
+    "bytes_sent",
+    "silo_accuracy_mean",
+    "silo_accuracy_weighted",
+    "best_accuracy",
+    "silo_accuracy_variance",
+    "test_loss",
+)
 """What a narrow terminal does without, the first first."""
 TO_TARGET = (
     Column("", "rounds_to_target", 0, 1, " rounds"),
@@ -210,11 +220,12 @@ def _rounds(summary: Summary) -> str:
 
 
 def _to_target(summary: Summary, figures: dict[str, float | None]) -> str:
-    if figures["best_accuracy"] is None or summary.missing:
+    if summary.judged_by is None or summary.missing:
         return "-"
+    held_out = f", on {HELD_OUT}" if summary.judged_by != "test_accuracy" else ""
     if figures["rounds_to_target"] is None:
-        return f"not reached in {summary.rounds} rounds"
-    return ", ".join(column.show(figures[column.figure]) for column in TO_TARGET)
+        return f"not reached in {summary.rounds} rounds{held_out}"
+    return ", ".join(column.show(figures[column.figure]) for column in TO_TARGET) + held_out
 
 
 def _group_to_target(group: Group, spread: dict[str, tuple[float, float] | None], target: float) -> str:

@@ -16,6 +16,7 @@ from mpifl.report.data import data
 from mpifl.report.runs import Summary, number, read_run
 from mpifl.report.style import STYLE
 from mpifl.run import read_environment
+from mpifl.tracking.base import HELD_OUT
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 MOST_ROWS = 200
@@ -108,7 +109,7 @@ def _sums(summary: Summary, figures: dict[str, float | None]) -> list[tuple[str,
         round = summary.reached(target)
         until = (figures["seconds_to_target"] or 0, figures["bytes_to_target"] or 0)
         cost = f"{units.seconds(until[0])}, {units.size(until[1])}"
-        wanted = _percent(target)
+        wanted = _percent(target) + ("" if summary.judged_by in (None, "test_accuracy") else f" on {HELD_OUT}")
         cards.append((f"{round:,}", f"rounds to {wanted}: {cost}") if round else ("–", f"{wanted} was not reached"))
     sent, received = figures["bytes_sent"] or 0, figures["bytes_received"] or 0
     scoring, saving = (summary.total(f"seconds_{part}") for part in ("evaluation", "checkpoint"))
@@ -135,17 +136,23 @@ def _reached(summary: Summary) -> list[str]:
     losses = [_line(summary, "test", "test_loss", "one"), _line(summary, "training", "train_loss", "two")]
     apart = [
         _line(summary, "silos’ mean", "silo_accuracy_mean", "one"),
+        _line(summary, "mean by examples", "silo_accuracy_weighted", "three"),
         _line(summary, "worst tenth", "silo_accuracy_worst10", "two"),
     ]
+    dashes = f"The dashes are the target, {_percent(summary.target)}." if summary.target else ""
+    elsewhere = summary.judged_by == "silo_accuracy_weighted"
     band = charts.Band("from the worst silo to the best", silos, "one")
     note = "On what each silo holds out, every silo counting alike."
     return [
         charts.lines(
             "Test accuracy", [_line(summary, "test", "test_accuracy", "one")], write=_percent, target=summary.target,
-            note=f"The dashes are the target, {_percent(summary.target)}." if summary.target else "",
+            note=dashes,
         ),
         charts.lines("Loss", losses, write="{:.3g}".format, log=True),
-        charts.lines("Accuracy over the silos", apart, band, write=_percent, note=note),
+        charts.lines(
+            "Accuracy over the silos", apart, band, write=_percent, target=summary.target if elsewhere else None,
+            note=f"{note} By examples: on all of it together. {dashes}" if elsewhere else note,
+        ),
     ]  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mpifl.errors import InputError
 from mpifl.job import Job
-from mpifl.tracking.base import Observer, Record, spread
+from mpifl.tracking.base import Observer, Record, judged, spread
 from mpifl.tracking.console import Console
 from mpifl.tracking.jsonlines import JsonLines
 
@@ -40,4 +40,4 @@ def observers(job: Job, run: Path) -> list[Observer]:
     return chosen
 
 
-__all__ = ["Observer", "Record", "check_packages", "observers", "spread"]
+__all__ = ["Observer", "Record", "check_packages", "judged", "observers", "spread"]

@@ -84,6 +84,8 @@ def figures_of(record: Record) -> str:
         parts.append(f"loss {record['train_loss']:{'.4f' if record['train_loss'] < 1e6 else '.3g'}}")
     if record.get("test_accuracy") is not None:
         parts.append(f"accuracy {record['test_accuracy']:.2%}")
+    elif record.get("silo_accuracy_weighted") is not None:
+        parts.append(f"silos' accuracy {record['silo_accuracy_weighted']:.2%}")
     if record.get("silo_accuracy_worst") is not None:
         parts.append(f"worst silo {record['silo_accuracy_worst']:.2%}")
     if silos := list(record.get("faults") or {}):

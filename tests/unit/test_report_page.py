@@ -229,3 +229,12 @@ def test_a_page_that_cannot_be_written_is_one_line(tmp_path):
             write_report(run, out)
     with pytest.raises(InputError, match="is no folder"):
         write_report(tmp_path / "none")
+
+
+def test_a_target_without_a_test_set_is_shown_with_what_it_is_for(tmp_path):
+    records = [record(n) | {"silo_accuracy_weighted": 0.2 * n, "silo_accuracy_mean": 0.1} for n in (1, 2, 3)]
+    for each in records:
+        each.pop("test_accuracy", None)
+    page, _ = read(make_run(tmp_path, records, evaluate={"target_accuracy": 0.4}))
+    assert "rounds to 40% on what silos hold out: " in page
+    assert 'class="target"' in page

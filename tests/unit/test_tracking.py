@@ -32,6 +32,8 @@ def make_job(**more):
         ({"test_accuracy": 1.0, "faults": {"3": "torn", "12": "late"}}, "accuracy 100.00%  without silo 3, 12"),
         ({"faults": {str(k): "late" for k in range(10)}}, "without silo 0, 1, 2, 3, 4, 5, 6, 7 and 2 more"),
         ({"train_loss": 1.0, "faults": {}}, "loss 1.0000"),
+        ({"test_accuracy": 0.5, "silo_accuracy_weighted": 0.25}, "accuracy 50.00%"),
+        ({"silo_accuracy_weighted": 0.25, "silo_accuracy_worst": 0.125}, "silos' accuracy 25.00%  worst silo 12.50%"),
         ({"train_loss": None, "test_accuracy": None, "silo_accuracy_worst": None}, ""),
     ],
     ids=str,

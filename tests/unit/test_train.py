@@ -138,9 +138,10 @@ class Careless(FedAvg):
 @pytest.fixture
 def run(tmp_path):
     """Train on three silos with these tables; return the records of the rounds."""
-    write_folder(tmp_path / "shards", [10] * 3, test=20, valid=5)
 
-    def act(resume=False, **tables):
+    def act(resume=False, test=20, valid=5, **tables):
+        if not resume:
+            write_folder(tmp_path / "shards", [10] * 3, test=test, **({"valid": valid} if valid else {}))
         usual = {"name": "toy", "shards": str(tmp_path / "shards"), "rounds": 4, "device": "cpu"}
         job = tmp_path / "job.toml"
         job.write_text(tomli_w.dumps({**usual, "model": {"name": "mlp", "hidden": [4]}, **tables}))
@@ -150,13 +151,14 @@ def run(tmp_path):
     return act
 
 
+@pytest.mark.parametrize("test", [20, 0])
 @pytest.mark.parametrize("jsonl", [True, False])
-def test_a_run_that_stopped_at_its_target_is_resumed_to_the_same_end(run, tmp_path, jsonl):
+def test_a_run_that_stopped_at_its_target_is_resumed_to_the_same_end(run, tmp_path, jsonl, test):
     """As after a kill between the last checkpoint and the model."""
     tables = {"evaluate": {"target_accuracy": 0.0001, "stop_at_target": True}, "local": {"lr": 0.1}}
-    first = run(**tables)
+    first = run(test=test, **tables)
     assert len(first) == 1
-    assert first[0]["test_accuracy"] > 0
+    assert first[0]["test_accuracy" if test else "silo_accuracy_weighted"] > 0
     model = tmp_path / "run" / "model.safetensors"
     before = model.read_bytes()
     model.unlink()
@@ -209,3 +211,42 @@ def test_a_mistake_of_all_silos_ends_the_run_at_once_with_one_traceback(run, cap
 def test_a_round_that_returns_nothing_is_told_what_to_return(run):
     with pytest.raises(InputError, match=r"^Careless\.round returned None; have it return .*mean\.scalars"):
         run(algorithm={"name": "unit.test_train:Careless"})
+
+
+class Uneven(FedAvg):
+    """Silo k is said to have held out k + 1 examples, and to have an accuracy of k / 2."""
+
+    def evaluate(self, silo, **model):
+        return silo.update(weight=silo.id + 1.0, silo_accuracy=silo.id / 2, silo_loss=1.0)
+
+
+@pytest.mark.parametrize(("target", "rounds"), [(0.6, 1), (0.7, 4)])
+def test_without_a_test_set_the_target_is_for_the_mean_over_all_examples_held_out(run, capsys, target, rounds):
+    stop = {"target_accuracy": target, "stop_at_target": True}
+    records = run(test=0, evaluate=stop, algorithm={"name": "unit.test_train:Uneven"})
+    assert [record["silo_accuracy_weighted"] for record in records] == [pytest.approx((2 * 0.5 + 3 * 1.0) / 6)] * rounds
+    said = "[evaluate] target_accuracy: is for the accuracy on all that the silos hold out, as there is no test set\n"
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"test": 0, "valid": 0}, "there is no test set, nor do silos hold out data"),
+        ({"test": 0, "silos": False}, "there is no test set, and [evaluate] silos = false"),
+        ({"test": 20}, ""),
+    ],
+    ids=str,
+)
+def test_a_target_that_nothing_is_held_against_is_told(run, capsys, given, why):
+    evaluate = {"target_accuracy": 0.99, "silos": given.pop("silos", True)}
+    run(evaluate=evaluate, **given)
+    said = [line for line in capsys.readouterr().err.splitlines() if "target_accuracy" in line]
+    assert said == ([f"[evaluate] target_accuracy: {why}"] if why else [])
+
+
+def test_where_silos_own_a_part_of_the_model_the_target_is_for_what_they_hold_out(run, capsys):
+    own = {"name": "fedper", "personal": ["*bias"]}
+    records = run(evaluate={"target_accuracy": 0.01, "stop_at_target": True}, algorithm=own)
+    assert len(records) == 1
+    assert "as silos own a part of the model" in capsys.readouterr().err
