@@ -22,6 +22,7 @@ from mpifl.federation import Federation
 from mpifl.files import allow_many_open_files
 from mpifl.flat import FlatModel
 from mpifl.job import Job, Model, read_job
+from mpifl.naming import Names
 from mpifl.placement import place
 from mpifl.run import check_run
 from mpifl.server import Server
@@ -124,7 +125,8 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
     test = _batches(folder, spec, spec.test, "test", device) if transport.is_server else None
     server = Server(flat, job.seed, test=test, public=public, own_objective=algorithm.own_objective)
     quorum, deadline = job.cohort.quorum, job.cohort.deadline
-    return server, Federation(transport, worker, transforms, placed, quorum, device, deadline, sizes)
+    names = Names([entry.name for entry in spec.silos])
+    return server, Federation(transport, worker, transforms, placed, quorum, device, deadline, sizes, names)
 
 
 def successor(job: Job, spec: FederationSpec, worker: Server) -> Server:

@@ -6,36 +6,42 @@ import math
 import re
 from collections.abc import Sequence
 
-from mpifl.messages import Header, Piece
+from mpifl.messages import Header, Piece, Request
+from mpifl.naming import Names
 
 MOST_TOLD = 3
 """Faults that a lost round's line tells."""
 
 
-class Told:
-    """Remembers what was explained: one mistake has one traceback, however many silos and ranks meet it."""
+class Judge:
+    """Decides at the server what the faults of a request come to.
 
-    def __init__(self) -> None:
-        self._kinds: set[str] = set()
+    It remembers what was explained: one mistake has one traceback, however many silos and ranks meet it.
+    """
+
+    def __init__(self, quorum: float, names: Names) -> None:
+        self._quorum, self._names = quorum, names
+        self._explained: set[str] = set()
+
+    def reason_to_lose(self, request: Request, headers: Sequence[Header], pieces: Sequence[Piece]) -> str | None:
+        """Return why a round is lost, or None if it is not, or no round."""
+        if request.verb != "work":
+            return None
+        faults = [f"silo {self._names[header.silo]}: {header.fault}" for header in headers if header.fault is not None]
+        answered, asked = len(headers) - len(faults), len(request.cohort)
+        if alike(headers):
+            return f"none of {asked} silos answered, all alike: {faults[0]}"
+        if answered < max(math.ceil(self._quorum * asked - 1e-9), 1):
+            return f"{answered} of {asked} silos answered ({'; '.join(faults[:MOST_TOLD])})"
+        weightless = [piece.name for piece in pieces if piece.total == 0]
+        return f"all updates weigh 0 in the mean of '{weightless[0]}'" if weightless else None
 
     def silos_to_explain(self, headers: Sequence[Header]) -> list[int]:
         """Return the first silo with each kind of fault that there was none of before."""
         first = {_kind(header): header.silo for header in reversed(headers) if header.fault is not None}
-        found = sorted(first[kind] for kind in first.keys() - self._kinds)
-        self._kinds |= first.keys()
+        found = sorted(first[kind] for kind in first.keys() - self._explained)
+        self._explained |= first.keys()
         return found
-
-
-def reason_to_lose(headers: Sequence[Header], asked: int, quorum: float, pieces: Sequence[Piece]) -> str | None:
-    """Return why a round is lost for which so many silos were asked, or None if it is not."""
-    faults = [f"silo {header.silo}: {header.fault}" for header in headers if header.fault is not None]
-    answered = len(headers) - len(faults)
-    if alike(headers):
-        return f"none of {asked} silos answered, all alike: {faults[0]}"
-    if answered < max(math.ceil(quorum * asked - 1e-9), 1):
-        return f"{answered} of {asked} silos answered ({'; '.join(faults[:MOST_TOLD])})"
-    weightless = [piece.name for piece in pieces if piece.total == 0]
-    return f"all updates weigh 0 in the mean of '{weightless[0]}'" if weightless else None
 
 
 def alike(headers: Sequence[Header]) -> bool:

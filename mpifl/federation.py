@@ -18,9 +18,10 @@ from mpifl import interrupts
 from mpifl.aggregation.plan import averages, fitting, headers_of, plan
 from mpifl.cohort import Cohort
 from mpifl.errors import RankLost, RoundLost
-from mpifl.faults import Told, alike, reason_to_lose
+from mpifl.faults import Judge, alike
 from mpifl.ledger import Ledger
 from mpifl.messages import DTYPES, Header, Mean, Mirror, Report, Request, Scalar, VectorSpec, Verdict
+from mpifl.naming import Names
 from mpifl.server import Server
 from mpifl.transforms import Transform
 from mpifl.transport import Transport, forsake, see_off
@@ -46,11 +47,14 @@ class Federation:
         device: torch.device,
         deadline: float | None = None,
         sizes: Sequence[int] = (),
+        names: Names | None = None,
     ) -> None:
+        self.names = names or Names()
+        self._faults = Judge(quorum, self.names)
         self.transport = transport
         self.population = sum(len(silos) for silos in placed.values())
         self.ledger = Ledger()
-        self._worker, self.transforms, self._quorum, self._device = worker, transforms, quorum, device
+        self._worker, self.transforms, self._device = worker, transforms, device
         self.about: dict[int, dict[str, str]] = {}
         """What each worker said of itself when it opened its shards."""
         self.placed = {rank: set(silos) for rank, silos in placed.items()}
@@ -65,7 +69,6 @@ class Federation:
         """Silos that no living rank can host."""
         self.mirrors: deque[Mirror] = deque(maxlen=2)
         """The latest last; the one before it holds until all have the latest."""
-        self._told = Told()
 
     def adopt(self, server: Server) -> None:
         """Move the server's vectors to where the ranks of its node read them, so that asking copies nothing."""
@@ -266,12 +269,12 @@ class Federation:
         """Decide, at the server, whose updates count, and tell all ranks."""
         verdict = Verdict(serial=request.serial)
         if self.transport.is_server:
-            pieces, asked = plan(reports), len(request.cohort)
-            lost = reason_to_lose(headers, asked, self._quorum, pieces) if request.verb == "work" else None
+            pieces = plan(reports)
+            lost = self._faults.reason_to_lose(request, headers, pieces)
             accepted = [] if lost else [header.silo for header in headers if header.fault is None]
             placed = [] if lost else self._worker.aggregation.place(pieces)
             made = {"lost": lost, "accepted": accepted, "ranks": sorted(reports), "pieces": placed}
-            verdict = verdict.model_copy(update={**made, "explain": self._told.silos_to_explain(headers)})
+            verdict = verdict.model_copy(update={**made, "explain": self._faults.silos_to_explain(headers)})
         return Verdict.model_validate_json(self.transport.tell(verdict.encode() if self.transport.is_server else None))
 
     def _settle_homes(self, request: Request, verdict: Verdict, headers: list[Header]) -> None:

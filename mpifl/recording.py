@@ -28,6 +28,8 @@ class Recorder:
         self._server, self._survival = server, survival
         self._unscored: dict[int, str] = {}
         """Why silos could not be evaluated last time."""
+        self._why_unscored = ""
+        """Why none was, if so."""
 
     def record(self, scalars: dict[str, float], began: float) -> Record:
         """Evaluate where it is due and put together what is to be reported of a round."""
@@ -92,16 +94,20 @@ class Recorder:
         if not (self._job.evaluate.silos and self._held_out):
             return {}
         federation, model = self._survival.federation, self._algorithm.global_model(self._server)
+        names = federation.names
         try:
             mean = self._survival.through(
                 lambda: federation.everyone(self._server).mean(self._algorithm.evaluate, **model)
             )
         except RoundLost as lost:
-            self._survival.tell(f"round {self._server.round}: not evaluated at the silos: {lost}")
+            if str(lost) != self._why_unscored:
+                self._survival.tell(f"round {self._server.round}: not evaluated at the silos: {lost}")
+            self._why_unscored = str(lost)
             return {}
+        self._why_unscored = ""
         for silo, fault in mean.faults.items():
             if silo not in left_out and self._unscored.get(silo) != fault:
-                self._survival.tell(f"round {self._server.round}: silo {silo} not evaluated: {fault}")
+                self._survival.tell(f"round {self._server.round}: silo {names[silo]} not evaluated: {fault}")
         self._unscored = mean.faults
         weighted = mean.scalars.get("silo_accuracy")
         return {

@@ -123,11 +123,12 @@ class Survival:
         return homes
 
     def _explain(self, lost: list[int], moved: list[int], round: int | None, faults: dict[int, str]) -> None:
+        federation = self.federation
         state = "" if round is None else f", with what was kept in round {round}"
-        went = f"; other ranks take over {_named('silo', moved)}{state}" if moved else ""
+        went = f"; other ranks take over {federation.names.listed(moved)}{state}" if moved else ""
         self.tell(f"{ranks_named(lost)} died{went}")
         for silo, fault in faults.items():
-            self.tell(f"silo {silo} is left out, no rank can host it: {fault}")
+            self.tell(f"silo {federation.names[silo]} is left out, no rank can host it: {fault}")
 
 
 def latest_mirror(federation: Federation) -> Mirror | None:
@@ -147,8 +148,4 @@ def state_of(mirror: Mirror, device: torch.device) -> dict[str, Any]:
 
 def ranks_named(ranks: Sequence[int]) -> str:
     """Return `rank 3` or `ranks 1, 3`."""
-    return _named("rank", ranks)
-
-
-def _named(what: str, numbers: Sequence[int]) -> str:
-    return f"{what}{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"

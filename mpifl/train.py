@@ -103,7 +103,7 @@ class _Training:
         check_packages(self._job)
         ranks, warnings = self._open_shards()
         with claim(self._out, self._job, self._spec, resume, force) as claimed:
-            self._observers = observers(self._job, self._out)
+            self._observers = observers(self._job, self._out, self._federation.names)
             for note in warnings + claimed.notes:
                 self._tell("note", note)
             self._survival.listen(lambda note: self._tell("note", note))
@@ -117,9 +117,10 @@ class _Training:
     def _run(self, ranks: dict[str, dict[str, str]], claimed: Claim) -> End:
         done = self._server.round - (self._unreported is not None)
         trim_metrics(self._out, done)
+        names = {"silos": told} if (told := self._federation.names.told) else {}
         changes = [f"{change} after round {done}" for change in claimed.changes]
         write_environment(
-            self._out, changes, mpi=library(), ranks=ranks, data=describe(self._spec), resumed_after_round=done
+            self._out, changes, mpi=library(), ranks=ranks, data=describe(self._spec), resumed_after_round=done, **names
         )
         self._tell("begin", done, title(self._job, self._spec, self._server, ranks))
         try:
@@ -212,7 +213,8 @@ class _Training:
             first = next(iter(opened.faults.values()))
             more = f" (and {len(opened.faults) - 1} more silos)" if len(opened.faults) > 1 else ""
             raise InputError(f"{first}{more}; [cohort] quorum below 1 would go on without")
-        warnings = [f"going on without silo {k} while it is broken: {fault}" for k, fault in opened.faults.items()]
+        names = self._federation.names
+        warnings = [f"going on without silo {names[k]} while it is broken: {why}" for k, why in opened.faults.items()]
         silos, workers = len(self._spec.silos), len(self._federation.transport.workers)
         if silos < workers:
             warnings.append(f"{workers - silos} of {workers} workers have no silo and stay idle: there are {silos}")

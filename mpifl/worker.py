@@ -24,6 +24,7 @@ from mpifl.errors import InputError, ShardError, SharedVectorChanged, Unwritable
 from mpifl.files import sha256_of
 from mpifl.flat import FlatModel
 from mpifl.messages import Header, Report, Request, Scalar, Update, Verdict
+from mpifl.naming import Names
 from mpifl.shards import FederationSpec, Shard, open_shard
 from mpifl.silo import Silo
 from mpifl.transforms import Transform
@@ -98,7 +99,8 @@ class Worker:
         What the server wants explained is printed: it knows what other ranks have said, so that it is said once.
         """
         for silo in self._traces.keys() & set(verdict.explain):
-            print(f"silo {silo} failed:\n{self._traces[silo]}", file=sys.stderr, flush=True)
+            names = Names([entry.name for entry in self._site.spec.silos])
+            print(f"silo {names[silo]} failed:\n{self._traces[silo]}", file=sys.stderr, flush=True)
         for silo in request.homes.keys() & set(verdict.accepted):
             if request.homes[silo] == self.rank:
                 self.silos.add(silo)

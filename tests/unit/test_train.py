@@ -18,6 +18,7 @@ from mpifl import interrupts
 from mpifl.algorithms import FedAvg
 from mpifl.errors import InputError, RoundLost
 from mpifl.job import CohortTable
+from mpifl.run import read_environment
 from mpifl.sampling import sample
 from mpifl.tracking import spread
 from mpifl.train import train
@@ -111,6 +112,11 @@ class Troubled(FedAvg):
         return super().evaluate(silo, **model)
 
 
+class Unscored(FedAvg):
+    def evaluate(self, silo, **model):
+        raise RuntimeError("no scoring here")
+
+
 class Doubled(FedAvg):
     """Minimises twice the cross entropy with half the learning rate: the same training."""
 
@@ -139,9 +145,11 @@ class Careless(FedAvg):
 def run(tmp_path):
     """Train on three silos with these tables; return the records of the rounds."""
 
-    def act(resume=False, test=20, valid=5, **tables):
+    def act(resume=False, test=20, valid=5, names=(), **tables):
         if not resume:
-            write_folder(tmp_path / "shards", [10] * 3, test=test, **({"valid": valid} if valid else {}))
+            spec = write_folder(tmp_path / "shards", [10] * 3, test=test, **({"valid": valid} if valid else {}))
+            named = [entry.model_copy(update={"name": name}) for entry, name in zip(spec.silos, names, strict=False)]
+            spec.model_copy(update={"silos": named or spec.silos}).write(tmp_path / "shards")
         usual = {"name": "toy", "shards": str(tmp_path / "shards"), "rounds": 4, "device": "cpu"}
         job = tmp_path / "job.toml"
         job.write_text(tomli_w.dumps({**usual, "model": {"name": "mlp", "hidden": [4]}, **tables}))
@@ -166,6 +174,13 @@ def test_a_run_that_stopped_at_its_target_is_resumed_to_the_same_end(run, tmp_pa
         (tmp_path / "run" / "metrics.jsonl").unlink()
     assert len(run(resume=True, **tables)) == jsonl
     assert model.read_bytes() == before
+
+
+def test_what_keeps_silos_from_being_evaluated_is_told_once(run, capsys):
+    run(algorithm={"name": "unit.test_train:Unscored"})
+    said = capsys.readouterr().err
+    assert said.count("not evaluated at the silos: none of 3 silos answered, all alike: ") == 1
+    assert said.count("Traceback") == 1
 
 
 def test_faults_are_of_silos_that_a_round_went_on_without(run, capsys, monkeypatch):
@@ -250,3 +265,30 @@ def test_where_silos_own_a_part_of_the_model_the_target_is_for_what_they_hold_ou
     records = run(evaluate={"target_accuracy": 0.01, "stop_at_target": True}, algorithm=own)
     assert len(records) == 1
     assert "as silos own a part of the model" in capsys.readouterr().err
+
+
+NAMES = ("cleveland", "long beach", "silo 2")
+
+
+def test_silos_are_told_by_their_names(run, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("TROUBLE", "once")
+    run(algorithm={"name": "unit.test_train:Troubled"}, cohort={"quorum": 0.5}, names=NAMES)
+    said = capsys.readouterr().err
+    assert "silo 'long beach' failed:\nTraceback" in said
+    assert "round 2: without silo 'long beach': RuntimeError: not yet" in said
+    assert "silo 2 not evaluated" in said
+    assert read_environment(tmp_path / "run")["silos"] == ["cleveland", "long beach", "silo 2"]
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(RoundLost, match="answered, all alike: silo cleveland: KeyError"):
+        run(algorithm={"name": "unit.test_train:Mistaken"}, names=NAMES)
+
+
+def test_a_lost_round_names_its_silos(run, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("TROUBLE", "once")
+    run(algorithm={"name": "unit.test_train:Troubled"}, names=NAMES)
+    assert "round 2 was lost: 2 of 3 silos answered (silo 'long beach': RuntimeError" in capsys.readouterr().err
+
+
+def test_silos_without_names_have_none_in_the_run_folder(run, tmp_path):
+    run()
+    assert "silos" not in read_environment(tmp_path / "run")
