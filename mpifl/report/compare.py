@@ -123,6 +123,8 @@ def compare_runs(runs: Sequence[Path], target: float | None = None, output: Outp
     _print(console, lambda columns: table(summaries, target, columns))
     if together:
         _print(console, lambda columns: table_over_seeds(together, target, columns))
+    if keys := varying(summaries):
+        console.print(table_of_differences(summaries, keys))
     for summary in summaries:
         for remark in summary.remarks:
             console.print(f"{summary.run}: {remark}", soft_wrap=True)
@@ -199,6 +201,18 @@ def table_over_seeds(together: Sequence[Group], target: float | None, offered: S
     for group, each in zip(together, spreads, strict=True):
         row = [group.name, str(len(group.runs)), *(column.show_spread(each[column.figure]) for column in columns)]
         found.add_row(*row, *([] if target is None else [_group_to_target(group, each, target)]))
+    return found
+
+
+def table_of_differences(summaries: Sequence[Summary], keys: Sequence[str]) -> Table:
+    """Return a table with each run's own settings of the keys in which the jobs differ, as far as it has them."""
+    found = Table()
+    for heading in ("run", "settings in which the jobs differ"):
+        found.add_column(heading, overflow="fold")
+    for summary in summaries:
+        if summary.job:
+            job = settings(summary.job)
+            found.add_row(str(summary.run), ", ".join(f"{key} = {shown(job[key])}" for key in keys if key in job))
     return found
 
 
