@@ -6,7 +6,6 @@ silos stay out of the round: a rank has added its silos up before the server loo
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -16,7 +15,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from mpifl.algorithms.base import Algorithm, usual_weight
-from mpifl.messages import Header, Part, Piece, Report, Request, Scalar, wrong_length, wrong_weight
+from mpifl.messages import Header, Part, Report, Request, Scalar, wrong_length, wrong_weight
 from mpifl.server import Server
 
 _FIGURES = """
@@ -120,22 +119,10 @@ def screened(
         return came.model_copy(update={"headers": headers})
     except Refused as refused:
         why = f"the report of rank {rank} was refused: {refused}"
-        headers = [Header(silo=silo, fault=why) for silo in (() if request.verb == "roll" else sorted(silos))]
+        headers = [
+            Header(silo=silo, fault=why, passing=True) for silo in (() if request.verb == "roll" else sorted(silos))
+        ]
         return Report(headers=headers, seconds=came.seconds if isinstance(came, Report) else 0.0)
-
-
-def reason_to_lose(request: Request, headers: Sequence[Header], pieces: Sequence[Piece], quorum: float) -> str | None:
-    """Say why the updates of these headers make no mean, if they do not."""
-    if request.verb != "work":
-        return None
-    asked = len(request.cohort)
-    faults = [f"silo {header.silo}: {header.fault}" for header in headers if header.fault is not None]
-    answered = len(headers) - len(faults)
-    if answered < max(math.ceil(quorum * asked - 1e-9), 1):
-        return f"{answered} of {asked} silos answered ({'; '.join(faults[:3])})"
-    if weightless := [piece.name for piece in pieces if piece.total == 0]:
-        return f"all updates weigh 0 in the mean of '{weightless[0]}'"
-    return _disagreement(headers)
 
 
 def _checked(report: Report, request: Request, silos: Collection[int], expected: Expected) -> list[Header]:
@@ -158,20 +145,8 @@ def _checked(report: Report, request: Request, silos: Collection[int], expected:
     return headers
 
 
-def _disagreement(headers: Sequence[Header]) -> str | None:
-    """Say which vector some silos have averaged with equal weights and others have not, if there is one."""
-    marks: dict[str, dict[bool, int]] = {}
-    for header in headers:
-        for name, folded in header.vectors.items() if header.fault is None else ():
-            marks.setdefault(name, {}).setdefault(folded.uniform, header.silo)
-    for name, silos in sorted(marks.items()):
-        if len(silos) > 1:
-            return f"silo {silos[True]} has '{name}' averaged with equal weights, silo {silos[False]} has not"
-    return None
-
-
 def _bare(header: Header) -> Header:
-    return Header(silo=header.silo, fault=header.fault, seconds=header.seconds)
+    return header.model_copy(update={"weight": 0.0, "scalars": {}, "vectors": {}, "keeps": False})
 
 
 def _check_silos(answered: Sequence[int], asked: Collection[int], *, all_of_them: bool) -> None:

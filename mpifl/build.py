@@ -23,6 +23,7 @@ from mpifl.federation import Federation
 from mpifl.files import allow_many_open_files
 from mpifl.flat import FlatModel
 from mpifl.job import Job, Model, read_job
+from mpifl.naming import Names
 from mpifl.placement import place
 from mpifl.run import check_run
 from mpifl.server import Server
@@ -123,18 +124,20 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
     silos = placed.get(transport.rank, [])
     worker = Worker(site, silos, _about(device, silos), transport.memory)
     test = _batches(folder, spec, spec.test, "test", device) if transport.is_server else None
-    server = Server(flat, job.seed, test=test, public=public)
+    server = Server(flat, job.seed, test=test, public=public, own_objective=algorithm.own_objective)
     quorum, deadline, total = job.cohort.quorum, job.cohort.deadline, job.cohort.total(sizes)
     knowledge = Knowledge(algorithm, [entry.examples for entry in spec.silos], job.cohort.weights, total)
-    return server, Federation(transport, worker, transforms, placed, quorum, device, knowledge, deadline)
+    names = Names([entry.name for entry in spec.silos])
+    return server, Federation(transport, worker, transforms, placed, quorum, device, knowledge, deadline, names)
 
 
 def successor(job: Job, spec: FederationSpec, worker: Server) -> Server:
     """Build, on a rank that was a worker, the server to take the place of one that died: with models of its own."""
     device = worker.model.device
     test = _batches(Path(job.shards), spec, spec.test, "test", device)
-    flat = _models(job, spec, job.build_algorithm(), device)
-    return Server(flat, job.seed, test=test, public=worker.public)
+    algorithm = job.build_algorithm()
+    flat = _models(job, spec, algorithm, device)
+    return Server(flat, job.seed, test=test, public=worker.public, own_objective=algorithm.own_objective)
 
 
 def _models(job: Job, spec: FederationSpec, algorithm: Algorithm, device: torch.device) -> list[FlatModel]:

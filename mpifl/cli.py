@@ -219,12 +219,9 @@ def main() -> None:
 def _run() -> int:
     try:
         return int(app(standalone_mode=False) or 0)
-    except InputError as error:
-        _say(f"error: {' '.join(str(error).split())}")
-        return WRONG
-    except RoundLost as lost:
-        _say(f"error: {lost}")
-        return TOO_FEW
+    except (InputError, RoundLost) as error:
+        _end_with(f"error: {' '.join(str(error).split())}")
+        return WRONG if isinstance(error, InputError) else TOO_FEW
     except _UsageError as error:
         if _rank() == "0":
             error.show()  # type: ignore[attr-defined]
@@ -268,6 +265,13 @@ def _subnormals_as_zero() -> Iterator[None]:
 def _say(line: str) -> None:
     if _speaks[-1]():
         print(line, file=sys.stderr, flush=True)
+
+
+def _end_with(line: str) -> None:
+    if _speaks[-1]():
+        from mpifl.launcher import last_word
+
+        last_word(line)
 
 
 def _rank() -> str:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from mpifl.descent import OPTIMIZERS, SGD, Batch, Constant, Correction, Proximal
-from mpifl.flat import FlatModel, Objective, in_precision
+from mpifl.flat import FlatModel, Objective, in_precision, scalar
 from mpifl.machine_code import NotCompiled, captured, compiled, traced
 from mpifl.settings import LocalTraining
 
@@ -206,7 +206,7 @@ def _step(
         batch = tuple(left)
         leaves = [trained.detach().requires_grad_() for trained in given["trained"]]
         replaced = {f"module.{name}": t for name, t in zip(names, [*leaves, *given["rest"]], strict=True)}
-        loss = torch.func.functional_call(whole, replaced, batch)
+        loss = scalar(torch.func.functional_call(whole, replaced, batch))
         gradients = torch.autograd.grad(loss, leaves, materialize_grads=True)
         with torch.no_grad():
             for i, (trained, gradient) in enumerate(zip(given["trained"], gradients, strict=True)):

@@ -20,7 +20,15 @@ class Unwritable(InputError):
 
 
 class RoundLost(Exception):
-    """Too few silos of the cohort answered; server and silos are as they were before the round."""
+    """Too few silos of the cohort answered; server and silos are as they were before the round.
+
+    Attributes:
+        in_vain: Whether the same would come of asking them again.
+    """
+
+    def __init__(self, why: str, in_vain: bool = False) -> None:
+        super().__init__(why)
+        self.in_vain = in_vain
 
 
 class SharedVectorChanged(RuntimeError):

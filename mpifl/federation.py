@@ -17,14 +17,16 @@ import torch
 from torch import Tensor
 
 from mpifl import interrupts
-from mpifl.admission import Expected, Knowledge, Refused, reason_to_lose, screened
+from mpifl.admission import Expected, Knowledge, Refused, screened
 from mpifl.aggregation.plan import averages, headers_of, plan
 from mpifl.cohort import Cohort
 from mpifl.errors import RankLost, RoundLost
+from mpifl.faults import Judge, alike
 from mpifl.gathering import Gathering
 from mpifl.ledger import Ledger
 from mpifl.membership import Membership
 from mpifl.messages import DTYPES, Header, Mean, Mirror, Report, Request, Scalar, VectorSpec, Verdict
+from mpifl.naming import Names
 from mpifl.server import Server
 from mpifl.transforms import Transform
 from mpifl.transport import Transport, forsake, see_off
@@ -50,27 +52,25 @@ class Federation:
         device: torch.device,
         knowledge: Knowledge,
         deadline: float | None = None,
+        names: Names | None = None,
     ) -> None:
+        self.names = names or Names()
+        self._faults = Judge(quorum, self.names)
         self.transport = transport
         self.ledger = Ledger()
-        self._worker, self.transforms, self._quorum, self._device = worker, transforms, quorum, device
+        self._worker, self.transforms, self._device = worker, transforms, device
         self.about: dict[int, dict[str, str]] = {}
         """What each worker said of itself when it opened its shards."""
         self.membership = Membership(placed)
-        worker.rank = transport.rank
+        self.population = self.membership.population
+        worker.rank, transport.patience = transport.rank, deadline
         self._deadline, self._serial = deadline, 0
-        transport.patience = deadline
         self.knowledge = knowledge
         self.workload = Workload([examples["train"] for examples in knowledge.examples])
         self.gathering = Gathering(transport)
         self._received: dict[str, Tensor] = {}
         self.mirrors: deque[Mirror] = deque(maxlen=2)
         """The latest last; the one before it holds until all have the latest."""
-
-    @property
-    def population(self) -> int:
-        """How many silos there are."""
-        return self.membership.population
 
     def adopt(self, server: Server) -> None:
         """Move the server's vectors to where the ranks of its node read them, so that asking copies nothing."""
@@ -271,18 +271,18 @@ class Federation:
         fault = f"no answer within {self._deadline} s" if self._deadline else "its rank fell silent"
         silos = {silo for rank in self.late for silo in self.membership.answerable(request, rank)}
         silos &= self.workload.bound if request.verb == "save" else silos  # of the others there is nothing to save
-        return [Header(silo=silo, fault=fault) for silo in sorted(silos)]
+        return [Header(silo=silo, fault=fault, passing=True) for silo in sorted(silos)]
 
     def _judge(self, request: Request, reports: Mapping[int, Report], headers: list[Header]) -> Verdict:
         """Decide, at the server, whose updates count, and tell all ranks."""
         verdict = Verdict(serial=request.serial)
         if self.transport.is_server:
             pieces = plan(reports)
-            lost = reason_to_lose(request, headers, pieces, self._quorum)
+            lost = self._faults.reason_to_lose(request, headers, pieces)
             accepted = [] if lost else [header.silo for header in headers if header.fault is None]
             placed = [] if lost else self._worker.aggregation.place(pieces)
             made = {"lost": lost, "accepted": accepted, "ranks": sorted(reports), "pieces": placed}
-            verdict = verdict.model_copy(update=made)
+            verdict = verdict.model_copy(update={**made, "explain": self._faults.silos_to_explain(headers)})
         return Verdict.model_validate_json(self.transport.tell(verdict.encode() if self.transport.is_server else None))
 
     def _settle_homes(self, request: Request, verdict: Verdict, headers: list[Header]) -> None:
@@ -293,7 +293,7 @@ class Federation:
 
     def _mean(self, verdict: Verdict, headers: list[Header], vectors: dict[str, Tensor]) -> Mean:
         if verdict.lost and self.transport.is_server:
-            raise RoundLost(verdict.lost)
+            raise RoundLost(verdict.lost, in_vain=alike(headers))
         faults = {header.silo: header.fault for header in headers if header.fault is not None}
         good = [header for header in headers if header.fault is None]
         weight = math.fsum(header.weight for header in good)

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mpifl.errors import InputError
+
 Objective = Callable[..., Tensor]
 """(module, x, y, ...) -> mean loss over the batch, a scalar tensor."""
 
@@ -16,6 +18,21 @@ Objective = Callable[..., Tensor]
 def cross_entropy(module: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> Tensor:
     """Return the mean cross entropy of `module(x)`, logits of shape [n, classes, ...], against y of shape [n, ...]."""
     return F.cross_entropy(module(x), y)
+
+
+def scalar(loss: Any) -> Tensor:
+    """Return what an objective has returned, if it is a tensor of no dimension.
+
+    Raises:
+        InputError: it is not.
+    """
+    if isinstance(loss, Tensor) and loss.dim() == 0:
+        return loss
+    what = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
+    raise InputError(
+        f"the objective returned {'None' if loss is None else what}; have it return the mean loss over the batch, as "
+        "torch's losses do by default"
+    )
 
 
 def in_precision(precision: str, objective: Objective) -> Objective:
@@ -121,7 +138,7 @@ class FlatModel:
             answer: Tensor = torch.func.functional_call(self.module, replaced, inputs)
             return answer
 
-        gradients = torch.autograd.grad(objective(module, *batch), leaves, materialize_grads=True)
+        gradients = torch.autograd.grad(scalar(objective(module, *batch)), leaves, materialize_grads=True)
         return torch.cat([g.reshape(-1) for g in gradients])
 
     def state_dict(self) -> dict[str, Tensor]:

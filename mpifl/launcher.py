@@ -44,6 +44,8 @@ _SESSION = "PRTE_MCA_prte_local_tmpdir_base"
 leaves it behind, and the next that has the pid by chance starts nothing; so each gets a folder of its own."""
 _SESSIONS = {_SESSION, "PRTE_MCA_prte_tmpdir_base"}
 """What the user may have chosen instead."""
+_LAST_WORD = "MPIFL_LAST_WORD"
+"""Environment variable: the file in which ranks leave the line that is to stand below what the launcher says."""
 NOT_BEGUN = -1
 """Stands for an exit code where a signal came before the ranks listened."""
 
@@ -65,11 +67,27 @@ def launch(ranks: int, survive: bool = False) -> int:
     flags = _surviving() if survive else []
     command = [*own_launcher(), *flags, "-n", str(ranks), sys.executable, *sys.orig_argv[1:]]
     home = os.environ.get("HOME", str(Path("~").expanduser()))  # Open MPI gives up without one
-    environment = {"HOME": home, **os.environ, "MPIFL_RANKS": str(ranks)}
-    if environment.keys() & _SESSIONS:
-        return _run(command, environment)
     with tempfile.TemporaryDirectory(prefix="mpifl-", ignore_cleanup_errors=True) as session:
-        return _run(command, {**environment, _SESSION: session})
+        last = Path(session) / "last_word"
+        last.touch()
+        environment = {"HOME": home, **os.environ, "MPIFL_RANKS": str(ranks), _LAST_WORD: str(last)}
+        code = _run(command, environment if environment.keys() & _SESSIONS else {**environment, _SESSION: session})
+        print(last.read_text(), end="", file=sys.stderr, flush=True)
+    return code
+
+
+def last_word(line: str) -> None:
+    """Print the line that a command ends with; as a rank, leave it to the program that started the launcher.
+
+    Open MPI's has six lines to say of an exit code that is not 0, and says them when the ranks are gone.
+    """
+    try:
+        file = os.open(os.environ[_LAST_WORD], os.O_WRONLY | os.O_APPEND)  # not made: this may be another machine
+    except (KeyError, OSError):
+        print(line, file=sys.stderr, flush=True)
+        return
+    with os.fdopen(file, "w") as left:
+        left.write(f"{line}\n")
 
 
 def _run(command: list[str], environment: Mapping[str, str]) -> int:

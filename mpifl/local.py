@@ -14,7 +14,7 @@ from torch import Tensor
 from mpifl import compiled
 from mpifl.batches import Batches
 from mpifl.descent import OPTIMIZERS, SGD, Adam, Batch, Constant, Correction, Proximal
-from mpifl.flat import FlatModel, Objective, cross_entropy, in_precision
+from mpifl.flat import FlatModel, Objective, cross_entropy, in_precision, scalar
 from mpifl.settings import LocalTraining
 
 __all__ = ["Batch", "Constant", "Correction", "LocalRun", "LocalTraining", "Proximal", "gradient", "train"]
@@ -86,7 +86,7 @@ def gradient(model: FlatModel, batches: Iterator[Batch], at: Tensor, objective: 
     total = torch.zeros((), device=model.device)
     steps = examples = 0
     for batch in batches:
-        loss = objective(model.module, *batch)
+        loss = scalar(objective(model.module, *batch))
         mean.add_(model.flatten(model.gradients(loss)), alpha=len(batch[1]))
         total.add_(loss.detach(), alpha=len(batch[1]))
         steps, examples = steps + 1, examples + len(batch[1])
@@ -110,7 +110,7 @@ def _stepper(
     module, lr = model.module, local.lr
 
     def gradients(batch: Batch) -> list[Tensor]:
-        loss = loss_of(module, *batch)
+        loss = scalar(loss_of(module, *batch))
         total.add_(loss.detach(), alpha=len(batch[1]))
         return model.gradients(loss)
 

@@ -109,6 +109,8 @@ class Header(Message):
     keeps: bool = False
     """Whether it has kept something for later rounds, and so cannot be taken over by a rank without that."""
     fault: Text | None = None
+    passing: bool = False
+    """Whether the fault may pass by itself: the machine's, not the program's."""
 
 
 class Part(Message):
@@ -165,6 +167,8 @@ class Verdict(Message):
     lost: str | None = None
     """Why the round is lost, if it is."""
     accepted: list[int] = []
+    explain: list[int] = []
+    """Silos whose ranks are to print the traceback of what went wrong."""
     ranks: list[int] = []
     """The ranks that answered in time; the others take no part in what follows."""
     pieces: list[Piece] = []
@@ -203,7 +207,8 @@ class Update:
 
     weight: float
     vectors: dict[str, torch.Tensor | Uniform] = field(default_factory=dict)
-    scalars: dict[str, Scalar] = field(default_factory=dict)
+    scalars: dict[str, Scalar | None] = field(default_factory=dict)
+    """None, NaN and Inf: this silo has no such number, and is left out of its mean."""
     payloads: dict[str, torch.Tensor] = field(default_factory=dict)
     """What a codec wrote, uint8, of vectors that hold what the payload stands for."""
 

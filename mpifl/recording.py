@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from mpifl.algorithms import Algorithm
-from mpifl.errors import RoundLost
+from mpifl.errors import InputError, RoundLost
 from mpifl.job import Job
 from mpifl.ledger import Ledger
 from mpifl.run import rss_mb
@@ -14,6 +15,7 @@ from mpifl.server import Server
 from mpifl.shards import FederationSpec
 from mpifl.survival import Survival
 from mpifl.tracking import Record, spread
+from mpifl.transport import library
 
 
 class Recorder:
@@ -26,6 +28,8 @@ class Recorder:
         self._server, self._survival = server, survival
         self._unscored: dict[int, str] = {}
         """Why silos could not be evaluated last time."""
+        self._why_unscored = ""
+        """Why none was, if so."""
 
     def record(self, scalars: dict[str, float], began: float) -> Record:
         """Evaluate where it is due and put together what is to be reported of a round."""
@@ -41,7 +45,7 @@ class Recorder:
         record: Record = {"round": server.round, "time": time.time(), **scalars}
         if self._due:
             evaluating = time.perf_counter()
-            record |= self.evaluated() | self._evaluated_at_silos(left_out)
+            record |= self.evaluated(left_out)
             trained["seconds_evaluation"] = time.perf_counter() - evaluating
         transport = federation.transport
         record |= {
@@ -63,29 +67,71 @@ class Recorder:
         round = self._server.round
         return round % self._job.evaluate.every == 0 or round == self._job.rounds
 
-    def evaluated(self) -> Record:
-        """Score w on the global test set, if there is one and it is due after this round."""
-        score = self._server.evaluate(self._server.state["w"]) if self._due else None
-        return {"test_loss": score.loss, "test_accuracy": score.accuracy} if score else {}
+    def evaluated(self, left_out: Collection[int] = ()) -> Record:
+        """Score w on the global test set, and at the silos, where there is something to score on and it is due."""
+        if not self._due:
+            return {}
+        score = self._server.evaluate(self._server.state["w"])
+        found = {"test_loss": score.loss, "test_accuracy": score.accuracy} if score else {}
+        return found | self._evaluated_at_silos(left_out)
+
+    def target_notes(self) -> list[str]:
+        """Say what a target is held against, where that is not the test set."""
+        if self._job.evaluate.target_accuracy is None or self._server.judges:
+            return []
+        why = "there is no test set" if self._spec.test is None else "silos own a part of the model"
+        if self._held_out and self._job.evaluate.silos:
+            return [f"[evaluate] target_accuracy: is for the accuracy on all that the silos hold out, as {why}"]
+        nor = "and [evaluate] silos = false" if self._held_out else "nor do silos hold out data"
+        return [f"[evaluate] target_accuracy: {why}, {nor}"]
+
+    @property
+    def _held_out(self) -> bool:
+        return any(entry.examples.get("test") or entry.examples.get("valid") for entry in self._spec.silos)
 
     def _evaluated_at_silos(self, left_out: Collection[int]) -> Record:
         """Score w at every silo that holds out a split; tell of those that failed, but not of those left out anyway."""
-        held_out = any(entry.examples.get("test") or entry.examples.get("valid") for entry in self._spec.silos)
-        if not (self._job.evaluate.silos and held_out):
+        if not (self._job.evaluate.silos and self._held_out):
             return {}
         federation, model = self._survival.federation, self._algorithm.global_model(self._server)
+        names = federation.names
         try:
             mean = self._survival.through(
                 lambda: federation.everyone(self._server).mean(self._algorithm.evaluate, **model)
             )
         except RoundLost as lost:
-            self._survival.tell(f"round {self._server.round}: not evaluated at the silos: {lost}")
+            if str(lost) != self._why_unscored:
+                self._survival.tell(f"round {self._server.round}: not evaluated at the silos: {lost}")
+            self._why_unscored = str(lost)
             return {}
+        self._why_unscored = ""
         for silo, fault in mean.faults.items():
             if silo not in left_out and self._unscored.get(silo) != fault:
-                self._survival.tell(f"round {self._server.round}: silo {silo} not evaluated: {fault}")
+                self._survival.tell(f"round {self._server.round}: silo {names[silo]} not evaluated: {fault}")
         self._unscored = mean.faults
+        weighted = mean.scalars.get("silo_accuracy")
         return {
+            **({} if weighted is None else {"silo_accuracy_weighted": weighted}),
             **spread("silo_accuracy", list(mean.each("silo_accuracy")), worst=min, best=max),
             **spread("silo_loss", list(mean.each("silo_loss")), worst=max, best=min),
         }
+
+
+def reportable(brought: Any, algorithm: Algorithm) -> dict[str, float]:
+    """Return what an algorithm's round has returned, if it can be reported.
+
+    Raises:
+        InputError: it is no table.
+    """
+    if isinstance(brought, dict):
+        return brought
+    what = f"{type(algorithm).__name__}.round returned {'None' if brought is None else f'a {type(brought).__name__}'}"
+    raise InputError(f"{what}; have it return what is to be reported, such as mean.scalars")
+
+
+def title(job: Job, spec: FederationSpec, server: Server, ranks: Mapping[str, Mapping[str, str]]) -> str:
+    """Return the line that a training begins with; `ranks` is what each worker says of itself."""
+    devices = sorted({f"{about['host']} {about['device']}, threads {about['threads']}" for about in ranks.values()})
+    model = f"{job.model.name} with {len(server.model.trained):,} parameters"
+    where = f"{len(spec.silos)} silos on {len(ranks)} workers ({'; '.join(devices)})"
+    return f"{job.name}: {job.algorithm['name']}, {model}, {where}, {library()}"

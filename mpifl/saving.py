@@ -126,7 +126,7 @@ class Saving:
             own = self._writer.digest(self._server_file())
             if faults := [
                 *answer.faults.values(),
-                *(f"silo {k} is lost" for k in self._keeping if k not in answer.silos),
+                *(f"silo {self._survival.federation.names[k]} is lost" for k in self._keeping if k not in answer.silos),
             ]:
                 raise CheckpointError(faults[0])
             digests = {silo: str(scalars["sha256"]) for silo, scalars in answer.silos.items()}

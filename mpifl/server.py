@@ -27,6 +27,7 @@ class Server:
         round: Rounds done.
         test: The global test set, if the shard folder has one.
         public: Examples that belong to no silo, if the shard folder has some.
+        own_objective: What the reported loss is the mean of, where that is not the cross entropy.
     """
 
     models: Sequence[FlatModel]
@@ -35,18 +36,24 @@ class Server:
     round: int = 0
     test: Batches | None = None
     public: Batches | None = None
+    own_objective: Objective | None = None
 
     @property
     def model(self) -> FlatModel:
         """The job's model."""
         return self.models[0]
 
+    @property
+    def judges(self) -> bool:
+        """Whether it can score a model: there is a test set, and silos own no part of the model."""
+        return self.test is not None and not len(self.model.personal) and not len(self.model.personal_statistics)
+
     def evaluate(self, w: Tensor) -> Score | None:
         """Score the model w, shape [shared], on the test set; None if there is none, or silos own a part of it."""
-        if self.test is None or len(self.model.personal) or len(self.model.personal_statistics):
+        if self.test is None or not self.judges:
             return None
         self.load(w)
-        return evaluate(self.model, self.model.trained, self.test)
+        return evaluate(self.model, self.model.trained, self.test, self.own_objective)
 
     @torch.no_grad()
     def public_logits(self) -> int:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mpifl import local, rng
 from mpifl.batches import Batches
-from mpifl.flat import FlatModel, Objective, cross_entropy
+from mpifl.flat import FlatModel, Objective, cross_entropy, scalar
 from mpifl.local import Batch, Correction, LocalRun, LocalTraining
 from mpifl.messages import Scalar, Uniform, Update
 from mpifl.shards import Features, Shard
@@ -27,7 +27,7 @@ UNSENT = "unsent "
 
 @dataclass(frozen=True)
 class Score:
-    """How a model does on some examples: mean cross entropy, share of right answers, and how many there were."""
+    """How a model does on some examples: mean loss, share of right answers, and how many there were."""
 
     loss: float
     accuracy: float
@@ -45,6 +45,7 @@ class Silo:
         weight: What an update weighs unless it says otherwise; n_k by default.
         importance: How many times more the silo weighs in the objective than its updates do.
         objective: What training minimises: the algorithm's.
+        own_objective: The same, None where it is the cross entropy: the loss that an evaluation reports.
         public: The federation's public examples, if there are any.
         model: The lent model; what is in it is gone when the work is done.
         kept: What `keep` was given during this request.
@@ -70,6 +71,7 @@ class Silo:
         self.public: Batches | None = None
         self.importance = 1.0
         self.objective: Objective = cross_entropy
+        self.own_objective: Objective | None = None
         self._models = models
         self.kept: dict[str, Any] = {}
         self.learned_statistics: Tensor | None = None
@@ -159,7 +161,7 @@ class Silo:
     def evaluate(self, w: Tensor, split: str = "train", statistics: Tensor | None = None) -> Score:
         """Score the model w, shape [P], on one of the silo's splits; see `train_locally` for `statistics`."""
         self._begin_pass(statistics)
-        return evaluate(self.model, w, self._splits[split])
+        return evaluate(self.model, w, self._splits[split], self.own_objective)
 
     def loss(self, w: Tensor) -> float:
         """Return the mean of the objective at w, shape [P], over the training examples."""
@@ -170,12 +172,12 @@ class Silo:
         """Keep copies of tensors and numbers for later rounds; they count only if this update does."""
         self.kept |= {name: v.clone() if isinstance(v, Tensor) else v for name, v in values.items()}
 
-    def update(self, weight: float | None = None, **values: Tensor | Uniform | Scalar) -> Update:
+    def update(self, weight: float | None = None, **values: Tensor | Uniform | Scalar | None) -> Update:
         """Make this silo's answer: tensors are averaged over the cohort, numbers too, and reported for each silo.
 
         Args:
             weight: Its weight in the averages; by default what the algorithm's `weight` says.
-            **values: Flat tensors, `uniform` tensors and numbers by name.
+            **values: Flat tensors, `uniform` tensors and numbers by name; None, NaN or Inf is a number that it has not.
         """
         vectors = {name: value for name, value in values.items() if isinstance(value, Tensor | Uniform)}
         scalars = {name: value for name, value in values.items() if not isinstance(value, Tensor | Uniform)}
@@ -221,13 +223,13 @@ def mean_loss(model: FlatModel, w: Tensor, batches: Batches, objective: Objectiv
     model.module.eval()
     total = torch.zeros((), dtype=torch.float64, device=model.device)
     for x, y in batches.in_order(EVALUATION_BATCH):
-        total.add_(objective(model.module, x, y).double(), alpha=len(y))
+        total.add_(scalar(objective(model.module, x, y)).double(), alpha=len(y))
     return float(total) / len(batches)
 
 
 @torch.no_grad()
-def evaluate(model: FlatModel, w: Tensor, batches: Batches) -> Score:
-    """Score the model w, shape [P], on all examples of `batches`."""
+def evaluate(model: FlatModel, w: Tensor, batches: Batches, own_objective: Objective | None = None) -> Score:
+    """Score the model w, shape [P], on all examples of `batches`; the loss is the cross entropy if not another's."""
     model.trained.copy_(w)
     model.module.eval()
     loss = torch.zeros((), dtype=torch.float64, device=model.device)
@@ -238,4 +240,5 @@ def evaluate(model: FlatModel, w: Tensor, batches: Batches) -> Score:
         loss += torch.nn.functional.cross_entropy(answer, y, reduction="sum")
         right += (answer.argmax(1) == y).sum()
         answers += y.numel()
-    return Score(float(loss) / answers, float(right) / answers, len(batches))
+    mean = float(loss) / answers if own_objective is None else mean_loss(model, w, batches, own_objective)
+    return Score(mean, float(right) / answers, len(batches))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mpifl import checkpoint
 from mpifl.cohort import Cohort
-from mpifl.errors import RankLost, RoundLost, named, ranks_named
+from mpifl.errors import RankLost, RoundLost, ranks_named
 from mpifl.federation import Federation
 from mpifl.messages import Mean, Mirror, Request, Scalar, VectorSpec
 from mpifl.server import Server
@@ -127,11 +127,12 @@ class Survival:
         return homes
 
     def _explain(self, lost: list[int], moved: list[int], round: int | None, faults: dict[int, str]) -> None:
+        federation = self.federation
         state = "" if round is None else f", with what was kept in round {round}"
-        went = f"; other ranks take over {named('silo', moved)}{state}" if moved else ""
+        went = f"; other ranks take over {federation.names.listed(moved)}{state}" if moved else ""
         self.tell(f"{ranks_named(lost)} died{went}")
         for silo, fault in faults.items():
-            self.tell(f"silo {silo} is left out, no rank can host it: {fault}")
+            self.tell(f"silo {federation.names[silo]} is left out, no rank can host it: {fault}")
 
 
 def latest_mirror(federation: Federation) -> Mirror | None:

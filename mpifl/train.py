@@ -18,14 +18,14 @@ from mpifl.build import build, successor
 from mpifl.errors import InputError, RoundLost, ranks_named
 from mpifl.federation import Federation
 from mpifl.job import Job
-from mpifl.recording import Recorder
+from mpifl.recording import Recorder, reportable, title
 from mpifl.run import Claim, claim, describe, note_lost, read_metrics, trim_metrics, write_environment
 from mpifl.sampling import sample
 from mpifl.saving import Saving
 from mpifl.server import Server
 from mpifl.shards import FederationSpec
 from mpifl.survival import Survival, latest_mirror, state_of
-from mpifl.tracking import Observer, Record, check_packages, observers
+from mpifl.tracking import Observer, Record, check_packages, judged, observers
 from mpifl.transport import Transport, library, survivable
 
 ATTEMPTS = 3
@@ -104,7 +104,7 @@ class _Training:
         check_packages(self._job)
         ranks, warnings = self._open_shards()
         with claim(self._out, self._job, self._spec, resume, force) as claimed:
-            self._observers = observers(self._job, self._out)
+            self._observers = observers(self._job, self._out, self._federation.names)
             for note in warnings + claimed.notes:
                 self._tell("note", note)
             self._survival.listen(lambda note: self._tell("note", note))
@@ -118,11 +118,12 @@ class _Training:
     def _run(self, ranks: dict[str, dict[str, str]], claimed: Claim) -> End:
         done = self._server.round - (self._unreported is not None)
         trim_metrics(self._out, done)
+        names = {"silos": told} if (told := self._federation.names.told) else {}
         changes = [f"{change} after round {done}" for change in claimed.changes]
         write_environment(
-            self._out, changes, mpi=library(), ranks=ranks, data=describe(self._spec), resumed_after_round=done
+            self._out, changes, mpi=library(), ranks=ranks, data=describe(self._spec), resumed_after_round=done, **names
         )
-        self._tell("begin", done, self._title(ranks))
+        self._tell("begin", done, title(self._job, self._spec, self._server, ranks))
         try:
             end = self._rounds()
         finally:
@@ -157,8 +158,9 @@ class _Training:
         if absent := federation.membership.absent:
             present = [silo for silo in present if silo not in absent]
             sizes = [sizes[silo] for silo in present]
-        drawn = sample(self._job.cohort, sizes, self._job.seed, server.round)
-        return self._algorithm.round(server, federation.cohort([present[nth] for nth in drawn], server, attempt))
+        drawn = [present[nth] for nth in sample(self._job.cohort, sizes, self._job.seed, server.round)]
+        cohort = federation.cohort(drawn, server, attempt)
+        return reportable(self._algorithm.round(server, cohort), self._algorithm)
 
     def _report(self, scalars: dict[str, Any], began: float) -> bool:
         """Say what a round brought, and do what follows; return whether the target is reached."""
@@ -180,18 +182,26 @@ class _Training:
                 return self._survival.through(functools.partial(self._round, attempt))
             except RoundLost as lost:
                 what = f"round {server.round + 1} was lost: {lost}"
-                self._tell("note", what)
                 self._federation.ledger.lose(str(lost))
-                if attempt == ATTEMPTS - 1:
-                    saved = "a checkpoint is written" if self._saving.last() else "no checkpoint could be written"
-                    note_lost(self._out, what)
-                    quorum = f"[cohort] quorum = {self._job.cohort.quorum} of the cohort must answer"
-                    raise RoundLost(f"{what}; {quorum}; {saved}, go on with --resume") from None
+                if lost.in_vain or attempt == ATTEMPTS - 1:
+                    raise self._given_up(what, lost.in_vain) from None
+                self._tell("note", what)
         raise AssertionError("unreachable")
 
+    def _given_up(self, what: str, in_vain: bool) -> RoundLost:
+        """Write a checkpoint, and return how the run ends."""
+        saved = "a checkpoint is written" if self._saving.last() else "no checkpoint could be written"
+        note_lost(self._out, what)
+        quorum = f"; [cohort] quorum = {self._job.cohort.quorum} of the cohort must answer"
+        return RoundLost(
+            f"{what}; {saved}: mend it, and go on with --resume"
+            if in_vain
+            else f"{what}{quorum}; {saved}, go on with --resume"
+        )
+
     def _reached(self, record: Record) -> bool:
-        target = self._job.evaluate.target_accuracy
-        return target is not None and record.get("test_accuracy", 0.0) >= target
+        target, found = self._job.evaluate.target_accuracy, judged(record)
+        return target is not None and found is not None and found[1] >= target
 
     def _open_shards(self) -> tuple[dict[str, dict[str, str]], list[str]]:
         """Have every worker open and verify its shards; a broken one ends the run unless the quorum allows for it.
@@ -204,7 +214,8 @@ class _Training:
             first = next(iter(opened.faults.values()))
             more = f" (and {len(opened.faults) - 1} more silos)" if len(opened.faults) > 1 else ""
             raise InputError(f"{first}{more}; [cohort] quorum below 1 would go on without")
-        warnings = [f"going on without silo {k} while it is broken: {fault}" for k, fault in opened.faults.items()]
+        names = self._federation.names
+        warnings = [f"going on without silo {names[k]} while it is broken: {why}" for k, why in opened.faults.items()]
         silos, workers = len(self._spec.silos), len(self._federation.transport.workers)
         if silos < workers:
             warnings.append(f"{workers - silos} of {workers} workers have no silo and stay idle: there are {silos}")
@@ -217,9 +228,7 @@ class _Training:
         idle = self._job.idle(self._algorithm)
         if self._job.checkpoint.mirror and not survivable():
             idle.append("[checkpoint] mirror = true: without --survive nobody looks into it, and none is made")
-        if self._job.evaluate.target_accuracy is not None and self._spec.test is None:
-            idle.append("[evaluate] target_accuracy: there is no test set to reach it on")
-        return idle
+        return idle + self._recorder.target_notes()
 
     def _begin(self) -> None:
         server = self._server
@@ -289,10 +298,3 @@ class _Training:
     def _tell(self, what: str, *told: Any) -> None:
         for observer in self._observers:
             getattr(observer, what)(*told)
-
-    def _title(self, ranks: dict[str, dict[str, str]]) -> str:
-        job, spec = self._job, self._spec
-        devices = sorted({f"{about['host']} {about['device']}, threads {about['threads']}" for about in ranks.values()})
-        model = f"{job.model.name} with {len(self._server.model.trained):,} parameters"
-        where = f"{len(spec.silos)} silos on {len(self._federation.transport.workers)} workers ({'; '.join(devices)})"
-        return f"{job.name}: {job.algorithm['name']}, {model}, {where}, {library()}"

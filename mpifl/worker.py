@@ -20,10 +20,11 @@ from mpifl import checkpoint
 from mpifl.aggregation.mean import WeightedMean
 from mpifl.algorithms.base import Algorithm, importance, usual_weight
 from mpifl.batches import Batches
-from mpifl.errors import InputError, SharedVectorChanged, Unwritable
+from mpifl.errors import InputError, ShardError, SharedVectorChanged, Unwritable
 from mpifl.files import sha256_of
 from mpifl.flat import FlatModel
-from mpifl.messages import Header, Report, Request, Update, Verdict, unmarked, wrong_length, wrong_weight
+from mpifl.messages import Header, Report, Request, Scalar, Update, Verdict, unmarked, wrong_length, wrong_weight
+from mpifl.naming import Names
 from mpifl.shards import FederationSpec, Shard, open_shard
 from mpifl.silo import Silo
 from mpifl.transforms import Transform
@@ -59,7 +60,8 @@ class Worker:
         self._states: dict[int, dict[str, Any]] = {}
         self._pending: dict[int, dict[str, Any]] = {}
         self._stamp = (0, 0)
-        self._told: set[str] = set()
+        self._traces: dict[int, str] = {}
+        """The tracebacks of what went wrong in the request that was answered last, by silo."""
         self._writer = Writer()
         self._arrived: dict[int, dict[str, Any]] = {}
         self._left = ""
@@ -80,6 +82,7 @@ class Worker:
         """Carry out a request for each of its silos that is hosted here, one after another."""
         if request.verb != "mirror":  # whose round may still be lost
             self._settle_earlier(request)
+        self._traces.clear()
         act = self._verbs.get(request.verb)
         start = time.perf_counter()
         mine = self._asked(request) if act else []
@@ -92,7 +95,13 @@ class Worker:
         return Report(headers=headers, parts=parts, seconds=time.perf_counter() - start, about=about)
 
     def settle(self, request: Request, verdict: Verdict) -> None:
-        """Forget what the silos kept whose updates do not count; take in those that have moved here, let others go."""
+        """Forget what the silos kept whose updates do not count; take in those that have moved here, let others go.
+
+        What the server wants explained is printed: it knows what other ranks have said, so that it is said once.
+        """
+        for silo in self._traces.keys() & set(verdict.explain):
+            names = Names([entry.name for entry in self._site.spec.silos])
+            print(f"silo {names[silo]} failed:\n{self._traces[silo]}", file=sys.stderr, flush=True)
         for silo in request.homes.keys() & set(verdict.accepted):
             if request.homes[silo] == self.rank:
                 self.silos.add(silo)
@@ -133,18 +142,18 @@ class Worker:
         except SharedVectorChanged:
             raise
         except InputError as error:
-            return Header(silo=silo, fault=str(error))
+            return Header(silo=silo, fault=str(error), passing=isinstance(error, ShardError))
         except Exception as error:
-            return Header(silo=silo, fault=self._explain(silo, error))
+            return Header(silo=silo, fault=self._explain(silo, error), passing=isinstance(error, OSError | MemoryError))
 
     def _explain(self, silo: int, error: Exception) -> str:
-        """Describe an unforeseen error in a line, and print its traceback the first time that it is seen here."""
+        """Describe an unforeseen error in a line, and note its traceback from where this file's frames end."""
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        line = f"{type(error).__name__}: {' '.join(str(error).split())} ({Path(frame.filename).name}:{frame.lineno})"
-        if line not in self._told:
-            self._told.add(line)
-            print(f"silo {silo} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
-        return line
+        begin = error.__traceback__
+        while begin and begin.tb_next and begin.tb_frame.f_code.co_filename == __file__:
+            begin = begin.tb_next
+        self._traces[silo] = "".join(traceback.format_exception(type(error), error, begin))
+        return f"{type(error).__name__}: {' '.join(str(error).split())} ({Path(frame.filename).name}:{frame.lineno})"
 
     def _work(self, id: int, request: Request, vectors: dict[str, Tensor]) -> Header:
         silo = self._silo(id, request.round)
@@ -154,7 +163,8 @@ class Worker:
         for transform in self._site.transforms:
             message = transform.receive(silo, message)
         before = {name: vector._version for name, vector in vectors.items()}
-        update = self._site.algorithm.work(request.work)(silo, **message)
+        algorithm = self._site.algorithm
+        update = _checked(algorithm.work(request.work)(silo, **message), algorithm, request.work)
         for name, version in before.items():
             if vectors[name]._version != version:
                 raise SharedVectorChanged(
@@ -165,7 +175,7 @@ class Worker:
         _check(update, request, silo.weight)
         try:
             keeps = bool(silo.kept or silo.state)
-            header = Header(silo=id, weight=update.weight, scalars=update.scalars, keeps=keeps)
+            header = Header(silo=id, weight=update.weight, scalars=_defined(update.scalars), keeps=keeps)
             header = header.model_copy(update={"vectors": self.aggregation.fold(update)})
         except ValueError as error:
             raise InputError(f"its update was refused: {_reason(error)}") from None
@@ -179,6 +189,7 @@ class Worker:
         silo = Silo(id, shard, site.spec.features, site.models, state=state, round=round, seed=site.seed)
         silo.public, silo.objective = site.public, site.algorithm.objective
         silo.importance = importance(site.select, site.weights, site.spec.silos[id].examples)
+        silo.own_objective = site.algorithm.own_objective
         return silo
 
     def _shard(self, id: int) -> Shard:
@@ -263,12 +274,25 @@ def _check(update: Update, request: Request, weight: float) -> None:
             raise InputError(f"its update was refused: {wrong_length(name, found, expected)}")
 
 
+def _checked(update: Any, algorithm: Algorithm, work: str) -> Update:
+    """Return what a silo's half has returned, if it is an update."""
+    if not isinstance(update, Update):
+        what = "None" if update is None else f"a {type(update).__name__}"
+        raise InputError(f"{type(algorithm).__name__}.{work} returned {what}; have it return silo.update(...)")
+    return update
+
+
+def _defined(scalars: Mapping[str, Scalar | None]) -> dict[str, Scalar]:
+    """Leave out numbers that a silo does not have: None, NaN, and Inf, which JSON does not know either."""
+    there = ((name, value) for name, value in scalars.items() if value is not None)
+    return {name: value for name, value in there if not isinstance(value, float) or math.isfinite(value)}
+
+
 def _reason(error: ValueError) -> str:
     """Say in one line what is wrong with an update."""
     if not isinstance(error, ValidationError):
         return str(error)
     first = error.errors()[0]
-    name, given = first["loc"][1] if len(first["loc"]) > 2 else first["loc"][-1], first["input"]
-    if isinstance(given, float) and not math.isfinite(given):
-        return f"{name} = {given}: is not finite; training diverged, take a lower [local] lr"
-    return f"{name} = {given}: {first['msg']}"
+    if first["loc"][0] == "scalars":  # whose values may be of several types: pydantic names the first
+        return f"{first['loc'][1]} = {first['input']}: is no number, true or false, or text"
+    return f"{first['loc'][-1]} = {first['input']}: {first['msg']}"

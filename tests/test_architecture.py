@@ -12,7 +12,7 @@ DATA_PREP = sorted((ROOT / "data_prep").rglob("*.py"))
 FILES = MPIFL + DATA_PREP
 
 FLOORS = [
-    ["errors", "files", "rng", "imports", "interrupts", "placement", "__init__"],
+    ["errors", "files", "rng", "imports", "interrupts", "placement", "naming", "__init__"],
     ["messages", "codecs", "flat", "settings", "machine_code", "hdf5", "plugins", "lock", "launcher"],
     ["shards", "descent"],
     ["vertical", "batches", "compiled", "models", "server_optimizers", "checkpoint"],
@@ -20,7 +20,7 @@ FLOORS = [
     ["aggregation", "silo"],
     ["server"],
     ["transforms", "algorithms"],
-    ["worker", "job", "ledger", "workload", "admission", "membership"],
+    ["worker", "job", "ledger", "workload", "admission", "membership", "faults"],
     ["cohort", "gathering"],
     ["federation", "run", "sampling"],
     ["tracking", "survival"],

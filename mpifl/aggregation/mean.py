@@ -262,7 +262,7 @@ class WeightedMean:
             raise ValueError(f"'{name}' has {len(vector)} elements, other silos sent {self._sums[name].length}")
         peak = peak_of(vector)
         if not math.isfinite(peak):
-            raise ValueError(f"'{name}' holds NaN or Inf")
+            raise ValueError(f"'{name}' holds NaN or Inf; if training diverged, take a lower [local] lr")
         if not weight * peak < LARGEST:
             raise ValueError(f"'{name}' reaches {peak:g}, which a weight of {weight:g} takes beyond what can be summed")
         return peak

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
 from mpifl.errors import InputError
-from mpifl.flat import cross_entropy
+from mpifl.flat import Objective, cross_entropy
 from mpifl.local import LocalTraining
 from mpifl.messages import Mean, Scalar, Update
 from mpifl.server import Server
@@ -150,6 +150,11 @@ class Algorithm(BaseModel, ABC):
     def objective(self, module: Any, x: Tensor, y: Tensor) -> Tensor:
         """Return what training minimises: the mean loss over a batch, a scalar; cross entropy unless overridden."""
         return cross_entropy(module, x, y)
+
+    @property
+    def own_objective(self) -> Objective | None:
+        """The objective where a subclass has overridden it, None where it is the cross entropy."""
+        return None if type(self).objective is Algorithm.objective else self.objective
 
     def evaluate(self, silo: Silo, **model: Tensor) -> Update:
         """Score, at the silo, the model that it would use, on the split it holds out for that."""

@@ -43,7 +43,7 @@ class FedProx(FedAvg):
         mu = state["mu"]
         mean = cohort.mean(self.train_near, w=state["w"], mu=mu)
         self.server_optimizer.step(state, mean["delta"])
-        if self.adaptive:
+        if self.adaptive and "train_loss" in mean.scalars:
             state |= self._adapted(state, mean.scalars["train_loss"])
         return {**mean.scalars, "mu": mu}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
@@ -11,6 +12,7 @@ from torch import Tensor
 from mpifl.algorithms.base import Cohort
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.fedsgd import FedSGD
+from mpifl.errors import InputError
 from mpifl.messages import Update
 from mpifl.server import Server
 from mpifl.silo import Silo
@@ -50,6 +52,10 @@ class QFedAvg(FedAvg):
         lipschitz = 1 / self.local.at_round(silo.round).lr
         loss = silo.loss(w) + TINY
         h = self.q * loss ** (self.q - 1) * float(step.square().sum()) + lipschitz * loss**self.q
+        if not math.isfinite(h):  # a mean without it would be of other silos than the steps'
+            raise InputError(
+                f"h = {h}: the step or the loss at w is beyond what q-FFL can weigh; take a lower [local] lr"
+            )
         return silo.update(step=step * loss**self.q, h=h, train_loss=train_loss)
 
 

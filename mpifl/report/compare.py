@@ -20,6 +20,7 @@ from mpifl.job import read_job
 from mpifl.report.runs import Summary, read_run
 from mpifl.report.seeds import Group, groups, on_other_shards, settings, shown, varying
 from mpifl.run import read_metrics
+from mpifl.tracking.base import HELD_OUT
 from mpifl.tracking.console import PLAIN, on_terminal
 
 
@@ -54,13 +55,22 @@ COLUMNS = (
     Column("best", "best_accuracy", 2, 100, "%"),
     Column("loss", "test_loss", 4),
     Column("silos' mean", "silo_accuracy_mean", 2, 100, "%"),
+    Column("by examples", "silo_accuracy_weighted", 2, 100, "%"),
     Column("worst silo", "silo_accuracy_worst", 2, 100, "%"),
     Column("variance", "silo_accuracy_variance", 2, 1e4),
     Column("seconds", "seconds", 1),
     Column("MB sent", "bytes_sent", 1, 1e-6),
     Column("MB received", "bytes_received", 1, 1e-6),
 )
-NARROW = ("bytes_received", "bytes_sent", "silo_accuracy_mean", "best_accuracy", "silo_accuracy_variance", "test_loss")
+NARROW = (
+    "bytes_received",
+    "bytes_sent",
+    "silo_accuracy_mean",
+    "silo_accuracy_weighted",
+    "best_accuracy",
+    "silo_accuracy_variance",
+    "test_loss",
+)
 """What a narrow terminal does without, the first first."""
 TO_TARGET = (
     Column("", "rounds_to_target", 0, 1, " rounds"),
@@ -113,6 +123,8 @@ def compare_runs(runs: Sequence[Path], target: float | None = None, output: Outp
     _print(console, lambda columns: table(summaries, target, columns))
     if together:
         _print(console, lambda columns: table_over_seeds(together, target, columns))
+    if keys := varying(summaries):
+        console.print(table_of_differences(summaries, keys))
     for summary in summaries:
         for remark in summary.remarks:
             console.print(f"{summary.run}: {remark}", soft_wrap=True)
@@ -192,6 +204,18 @@ def table_over_seeds(together: Sequence[Group], target: float | None, offered: S
     return found
 
 
+def table_of_differences(summaries: Sequence[Summary], keys: Sequence[str]) -> Table:
+    """Return a table with each run's own settings of the keys in which the jobs differ, as far as it has them."""
+    found = Table()
+    for heading in ("run", "settings in which the jobs differ"):
+        found.add_column(heading, overflow="fold")
+    for summary in summaries:
+        if summary.job:
+            job = settings(summary.job)
+            found.add_row(str(summary.run), ", ".join(f"{key} = {shown(job[key])}" for key in keys if key in job))
+    return found
+
+
 def _headed(first: Sequence[str], columns: Sequence[Column], target: float | None) -> Table:
     found = Table()
     for heading in [*first, *(column.heading for column in columns)]:
@@ -210,11 +234,12 @@ def _rounds(summary: Summary) -> str:
 
 
 def _to_target(summary: Summary, figures: dict[str, float | None]) -> str:
-    if figures["best_accuracy"] is None or summary.missing:
+    if summary.judged_by is None or summary.missing:
         return "-"
+    held_out = f", on {HELD_OUT}" if summary.judged_by != "test_accuracy" else ""
     if figures["rounds_to_target"] is None:
-        return f"not reached in {summary.rounds} rounds"
-    return ", ".join(column.show(figures[column.figure]) for column in TO_TARGET)
+        return f"not reached in {summary.rounds} rounds{held_out}"
+    return ", ".join(column.show(figures[column.figure]) for column in TO_TARGET) + held_out
 
 
 def _group_to_target(group: Group, spread: dict[str, tuple[float, float] | None], target: float) -> str:

@@ -35,7 +35,8 @@ def evaluate_run(run: Path) -> None:
         raise InputError(f"{run}: the shards at {folder} are not those that it was trained on; put its own there")
     model = FlatModel(_module(run, job, spec))
     test = open_shard(folder, spec.test, spec)["test"]
-    score = evaluate(model, model.trained.clone(), Batches(test, spec.features, model.device))
+    own_objective = job.build_algorithm().own_objective
+    score = evaluate(model, model.trained.clone(), Batches(test, spec.features, model.device), own_objective)
     print(f"test loss {score.loss:.4f}, test accuracy {score.accuracy:.2%}, {score.examples} examples")
 
 

@@ -11,11 +11,13 @@ from typing import Any
 
 from mpifl.errors import InputError
 from mpifl.files import write_aside
+from mpifl.naming import Names
 from mpifl.report import charts, units
 from mpifl.report.data import data
 from mpifl.report.runs import Summary, number, read_run
 from mpifl.report.style import STYLE
 from mpifl.run import read_environment
+from mpifl.tracking.base import HELD_OUT
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 MOST_ROWS = 200
@@ -58,7 +60,8 @@ def page(summary: Summary) -> str:
     every = [*_costs(summary), _time(summary), _ranks(summary, environment)]  # by round or in sum: none may be missing
     figures = "".join([*_reached(summary), *([] if summary.missing else every), data(summary, environment)])
     body = _head(summary, environment) + _cards(summary) + f'<div class="grid">{figures}</div>'
-    body += _faults(summary.records) + _rounds(summary.records) + _job(summary.run) + _environment(environment)
+    body += _faults(summary.records, Names(environment.get("silos", ()))) + _rounds(summary.records)
+    body += _job(summary.run) + _environment(environment)
     title = escape(f"{summary.job.get('name', summary.run.name)}: {summary.run.absolute().name}")
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -108,7 +111,7 @@ def _sums(summary: Summary, figures: dict[str, float | None]) -> list[tuple[str,
         round = summary.reached(target)
         until = (figures["seconds_to_target"] or 0, figures["bytes_to_target"] or 0)
         cost = f"{units.seconds(until[0])}, {units.size(until[1])}"
-        wanted = _percent(target)
+        wanted = units.percent(target) + ("" if summary.judged_by in (None, "test_accuracy") else f" on {HELD_OUT}")
         cards.append((f"{round:,}", f"rounds to {wanted}: {cost}") if round else ("–", f"{wanted} was not reached"))
     sent, received = figures["bytes_sent"] or 0, figures["bytes_received"] or 0
     scoring, saving = (summary.total(f"seconds_{part}") for part in ("evaluation", "checkpoint"))
@@ -135,22 +138,24 @@ def _reached(summary: Summary) -> list[str]:
     losses = [_line(summary, "test", "test_loss", "one"), _line(summary, "training", "train_loss", "two")]
     apart = [
         _line(summary, "silos’ mean", "silo_accuracy_mean", "one"),
+        _line(summary, "mean by examples", "silo_accuracy_weighted", "three"),
         _line(summary, "worst tenth", "silo_accuracy_worst10", "two"),
     ]
+    dashes = f"The dashes are the target, {units.percent(summary.target)}." if summary.target else ""
+    elsewhere = summary.judged_by == "silo_accuracy_weighted"
     band = charts.Band("from the worst silo to the best", silos, "one")
     note = "On what each silo holds out, every silo counting alike."
     return [
         charts.lines(
-            "Test accuracy", [_line(summary, "test", "test_accuracy", "one")], write=_percent, target=summary.target,
-            note=f"The dashes are the target, {_percent(summary.target)}." if summary.target else "",
+            "Test accuracy", [_line(summary, "test", "test_accuracy", "one")], write=units.percent,
+            target=summary.target, note=dashes,
         ),
         charts.lines("Loss", losses, write="{:.3g}".format, log=True),
-        charts.lines("Accuracy over the silos", apart, band, write=_percent, note=note),
+        charts.lines(
+            "Accuracy over the silos", apart, band, write=units.percent, target=summary.target if elsewhere else None,
+            note=f"{note} By examples: on all of it together. {dashes}" if elsewhere else note,
+        ),
     ]  # fmt: skip
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.4g}%"
 
 
 def _costs(summary: Summary) -> list[str]:
@@ -217,7 +222,7 @@ def _ranks(summary: Summary, environment: dict[str, Any]) -> str:
     return charts.split("Where time went on each rank", rows, names, note)
 
 
-def _faults(records: Sequence[dict[str, Any]]) -> str:
+def _faults(records: Sequence[dict[str, Any]], names: Names) -> str:
     """List the silos that were left out of rounds, with their last reason."""
     counts: Counter[str] = Counter()
     reasons: dict[str, tuple[int, str]] = {}
@@ -227,7 +232,7 @@ def _faults(records: Sequence[dict[str, Any]]) -> str:
             reasons[silo] = (record["round"], str(reason))
     if not counts:
         return ""
-    rows = [[silo, str(n), str(reasons[silo][0]), reasons[silo][1]] for silo, n in counts.most_common(MOST_ROWS)]
+    rows = [[names[silo], str(n), str(reasons[silo][0]), reasons[silo][1]] for silo, n in counts.most_common(MOST_ROWS)]
     return _folded(
         f"Silos left out of rounds ({len(counts)})", _table(["silo", "rounds", "last", "reason"], rows), True
     )

@@ -13,6 +13,7 @@ from typing import Any
 from mpifl import __version__
 from mpifl.errors import InputError
 from mpifl.run import read_environment, read_metrics, why_lost
+from mpifl.tracking.base import judged
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -80,9 +81,14 @@ class Summary:
             number(r, name) or 0.0 for r in self.records for name in names if until is None or r["round"] <= until
         )
 
+    @property
+    def judged_by(self) -> str | None:
+        """Which of a round's accuracies a target is for."""
+        return next((found[0] for record in self.records if (found := judged(record))), None)
+
     def reached(self, target: float) -> int | None:
-        """Return the first round with this test accuracy."""
-        return next((r["round"] for r in self.records if (number(r, "test_accuracy") or -1.0) >= target), None)
+        """Return the first round with this accuracy: on the test set, or where there is none on what silos hold out."""
+        return next((r["round"] for r in self.records if (judged(r) or ("", -1.0))[1] >= target), None)
 
     def figures(self, target: float | None) -> dict[str, float | None]:
         """Return every figure by the name that it has in files; sums over the rounds, in seconds and bytes.
@@ -103,6 +109,7 @@ class Summary:
             "test_loss": self.figure("test_loss"),
             "train_loss": number(self.records[-1], "train_loss"),
             "silo_accuracy_mean": self.figure("silo_accuracy_mean"),
+            "silo_accuracy_weighted": self.figure("silo_accuracy_weighted"),
             "silo_accuracy_worst": self.figure("silo_accuracy_worst"),
             "silo_accuracy_variance": None if deviation is None else deviation**2,
             **{name: self.total(name) if whole else None for name in ("seconds", "bytes_sent", "bytes_received")},
@@ -204,5 +211,5 @@ def _finished(run: Path, job: Mapping[str, Any], records: list[Record]) -> bool:
     """Whether a run has left its model and has nothing more to do."""
     evaluate = job.get("evaluate", {})
     target = evaluate.get("target_accuracy") if evaluate.get("stop_at_target") else None
-    stopped = target is not None and (number(records[-1], "test_accuracy") or -1.0) >= target
+    stopped = target is not None and (judged(records[-1]) or ("", -1.0))[1] >= target
     return (run / "model.safetensors").exists() and (stopped or records[-1]["round"] >= job.get("rounds", 0))

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from mpifl.errors import InputError
 from mpifl.job import Job
-from mpifl.tracking.base import Observer, Record, spread
+from mpifl.naming import Names
+from mpifl.tracking.base import Observer, Record, judged, spread
 from mpifl.tracking.console import Console
 from mpifl.tracking.jsonlines import JsonLines
 
@@ -23,8 +24,8 @@ def check_packages(job: Job) -> None:
             raise InputError(f"[tracking] {name} = true: needs 'pip install mpifl[{name}]'")
 
 
-def observers(job: Job, run: Path) -> list[Observer]:
-    """Return the observers that a job's `[tracking]` asks for."""
+def observers(job: Job, run: Path, names: Names | None = None) -> list[Observer]:
+    """Return the observers that a job's `[tracking]` asks for; `names` are the silos'."""
     chosen: list[Observer] = []
     if job.tracking.jsonl:
         chosen.append(JsonLines(run))
@@ -36,8 +37,8 @@ def observers(job: Job, run: Path) -> list[Observer]:
         from mpifl.tracking.mlflow import MLflow
 
         chosen.append(MLflow(job, run))
-    chosen.append(Console(job.rounds, job.tracking.console))
+    chosen.append(Console(job.rounds, job.tracking.console, names))
     return chosen
 
 
-__all__ = ["Observer", "Record", "check_packages", "observers", "spread"]
+__all__ = ["Observer", "Record", "check_packages", "judged", "observers", "spread"]

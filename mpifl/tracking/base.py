@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -9,6 +10,20 @@ import torch
 
 Record: TypeAlias = dict[str, Any]
 """One round as it stands in `metrics.jsonl`."""
+
+
+JUDGED_BY = ("test_accuracy", "silo_accuracy_weighted")
+"""The accuracies that a target may be for, the first that a round has: on the test set, on all that silos hold out."""
+HELD_OUT = "what silos hold out"
+
+
+def judged(record: Record) -> tuple[str, float] | None:
+    """Return the accuracy of a round that a target is for, by name; None where it was not scored."""
+    for name in JUDGED_BY:
+        value = record.get(name)
+        if isinstance(value, int | float) and math.isfinite(value):
+            return name, float(value)
+    return None
 
 
 class Observer:

@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console as Terminal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from mpifl.naming import Names
 from mpifl.tracking.base import Observer, Record
 
 MOST_SILOS = 8
@@ -25,7 +26,8 @@ class Console(Observer):
     What the user should see (a silo left out, a checkpoint that was not written) is told even if nothing else is.
     """
 
-    def __init__(self, rounds: int, wanted: bool | str = True) -> None:
+    def __init__(self, rounds: int, wanted: bool | str = True, names: Names | None = None) -> None:
+        self._names = names or Names()
         live = on_terminal() and bool(wanted)
         self._shown = live or wanted == "always"
         self._terminal = Terminal(force_terminal=live, force_interactive=live, width=None if live else 120, **PLAIN)
@@ -56,13 +58,17 @@ class Console(Observer):
         """Tell what a round brought, and the first time also why a silo was left out; move the bar on."""
         self._progress.update(self._task, completed=record["round"])
         if self._shown:
-            line = f"round {record['round']}  {record['seconds']:.2f} s  {figures_of(record)}"
+            line = f"round {record['round']}  {record['seconds']:.2f} s  {figures_of(record, self._names)}"
             self._terminal.print(line, soft_wrap=True)
+        together: dict[str, list[str]] = {}
         for silo, fault in (record.get("faults") or {}).items():
             if (silo, fault) not in self._told:
                 self._told.add((silo, fault))
-                if not any(fault in note and re.search(rf"silo {silo}\b", note) for note in self._notes):
-                    self.note(f"round {record['round']}: without silo {silo}: {fault}")
+                before = re.compile(rf"silo {re.escape(self._names[silo])}(?!\w)")
+                if not any(fault in note and before.search(note) for note in self._notes):
+                    together.setdefault(fault, []).append(silo)
+        for fault, silos in together.items():
+            self.note(f"round {record['round']}: {without(silos, self._names)}: {fault}")
 
     def note(self, text: str) -> None:
         """Print a line above the progress line; trouble is told with or without a terminal."""
@@ -77,18 +83,25 @@ class Console(Observer):
         self._progress.stop()
 
 
-def figures_of(record: Record) -> str:
+def without(silos: list[str], names: Names) -> str:
+    """Return `without silo cleveland`; of many silos the first ones' names."""
+    more = f" and {len(silos) - MOST_SILOS} more" if len(silos) > MOST_SILOS else ""
+    return f"without {names.listed(silos[:MOST_SILOS])}{more}"
+
+
+def figures_of(record: Record, names: Names | None = None) -> str:
     """Return a round's loss and accuracy in a few words."""
     parts = []
     if record.get("train_loss") is not None:
         parts.append(f"loss {record['train_loss']:{'.4f' if record['train_loss'] < 1e6 else '.3g'}}")
     if record.get("test_accuracy") is not None:
         parts.append(f"accuracy {record['test_accuracy']:.2%}")
+    elif record.get("silo_accuracy_weighted") is not None:
+        parts.append(f"silos' accuracy {record['silo_accuracy_weighted']:.2%}")
     if record.get("silo_accuracy_worst") is not None:
         parts.append(f"worst silo {record['silo_accuracy_worst']:.2%}")
     if silos := list(record.get("faults") or {}):
-        more = f" and {len(silos) - MOST_SILOS} more" if len(silos) > MOST_SILOS else ""
-        parts.append(f"without silo {', '.join(silos[:MOST_SILOS])}{more}")
+        parts.append(without(silos, names or Names()))
     return "  ".join(parts)
 
 

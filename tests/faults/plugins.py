@@ -5,6 +5,7 @@
     {"exchange": r}                 the server fails amid an exchange of round r, when the workers wait for its verdict
     {"evaluate": r}                 no silo can be evaluated in round r
     {"silos": [k, ...], "from": r}  these silos fail from round r on
+    {"mistake": r}                  every silo fails from round r on, by a mistake in the algorithm
     {"slow": [k, r, s]}             silo k takes s seconds longer in round r
     {"hold": r, "at": FOLDER}       in round r each silo waits until FOLDER/open is there, and says so by FOLDER/reached
     {"die": {R: [WHEN, verb, r]}}   rank R kills itself when it is asked this (a verb, or the method of work) in round r
@@ -26,6 +27,7 @@ Rounds count from 1, as in metrics.jsonl.
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import time
@@ -73,6 +75,8 @@ class Steady(scenarios.Stateful):
     def learn(self, silo: Silo, w: Tensor, c: Tensor, scale: float) -> Update:
         if silo.id in TROUBLE.get("silos", ()) and silo.round + 1 >= TROUBLE["from"]:
             raise ConnectionError("the data base is down")
+        if silo.round + 1 >= TROUBLE.get("mistake", math.inf):
+            raise KeyError("no such layer")
         if TROUBLE.get("slow", ())[:2] == [silo.id, silo.round + 1]:
             time.sleep(TROUBLE["slow"][2])
         if TROUBLE.get("hold") == silo.round + 1:

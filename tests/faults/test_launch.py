@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import launcher, rank_environment
@@ -67,6 +68,26 @@ def test_what_is_wrong_comes_through_the_launcher(yard: Path, tmp_path: Path) ->
     arguments = train(yard / "plain.toml", tmp_path / "run", "--set", "local.lr=-1", "--ranks", "2")
     assert "[local] lr = -1: " in _refused(tmp_path / "command", 1, *arguments)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_mistake_at_all_silos_is_shown_once_for_all_ranks(yard: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with Command(tmp_path / "command", 3, *train(yard / "steady.toml", run), trouble={"mistake": 2}) as command:
+        assert command.end().code == 3
+    assert command.err.count("Traceback") == command.err.count("\nKeyError: 'no such layer'") == 1
+    (line,) = [line for line in own_lines(command.err) if "round 2 was lost" in line]
+    assert line.startswith("error: ")
+    assert checkpoints(run) == [1]
+
+
+@pytest.mark.parametrize("trouble", [None, {"mistake": 1}])
+def test_the_last_line_is_the_commands_own_whatever_the_launcher_says(yard: Path, tmp_path: Path, trouble: Any) -> None:
+    wrong = [] if trouble else ["--set", "local.lr=-1"]
+    arguments = train(yard / "steady.toml", tmp_path / "run", *wrong, "--ranks", "2")
+    with Command(tmp_path / "command", 1, *arguments, trouble=trouble) as command:
+        assert command.end().code == (3 if trouble else 2)
+    lines = command.err.splitlines()
+    assert [line.startswith("error: ") for line in lines] == [False] * (len(lines) - 1) + [True]
 
 
 def test_ranks_that_disagree_with_the_launcher_are_refused(yard: Path, tmp_path: Path) -> None:

@@ -48,6 +48,13 @@ class Working(Algorithm):
         silo.keep(count=seen + 1)
         return silo.update(seen=float(seen))
 
+    def stumble(self, silo, how):
+        if how == "one" and silo.id == 0:
+            raise KeyError("no such layer")
+        if how == "disk":
+            raise OSError("the disk is gone")
+        raise RuntimeError(f"shapes {silo.id + 7}x4 and 3x4" if how == "alike" else f"{'ab'[silo.id % 2]}")
+
 
 class World(Transport):
     """The server's end of a world whose other ranks are workers in this process."""
@@ -237,3 +244,37 @@ def test_whether_there_is_a_checkpoint_at_the_end_is_known_and_told_once(federat
         saving.after_round()
         assert not saving.last()
     assert len(said) == 1
+
+
+def test_all_silos_that_fail_alike_are_told_of_once_and_not_asked_again(federation, server, world, capsys):
+    with pytest.raises(RoundLost) as lost:
+        federation.cohort(range(6), server).mean(Working().stumble, how="alike")
+    assert lost.value.in_vain
+    assert str(lost.value).startswith(
+        "none of 6 silos answered, all alike: silo 0: RuntimeError: shapes 7x4 and 3x4 (test_fed"
+    )
+    said = capsys.readouterr().err
+    assert said.count("Traceback") == 1
+    assert said.startswith("silo 0 failed:\n")
+    with pytest.raises(RoundLost):
+        federation.cohort(range(6), server).mean(Working().stumble, how="alike")
+    assert capsys.readouterr().err == ""
+
+
+def test_silos_that_fail_for_several_reasons_or_late_may_be_asked_again(federation, server, world, capsys):
+    with pytest.raises(RoundLost) as lost:
+        federation.cohort(range(6), server).mean(Working().stumble, how="one")
+    assert not lost.value.in_vain
+    assert str(lost.value).startswith("0 of 6 silos answered (silo 0: KeyError: 'no such layer' (")
+    assert capsys.readouterr().err.count("Traceback") == 3
+    with pytest.raises(RoundLost) as lost:
+        federation.cohort(range(6), server).mean(Working().stumble, how="disk")
+    assert not lost.value.in_vain
+    world.hung = {1, 2}
+    with pytest.raises(RoundLost) as lost:
+        federation.cohort(range(6), server).mean(Working().free)
+    assert not lost.value.in_vain
+    world.hung = set()
+    with pytest.raises(RoundLost) as lost:  # one silo is not all
+        federation.cohort([3], server).mean(Working().stumble, how="alike")
+    assert not lost.value.in_vain

@@ -5,11 +5,14 @@ import math
 import pytest
 import torch
 from pydantic import ValidationError
+from torch import nn
 from unit.builders import batches, net, same_bits, stream
 
 from mpifl import local
+from mpifl.errors import InputError
 from mpifl.flat import FlatModel, cross_entropy
 from mpifl.local import LocalTraining
+from mpifl.silo import mean_loss
 
 
 def trained(settings, n=24, seed=0, model=None, **more):
@@ -261,3 +264,38 @@ def test_a_deadline_ends_a_training_early_and_the_run_says_how_far_it_came():
     assert (run.steps, run.examples) == (1, 4)
     whole = local.train(model, batches(40), model.trained.clone(), LocalTraining(deadline=60, batch_size=4), stream())
     assert whole.steps == 10
+
+
+def of_each_example(module, x, y):
+    return nn.functional.cross_entropy(module(x), y, reduction="none")
+
+
+OBJECTIVES = {
+    "each example's": (of_each_example, r"a tensor of shape \[7\]"),
+    "a shape of one": (lambda m, x, y: cross_entropy(m, x, y).view(1), r"a tensor of shape \[1\]"),
+    "None": (lambda m, x, y: None, "None"),
+    "a number": (lambda m, x, y: cross_entropy(m, x, y).item(), "a float"),
+}
+
+
+@pytest.mark.parametrize("settings", [{}, {"momentum": 0.9}, {"compile": True}], ids=str)
+@pytest.mark.parametrize(("objective", "what"), OBJECTIVES.values(), ids=OBJECTIVES)
+def test_an_objective_that_is_no_scalar_is_told_so(objective, what, settings):
+    with pytest.raises(
+        InputError, match=f"^the objective returned {what}; have it return the mean loss over the batch"
+    ):
+        trained({"lr": 0.1, "batch_size": 7, **settings}, objective=objective)
+
+
+@pytest.mark.parametrize(("objective", "what"), OBJECTIVES.values(), ids=OBJECTIVES)
+def test_an_objective_that_is_no_scalar_is_told_so_wherever_it_is_taken(objective, what):
+    model = FlatModel(net())
+    w = model.trained.clone()
+    takes = [
+        lambda: local.gradient(model, batches(7).in_order(7), w, objective),
+        lambda: model.gradient_at(w, objective, next(batches(7).in_order(7))),
+        lambda: mean_loss(model, w, batches(7), objective),
+    ]
+    for take in takes:
+        with pytest.raises(InputError, match=f"^the objective returned {what}"):
+            take()

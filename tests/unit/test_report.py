@@ -514,3 +514,48 @@ def test_a_run_without_a_test_set_cannot_be_scored(tmp_path):
     claim_run(tmp_path, make_job(tmp_path))
     with pytest.raises(InputError, match="has no test set"):
         evaluate_run(tmp_path)
+
+
+HELD_OUT = [
+    {"round": n, "train_loss": 1.0, "seconds": 1.0, "bytes_sent": 1e6, "silo_accuracy_mean": 0.2, **figures}
+    for n, figures in enumerate([{"silo_accuracy_weighted": 0.5}, {}, {"silo_accuracy_weighted": 0.75}], 1)
+]
+
+
+def test_without_a_test_set_the_target_is_for_what_the_silos_hold_out_and_this_is_said(tmp_path, capsys):
+    stop = {"target_accuracy": 0.7, "stop_at_target": True}
+    runs = [make_run(tmp_path / "a", HELD_OUT, rounds=9, evaluate=stop), write(tmp_path / "b")]
+    summary = read_run(runs[0])
+    assert [summary.reached(target) for target in (0.5, 0.6, 0.8)] == [1, 3, None]
+    assert summary.finished
+    compare_runs(runs, 0.7)
+    lines = capsys.readouterr().out.splitlines()
+    (own,), (other,) = ([line for line in lines if line.startswith(f"\u2502 {run}")] for run in runs)
+    assert "3 rounds, 3.0 s, 3.0 MB, on what silos hold out" in own
+    assert "75.00%" in own
+    assert "3 rounds" in other
+    assert "hold out" not in other
+    compare_runs(runs[:1], 0.9)
+    assert "not reached in 3 rounds, on what silos hold out" in capsys.readouterr().out
+
+
+def test_a_comparison_says_in_which_keys_the_jobs_differ(tmp_path, capsys):
+    more = [
+        {"local": {"lr": 0.1}},
+        {"local": {"lr": 0.2}, "algorithm": {"name": "fedprox", "mu": 0.5}},
+        {"local": {"lr": 0.2}, "name": "other", "checkpoint": {"every": 7}},
+    ]
+    runs = [make_run(tmp_path / str(n), **keys) for n, keys in enumerate(more)]
+    compare_runs([*runs, write(tmp_path / "jobless")])
+    rows = table_of(capsys.readouterr().out)
+    own = rows[rows.index(["run", "settings in which the jobs differ"]) + 1 :]
+    assert [row[0] for row in own] == [str(run) for run in runs]
+    assert own[0][1] == "algorithm.name = fedavg, local.lr = 0.1"
+    assert own[1][1].startswith("algorithm.name = fedprox, local.lr = 0.2, algorithm.mu = 0.5, algorithm.adaptive = f")
+    assert own[2][1] == "algorithm.name = fedavg, local.lr = 0.2"
+
+
+def test_runs_of_one_job_have_no_table_of_differences(tmp_path, capsys):
+    compare_runs([make_run(tmp_path / str(n)) for n in range(2)])
+    compare_runs([make_run(tmp_path / "2", local={"lr": 0.3})])
+    assert "the jobs differ" not in capsys.readouterr().out

@@ -229,3 +229,25 @@ def test_a_page_that_cannot_be_written_is_one_line(tmp_path):
             write_report(run, out)
     with pytest.raises(InputError, match="is no folder"):
         write_report(tmp_path / "none")
+
+
+def test_a_target_without_a_test_set_is_shown_with_what_it_is_for(tmp_path):
+    records = [record(n) | {"silo_accuracy_weighted": 0.2 * n, "silo_accuracy_mean": 0.1} for n in (1, 2, 3)]
+    for each in records:
+        each.pop("test_accuracy", None)
+    page, _ = read(make_run(tmp_path, records, evaluate={"target_accuracy": 0.4}))
+    assert "rounds to 40% on what silos hold out: " in page
+    assert 'class="target"' in page
+
+
+NAMED = [(["<b>", "a\x1bb"], ["'<b>'", "ab"]), ("torn", ["0", "1"]), (None, ["0", "1"])]
+
+
+@pytest.mark.parametrize(("silos", "shown"), NAMED, ids=str)
+def test_silos_that_were_left_out_are_shown_by_name(tmp_path, silos, shown):
+    run = make_run(tmp_path, [record(1, faults={"0": "late", "1": "torn"}), record(2, faults={"7": "gone"})])
+    write_environment(run, **({} if silos is None else {"silos": silos}))
+    _, reader = read(run)
+    words = reader.titles()
+    first = words.index("reason") + 1
+    assert words[first : first + 12 : 4] == [*shown, "7"]

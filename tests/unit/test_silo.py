@@ -6,6 +6,8 @@ from torch import nn
 from unit.builders import arrays, batch_norm_net, batches, make_silo, net, same_bits
 
 from mpifl import local, rng
+from mpifl.algorithms import FedAvg
+from mpifl.algorithms.moon import Moon
 from mpifl.flat import FlatModel, cross_entropy
 from mpifl.local import LocalTraining
 from mpifl.messages import uniform
@@ -101,6 +103,35 @@ def test_an_evaluation_counts_right_answers_and_leaves_statistics_alone():
     loss = nn.functional.cross_entropy(logits.detach(), torch.from_numpy(y))
     assert score.loss == pytest.approx(float(loss), rel=1e-6)
     assert torch.equal(model.statistics.read(), before)
+
+
+def test_the_loss_that_is_reported_is_the_objective_where_an_algorithm_has_its_own():
+    def doubled(module, x, y):
+        return 2 * cross_entropy(module, x, y)
+
+    usual = make_silo(FlatModel(net()), n=1500, splits={"test": 1100})
+    own = make_silo(FlatModel(net()), n=1500, splits={"test": 1100})
+    w = usual.model.trained.clone()
+    own.own_objective = doubled
+    one, other = usual.evaluate(w, "test"), own.evaluate(w, "test")
+    assert other.loss == pytest.approx(2 * one.loss, rel=1e-6)
+    assert (other.accuracy, other.examples) == (one.accuracy, one.examples)
+    scores = [Server([FlatModel(net())], test=batches(1100), own_objective=o).evaluate(w) for o in (None, doubled)]
+    assert scores[1].loss == pytest.approx(2 * scores[0].loss, rel=1e-6)
+
+
+def test_an_algorithm_has_an_objective_of_its_own_if_it_or_a_parent_overrides_it():
+    class Own(FedAvg):
+        def objective(self, module, x, y):
+            return module(x).square().mean()
+
+    class Heir(Own):
+        pass
+
+    assert FedAvg().own_objective is None
+    assert Moon().own_objective is None
+    assert Own().own_objective(torch.nn.Identity(), torch.ones(2), None) == 1
+    assert Heir().own_objective is not None
 
 
 def test_the_loss_of_a_model_is_that_on_the_training_examples():

@@ -6,6 +6,7 @@ import pytest
 from unit.builders import room_for
 
 from mpifl.job import check_job
+from mpifl.naming import Names
 from mpifl.run import claim_run, encode_record, read_metrics, trim_metrics, write_environment
 from mpifl.tracking.base import Observer
 from mpifl.tracking.console import Console, figures_of
@@ -29,9 +30,11 @@ def make_job(**more):
         ({"train_loss": 1.5e30}, "loss 1.5e+30"),
         ({"train_loss": 1.0, "test_accuracy": 0.98765}, "loss 1.0000  accuracy 98.77%"),
         ({"test_accuracy": 1.0, "silo_accuracy_worst": 0.5}, "accuracy 100.00%  worst silo 50.00%"),
-        ({"test_accuracy": 1.0, "faults": {"3": "torn", "12": "late"}}, "accuracy 100.00%  without silo 3, 12"),
-        ({"faults": {str(k): "late" for k in range(10)}}, "without silo 0, 1, 2, 3, 4, 5, 6, 7 and 2 more"),
+        ({"test_accuracy": 1.0, "faults": {"3": "torn", "12": "late"}}, "accuracy 100.00%  without silos 3, 12"),
+        ({"faults": {str(k): "late" for k in range(10)}}, "without silos 0, 1, 2, 3, 4, 5, 6, 7 and 2 more"),
         ({"train_loss": 1.0, "faults": {}}, "loss 1.0000"),
+        ({"test_accuracy": 0.5, "silo_accuracy_weighted": 0.25}, "accuracy 50.00%"),
+        ({"silo_accuracy_weighted": 0.25, "silo_accuracy_worst": 0.125}, "silos' accuracy 25.00%  worst silo 12.50%"),
         ({"train_loss": None, "test_accuracy": None, "silo_accuracy_worst": None}, ""),
     ],
     ids=str,
@@ -70,6 +73,20 @@ def test_why_a_silo_was_left_out_is_told_once(capsys):
             "round 3: without silo 2: late",
             "round 4: without silo 3: late",
         ]
+
+
+def test_silos_are_told_by_name_and_those_of_one_fault_together(capsys):
+    console = Console(9, "always", Names(["cleveland", "silo 1", "hun\x1b[2Jgary"]))
+    console.note("going on without silo 1 while it is broken: gone")
+    for fault in ("gone", "late"):
+        console.round({"round": 1, "seconds": 0.5, "faults": {"0": fault, "1": fault, "2": fault}})
+    console.end()
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "round 1  0.50 s  without silos cleveland, 1, 'hun[2Jgary'",
+        "round 1: without silos cleveland, 'hun[2Jgary': gone",
+        "round 1  0.50 s  without silos cleveland, 1, 'hun[2Jgary'",
+        "round 1: without silos cleveland, 1, 'hun[2Jgary': late",
+    ]
 
 
 def test_an_observer_by_itself_reports_nothing(capsys):

@@ -1,9 +1,12 @@
 """What the round loop does beside asking: drawing cohorts, summing up figures over silos, and hearing signals."""
 
+import importlib
 import json
 import math
 import os
+import shutil
 import signal
+from typing import ClassVar
 
 import pytest
 import tomli_w
@@ -14,7 +17,9 @@ from unit.builders import Alone, write_folder
 
 from mpifl import checkpoint, interrupts
 from mpifl.algorithms import FedAvg
+from mpifl.errors import InputError, RoundLost
 from mpifl.job import CohortTable
+from mpifl.run import read_environment
 from mpifl.sampling import sample
 from mpifl.tracking import spread
 from mpifl.train import train
@@ -108,12 +113,44 @@ class Troubled(FedAvg):
         return super().evaluate(silo, **model)
 
 
+class Unscored(FedAvg):
+    def evaluate(self, silo, **model):
+        raise RuntimeError("no scoring here")
+
+
+class Doubled(FedAvg):
+    """Minimises twice the cross entropy with half the learning rate: the same training."""
+
+    def objective(self, module, x, y):
+        return 2 * super().objective(module, x, y)
+
+
+class Mistaken(FedAvg):
+    """Fails at every silo, in its second round."""
+
+    asked: ClassVar[list[int]] = []
+
+    def train(self, silo, w):
+        self.asked.append(silo.id)
+        if silo.round == 1:
+            raise KeyError("no such layer")
+        return super().train(silo, w)
+
+
+class Careless(FedAvg):
+    def round(self, server, cohort):
+        super().round(server, cohort)
+
+
 @pytest.fixture
 def run(tmp_path):
     """Train on three silos with these tables; return the records of the rounds."""
-    write_folder(tmp_path / "shards", [10] * 3, test=20, valid=5)
 
-    def act(resume=False, **tables):
+    def act(resume=False, test=20, valid=5, names=(), sizes=(10, 10, 10), **tables):
+        if not resume:
+            spec = write_folder(tmp_path / "shards", sizes, test=test, **({"valid": valid} if valid else {}))
+            named = [entry.model_copy(update={"name": name}) for entry, name in zip(spec.silos, names, strict=False)]
+            spec.model_copy(update={"silos": named or spec.silos}).write(tmp_path / "shards")
         usual = {"name": "toy", "shards": str(tmp_path / "shards"), "rounds": 4, "device": "cpu"}
         job = tmp_path / "job.toml"
         job.write_text(tomli_w.dumps({**usual, "model": {"name": "mlp", "hidden": [4]}, **tables}))
@@ -123,13 +160,14 @@ def run(tmp_path):
     return act
 
 
+@pytest.mark.parametrize("test", [20, 0])
 @pytest.mark.parametrize("jsonl", [True, False])
-def test_a_run_that_stopped_at_its_target_is_resumed_to_the_same_end(run, tmp_path, jsonl):
+def test_a_run_that_stopped_at_its_target_is_resumed_to_the_same_end(run, tmp_path, jsonl, test):
     """As after a kill between the last checkpoint and the model."""
     tables = {"evaluate": {"target_accuracy": 0.0001, "stop_at_target": True}, "local": {"lr": 0.1}}
-    first = run(**tables)
+    first = run(test=test, **tables)
     assert len(first) == 1
-    assert first[0]["test_accuracy"] > 0
+    assert first[0]["test_accuracy" if test else "silo_accuracy_weighted"] > 0
     model = tmp_path / "run" / "model.safetensors"
     before = model.read_bytes()
     model.unlink()
@@ -166,6 +204,13 @@ def test_a_control_that_weighed_silos_otherwise_is_asked_for_anew_at_a_resume(tm
     assert not torch.allclose(weighed, sum(own) / 4, rtol=0, atol=1e-2)
 
 
+def test_what_keeps_silos_from_being_evaluated_is_told_once(run, capsys):
+    run(algorithm={"name": "unit.test_train:Unscored"})
+    said = capsys.readouterr().err
+    assert said.count("not evaluated at the silos: none of 3 silos answered, all alike: ") == 1
+    assert said.count("Traceback") == 1
+
+
 def test_faults_are_of_silos_that_a_round_went_on_without(run, capsys, monkeypatch):
     monkeypatch.setenv("TROUBLE", "once")
     records = run(algorithm={"name": "unit.test_train:Troubled"}, cohort={"quorum": 0.5})
@@ -181,3 +226,100 @@ def test_whom_a_lost_attempt_missed_is_no_fault_of_the_round(run, monkeypatch):
     assert [record["faults"] for record in records] == [{}] * 4
     assert ["attempts_lost" in record for record in records] == [False, True, False, False]
     assert "silo 1: RuntimeError: not yet" in records[1]["attempts_lost"][0]
+
+
+def test_losses_that_are_reported_are_of_the_algorithms_objective(run, tmp_path):
+    plain = run(local={"lr": 0.1, "epochs": 1, "batch_size": 5})
+    shutil.rmtree(tmp_path / "run")
+    doubled = run(algorithm={"name": "unit.test_train:Doubled"}, local={"lr": 0.05, "epochs": 1, "batch_size": 5})
+    assert [r["test_accuracy"] for r in plain] == [r["test_accuracy"] for r in doubled]
+    for name in ("train_loss", "test_loss", "silo_loss_mean", "silo_loss_worst"):
+        assert [r[name] for r in doubled] == pytest.approx([2 * r[name] for r in plain], rel=1e-5), name
+
+
+def test_a_mistake_of_all_silos_ends_the_run_at_once_with_one_traceback(run, capsys):
+    asked = importlib.import_module("unit.test_train").Mistaken.asked
+    with pytest.raises(RoundLost) as lost:
+        run(algorithm={"name": "unit.test_train:Mistaken"}, checkpoint={"every": 10})
+    assert asked == [0, 1, 2, 0, 1, 2]
+    why = "round 2 was lost: none of 3 silos answered, all alike: silo 0: KeyError: 'no such layer' (test_train.py:"
+    assert str(lost.value).startswith(why)
+    assert str(lost.value).endswith("; a checkpoint is written: mend it, and go on with --resume")
+    said = capsys.readouterr().err
+    assert said.count("Traceback") == 1
+    assert said.count("no such layer") == 2  # in its own traceback
+    assert "was lost" not in said  # the command's last line says it
+
+
+def test_a_round_that_returns_nothing_is_told_what_to_return(run):
+    with pytest.raises(InputError, match=r"^Careless\.round returned None; have it return .*mean\.scalars"):
+        run(algorithm={"name": "unit.test_train:Careless"})
+
+
+class Uneven(FedAvg):
+    """Silo k is said to have held out as many examples as it trains on, and to have an accuracy of k / 2."""
+
+    def weight(self, work, examples, usual):
+        return float(examples["train"])
+
+    def evaluate(self, silo, **model):
+        return silo.update(silo_accuracy=silo.id / 2, silo_loss=1.0)
+
+
+@pytest.mark.parametrize(("target", "rounds"), [(0.6, 1), (0.7, 4)])
+def test_without_a_test_set_the_target_is_for_the_mean_over_all_examples_held_out(run, capsys, target, rounds):
+    stop = {"target_accuracy": target, "stop_at_target": True}
+    records = run(test=0, sizes=(2, 4, 6), evaluate=stop, algorithm={"name": "unit.test_train:Uneven"})
+    assert [record["silo_accuracy_weighted"] for record in records] == [pytest.approx((2 * 0.5 + 3 * 1.0) / 6)] * rounds
+    said = "[evaluate] target_accuracy: is for the accuracy on all that the silos hold out, as there is no test set\n"
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"test": 0, "valid": 0}, "there is no test set, nor do silos hold out data"),
+        ({"test": 0, "silos": False}, "there is no test set, and [evaluate] silos = false"),
+        ({"test": 20}, ""),
+    ],
+    ids=str,
+)
+def test_a_target_that_nothing_is_held_against_is_told(run, capsys, given, why):
+    evaluate = {"target_accuracy": 0.99, "silos": given.pop("silos", True)}
+    run(evaluate=evaluate, **given)
+    said = [line for line in capsys.readouterr().err.splitlines() if "target_accuracy" in line]
+    assert said == ([f"[evaluate] target_accuracy: {why}"] if why else [])
+
+
+def test_where_silos_own_a_part_of_the_model_the_target_is_for_what_they_hold_out(run, capsys):
+    own = {"name": "fedper", "personal": ["*bias"]}
+    records = run(evaluate={"target_accuracy": 0.01, "stop_at_target": True}, algorithm=own)
+    assert len(records) == 1
+    assert "as silos own a part of the model" in capsys.readouterr().err
+
+
+NAMES = ("cleveland", "long beach", "silo 2")
+
+
+def test_silos_are_told_by_their_names(run, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("TROUBLE", "once")
+    run(algorithm={"name": "unit.test_train:Troubled"}, cohort={"quorum": 0.5}, names=NAMES)
+    said = capsys.readouterr().err
+    assert "silo 'long beach' failed:\nTraceback" in said
+    assert "round 2: without silo 'long beach': RuntimeError: not yet" in said
+    assert "silo 2 not evaluated" in said
+    assert read_environment(tmp_path / "run")["silos"] == ["cleveland", "long beach", "silo 2"]
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(RoundLost, match="answered, all alike: silo cleveland: KeyError"):
+        run(algorithm={"name": "unit.test_train:Mistaken"}, names=NAMES)
+
+
+def test_a_lost_round_names_its_silos(run, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("TROUBLE", "once")
+    run(algorithm={"name": "unit.test_train:Troubled"}, names=NAMES)
+    assert "round 2 was lost: 2 of 3 silos answered (silo 'long beach': RuntimeError" in capsys.readouterr().err
+
+
+def test_silos_without_names_have_none_in_the_run_folder(run, tmp_path):
+    run()
+    assert "silos" not in read_environment(tmp_path / "run")

@@ -29,9 +29,16 @@ class Counting(Algorithm):
         if silo.id == fail and how == "raise":
             raise RuntimeError("the disk is on fire\nand this is the second line")
         vector = torch.full((3,), math.nan if silo.id == fail and how == "vector" else v)
-        scalar = math.nan if silo.id == fail and how == "scalar" else float(seen)
+        scalar = {"text": [1.0], "nan": math.nan, "inf": -math.inf, "none": None}.get(how) if silo.id == fail else seen
+        scalar = float(seen) if how in ("raise", "vector", "weight", "negative") else scalar
         weight = {"weight": math.nan, "negative": -1.0}.get(how, 1.0) if silo.id == fail else 1.0
         return silo.update(weight=weight, seen=scalar, v=vector)
+
+    def forgetful(self, silo):
+        silo.update(seen=1.0)
+
+    def plain(self, silo):
+        return {"seen": 1.0}
 
 
 @pytest.fixture
@@ -45,12 +52,12 @@ def worker(folder):
     return make_worker(folder, read_federation(folder), Counting(), silos=[0, 1, 2])
 
 
-def ask(worker, round=0, attempt=0, accepted=None, cohort=(0, 1, 2), verb="work", **scalars):
+def ask(worker, round=0, attempt=0, accepted=None, cohort=(0, 1, 2), verb="work", explain=(), **scalars):
     """Make a request and settle it; return each header by silo. By default all that did not fail are accepted."""
     request = Request(verb=verb, work="count", round=round, attempt=attempt, cohort=list(cohort), scalars=scalars)
     report = worker.answer(request, {})
     good = [header.silo for header in report.headers if header.fault is None]
-    worker.settle(request, Verdict(accepted=good if accepted is None else accepted))
+    worker.settle(request, Verdict(accepted=good if accepted is None else accepted, explain=list(explain)))
     return {header.silo: header for header in report.headers}
 
 
@@ -146,14 +153,15 @@ def test_a_fault_is_one_line(worker):
     assert "\n" not in ask(worker, 0, fail=1)[1].fault
 
 
-def test_a_traceback_is_printed_the_first_time_only(worker, capsys):
+def test_a_traceback_of_the_users_lines_is_printed_where_the_server_asks_for_it(worker, capsys):
     ask(worker, 0, fail=1)
-    first = capsys.readouterr().err
-    assert "silo 1 failed:" in first
-    assert "Traceback" in first
-    assert "in count" in first
-    ask(worker, 1, fail=1)
-    ask(worker, 2, fail=2)
+    assert capsys.readouterr().err == ""
+    ask(worker, 1, fail=1, explain=[1])
+    said = capsys.readouterr().err
+    assert said.startswith("silo 1 failed:\nTraceback")
+    assert "in count" in said
+    assert "mpifl/worker.py" not in said
+    ask(worker, 2, explain=[0, 1, 7])
     assert capsys.readouterr().err == ""
 
 
@@ -206,7 +214,7 @@ def test_a_silo_that_was_dealt_here_and_not_accepted_leaves_nothing_behind(folde
 
 @pytest.mark.parametrize(
     ("how", "reason"),
-    [("vector", "'v' holds NaN or Inf"), ("scalar", "seen"), ("weight", "weight"), ("negative", "weight")],
+    [("vector", "'v' holds NaN or Inf"), ("text", "seen = [1.0]: is no"), ("weight", "weight"), ("negative", "weight")],
 )
 @pytest.mark.parametrize("fail", [0, 2])
 def test_an_update_that_is_not_finite_is_a_fault_and_never_reaches_the_sum(worker, capsys, how, reason, fail):
@@ -217,6 +225,39 @@ def test_an_update_that_is_not_finite_is_a_fault_and_never_reaches_the_sum(worke
     assert reason in headers[fail].fault
     assert capsys.readouterr().err == ""
     assert seen(ask(worker, 1)) == [0.0 if k == fail else 1.0 for k in range(3)]
+
+
+@pytest.mark.parametrize("how", ["nan", "inf", "none"])
+def test_an_undefined_number_is_missing_and_no_fault(worker, how):
+    headers = ask(worker, 0, fail=1, how=how, v=2.0)
+    assert [header.fault for header in headers.values()] == [None] * 3
+    assert [header.scalars for header in headers.values()] == [{"seen": 0}, {}, {"seen": 0}]
+    assert mean_of(worker, headers)["v"].tolist() == [2.0] * 3
+
+
+@pytest.mark.parametrize("how", ["text", "weight", "negative"])
+def test_a_refusal_names_no_cause_that_is_not_known(worker, how):
+    fault = ask(worker, 0, fail=1, how=how)[1].fault
+    assert "diverged" not in fault
+    assert "lr" not in fault
+
+
+def test_a_vector_that_is_not_finite_has_diverged(worker):
+    fault = ask(worker, 0, fail=1, how="vector")[1].fault
+    assert fault.endswith("'v' holds NaN or Inf; if training diverged, take a lower [local] lr")
+
+
+@pytest.mark.parametrize(
+    ("work", "said"),
+    [
+        ("forgetful", "Counting.forgetful returned None; have it return silo.update(...)"),
+        ("plain", "Counting.plain returned a dict; have it return silo.update(...)"),
+    ],
+)
+def test_a_half_that_returns_no_update_is_told_so(worker, capsys, work, said):
+    report = worker.answer(Request(verb="work", work=work, cohort=[0, 1]), {})
+    assert [header.fault for header in report.headers] == [said] * 2
+    assert capsys.readouterr().err == ""
 
 
 def test_a_broken_shard_is_a_fault_of_its_silo_and_is_read_again_when_mended(worker, folder):

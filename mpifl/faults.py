@@ -1,0 +1,69 @@
+"""What the faults of a round's silos come to: whether it is lost, and what is said of them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from mpifl.messages import Header, Piece, Request
+from mpifl.naming import Names
+
+MOST_TOLD = 3
+"""Faults that a lost round's line tells."""
+
+
+class Judge:
+    """Decides at the server what the faults of a request come to.
+
+    It remembers what was explained: one mistake has one traceback, however many silos and ranks meet it.
+    """
+
+    def __init__(self, quorum: float, names: Names) -> None:
+        self._quorum, self._names = quorum, names
+        self._explained: set[str] = set()
+
+    def reason_to_lose(self, request: Request, headers: Sequence[Header], pieces: Sequence[Piece]) -> str | None:
+        """Return why a round is lost, or None if it is not, or no round."""
+        if request.verb != "work":
+            return None
+        faults = [f"silo {self._names[header.silo]}: {header.fault}" for header in headers if header.fault is not None]
+        answered, asked = len(headers) - len(faults), len(request.cohort)
+        if alike(headers):
+            return f"none of {asked} silos answered, all alike: {faults[0]}"
+        if answered < max(math.ceil(self._quorum * asked - 1e-9), 1):
+            return f"{answered} of {asked} silos answered ({'; '.join(faults[:MOST_TOLD])})"
+        weightless = [piece.name for piece in pieces if piece.total == 0]
+        if weightless:
+            return f"all updates weigh 0 in the mean of '{weightless[0]}'"
+        return _disagreement(headers)
+
+    def silos_to_explain(self, headers: Sequence[Header]) -> list[int]:
+        """Return the first silo with each kind of fault that there was none of before."""
+        first = {_kind(header): header.silo for header in reversed(headers) if header.fault is not None}
+        found = sorted(first[kind] for kind in first.keys() - self._explained)
+        self._explained |= first.keys()
+        return found
+
+
+def alike(headers: Sequence[Header]) -> bool:
+    """Whether several silos were asked, and all failed for one reason, which does not pass by itself."""
+    lasting = all(header.fault is not None and not header.passing for header in headers)
+    return lasting and len(headers) > 1 and len({_kind(header) for header in headers}) == 1
+
+
+def _kind(header: Header) -> str:
+    """Return a fault without its numbers, which differ with the silos' batches."""
+    return re.sub(r"\d+", "#", header.fault or "")
+
+
+def _disagreement(headers: Sequence[Header]) -> str | None:
+    """Say which vector some silos have averaged with equal weights and others have not, if there is one."""
+    marks: dict[str, dict[bool, int]] = {}
+    for header in headers:
+        for name, folded in header.vectors.items() if header.fault is None else ():
+            marks.setdefault(name, {}).setdefault(folded.uniform, header.silo)
+    for name, silos in sorted(marks.items()):
+        if len(silos) > 1:
+            return f"silo {silos[True]} has '{name}' averaged with equal weights, silo {silos[False]} has not"
+    return None
