@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from data_prep.duplicates import Hashes, duplicates
+from data_prep.duplicates import Equal, Hashes, duplicates
 from data_prep.layout import PIECE, row_bytes
 from data_prep.rows import release
 from mpifl.errors import ShardError
@@ -20,19 +21,20 @@ from mpifl.shards import FederationSpec, Shard, ShardEntry, Split, open_shard, r
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong: in which file, of what kind, and what was found."""
+    """One thing that is wrong, or that may be: in which file, of what kind, and what was found."""
 
     file: str
     kind: str
     what: str
+    severity: Literal["fault", "warning"] = "fault"
 
 
 def check(folder: Path, *, duplicated: bool = True) -> tuple[FederationSpec, list[Finding]]:
     """Look through a folder of shards.
 
     Every shard is held against its entry (size, sha256, format, shape, dtype, label range, label counts) and read once
-    for NaN and infinite features, and for examples that occur more than once, in a silo or in several. Memory holds 16
-    bytes an example.
+    for NaN and infinite features, and for examples that occur more than once, in a silo or in several: a fault where
+    one is trained on (train, public) and held out (valid, test), a warning elsewhere. Memory holds 16 bytes an example.
 
     Args:
         folder: The folder.
@@ -47,8 +49,19 @@ def check(folder: Path, *, duplicated: bool = True) -> tuple[FederationSpec, lis
     for entry in entries:
         findings += _check_shard(folder, entry, spec, hashes if duplicated else None)
     if duplicated:
-        findings += [Finding(file, "duplicates", what) for file, what in duplicates(hashes)]
+        findings += [_equal(found) for found in duplicates(hashes)]
     return spec, findings
+
+
+def _equal(found: Equal) -> Finding:
+    if found.leak:
+        return Finding(found.file, "held out", found.what)
+    return Finding(found.file, "duplicates", found.what, "warning")
+
+
+def faults(findings: Sequence[Finding]) -> list[Finding]:
+    """Return those that are wrong, without warnings."""
+    return [finding for finding in findings if finding.severity == "fault"]
 
 
 def _check_shard(folder: Path, entry: ShardEntry, spec: FederationSpec, hashes: Hashes | None) -> Iterator[Finding]:
@@ -116,13 +129,17 @@ def strays(folder: Path, files: set[str]) -> Iterator[Finding]:
 
 
 def show_findings(folder: Path, silos: int, findings: Sequence[Finding], console: Console) -> None:
-    """Print a table of what is wrong, or a line that says that nothing is."""
-    told = f"{silos} silo{'s' * (silos > 1)}"
-    if not findings:
-        console.print(Text(f"{folder}: {told}, nothing wrong"))
-        return
-    table = Table("file", "wrong", "found", header_style="bold")
-    for finding in findings:
-        table.add_row(*(Text(text) for text in asdict(finding).values()))
-    console.print(table)
-    console.print(Text(f"{folder}: {told}, {len(findings)} thing{'s' * (len(findings) > 1)} wrong"))
+    """Print a table of what is wrong or may be, and a line that counts both."""
+    if findings:
+        table = Table("file", "severity", "kind", "found", header_style="bold")
+        for finding in findings:
+            table.add_row(*map(Text, (finding.file, finding.severity, finding.kind, finding.what)))
+        console.print(table)
+    wrong = len(faults(findings))
+    warnings = len(findings) - wrong
+    told = [f"{silos} silo{'s' * (silos != 1)}", _counted(wrong, "thing") + " wrong" if wrong else "nothing wrong"]
+    console.print(Text(f"{folder}: {', '.join([*told, *([_counted(warnings, 'warning')] if warnings else [])])}"))
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number > 1)}"

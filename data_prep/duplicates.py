@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
+HELD_OUT = ("valid", "test")
+"""The splits that nothing is trained on; the server may train on the public examples."""
 MOST_PAIRS = 20
 """Pairs of shards that are named before the rest is counted."""
 
@@ -48,6 +51,12 @@ class Hashes:
         self._arrays = [np.concatenate(self._arrays)] if self._arrays else [np.zeros(0, np.int64)]
         return self._arrays[0]
 
+    def held(self) -> np.ndarray:
+        """Return which examples are held out, bool."""
+        starts = [span.start for span in self.spans]
+        lengths = np.diff([*starts, self._length])
+        return np.repeat(np.array([span.split in HELD_OUT for span in self.spans], bool), lengths)
+
     def places(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the spans of the examples at some positions, by their numbers, and the places in them."""
         starts = np.array([span.start for span in self.spans])
@@ -55,39 +64,77 @@ class Hashes:
         return spans, positions - starts[spans]
 
 
-def duplicates(hashes: Hashes) -> Iterator[tuple[str, str]]:
-    """Yield file and finding: first what is twice in one shard, then what several share."""
-    twins = _twins(hashes)
-    alone = {pair: found for pair, found in twins.items() if pair[0] == pair[1]}
-    for (file, _), (count, first, second) in sorted(alone.items()):
-        yield file, f"{_examples(count)} more than once, first {first} = {second}"
-    shared = sorted(((pair, found) for pair, found in twins.items() if pair[0] != pair[1]), key=lambda one: -one[1][0])
-    for (file, other), (count, first, second) in shared[:MOST_PAIRS]:
-        yield file, f"{_examples(count)} also in {other}, first {first} = {second} there"
-    if rest := shared[MOST_PAIRS:]:
+class Equal(NamedTuple):
+    """Equal examples: in which file, what was found, and whether some are trained on and held out, too."""
+
+    file: str
+    what: str
+    leak: bool
+
+
+def duplicates(hashes: Hashes) -> Iterator[Equal]:
+    """Yield what is trained on and held out, too, then what else is twice; first what one shard has by itself."""
+    leaks, copies = _pairs(hashes)
+    for (file, other), (count, first, second) in _sorted(found := _by_files(hashes, leaks)):
+        what = f"{_examples(count)} trained on here {'is' if count == 1 else 'are'} held out"
+        where = "too, first" if file == other else f"in {other}, first"
+        yield Equal(file, f"{what} {where} {first} = {second}{' there' * (file != other)}", True)
+    yield from _rest(found, leak=True)
+    for (file, other), (count, first, second) in _sorted(found := _by_files(hashes, copies)):
+        twice = "more than once, first" if file == other else f"also in {other}, first"
+        yield Equal(file, f"{_examples(count)} {twice} {first} = {second}{' there' * (file != other)}", False)
+    yield from _rest(found, leak=False)
+
+
+def _sorted(found: Twins) -> list[tuple[tuple[str, str], tuple[int, str, str]]]:
+    """Return what one shard has by itself, and the pairs of shards that have most in common."""
+    alone = sorted(item for item in found.items() if item[0][0] == item[0][1])
+    return [*alone, *_shared(found)[:MOST_PAIRS]]
+
+
+def _shared(found: Twins) -> list[tuple[tuple[str, str], tuple[int, str, str]]]:
+    return sorted((item for item in found.items() if item[0][0] != item[0][1]), key=lambda item: -item[1][0])
+
+
+def _rest(found: Twins, *, leak: bool) -> Iterator[Equal]:
+    if rest := _shared(found)[MOST_PAIRS:]:
         files = sorted({file for pair, _ in rest for file in pair})
-        yield files[0], f"{len(rest)} more pairs of shards have examples in common, of {len(files)} shards"
+        yield Equal(files[0], f"{len(rest)} more pairs of shards have examples in common, of {len(files)} shards", leak)
 
 
 Twins = dict[tuple[str, str], tuple[int, str, str]]
 """By pairs of files: how many examples of the second are in the first too, and where the first such example stands."""
 
 
-def _twins(hashes: Hashes) -> Twins:
-    """Hold every example that occurred before against the one before it."""
-    values = hashes.whole()
-    order = np.argsort(values, kind="stable")
-    again = np.flatnonzero(values[order[1:]] == values[order[:-1]])
-    again = again[np.argsort(order[again])]
-    if not len(again):
+def _pairs(hashes: Hashes) -> tuple[np.ndarray, np.ndarray]:
+    """Hold equal examples against each other, by their positions.
+
+    Returns:
+        For every held-out example that is trained on, too: the first that trains, and it [n, 2]. For every other that
+        occurred before: the one before it, and it [m, 2].
+    """
+    values, held = hashes.whole(), hashes.held()
+    order = np.lexsort((held, values))  # of equal ones those that train come first
+    again = np.concatenate([[False], values[order[1:]] == values[order[:-1]]])[: len(order)]
+    first = order[np.maximum.accumulate(np.where(again, 0, np.arange(len(order))))]
+    leak = held[order] & ~held[first]
+    before = np.concatenate([order[:1], order[:-1]])
+    pairs = np.stack([first, order], axis=1)[leak], np.stack([before, order], axis=1)[again & ~leak]
+    of_first, of_others = (found[np.argsort(found[:, 0], kind="stable")] for found in pairs)
+    return of_first, of_others
+
+
+def _by_files(hashes: Hashes, pairs: np.ndarray) -> Twins:
+    """Count pairs of positions by the files that they stand in."""
+    if not len(pairs):
         return {}
     files = sorted({span.file for span in hashes.spans})
     number = np.array([files.index(span.file) for span in hashes.spans])
-    (first, at_first), (second, at_second) = hashes.places(order[again]), hashes.places(order[again + 1])
+    (first, at_first), (second, at_second) = hashes.places(pairs[:, 0]), hashes.places(pairs[:, 1])
     codes = number[first] * len(files) + number[second]
-    pairs, begins, counts = np.unique(codes, return_index=True, return_counts=True)
+    both, begins, counts = np.unique(codes, return_index=True, return_counts=True)
     found = {}
-    for pair, begin, count in zip(pairs.tolist(), begins.tolist(), counts.tolist(), strict=True):
+    for pair, begin, count in zip(both.tolist(), begins.tolist(), counts.tolist(), strict=True):
         names = [hashes.spans[spans[begin]].split for spans in (first, second)]
         here, there = f"{names[0]} {at_first[begin]}", f"{names[1]} {at_second[begin]}"
         found[files[pair // len(files)], files[pair % len(files)]] = count, here, there

@@ -112,11 +112,11 @@ def check(
     duplicates: Annotated[bool, typer.Option(help="Look for examples that occur more than once.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Look through all shards of a folder; ends with 1 if something is wrong."""
+    """Look through all shards of a folder; ends with 1 if something is wrong, not for warnings."""
     from rich.console import Console
 
     from data_prep.checking import check as look
-    from data_prep.checking import show_findings
+    from data_prep.checking import faults, show_findings
 
     if is_vertical(folder):
         from data_prep.columns import check_columns
@@ -130,4 +130,4 @@ def check(
         print(json.dumps({"folder": str(folder), "silos": silos, "findings": [*map(asdict, findings)]}))
     else:
         show_findings(folder, silos, findings, Console(width=None if sys.stdout.isatty() else 120))
-    raise typer.Exit(1 if findings else 0)
+    raise typer.Exit(1 if faults(findings) else 0)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -20,6 +21,10 @@ PIECE = 1 << 18
 """About how many elements are quantised at a time, so that the temporaries stay small."""
 BLOCK = 1 << 16
 """Positions within a block of this many elements take two bytes."""
+INFINITY, HUGE = 0x7F800000, 0x7F000000
+"""The bits of infinity, and of half of the largest power of 2, in float32."""
+HALVES = {"float16": (np.int16, 0x7C00), "bfloat16": (np.int16, 0x7F80)}
+"""What has as many bits, and the bits of infinity."""
 
 
 class Codec(ABC):
@@ -35,7 +40,11 @@ class Codec(ABC):
 
     @abstractmethod
     def decode(self, payload: Tensor, length: int) -> Tensor:
-        """Return the vector, float32, shape [length], that a payload stands for."""
+        """Return the vector, finite float32, shape [length], that a payload stands for, whatever its bytes.
+
+        Raises:
+            ValueError: it stands for no such vector.
+        """
 
 
 @dataclass(frozen=True)
@@ -46,15 +55,16 @@ class Cast(Codec):
 
     def encode(self, vector: Tensor, draw: torch.Generator) -> Tensor:
         """Round every element; one that rounds beyond the largest of the dtype is refused."""
-        dtype = getattr(torch, self.dtype)
-        ends = torch.stack(torch.aminmax(vector))
-        if not ends.to(dtype).isfinite().all():
-            instead = "; take bfloat16" if self.dtype == "float16" else ""
-            raise ValueError(f"reaches {float(ends.abs().max()):g}, beyond the range of {self.dtype}{instead}")
-        return vector.to(dtype).view(torch.uint8)
+        halves = vector.to(getattr(torch, self.dtype))
+        if not _finite(halves.view(torch.uint8), *HALVES[self.dtype]):
+            peak, instead = float(vector.abs().max()), "; take bfloat16" if self.dtype == "float16" else ""
+            raise ValueError(f"reaches {peak:g}, beyond the range of {self.dtype}{instead}")
+        return halves.view(torch.uint8)
 
     def decode(self, payload: Tensor, length: int) -> Tensor:
         """Widen every element, exactly."""
+        if not _finite(_sized(payload, 2 * length), *HALVES[self.dtype]):
+            raise ValueError(f"has a payload that holds NaN or Inf as {self.dtype}")
         return payload.view(getattr(torch, self.dtype)).float()
 
 
@@ -90,7 +100,13 @@ class QSGD(Codec):
         """Multiply each level by its bucket's norm."""
         bucket = self._bucket(length)
         split, step = 4 * -(-length // bucket), _multiple_of(bucket)
+        payload = _sized(payload, split + -(-length * self.bits // 8))
         norms, codes = payload[:split].view(torch.float32), unpack(payload[split:], self.bits, length)
+        sizes = payload[:split].cpu().numpy().view(np.uint32)  # ordered as the norms; the negative are the largest
+        if (peak := sizes.max(initial=0)) >= INFINITY:
+            raise ValueError("has a payload with a norm that is negative, NaN or Inf")
+        if peak >= HUGE and int(codes.max()) > 2 * self._levels:  # which might lead beyond float32
+            raise ValueError("has a payload with a code above the highest")
         vector = torch.empty(length, dtype=torch.float32, device=payload.device)
         parts = (torch.split(tensor, size) for tensor, size in ((vector, step), (codes, step), (norms, step // bucket)))
         for out, code, norm in zip(*parts, strict=True):
@@ -137,8 +153,13 @@ class TopK(Codec):
 
     def decode(self, payload: Tensor, length: int) -> Tensor:
         """Put the values back where they were."""
-        values = payload[: 4 * self._count(length)].view(torch.float32)
-        where = self._where(payload[4 * len(values) :], len(values), length)
+        count = self._count(length)
+        positions = -(-length // 8) if self._as_bits(length) else 2 * count + 4 * _blocks(length)
+        values, places = torch.split(_sized(payload, 4 * count + positions), [4 * count, positions])
+        where = self._where(places, count, length)
+        if not _finite(values, np.int32, INFINITY):
+            raise ValueError("has a payload that holds NaN or Inf")
+        values = values.view(torch.float32)
         return torch.zeros(length, dtype=torch.float32, device=payload.device).index_copy_(0, where, values)
 
     def _positions(self, chosen: Tensor, where: Tensor) -> Tensor:
@@ -151,11 +172,21 @@ class TopK(Codec):
 
     def _where(self, positions: Tensor, count: int, length: int) -> Tensor:
         if self._as_bits(length):
-            return unpack(positions, 1, length).nonzero().squeeze(1)
+            where = unpack(positions, 1, length).nonzero().squeeze(1)
+            if len(where) != count:
+                raise ValueError(f"has a payload with {len(where)} positions for {count} elements")
+            return where
         split = 4 * _blocks(length)
+        counts = positions[:split].cpu().numpy().view(np.int32)
+        if counts.min(initial=0) < 0 or counts.sum(dtype=np.int64) != count:  # torch would write beyond the end
+            raise ValueError(f"has a payload whose blocks do not hold {count} elements")
         blocks, within = positions[:split].view(torch.int32), positions[split:].view(torch.int16)
         starts = torch.arange(len(blocks), device=positions.device).mul_(BLOCK)
-        return starts.repeat_interleave(blocks.long(), output_size=count) + within.long().add_(BLOCK // 2)
+        where = starts.repeat_interleave(blocks.long(), output_size=count) + within.long().add_(BLOCK // 2)
+        at = where.cpu().numpy()
+        if at[-1] >= length or not (at[1:] > at[:-1]).all():
+            raise ValueError(f"has a payload whose positions are not {count} of {length} in their order")
+        return where
 
     def _count(self, length: int) -> int:
         return min(max(math.ceil(self.share * length - 1e-9), 1), length)
@@ -219,6 +250,24 @@ def _overlaps(bits: int) -> list[tuple[int, int, int]]:
     group, size = _group(bits)
     pairs = [(code, byte, bits * code - 8 * byte) for code in range(group) for byte in range(size)]
     return [(code, byte, shift) for code, byte, shift in pairs if -bits < shift < 8]
+
+
+def _finite(payload: Tensor, kind: type[np.signedinteger[Any]], infinity: int) -> bool:
+    """Whether the floats in a payload are finite: as whole numbers, the bits of NaN and infinity are the largest.
+
+    Those of the negative are if they are taken as unsigned. Both maxima take a third of the time of isfinite().
+    """
+    signed = payload.cpu().numpy().view(kind)
+    unsigned = signed.view(f"u{signed.itemsize}")
+    above = 1 << (8 * signed.itemsize - 1)
+    return bool(signed.max(initial=0) < infinity and unsigned.max(initial=0) < above + infinity)
+
+
+def _sized(payload: Tensor, size: int) -> Tensor:
+    """Return a payload that is of so many bytes; refuse any other."""
+    if payload.dtype != torch.uint8 or payload.shape != (size,):
+        raise ValueError(f"has a payload of {payload.dtype} {list(payload.shape)}; it must be {size} bytes")
+    return payload
 
 
 def _rows(part: Tensor, bucket: int) -> Tensor:

@@ -20,18 +20,18 @@ die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
 # --- Python and packages ---------------------------------------------------------------------------------------------
 
-in_range() { [[ $("$1" -c 'import sys; print((3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null) == True ]]; }
+in_range() { [[ $("$1" -c 'import sys; print(sys.version_info >= (3, 10))' 2>/dev/null) == True ]]; }
 has_venv() { "$1" -c 'import ensurepip, venv' 2>/dev/null; }
 
 find_python() {
     local candidate bare='' no_venv='has no venv module (on Debian and Ubuntu: apt install python3-venv)'
     if [[ -n ${PYTHON:-} ]]; then
-        in_range "$PYTHON" || die "PYTHON=$PYTHON is no Python 3.10 to 3.13"
+        in_range "$PYTHON" || die "PYTHON=$PYTHON is no Python 3.10 or newer"
         has_venv "$PYTHON" || die "$PYTHON $no_venv"
         command -v "$PYTHON"
         return
     fi
-    for candidate in python3 python3.13 python3.12 python3.11 python3.10; do
+    for candidate in python3 python3.14 python3.13 python3.12 python3.11 python3.10; do
         in_range "$candidate" || continue
         if has_venv "$candidate"; then
             command -v "$candidate"
@@ -40,7 +40,7 @@ find_python() {
         bare=${bare:-$(command -v "$candidate")}
     done
     [[ -z $bare ]] || die "$bare $no_venv"
-    die "no Python 3.10 to 3.13 on the PATH; name one with PYTHON=/path/to/python"
+    die "no Python 3.10 or newer on the PATH; name one with PYTHON=/path/to/python"
 }
 
 # What .venv depends on. The folder counts too, because a .venv that was moved or copied is broken.
@@ -61,15 +61,34 @@ has_extras() {
     done
 }
 
-# pip's words go to the log, what takes long to the terminal too, and on a failure their end.
+every=5                                          # seconds between two lines that say how far it is
+
+# pip's words go to the log; to the terminal what takes long, every few seconds how far it is, and on a failure their end.
 pip_install() {
-    local line downloads='^ *Downloading .*\(([0-9]{2,}(\.[0-9]+)? MB|.* GB)\)'
-    if ! "$py" -m pip install -c "$root/scripts/constraints.txt" "$@" 2>&1 | while IFS= read -r line; do
-        printf '%s\n' "$line" >>"$log"
+    local line code count=0 doing='starting pip' begun=$SECONDS told=$SECONDS tick=()
+    ((BASH_VERSINFO[0] < 4)) || tick=(-t 1)      # macOS has 3.2, where a pause is told from the end by nothing
+    local downloads='^ *Downloading .*\(([0-9]{2,}(\.[0-9]+)? MB|.* GB)\)' found='^(Collecting|Processing) ([^ ]+)'
+    if ! "$py" -m pip install -c "$root/scripts/constraints.txt" "$@" 2>&1 | while
+        code=0
+        IFS= read -r ${tick[@]+"${tick[@]}"} line || code=$?
+        ((code == 0 || code > 128))              # above 128: nothing came for a second
+    do
+        if ((code)); then
+            printf '%s' "$line" >>"$log"
+        else
+            printf '%s\n' "$line" >>"$log"
+        fi
         if [[ $line =~ $downloads ]]; then
             printf '  %s\n' "${line#"${line%%[! ]*}"}"
-        elif [[ $line == "Installing collected packages"* ]]; then
-            echo "  Installing"
+            told=$SECONDS
+        elif [[ $line =~ $found ]]; then
+            count=$((count + 1)) doing="package $count, $(basename "${BASH_REMATCH[2]}")"
+        elif [[ $line == "Installing collected packages: "* ]]; then
+            line=${line//[!,]/} doing="installing $((${#line} + 1)) packages"
+            echo "  Installing ${doing#* }" && told=$SECONDS
+        fi
+        if ((SECONDS - told >= every)); then
+            echo "  $((SECONDS - begun)) s: $doing" && told=$SECONDS
         fi
     done; then
         tail -n 15 "$log" >&2

@@ -14,6 +14,8 @@ from data_prep.sources.reading import known_folder, noted, unreadable
 from mpifl.errors import InputError
 
 PIXELS = 3 * 32 * 32
+MOST_BYTES = 1 << 28
+"""Bytes of a file that are read; CIFAR-100's training file, the largest, has 155 million."""
 Labelled = tuple[np.ndarray, np.ndarray]
 """Images, uint8 [n, 3, 32, 32], and their labels, int64 [n]."""
 
@@ -88,7 +90,7 @@ def _read(name: str, version: Version, data: Path | None) -> Dataset:
     folder = next((given / inner for inner in NESTED if (given / inner).is_dir()), given)
     ending, read = _format(folder, version)
     files: dict[str, str] = {}
-    parts = [read(noted(folder / (part + ending), files), version) for part in (*version.train, version.test)]
+    parts = [read(noted(_small(folder / (part + ending)), files), version) for part in (*version.train, version.test)]
     x, y = (np.concatenate(column) for column in zip(*parts[:-1], strict=True))
     names = _class_names(folder, version, files, binary=bool(ending))
     return Dataset(str(folder), x, y, version.classes, files, scale=1 / 255, test=parts[-1], class_names=names)
@@ -142,11 +144,18 @@ def _class_names(folder: Path, version: Version, files: dict[str, str], *, binar
     path = folder / (text if binary else meta)
     if not path.is_file():
         return None
-    content = _content(noted(path, files))
+    content = _content(noted(_small(path), files))
     found = content.decode(errors="replace").split() if binary else read_pickled_dict(content, str(path)).get(key)
     if not isinstance(found, list) or len(found) != version.classes:
         raise InputError(f"{path}: does not hold the names of {version.classes} classes; fetch it again")
     return tuple(map(str, found))
+
+
+def _small(path: Path) -> Path:
+    """Return a path, unless it is of a file larger than any of the publisher's."""
+    if path.is_file() and (size := path.stat().st_size) > MOST_BYTES:
+        raise InputError(f"{path}: {size:,} bytes; the publisher's largest has 155 million, fetch it again")
+    return path
 
 
 def _content(path: Path) -> bytes:

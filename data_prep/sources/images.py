@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import struct
+import warnings
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +21,10 @@ if TYPE_CHECKING:
 
 ENDINGS = (".png", ".jpg", ".jpeg")
 GREY = ("1", "L", "LA")
+MOST_PIXELS = 1 << 26
+"""Pixels of an image: 200 MB in memory."""
+DAMAGED = (OSError, SyntaxError, ValueError, TypeError, LookupError, EOFError, OverflowError, struct.error, zlib.error)
+"""What Pillow raises for images that are none."""
 Shape = tuple[int, int, int]
 """Channels, height and width of an image."""
 
@@ -30,12 +37,13 @@ def read_images(data: Path | None, seed: int, *, size: str = "", grey: bool = Fa
     without it all must be of one size. `train` and `test` count as such only where both are there.
     """
     _pillow()
+    wanted = _parse(size) if size else None
     folder = needed("images", data, "photographs (a folder that has a folder of images for each class)")
     split = (folder / "train").is_dir() and (folder / "test").is_dir()
     names = _class_names(folder / "train" if split else folder)
     paths, y = _listed(folder / "train" if split else folder, names)
     test_paths, test_y = _listed(folder / "test", names) if split else ([], np.empty(0, np.int64))
-    shape = _common_shape([*paths, *test_paths], _parse(size) if size else None, grey)
+    shape = _common_shape([*paths, *test_paths], wanted, grey)
     files = {f"{folder.name}/**": _digest(folder, [*paths, *test_paths])}
     test = (ImageRows(test_paths, shape, bool(size)), test_y) if split else None
     x = ImageRows(paths, shape, bool(size))
@@ -66,7 +74,7 @@ class ImageRows:
         with _opened(path) as stored:
             try:
                 image = stored.convert("L" if channels == 1 else "RGB")
-            except (OSError, SyntaxError, ValueError) as error:
+            except DAMAGED as error:
                 raise InputError(f"{path}: the image is damaged or cut short ({error}); replace or remove it") from None
         if self._resize:
             image = image.resize((width, height), _pillow().Resampling.BILINEAR)
@@ -114,7 +122,13 @@ def _common_shape(paths: Sequence[Path], size: tuple[int, int] | None, grey: boo
 
 
 def _shape(path: Path) -> Shape:
-    with _opened(path) as image:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a size that is refused below
+        opened = _opened(path)
+    with opened as image:
+        if image.width * image.height > MOST_PIXELS:
+            found = f"{image.width:,}x{image.height:,} pixels given"
+            raise InputError(f"{path}: {found}; an image has at most {MOST_PIXELS:,} pixels, make it smaller")
         if image.mode.startswith(("I", "F")):
             raise InputError(f"{path}: has more than 8 bits a pixel; convert it to 8, or store arrays (npy, hdf5)")
         return 1 if image.mode in GREY else 3, image.height, image.width
@@ -125,6 +139,8 @@ def _parse(size: str) -> tuple[int, int]:
     width, _, height = size.lower().partition("x")
     if not (width.isdecimal() and height.isdecimal() and int(width) and int(height)):
         raise InputError(f"--option: size={size} given; it must be WIDTHxHEIGHT in pixels, for instance 64x64")
+    if len(size) > 20 or int(width) * int(height) > MOST_PIXELS:
+        raise InputError(f"--option: size={size[:40]} given; it must be at most {MOST_PIXELS:,} pixels")
     return int(height), int(width)
 
 
@@ -145,7 +161,9 @@ def _opened(path: Path) -> Image.Image:
     pillow = _pillow()
     try:
         return pillow.open(path, formats=("PNG", "JPEG"))  # type: ignore[no-any-return]
-    except (OSError, SyntaxError, ValueError, pillow.DecompressionBombError):
+    except pillow.DecompressionBombError:
+        raise InputError(f"{path}: an image has at most {MOST_PIXELS:,} pixels; make it smaller") from None
+    except DAMAGED:
         raise InputError(f"{path}: is no PNG or JPEG image, or cannot be read; replace or remove it") from None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import math
 import struct
 import zlib
@@ -12,7 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.dataset import Dataset
-from data_prep.sources.reading import known_folder
+from data_prep.sources.reading import known_folder, noted, unreadable
+from data_prep.unpacking import check_unpacked
 from mpifl.errors import InputError
 
 CLASSES = 10
@@ -55,29 +55,33 @@ def _find(folder: Path, name: str) -> Path:
 
 
 def _read_idx(path: Path, axes: int, files: dict[str, str]) -> np.ndarray:
-    """Read an IDX file of unsigned bytes: two zeros, type, number of axes, big-endian lengths, then the bytes."""
-    content = _read_bytes(path, files)
-    start = 4 + 4 * axes
-    if content[:4] != bytes([0, 0, UNSIGNED_BYTE, axes]):
-        raise InputError(f"{path}: begins with {content[:4].hex(' ')}, not an IDX file of {axes} axes; fetch it again")
-    if len(content) < start:
-        raise InputError(f"{path}: {len(content)} bytes are less than an IDX header; fetch it again")
-    shape = struct.unpack(f">{axes}I", content[4:start])
-    if len(content) - start != math.prod(shape):
-        promised = f"its header promises {math.prod(shape)}"
-        raise InputError(f"{path}: holds {len(content) - start} values, {promised}; fetch it again")
-    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+    """Read an IDX file of unsigned bytes: two zeros, type, number of axes, big-endian lengths, then the bytes.
 
-
-def _read_bytes(path: Path, files: dict[str, str]) -> bytes:
+    No more is unpacked than the header promises, nor than `check_unpacked` allows.
+    """
+    noted(path, files)
     try:
-        stored = path.read_bytes()
-        files[path.name] = hashlib.sha256(stored).hexdigest()
-        return gzip.decompress(stored) if path.suffix == ".gz" else stored
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            shape = _shape(path, file.read(4 + 4 * axes), axes)
+            check_unpacked(path, "values", size := math.prod(shape))
+            content = file.read(size + 1)  # at the end a gzip's checksum is compared
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputError(f"{path}: corrupt gzip ({error}); fetch it again") from None
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+        raise unreadable(path, error) from None
+    if len(content) != size:
+        found = f"{len(content):,} values, its header promises {size:,}"
+        found = found if len(content) < size else f"more than the {size:,} values that its header promises"
+        raise InputError(f"{path}: holds {found}; fetch it again")
+    return np.frombuffer(content, np.uint8).reshape(shape)
+
+
+def _shape(path: Path, header: bytes, axes: int) -> tuple[int, ...]:
+    if header[:4] != bytes([0, 0, UNSIGNED_BYTE, axes]):
+        raise InputError(f"{path}: begins with {header[:4].hex(' ')}, not an IDX file of {axes} axes; fetch it again")
+    if len(header) < 4 + 4 * axes:
+        raise InputError(f"{path}: {len(header)} bytes are less than an IDX header; fetch it again")
+    return struct.unpack(f">{axes}I", header[4:])
 
 
 def _pixels(x: np.ndarray) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from data_prep.dataset import Dataset
 from data_prep.sources.arrays import ARRAYS, dataset_of
 from data_prep.sources.reading import needed, noted, unreadable
+from data_prep.unpacking import MAGIC, size_of_array
 from mpifl.errors import InputError
 
 
@@ -28,8 +29,11 @@ def read_npy(data: Path | None, seed: int) -> Dataset:
 def _mapped(path: Path) -> np.ndarray:
     try:
         with path.open("rb") as file:
-            if file.read(6) != b"\x93NUMPY":
+            if file.read(len(MAGIC)) != MAGIC:
                 raise InputError(f"{path}: not a .npy file; write it with numpy.save")
+            file.seek(0)
+            if (promised := size_of_array(file)) > (size := path.stat().st_size):
+                raise ValueError(f"its header promises {promised:,} bytes, there are {size:,}")
         # labels and silos, which are used whole, are mapped like the features: pages are read as they are used
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
     except OSError as error:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from data_prep.dataset import Dataset
 from data_prep.sources.arrays import ARRAYS, dataset_of
 from data_prep.sources.reading import needed
+from data_prep.unpacking import MAGIC, check_method, check_unpacked, opened_zip, size_of_array
 from mpifl.errors import InputError
 from mpifl.files import sha256_of
 
@@ -28,20 +29,30 @@ def read_npz(data: Path | None, seed: int) -> Dataset:
 
 def _load(path: Path) -> dict[str, np.ndarray]:
     try:
-        file = np.load(path, allow_pickle=False)
-        if isinstance(file, np.lib.npyio.NpzFile):  # and not the array of a .npy file
-            with file:
-                return {name: _member(path, file, name) for name in ARRAYS if name in file}
+        with opened_zip(path) as archive:
+            stored = {Path(member.filename).stem: member for member in archive.infolist()}
+            wanted = {name: stored[name] for name in ARRAYS if name in stored}
+            check_unpacked(path, "arrays", sum(member.file_size for member in wanted.values()))
+            return {name: _member(path, archive, name, member) for name, member in wanted.items()}
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except (zipfile.BadZipFile, EOFError, ValueError):
-        pass  # numpy takes whatever it does not know for a pickle, and says so: that would mislead
-    raise InputError(f"{path}: not a .npz file, or cut short; write it with numpy.savez")
+    except (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, struct.error) as error:
+        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{path}: not a .npz file, or cut short ({said[:80]}); write it with numpy.savez") from None
 
 
-def _member(path: Path, file: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+def _member(path: Path, archive: zipfile.ZipFile, name: str, member: zipfile.ZipInfo) -> np.ndarray:
+    """Read an array, when its header promises no more than the member has."""
     try:
-        array = file[name]
+        check_method(member)
+        with archive.open(member) as file:
+            if file.read(len(MAGIC)) != MAGIC:
+                raise InputError(f"{path}: {name} is no array; write the file with numpy.savez")
+        with archive.open(member) as file:
+            if (promised := size_of_array(file)) > member.file_size:
+                raise ValueError(f"its header promises {promised:,} bytes, there are {member.file_size:,}")
+        with archive.open(member) as file:
+            return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
     except ValueError as error:
         if "pickle" in str(error):
             raise InputError(
@@ -50,6 +61,3 @@ def _member(path: Path, file: Mapping[str, np.ndarray], name: str) -> np.ndarray
         raise InputError(f"{path}: {name} is damaged ({error}); write it again") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, MemoryError) as error:
         raise InputError(f"{path}: {name} is damaged ({error}); write it again") from None
-    if not isinstance(array, np.ndarray):
-        raise InputError(f"{path}: {name} is no array; write the file with numpy.savez")
-    return array

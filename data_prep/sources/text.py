@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -12,8 +13,11 @@ import numpy as np
 from data_prep.dataset import Dataset
 from data_prep.sources.reading import known_folder, needed, noted, unreadable
 from data_prep.sources.roles import find_roles
+from data_prep.unpacking import check_method, opened_zip
 from mpifl.errors import InputError
 
+MOST_PACKED = 1 << 28
+"""Bytes of a text in a zip archive; all of Shakespeare is 5.5 million."""
 TEST_SHARE = 5
 """The last of so many parts of a text's lines is held for test, rounded up."""
 FILES = {"shakespeare": ("100-0.zip", "100-0.txt", "pg100.txt"), "tinyshakespeare": ("input.txt",)}
@@ -103,7 +107,7 @@ def _text(path: Path) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: is no UTF-8 text (byte {error.start}); convert it") from None
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, struct.error) as error:
         raise InputError(f"{path}: a damaged zip archive ({error}); fetch it again") from None
     except OSError as error:
         raise unreadable(path, error) from None
@@ -111,8 +115,14 @@ def _text(path: Path) -> str:
 
 def _member(path: Path) -> bytes:
     """Read the only text file of a zip archive."""
-    with zipfile.ZipFile(path) as archive:
-        names = [name for name in archive.namelist() if name.lower().endswith(".txt")]
-        if len(names) != 1:
-            raise InputError(f"{path}: holds {len(names)} .txt files, there must be one; unpack it and name a file")
-        return archive.read(names[0])
+    with opened_zip(path) as archive:
+        members = [member for member in archive.infolist() if member.filename.lower().endswith(".txt")]
+        if len(members) != 1:
+            raise InputError(f"{path}: holds {len(members)} .txt files, there must be one; unpack it and name a file")
+        (member,) = members
+        if member.file_size > MOST_PACKED:
+            found = f"{member.filename[:40]} has {member.file_size:,} bytes, {MOST_PACKED:,} are the most"
+            raise InputError(f"{path}: {found}; unpack it and name the file")
+        check_method(member)
+        with archive.open(member) as file:
+            return b"".join(iter(lambda: file.read(1 << 18), b""))

@@ -16,6 +16,10 @@ else:
     import tomli as tomllib
 
 
+MOST_BYTES = 1 << 20
+"""Bytes of a spec: tens of thousands of columns."""
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -130,13 +134,15 @@ class TableSpec(_Strict):
 def read_spec(path: Path) -> TableSpec:
     """Read a table spec; paths in it are relative to its folder. Raise InputError with the key that is wrong."""
     try:
+        if (size := path.stat().st_size) > MOST_BYTES:
+            raise InputError(f"{path}: {size:,} bytes; a table spec has at most {MOST_BYTES:,}")
         spec = TableSpec.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         what = f"cannot be read ({error.strerror})"
         raise InputError(
             f"{path}: {what}; --option spec=FILE names the TOML file that says what columns mean"
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{path}: not TOML ({error}); write KEY = VALUE lines") from None
     except ValidationError as error:
         first = error.errors()[0]

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from data_prep.tables.piece import Piece
 from data_prep.tables.spec import TableSpec
+from data_prep.unpacking import check_unpacked
 from mpifl.errors import InputError
 
 ROWS = 1 << 14
 """How many rows a piece has at most."""
+MOST_PIECE = 1 << 26
+"""Characters of a CSV table after which a piece ends."""
+MOST_ROW = 1 << 24
+"""Characters that a row of a CSV table has fewer of; a field has at most 131,072, Python's own limit."""
 
 
 def pieces(kind: str, path: Path, spec: TableSpec) -> Iterator[Piece]:
@@ -35,16 +39,48 @@ def _without(missing: set[str], values: Sequence[str | None]) -> Sequence[str | 
 def _csv_pieces(path: Path, spec: TableSpec) -> Iterator[Piece]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, delimiter=spec.delimiter, skipinitialspace=True, strict=True)
-            rows = ((reader.line_num, row) for row in reader if _is_row(row, spec.comment))
-            names = list(spec.names) if spec.names else [name.strip() for name in next(rows, (0, []))[1]]
+            rows = _Rows(path, file, spec)
+            names = list(spec.names) if spec.names else [name.strip() for name in next(iter(rows), (0, []))[1]]
             wanted = _positions(path, names, spec)
-            while numbered := list(islice(rows, ROWS)):
+            while numbered := rows.piece():
                 yield _csv_piece(path, numbered, len(names), wanted)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); --data must name the table") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: not a CSV table in UTF-8, or damaged ({error}); export it again") from None
+
+
+class _Rows:
+    """The rows of a CSV table with the number of each one's last line; none is longer than `MOST_ROW`."""
+
+    def __init__(self, path: Path, file: TextIO, spec: TableSpec) -> None:
+        self._path, self._file, self._comment = path, file, spec.comment
+        self._reader = csv.reader(self._lines(), delimiter=spec.delimiter, skipinitialspace=True, strict=True)
+        self._row = self._piece = 0  # characters so far
+
+    def __iter__(self) -> Iterator[tuple[int, list[str]]]:
+        for row in self._reader:
+            self._row = 0
+            if _is_row(row, self._comment):
+                yield self._reader.line_num, row
+
+    def piece(self) -> list[tuple[int, list[str]]]:
+        """Return the next rows, none at the end."""
+        self._piece, numbered = 0, []
+        for row in self:
+            numbered.append(row)
+            if len(numbered) == ROWS or self._piece > MOST_PIECE:
+                break
+        return numbered
+
+    def _lines(self) -> Iterator[str]:
+        while line := self._file.readline(MOST_ROW):
+            self._row += len(line)
+            self._piece += len(line)
+            if self._row >= MOST_ROW:
+                where = f"{self._path}: line {self._reader.line_num + 1}"
+                raise InputError(f"{where}: longer than {MOST_ROW:,} characters; export the table again")
+            yield line
 
 
 def _is_row(row: list[str], comment: str | None) -> bool:
@@ -74,6 +110,7 @@ def _parquet_pieces(path: Path, spec: TableSpec) -> Iterator[Piece]:
     try:
         with parquet.ParquetFile(path) as file:
             _positions(path, file.schema_arrow.names, spec)
+            check_unpacked(path, "columns", _unpacked(file.metadata, set(spec.columns)))
             row = 0
             for read in file.iter_batches(batch_size=ROWS, columns=spec.columns):
                 columns = {name: _texts(read.column(name), arrow) for name in spec.columns}
@@ -85,6 +122,15 @@ def _parquet_pieces(path: Path, spec: TableSpec) -> Iterator[Piece]:
         raise InputError(
             f"{path}: not a Parquet table of plain columns, or damaged ({first}); export it again"
         ) from None
+
+
+def _unpacked(metadata: Any, columns: set[str]) -> int:
+    """Return the bytes that some columns of the largest group of rows have by a Parquet file's own account."""
+    sizes = [0]
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        chunks = map(group.column, range(group.num_columns))
+        sizes.append(sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in columns))
+    return max(sizes)
 
 
 def _texts(column: Any, arrow: Any) -> list[str | None]:

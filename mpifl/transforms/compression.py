@@ -131,11 +131,15 @@ class Compression(Transform):
         return encoded
 
     def receive(self, silo: Silo, message: Message) -> Message:
-        """Read the vectors back."""
+        """Read the vectors back.
+
+        Raises:
+            InputError: a payload stands for no vector.
+        """
         lengths = {key[len(LENGTH) :]: value for key, value in message.items() if key.startswith(LENGTH)}
         if not lengths or self.down is None:
             return message
-        decoded = {name: self.down.decode(message[name], length) for name, length in lengths.items()}
+        decoded = {name: _received(self.down, name, message.get(name), length) for name, length in lengths.items()}
         return {**{key: value for key, value in message.items() if not key.startswith(LENGTH)}, **decoded}
 
     def update(self, silo: Silo, update: Update) -> Update:
@@ -166,6 +170,18 @@ class Compression(Transform):
         if remembers:
             silo.keep(**{UNSENT + name: whole - seen})
         return payload, seen
+
+
+def _received(codec: Codec, name: str, payload: Any, length: Any) -> Tensor:
+    """Return the vector that a payload stands for; refuse one that stands for none."""
+    try:
+        if not isinstance(payload, Tensor):
+            raise ValueError("is missing")
+        if not isinstance(length, int):
+            raise ValueError(f"is of length {length}")
+        return codec.decode(payload, length)
+    except ValueError as error:
+        raise InputError(f"what it was sent was refused: [compression] down: '{name}' {error}") from None
 
 
 def _may_shrink(value: Any) -> bool:

@@ -178,3 +178,111 @@ def test_topk_sends_the_largest_whole_and_zeros_for_the_others(share, length):
 def test_topk_of_all_is_the_vector_to_the_bit():
     vector = torch.cat([torch.tensor([-0.0, 0.0, 1e-45, -3e38]), vector_of(100_000)])
     assert same_bits(there_and_back(TopK(1.0), vector), vector)
+
+
+def finite_or_refused(codec, payload, length):
+    """Decode, and hold what comes to the contract; whether it came."""
+    try:
+        back = codec.decode(payload, length)
+    except ValueError as error:
+        assert "payload" in str(error)  # noqa: PT017 - it may also be a vector
+        return False
+    assert (back.dtype, back.shape) == (torch.float32, (length,))
+    assert back.isfinite().all()
+    return True
+
+
+def as_payload(content):
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8)
+
+
+@given(st.sampled_from(ALL), st.integers(0, 300), st.binary(max_size=700), st.booleans())
+def test_any_bytes_are_a_finite_vector_or_refused(codec, length, content, fitting):
+    if fitting:
+        size = size_of(codec, length) if length else 0
+        content = (content * (size // max(len(content), 1) + 1))[:size]
+    finite_or_refused(codec, as_payload(content), length)
+
+
+@given(st.sampled_from(ALL), st.sampled_from([1, 9, 300, BLOCK + 500]), st.data())
+def test_any_changed_bytes_of_a_payload_are_a_finite_vector_or_refused(codec, length, data):
+    payload = codec.encode(vector_of(length, spread=0.5), stream()).clone()
+    places = data.draw(st.lists(st.integers(0, len(payload) - 1), max_size=4))
+    for place in places:
+        payload[place] = data.draw(st.sampled_from([0x00, 0x7C, 0x7F, 0x80, 0xFC, 0xFF]))
+    assert finite_or_refused(codec, payload, length) or places
+
+
+@pytest.mark.parametrize("codec", ALL, ids=str)
+@pytest.mark.parametrize("length", [1, 513, BLOCK + 1])
+def test_a_payload_of_another_length_or_dtype_is_refused(codec, length):
+    payload = codec.encode(vector_of(length), stream())
+    for other in (
+        payload[:-1],
+        torch.cat([payload, payload[:1]]),
+        payload[:0],
+        payload[None],
+        payload.view(torch.int8),
+    ):
+        with pytest.raises(ValueError, match=f"it must be {len(payload)} bytes"):
+            codec.decode(other, length)
+
+
+def sparse(length, counts, places, share=0.0001):
+    """Write the payload of a top-k whose blocks have these counts and these positions within them."""
+    parts = [torch.ones(TopK(share)._count(length)), torch.tensor(counts, dtype=torch.int32)]
+    parts.append((torch.tensor(places) - BLOCK // 2).to(torch.int16))
+    return TopK(share), torch.cat([part.view(torch.uint8) for part in parts]), length
+
+
+@pytest.mark.parametrize(
+    ("counts", "places", "said"),
+    [
+        ([-1, 15], range(14), "blocks do not hold 14"),
+        ([2**31 - 1, -(2**31) + 15], range(14), "blocks do not hold 14"),
+        ([14, 1], range(14), "blocks do not hold 14"),
+        ([0, 0], range(14), "blocks do not hold 14"),
+        ([7, 7], [*range(7), *range(9_995, 10_002)], "positions are not 14 of 75536 in their order"),
+        ([14, 0], [5] * 14, "positions are not 14"),
+        ([14, 0], [*range(12, -1, -1), 13], "positions are not 14"),
+    ],
+)
+def test_positions_that_are_none_are_refused(counts, places, said):
+    codec, payload, length = sparse(BLOCK + 10_000, counts, list(places), share=14 / (BLOCK + 10_000))
+    with pytest.raises(ValueError, match=said):
+        codec.decode(payload, length)
+
+
+def test_too_many_bits_for_the_elements_are_refused():
+    payload = TopK(0.3).encode(vector_of(80), stream())
+    payload[-10:] = 0xFF
+    with pytest.raises(ValueError, match="80 positions for 24 elements"):
+        TopK(0.3).decode(payload, 80)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("codec", ALL, ids=str)
+def test_values_and_norms_that_are_not_finite_are_refused(codec, value):
+    payload = codec.encode(vector_of(600), stream())
+    dtype = getattr(torch, codec.dtype) if isinstance(codec, Cast) else torch.float32
+    payload[: dtype.itemsize] = torch.tensor([value]).to(dtype).view(torch.uint8)
+    with pytest.raises(ValueError, match="NaN or Inf"):
+        codec.decode(payload, 600)
+
+
+def test_a_code_above_the_highest_leads_not_beyond_float32():
+    payload = torch.cat([torch.tensor([3.4e38]).view(torch.uint8), torch.full((5,), 255, dtype=torch.uint8)])
+    with pytest.raises(ValueError, match="code above the highest"):
+        QSGD(8).decode(payload, 5)
+    payload[4:] = 254
+    assert QSGD(8).decode(payload, 5).isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_every_half_that_is_finite_comes_back_and_no_other(dtype):
+    every = torch.arange(-(1 << 15), 1 << 15).to(torch.int16).view(dtype)
+    codec, finite = Cast(str(dtype).removeprefix("torch.")), every.float().isfinite()
+    whole = every[finite]
+    assert same_bits(codec.decode(whole.view(torch.uint8), len(whole)), whole.float())
+    for one in every[~finite].split(1):
+        assert not finite_or_refused(codec, one.view(torch.uint8), 1)

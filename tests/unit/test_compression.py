@@ -291,6 +291,34 @@ def test_an_update_beyond_the_codecs_range_is_its_silos_fault(run):
         Compression(Cast("float16"), None).update(silo_with(), Update(1.0, {"delta": torch.tensor([7e4])}))
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda message: message.update(w=message["w"][:-1]), r"'w' has a payload of .*; it must be 86 bytes"),
+        (lambda message: message["w"].fill_(0xFF), "'w' has a payload that holds NaN or Inf"),
+        (lambda message: message.update({"length of w": -1}), "'w' has a payload"),
+        (lambda message: message.update({"length of w": 43.0}), "'w' is of length 43.0"),
+        (lambda message: message.pop("w"), "'w' is missing"),
+        (lambda message: message.update(w=0.5), "'w' is missing"),
+    ],
+)
+def test_a_damaged_request_is_a_fault_with_its_reason(change, said):
+    transform = Compression(None, Cast("float16"))
+    message = transform.request(Server([], seed=3), {"w": vectors(43)})
+    change(message)
+    with pytest.raises(InputError, match=rf"what it was sent was refused: \[compression\] down: {said}"):
+        transform.receive(silo_with(), message)
+
+
+def test_a_codec_that_writes_nonsense_is_its_silos_fault():
+    class Broken(Cast):
+        def encode(self, vector, draw):
+            return super().encode(vector, draw).fill_(0xFF)
+
+    with pytest.raises(InputError, match=r"its update was refused: \[compression\] up: 'delta' has a payload"):
+        Compression(Broken("float16"), None).update(silo_with(), Update(1.0, {"delta": vectors()}))
+
+
 @pytest.mark.parametrize("up", ["float16", "qsgd", "topk"])
 def test_an_update_with_nan_is_refused_as_ever_and_leaves_no_memory(run, up):
     class Poisoned(FedAvg):

@@ -53,6 +53,7 @@ def found(folder, capsys, *more):
     capsys.readouterr()
     code = command("check", folder, "--json", *more)
     findings = json.loads(capsys.readouterr().out)["findings"]
+    assert code == any(one["severity"] == "fault" for one in findings)
     return code, [(one["file"], one["kind"], one["what"]) for one in findings]
 
 
@@ -87,7 +88,7 @@ PLANTED = {
     "in a split": (copy(A, A), ("silo_0000.h5", "duplicates", "1 example more than once, first train 0 = train 3")),
     "in two splits": (
         copy(A, V, 2),
-        ("silo_0000.h5", "duplicates", "2 examples more than once, first train 0 = valid 3"),
+        ("silo_0000.h5", "held out", "2 examples trained on here are held out too, first train 0 = valid 3"),
     ),
     "in two silos": (
         copy(A, B, 4),
@@ -95,7 +96,7 @@ PLANTED = {
     ),
     "in the test set": (
         copy(B, T),
-        ("silo_0001.h5", "duplicates", "1 example also in test.h5, first train 0 = test 3 there"),
+        ("silo_0001.h5", "held out", "1 example trained on here is held out in test.h5, first train 0 = test 3 there"),
     ),
     "NaN": (
         set_row(np.nan),
@@ -114,8 +115,8 @@ def test_what_is_wrong_with_the_examples_is_found_whatever_the_pieces(tmp_path, 
     monkeypatch.setattr(checking, "PIECE", piece)
     plant, finding = PLANTED[fault]
     folder = write(tmp_path / "f", plant)
-    assert found(folder, capsys) == (1, [finding])
-    if finding[1] == "duplicates":
+    assert found(folder, capsys) == (finding[1] != "duplicates", [finding])
+    if finding[1] in ("duplicates", "held out"):
         assert found(folder, capsys, "--no-duplicates") == (0, [])
 
 
@@ -176,7 +177,7 @@ def test_several_faults_are_all_found(tmp_path, capsys):
     folder = write(tmp_path / "f", lambda arrays: (set_row(np.nan)(arrays), copy(A, T)(arrays)))
     (folder / "silo_0001.h5").unlink()
     code, findings = found(folder, capsys)
-    assert (code, [one[1] for one in findings]) == (1, ["not finite", "missing", "duplicates"])
+    assert (code, [one[1] for one in findings]) == (1, ["not finite", "missing", "held out"])
 
 
 def test_a_folder_that_is_none_is_an_unusable_argument(tmp_path, capsys):
@@ -194,7 +195,7 @@ def test_hashes_find_what_a_dictionary_finds():
         for row, label in zip(x, y, strict=True):
             twice += (row.tobytes(), label) in seen
             seen[row.tobytes(), label] = file
-    counts = [int(what.split()[0]) for _, what in duplicates(hashes)]
+    counts = [int(one.what.split()[0]) for one in duplicates(hashes)]
     assert twice > 50
     assert sum(counts) == twice
 
@@ -205,4 +206,41 @@ def test_many_pairs_are_counted():
         hashes.add(f"{file:02d}", "train", np.zeros((1, 2)), np.zeros(1, int))
     findings = list(duplicates(hashes))
     assert len(findings) == 21
-    assert "19 more pairs of shards" in findings[-1][1]
+    assert "19 more pairs of shards" in findings[-1].what
+
+
+def test_equal_rows_are_warned_of_and_only_those_both_trained_on_and_held_out_are_faults(tmp_path, capsys):
+    def change(arrays):
+        copy(A, A)(arrays)  # train 0 = train 3 of silo 0
+        for source, target in ((A, B), (A, T), (B, V)):
+            copy(source, target)(arrays)
+        x, y = arrays["test.h5"]["test"]
+        x[5], y[5] = x[6], y[6] = x[3], y[3]  # three times in the test set
+
+    folder = write(tmp_path / "f", change)
+    code, findings = found(folder, capsys)
+    assert code == 1
+    assert findings == [
+        (
+            "silo_0000.h5",
+            "held out",
+            "3 examples trained on here are held out in test.h5, first train 0 = test 3 there",
+        ),
+        (
+            "silo_0001.h5",
+            "held out",
+            "1 example trained on here is held out in silo_0000.h5, first train 0 = valid 3 there",
+        ),
+        ("silo_0000.h5", "duplicates", "1 example more than once, first train 0 = train 3"),
+        ("silo_0000.h5", "duplicates", "1 example also in silo_0001.h5, first train 3 = train 3 there"),
+    ]
+
+
+def test_equal_rows_of_held_out_splits_alone_are_warned_of(tmp_path, capsys):
+    folder = write(tmp_path / "f", copy(V, T))
+    warning = ("silo_0000.h5", "duplicates", "1 example also in test.h5, first valid 0 = test 3 there")
+    assert found(folder, capsys) == (0, [warning])
+    assert command("check", folder) == 0
+    out = capsys.readouterr().out
+    assert "warning" in out
+    assert "2 silos, nothing wrong, 1 warning" in out

@@ -1,0 +1,68 @@
+"""What the shell scripts say while they work."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+SETUP = (ROOT / "scripts" / "setup.sh").read_text()
+
+
+def function(name):
+    """Return a function of scripts/setup.sh."""
+    return re.search(rf"^{name}\(\) {{.*?(^}}|}}$)", SETUP, re.DOTALL | re.MULTILINE)[0]
+
+
+def run(tmp_path, name, call, **variables):
+    given = "\n".join(f"{key}={value}" for key, value in variables.items())
+    script = f'set -euo pipefail\n{given}\ndie() {{ echo "error: $*" >&2; exit 1; }}\n{function(name)}\n{call}\n'
+    return subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+
+def fake_pip(tmp_path, body):
+    (tmp_path / "python").write_text(f"#!/usr/bin/env bash\n{body}\n")
+    (tmp_path / "python").chmod(0o755)
+    return {"py": tmp_path / "python", "log": tmp_path / "log", "root": ROOT, "every": 1}
+
+
+def test_the_set_up_says_that_it_goes_on_while_pip_says_nothing(tmp_path):
+    body = "echo Collecting numpy; echo 'Processing /a/torch-2.whl (x)'; sleep 2.5; echo -n half; sleep 1.5; echo .;"
+    body += "echo 'Installing collected packages: numpy, torch'; sleep 2.5; echo Successfully installed"
+    done = run(tmp_path, "pip_install", "pip_install x", **fake_pip(tmp_path, body))
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^  [123] s: package 2, torch-2\.whl$", done.stdout, re.MULTILINE)
+    assert re.search(r"^  Installing 2 packages$", done.stdout, re.MULTILINE)
+    assert re.search(r"^  [4-9] s: installing 2 packages$", done.stdout, re.MULTILINE)
+    assert "half.\nInstalling collected" in (tmp_path / "log").read_text()
+
+
+def test_the_set_up_tells_the_end_of_what_pip_said_when_it_fails(tmp_path):
+    done = run(tmp_path, "pip_install", "pip_install x", **fake_pip(tmp_path, "echo no such thing; exit 3"))
+    assert done.returncode == 1
+    assert "no such thing\nerror: pip failed; all it said is in" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("version", "taken"), [((3, 9, 9), False), ((3, 10, 0), True), ((3, 14), True), ((4, 0), True)]
+)
+def test_any_python_from_3_10_on_is_taken(tmp_path, version, taken):
+    body = f'exec {sys.executable} -c "import sys; sys.version_info = {version}; $2"'
+    (tmp_path / "python").write_text(f"#!/usr/bin/env bash\n{body}\n")
+    (tmp_path / "python").chmod(0o755)
+    assert (run(tmp_path, "in_range", "in_range ./python").returncode == 0) is taken
+
+
+def test_no_python_is_too_new():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["requires-python"] == ">=3.10"
+
+
+def test_the_demo_shows_its_rounds_wherever_its_output_goes():
+    assert tomllib.loads((ROOT / "jobs" / "demo.toml").read_text())["tracking"]["console"] == "always"
