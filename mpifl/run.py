@@ -21,7 +21,7 @@ import tomli_w
 from mpifl import __version__, checkpoint, lock
 from mpifl.errors import InputError, Unwritable
 from mpifl.files import write_aside
-from mpifl.job import Job, differing_keys, read_job
+from mpifl.job import Job, differing_keys, read_kept
 from mpifl.shards import FederationSpec
 
 HARMLESS = ("rounds", "checkpoint", "tracking", "evaluate")
@@ -76,7 +76,7 @@ def check_run(
         return []
     if not resume:
         raise InputError(f"{folder}: holds a run already; go on with it by --resume, or name another folder by --out")
-    old = read_job(path)
+    old = read_kept(path, job.plugins.values())
     different = differing_keys(old, job, HARMLESS)
     hard = [key for key in different if not {key, key.partition(".")[0]} & set(FORCEABLE)]
     if different and (hard or not force):

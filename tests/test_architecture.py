@@ -13,7 +13,7 @@ FILES = MPIFL + DATA_PREP
 
 FLOORS = [
     ["errors", "files", "cache", "rng", "imports", "interrupts", "placement", "__init__"],
-    ["messages", "codecs", "flat", "settings", "machine_code", "hdf5", "plugins", "lock", "launcher"],
+    ["messages", "codecs", "flat", "settings", "toml", "machine_code", "hdf5", "plugins", "lock", "launcher"],
     ["shards", "descent"],
     ["vertical", "batches", "compiled", "models", "server_optimizers", "checkpoint"],
     ["transport", "local", "writer"],
