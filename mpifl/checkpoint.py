@@ -51,7 +51,7 @@ def silo_file(run: Path, round: int, silo: int) -> Path:
 def rounds(run: Path) -> list[int]:
     """Return the rounds that have a checkpoint folder, whole or not, the latest first."""
     folders = (Path(run) / "checkpoints").glob("round_*")
-    return sorted((int(f.name[6:]) for f in folders if re.fullmatch(r"round_\d{6,}", f.name)), reverse=True)
+    return sorted((int(f.name[6:]) for f in folders if re.fullmatch(r"round_[0-9]{6,12}", f.name)), reverse=True)
 
 
 def write_state(path: Path, state: Mapping[str, Any]) -> str:
@@ -185,6 +185,8 @@ def read(run: Path, round: int) -> tuple[dict[str, Any], dict[int, str]]:
 def discard(run: Path, round: int) -> None:
     """Take a checkpoint away: first what makes it one, then the rest."""
     folder = round_folder(run, round)
+    if folder.is_symlink():
+        return folder.unlink()
     (folder / "checkpoint.json").unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
 

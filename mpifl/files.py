@@ -45,12 +45,17 @@ def remove_left_behind(folder: Path, names: str) -> None:
 
 
 def no_link(name: str, flags: int) -> int:
-    """Open a file as `open(..., opener=no_link)` does: not through a link, and no pipe that nobody reads.
+    """Open a file for `open(..., opener=no_link)`: not through a link, and without waiting for a pipe's reader.
 
     Raises:
-        OSError: it is a link (ELOOP), or cannot be opened.
+        OSError: it is a link, or cannot be opened.
     """
-    return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    try:
+        return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, f"{Path(name).name} is a link") from None
+        raise
 
 
 def read_whole(path: Path, most: int | None = None) -> bytes:

@@ -160,10 +160,7 @@ def changed_by_force(environment: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _read_rounds(run: Path) -> list[Record]:
     path = run / "metrics.jsonl"
-    try:
-        records = read_metrics(run)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    records = read_metrics(run)
     before: int = 0
     for record in records:
         if not _is_round(record):

@@ -100,7 +100,7 @@ def test_a_module_of_the_run_folder_itself_is_not_imported(run, monkeypatch):
     assert not (run / "was run").exists()
 
 
-@pytest.mark.parametrize("name", ["rich", "typing", "signal", "mpi4py"])
+@pytest.mark.parametrize("name", ["rich", "typing", "signal"])
 def test_a_module_where_the_command_runs_does_not_stand_for_pythons_own(run, name):
     write_job(run)
     (run / f"{name}.py").write_text(PLUGIN)
