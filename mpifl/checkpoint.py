@@ -11,22 +11,40 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import from_json
 from safetensors.torch import load as from_bytes
 from torch import Tensor
 
 from mpifl.errors import InputError, Unwritable
-from mpifl.files import Buffer, write_aside
+from mpifl.files import Buffer, read_whole, write_aside
 from mpifl.flat import FlatModel
 
 VERSION = 1
 _DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.bool: "BOOL"}
 _DTYPES |= {torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8"}
+
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+LARGEST_DESCRIPTION = 1 << 28
+"""Bytes of a `checkpoint.json` at most; a silo takes a hundred."""
+
+
+class _Description(BaseModel):
+    """What `checkpoint.json` says beside its own sha256."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    version: int
+    round: int
+    server: Sha256
+    silos: dict[Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,8})$")], Sha256]
 
 
 class CheckpointError(InputError):
@@ -51,7 +69,7 @@ def silo_file(run: Path, round: int, silo: int) -> Path:
 def rounds(run: Path) -> list[int]:
     """Return the rounds that have a checkpoint folder, whole or not, the latest first."""
     folders = (Path(run) / "checkpoints").glob("round_*")
-    return sorted((int(f.name[6:]) for f in folders if re.fullmatch(r"round_\d{6,}", f.name)), reverse=True)
+    return sorted((int(f.name[6:]) for f in folders if re.fullmatch(r"round_[0-9]{6,12}", f.name)), reverse=True)
 
 
 def write_state(path: Path, state: Mapping[str, Any]) -> str:
@@ -76,15 +94,24 @@ def pack(state: Mapping[str, Any], empty: Callable[[int, torch.dtype], Tensor]) 
 
 
 def unpack(content: bytes, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """Return the tensors and numbers of a file that `write_state` wrote."""
-    tensors = {name: tensor.to(device) for name, tensor in from_bytes(content).items()}
-    return {**tensors, **numbers_of(content)}
+    """Return the tensors and numbers of a file that `write_state` wrote.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        tensors, numbers = from_bytes(content), numbers_of(content)
+    except Exception as error:  # whatever two parsers say to what somebody else wrote
+        raise ValueError(f"is no state ({' '.join(str(error).split())[:200] or type(error).__name__})") from None
+    if twice := sorted(tensors.keys() & numbers.keys()):
+        raise ValueError(f"is no state ('{twice[0]}' is a tensor and a number)")
+    return {**{name: tensor.to(device) for name, tensor in tensors.items()}, **numbers}
 
 
 def numbers_of(content: Buffer) -> dict[str, Any]:
     """Return the numbers alone."""
-    header = json.loads(bytes(content[8 : 8 + int.from_bytes(content[:8], "little")]))
-    numbers: dict[str, Any] = json.loads(header["__metadata__"]["numbers"])
+    header = from_json(bytes(content[8 : 8 + int.from_bytes(content[:8], "little")]))
+    numbers: dict[str, Any] = dict(from_json(header["__metadata__"]["numbers"]).items())
     return numbers
 
 
@@ -137,15 +164,18 @@ def read_state(path: Path, sha256: str, device: torch.device | str = "cpu") -> d
     """Read what `write_state` wrote.
 
     Raises:
-        CheckpointError: the file is missing or is not the one with this sha256.
+        CheckpointError: the file is missing, is not the one with this sha256, or holds no state.
     """
     try:
-        content = path.read_bytes()
+        content = read_whole(path)
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
     if hashlib.sha256(content).hexdigest() != sha256:
         raise CheckpointError(f"{path}: torn or altered, its sha256 is not that in checkpoint.json")
-    return unpack(content, device)
+    try:
+        return unpack(content, device)
+    except ValueError as error:
+        raise CheckpointError(f"{path}: {error}") from None
 
 
 def commit(run: Path, round: int, server: str, silos: Mapping[int, str]) -> None:
@@ -162,29 +192,72 @@ def commit(run: Path, round: int, server: str, silos: Mapping[int, str]) -> None
     write_aside(round_folder(run, round) / "checkpoint.json", content)
 
 
-def read(run: Path, round: int) -> tuple[dict[str, Any], dict[int, str]]:
+def read(
+    run: Path, round: int, begun: Mapping[str, Any] | None = None, moments: Collection[str] = ()
+) -> tuple[dict[str, Any], dict[int, str]]:
     """Read the server's state and the sha256 of each silo's file from a checkpoint.
 
+    Args:
+        run: The run folder.
+        round: Rounds done.
+        begun: The state in which the training began, to see that this could be its own: `w` and all else by name.
+        moments: Names of vectors like `w` that there are then, or not.
+
     Raises:
-        CheckpointError: it is not whole.
+        CheckpointError: it is not whole, or of something else.
     """
     path = round_folder(run, round) / "checkpoint.json"
     try:
-        body = json.loads(path.read_bytes())
+        body = from_json(read_whole(path, LARGEST_DESCRIPTION), allow_inf_nan=False)
         sha256 = body.pop("sha256")
+        altered = sha256 != _digest(body) or body.get("round") != round
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
         raise CheckpointError(f"{path}: missing or torn") from None
-    if sha256 != _digest(body) or body.get("round") != round:
+    if altered:
         raise CheckpointError(f"{path}: altered")
     if body.get("version") != VERSION:
-        raise CheckpointError(f"{path}: version {body.get('version')}, this program reads {VERSION}")
-    state = read_state(server_file(run, round), body["server"])
-    return state, {int(silo): digest for silo, digest in body["silos"].items()}
+        raise CheckpointError(f"{path}: version {str(body.get('version'))[:80]}, this program reads {VERSION}")
+    try:
+        told = _Description.model_validate(body)
+    except ValidationError as error:
+        raise CheckpointError(f"{path}: is no description of a checkpoint ({error.errors()[0]['msg']})") from None
+    path = server_file(run, round)
+    state = read_state(path, told.server)
+    if begun is not None and (wrong := _misfit(state, {**begun, **{n: begun["w"] for n in moments if n in state}})):
+        raise CheckpointError(f"{path}: {wrong}")
+    return state, {int(silo): digest for silo, digest in told.silos.items()}
+
+
+def _misfit(state: Mapping[str, Any], like: Mapping[str, Any]) -> str | None:
+    """Say what of a state is missing, of another kind, shape or type than its like, or not finite."""
+    for name, other in like.items():
+        if name not in state:
+            return f"has no '{name}'"
+        if _kind(state[name]) != _kind(other):
+            return f"'{name}' is {_kind(state[name])}, and should be {_kind(other)}"
+        if not _finite(state[name]):
+            return f"'{name}' is not finite"
+    return None
+
+
+def _kind(value: Any) -> str:
+    """Say what a value is, as far as it stays so in a training."""
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+    return "a number" if type(value) in (int, float) else f"of type {type(value).__name__}"
+
+
+def _finite(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return not value.is_floating_point() or bool(value.isfinite().all())
+    return abs(value) < 2**63 if type(value) in (int, float) else True
 
 
 def discard(run: Path, round: int) -> None:
     """Take a checkpoint away: first what makes it one, then the rest."""
     folder = round_folder(run, round)
+    if folder.is_symlink():
+        return folder.unlink()
     (folder / "checkpoint.json").unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
 

@@ -118,12 +118,17 @@ def submit(
 
 
 @app.command()
-def evaluate(run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]) -> None:
+def evaluate(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    trust: Annotated[
+        list[str], typer.Option(metavar="MODULE:NAME", help="Import this code, if the run's job names it.")
+    ] = [],  # noqa: B006
+) -> None:
     """Score the model of a finished run on its shard folder's test set."""
     with imports.lasting():
         from mpifl.report import evaluate_run
 
-    evaluate_run(run)
+    evaluate_run(run, trust)
 
 
 @app.command()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
+import re
 import resource
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeAlias
@@ -13,15 +16,16 @@ from typing import TypeAlias
 Buffer: TypeAlias = bytes | memoryview
 
 
-def write_aside(path: Path, content: Buffer | Iterable[Buffer]) -> None:
+def write_aside(path: Path, content: Buffer | Iterable[Buffer], mode: int = 0o666) -> None:
     """Write a file, given whole or piece by piece, under another name, flush it to the disk and rename it.
 
-    So it is there whole or not at all.
+    So it is there whole or not at all, and a link of either name is replaced and not written through.
     """
     pieces = [content] if isinstance(content, bytes | memoryview) else content
     aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    aside.unlink(missing_ok=True)
     try:
-        with aside.open("wb") as file:
+        with open(aside, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             for piece in pieces:
                 file.write(piece)
             file.flush()
@@ -29,6 +33,44 @@ def write_aside(path: Path, content: Buffer | Iterable[Buffer]) -> None:
         os.replace(aside, path)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def remove_left_behind(folder: Path, names: str) -> None:
+    """Remove what writers that were killed have left in this folder of files whose names match; nothing beneath it."""
+    left = re.compile(rf"\.(?:{names})\.[0-9]+\.partial")
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        for entry in os.scandir(folder):
+            if left.fullmatch(entry.name) and not entry.is_dir(follow_symlinks=False):
+                Path(entry.path).unlink(missing_ok=True)
+
+
+def no_link(name: str, flags: int) -> int:
+    """Open a file for `open(..., opener=no_link)`: not through a link, and without waiting for a pipe's reader.
+
+    Raises:
+        OSError: it is a link, or cannot be opened.
+    """
+    try:
+        return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, f"{Path(name).name} is a link") from None
+        raise
+
+
+def read_whole(path: Path, most: int | None = None) -> bytes:
+    """Return what a file holds, which may come from anybody.
+
+    Raises:
+        OSError: it cannot be read, is no file (a pipe, a device), or has more than `most` bytes.
+    """
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode):
+            raise OSError(errno.EINVAL, "it is no file")
+        if most is not None and about.st_size > most:
+            raise OSError(errno.EFBIG, f"it has {about.st_size} bytes, {most} at most")
+        return file.read()
 
 
 def sha256_of(path: Path) -> str:

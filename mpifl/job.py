@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,14 +15,8 @@ from mpifl.errors import InputError
 from mpifl.local import LocalTraining
 from mpifl.plugins import load_plugin
 from mpifl.server_optimizers import OPTIMIZERS, ServerOptimizer
+from mpifl.toml import Table, read_toml
 from mpifl.transforms import CompressionSettings
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-Table = dict[str, Any]
 
 
 class _Table(BaseModel):
@@ -124,6 +117,13 @@ class Job(_Table):
     checkpoint: Checkpoint = Checkpoint()
     tracking: Tracking = Tracking()
 
+    @property
+    def plugins(self) -> dict[str, str]:
+        """The user's own code that the job names, `package.module:name`, by the table that names it."""
+        named = {"model": self.model.name}
+        named |= {key: str(getattr(self, key).get("name")) for key in ("algorithm", "server_optimizer")}
+        return {key: name for key, name in named.items() if ":" in name}
+
     def build_algorithm(self) -> Algorithm:
         """Return the algorithm with its hyperparameters.
 
@@ -157,21 +157,33 @@ def read_job(path: Path, overrides: Sequence[str] = ()) -> Job:
     Raises:
         InputError: with one line that names the file, the key, what was given and what would do.
     """
-    try:
-        table = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); name a job file such as jobs/demo.toml") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not TOML: {error}") from None
-    given = {override.partition("=")[0].strip() for override in overrides}
-    for override in overrides:
-        _override(table, override, given)
-    return check_job(table, str(path))
+    return check_job(read_toml(path, overrides), str(path))
 
 
-def check_job(table: Table, source: str) -> Job:
-    """Turn a job's tables into a Job with every default filled in, hyperparameters included."""
+def read_kept(path: Path, named: Collection[str] = ()) -> Job:
+    """Read the job of a run folder, which may be anybody's, and import no code that the user has not named.
+
+    Args:
+        path: The `job.toml`.
+        named: The plug-ins that may be imported. Of a job with others the tables of its algorithm stay as they are.
+
+    Raises:
+        InputError: as `read_job`.
+    """
+    return check_job(read_toml(path), str(path), set(named))
+
+
+def check_job(table: Table, source: str, named: Collection[str] | None = None) -> Job:
+    """Turn a job's tables into a Job with every default filled in, hyperparameters included.
+
+    Args:
+        table: The tables.
+        source: Where they come from, for the error.
+        named: The plug-ins that may be imported, see `read_kept`; by default all.
+    """
     job: Job = _validated(Job, table, source, "")
+    if named is not None and not {job.plugins.get(key) for key in ("algorithm", "server_optimizer")} <= {None, *named}:
+        return job
     algorithm = _build_algorithm(job, source)
     own = algorithm.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"local", "server_optimizer"})
     tables = {
@@ -272,23 +284,3 @@ def _walk(kind: Any, loc: Sequence[int | str]) -> tuple[list[str], list[str]]:
             break
         kind = inner
     return list(fields), path
-
-
-def _override(table: Table, override: str, given: Collection[str]) -> None:
-    """Set one key; what it excludes goes, if the file says it, and stays to be refused if it is among those `given`."""
-    dotted, equals, text = override.partition("=")
-    keys = dotted.strip().split(".")
-    if not equals or not all(keys):
-        raise InputError(f"--set {override}: give it as key=value, for instance --set local.lr=0.05")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text
-    for key in keys[:-1]:
-        table = table.setdefault(key, {})
-        if not isinstance(table, dict):
-            raise InputError(f"--set {override}: '{key}' is not a table")
-    instead = {"steps": "epochs", "epochs": "steps"}
-    if keys[:-1] == ["local"] and keys[-1] in instead and f"local.{instead[keys[-1]]}" not in given:
-        table.pop(instead[keys[-1]], None)
-    table[keys[-1]] = value

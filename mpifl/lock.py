@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from mpifl.errors import InputError
+from mpifl.files import no_link
 
 FILE = ".lock"
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
@@ -33,7 +34,7 @@ def hold(folder: Path) -> Iterator[str | None]:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / FILE).open("a+")
+        file = os.fdopen(no_link(str(folder / FILE), os.O_RDWR | os.O_CREAT), "r+")
     except OSError as error:
         raise cannot_be_written(folder, error) from None
     with file:
@@ -55,7 +56,8 @@ def check(folder: Path) -> None:
         InputError: another job holds it, or it cannot be written.
     """
     try:
-        file = (folder / FILE).open("r+")  # some network file systems lock only what is open for writing
+        # some network file systems lock only what is open for writing
+        file = os.fdopen(no_link(str(folder / FILE), os.O_RDWR), "r+")
     except FileNotFoundError:
         return
     except OSError as error:
@@ -66,7 +68,7 @@ def check(folder: Path) -> None:
 
 def cannot_be_written(folder: Path, error: OSError) -> InputError:
     """Return the error of a run folder that is read-only, full or in the way."""
-    return InputError(f"{folder}: cannot be written ({error.strerror}); name a folder that can by --out")
+    return InputError(f"{folder}: cannot be written ({error.strerror or error}); name a folder that can by --out")
 
 
 def _lock(file: IO[str], folder: Path) -> str | None:
@@ -94,7 +96,7 @@ def _holder(file: IO[str]) -> str:
     """Describe who holds the lock by what it wrote."""
     try:
         file.seek(0)
-        holder = json.loads(file.read())
+        holder = json.loads(file.read(4096))
         return f"a training with pid {holder['pid']} on {holder['host']} since {holder['since']}"
-    except (OSError, ValueError, KeyError, TypeError):  # it has the lock and has not said so yet
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # it has the lock and has not said so yet
         return "another training"

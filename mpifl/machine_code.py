@@ -21,11 +21,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mpifl import cache
 from mpifl.files import write_aside
 
 LARGEST_GRAPH = 1500
 """Operations of a graph at most: beyond, the compiler takes minutes."""
 Run = Callable[[list[Tensor]], object]
+_INDUCTORS = "TORCHINDUCTOR_CACHE_DIR"
 
 
 class NotCompiled(Exception):
@@ -73,23 +75,43 @@ def compiled(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], device: torc
     try:
         from torch._inductor import aoti_load_package
 
-        path = _cache() / f"{_digest(graph, inputs, device)}.pt2"
+        path = cache.folder() / f"{_digest(graph, inputs, device)}.pt2"
         with _locked(path.with_suffix(".lock")):
-            if not path.exists():
-                write_aside(path, _package(graph, inputs))
+            content = _kept(path)
+            if content is None:
+                content = _package(graph, inputs, path.parent / "inductor")
+                write_aside(path, content, mode=0o600)
         index = device.index if device.type == "cuda" else -1
-        package: Any = aoti_load_package(str(path), run_single_threaded=True, device_index=index)
+        with tempfile.TemporaryDirectory(prefix="mpifl-step-") as private:  # what was read is what is loaded
+            copy = Path(private) / path.name
+            copy.write_bytes(content)
+            package: Any = aoti_load_package(str(copy), run_single_threaded=True, device_index=index)
     except Exception as error:
         raise NotCompiled(f"{socket.gethostname()} cannot compile ({_first_line(error)})") from error
     run: Run = package.loader.run  # the package itself would look at the arguments at every call
     return run
 
 
-def _package(graph: torch.fx.GraphModule, inputs: Sequence[Tensor]) -> bytes:
-    """Compile a graph; return the package that AOTInductor makes of it."""
+def _kept(path: Path) -> bytes | None:
+    """Return a package of the cache; None if it is not there or others may have written it."""
+    try:
+        with os.fdopen(cache.opened(path), "rb") as file:
+            return file.read()
+    except OSError:
+        return None
+
+
+def _package(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], pieces: Path) -> bytes:
+    """Compile a graph; return the package that AOTInductor makes of it.
+
+    Args:
+        graph: The graph.
+        inputs: Tensors of the layout that it is compiled for.
+        pieces: Where the compiler may keep what it makes; it runs what it finds there.
+    """
     from torch._inductor import aoti_compile_and_package, config
 
-    with tempfile.TemporaryDirectory(prefix="mpifl-compile-") as scratch, warnings.catch_warnings():
+    with tempfile.TemporaryDirectory(prefix="mpifl-compile-") as scratch, warnings.catch_warnings(), _at(pieces):
         warnings.simplefilter("ignore")
         exported = torch.export.export(_Graph(graph), tuple(inputs))
         settings = {"compile_threads": 1, "fx_graph_cache": False}  # no pool of processes in a rank, nothing unpickled
@@ -97,6 +119,19 @@ def _package(graph: torch.fx.GraphModule, inputs: Sequence[Tensor]) -> bytes:
             settings["aot_inductor.precompile_headers"] = False  # 10 s once, to save 2 each time
         target = str(Path(scratch) / "step.pt2")
         return Path(aoti_compile_and_package(exported, package_path=target, inductor_configs=settings)).read_bytes()
+
+
+@contextlib.contextmanager
+def _at(pieces: Path) -> Iterator[None]:
+    """Have Inductor keep its files there, and not under a name in /tmp that anybody may take first."""
+    before = os.environ.get(_INDUCTORS)
+    os.environ[_INDUCTORS] = str(pieces)
+    try:
+        yield
+    finally:
+        os.environ.pop(_INDUCTORS)
+        if before is not None:
+            os.environ[_INDUCTORS] = before
 
 
 class _Graph(nn.Module):
@@ -119,14 +154,6 @@ def _digest(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], device: torch
     flags = [line for line in _lines("/proc/cpuinfo") if line.startswith(("model name", "flags", "Features"))][:2]
     made_by = torch.__version__, torch.get_num_threads(), processor, flags
     return hashlib.sha256(repr((graph.code, constants, layout, made_by)).encode()).hexdigest()[:32]
-
-
-def _cache() -> Path:
-    """Return the folder of compiled steps, the user's alone: what lies there is run."""
-    inductors, users = os.environ.get("TORCHINDUCTOR_CACHE_DIR"), os.environ.get("XDG_CACHE_HOME")
-    folder = Path(inductors or users or Path.home() / ".cache") / "mpifl"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return folder
 
 
 @contextlib.contextmanager

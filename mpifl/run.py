@@ -20,9 +20,10 @@ import tomli_w
 
 from mpifl import __version__, checkpoint, lock
 from mpifl.errors import InputError, Unwritable
-from mpifl.files import write_aside
-from mpifl.job import Job, differing_keys, read_job
+from mpifl.files import read_whole, remove_left_behind, write_aside
+from mpifl.job import Job, differing_keys, read_kept
 from mpifl.shards import FederationSpec
+from mpifl.toml import LARGEST_FILE
 
 HARMLESS = ("rounds", "checkpoint", "tracking", "evaluate")
 """Keys of a job that may change when a run is resumed."""
@@ -32,6 +33,8 @@ DIGESTS = {"sha256": "shards of sha256", "public": "public examples of sha256", 
 """Of what `describe` says: what each is the digest of, as a change of it is told."""
 _KINDS = {"versions": dict, "ranks": dict, "data": dict, "silos": list, "changes": list, "directory": str}
 """Of what in `environment.json` is read again."""
+_OWN = r"(job\.toml|(environment|checkpoint)\.json|metrics\.jsonl|\w+\.safetensors|report\.html|mlflow_run_id)"
+"""Names of files that a run writes."""
 _PACKAGES = ("torch", "numpy", "h5py", "mpi4py", "pydantic", "safetensors")
 
 
@@ -76,7 +79,7 @@ def check_run(
         return []
     if not resume:
         raise InputError(f"{folder}: holds a run already; go on with it by --resume, or name another folder by --out")
-    old = read_job(path)
+    old = read_kept(path, job.plugins.values())
     different = differing_keys(old, job, HARMLESS)
     hard = [key for key in different if not {key, key.partition(".")[0]} & set(FORCEABLE)]
     if different and (hard or not force):
@@ -138,8 +141,9 @@ def claim_run(folder: Path, job: Job) -> None:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for left_behind in folder.rglob(".*.partial"):  # by a run that was killed
-            left_behind.unlink(missing_ok=True)
+        checkpoints = (checkpoint.round_folder(folder, round) for round in checkpoint.rounds(folder))
+        for place in (folder, folder / "personal", *checkpoints):
+            remove_left_behind(place, _OWN)
         write_aside(folder / "job.toml", tomli_w.dumps(job.model_dump(mode="json", exclude_none=True)).encode())
     except OSError as error:
         raise lock.cannot_be_written(folder, error) from None
@@ -167,7 +171,7 @@ def write_environment(folder: Path, changes: list[str] | None = None, **more: An
 def read_environment(folder: Path) -> dict[str, Any]:
     """Return what `environment.json` says as this program writes it; nothing where there is none that can be read."""
     try:
-        about = json.loads((folder / "environment.json").read_bytes())
+        about = json.loads(read_whole(folder / "environment.json", LARGEST_FILE))
     except (OSError, ValueError):
         return {}
     found = about.items() if isinstance(about, dict) else ()
@@ -192,10 +196,20 @@ def why_lost(folder: Path) -> str | None:
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """Return the rounds in `metrics.jsonl`, without lines that are torn or tell of no round."""
+    """Return the rounds in `metrics.jsonl`, without lines that are torn or tell of no round.
+
+    Raises:
+        InputError: it cannot be read.
+    """
     path = folder / "metrics.jsonl"
+    try:
+        lines = read_whole(path).splitlines()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     records = []
-    for line in path.read_bytes().splitlines() if path.exists() else []:
+    for line in lines:
         with suppress(ValueError):
             record = json.loads(line)
             if isinstance(record, dict) and type(record.get("round")) is int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +47,18 @@ class Server:
     def judges(self) -> bool:
         """Whether it can score a model: there is a test set, and silos own no part of the model."""
         return self.test is not None and not len(self.model.personal) and not len(self.model.personal_statistics)
+
+    def begun(self, begin: Callable[[Server], None]) -> dict[str, Any]:
+        """Return the state in which a training begins: what `begin` makes it, and running statistics.
+
+        The server is left without a state, and its models must have their initial weights.
+        """
+        self.state = {}
+        begin(self)
+        if len(self.model.statistics):
+            self.state["statistics"] = self.model.statistics.read()
+        found, self.state = self.state, {}
+        return found
 
     def evaluate(self, w: Tensor) -> Score | None:
         """Score the model w, shape [shared], on the test set; None if there is none, or silos own a part of it."""

@@ -6,7 +6,7 @@ The moments lie in the server's state beside w, so that a checkpoint holds them 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -21,6 +21,9 @@ class ServerOptimizer(BaseModel, ABC):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
+    moments: ClassVar[frozenset[str]] = frozenset()
+    """Names of vectors like `w` that it keeps in the server's state."""
+
     lr: Annotated[float, Field(gt=0)] = 1.0
 
     @abstractmethod
@@ -30,6 +33,8 @@ class ServerOptimizer(BaseModel, ABC):
 
 class SGD(ServerOptimizer):
     """w += lr * delta: FedAvg at lr = 1. With momentum it is FedAvgM (Hsu, Qi & Brown 2019): v = beta v + delta."""
+
+    moments: ClassVar[frozenset[str]] = frozenset({"velocity"})
 
     momentum: Share = 0.0
 
@@ -45,6 +50,8 @@ class _Adaptive(ServerOptimizer):
 
     m starts at 0 and v at tau^2; the rules differ in v alone.
     """
+
+    moments: ClassVar[frozenset[str]] = frozenset({"m", "v"})
 
     lr: Annotated[float, Field(gt=0)] = 0.01
     beta1: Share = 0.9

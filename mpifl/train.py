@@ -231,11 +231,8 @@ class _Training:
         return idle + self._recorder.target_notes()
 
     def _begin(self) -> None:
-        server = self._server
-        self._algorithm.begin(server)
-        if len(server.model.statistics):
-            server.state["statistics"] = server.model.statistics.read()
-        checkpoint.write_model(self._out / "initial.safetensors", server.model)
+        self._server.state = self._server.begun(self._algorithm.begin)
+        checkpoint.write_model(self._out / "initial.safetensors", self._server.model)
 
     def _succeed(self) -> None:
         """Go on where the server was that died: after the round that this rank has a mirror of, else as if resumed."""
@@ -255,9 +252,11 @@ class _Training:
 
     def _restore(self) -> bool:
         """Load the latest checkpoint that is whole, on the server and at the silos; return whether there is one."""
-        for round in checkpoint.rounds(self._out):
+        rounds, moments = checkpoint.rounds(self._out), self._algorithm.server_optimizer.moments
+        begun = self._server.begun(self._algorithm.begin) if rounds else {}
+        for round in rounds:
             try:
-                state, silos = checkpoint.read(self._out, round)
+                state, silos = checkpoint.read(self._out, round, begun, moments)
                 self._server.round = round
                 files = {str(silo): digest for silo, digest in silos.items()}
                 loaded = self._survival.ask("load", **files)
@@ -274,7 +273,7 @@ class _Training:
             self._told = self._told_of(round) or self._recorder.evaluated()
             return True
         self._server.round = 0
-        if checkpoint.rounds(self._out):
+        if rounds:
             self._survival.ask("load")  # silos forget what a broken checkpoint gave them
             self._tell("note", f"{self._out}: no checkpoint is whole, starting anew")
         return False

@@ -12,8 +12,8 @@ DATA_PREP = sorted((ROOT / "data_prep").rglob("*.py"))
 FILES = MPIFL + DATA_PREP
 
 FLOORS = [
-    ["errors", "files", "rng", "imports", "interrupts", "placement", "naming", "__init__"],
-    ["messages", "codecs", "flat", "settings", "machine_code", "hdf5", "plugins", "lock", "launcher"],
+    ["errors", "files", "cache", "rng", "imports", "interrupts", "placement", "naming", "__init__"],
+    ["messages", "codecs", "flat", "settings", "toml", "machine_code", "hdf5", "plugins", "lock", "launcher"],
     ["shards", "descent"],
     ["vertical", "batches", "compiled", "models", "server_optimizers", "checkpoint"],
     ["transport", "local", "writer"],

@@ -22,6 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mpifl import cache
+
 SOURCE = Path(__file__).with_name("kernels.c")
 FLAGS = ("-O3", "-ffp-contract=off", "-fPIC", "-shared", "-std=gnu11")
 WITHOUT = "MPIFL_KERNELS"
@@ -116,7 +118,7 @@ def compiled() -> Any:
     if os.environ.get(WITHOUT) == "tensors":
         return None
     try:
-        library = ctypes.CDLL(str(_built()))
+        library = _loaded()
     except (OSError, subprocess.SubprocessError):
         return None
     pointer, real, whole = ctypes.c_void_p, ctypes.c_double, ctypes.c_int64
@@ -126,28 +128,42 @@ def compiled() -> Any:
     return library
 
 
-def _built() -> Path:
-    """Return the built library, building it if this user has not got it yet.
+def _loaded() -> ctypes.CDLL:
+    """Load the library, building it if this user has not got it yet; nobody but this user can have written it.
 
     Raises:
         OSError, subprocess.SubprocessError: there is no compiler, or it fails.
     """
+    key = hashlib.sha256(b"\0".join([SOURCE.read_bytes(), repr(FLAGS).encode(), platform.platform().encode()]))
+    name = f"kernels-{key.hexdigest()[:16]}.so"
+    try:
+        path = cache.folder() / name
+    except OSError:  # no home, or one where others may write
+        with tempfile.TemporaryDirectory(prefix="mpifl-") as private:
+            return _opened(Path(private) / name)
+    return _opened(path)
+
+
+def _opened(path: Path) -> ctypes.CDLL:
+    try:
+        descriptor = cache.opened(path)
+    except OSError:  # not there, or not to be trusted
+        _build(path)
+        descriptor = cache.opened(path)
+    return ctypes.CDLL(cache.loadable(descriptor, path))
+
+
+def _build(path: Path) -> None:
+    """Compile the loops; other ranks see the file whole or not at all."""
     compiler = shutil.which(os.environ.get("CC", "cc"))
-    source = SOURCE.read_bytes()
-    key = hashlib.sha256(b"\0".join([source, repr(FLAGS).encode(), platform.platform().encode()])).hexdigest()[:16]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mpifl"
-    path = cache / f"kernels-{key}.so"
-    if path.exists():
-        return path
     if compiler is None:
         raise FileNotFoundError("no C compiler")
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache) as scratch:  # beside it, so that other ranks see it whole or not at all
+    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         built = Path(scratch) / "kernels.so"
         command = [compiler, *FLAGS, "-o", str(built), str(SOURCE)]
         subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
+        built.chmod(0o700)  # whatever the umask
         built.replace(path)
-    return path
 
 
 def _at(vector: Tensor) -> int:

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from mpifl.errors import InputError
 from mpifl.files import write_aside, written_after
-from mpifl.job import read_job
+from mpifl.job import read_kept
 from mpifl.report.runs import Summary, read_run
 from mpifl.report.seeds import Group, groups, on_other_shards, settings, shown, varying
 from mpifl.run import read_metrics
@@ -91,7 +91,7 @@ class Output:
 def show_run(run: Path) -> None:
     """Print what a finished run came to, as far as it has metrics, and where its model lies."""
     console, model = _console(), run / "model.safetensors"
-    recorded = read_job(run / "job.toml").tracking.jsonl and bool(read_metrics(run))
+    recorded = read_kept(run / "job.toml").tracking.jsonl and bool(read_metrics(run))
     if recorded:
         summary = read_run(run)
         _print(console, lambda columns: table([summary], summary.target, columns))

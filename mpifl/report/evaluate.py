@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Collection
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -13,7 +15,7 @@ from mpifl.batches import Batches
 from mpifl.errors import InputError
 from mpifl.files import written_after
 from mpifl.flat import FlatModel
-from mpifl.job import Job, read_job
+from mpifl.job import Job, read_kept
 from mpifl.report.data import read_shards
 from mpifl.report.runs import read_run
 from mpifl.run import describe, read_environment, read_metrics, same_data
@@ -21,13 +23,19 @@ from mpifl.shards import FederationSpec, open_shard
 from mpifl.silo import evaluate
 
 
-def evaluate_run(run: Path) -> None:
+def evaluate_run(run: Path, trusted: Collection[str] = ()) -> None:
     """Score the model of a run on its shard folder's test set and print the figures.
 
+    Args:
+        run: The run folder.
+        trusted: The plug-ins that its job may import.
+
     Raises:
-        InputError: there is no model of the run's end, no test set, or the shards are others.
+        InputError: there is no model of the run's end, no test set, the shards are others, or it needs code that is not
+            trusted.
     """
-    job, environment = read_job(run / "job.toml"), read_environment(run)
+    job, environment = read_kept(run / "job.toml", trusted), read_environment(run)
+    _check_plugins(run, job, trusted)
     folder, spec = read_shards(job.shards, environment)
     if spec.test is None:
         raise InputError(f"{folder}/federation.json: has no test set; partition with a source that has one")
@@ -38,6 +46,18 @@ def evaluate_run(run: Path) -> None:
     own_objective = job.build_algorithm().own_objective
     score = evaluate(model, model.trained.clone(), Batches(test, spec.features, model.device), own_objective)
     print(f"test loss {score.loss:.4f}, test accuracy {score.accuracy:.2%}, {score.examples} examples")
+
+
+def _check_plugins(run: Path, job: Job, trusted: Collection[str]) -> None:
+    """See that the user trusts all the code that is to be imported, and that the folder of the run hands none in."""
+    for table, name in job.plugins.items():
+        if name not in trusted:
+            raise InputError(
+                f"{run}/job.toml: [{table}] name = '{name}': is code that evaluating would import and run; name it by "
+                f"--trust {shlex.quote(name)} if you trust it"
+            )
+    if job.plugins and Path.cwd().is_relative_to(run.resolve()):
+        raise InputError(f"{run}: modules would be imported from the run folder itself; evaluate from another folder")
 
 
 def _module(run: Path, job: Job, spec: FederationSpec) -> nn.Module:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -13,12 +12,8 @@ from typing import Any
 from mpifl import __version__
 from mpifl.errors import InputError
 from mpifl.run import read_environment, read_metrics, why_lost
+from mpifl.toml import tables
 from mpifl.tracking.base import judged
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 Record = dict[str, Any]
 NUMBERS = ("test_accuracy", "test_loss", "train_loss", "seconds", "bytes_sent", "bytes_received", "silo_accuracy_worst")
@@ -172,10 +167,7 @@ def changed_by_force(environment: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _read_rounds(run: Path) -> list[Record]:
     path = run / "metrics.jsonl"
-    try:
-        records = read_metrics(run)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    records = read_metrics(run)
     before: int = 0
     for record in records:
         if not _is_round(record):
@@ -195,14 +187,14 @@ def _is_round(record: Record) -> bool:
 def _read_job(path: Path) -> tuple[dict[str, Any], list[str]]:
     """Return the tables of a job as they stand, whatever version wrote them, and what is wrong with the file."""
     try:
-        job = tomllib.loads(path.read_text())
+        job = tables(path)
     except OSError as error:
         return {}, [f"job.toml cannot be read ({error.strerror})"]
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+    except ValueError:
         return {}, ["job.toml is torn"]
-    tables = all(isinstance(job.get(name, {}), dict) for name in ("algorithm", "model", "evaluate"))
-    target = job["evaluate"].get("target_accuracy") if tables and "evaluate" in job else None
-    if tables and type(job.get("rounds", 0)) is int and isinstance(target, int | float | None):
+    nested = all(isinstance(job.get(name, {}), dict) for name in ("algorithm", "model", "evaluate"))
+    target = job["evaluate"].get("target_accuracy") if nested and "evaluate" in job else None
+    if nested and type(job.get("rounds", 0)) is int and isinstance(target, int | float | None):
         return job, []
     return {}, [f"job.toml is none as mpifl {__version__} writes it"]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mpifl.errors import InputError
-from mpifl.job import Job, differing_keys, read_job
+from mpifl.job import Job, differing_keys, read_job, read_kept
 from mpifl.rehearsal import rehearse
 from mpifl.report.runs import Summary, changed_by_force, read_run
 from mpifl.run import HARMLESS, describe, read_environment, same_data, why_lost
@@ -62,7 +62,8 @@ class Task:
         """
         if not (self.run / "job.toml").exists():
             return None
-        if different := differing_keys(read_job(self.run / "job.toml"), self.job, HARMLESS):
+        kept = read_kept(self.run / "job.toml", self.job.plugins.values())
+        if different := differing_keys(kept, self.job, HARMLESS):
             return f"is a run of another job, it differs in {', '.join(different)}"
         environment = read_environment(self.run)
         if forced := changed_by_force(environment):

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from mpifl.errors import InputError
+from mpifl.files import no_link
 from mpifl.launcher import own_launcher
 from mpifl.lock import cannot_be_written
 from mpifl.report import compare_runs
@@ -93,13 +94,13 @@ def run_task(task: Task, job: Path, ranks: int, look: Callable[[bool], None] = l
     """
     try:
         task.run.mkdir(parents=True, exist_ok=True)
-        task.log.touch()
+        open(task.log, "ab", opener=no_link).close()
     except OSError as error:
         raise cannot_be_written(task.run, error) from None
     words, asked = command(task, job, ranks), []
     before = {number: signal.signal(number, lambda given, _: asked.append(given)) for number in STOPS}
     try:
-        with task.log.open("ab") as out:
+        with open(task.log, "ab", opener=no_link) as out:
             process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
         heard = 0
         while process.poll() is None:

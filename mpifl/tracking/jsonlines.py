@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from mpifl.files import no_link
 from mpifl.run import encode_record
 from mpifl.tracking.base import Observer, Record
 
@@ -34,7 +35,7 @@ class JsonLines(Observer):
 
 def _append(path: Path, lines: bytes) -> None:
     """Append lines whole or not at all: the next would make half of one unreadable."""
-    with path.open("ab", buffering=0) as file:
+    with open(path, "ab", buffering=0, opener=no_link) as file:
         end, rest = file.tell(), memoryview(lines)
         try:
             while rest:

@@ -18,7 +18,7 @@ IMAGES = Features(shape=(1, 8, 8), dtype="float32")
 def cache(tmp_path_factory, monkeypatch):
     """A cache of this session's own; nothing was told before."""
     folder = tmp_path_factory.getbasetemp() / "compiled"
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
     monkeypatch.setattr(compiled, "_TOLD", set())
     return folder / "mpifl"
 
@@ -128,7 +128,7 @@ def test_what_cannot_be_compiled_runs_plainly_and_is_told_once(settings, more, r
 
 def test_without_a_compiler_the_plain_step_runs_and_one_line_says_so(monkeypatch, tmp_path, capfd):
     monkeypatch.setenv("CXX", "/nonexistent/c++")
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(torch._inductor.config.cpp, "cxx", ("/nonexistent/c++",))
     settings = {"lr": 0.1, "batch_size": 4}
     found = trained({**settings, "compile": True})
