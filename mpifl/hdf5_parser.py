@@ -22,7 +22,7 @@ from typing import Any
 
 MOST_REQUEST = 1 << 16
 """Bytes of a request."""
-PARSE_SECONDS = 5
+PARSE_SECONDS = 3
 """Processor time for the parse of a file's structure, and for each 16 MiB that are read."""
 PARSE_BYTES = 256 << 20
 """Memory for the same, beside what the program takes; to read a piece, four times the piece more."""
