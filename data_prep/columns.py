@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,8 +81,8 @@ def check_columns(folder: Path) -> tuple[VerticalSpec, list[Finding]]:
 
 
 def _check_entries(spec: VerticalSpec) -> Iterator[Finding]:
-    columns = np.sort(np.concatenate([entry.columns for entry in spec.silos]))
-    if not np.array_equal(columns, np.arange(int(np.prod(spec.features.shape)))):
+    columns = sorted(column for entry in spec.silos for column in entry.columns)
+    if len(columns) != math.prod(spec.features.shape) or columns != list(range(len(columns))):
         yield Finding("federation.json", "columns", "the silos' columns are not every column exactly once")
     if (holders := sum(entry.labels is not None for entry in spec.silos)) != 1:
         yield Finding("federation.json", "labels", f"{holders} silos hold the labels; one must")

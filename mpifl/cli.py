@@ -66,6 +66,9 @@ def train(
     if ranks is not None and ranks > 1 and not launcher.launched():
         raise typer.Exit(_launched(launcher.launch(ranks, survive), run))
     with imports.lasting():
+        from mpifl.hdf5_reading import start_parser
+
+        start_parser()  # it has to import h5py, while this process imports torch and joins the others
         from mpifl import train as training
         from mpifl.transport import survivable, world
 
@@ -73,9 +76,8 @@ def train(
     if survive and transport.size > 1 and not survivable():
         raise InputError("--survive: the launcher ends all ranks when one dies; start it with mpirun --with-ft ulfm")
     if ranks not in (None, transport.size):
-        raise InputError(
-            f"--ranks {ranks}: the launcher has started {transport.size}; leave --ranks out, or the launcher"
-        )
+        started = f"the launcher has started {transport.size}"
+        raise InputError(f"--ranks {ranks}: {started}; leave --ranks out, or the launcher")
     _speaks[1:] = [lambda: transport.is_server]
     with _subnormals_as_zero():
         end = training.train(job, run, tuple(set_), resume, transport, force)

@@ -11,7 +11,7 @@ import resource
 import stat
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeAlias
+from typing import BinaryIO, TypeAlias
 
 Buffer: TypeAlias = bytes | memoryview
 
@@ -74,11 +74,16 @@ def read_whole(path: Path, most: int | None = None) -> bytes:
 
 
 def sha256_of(path: Path) -> str:
-    """Return the sha256 of a file in hexadecimal, read in pieces of 1 MiB."""
-    digest = hashlib.sha256()
+    """Return the sha256 of a file in hexadecimal."""
     with path.open("rb") as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
+        return digest_of(file)
+
+
+def digest_of(file: BinaryIO) -> str:
+    """Return the sha256 of an open file from where it stands, in hexadecimal, read in pieces of 1 MiB."""
+    digest = hashlib.sha256()
+    while piece := file.read(1 << 20):
+        digest.update(piece)
     return digest.hexdigest()
 
 

@@ -1,22 +1,14 @@
-"""Data sets of HDF5 files that map into memory without a copy, and compressed ones that are read whole."""
+"""Writing HDF5 files whose data sets map into memory without a copy, or are compressed."""
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import math
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import h5py
 import numpy as np
-
-from mpifl.errors import ShardError
-
-Reader: TypeAlias = Callable[[h5py.Dataset], np.ndarray]
-_NATIVE = "<" if sys.byteorder == "little" else ">"
 
 
 def new_file(path: Path) -> h5py.File:
@@ -40,27 +32,3 @@ def make_room(
 def chunk_rows(shape: Sequence[int], dtype: np.dtype) -> int:
     """Return how many rows a chunk of a compressed data set has: half a MiB, a power of two."""
     return 1 << max(0, ((1 << 19) // (math.prod(shape) * dtype.itemsize)).bit_length() - 1)
-
-
-def reader(path: Path) -> Reader:
-    """Return what gives the data sets of an open file: contiguous ones mapped, chunked ones read whole.
-
-    The file is mapped once, copy-on-write (torch refuses read-only arrays), by the first that wants it: every mapping
-    holds a file descriptor for as long as an array lives.
-    """
-
-    whole = functools.cache(lambda: np.memmap(path, np.uint8, mode="c"))
-    return lambda dataset: _mapped(path, dataset, whole)
-
-
-def _mapped(path: Path, dataset: h5py.Dataset, whole: Callable[[], np.ndarray]) -> np.ndarray:
-    offset = dataset.id.get_offset() if dataset.chunks is None else None
-    if offset is None or dataset.size == 0 or dataset.dtype.byteorder not in ("=", "|", _NATIVE):
-        with contextlib.suppress(ImportError):
-            import hdf5plugin  # noqa: F401 - its import makes lz4, zstd, ... known to HDF5
-        made = dataset.id.get_create_plist()
-        if not all(h5py.h5z.filter_avail(made.get_filter(i)[0]) for i in range(made.get_nfilters())):
-            raise ShardError(f"{path}: compressed with a filter that HDF5 lacks; pip install 'mpifl[compression]'")
-        return np.asarray(dataset[...])
-    array: np.ndarray = whole()[offset : offset + dataset.nbytes].view(dataset.dtype).reshape(dataset.shape)
-    return array

@@ -9,59 +9,47 @@ This file needs no torch: `data_prep` is built on it.
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import json
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import h5py
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from mpifl.errors import ShardError
+from mpifl.features import FEATURE_DTYPES as FEATURE_DTYPES
+from mpifl.features import Classes, Form, check_forms, check_labels
+from mpifl.features import Features as Features
+from mpifl.features import check_arrays as check_arrays
 from mpifl.files import sha256_of, write_aside
-from mpifl.hdf5 import Reader, make_room, new_file, reader
+from mpifl.hdf5_reading import Opened, Stored, opened
+from mpifl.records import BY_HAND, Counts, Examples, FileName, Record, Text, Texts, as_record, read_parts
+
+if TYPE_CHECKING:
+    import h5py
 
 FORMAT = "mpifl-shard"
 FORMAT_VERSION = 1
 SPLITS = ("train", "valid", "test", "public")
 _WHOLE_EXAMPLES = "training one model on all features (each silo has some columns of the same rows)"
-FEATURE_DTYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
+ATTRIBUTES = ("format", "format_version", "layout", "silo", "classes")
 
 Arrays = Mapping[str, tuple[np.ndarray, np.ndarray]]
 """The splits of a shard by name, each as (x, y): x of shape [n, *features], y integer of shape [n, ...]."""
-
-
-class Record(BaseModel):
-    """What stands in a `federation.json`: strict about its keys, and frozen."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Features(Record):
-    """What one example is: its shape and stored dtype, and how a model is to see it.
-
-    A model receives float32 `x * scale + offset`; without a scale it receives integers as int64 and floats as float32.
-    """
-
-    shape: tuple[PositiveInt, ...]
-    dtype: Literal["uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"]
-    scale: float | None = None
-    offset: float = 0.0
 
 
 class ShardEntry(Record):
     """One shard as its folder's `federation.json` describes it; `silo` is None for `test.h5` and `public.h5`."""
 
     silo: NonNegativeInt | None
-    name: str
-    file: str
-    examples: dict[str, NonNegativeInt]
-    labels: list[NonNegativeInt]
+    name: Text
+    file: FileName
+    examples: Examples
+    labels: Counts
     """Label histogram of the training split (of the test split for `test.h5`)."""
     bytes: PositiveInt
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
@@ -72,18 +60,18 @@ class FederationSpec(Record):
 
     format: Literal["mpifl-shards"] = "mpifl-shards"
     format_version: int = FORMAT_VERSION
-    name: str
+    name: Text
     features: Features
-    classes: PositiveInt
+    classes: Classes
     seed: int
     scheme: dict[str, Any]
     source: dict[str, Any]
-    silos: list[ShardEntry]
+    silos: Annotated[list[ShardEntry], Field(fail_fast=True)]
     test: ShardEntry | None = None
     public: ShardEntry | None = None
     """Examples that belong to no silo and that all may see; their labels are used by nobody."""
-    class_names: list[str] | None = None
-    feature_names: list[str] | None = None
+    class_names: Texts | None = None
+    feature_names: Texts | None = None
 
     def write(self, folder: Path) -> None:
         """Write `federation.json` into `folder`, aside and renamed, as the last act of making it."""
@@ -105,22 +93,28 @@ def read_federation(folder: Path) -> FederationSpec:
 def read_spec(path: Path) -> FederationSpec:
     """Read a file of the form of `federation.json` with whatever silos it names, or none."""
     try:
-        text = path.read_bytes()
+        parts = read_parts(path)
     except OSError as error:
         what = "is not there" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
         raise ShardError(f"{path}: {what}; make the shards with 'python -m data_prep partition'") from None
-    try:
-        with contextlib.suppress(ValueError, AttributeError):  # told below
-            found = json.loads(text)  # first: another version, another layout has other keys
-            if (version := found.get("format_version", FORMAT_VERSION)) != FORMAT_VERSION:
-                raise ShardError(f"{path}: {_other_version(version)}")
-            if (layout := found.get("layout", "horizontal")) != "horizontal":
-                raise ShardError(f"{path}: {layout} shards are not for {_WHOLE_EXAMPLES}; take another scheme")
-        return FederationSpec.model_validate_json(text)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
-        raise ShardError(f"{path}: {where}: {first['msg']}; write it with data_prep, not by hand") from None
+    if isinstance(parts, dict):  # first: another version, another layout has other keys
+        if (version := parts.get("format_version", FORMAT_VERSION)) != FORMAT_VERSION:
+            raise ShardError(f"{path}: {_other_version(version)}")
+        if parts.get("layout", "horizontal") != "horizontal":
+            raise ShardError(f"{path}: vertical shards are not for {_WHOLE_EXAMPLES}; take another scheme")
+    spec = as_record(path, FederationSpec, parts)
+    entries = [*spec.silos, *filter(None, (spec.test, spec.public))]
+    check_entries(path, [entry.file for entry in entries], [entry.labels for entry in entries], spec.classes)
+    return spec
+
+
+def check_entries(path: Path, files: Sequence[str], labels: Sequence[Sequence[int]], classes: int) -> None:
+    """Refuse a description with two entries of one file, or with other label counts than one for each class."""
+    in_order = sorted(files)
+    if twice := next((file for file, after in pairwise(in_order) if file == after), None):
+        raise ShardError(f"{path}: two entries have the file {twice}; {BY_HAND}")
+    if wrong := next((counts for counts in labels if len(counts) != classes), None):
+        raise ShardError(f"{path}: labels are counted for {len(wrong)} classes, there are {classes}; {BY_HAND}")
 
 
 @dataclass(frozen=True)
@@ -160,23 +154,33 @@ def open_shard(folder: Path, entry: ShardEntry, spec: FederationSpec, *, checksu
     Raises:
         ShardError: it is missing, cut short, altered, of another format, shape or dtype, or has labels out of range.
     """
-    path = Path(folder) / entry.file
-    _check_bytes(path, entry, checksum)
-    try:
-        with h5py.File(path, "r", locking=False) as file:
-            _check_attributes(path, file, entry, spec)
-            read = reader(path)
-            splits = {name: _open_split(path, file, name, read, entry, spec) for name in SPLITS if name in file}
-    except ShardError:
-        raise
-    except (OSError, KeyError, ValueError, RuntimeError, AttributeError, TypeError) as error:  # h5py's, for odd files
-        if isinstance(error, OSError) and error.errno == errno.EMFILE:
-            what = "this process may open no more files; raise 'ulimit -n', or take more ranks"
-            raise ShardError(f"{path}: {what}") from None
-        raise ShardError(f"{path}: not a readable HDF5 shard ({error}); partition again or restore it") from None
-    if missing := sorted(set(entry.examples) - set(splits)):
-        raise ShardError(f"{path}: has no {missing[0]}/x and {missing[0]}/y; partition again or restore it")
-    return Shard(path, splits)
+    path, sha256 = Path(folder) / entry.file, entry.sha256 if checksum else None
+    with opened(
+        path, entry.bytes, sha256, ATTRIBUTES, [f"{split}/{part}" for split in SPLITS for part in "xy"]
+    ) as file:
+        _check_attributes(path, file.attributes, entry, spec)
+        found = dict(splits_of(file, "xy"))
+        if missing := sorted(set(entry.examples) - set(found)):
+            raise ShardError(f"{path}: has no {missing[0]}/x and {missing[0]}/y; partition again or restore it")
+        for split, (x, y) in found.items():
+            _check_forms(path, split, x, y, entry, spec)
+        shard = Shard(path, {split: Split(file.array(f"{split}/x"), file.array(f"{split}/y")) for split in found})
+        for split, held in shard.splits.items():
+            check_labels(f"{path}: {split}", held.y, spec.classes)
+    return shard
+
+
+def splits_of(file: Opened, parts: Iterable[str]) -> Iterator[tuple[str, list[Stored]]]:
+    """Yield the splits that a file has, each with its data sets of these names; raise ShardError if one is missing."""
+    for split in SPLITS:
+        names = [f"{split}/{part}" for part in parts]
+        if absent := [name for name in names if name not in file.sets]:
+            if len(absent) < len(names):
+                raise ShardError(
+                    f"{file.path}: not a readable HDF5 shard (no {absent[0]}); partition again or restore it"
+                )
+            continue
+        yield split, [file.sets[name] for name in names]
 
 
 def write_shard(
@@ -220,6 +224,8 @@ def new_shard(
 
     Data sets are contiguous, at multiples of 64 bytes; or, with h5py's `filters`, in chunks of half a MiB.
     """
+    from mpifl.hdf5 import make_room, new_file  # it brings h5py, which who only reads does without
+
     file = new_file(path)
     file.attrs.update(format=FORMAT, format_version=FORMAT_VERSION, name=name, classes=classes)
     file.attrs["silo"] = -1 if silo is None else silo
@@ -229,58 +235,39 @@ def new_shard(
     return file
 
 
-def _check_bytes(path: Path, entry: ShardEntry, checksum: bool) -> None:
-    try:
-        size = path.stat().st_size
-        if size != entry.bytes:
-            raise ShardError(f"{path}: {size} bytes, federation.json says {entry.bytes}; partition again or restore it")
-        if checksum and sha256_of(path) != entry.sha256:
-            found = "altered, its sha256 is not that in federation.json"
-            raise ShardError(f"{path}: {found}; partition again or restore it")
-    except OSError as error:
-        what = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
-        raise ShardError(f"{path}: {what}; federation.json names it") from None
-
-
-def _check_attributes(path: Path, file: h5py.File, entry: ShardEntry, spec: FederationSpec) -> None:
-    if file.attrs.get("format") != FORMAT:
+def _check_attributes(path: Path, found: Mapping[str, Any], entry: ShardEntry, spec: FederationSpec) -> None:
+    if found.get("format") != FORMAT:
         raise ShardError(f"{path}: an HDF5 file, but not a shard; write it with data_prep")
-    if (version := int(file.attrs.get("format_version", 0))) != FORMAT_VERSION:
+    if (version := found.get("format_version")) != FORMAT_VERSION:
         raise ShardError(f"{path}: {_other_version(version)}")
     silo = -1 if entry.silo is None else entry.silo
-    if (found := int(file.attrs.get("silo", -2))) != silo:
-        raise ShardError(f"{path}: the shard of silo {found}, federation.json says {silo}; restore the right file")
-    if (classes := int(file.attrs.get("classes", 0))) != spec.classes:
+    if found.get("silo") != silo:
+        raise ShardError(
+            f"{path}: the shard of silo {found.get('silo')}, federation.json says {silo}; restore the right file"
+        )
+    if (classes := found.get("classes")) != spec.classes:
         raise ShardError(f"{path}: has {classes} classes, federation.json {spec.classes}; partition again")
 
 
-def _open_split(path: Path, file: h5py.File, name: str, read: Reader, entry: ShardEntry, spec: FederationSpec) -> Split:
-    split = Split(read(file[f"{name}/x"]), read(file[f"{name}/y"]))
-    where = f"{path}: {name}"
-    if len(split.x) != len(split.y) or len(split) != entry.examples.get(name):
-        found = f"{len(split.x)} features and {len(split.y)} labels"
-        raise ShardError(f"{where}: {found}, federation.json says {entry.examples.get(name)}; restore the right file")
-    if name == "train" and len(split) == 0:
+def _check_forms(path: Path, split: str, x: Stored, y: Stored, entry: ShardEntry, spec: FederationSpec) -> None:
+    """Hold what a file says of its data against what `federation.json` declares, before any of them is read."""
+    where = f"{path}: {split}"
+    if len(x) != len(y) or len(x) != entry.examples.get(split):
+        found = f"{len(x)} features and {len(y)} labels"
+        raise ShardError(f"{where}: {found}, federation.json says {entry.examples.get(split)}; restore the right file")
+    if split == "train" and len(x) == 0:
         raise ShardError(f"{where}: an empty silo; partition with --min-examples 1 or more")
-    check_arrays(where, split.x, split.y, spec.features, spec.classes)
-    return split
+    check_forms(where, x, y, spec.features, spec.classes)
+    check_label_shape(where, y, entry.examples, entry.labels)
 
 
-def check_arrays(where: str, x: np.ndarray, y: np.ndarray, features: Features, classes: int) -> None:
-    """Refuse arrays of another shape or dtype than a federation's, or with labels out of range."""
-    if tuple(x.shape[1:]) != features.shape:
-        wanted = f"the federation has {list(features.shape)}; partition again"
-        raise ShardError(f"{where}: features of shape {list(x.shape[1:])}, {wanted}")
-    if x.dtype.name != features.dtype:
-        wanted = f"the federation has {features.dtype}; partition again"
-        raise ShardError(f"{where}: features of dtype {x.dtype.name}, {wanted}")
-    if len(x) != len(y):
-        raise ShardError(f"{where}: {len(x)} features and {len(y)} labels; they must be as many")
-    if y.dtype.kind not in "iu":
-        raise ShardError(f"{where}: labels of dtype {y.dtype.name}; they must be integers from 0 to {classes - 1}")
-    if len(y) and not 0 <= int(y.min()) <= int(y.max()) < classes:
-        raise ShardError(f"{where}: labels from {y.min()} to {y.max()}; {classes} classes take 0 to {classes - 1}")
+def check_label_shape(where: str, y: Form, examples: Mapping[str, int], labels: Sequence[int]) -> None:
+    """Refuse labels of another number for each example than the histogram `labels` has been counted from."""
+    counted = examples.get("train", next(iter(examples.values()), 0))
+    if math.prod(y.shape) * counted != sum(labels) * y.shape[0]:
+        said = f"labels of shape {list(y.shape)}, federation.json counts {sum(labels)} of {counted} examples"
+        raise ShardError(f"{where}: {said}; partition again or restore it")
 
 
-def _other_version(version: int) -> str:
-    return f"format version {version}, this program reads {FORMAT_VERSION}; partition again with its data_prep"
+def _other_version(version: Any) -> str:
+    return f"format version {version!r:.20}, this program reads {FORMAT_VERSION}; partition again with its data_prep"

@@ -6,32 +6,35 @@ order; that of the labels' holder also `SPLIT/y`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import h5py
 import numpy as np
-from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from mpifl.errors import ShardError
-from mpifl.files import sha256_of, write_aside
-from mpifl.hdf5 import Reader, make_room, new_file, reader
-from mpifl.shards import FORMAT, FORMAT_VERSION, SPLITS, Features, Record, check_arrays
+from mpifl.features import Classes, Features, check_forms, check_labels
+from mpifl.files import write_aside
+from mpifl.hdf5_reading import Opened, opened
+from mpifl.records import Counts, Examples, FileName, Record, Text, Texts, as_record, read_parts
+from mpifl.shards import ATTRIBUTES, FORMAT, FORMAT_VERSION, SPLITS, check_entries, check_label_shape, splits_of
+
+if TYPE_CHECKING:
+    import h5py
 
 
 class VerticalEntry(Record):
     """One silo's shard: its features, and which columns of a flattened example they are; `labels` at their holder."""
 
     silo: NonNegativeInt
-    name: str
-    file: str
+    name: Text
+    file: FileName
     features: Features
-    columns: list[NonNegativeInt]
-    examples: dict[str, NonNegativeInt]
-    labels: list[NonNegativeInt] | None = None
+    columns: Counts
+    examples: Examples
+    labels: Counts | None = None
     bytes: PositiveInt
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
 
@@ -42,15 +45,15 @@ class VerticalSpec(Record):
     format: Literal["mpifl-shards"] = "mpifl-shards"
     format_version: int = FORMAT_VERSION
     layout: Literal["vertical"] = "vertical"
-    name: str
+    name: Text
     features: Features
-    classes: PositiveInt
+    classes: Classes
     seed: int
     scheme: dict[str, Any]
     source: dict[str, Any]
-    silos: list[VerticalEntry] = Field(min_length=1)
-    class_names: list[str] | None = None
-    feature_names: list[str] | None = None
+    silos: Annotated[list[VerticalEntry], Field(min_length=1, fail_fast=True)]
+    class_names: Texts | None = None
+    feature_names: Texts | None = None
 
     def write(self, folder: Path) -> None:
         """Write `federation.json` into `folder`, aside and renamed, as the last act of making it."""
@@ -63,14 +66,14 @@ class VerticalSplit:
 
     x: np.ndarray
     id: np.ndarray
-    y: np.ndarray | None
+    y: np.ndarray | None = None
 
 
 def is_vertical(folder: Path) -> bool:
     """Tell whether a folder says that it is vertical; what is wrong with it otherwise, others tell."""
     try:
-        return bool(json.loads((Path(folder) / "federation.json").read_bytes()).get("layout") == "vertical")
-    except (OSError, ValueError, AttributeError):
+        return bool(read_parts(Path(folder) / "federation.json").get("layout") == "vertical")
+    except (OSError, ShardError, AttributeError):
         return False
 
 
@@ -78,13 +81,12 @@ def read_vertical(folder: Path) -> VerticalSpec:
     """Read the `federation.json` of a vertical folder; raise ShardError with what is wrong."""
     path = Path(folder) / "federation.json"
     try:
-        return VerticalSpec.model_validate_json(path.read_bytes())
+        spec = as_record(path, VerticalSpec, read_parts(path))
     except OSError as error:
         raise ShardError(f"{path}: cannot be read ({error.strerror}); restore it or partition again") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
-        raise ShardError(f"{path}: {where}: {first['msg']}; write it with data_prep, not by hand") from None
+    labels = [entry.labels for entry in spec.silos if entry.labels is not None]
+    check_entries(path, [entry.file for entry in spec.silos], labels, spec.classes)
+    return spec
 
 
 def new_vertical(
@@ -99,6 +101,8 @@ def new_vertical(
     filters: Mapping[str, Any] | None = None,
 ) -> h5py.File:
     """Make a vertical shard and return it open, with room for every split; `labels` is the shape of one row's."""
+    from mpifl.hdf5 import make_room, new_file  # it brings h5py, which who only reads does without
+
     file = new_file(path)
     told = {"format": FORMAT, "format_version": FORMAT_VERSION, "layout": "vertical"}
     file.attrs.update(**told, name=name, classes=classes, silo=silo)
@@ -116,40 +120,31 @@ def open_vertical(folder: Path, entry: VerticalEntry, classes: int) -> dict[str,
     Raises:
         ShardError: it is missing, altered, of another silo, shape or dtype, or has labels where it should have none.
     """
-    path = Path(folder) / entry.file
-    if not path.is_file():
-        raise ShardError(f"{path}: is missing; federation.json names it")
-    if path.stat().st_size != entry.bytes or sha256_of(path) != entry.sha256:
-        raise ShardError(f"{path}: altered, it is not what federation.json says; partition again or restore it")
-    try:
-        with h5py.File(path, "r", locking=False) as file:
-            if file.attrs.get("layout") != "vertical" or int(file.attrs.get("silo", -1)) != entry.silo:
-                raise ShardError(f"{path}: not the vertical shard of silo {entry.silo}; restore the right file")
-            read = reader(path)
-            splits = {name: _split(read, file[name]) for name in SPLITS if name in file}
-    except (OSError, KeyError, ValueError, RuntimeError) as error:
-        if isinstance(error, ShardError):
-            raise
-        raise ShardError(f"{path}: not a readable HDF5 shard ({error}); partition again or restore it") from None
-    for name, split in splits.items():
-        _check(f"{path}: {name}", split, entry, classes)
-    if {name: len(split.id) for name, split in splits.items()} != entry.examples:
-        raise ShardError(f"{path}: has other examples than federation.json says; partition again or restore it")
+    path, parts = Path(folder) / entry.file, ["x", "id"] + ["y"] * (entry.labels is not None)
+    names = [f"{split}/{part}" for split in SPLITS for part in ("x", "id", "y")]
+    with opened(path, entry.bytes, entry.sha256, ATTRIBUTES, names) as file:
+        if file.attributes.get("layout") != "vertical" or file.attributes.get("silo") != entry.silo:
+            raise ShardError(f"{path}: not the vertical shard of silo {entry.silo}; restore the right file")
+        found = dict(splits_of(file, parts))
+        if {split: len(sets[0]) for split, sets in found.items()} != entry.examples:
+            raise ShardError(f"{path}: has other examples than federation.json says; partition again or restore it")
+        for split in found:
+            _check_forms(file, split, entry, classes)
+        splits = {split: VerticalSplit(*map(file.array, [f"{split}/{part}" for part in parts])) for split in found}
+    for name, held in splits.items():
+        if held.y is not None:
+            check_labels(f"{path}: {name}", held.y, classes)
     return splits
 
 
-def _split(read: Reader, group: h5py.Group) -> VerticalSplit:
-    return VerticalSplit(read(group["x"]), read(group["id"]), read(group["y"]) if "y" in group else None)
-
-
-def _check(where: str, split: VerticalSplit, entry: VerticalEntry, classes: int) -> None:
-    holder = entry.labels is not None
-    if (split.y is not None) != holder:
-        found = (
-            "no labels, and federation.json says it has" if holder else "labels, and federation.json says it has none"
-        )
-        raise ShardError(f"{where}: has {found}; partition again or restore it")
-    if len(split.id) != len(split.x):
-        raise ShardError(f"{where}: {len(split.x)} rows and {len(split.id)} ids; partition again or restore it")
-    labels = np.zeros(len(split.x), np.int64) if split.y is None else split.y
-    check_arrays(where, split.x, labels, entry.features, classes)
+def _check_forms(file: Opened, split: str, entry: VerticalEntry, classes: int) -> None:
+    where, x, id = f"{file.path}: {split}", file.sets[f"{split}/x"], file.sets[f"{split}/id"]
+    y = file.sets.get(f"{split}/y")
+    if y is not None and entry.labels is None:
+        raise ShardError(f"{where}: has labels, and federation.json says it has none; partition again or restore it")
+    if id.shape != (len(x),) or id.dtype.name != "int64":
+        said = f"{len(x)} rows and {id.dtype.name} ids of shape {list(id.shape)}"
+        raise ShardError(f"{where}: {said}; partition again or restore it")
+    check_forms(where, x, id if y is None else y, entry.features, classes)
+    if y is not None and entry.labels is not None:
+        check_label_shape(where, y, entry.examples, entry.labels)

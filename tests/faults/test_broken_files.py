@@ -35,6 +35,28 @@ def _alter_label(path: Path) -> None:
     """Put a label into a shard that no class has, and make federation.json agree to it."""
     with h5py.File(path, "r+") as file:
         file["train/y"][0] = 99
+    _adopt(path)
+
+
+def _endless(path: Path) -> None:
+    """Have an attribute's text reach into the free space behind it: HDF5 2.0 then loops for ever."""
+    content = bytearray(path.read_bytes())
+    second = content.find(b"GCOL") + 16 + 16 + 16  # behind the head of the heap and the first text of up to 16 bytes
+    assert content[second] == 2
+    content[second + 8] = (content[second + 8] + 7) // 8 * 8 + 8
+    path.write_bytes(content)
+    _adopt(path)
+
+
+def _linked(path: Path) -> None:
+    """Have a shard's features lie in another silo's."""
+    with h5py.File(path, "r+") as file:
+        del file["train"]
+        file["train"] = h5py.ExternalLink("silo_0000.h5", "train")
+    _adopt(path)
+
+
+def _adopt(path: Path) -> None:
     table = json.loads((path.parent / "federation.json").read_text())
     for entry in table["silos"]:
         if entry["file"] == path.name:
@@ -47,6 +69,8 @@ SHARDS: dict[str, tuple[Callable[[Path], None], str]] = {
     "flipped": (_flip, "altered, its sha256 is not that in federation.json"),
     "missing": (Path.unlink, "is missing"),
     "labels": (_alter_label, "labels from 0 to 99; 10 classes take 0 to 9"),
+    "endless": (_endless, "not a readable HDF5 shard ("),
+    "linked": (_linked, "train is an external link"),
 }
 
 

@@ -233,7 +233,7 @@ INSIDE = {
     ),
     "a group for features": (lambda f: (f.__delitem__("train/x"), f.create_group("train/x")), "restore it"),
     "a single number for labels": (lambda f: replace(f, "train/y", 1), "restore"),
-    "a list for the silo": (attribute("silo", [0, 1]), "restore it"),
+    "a list for the silo": (attribute("silo", [0, 1]), "restore the right file"),
 }
 
 

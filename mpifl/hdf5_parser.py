@@ -1,0 +1,179 @@
+"""The program in which HDF5 files are parsed: one a rank, run by `hdf5_reading`, imported by nobody.
+
+HDF5 loops for ever on some files of one wrong bit, and dies of others. A signal's handler in Python does not run inside
+such a loop, and a rank may not fork; so a rank starts this, and never has HDF5 open a file itself. It is sent requests
+over its standard input, a socket, each with a file, and answers each: 8 bytes of length, JSON, and what was read.
+
+What limits it (`setrlimit`) is for accidents; it keeps no program out that has taken it over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+MOST_REQUEST = 1 << 16
+"""Bytes of a request."""
+PARSE_SECONDS = 3
+"""Processor time for the parse of a file's structure, and for each 16 MiB that are read."""
+PARSE_BYTES = 256 << 20
+"""Memory for the same, beside what the program takes; to read a piece, four times the piece more."""
+OPEN_FILES = 5
+"""Standard streams, the file as it was sent and as HDF5 opens it; for another file there is no room."""
+
+
+def main() -> None:
+    """Answer requests until nobody is left to ask."""
+    signal.signal(signal.SIGXCPU, signal.SIG_DFL)
+    link = socket.socket(fileno=0)
+    sys.path[:] = json.loads(sys.argv[1])
+    try:
+        import h5py  # noqa: F401 - here, since it may be missing, and that is told
+    except Exception as error:
+        _send(link, {"error": f"{type(error).__name__}: {error}"})
+        return
+    for what in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE):
+        resource.setrlimit(what, (0, 0))
+    own = _own_memory()
+    _send(link, {})
+    while True:
+        message, files, _, _ = socket.recv_fds(link, MOST_REQUEST, 1)
+        if not message:
+            return
+        request = json.loads(message)
+        _limit(own, request.get("bytes", 0))
+        try:
+            answer, data = _act(files[0], request)
+        except Exception as error:
+            answer, data = {"error": " ".join(str(error).split()) or type(error).__name__}, b""
+        os.close(files[0])
+        _send(link, answer, data)
+
+
+def _act(number: int, request: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    """Carry out a request for an open file; the file is closed again before the answer, lest that hang unseen."""
+    import h5py
+
+    with h5py.File(f"/dev/fd/{number}", "r", locking=False) as file:
+        if "rows" in request:
+            return {}, _read(file, request["set"], *request["rows"])
+        return _look(file, request["attributes"], request["sets"]), b""
+
+
+def _look(file: Any, attributes: list[str], names: list[str]) -> dict[str, Any]:
+    """Tell the attributes of a file and the data sets that it has of some."""
+    found = {name: _find(file, name) for name in names}
+    return {
+        "attributes": {name: _plain(file.attrs[name]) for name in attributes if name in file.attrs},
+        "sets": {name: _facts(name, one) for name, one in found.items() if one is not None},
+    }
+
+
+def _plain(value: Any) -> int | str | None:
+    value = value.item() if hasattr(value, "item") and not getattr(value, "shape", ()) else value
+    return value[:100] if isinstance(value, str) else value if isinstance(value, int) else None
+
+
+def _find(file: Any, name: str) -> Any:
+    """Open what lies under a name in this very file; None if nothing does. No link that is a name is followed."""
+    import h5py
+
+    kinds = {h5py.h5l.TYPE_SOFT: "a soft link", h5py.h5l.TYPE_EXTERNAL: "an external link"}
+    found, where = h5py.h5g.open(file.id, b"/"), ""
+    for part in name.split("/"):
+        if not isinstance(found, h5py.h5g.GroupID):
+            raise ValueError(f"{where[1:]} is no group")
+        where = f"{where}/{part}"
+        if not found.links.exists(part.encode()):
+            return None
+        if (kind := found.links.get_info(part.encode()).type) != h5py.h5l.TYPE_HARD:
+            raise ValueError(f"{where[1:]} is {kinds.get(kind, 'a link')}; a shard holds its data itself")
+        found = h5py.h5o.open(found, part.encode())
+    return found
+
+
+def _facts(name: str, found: Any) -> dict[str, Any]:
+    """Tell form and place of a data set whose data lie in this very file."""
+    import h5py
+
+    if not isinstance(found, h5py.h5d.DatasetID):
+        raise ValueError(f"{name} is no data set")
+    made = found.get_create_plist()
+    if made.get_layout() == h5py.h5d.VIRTUAL:
+        raise ValueError(f"{name} is a virtual data set; a shard holds its data itself")
+    if made.get_external_count():
+        raise ValueError(f"{name} has external storage; a shard holds its data itself")
+    kind = found.get_type()
+    if kind.dtype.kind not in "iuf" or not kind.equal(h5py.h5t.py_create(kind.dtype)):
+        raise ValueError(f"{name} is of a type {kind.dtype}")
+    chunked = made.get_layout() == h5py.h5d.CHUNKED
+    return {
+        "shape": found.shape,
+        "dtype": kind.dtype.str,
+        "offset": found.get_offset() if made.get_layout() == h5py.h5d.CONTIGUOUS else None,
+        "chunk": made.get_chunk()[0] if chunked else 1,
+        "readable": all(_filter_known(made.get_filter(i)[0]) for i in range(made.get_nfilters())),
+    }
+
+
+def _filter_known(code: int) -> bool:
+    """Whether HDF5 has a filter; those of hdf5plugin (lz4, zstd, ...) are made known to it when they are needed."""
+    import h5py
+
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+    try:
+        if not h5py.h5z.filter_avail(code):
+            with contextlib.suppress(ImportError):
+                import hdf5plugin  # noqa: F401
+        return bool(h5py.h5z.filter_avail(code))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def _read(file: Any, name: str, start: int, stop: int) -> memoryview:
+    """Return rows of a data set, native numbers one after another."""
+    import h5py
+    import numpy as np
+
+    rows = h5py.Dataset(_find(file, name))[start:stop]
+    return np.ascontiguousarray(rows, rows.dtype.newbyteorder("=")).data.cast("B")
+
+
+def _limit(own: int, reading: int) -> None:
+    """Have the next request end soon, in little memory, and without another file."""
+    seconds = math.ceil(time.process_time()) + PARSE_SECONDS * (1 + (reading >> 24))
+    for what, most in (
+        (resource.RLIMIT_CPU, seconds),
+        (resource.RLIMIT_AS, own + PARSE_BYTES + 4 * reading),
+        (resource.RLIMIT_NOFILE, OPEN_FILES),
+    ):
+        with contextlib.suppress(OSError, ValueError):  # an unlimited hard limit is below some on macOS
+            resource.setrlimit(what, (most, resource.getrlimit(what)[1]))
+
+
+def _own_memory() -> int:
+    """Return the bytes of address space that this process has by now."""
+    try:
+        with open("/proc/self/statm") as file:  # noqa: PTH123 - no pathlib: it takes longer to import than this to run
+            return int(file.read().split()[0]) * resource.getpagesize()
+    except OSError:
+        return 1 << 40
+
+
+def _send(link: socket.socket, answer: dict[str, Any], data: Any = b"") -> None:
+    record = json.dumps(answer).encode()
+    link.sendall(len(record).to_bytes(8, "little") + record)
+    link.sendall(data)
+
+
+if __name__ == "__main__":
+    main()
