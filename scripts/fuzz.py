@@ -6,9 +6,9 @@
     python scripts/fuzz.py --replay shards 17 --seed 3     # one of them again, with its traceback
 
 An input is read as a *value*, or ends with the error that is *documented*. What must not be: a *traceback*, a *hang*
-(more than 20 s), a *crash* of the process, or more than 512 MiB of *memory* above what the process held. Each kind is
-read in processes of their own; one that dies or falls silent costs its input alone. The same seed gives the same
-inputs. Exit code 1: something was found; `--keep` makes those inputs again in a folder, to look at.
+(more than 20 s), a *crash* of the process, or *too much* memory: 512 MiB above what the process held, or in one that
+it started. Each kind is read in processes of their own; one that dies or falls silent costs its input alone. The same
+seed gives the same inputs. Exit code 1: something was found; `--keep` makes those inputs again in a folder.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def _sum(tallies: dict[str, Tally]) -> Tally:
 
 
 def keep(name: str, tally: Tally, options: argparse.Namespace) -> None:
-    """Make one input of each sort again in the folder --keep; a process of its own does, for it may die."""
+    """Make one input of each sort that was taken badly again, in the folder --keep."""
     for (outcome, *_), numbers in tally.found.items():
         folder = options.keep / f"{name.replace(', ', '-')}-{numbers[0]}-{outcome}"
         folder.mkdir(parents=True, exist_ok=True)

@@ -31,8 +31,8 @@ READ = (InputError,)
 KINDS: dict[str, Kind] = {
     "federation.json": Kind(federation, read_folder, (ShardError,)),
     "federation.json, check": Kind(federation, check_folder, (ShardError,)),
-    "shards": Kind(shards, read_folder, (ShardError,)),
-    "shards, check": Kind(shards, check_folder, (ShardError,)),
+    "shards": Kind(shards, read_folder, (ShardError,), cost=2),
+    "shards, check": Kind(shards, check_folder, (ShardError,), cost=4),
     "checkpoints": Kind(checkpoints, read_checkpoint, (CheckpointError,)),
     "checkpoints, the latest": Kind(checkpoints, fallback_checkpoint, (CheckpointError,)),
     "runs, report": Kind(runs, write_report, READ),
@@ -44,5 +44,5 @@ KINDS: dict[str, Kind] = {
     "reports": Kind(reports, take_report, (Refused,)),
     "codecs": Kind(payloads, decode_payload, (ValueError,)),
     "sources": Kind(sources, read_source, READ),
-    "commands": Kind(commands, run_command, ()),
+    "commands": Kind(commands, run_command, (), cost=2),
 }

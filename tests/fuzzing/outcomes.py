@@ -17,7 +17,7 @@ from typing import Any
 PATIENCE = 20.0
 """Seconds that one input may take; they take milliseconds, on a machine that does other things too."""
 MOST_MEMORY = 512
-"""MiB that reading one small input may add to what the process holds."""
+"""MiB that reading one small input may add to what the process holds, or that a process may hold that it starts."""
 GOOD = ("value", "documented")
 ROOT = Path(__file__).parents[2]
 
@@ -30,11 +30,13 @@ class Kind:
         make: (draw, valid artefacts, an empty folder) -> the input: what is read, or where in the folder it lies.
         read: Reads it; whatever it returns is a value.
         documented: What it may raise.
+        cost: How many times as long as others an input takes; the suite tries as many fewer.
     """
 
     make: Callable[[Random, Path, Path], Any]
     read: Callable[[Any], object]
     documented: tuple[type[BaseException], ...]
+    cost: int = 1
 
 
 class Undocumented(Exception):
@@ -53,7 +55,7 @@ class Outcome:
     where: str = ""
     what: str = ""
     mib: float = 0.0
-    """By how much its peak of memory was above what the process held before."""
+    """The peak of memory above what the process held before, or that of a child."""
 
     @property
     def good(self) -> bool:
@@ -62,7 +64,8 @@ class Outcome:
 
 def outcome_of(kind: Kind, given: Any, patience: float = PATIENCE) -> Outcome:
     """Have one input read."""
-    before = _fresh_peak()
+    _fresh_peak()
+    before, children = _kib(RUSAGE_SELF), _kib(RUSAGE_CHILDREN)
     name, where, what = "value", "", ""
     try:
         with limit(patience), contextlib.redirect_stdout(_Unicode()):
@@ -75,7 +78,8 @@ def outcome_of(kind: Kind, given: Any, patience: float = PATIENCE) -> Outcome:
         name, where, what = "traceback", place_in(str(error)), f"Undocumented: {str(error)[-500:]}"
     except Exception as error:
         name, where, what = "traceback", place_of(error), f"{type(error).__name__}: {str(error)[:200]}"
-    mib = max(peak() - before, 0.0)
+    ended = _kib(RUSAGE_CHILDREN)  # of all that ever were
+    mib = max(_kib(RUSAGE_SELF) - before, _living(), ended if ended > children else 0) / 1024
     if name in GOOD and mib > MOST_MEMORY:
         return Outcome("memory", "", f"{mib:.0f} MiB", mib)
     return Outcome(name, where, what, mib)
@@ -126,13 +130,22 @@ def _short(name: str) -> str:
     return name.replace(str(ROOT) + "/", "")
 
 
-def _fresh_peak() -> float:
-    """Forget the peak of this process's memory, where the system lets it, and return what it holds now in MiB."""
+def _fresh_peak() -> None:
+    """Forget the peak of this process's memory, where the system lets it: then it is what the process holds now."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
-    return peak()
 
 
-def peak() -> float:
-    """Return the highest memory, in MiB, of this process since `_fresh_peak`, or of a child that has ended, ever."""
-    return max(getrusage(RUSAGE_SELF).ru_maxrss, getrusage(RUSAGE_CHILDREN).ru_maxrss) / 1024
+def _kib(who: int) -> int:
+    return getrusage(who).ru_maxrss
+
+
+def _living() -> int:
+    """Return the highest memory, in KiB, that a living child ever had; 0 where the system does not tell."""
+    highest = 0
+    for told in Path("/proc/self/task").glob("*/children"):
+        for child in told.read_text().split():
+            with contextlib.suppress(OSError, ValueError):  # it has just ended
+                status = Path(f"/proc/{child}/status").read_text()
+                highest = max(highest, int(status.partition("VmHWM:")[2].split()[0]))
+    return highest

@@ -32,7 +32,7 @@ def test_a_harmed_input_is_a_value_or_the_documented_error(valid, name):
     kind, counts = KINDS[name], Counter()
 
     @given(st.randoms(use_true_random=False))
-    @settings(max_examples=INPUTS, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=INPUTS // kind.cost, suppress_health_check=list(HealthCheck))
     def read(draw):
         with tempfile.TemporaryDirectory(dir=valid.parent) as folder:
             outcome = outcome_of(kind, kind.make(draw, valid, Path(folder)))
