@@ -18,6 +18,7 @@ from mpifl.shards import Features, FederationSpec, ShardEntry, write_shard
 HERE = Path(__file__).parent
 SIZES = (20, 5, 31, 12, 40, 18, 24)
 PIXELS = Features(shape=(2, 3), dtype="uint8", scale=1 / 64, offset=-2.0)
+COUNTS = Features(shape=(2, 3), dtype="uint8", scale=1 / 128)
 CHARACTERS = Features(shape=(7,), dtype="uint8")
 Examples = tuple[np.ndarray, np.ndarray]
 Silos = Sequence[Examples]
@@ -57,6 +58,17 @@ def toy_silos(sizes: Sequence[int] = SIZES, seed: int = 5) -> Silos:
         y = draw.choice(3, n, p=draw.dirichlet([0.6] * 3))
         centres = 100 + 50 * np.sin(np.arange(6) * (1 + y[:, None]) + 0.3 * k)
         silos.append((np.clip(draw.normal(centres, 30), 0, 255).astype(np.uint8).reshape(n, 2, 3), y))
+    return silos
+
+
+def sparse_silos(seed: int = 9) -> Silos:
+    """The toy silos with zeros: all examples have feature 0, silo 2 alone has 4, none has 5, silos differ in 1 to 3."""
+    draw = np.random.default_rng(seed)
+    silos = []
+    for k, (x, y) in enumerate(toy_silos()):
+        often = np.array([1.0, 0.2 + 0.1 * k, 0.9 - 0.1 * k, 0.5 * (k % 3 > 0), 0.7 * (k == 2), 0.0])
+        has = draw.random((len(y), 6)) < often
+        silos.append((np.where(has.reshape(x.shape), np.maximum(x, 1), 0).astype(np.uint8), y))
     return silos
 
 
@@ -105,6 +117,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (public,) = toy_silos(sizes=[50], seed=6)
     write_folder(base / "toy", toy, public=public)
     (public,) = text_silos(sizes=[50], seed=8)
+    write_folder(base / "sparse", sparse_silos(), COUNTS)
     write_folder(base / "text", text_silos(), CHARACTERS, classes=4, public=public)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)

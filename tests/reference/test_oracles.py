@@ -120,6 +120,10 @@ CASES: dict[str, dict[str, Any]] = {
         "compressed",
         compression={"up": "qsgd", "bits": 2, "norm": "l2", "error_feedback": True, "down": "bfloat16"},
     ),
+    "feddyn": job("feddyn", alpha=0.3, local={"epochs": 2}),
+    "feddyn-everyone": job("feddyn", alpha=1.0, cohort={"fraction": 1.0}, local={"epochs_of": [1, 3, 2]}),
+    "feddyn-uniform": job("feddyn", alpha=0.3, cohort=ALIKE, local={"lr_decay": 0.9, "momentum": 0.5}),
+    "feddyn-by-examples": job("feddyn", alpha=0.3, rounds=5, cohort=BY_EXAMPLES),
     "feddyn-of-a-user": job("example_algorithm:FedDyn", alpha=0.3, local={"epochs": 2}, cohort=ALIKE),
 }
 ON_A_NETWORK = {
@@ -138,10 +142,22 @@ ON_A_NETWORK = {
         "feddf", rounds=1, prototypes=[], model=LSTM, shards="text", local={"lr": 2.0, "epochs": 2}, **DISTILLED
     ),
 }
+ON_SPARSE_FEATURES = {
+    "fsvrg-scaled": job("fsvrg", scaling=True, local={"lr": 2.0, "batch_size": 1}, cohort={"fraction": 1.0}),
+    "fsvrg-scaled-batches": job(
+        "fsvrg",
+        scaling=True,
+        local={"lr": 3.0, "batch_size": 4, "epochs": 2, "lr_decay": 0.8},
+        cohort={"fraction": 1.0},
+    ),
+    "fsvrg-scaled-cohort": job("fsvrg", scaling=True, local={"lr": 2.0, "batch_size": 4}),
+    "fsvrg-unscaled": job("fsvrg", scaling=False, local={"lr": 2.0, "batch_size": 4}),
+}
 JOBS = {
     **{f"{name}-logreg": {**case, "model": LOGREG} for name, case in CASES.items()},
     **{f"{name}-mlp": {**case, "model": MLP} for name, case in CASES.items()},
     **ON_A_NETWORK,
+    **{name: {**case, "model": LOGREG, "shards": "sparse"} for name, case in ON_SPARSE_FEATURES.items()},
 }
 
 
