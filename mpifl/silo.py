@@ -184,12 +184,17 @@ class Silo:
         return Update(weight, vectors, scalars)
 
     @property
+    def reweighed(self) -> bool:
+        """Whether silos weigh otherwise in the objective than their updates do: drawn by n_k, and counted alike."""
+        return (self.select, self.weights) == ("examples", "uniform")
+
+    @property
     def importance(self) -> float:
-        """How many times more the silo weighs in the objective than its updates do: n_k if drawn by n_k, counted alike.
+        """How many times more the silo weighs in the objective than its updates do.
 
         `mean.weight / cohort.weight` times the mean of importance times v_k so is sum_k p_k v_k over who answered.
         """
-        return float(self.examples) if (self.select, self.weights) == ("examples", "uniform") else 1.0
+        return float(self.examples) if self.reweighed else 1.0
 
     def stream(self, purpose: str) -> torch.Generator:
         """Return the random stream that this silo has for a purpose in this round."""

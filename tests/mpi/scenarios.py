@@ -93,6 +93,7 @@ ALGORITHMS = [
     algorithm("fednova", local={"epochs_of": [1, 3], "momentum": 0.5}),
     algorithm("scaffold", option="I"),
     algorithm("scaffold", option="II", cohort={"fraction": 0.6, "weights": "uniform"}, local={"epochs": 2}),
+    algorithm("feddyn", alpha=0.3),
     algorithm("fsvrg", local={"lr": 3.0, "batch_size": 8}),
     algorithm("qfedavg", q=2.0),
     algorithm("qfedsgd", q=0.5),

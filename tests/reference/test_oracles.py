@@ -113,7 +113,8 @@ CASES: dict[str, dict[str, Any]] = {
         "compressed",
         compression={"up": "qsgd", "bits": 2, "norm": "l2", "error_feedback": True, "down": "bfloat16"},
     ),
-    "feddyn": job("example_algorithm:FedDyn", alpha=0.3, local={"epochs": 2}),
+    "feddyn": job("feddyn", alpha=0.3, local={"epochs": 2}),
+    "feddyn-uniform": job("feddyn", alpha=0.3, cohort={"fraction": 0.6, "weights": "uniform"}, local={"epochs": 2}),
 }
 ON_A_NETWORK = {
     "fedper-head": job("fedper", personal=["head.*"], model=MLP),
