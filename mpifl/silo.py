@@ -166,6 +166,11 @@ class Silo:
         self._begin_pass()
         return mean_loss(self.model, w, self._splits["train"], self.objective)
 
+    def frequencies(self) -> Tensor:
+        """Return the share of training examples in which each feature, as models see it, is not 0, shape [features]."""
+        counts = sum((x != 0).sum(0) for x, _ in self._splits["train"].in_order(EVALUATION_BATCH))
+        return torch.as_tensor(counts).reshape(-1).double() / self.examples
+
     def keep(self, **values: Tensor | Scalar) -> None:
         """Keep copies of tensors and numbers for later rounds; they count only if this update does."""
         self.kept |= {name: v.clone() if isinstance(v, Tensor) else v for name, v in values.items()}
