@@ -43,7 +43,7 @@ class Silo:
         examples: n_k, how many training examples it holds.
         state: What it kept in rounds before, tensors and numbers by name; change it with `keep` only.
         weight: What an update weighs unless it says otherwise; n_k by default.
-        importance: How many times more the silo weighs in the objective than its updates do.
+        reweighed: Whether silos weigh otherwise in the objective than their updates do: drawn by n_k, counted alike.
         objective: What training minimises: the algorithm's.
         own_objective: The same, None where it is the cross entropy: the loss that an evaluation reports.
         public: The federation's public examples, if there are any.
@@ -69,7 +69,7 @@ class Silo:
         self.state = state
         self.model = models[0]
         self.public: Batches | None = None
-        self.importance = 1.0
+        self.reweighed = False
         self.objective: Objective = cross_entropy
         self.own_objective: Objective | None = None
         self._models = models
@@ -168,6 +168,11 @@ class Silo:
         self._begin_pass()
         return mean_loss(self.model, w, self._splits["train"], self.objective)
 
+    def frequencies(self) -> Tensor:
+        """Return the share of training examples in which each feature, as models see it, is not 0, shape [features]."""
+        counts = sum((x != 0).sum(0) for x, _ in self._splits["train"].in_order(EVALUATION_BATCH))
+        return torch.as_tensor(counts).reshape(-1).double() / self.examples
+
     def keep(self, **values: Tensor | Scalar) -> None:
         """Keep copies of tensors and numbers for later rounds; they count only if this update does."""
         self.kept |= {name: v.clone() if isinstance(v, Tensor) else v for name, v in values.items()}
@@ -182,6 +187,14 @@ class Silo:
         vectors = {name: value for name, value in values.items() if isinstance(value, Tensor | Uniform)}
         scalars = {name: value for name, value in values.items() if not isinstance(value, Tensor | Uniform)}
         return Update(self.weight if weight is None else weight, vectors, scalars)
+
+    @property
+    def importance(self) -> float:
+        """How many times more the silo weighs in the objective than its updates do.
+
+        `mean.weight / cohort.weight` times the mean of importance times v_k so is sum_k p_k v_k over who answered.
+        """
+        return float(self.examples) if self.reweighed else 1.0
 
     def stream(self, purpose: str) -> torch.Generator:
         """Return the random stream that this silo has for a purpose in this round."""

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from mpifl import checkpoint
 from mpifl.aggregation.mean import WeightedMean
-from mpifl.algorithms.base import Algorithm, importance, usual_weight
+from mpifl.algorithms.base import Algorithm, usual_weight
 from mpifl.batches import Batches
 from mpifl.errors import InputError, ShardError, SharedVectorChanged, Unwritable
 from mpifl.files import sha256_of
@@ -188,7 +188,7 @@ class Worker:
         site, shard = self._site, self._shard(id)
         silo = Silo(id, shard, site.spec.features, site.models, state=state, round=round, seed=site.seed)
         silo.public, silo.objective = site.public, site.algorithm.objective
-        silo.importance = importance(site.select, site.weights, site.spec.silos[id].examples)
+        silo.reweighed = (site.select, site.weights) == ("examples", "uniform")
         silo.own_objective = site.algorithm.own_objective
         return silo
 

@@ -20,7 +20,7 @@ from matplotlib import pyplot
 
 FAMILIES = (
     ("another step at the server", "test_accuracy", ("fedsgd", "fedavgm", "fedadagrad", "fedadam", "fedyogi")),
-    ("other steps at the silos", "test_accuracy", ("fedprox", "fednova", "scaffold", "fsvrg")),
+    ("other steps at the silos", "test_accuracy", ("fedprox", "fednova", "scaffold", "feddyn", "fsvrg")),
     ("other aims", "test_accuracy", ("qfedavg", "moon", "feddf")),
     ("a model for each silo", "silo_accuracy_mean", ("fedper", "ditto")),
 )

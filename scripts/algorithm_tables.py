@@ -12,8 +12,8 @@ TARGET = 0.9
 SPREAD = ("mean", "worst", "std")
 LABELS = {
     "fedsgd": "FedSGD", "fedavg": "FedAvg", "fedavgm": "FedAvgM", "fedadagrad": "FedAdagrad", "fedadam": "FedAdam",
-    "fedyogi": "FedYogi", "fedprox": "FedProx", "fednova": "FedNova", "scaffold": "SCAFFOLD II", "fsvrg": "FSVRG",
-    "qfedavg": "q-FedAvg", "moon": "MOON", "feddf": "FedDF",
+    "fedyogi": "FedYogi", "fedprox": "FedProx", "fednova": "FedNova", "scaffold": "SCAFFOLD II", "feddyn": "FedDyn",
+    "fsvrg": "FSVRG", "qfedavg": "q-FedAvg", "moon": "MOON", "feddf": "FedDF",
     "fedper": "FedPer", "ditto": "Ditto",
 }  # fmt: skip
 """What tables and pictures call the jobs, in their order."""

@@ -1,8 +1,9 @@
 """Try the values that each job of jobs/algorithms says were searched, and print what each combination reaches.
 
 A job's comments `# searched: KEY = [...]` are the values; all combinations are tried, for a part of the job's rounds.
-They are judged by the silos' mean accuracy, over the later half of the evaluations, on a fifth of each silo's training
-rows that is held out for it: no test row is looked at. What diverges counts 0.
+They are judged by the silos' mean accuracy, or what a comment `# judged by: FIGURE` names, over the later half of the
+evaluations, on a fifth of each silo's training rows that is held out for it: no test row is looked at. What diverges
+counts 0.
 """
 
 from __future__ import annotations
@@ -75,7 +76,11 @@ def search(data: str, jobs: list[Path], options: argparse.Namespace) -> str:
         for run, folder in zip(runs, folders, strict=True)
     }
     lost = dict(zip(tasks, train_all(list(tasks.values()), options.at_a_time), strict=True))
-    scored = {key: mean(0.0 if lost[run] else _score(run) for run in runs) for key, runs in tried.items()}
+    figures = {job: figure_of(job) for job in jobs}
+    scored = {
+        (job, values): mean(0.0 if lost[run] else _score(run, figures[job]) for run in runs)
+        for (job, values), runs in tried.items()
+    }
     ordered = sorted(scored, key=lambda key: (jobs.index(key[0]), -scored[key]))
     return "".join(f"{job.stem:18} {percent(scored[job, values])}  {' '.join(values)}\n" for job, values in ordered)
 
@@ -86,8 +91,13 @@ def _shorter(job: Path, quick: bool) -> tuple[str, ...]:
     return f"rounds={rounds}", f"evaluate.every={max(rounds // 7, 1)}", "tracking.console=false"
 
 
-def _score(run: Path) -> float:
-    found = [r["silo_accuracy_mean"] for r in records(run) if "silo_accuracy_mean" in r]
+def figure_of(job: Path) -> str:
+    """Return the figure of `metrics.jsonl` by which a job's comments say that its trials are judged."""
+    return (re.findall(r"^# judged by: (\w+)$", job.read_text(), re.MULTILINE) or ["silo_accuracy_mean"])[0]
+
+
+def _score(run: Path, figure: str) -> float:
+    found = [r[figure] for r in records(run) if figure in r]
     return mean(found[len(found) // 2 :])
 
 

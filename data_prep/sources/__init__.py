@@ -17,7 +17,7 @@ from data_prep.sources.mnist import read_mnist
 from data_prep.sources.npy import read_npy
 from data_prep.sources.npz import read_npz
 from data_prep.sources.options import parse_options
-from data_prep.sources.synthetic import read_fcube, read_synthetic
+from data_prep.sources.synthetic import read_bags, read_fcube, read_synthetic
 from data_prep.sources.table import read_table
 from data_prep.sources.text import read_known_text, read_text
 from mpifl.errors import InputError
@@ -35,6 +35,7 @@ SOURCES: dict[str, Callable[..., Dataset]] = {
     "adult": read_adult,
     "synthetic": read_synthetic,
     "fcube": read_fcube,
+    "bag-of-words": read_bags,
     "heart-disease": read_heart,
     "npz": read_npz,
     "npy": read_npy,

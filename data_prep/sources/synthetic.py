@@ -1,4 +1,4 @@
-"""Two sets made of random numbers: synthetic(alpha, beta) of FedProx and FCUBE of NIID-Bench."""
+"""Sets made of random numbers: synthetic(alpha, beta) of FedProx, FCUBE of NIID-Bench, bags of words."""
 
 from __future__ import annotations
 
@@ -75,6 +75,37 @@ def read_fcube(data: Path | None, seed: int, *, examples: int = 4000, test: int 
     held = (x_test, _side(x_test)) if test else None
     names = dict(enumerate("octants " + " and ".join(map(_signs, (k, 7 - k))) for k in range(4)))
     return Dataset("fcube", x, _side(x), 2, {}, test=held, silo=np.minimum(octant, 7 - octant), silo_names=names)
+
+
+def read_bags(
+    data: Path | None, seed: int, *, silos: int = 100, words: int = 2000, length: int = 20, variety: float = 100.0
+) -> Dataset:
+    """Draw documents whose words are sparse and unevenly spread over silos, as users' posts are.
+
+    A document says which of the words are among `length` drawn ones; silo k draws by q_k ~ Dirichlet(variety p),
+    p being Zipf's law, p_j ~ 1/j: everybody has the common words, few silos a rare one. Label 1 is u x > 0, for one u
+    of N(0, 1) and all silos. A silo has lognormal(4, 1) documents, rounded down, plus 10. Features are uint8.
+    """
+    _no_data("bag-of-words", data)
+    if min(silos, words, length) < 1 or not 0 < variety < math.inf:
+        said = f"silos={silos}, words={words}, length={length}, variety={variety:g} given"
+        raise InputError(f"--option: {said}; the first three must be 1 or more, variety above 0")
+    rng = numpy_stream(seed, "bag of words")
+    sizes, u = rng.lognormal(4, 1, silos).astype(np.int64) + 10, rng.normal(size=words)
+    zipf = 1 / np.arange(1, words + 1)
+    x = np.concatenate(
+        [_draw_bags(seed, silo, int(n), variety * zipf / zipf.sum(), length) for silo, n in enumerate(sizes)]
+    )
+    silo = np.repeat(np.arange(silos), sizes)
+    return Dataset("bag-of-words", x, (x @ u > 0).astype(np.int64), 2, {}, scale=1.0, silo=silo)
+
+
+def _draw_bags(seed: int, silo: int, n: int, shape: np.ndarray, length: int) -> np.ndarray:
+    """Draw n documents of a silo, from a stream of its own."""
+    rng = numpy_stream(seed, "bag of words", silo)
+    x = np.zeros((n, len(shape)), np.uint8)
+    x[np.arange(n)[:, None], rng.choice(len(shape), (n, length), p=rng.dirichlet(shape))] = 1
+    return x
 
 
 def _open_unit(rng: np.random.Generator, n: int) -> np.ndarray:

@@ -4,6 +4,7 @@ from mpifl.algorithms.base import Algorithm, Cohort
 from mpifl.algorithms.ditto import Ditto
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.feddf import FedDF
+from mpifl.algorithms.feddyn import FedDyn
 from mpifl.algorithms.fednova import FedNova
 from mpifl.algorithms.fedper import FedBN, FedPer
 from mpifl.algorithms.fedprox import FedProx
@@ -19,6 +20,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "fedprox": FedProx,
     "fednova": FedNova,
     "scaffold": Scaffold,
+    "feddyn": FedDyn,
     "fsvrg": FSVRG,
     "qfedavg": QFedAvg,
     "qfedsgd": QFedSGD,

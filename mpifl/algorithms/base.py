@@ -168,11 +168,3 @@ class Algorithm(BaseModel, ABC):
 def usual_weight(weights: str, examples: Mapping[str, int]) -> float:
     """Return what a silo's update weighs by `[cohort] weights`: n_k, or 1 if it is "uniform"."""
     return float(examples["train"]) if weights == "examples" else 1.0
-
-
-def importance(select: str, weights: str, examples: Mapping[str, int]) -> float:
-    """Return how many times more a silo weighs in the objective than its updates: n_k if drawn by n_k, counted alike.
-
-    `mean.weight / cohort.weight` times the mean of importance times v_k so is sum_k p_k v_k over who answered.
-    """
-    return float(examples["train"]) if (select, weights) == ("examples", "uniform") else 1.0

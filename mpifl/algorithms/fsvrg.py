@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+import math
+from typing import Any, ClassVar
 
+import torch
 from pydantic import model_validator
-from torch import Tensor
+from torch import Tensor, nn
 
 from mpifl.algorithms.base import Cohort
 from mpifl.algorithms.fedavg import FedAvg
+from mpifl.errors import InputError
 from mpifl.flat import in_precision
 from mpifl.local import Batch
-from mpifl.messages import Update
+from mpifl.messages import Update, uniform
 from mpifl.server import Server
+from mpifl.shards import FederationSpec
 from mpifl.silo import Silo
 
 
 class FSVRG(FedAvg):
-    """Federated SVRG (Konecny et al. 2016, "Federated optimization", Algorithm 4 with S_k = A = I).
+    """Federated SVRG (Konečný et al. 2016, "Federated optimization", Algorithm 4).
 
-    After the full gradient at w_t, silo k goes through a permutation of its data with steps w -= h_k (grad f_i(w)
-    - grad f_i(w_t) + grad f(w_t)), h_k = h / n_k, and the deltas weigh n_k / n. The paper is epochs = 1 and
-    batch_size = 1; h is `local.lr`. The full gradient is the cohort's: of all silos at `[cohort] fraction = 1`.
+    After the full gradient at w_t, silo k goes through a permutation of its data with steps w -= h_k (S_k (grad f_i(w)
+    - grad f_i(w_t)) + grad f(w_t)), h_k = h / n_k, and w moves by A times the mean of the deltas, which weigh n_k / n.
+    The paper is epochs = 1 and batch_size = 1; h is `local.lr`. The full gradient is the cohort's: of all silos at
+    `[cohort] fraction = 1`.
+
+    Without `scaling` S_k = A = I. With it they are diagonal, for sparse features: S_k has phi^j / phi_k^j, phi^j being
+    the share of all examples in which feature j is not 0, phi_k^j that of silo k's; A has K / omega^j, omega^j being
+    how many of the K silos have such an example. A feature that a silo has nowhere has 1 in its S_k, one that no silo
+    has 1 in A: its gradients are 0. A bias is a feature of all examples. Silos are counted in the first round, and
+    anew when more silos take part in one; shares weigh as the deltas do.
     """
 
     absolute: ClassVar[frozenset[str]] = frozenset({"gradient"})
+
+    scaling: bool = False
 
     @model_validator(mode="after")
     def _plain_steps(self) -> FSVRG:
@@ -32,24 +45,76 @@ class FSVRG(FedAvg):
             raise ValueError("fsvrg's step is its own; take [local] optimizer = 'sgd', momentum = 0, weight_decay = 0")
         return self
 
+    def check(self, module: nn.Module, spec: FederationSpec) -> None:
+        """See that every weight belongs to a feature, where they are scaled.
+
+        Raises:
+            InputError: the model is another than logistic regression.
+        """
+        shapes = [(name, tuple(p.shape)) for name, p in module.named_parameters()]
+        linear = [("head.weight", (spec.classes, math.prod(spec.features.shape))), ("head.bias", (spec.classes,))]
+        if self.scaling and shapes != linear:
+            raise InputError(
+                "[algorithm] scaling = true: scales each weight by how often its feature is not 0, which only logistic "
+                "regression's have; take [model] name = 'logreg', or scaling = false"
+            )
+
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
         """Ask for the full gradient, then for variance-reduced training along it."""
-        full = cohort.mean(self.full_gradient, w=server.state["w"])
-        mean = cohort.mean(self.train_reduced, w=server.state["w"], full=full["gradient"])
-        self.server_optimizer.step(server.state, mean["delta"])
+        state, counted = server.state, self._counted(server, cohort)
+        shares = {"phi": counted["phi"]} if self.scaling else {}
+        full = cohort.mean(self.full_gradient, w=state["w"])
+        mean = cohort.mean(self.train_reduced, w=state["w"], full=full["gradient"], **shares)
+        delta = mean["delta"] * of_weights(counted["a"], state["w"]) if self.scaling else mean["delta"]
+        self.server_optimizer.step(state, delta)
+        state |= counted
         return mean.scalars
+
+    def lengths(self, server: Server) -> dict[str, int]:
+        """Know a number for each feature, which the weights of logistic regression have as their second dimension."""
+        features = server.model.parameters[0].shape[-1]
+        return {"share": features, "present": features} if self.scaling else {}
+
+    def _counted(self, server: Server, cohort: Cohort) -> dict[str, Any]:
+        """Return phi and the diagonal of A, each of shape [features], and the number of silos that they are from."""
+        known: dict[str, Any] = {key: server.state[key] for key in ("phi", "a", "counted") if key in server.state}
+        if not self.scaling or known.get("counted", 0) >= len(cohort.silos):
+            return known
+        if len(cohort.silos) < cohort.population:
+            raise InputError("[algorithm] scaling = true: counts features over all silos; take [cohort] fraction = 1.0")
+        mean = cohort.mean(self.count)
+        phi, present = mean["share"].double(), (mean["present"] * len(mean)).round()  # float64 is sent as it is
+        return {"phi": phi, "a": torch.where(present > 0, len(mean) / present, 1.0), "counted": len(mean)}
+
+    def count(self, silo: Silo) -> Update:
+        """Answer in which share of the silo's examples each feature is not 0, and whether in any."""
+        share = silo.frequencies()
+        return silo.update(share=share, present=uniform((share > 0).double()))
 
     def full_gradient(self, silo: Silo, w: Tensor) -> Update:
         """Take the mean gradient of the silo's examples at w."""
         return silo.update(gradient=silo.gradient(w).delta)
 
-    def train_reduced(self, silo: Silo, w: Tensor, full: Tensor) -> Update:
+    def train_reduced(self, silo: Silo, w: Tensor, full: Tensor, phi: Tensor | None = None) -> Update:
         """Take steps whose gradients are the full gradient on average, with a variance that falls as w settles."""
         objective = in_precision(self.local.precision, self.objective)  # as in the step, so that both cancel at w
+        scale = None if phi is None else of_weights(quotient(phi, silo.frequencies()), w)
 
         def reduce(gradient: Tensor, at: Tensor, batch: Batch) -> None:
-            gradient.sub_(silo.model.gradient_at(w, objective, batch)).add_(full)
+            gradient.sub_(silo.model.gradient_at(w, objective, batch))
+            (gradient if scale is None else gradient.mul_(scale)).add_(full)
 
         settings = self.local.model_copy(update={"lr": self.local.lr / silo.examples})
         run = silo.train_locally(w, settings, correct=reduce)
         return silo.update(delta=run.delta, train_loss=run.loss)
+
+
+def quotient(phi: Tensor, own: Tensor) -> Tensor:
+    """Return phi^j / phi_k^j, shape [features], and 1 where either is 0."""
+    return torch.where((phi > 0) & (own > 0), phi / own, 1.0)
+
+
+def of_weights(of_features: Tensor, w: Tensor) -> Tensor:
+    """Return the factor of each of logistic regression's parameters, shape [P]: its feature's, and 1 for the biases."""
+    classes = len(w) // (len(of_features) + 1)
+    return torch.cat([of_features.to(w).repeat(classes), w.new_ones(classes)])

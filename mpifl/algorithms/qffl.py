@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from mpifl.algorithms.base import Cohort
@@ -15,6 +15,7 @@ from mpifl.algorithms.fedsgd import FedSGD
 from mpifl.errors import InputError
 from mpifl.messages import Update
 from mpifl.server import Server
+from mpifl.server_optimizers import SGD
 from mpifl.silo import Silo
 
 TINY = 1e-10
@@ -25,12 +26,28 @@ class QFedAvg(FedAvg):
     """q-FedAvg (Li et al. 2020, "Fair resource allocation", Algorithm 2), with L = 1 / eta.
 
     w -= sum_k F_k^q Delta_k / sum_k h_k with Delta_k = L (w - w_k) and h_k = q F_k^(q-1) ||Delta_k||^2 + L F_k^q, F_k
-    being silo k's loss at w. Silos count alike, whatever `[cohort] weights` says; q = 0 is FedAvg with uniform weights.
+    being silo k's loss at w. The paper draws silos by p_k (`[cohort] select = "examples"`); those drawn count alike,
+    whatever `[cohort] weights` says. q = 0 is FedAvg with uniform weights.
     """
 
     ignores: ClassVar[frozenset[str]] = frozenset({"cohort.weights"})
 
     q: Annotated[float, Field(ge=0)] = 1.0
+
+    @model_validator(mode="after")
+    def _plain_steps(self) -> QFedAvg:
+        name = type(self).__name__.lower()
+        if not self.local.plain:
+            raise ValueError(
+                f"{name} takes a change divided by lr for a gradient, as long as plain steps make it, and F_k for what "
+                "they descend on; take [local] optimizer = 'sgd', momentum = 0, weight_decay = 0"
+            )
+        if self.server_optimizer != SGD():
+            raise ValueError(
+                f"{name}'s quotient is the step of its server, length and all; take [server_optimizer] name = 'sgd', "
+                "lr = 1.0, momentum = 0"
+            )
+        return self
 
     def weight(self, work: str, examples: Mapping[str, int], usual: float) -> float:
         """Count silos alike."""

@@ -104,6 +104,8 @@ class Table:
     cost: Callable[[Summary], float | None] = lambda run: None
     """What is least in the best run: the rounds to what the table asks for, where it asks for such, or the errors."""
     quick: tuple[str, ...] = ()
+    published: str = "the paper"
+    """What heads the figures that stand beside."""
 
     @property
     def path(self) -> Path:
@@ -168,7 +170,7 @@ class Reproduction:
 
     def markdown(self) -> str:
         """Return the whole table; cells without runs say so."""
-        head = ["", *self.table.headings, "the paper", *self._search_headings, "rounds", "seconds"]
+        head = ["", *self.table.headings, self.table.published, *self._search_headings, "rounds", "seconds"]
         lines = [head, ["---", *["---:"] * (len(head) - 1)], *(self.row(cell) for cell in self.table.cells)]
         return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 

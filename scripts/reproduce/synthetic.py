@@ -53,11 +53,21 @@ def accuracy_and_loss(runs: list[Summary]) -> tuple[str, ...]:
 
 
 SILOS = Cut("synthetic-100", "synthetic --scheme natural --option alpha=1 --option beta=1 --option silos=100"
-            " --valid 0.1 --test 0.1", TINY)  # fmt: skip
+            " --valid 0.1 --test 0.1", f"{TINY} --valid 0.1")  # fmt: skip
 FAIR = tuple(
-    Cell(f"q = {q:g}", paper, SILOS, (f"algorithm.q={q}",), seeds=(7, 8, 9))
-    for q, paper in ((0.0, "80.8 / 18.8 / 100 / 724"), (1.0, "79.0 / 31.1 / 100 / 472"))
+    Cell(name, paper, SILOS, tried=tuple((f"algorithm.q={q}",) for q in tried), seeds=(7, 8, 9))
+    for name, paper, tried in (
+        ("q = 0", "80.8 / 18.8 / 100 / 724", (0.0,)),
+        ("q > 0", "79.0 / 31.1 / 100 / 472", (1.0, 0.1, 5.0)),
+    )
 )
+"""The paper's q > 0 is 1."""
+
+
+def unfairness(run: Summary) -> float:
+    """Return the errors of the silos' worst tenth, on rows that are held out to choose by."""
+    each = np.sort([silo.accuracy for silo in silos_of(run, "valid")])
+    return 1 - float(each[: max(len(each) // 10, 1)].mean())
 
 
 def fairness(runs: list[Summary]) -> tuple[str, ...]:
@@ -82,7 +92,8 @@ TABLES = {
         "fedprox.toml", PROX, ("test accuracy %", "training loss"), accuracy_and_loss, quick=("local.epochs=2",),
     ),
     "qfedavg": Table(
-        "Li et al. 2020 (q-FFL), Table 1: synthetic data, accuracy over 100 silos",
+        "Li et al. 2020 (q-FFL), Table 1: synthetic data, 100 silos; q is chosen by the worst tenth on held-out rows",
         "qfedavg.toml", FAIR, ("all rows %", "silos' mean %", "worst 10 %", "best 10 %", "variance"), fairness,
+        unfairness,
     ),
 }  # fmt: skip

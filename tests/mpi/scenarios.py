@@ -93,7 +93,12 @@ ALGORITHMS = [
     algorithm("fednova", local={"epochs_of": [1, 3], "momentum": 0.5}),
     algorithm("scaffold", option="I"),
     algorithm("scaffold", option="II", cohort={"fraction": 0.6, "weights": "uniform"}, local={"epochs": 2}),
+    algorithm("feddyn", alpha=0.3),
     algorithm("fsvrg", local={"lr": 3.0, "batch_size": 8}),
+    {
+        **algorithm("fsvrg", scaling=True, model={"name": "logreg"}, cohort={"fraction": 1.0}, local={"lr": 3.0}),
+        "name": "all-fsvrg-scaling",
+    },
     algorithm("qfedavg", q=2.0),
     algorithm("qfedsgd", q=0.5),
     algorithm("fedper", personal=["head.*"]),

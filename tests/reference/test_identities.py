@@ -56,6 +56,7 @@ TO_THE_BIT = [
     (job("ditto", "ditto", cohort=SOME, **{"lambda": 0.7}), "fedavg"),
     (job("moon-0", "moon", mu=0.0, cohort=SOME), "fedavg"),
     (job("renamed", shards="renamed", cohort=SOME), "fedavg"),
+    (job("fedexp-one", "example_algorithm:FedExP", shards="first"), job("fedavg-one", shards="first")),
     (job("topk-all", cohort=SOME, compression=ALL_OF_IT), "fedavg"),
     (job("scaffold-topk-all", "scaffold", compression=ALL_OF_IT), job("scaffold-whole", "scaffold")),
 ]
@@ -106,6 +107,7 @@ PERMUTED = [
         ("fedprox", {}, {"mu": 0.2, "adaptive": True, "patience": 1, "measure_gamma": True}),
         ("fednova", {}, {}),
         ("scaffold", {}, {}),
+        ("feddyn", {}, {"alpha": 0.3}),
         ("fsvrg", {"lr": 2.0}, {}),
         ("qfedavg", {}, {"q": 2.0}),
         ("qfedsgd", {}, {"q": 0.5}),
@@ -118,10 +120,9 @@ PERMUTED = [
 job("ditto-alone", "ditto", **{"lambda": 0.0})
 job("alone", shards="first")
 MANY_STEPS = {"lr": 0.4, "batch_size": "full", "steps": 20}
-for name in ("fedavg", "scaffold", "example_algorithm:FedDyn"):
-    keys = {"alpha": 0.5} if "FedDyn" in name else {}
-    title = name.partition(":")[2].lower() or name
-    job(f"drift-{title}", name, shards="quadratics", model=LINE, rounds=40, local=MANY_STEPS, **keys)
+for name in ("fedavg", "scaffold", "feddyn"):
+    keys = {"alpha": 0.5} if name == "feddyn" else {}
+    job(f"drift-{name}", name, shards="quadratics", model=LINE, rounds=40, local=MANY_STEPS, **keys)
 job(
     "drift-scaffold-momentum",
     "scaffold",
@@ -130,6 +131,9 @@ job(
     rounds=80,
     local={**MANY_STEPS, "lr": 0.04, "momentum": 0.9},
 )
+EPSILON = 0.001
+FEDEXP = {"rounds": 1, "local": {**MANY_STEPS, "steps": 1}, "epsilon": EPSILON}
+job("extrapolated", "example_algorithm:FedExP", shards="quadratics", model=LINE, **FEDEXP)
 BY_EXAMPLES, ALIKE, DRAWN = {}, {"weights": "uniform"}, {"weights": "uniform", "select": "examples"}
 ONE_STEP, FOUR_STEPS = {"lr": 0.2, "batch_size": "full"}, {"lr": 0.1, "batch_size": "full", "steps": 4}
 UNEQUAL = {
@@ -144,6 +148,11 @@ UNEQUAL = {
         ("scaffold-II-drawn", "scaffold", FOUR_STEPS, 80, DRAWN, 0.8, {"option": "II"}),
         ("scaffold-II-one", "scaffold", FOUR_STEPS, 400, {"fraction": 0.5}, 0.8, {"option": "II"}),
         ("scaffold-II-one-drawn", "scaffold", FOUR_STEPS, 400, {"fraction": 0.5, **DRAWN}, 0.8, {"option": "II"}),
+        ("feddyn", "feddyn", FOUR_STEPS, 80, BY_EXAMPLES, 0.8, {"alpha": 0.5}),
+        ("feddyn-drawn", "feddyn", FOUR_STEPS, 80, DRAWN, 0.8, {"alpha": 0.5}),
+        ("feddyn-one", "feddyn", FOUR_STEPS, 400, {"fraction": 0.5}, 0.8, {"alpha": 1.0}),
+        ("feddyn-one-drawn", "feddyn", FOUR_STEPS, 400, {"fraction": 0.5, **DRAWN}, 0.8, {"alpha": 1.0}),
+        ("feddyn-alike", "feddyn", FOUR_STEPS, 80, ALIKE, 0.0, {"alpha": 0.5}),
         ("fedavg-alike", "fedavg", ONE_STEP, 80, ALIKE, 0.0, {}),
         ("scaffold-I-alike", "scaffold", FOUR_STEPS, 80, ALIKE, 0.0, {"option": "I"}),
         ("scaffold-II-alike", "scaffold", FOUR_STEPS, 80, ALIKE, 0.0, {"option": "II"}),
@@ -252,6 +261,14 @@ def test_scaffold_reaches_the_optimum_where_fedavg_stops_elsewhere(runs: Path) -
     assert (optimum, elsewhere) == pytest.approx((0.90476, 0.28370), abs=1e-5)
     ends = {"fedavg": elsewhere, "scaffold": optimum, "scaffold-momentum": optimum, "feddyn": optimum}
     assert {name: float(model_of(runs / f"drift-{name}")["w"]) for name in ends} == pytest.approx(ends, abs=1e-5)
+
+
+def test_the_example_of_a_users_algorithm_extrapolates_as_its_paper_says(runs: Path) -> None:
+    """FedExP: eta_g = max(1, sum ||d_k||^2 / (2 M (||mean d||^2 + epsilon))), here from w = 0."""
+    deltas = MANY_STEPS["lr"] * CURVATURE * CENTRE
+    rate = np.square(deltas).sum() / (2 * len(deltas) * (deltas.mean() ** 2 + EPSILON))
+    assert rate > 1.1
+    assert float(model_of(runs / "extrapolated")["w"]) == pytest.approx(rate * deltas.mean(), abs=1e-6)
 
 
 @pytest.mark.parametrize("name", UNEQUAL)

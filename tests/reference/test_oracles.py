@@ -124,7 +124,6 @@ CASES: dict[str, dict[str, Any]] = {
     "feddyn-everyone": job("feddyn", alpha=1.0, cohort={"fraction": 1.0}, local={"epochs_of": [1, 3, 2]}),
     "feddyn-uniform": job("feddyn", alpha=0.3, cohort=ALIKE, local={"lr_decay": 0.9, "momentum": 0.5}),
     "feddyn-by-examples": job("feddyn", alpha=0.3, rounds=5, cohort=BY_EXAMPLES),
-    "feddyn-of-a-user": job("example_algorithm:FedDyn", alpha=0.3, local={"epochs": 2}, cohort=ALIKE),
 }
 ON_A_NETWORK = {
     "fedper-head": job("fedper", personal=["head.*"], model=MLP),

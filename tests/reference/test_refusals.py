@@ -88,7 +88,8 @@ OUT_OF_RANGE = [
     (server("adagrad", beta1=-0.1), "[server_optimizer] beta1 = -0.1", "greater than or equal to 0"),
     (server("yogi", beta2=1.0), "[server_optimizer] beta2 = 1.0", "less than 1"),
     ({"cohort": {"fraction": 1.2}}, "[cohort] fraction = 1.2", "less than or equal to 1"),
-    (of("example_algorithm:FedDyn", alpha=0.0), "[algorithm] alpha = 0.0", "greater than 0"),
+    (of("feddyn", alpha=0.0), "[algorithm] alpha = 0.0", "greater than 0"),
+    (of("example_algorithm:FedExP", epsilon=0.0), "[algorithm] epsilon = 0.0", "greater than 0"),
 ]
 NEEDS = [
     (of("scaffold", local={"optimizer": "adam"}), "scaffold", "take [local] optimizer = 'sgd' and nesterov = false"),
@@ -99,6 +100,12 @@ NEEDS = [
     (of("fsvrg", local={"optimizer": "adamw"}), "fsvrg", "take [local] optimizer = 'sgd', momentum = 0"),
     (of("fedsgd", local={"momentum": 0.9}), "fedsgd", "take [local] optimizer = 'sgd', momentum = 0"),
     (of("qfedsgd", local={"weight_decay": 0.1}), "qfedsgd", "take [local] optimizer = 'sgd', momentum = 0"),
+    (of("qfedavg", local={"momentum": 0.9}), "qfedavg", "take [local] optimizer = 'sgd', momentum = 0"),
+    (of("qfedavg", local={"weight_decay": 0.1}), "qfedavg", "momentum = 0, weight_decay = 0"),
+    (of("qfedavg", local={"optimizer": "adam"}), "qfedavg", "take [local] optimizer = 'sgd'"),
+    ({**of("qfedavg"), **server("adam")}, "qfedavg", "take [server_optimizer] name = 'sgd', lr = 1.0"),
+    ({**of("qfedsgd"), **server("sgd", momentum=0.9)}, "qfedsgd", "take [server_optimizer] name = 'sgd', lr = 1.0"),
+    ({**of("feddyn"), **server("sgd", lr=0.5)}, "feddyn", "take [server_optimizer] name = 'sgd', lr = 1.0"),
     ({**of("feddf"), **server("sgd", momentum=0.9)}, "feddf", "take [server_optimizer] name = 'sgd'"),
     (of("moon", model=FLAT), "moon", "needs a model with features(x) and head(z)"),
     (of("fedbn"), "fedbn", "has no BatchNorm layer; take fedavg, or fedper"),
@@ -122,7 +129,8 @@ TAKES = [
     (of("fedper", personal=["head.*"], layers=1), "fedper takes personal"),
     (of("ditto", lamda=1.0), "did you mean 'lambda'? ditto takes lambda"),
     (of("moon", temp=1.0), "moon takes mu, temperature"),
-    (of("example_algorithm:FedDyn", mu=1.0), "example_algorithm:FedDyn takes alpha"),
+    (of("feddyn", mu=1.0), "feddyn takes alpha"),
+    (of("example_algorithm:FedExP", mu=1.0), "example_algorithm:FedExP takes epsilon"),
 ]
 
 
@@ -158,9 +166,9 @@ def test_the_command_itself_refuses(folders: Path, tmp_path: Path) -> None:
 
 def test_what_is_not_refused_trains(main: Main, tmp_path: Path) -> None:
     """A user's algorithm, trained by its name: the job that it came from stands in the run with its default."""
-    code, said = main(**of("example_algorithm:FedDyn"), tracking={"console": False})
+    code, said = main(**of("example_algorithm:FedExP"), tracking={"console": False})
     assert code == 0, said
-    assert "alpha = 0.1" in (tmp_path / "run" / "job.toml").read_text()
+    assert "epsilon = 0.001" in (tmp_path / "run" / "job.toml").read_text()
     losses = [json.loads(line)["train_loss"] for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     assert losses[1] < losses[0]
     assert set(load_file(tmp_path / "run" / "model.safetensors")) == {

@@ -7,7 +7,7 @@ import torch
 from pydantic import ValidationError
 from unit.builders import EXAMPLES, batch_norm_net, make_federation, make_silo, net, same_bits, write_folder
 
-from mpifl.algorithms import FSVRG, FedAvg, FedDF, Scaffold
+from mpifl.algorithms import FSVRG, FedAvg, FedDF, FedDyn, Scaffold
 from mpifl.codecs import QSGD, Cast, TopK
 from mpifl.errors import InputError, RoundLost
 from mpifl.flat import FlatModel
@@ -126,49 +126,57 @@ def controls(federation, name="c"):
     return [{**worker._states.get(k, {}), **worker._pending.get(k, {})}.get(name, 0.0) for k in range(3)]
 
 
-def told(federation, cohort):
-    """Sum p_k c_k without what is yet to be sent, by which the server's control goes."""
-    drawn = (cohort.select, cohort.weights) == ("examples", "uniform")
+def told(kind, federation, cohort):
+    """Sum p_k g_k without what is yet to be sent, by which the server's control goes."""
+    drawn = cohort == COHORTS[2]
+    name, factor = ("shift" if kind is Scaffold or drawn else "delta"), (1 if kind is Scaffold else -ALPHA)
+    owed = controls(federation, f"unsent {name}")
     n = [1] * 3 if cohort == ALIKE else SIZES
-    shares = [m / sum(n) for m in n]
-    owed = [unsent / (m if drawn else 1) for unsent, m in zip(controls(federation, "unsent shift"), n, strict=True)]
-    return sum(p * (c - unsent) for p, c, unsent in zip(shares, controls(federation), owed, strict=True))
+    known = [
+        own - factor * unsent / (m if drawn else 1)
+        for own, unsent, m in zip(controls(federation, kind.at_silo), owed, n, strict=True)
+    ]
+    return sum(m / sum(n) * control for m, control in zip(n, known, strict=True))
 
 
+ALPHA = 0.1
 COHORTS = [EXAMPLES, ALIKE, CohortTable(select="examples", weights="uniform")]
+each_kind = pytest.mark.parametrize("kind", [Scaffold, FedDyn])
+each_cohort = pytest.mark.parametrize("cohort", COHORTS, ids=["examples", "uniform", "drawn"])
 
 
-@pytest.mark.parametrize("cohort", COHORTS, ids=str)
+@each_kind
+@each_cohort
 @pytest.mark.parametrize("up", [{"up": "qsgd", "bits": 2}, {"up": "bfloat16"}, {"up": "topk", "error_feedback": False}])
-def test_scaffolds_control_stays_the_mean_of_the_silos_but_for_what_is_yet_to_be_sent(run, up, cohort):
-    algorithm, server, federation = run(Scaffold(local=LOCAL), cohort=cohort, **up)
+def test_the_servers_control_stays_the_mean_of_the_silos_but_for_what_is_yet_to_be_sent(run, kind, up, cohort):
+    algorithm, server, federation = run(kind(local=LOCAL), cohort=cohort, **up)
     for silos in ((0, 1, 2), (0, 2), (1,), (0, 1)):
         go(algorithm, server, federation, silos=silos)
-    assert max(float(one.abs().max()) for one in controls(federation, "unsent shift")) > 1e-5
-    assert torch.allclose(server.state["c"], told(federation, cohort), rtol=0, atol=1e-6)
+    assert max(float(one.abs().max()) for one in controls(federation, f"unsent {min(kind.accumulated)}")) > 1e-5
+    assert torch.allclose(server.state[kind.at_server], told(kind, federation, cohort), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("absent", [set(), {0}], ids=str)
-@pytest.mark.parametrize("cohort", COHORTS, ids=str)
+@each_kind
+@each_cohort
 @pytest.mark.parametrize("up", [{"up": "qsgd", "bits": 2}, {}])
-def test_scaffolds_control_is_brought_into_line_with_silos_that_have_lost_theirs(run, up, cohort, absent):
+def test_the_servers_control_is_brought_into_line_with_silos_that_have_lost_theirs(run, kind, up, cohort, absent):
     """A silo that no rank can host has lost its own for good; shares stay those of all silos, as the rounds' do."""
-    algorithm, server, federation = run(Scaffold(local=LOCAL), cohort=cohort, **up)
+    algorithm, server, federation = run(kind(local=LOCAL), cohort=cohort, **up)
     go(algorithm, server, federation, rounds=2)
     before = dict(federation._worker._states[1])
     go(algorithm, server, federation, rounds=2)
     federation.everyone(server).mean(algorithm.tell_control)
     federation._worker._states[1] = before
-    federation._worker._states.pop(2)
-    for silo in absent:
+    for silo in {2, *absent}:
         federation._worker._states.pop(silo)
     federation.absent = absent
-    apart = server.state["c"].clone()
+    apart = server.state[kind.at_server].clone()
     algorithm.realign(server, federation.everyone(server))
-    assert torch.allclose(server.state["c"], told(federation, cohort), rtol=0, atol=1e-7)
-    assert (server.state["c"] - apart).abs().max() > 1e-3
+    assert torch.allclose(server.state[kind.at_server], told(kind, federation, cohort), rtol=0, atol=1e-7)
+    assert (server.state[kind.at_server] - apart).abs().max() > 1e-4
     go(algorithm, server, federation)
-    assert torch.allclose(server.state["c"], told(federation, cohort), rtol=0, atol=1e-6)
+    assert torch.allclose(server.state[kind.at_server], told(kind, federation, cohort), rtol=0, atol=1e-6)
 
 
 def test_the_memory_comes_first_out_of_the_silos_state_and_only_where_asked_for():

@@ -133,7 +133,28 @@ def test_fcube_is_uniform_inside_an_octant():
     assert x.var(axis=0) == pytest.approx([1 / 12] * 3, rel=0.03)
 
 
-@pytest.mark.parametrize("source", ["synthetic", "fcube"])
+def test_bags_of_words_are_sparse_with_words_that_few_silos_have():
+    dataset = find_source("bag-of-words", ["silos=40", "words=500"])(None, 0)
+    assert dataset.x.shape == (len(dataset), 500)
+    assert set(np.unique(dataset.x)) == {0, 1}
+    assert 1 <= dataset.x.sum(1).min() <= dataset.x.sum(1).max() <= 20
+    present = np.array([x.max(axis=0) for x in silos(dataset)])
+    assert present[:, :3].mean() > 0.9
+    assert 0 < present[:, 250:].mean() < 0.4
+    share = np.array([x.mean(axis=0) for x in silos(dataset)])[:, :10]
+    assert (share.std(axis=0) > 0.05).any()
+    assert 0.2 < dataset.y.mean() < 0.8
+    again = find_source("bag-of-words", ["silos=40", "words=500"])(None, 0)
+    assert (again.x == dataset.x).all()
+
+
+@pytest.mark.parametrize("option", ["silos=0", "words=0", "length=0", "variety=0", "variety=inf"])
+def test_bags_of_words_take_nothing_else(option):
+    with pytest.raises(InputError, match=option.partition("=")[0]):
+        find_source("bag-of-words", [option])(None, 0)
+
+
+@pytest.mark.parametrize("source", ["synthetic", "fcube", "bag-of-words"])
 def test_they_take_no_data(source, tmp_path):
     with pytest.raises(InputError, match="is drawn from the seed; leave it out"):
         find_source(source)(tmp_path, 0)

@@ -20,7 +20,7 @@ QUICK = {
     "mcmahan-shakespeare": "IID, E = 1, B = 50",
     "mcmahan-cifar10": "C = 0.1, E = 5, B = 50, to 80 %",
     "fedprox": "(1, 1), 50 %, FedProx, mu = 1",
-    "qfedavg": "q = 1",
+    "qfedavg": "q > 0",
     "niid-mnist": "Dir(0.5), SCAFFOLD",
     "niid-adult": "#C = 1, FedNova",
     "niid-cifar10": "#C = 3, FedProx",

@@ -1,0 +1,64 @@
+"""Controls: a vector that each silo keeps, and their weighted sum at the server, which both sides add up."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from mpifl.algorithms.base import Cohort
+from mpifl.algorithms.fedavg import FedAvg
+from mpifl.messages import Mean, Update
+from mpifl.server import Server
+from mpifl.silo import Silo
+
+
+class Controlled(FedAvg):
+    """What silos keep controls for: g_k each, 0 at first, and h = sum_k p_k g_k over all silos at the server.
+
+    p_k is what silo k weighs in the objective: n_k / n, or 1/N where `[cohort]` draws and counts all silos alike. No
+    silo moves where each g_k is its gradient and h = 0, that is at the optimum of sum_k p_k F_k; so h decides which
+    optimum it is, and what deltas weigh only how it is reached. Silos that are drawn by n_k and counted alike weigh n_k
+    in h as well: E[delta] weighs p_k then. h is a sum over all silos, not an estimate from those drawn, so that it
+    takes each shift by p_k however often the silo is drawn.
+
+    Attributes:
+        at_server, at_silo: The names of h in `server.state` and of g_k in `silo.state`.
+    """
+
+    at_server: ClassVar[str]
+    at_silo: ClassVar[str]
+
+    def begin(self, server: Server) -> None:
+        """Start with controls of zero."""
+        super().begin(server)
+        server.state[self.at_server] = torch.zeros_like(server.state["w"])
+
+    def own(self, silo: Silo) -> Tensor:
+        """Return g_k, shape [P]."""
+        own: Tensor | None = silo.state.get(self.at_silo)
+        return torch.zeros_like(silo.model.shared) if own is None else own
+
+    def shift(self, server: Server, cohort: Cohort, mean: Mean, shift: Tensor) -> None:
+        """Move h by n_S / n (|S| / N) times the mean shift of the controls of silos that answered."""
+        server.state[self.at_server] += mean.weight / cohort.weight * shift
+        server.state["weight"] = cohort.weight
+
+    def aligned(self, server: Server, everyone: Cohort) -> bool:
+        """Return whether h weighs the g_k as the objective does; before it was noted, it weighed all alike."""
+        return bool(server.state.get("weight", everyone.population) == everyone.weight)
+
+    def realign(self, server: Server, everyone: Cohort) -> None:
+        """Make h the sum of p_k g_k that there are: where it were any other, training would end beside the optimum."""
+        mean = everyone.mean(self.tell_control)
+        server.state[self.at_server].copy_(mean.weight / everyone.weight * mean["control"])
+        server.state["weight"] = everyone.weight
+
+    def tell_control(self, silo: Silo) -> Update:
+        """Answer g_k, as far as the server was told of it; in float64, which travels as it is."""
+        return silo.update(control=silo.importance * self.own(silo).double() - self.untold(silo))
+
+    def untold(self, silo: Silo) -> Tensor | float:
+        """Return what compression has left out of the shifts of g_k so far."""
+        return silo.unsent("shift")

@@ -1,0 +1,58 @@
+"""Each silo's objective is bent until all of them agree on one optimum."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pydantic import PositiveFloat, model_validator
+from torch import Tensor
+
+from mpifl.algorithms.base import Cohort
+from mpifl.algorithms.controls import Controlled
+from mpifl.local import Proximal
+from mpifl.messages import Update
+from mpifl.server import Server
+from mpifl.server_optimizers import SGD
+from mpifl.silo import Silo
+
+
+class FedDyn(Controlled):
+    """FedDyn (Acar et al. 2021, Algorithm 1): silo k trains on F_k(v) - <g_k, v> + (alpha/2) ||v - w||^2.
+
+    Then g_k -= alpha delta_k, h takes the g_k's shifts, and w = mean of the v_k - h / alpha. The paper averages all
+    silos alike, [cohort] weights = "uniform"; by examples h = sum_k p_k g_k, and the v_k weigh n_k as elsewhere.
+    """
+
+    accumulated: ClassVar[frozenset[str]] = frozenset({"delta", "shift"})
+    at_server: ClassVar[str] = "h"
+    at_silo: ClassVar[str] = "g"
+
+    alpha: PositiveFloat = 0.1
+
+    @model_validator(mode="after")
+    def _own_step(self) -> FedDyn:
+        if self.server_optimizer != SGD():
+            raise ValueError(
+                "feddyn's server has a step of its own; take [server_optimizer] name = 'sgd', lr = 1.0, momentum = 0"
+            )
+        return self
+
+    def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
+        """Move h by the shifts of the g_k, then w to the mean of the silos' models less h / alpha."""
+        mean = cohort.mean(self.train, w=server.state["w"])
+        delta = mean["delta"]
+        self.shift(server, cohort, mean, -self.alpha * mean.vectors.get("shift", delta))
+        server.state["w"] += delta - server.state["h"] / self.alpha
+        return mean.scalars
+
+    def train(self, silo: Silo, w: Tensor) -> Update:
+        """Train on the bent objective, whose two terms are one pull towards w + g_k / alpha, and renew g_k."""
+        own = self.own(silo)
+        run = silo.train_locally(w, self.local, correct=Proximal(w + own / self.alpha, self.alpha))
+        silo.keep(g=own - self.alpha * run.delta)
+        more: dict[str, Any] = {"shift": silo.importance * run.delta} if silo.reweighed else {}
+        return silo.update(delta=run.delta, **more, train_loss=run.loss)
+
+    def untold(self, silo: Silo) -> Tensor | float:
+        """Return what compression has left out of the shifts of g_k so far: it acts on delta_k."""
+        return -self.alpha * silo.unsent("shift" if silo.reweighed else "delta")
