@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -514,3 +515,9 @@ def test_a_run_without_a_test_set_cannot_be_scored(tmp_path):
     claim_run(tmp_path, make_job(tmp_path))
     with pytest.raises(InputError, match="has no test set"):
         evaluate_run(tmp_path)
+
+
+def test_a_plot_without_matplotlib_says_how_to_install_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(InputError, match=r"--plot: needs matplotlib; pip install 'mpifl\[plots\]'"):
+        draw([], tmp_path / "p.png")
