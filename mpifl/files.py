@@ -21,7 +21,8 @@ def write_aside(path: Path, content: Buffer | Iterable[Buffer]) -> None:
     pieces = [content] if isinstance(content, bytes | memoryview) else content
     aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        with aside.open("wb") as file:
+        aside.unlink(missing_ok=True)
+        with aside.open("xb") as file:  # a new file, never what a link of that name leads to
             for piece in pieces:
                 file.write(piece)
             file.flush()
