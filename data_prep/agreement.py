@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ def new_spec(
     Raises:
         InputError: the file is there already, or what is given does not fit together.
     """
-    if path.exists():
+    if os.path.lexists(path):
         raise InputError(f"{path}: is there already; remove it or name another")
     try:
         described = Features.model_validate(features)

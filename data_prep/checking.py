@@ -89,7 +89,9 @@ def _check_labels(shard: Shard, entry: ShardEntry, spec: FederationSpec) -> Iter
     counts = np.bincount(counted.y.reshape(-1), minlength=spec.classes).tolist()
     if counts != entry.labels:
         label = next((at for at, pair in enumerate(zip(counts, entry.labels, strict=False)) if pair[0] != pair[1]), 0)
-        said = f"label {label} occurs {counts[label]} times, federation.json says {[*entry.labels, 0][label]}"
+        names = spec.class_names or []
+        called = f"label {label}" + (f" ({names[label]})" if label < len(names) else "")
+        said = f"{called} occurs {counts[label]} times, federation.json says {[*entry.labels, 0][label]}"
         yield Finding(entry.file, "label counts", said)
 
 

@@ -146,9 +146,13 @@ def _append(remote: Remote, aside: Path, advance: Advance) -> None:
 
 def _opened(path: Path, mode: Literal["ab", "wb"]) -> FileIO:
     try:
-        return path.open(mode, buffering=0)
+        return FileIO(path, mode, opener=_not_through_a_link)
     except OSError as error:
         raise _Unwritable(error) from None
+
+
+def _not_through_a_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def _continues(content_range: str, there: int) -> bool:

@@ -15,7 +15,8 @@ from mpifl.errors import InputError
 def check_free(out: Path) -> None:
     """Refuse a folder that holds something, or that cannot be made; an empty one may be filled."""
     try:
-        if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        to_nothing = out.is_symlink() and not out.exists()
+        if to_nothing or (out.exists() and not (out.is_dir() and not any(out.iterdir()))):
             raise InputError(f"--out: {out} exists; remove it or name another")
     except OSError as error:
         raise unwritable(out, error) from None
@@ -42,6 +43,8 @@ def written_aside(out: Path, keep: Path | None = None) -> Iterator[Path]:
     out = out.resolve()
     missing = [parent for parent in out.parents if not parent.exists()]
     aside = keep or out.with_name(f".{out.name}.partial-{os.getpid()}")
+    if aside.is_symlink():
+        raise InputError(f"--out: {aside} is a link, to what is not ours; remove it")
     try:
         aside.mkdir(parents=True, exist_ok=keep is not None)
         yield aside

@@ -36,7 +36,7 @@ class Ledger:
         self._finished: dict[str, Callable[[], None]] = {}
         self._folder, self._last = folder, time.monotonic()
         if folder:
-            self._file = os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            self._file = _opened(folder / FILE)
             try:
                 self._lock(folder)
                 self._read(folder, asked)
@@ -52,15 +52,19 @@ class Ledger:
 
     def _read(self, folder: Path, asked: dict[str, Any]) -> None:
         """Take over the records there are; the first one says what was asked for."""
-        text = (folder / FILE).read_text()
-        whole = text[: text.rfind("\n") + 1]
-        os.ftruncate(self._file, len(whole.encode()))
+        content = (folder / FILE).read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        os.ftruncate(self._file, len(whole))
         asked = json.loads(json.dumps(asked))
         for number, line in enumerate(whole.splitlines()):
-            record = json.loads(line)
-            if number == 0:
-                _compare(folder, record, asked)
-            self._take(record)
+            try:
+                record = dict(json.loads(line))
+                if number == 0:
+                    _compare(folder, record, asked)
+                self._take(record)
+            except (ValueError, TypeError, RecursionError):
+                what = f"{folder / FILE}: line {number + 1} is damaged"
+                raise InputError(f"--resume: {what}; remove {folder}, and begin anew") from None
         if not whole:
             self._append(asked)
 
@@ -109,6 +113,14 @@ class Ledger:
         """Let go of the file."""
         if self._folder:
             os.close(self._file)
+
+
+def _opened(path: Path) -> int:
+    """Open the record, to read it and to append; it must be no link, which might lead to another's file."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
+    except OSError as error:
+        raise InputError(f"--resume: {path} cannot be written ({error.strerror}); remove {path.parent}") from None
 
 
 def digest_of(sections: Sequence[Section]) -> str:

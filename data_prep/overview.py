@@ -16,6 +16,7 @@ from mpifl.shards import SPLITS, FederationSpec, ShardEntry
 MOST_ROWS = 40
 MOST_COLUMNS = 32  # of a label histogram; more classes than that share columns
 WIDEST_NAME = 36
+MOST_NAMES = 12  # of classes or features in a line
 BAR = 12
 BLOCKS = " ▁▂▃▄▅▆▇█"
 ASCII_BLOCKS = " .:-=+*#@"
@@ -29,8 +30,17 @@ def show(summary: Summary, console: Console, *, everything: bool = False) -> Non
     console.print(_table(summary, console, everything))
     if hidden := len(spec.silos) - len(chosen_rows(len(spec.silos), everything)):
         console.print(Text(f"{hidden} silos are left out; --all shows them."))
+    for what, names in (("Labels, from the left", spec.class_names), ("Features", spec.feature_names)):
+        if names:
+            console.print(Text(f"{what}: {_first(names)}"))
     console.print(Text(totals(spec)))
     console.print(_measures(summary))
+
+
+def _first(names: Sequence[str]) -> str:
+    """Return names, or the first of many and how many there are."""
+    shown = ", ".join(names[:MOST_NAMES])
+    return shown if len(names) <= MOST_NAMES else f"{shown}, ... ({len(names):,})"
 
 
 def compare(first: Summary, second: Summary, console: Console) -> None:

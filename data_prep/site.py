@@ -162,5 +162,5 @@ def _check(site: Site, shares: Shares, out: Path) -> None:
     if site.silo is not None and site.silo < 0:
         raise InputError(f"--silo: {site.silo} given; silos are numbered 0, 1, 2, ...")
     for path in (out / f"{site.stem}.h5", out / f"{site.stem}.json"):
-        if path.exists():
+        if os.path.lexists(path):
             raise InputError(f"--out: {path} exists; remove it or name another folder")

@@ -74,7 +74,7 @@ def draw(groups: Sequence[Group], path: Path, target: float | None = None) -> No
     try:
         import matplotlib
     except ImportError:
-        raise InputError("--plot: needs 'pip install mpifl[plots]'") from None
+        raise InputError("--plot: needs matplotlib; pip install 'mpifl[plots]'") from None
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ def command(*words):
     return stop.value.code
 
 
-def federation(folder, counts, name="made up"):
+def federation(folder, counts, name="made up", **names):
     """Write the federation.json of silos with these label histograms [silos, classes], and no shard."""
     folder.mkdir(exist_ok=True)
     common = {"bytes": 2048, "sha256": "0" * 64}
@@ -46,6 +47,7 @@ def federation(folder, counts, name="made up"):
             for silo, labels in enumerate(counts)
         ],
         test=ShardEntry(silo=None, name="test", file="test.h5", examples={"test": 77}, labels=[77], **common),
+        **names,
     ).write(folder)
     return folder
 
@@ -62,6 +64,40 @@ def test_the_table_the_totals_and_the_measures(tmp_path, capsys):
     # two silos with one label each at H(3/4, 1/4) - 1/2, the third at 0
     assert "0.2075 bit" in out
     assert "0.3333" in out
+
+
+def test_classes_and_features_are_called_by_their_names(tmp_path, capsys):
+    names = {"class_names": ["he[a]lthy", "ill"], "feature_names": ["age", "[sex]"]}
+    assert command("inspect", federation(tmp_path / "f", [[12, 0], [3, 4]], **names)) == 0
+    out = capsys.readouterr().out
+    assert "Labels, from the left: he[a]lthy, ill" in out
+    assert "Features: age, [sex]" in out
+    row = next(line for line in out.splitlines() if "clinic 0" in line)
+    assert "1/2" in row
+
+
+def test_long_lists_of_names_are_cut(tmp_path, capsys):
+    names = {"class_names": [f"class {number}" for number in range(100)]}
+    assert command("inspect", federation(tmp_path / "f", [[1] * 100], **names)) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Labels, from the left: class 0, class 1, " in said
+    assert "class 11, ... (100)" in said
+    assert "class 12" not in said
+
+
+def test_without_names_there_is_no_line_of_them(tmp_path, capsys):
+    assert command("inspect", federation(tmp_path / "f", [[12, 0], [3, 4]])) == 0
+    out = capsys.readouterr().out
+    assert "from the left" not in out
+    assert "Features:" not in out
+
+
+def test_a_plot_without_matplotlib_says_how_to_install_it(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    folder = federation(tmp_path / "f", [[12, 0], [3, 4]])
+    assert command("inspect", folder, "--plot", tmp_path / "p.png") == 2
+    assert "--plot: needs matplotlib; pip install 'mpifl[plots]'" in capsys.readouterr().err
 
 
 def test_many_silos_are_cut_and_counted(tmp_path, capsys):

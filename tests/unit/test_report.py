@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -559,3 +560,9 @@ def test_runs_of_one_job_have_no_table_of_differences(tmp_path, capsys):
     compare_runs([make_run(tmp_path / str(n)) for n in range(2)])
     compare_runs([make_run(tmp_path / "2", local={"lr": 0.3})])
     assert "the jobs differ" not in capsys.readouterr().out
+
+
+def test_a_plot_without_matplotlib_says_how_to_install_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(InputError, match=r"--plot: needs matplotlib; pip install 'mpifl\[plots\]'"):
+        draw([], tmp_path / "p.png")
