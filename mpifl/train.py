@@ -19,7 +19,7 @@ from mpifl.errors import InputError, RoundLost
 from mpifl.federation import Federation
 from mpifl.job import Job
 from mpifl.recording import Recorder
-from mpifl.run import Claim, claim, describe, note_lost, read_metrics, trim_metrics, write_environment
+from mpifl.run import Claim, claim, describe, note_lost, number, read_metrics, trim_metrics, write_environment
 from mpifl.sampling import sample
 from mpifl.saving import Saving
 from mpifl.server import Server
@@ -189,7 +189,7 @@ class _Training:
 
     def _reached(self, record: Record) -> bool:
         target = self._job.evaluate.target_accuracy
-        return target is not None and record.get("test_accuracy", 0.0) >= target
+        return target is not None and (number(record, "test_accuracy") or 0.0) >= target
 
     def _open_shards(self) -> tuple[dict[str, dict[str, str]], list[str]]:
         """Have every worker open and verify its shards; a broken one ends the run unless the quorum allows for it.

@@ -15,7 +15,7 @@ FLOORS = [
     ["errors", "files", "cache", "rng", "imports", "interrupts", "placement", "__init__"],
     ["messages", "codecs", "flat", "settings", "toml", "machine_code", "hdf5", "plugins", "lock", "launcher"],
     ["shards", "descent"],
-    ["vertical", "batches", "compiled", "models", "server_optimizers", "checkpoint"],
+    ["vertical", "batches", "compiled", "models", "server_optimizers", "checkpoint", "weights"],
     ["transport", "local", "writer"],
     ["aggregation", "silo"],
     ["server"],

@@ -18,7 +18,7 @@ from mlflow.exceptions import MlflowException
 
 from mpifl.files import write_aside
 from mpifl.job import Job, flat
-from mpifl.run import read_environment, read_metrics
+from mpifl.run import number, read_environment, read_metrics
 from mpifl.tracking.base import Observer, Record
 
 LONGEST = 500
@@ -68,7 +68,7 @@ class MLflow(Observer):
     def _ends(self, record: Record) -> bool:
         """Whether nothing is left to do after this round."""
         target = self._job.evaluate.target_accuracy if self._job.evaluate.stop_at_target else None
-        return record["round"] >= self._job.rounds or (record.get("test_accuracy") or 0.0) >= (target or math.inf)
+        return record["round"] >= self._job.rounds or (number(record, "test_accuracy") or 0.0) >= (target or math.inf)
 
     def _begin(self, title: str) -> None:
         self._client = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI") or (Path.cwd() / "mlruns").as_uri())
@@ -103,7 +103,7 @@ class MLflow(Observer):
     def _guarded(self, act: Callable[[], Any]) -> None:
         try:
             act()
-        except (MlflowException, OSError) as error:
+        except (MlflowException, OSError, ValueError) as error:
             reason = " ".join(str(error).split())
             print(f"MLflow: {reason}; training goes on without it", file=sys.stderr, flush=True)
             self._client = None
