@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 
 from mpifl import lock, models
 from mpifl.admission import Knowledge
@@ -30,6 +28,7 @@ from mpifl.server import Server
 from mpifl.shards import FederationSpec, ShardEntry, open_shard, read_federation
 from mpifl.transforms import RunningStatistics
 from mpifl.transport import Transport
+from mpifl.weights import load_weights
 from mpifl.worker import Site, Worker
 
 
@@ -147,7 +146,8 @@ def _models(job: Job, spec: FederationSpec, algorithm: Algorithm, device: torch.
 
 def _model(table: Model, seed: int, spec: FederationSpec, algorithm: Algorithm, device: torch.device) -> FlatModel:
     module = models.build(table.name, table.arguments, spec.features, spec.classes, seed)
-    _load_weights(module, table.weights)
+    if table.weights is not None:
+        load_weights(module, Path(table.weights), f"[model] weights = '{table.weights}'")
     algorithm.check(module, spec)
     return FlatModel(module, device, algorithm.personal_names(module))
 
@@ -203,15 +203,3 @@ def device_of(wanted: str, nth: int, is_worker: bool) -> torch.device:
     if wanted == "cuda":
         raise InputError(f"device = 'cuda': {socket.gethostname()} has no GPU that torch can use; take 'cpu' or 'auto'")
     return torch.device("cpu")
-
-
-def _load_weights(module: torch.nn.Module, path: str | None) -> None:
-    if path is None:
-        return
-    try:
-        module.load_state_dict(load_file(path))
-    except FileNotFoundError:
-        raise InputError(f"[model] weights = '{path}': is not there; name a .safetensors file") from None
-    except (OSError, SafetensorError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise InputError(f"[model] weights = '{path}': {reason}") from None

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
+from pydantic_core import from_json
 
 from mpifl import __version__, checkpoint, lock
 from mpifl.errors import InputError, Unwritable
@@ -35,6 +36,8 @@ _KINDS = {"versions": dict, "ranks": dict, "data": dict, "silos": list, "changes
 """Of what in `environment.json` is read again."""
 _OWN = r"(job\.toml|(environment|checkpoint)\.json|metrics\.jsonl|\w+\.safetensors|report\.html|mlflow_run_id)"
 """Names of files that a run writes."""
+LARGEST = 1e100
+"""What figures of a round are below; there are sums of them."""
 _PACKAGES = ("torch", "numpy", "h5py", "mpi4py", "pydantic", "safetensors")
 
 
@@ -171,13 +174,15 @@ def write_environment(folder: Path, changes: list[str] | None = None, **more: An
 def read_environment(folder: Path) -> dict[str, Any]:
     """Return what `environment.json` says as this program writes it; nothing where there is none that can be read."""
     try:
-        about = json.loads(read_whole(folder / "environment.json", LARGEST_FILE))
+        about = from_json(read_whole(folder / "environment.json", LARGEST_FILE), allow_inf_nan=False)
     except (OSError, ValueError):
         return {}
     found = about.items() if isinstance(about, dict) else ()
     about = {key: value for key, value in found if isinstance(value, _KINDS.get(key, object))}
     if not all(isinstance(rank, dict) for rank in about.get("ranks", {}).values()):
         del about["ranks"]
+    if "\0" in about.get("directory", ""):
+        del about["directory"]
     return about
 
 
@@ -211,10 +216,16 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     records = []
     for line in lines:
         with suppress(ValueError):
-            record = json.loads(line)
-            if isinstance(record, dict) and type(record.get("round")) is int:
+            record = from_json(line, allow_inf_nan=False)
+            if isinstance(record, dict) and type(round := record.get("round")) is int and 0 <= round < LARGEST:
                 records.append(record)
     return records
+
+
+def number(record: Mapping[str, Any], name: str) -> float | None:
+    """Return a figure of a round; None where it is missing, no number or not finite (a diverged loss)."""
+    value: Any = record.get(name)
+    return float(value) if type(value) in (int, float) and abs(value) < LARGEST else None
 
 
 def trim_metrics(folder: Path, round: int) -> None:

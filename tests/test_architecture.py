@@ -30,7 +30,7 @@ FLOORS = [
     ],
     ["features", "hdf5_reading", "descent"],
     ["shards"],
-    ["vertical", "batches", "compiled", "models", "server_optimizers", "checkpoint"],
+    ["vertical", "batches", "compiled", "models", "server_optimizers", "checkpoint", "weights"],
     ["transport", "local", "writer"],
     ["aggregation", "silo"],
     ["server"],

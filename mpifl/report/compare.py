@@ -272,7 +272,7 @@ def as_json(summaries: Sequence[Summary], left_out: dict[Path, str], target: flo
             "run": str(summary.run),
             "finished": summary.finished,
             "remarks": list(summary.remarks),
-            "settings": {key: value for key, value in settings(summary.job).items() if key in keys},
+            "settings": _plain({key: value for key, value in settings(summary.job).items() if key in keys}),
             **summary.figures(target),
         }
         for summary in summaries
@@ -284,6 +284,11 @@ def as_json(summaries: Sequence[Summary], left_out: dict[Path, str], target: flo
         "left_out": [{"run": str(run), "reason": reason} for run, reason in left_out.items()],
     }
     return json.dumps(found, indent=1, default=str, allow_nan=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON has words for: times and numbers that are not finite become text."""
+    return json.loads(json.dumps(value, default=str), parse_constant=str)
 
 
 def _group_as_json(group: Group, target: float | None) -> dict[str, Any]:

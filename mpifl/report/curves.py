@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from mpifl.errors import InputError
-from mpifl.report.runs import Summary, number
+from mpifl.report.runs import Summary
 from mpifl.report.seeds import Group
+from mpifl.run import number
 
 PANELS = (
     ("test accuracy (%)", "test_accuracy", 100.0),

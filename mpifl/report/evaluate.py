@@ -6,8 +6,6 @@ import shlex
 from collections.abc import Collection
 from pathlib import Path
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import nn
 
 from mpifl import models
@@ -21,6 +19,7 @@ from mpifl.report.runs import read_run
 from mpifl.run import describe, read_environment, read_metrics, same_data
 from mpifl.shards import FederationSpec, open_shard
 from mpifl.silo import evaluate
+from mpifl.weights import load_weights
 
 
 def evaluate_run(run: Path, trusted: Collection[str] = ()) -> None:
@@ -71,10 +70,7 @@ def _module(run: Path, job: Job, spec: FederationSpec) -> nn.Module:
     if personal := sorted(job.build_algorithm().personal_names(module)):
         whose = f"{job.algorithm['name']} leaves {', '.join(personal)} at the silos"
         raise InputError(f"{run}: {whose}, which have a model each, in personal/; metrics.jsonl has their accuracy")
-    try:
-        module.load_state_dict(load_file(path))
-    except (OSError, SafetensorError, RuntimeError) as error:
-        raise InputError(f"{path}: cannot be read: {' '.join(str(error).split())[:300]}") from None
+    load_weights(module, path, str(path))
     return module
 
 

@@ -10,17 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from mpifl.errors import InputError
-from mpifl.files import write_aside
+from mpifl.files import read_whole, write_aside
 from mpifl.naming import Names
 from mpifl.report import charts, units
 from mpifl.report.data import data
-from mpifl.report.runs import Summary, number, read_run
+from mpifl.report.runs import Summary, read_run
 from mpifl.report.style import STYLE
-from mpifl.run import read_environment
+from mpifl.run import number, read_environment
+from mpifl.toml import LARGEST_FILE
 from mpifl.tracking.base import HELD_OUT
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 MOST_ROWS = 200
+LAST_DAY = 253_370_000_000
+"""Seconds since 1970 that a calendar knows."""
 PARTS = ("training", "waiting", "communication", "evaluation", "checkpoint")
 TABLE = (
     ("test accuracy", "test_accuracy", "{:.2%}".format),
@@ -75,8 +78,8 @@ def _head(summary: Summary, environment: dict[str, Any]) -> str:
     job = summary.job
     what = [job.get("algorithm", {}).get("name"), job.get("model", {}).get("name"), job.get("shards")]
     words = [str(word) for word in what if word] + ([f"seed {job['seed']}"] if "seed" in job else [])
-    ended = number(summary.records[-1], "time")
-    when = f"{datetime.fromtimestamp(ended):%Y-%m-%d %H:%M}" if ended else ""
+    ended = number(summary.records[-1], "time") or 0.0
+    when = f"{datetime.fromtimestamp(ended):%Y-%m-%d %H:%M}" if 0 < ended < LAST_DAY else ""
     ranks = len(environment.get("ranks") or {})
     words += [f"{ranks} rank{'s' if ranks > 1 else ''}"] if ranks else []
     state = f"finished {when}" if summary.finished else f"last round {when}"
@@ -203,7 +206,7 @@ def _ranks(summary: Summary, environment: dict[str, Any]) -> str:
     told = [record for record in summary.records if record.get("rank_seconds")]
     for record in told:
         for rank, parts in record["rank_seconds"].items():
-            sums.setdefault(rank, Counter()).update({k: v for k, v in parts.items() if isinstance(v, int | float)})
+            sums.setdefault(rank, Counter()).update({name: number(parts, name) or 0.0 for name in PARTS[:2]})
     if not sums:
         return ""
     whole, training, talking = (
@@ -252,7 +255,7 @@ def _rounds(records: Sequence[dict[str, Any]]) -> str:
 
 def _job(run: Path) -> str:
     try:
-        text = (run / "job.toml").read_text(errors="replace")
+        text = read_whole(run / "job.toml", LARGEST_FILE).decode(errors="replace")
     except OSError:
         return ""
     return _folded("The job", f"<pre>{escape(text.strip())}</pre>")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -11,7 +11,7 @@ from typing import Any
 
 from mpifl import __version__
 from mpifl.errors import InputError
-from mpifl.run import read_environment, read_metrics, why_lost
+from mpifl.run import number, read_environment, read_metrics, why_lost
 from mpifl.toml import tables
 from mpifl.tracking.base import judged
 
@@ -19,6 +19,7 @@ Record = dict[str, Any]
 NUMBERS = ("test_accuracy", "test_loss", "train_loss", "seconds", "bytes_sent", "bytes_received", "silo_accuracy_worst")
 """Figures of a round that must be numbers, or null, for this program to have written it."""
 TABLES = ("faults", "rank_seconds")
+RANK = re.compile("[0-9]{1,9}")
 MOST_GAPS = 5
 """How many gaps between its rounds a remark names."""
 
@@ -112,12 +113,6 @@ class Summary:
         }
 
 
-def number(record: Mapping[str, Any], name: str) -> float | None:
-    """Return a figure of a round; None where it is missing or not finite (a diverged loss)."""
-    value = record.get(name)
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
-
-
 def read_run(run: Path) -> Summary:
     """Read a run folder.
 
@@ -180,8 +175,10 @@ def _read_rounds(run: Path) -> list[Record]:
 
 
 def _is_round(record: Record) -> bool:
-    numbers = all(isinstance(record.get(name), int | float | None) for name in NUMBERS)
-    return numbers and all(isinstance(record.get(name, {}), dict) for name in TABLES)
+    numbers = all(record.get(name) is None or number(record, name) is not None for name in NUMBERS)
+    tables = all(isinstance(record.get(name, {}), dict) for name in TABLES)
+    ranks = record.get("rank_seconds", {})
+    return numbers and tables and all(RANK.fullmatch(k) and isinstance(v, dict) for k, v in ranks.items())
 
 
 def _read_job(path: Path) -> tuple[dict[str, Any], list[str]]:
@@ -194,7 +191,8 @@ def _read_job(path: Path) -> tuple[dict[str, Any], list[str]]:
         return {}, ["job.toml is torn"]
     nested = all(isinstance(job.get(name, {}), dict) for name in ("algorithm", "model", "evaluate"))
     target = job["evaluate"].get("target_accuracy") if nested and "evaluate" in job else None
-    if nested and type(job.get("rounds", 0)) is int and isinstance(target, int | float | None):
+    share = target is None or (type(target) in (int, float) and 0 < target <= 1)
+    if nested and share and type(job.get("rounds", 0)) is int:
         return job, []
     return {}, [f"job.toml is none as mpifl {__version__} writes it"]
 

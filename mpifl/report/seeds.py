@@ -104,7 +104,7 @@ def settings(job: Mapping[str, Any]) -> dict[str, Any]:
 
 def shown(value: Any) -> str:
     """Return a setting as a person writes it."""
-    return "-" if value is None else value if isinstance(value, str) else json.dumps(value)
+    return "-" if value is None else value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def labels(summaries: Sequence[Summary]) -> list[str]:

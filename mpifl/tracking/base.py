@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import torch
+
+from mpifl.run import number
 
 Record: TypeAlias = dict[str, Any]
 """One round as it stands in `metrics.jsonl`."""
@@ -20,9 +21,8 @@ HELD_OUT = "what silos hold out"
 def judged(record: Record) -> tuple[str, float] | None:
     """Return the accuracy of a round that a target is for, by name; None where it was not scored."""
     for name in JUDGED_BY:
-        value = record.get(name)
-        if isinstance(value, int | float) and math.isfinite(value):
-            return name, float(value)
+        if (value := number(record, name)) is not None:
+            return name, value
     return None
 
 

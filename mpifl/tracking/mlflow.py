@@ -103,7 +103,7 @@ class MLflow(Observer):
     def _guarded(self, act: Callable[[], Any]) -> None:
         try:
             act()
-        except (MlflowException, OSError) as error:
+        except (MlflowException, OSError, ValueError) as error:
             reason = " ".join(str(error).split())
             print(f"MLflow: {reason}; training goes on without it", file=sys.stderr, flush=True)
             self._client = None

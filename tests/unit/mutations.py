@@ -3,8 +3,16 @@
 import hashlib
 import json
 import random
+import sys
+
+import tomli_w
 
 from mpifl import checkpoint
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ODD = [
     None, True, False, 0, -1, 7, 0.5, -0.0, 1e308, 1 << 63, "", "x", "\0", "é\u2028", "../..", [], {}, [[1]], {"a": {}},
@@ -56,11 +64,26 @@ def torn(content, draw):
 
 
 def lined(content, draw):
-    """Return a file of JSON lines in which one line is changed."""
+    """Return a file of JSON lines in which some lines say something else."""
     lines = content.splitlines()
-    nth = draw.randrange(len(lines))
-    lines[nth] = encoded(changed(json.loads(lines[nth]), draw))
+    for nth in draw.sample(range(len(lines)), draw.randint(1, len(lines))):
+        record = json.loads(lines[nth])
+        for _ in range(draw.randint(1, 4)):
+            record = changed(record, draw)
+        lines[nth] = encoded(record)
     return b"\n".join(lines) + b"\n"
+
+
+def tabled(content, draw):
+    """Return TOML that says something else."""
+    table = tomllib.loads(content.decode())
+    for _ in range(draw.randint(1, 3)):
+        table = changed(table, draw)
+    try:
+        written = tomli_w.dumps(table)
+    except (TypeError, AttributeError):  # no TOML: null, or no table at the top
+        written = json.dumps(table)
+    return written.replace(f'"{DEEP}"', "[" * 5000 + "]" * 5000).replace(f'"{LONG}"', "9" * 400).encode()
 
 
 def retold(content, draw):
@@ -113,7 +136,7 @@ def mutate_run(run, seed):
     """Change one of the files that tell of a run; return what was done."""
     draw = random.Random(seed)
     path = run / draw.choice(["metrics.jsonl", "metrics.jsonl", "environment.json", "job.toml"])
-    act = {"metrics.jsonl": lined, "environment.json": retold, "job.toml": torn}[path.name]
+    act = {"metrics.jsonl": lined, "environment.json": retold, "job.toml": tabled}[path.name]
     act = draw.choice([act, act, act, torn])
     path.write_bytes(act(path.read_bytes(), draw))
     return f"{seed}: {path.name} {act.__name__}"
