@@ -18,7 +18,7 @@ from mpifl.errors import InputError
 from mpifl.files import write_aside, written_after
 from mpifl.job import read_kept
 from mpifl.report.runs import Summary, read_run
-from mpifl.report.seeds import Group, groups, on_other_shards, settings, shown, varying
+from mpifl.report.seeds import Group, groups, on_other_shards, settings, shown, table_of_differences, varying
 from mpifl.run import read_metrics
 from mpifl.tracking.base import HELD_OUT
 from mpifl.tracking.console import PLAIN, on_terminal
@@ -201,18 +201,6 @@ def table_over_seeds(together: Sequence[Group], target: float | None, offered: S
     for group, each in zip(together, spreads, strict=True):
         row = [group.name, str(len(group.runs)), *(column.show_spread(each[column.figure]) for column in columns)]
         found.add_row(*row, *([] if target is None else [_group_to_target(group, each, target)]))
-    return found
-
-
-def table_of_differences(summaries: Sequence[Summary], keys: Sequence[str]) -> Table:
-    """Return a table with each run's own settings of the keys in which the jobs differ, as far as it has them."""
-    found = Table()
-    for heading in ("run", "settings in which the jobs differ"):
-        found.add_column(heading, overflow="fold")
-    for summary in summaries:
-        if summary.job:
-            job = settings(summary.job)
-            found.add_row(str(summary.run), ", ".join(f"{key} = {shown(job[key])}" for key in keys if key in job))
     return found
 
 

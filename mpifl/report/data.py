@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from mpifl.errors import InputError
+from mpifl.naming import Names
 from mpifl.report import charts
 from mpifl.report.runs import Summary
 from mpifl.run import describe, same_data
 from mpifl.shards import FederationSpec, read_federation
 
 MOST_SILOS = 200
+MOST_NAMED = 20
 
 
 def data(summary: Summary, environment: dict[str, Any]) -> str:
@@ -55,5 +57,8 @@ def _drawn(spec: FederationSpec) -> str:
         parts = np.array_split(np.arange(len(sizes)), MOST_SILOS)
         shares, sizes = (np.array([each[part].mean(axis=0) for part in parts]) for each in (shares, sizes))
         note += f" Each of the {MOST_SILOS} columns is the mean of neighbouring silos."
+    called = Names([entry.name for entry in spec.silos])
+    if called.told and len(sizes) <= MOST_NAMED:
+        note += f" From the left: {', '.join(called[silo] for silo in range(len(sizes)))}."
     names = spec.class_names or [str(label) for label in range(spec.classes)]
     return charts.heat(shares.tolist(), names, [round(size) for size in sizes.tolist()], note)

@@ -10,6 +10,8 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from rich.table import Table
+
 from mpifl.job import flat
 from mpifl.report.runs import Summary
 from mpifl.run import same_data
@@ -100,6 +102,18 @@ def varying(summaries: Sequence[Summary]) -> list[str]:
 def settings(job: Mapping[str, Any]) -> dict[str, Any]:
     """Return a job's settings by `table.key`, without those that cannot change what it reaches."""
     return flat({key: value for key, value in job.items() if key not in NO_MATTER})
+
+
+def table_of_differences(summaries: Sequence[Summary], keys: Sequence[str]) -> Table:
+    """Return a table with each run's own settings of the keys in which the jobs differ, as far as it has them."""
+    found = Table()
+    for heading in ("run", "settings in which the jobs differ"):
+        found.add_column(heading, overflow="fold")
+    for summary in summaries:
+        if summary.job:
+            job = settings(summary.job)
+            found.add_row(str(summary.run), ", ".join(f"{key} = {shown(job[key])}" for key in keys if key in job))
+    return found
 
 
 def shown(value: Any) -> str:

@@ -251,3 +251,14 @@ def test_silos_that_were_left_out_are_shown_by_name(tmp_path, silos, shown):
     words = reader.titles()
     first = words.index("reason") + 1
     assert words[first : first + 12 : 4] == [*shown, "7"]
+
+
+def test_the_silos_that_are_drawn_are_named(tmp_path):
+    spec = write_folder(tmp_path / "shards", [4, 5])
+    named = [entry.model_copy(update={"name": name}) for entry, name in zip(spec.silos, ("ohio", "<b>"), strict=True)]
+    spec = spec.model_copy(update={"silos": named})
+    spec.write(tmp_path / "shards")
+    run = make_run(tmp_path / "run", SHAPES["some"], shards=tmp_path / "shards")
+    write_environment(run, data=describe(spec))
+    _, reader = read(run)
+    assert "From the left: ohio, '<b>'." in " ".join(reader.titles())
