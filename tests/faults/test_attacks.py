@@ -185,7 +185,7 @@ def _play(plan: Plan, folder: Path, deadline: float | None = DEADLINE, **more: A
     made = folder / "command" / "made"
     environment = {**plan.world.environment, "HOSTILE": plan.hostile(made, **more), "MPIFL_TRANSFER_TIMEOUT": "2"}
     with Command(folder / "command", plan.world.ranks, *arguments, **environment) as command:
-        command.end(150)
+        command.end(240)
     return Played(plan, folder / "run", command)
 
 
