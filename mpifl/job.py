@@ -104,7 +104,7 @@ class Job(_Table):
     seed: Annotated[int, Field(ge=0)] = 0
     rounds: PositiveInt
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    threads: PositiveInt | Literal["auto"] = 1
+    threads: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = 1
     """Of each rank; "auto" shares the cores that a rank may use among its node's ranks."""
     model: Model
     algorithm: Table = {"name": "fedavg"}

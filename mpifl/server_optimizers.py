@@ -12,6 +12,8 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
+from mpifl.settings import LARGEST
+
 State = dict[str, Any]
 Share = Annotated[float, Field(ge=0, lt=1)]
 
@@ -24,7 +26,7 @@ class ServerOptimizer(BaseModel, ABC):
     moments: ClassVar[frozenset[str]] = frozenset()
     """Names of vectors like `w` that it keeps in the server's state."""
 
-    lr: Annotated[float, Field(gt=0)] = 1.0
+    lr: Annotated[float, Field(gt=0, le=LARGEST)] = 1.0
 
     @abstractmethod
     def step(self, state: State, delta: Tensor) -> None:
@@ -53,9 +55,9 @@ class _Adaptive(ServerOptimizer):
 
     moments: ClassVar[frozenset[str]] = frozenset({"m", "v"})
 
-    lr: Annotated[float, Field(gt=0)] = 0.01
+    lr: Annotated[float, Field(gt=0, le=LARGEST)] = 0.01
     beta1: Share = 0.9
-    tau: Annotated[float, Field(gt=0)] = 1e-3
+    tau: Annotated[float, Field(gt=0, le=LARGEST)] = 1e-3
 
     def step(self, state: State, delta: Tensor) -> None:
         """Move `state["w"]` along `delta`; `state["m"]` and `state["v"]` are kept."""

@@ -7,6 +7,9 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
+LARGEST = 1e30
+"""Of a factor: what it multiplies is float32, which ends at 3e38."""
+
 
 class LocalTraining(BaseModel):
     """The `[local]` table of a job: the optimizer, how far and in which batches a silo trains in one round."""
@@ -14,7 +17,7 @@ class LocalTraining(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
-    lr: Annotated[float, Field(gt=0)] = 0.1
+    lr: Annotated[float, Field(gt=0, le=LARGEST)] = 0.1
     lr_decay: Annotated[float, Field(gt=0)] = 1.0
     """The learning rate of round t is lr * lr_decay^t."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -22,7 +25,7 @@ class LocalTraining(BaseModel):
     beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
     beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
     epsilon: Annotated[float, Field(gt=0)] = 1e-8
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    weight_decay: Annotated[float, Field(ge=0, le=LARGEST)] = 0.0
     epochs: PositiveInt | None = None
     """1 unless `steps` is given."""
     steps: PositiveInt | None = None

@@ -1,5 +1,6 @@
 """The job file: every default filled in, every mistake one line that names file, key, what was given, what would do."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -228,8 +229,22 @@ def test_a_mistake_is_one_line_with_the_file_the_key_and_what_would_do(read, mis
         (lambda path: None, "cannot be read (No such file or directory); name a job file such as jobs/demo.toml"),
         (lambda path: path.mkdir(), "cannot be read (Is a directory); name a job file such as jobs/demo.toml"),
         (lambda path: path.write_bytes(b"\xff\xfe"), "not TOML: 'utf-8' codec"),
+        (os.mkfifo, "cannot be read (it is no file); name a job file"),
+        (lambda path: path.symlink_to("/dev/zero"), "cannot be read (it is no file); name a job file"),
+        (lambda path: path.write_text("x = " + "[" * 9999), "not TOML: nested too deep"),
+        (lambda path: path.write_text(".".join("x" * 999) + " = 1"), "not TOML: x: nested too deep"),
+        (lambda path: path.write_text("rounds = " + "9" * 400), "not TOML: rounds: is no whole number of 64 bits"),
+        (lambda path: path.write_text("rounds = " + "9" * 5000), "not TOML: "),
+        (
+            lambda path: path.write_text('[model]\nname = "a\\u0000"'),
+            "not TOML: model.name = 'a\\x00': has a NUL in it",
+        ),
+        (
+            lambda path: path.write_text(" " * (1 << 24) + "\n"),
+            "cannot be read (it has 16777217 bytes, 16777216 at most)",
+        ),
     ],
-    ids=["missing", "a folder", "binary"],
+    ids=["missing", "a folder", "binary", "a pipe", "a device", "deep", "dotted", "64 bits", "digits", "NUL", "large"],
 )
 def test_a_file_that_cannot_be_read_is_one_line(tmp_path, make, reason):
     path = tmp_path / "job.toml"

@@ -6,10 +6,12 @@ import pytest
 import tomli_w
 import torch
 from unit.builders import Alone, write_folder
-from unit.mutations import mutate_checkpoint
+from unit.mutations import mutate_checkpoint, mutate_run
 
 from mpifl import checkpoint
 from mpifl.errors import InputError, RoundLost
+from mpifl.report import Output, compare_runs, evaluate_run, show_run, write_report
+from mpifl.run import encode_record, read_metrics
 from mpifl.train import train
 
 JOB = {
@@ -29,6 +31,9 @@ def trained(tmp_path_factory):
     write_folder(folder / "shards", [6, 5, 7], test=8, valid=4)
     (folder / "job.toml").write_text(tomli_w.dumps({**JOB, "shards": str(folder / "shards")}))
     train(folder / "job.toml", folder / "run", (), False, Alone())
+    several = {"rank_seconds": {"1": {"training": 0.5, "waiting": 0.1}, "2": {"training": 0.4, "waiting": 0.2}}}
+    records = [{**record, **several, "faults": {"1": "why"}} for record in read_metrics(folder / "run")]
+    (folder / "run" / "metrics.jsonl").write_bytes(b"".join(map(encode_record, records)))  # as of a run on three ranks
     return folder
 
 
@@ -45,13 +50,18 @@ def again(trained, tmp_path):
     return act
 
 
-def resume(again):
-    """Go on with the copy for another round; return what is wrong with it, nothing if it ended well."""
+def refusal(act, *given):
+    """Return the line that a user sees of an act, nothing if it went well."""
     try:
-        train(again.job, again.run, ("rounds=4",), True, Alone())
+        act(*given)
     except (InputError, RoundLost) as error:
         return str(error)
     return ""
+
+
+def resume(again):
+    """Go on with the copy for another round; return the line that a user sees, nothing if it went well."""
+    return refusal(train, again.job, again.run, ("rounds=4",), True, Alone())
 
 
 @pytest.mark.parametrize("first", SEEDS)
@@ -96,3 +106,57 @@ def test_what_is_altered_not_at_all_goes_on_where_it_was(again, capfd):
     again(reread, lambda state: None)
     assert resume(again) == ""
     assert "checkpoint before it" not in capfd.readouterr().err
+
+
+READERS = {
+    "report": write_report,
+    "compare": lambda run: compare_runs([run, run.parent / "run"], 0.5, Output(json=run / "x.json", csv=run / "x.csv")),
+    "show": show_run,
+    "evaluate": evaluate_run,
+}
+
+
+@pytest.mark.parametrize("first", SEEDS)
+def test_a_run_folder_that_says_something_else_is_read_or_refused_in_one_line(again, capfd, first):
+    for seed in range(first, first + 20):
+        what = again(mutate_run, seed)
+        for name, read in READERS.items():
+            assert "\n" not in refusal(read, again.run), (what, name)
+        if seed % 4 == 0:
+            assert "\n" not in resume(again), what
+        assert "Traceback" not in capfd.readouterr().err, what
+
+
+DEEP = "[" * 100_000 + "]" * 100_000
+ODD = {
+    "metrics.jsonl": [
+        DEEP,
+        f'{{"round": 4, "test_loss": {"9" * 400}}}',
+        '{"round": 4, "rank_seconds": {"x": {}}}',
+        '{"round": 4, "rank_seconds": {"1": 3}}',
+        '{"round": 4, "test_accuracy": "0.5"}',
+        '{"round": 4, "test_accuracy": true}',
+        '{"round": 4, "seconds": [1]}',
+        f'{{"round": {"9" * 400}}}',
+        '{"round": 4, "time": 1e80}',
+        '{"round": 4, "note": {"deep": Infinity}}',
+    ],
+    "environment.json": [DEEP, '{"data": {"sha256": NaN}}', '{"directory": "a\\u0000"}', '{"ranks": {"1": []}}'],
+    "job.toml": [
+        f"x = {DEEP}",
+        ".".join(["x"] * 5000) + " = 1",
+        'name = "toy"\nshards = "a\\u0000b"',
+        f"rounds = {'9' * 400}",
+        f"rounds = {'9' * 5000}",
+        "rounds = 3\n[evaluate]\ntarget_accuracy = nan",
+        "rounds = 3\n[model]\nname = 'mlp'\nslope = inf\nsince = 1979-05-27",
+    ],
+}
+
+
+@pytest.mark.parametrize(("name", "content"), [(name, text) for name, texts in ODD.items() for text in texts])
+def test_what_no_program_has_to_reckon_with_is_read_or_refused_in_one_line(again, capfd, name, content):
+    again(lambda run: (run / name).open("a" if name == "metrics.jsonl" else "w").write(content + "\n"))
+    lines = [*(refusal(read, again.run) for read in READERS.values()), resume(again)]
+    assert all("\n" not in line and len(line) < 1000 for line in lines)
+    assert "Traceback" not in capfd.readouterr().err
