@@ -27,6 +27,7 @@ def federation(folder, counts, name="made up"):
     """Write the federation.json of silos with these label histograms [silos, classes], and no shard."""
     folder.mkdir(exist_ok=True)
     common = {"bytes": 2048, "sha256": "0" * 64}
+    tested = [77, *[0] * (len(counts[0]) - 1)]
     FederationSpec(
         name=name,
         features=Features(shape=(2,), dtype="float32"),
@@ -45,7 +46,7 @@ def federation(folder, counts, name="made up"):
             )
             for silo, labels in enumerate(counts)
         ],
-        test=ShardEntry(silo=None, name="test", file="test.h5", examples={"test": 77}, labels=[77], **common),
+        test=ShardEntry(silo=None, name="test", file="test.h5", examples={"test": 77}, labels=tested, **common),
     ).write(folder)
     return folder
 
