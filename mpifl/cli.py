@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import os
 import shlex
@@ -13,13 +12,13 @@ import termios
 import time
 import traceback
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from mpifl import __version__, imports
+from mpifl import __version__, imports, tuning
 from mpifl.errors import InputError, RoundLost
 from mpifl.files import written_after
 
@@ -79,7 +78,7 @@ def train(
         started = f"the launcher has started {transport.size}"
         raise InputError(f"--ranks {ranks}: {started}; leave --ranks out, or the launcher")
     _speaks[1:] = [lambda: transport.is_server]
-    with _subnormals_as_zero():
+    with tuning.subnormals_as_zero():
         end = training.train(job, run, tuple(set_), resume, transport, force)
     if not transport.is_server:
         return
@@ -214,7 +213,7 @@ def _launched(code: int, run: Path) -> int:
 
 def main() -> None:
     """Run a command and exit with its code."""
-    _keep_memory()
+    tuning.keep_memory()
     code = _run()
     if "mpi4py.MPI" in sys.modules:
         from mpifl.transport import leave
@@ -238,35 +237,6 @@ def _run() -> int:
     except Exception:
         _end_all()
         return 1
-
-
-def _keep_memory() -> None:
-    """Have freed memory kept for the next vectors, and large ones lie on large pages.
-
-    To map and clear memory anew is half of what vectors cost. The largest go back to the system all the same: gradients
-    and deltas of a large model are then never held at the same time.
-    """
-    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch's
-    map_from, trim_from = (-3, 1 << 23), (-1, 1 << 27)  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, in bytes
-    with contextlib.suppress(AttributeError, OSError):  # another C library
-        mallopt = ctypes.CDLL(None).mallopt
-        for setting, value in (map_from, trim_from):
-            mallopt(setting, value)
-
-
-@contextlib.contextmanager
-def _subnormals_as_zero() -> Iterator[None]:
-    """Have silos of one class, whose gradients soon fall below 1.2e-38, not train at a fifth of the speed for it.
-
-    Threads take it over from the one that starts them, for good: torch must not have any yet.
-    """
-    import torch
-
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(False)
 
 
 def _say(line: str) -> None:

@@ -114,7 +114,7 @@ def check_entries(path: Path, files: Sequence[str], labels: Sequence[Sequence[in
     if twice := next((file for file, after in pairwise(in_order) if file == after), None):
         raise ShardError(f"{path}: two entries have the file {twice}; {BY_HAND}")
     if wrong := next((counts for counts in labels if len(counts) != classes), None):
-        raise ShardError(f"{path}: labels are counted for {len(wrong)} classes, there are {classes}; {BY_HAND}")
+        raise ShardError(f"{path}: labels: {len(wrong)} label counts for {classes} classes; {BY_HAND}")
 
 
 @dataclass(frozen=True)

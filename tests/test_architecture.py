@@ -12,7 +12,7 @@ DATA_PREP = sorted((ROOT / "data_prep").rglob("*.py"))
 FILES = MPIFL + DATA_PREP
 
 FLOORS = [
-    ["errors", "files", "cache", "rng", "imports", "interrupts", "placement", "naming", "__init__"],
+    ["errors", "files", "cache", "rng", "imports", "tuning", "interrupts", "placement", "naming", "__init__"],
     [
         "messages",
         "codecs",

@@ -28,6 +28,7 @@ def federation(folder, counts, name="made up", **names):
     """Write the federation.json of silos with these label histograms [silos, classes], and no shard."""
     folder.mkdir(exist_ok=True)
     common = {"bytes": 2048, "sha256": "0" * 64}
+    tested = [77, *[0] * (len(counts[0]) - 1)]
     FederationSpec(
         name=name,
         features=Features(shape=(2,), dtype="float32"),
@@ -46,7 +47,7 @@ def federation(folder, counts, name="made up", **names):
             )
             for silo, labels in enumerate(counts)
         ],
-        test=ShardEntry(silo=None, name="test", file="test.h5", examples={"test": 77}, labels=[77], **common),
+        test=ShardEntry(silo=None, name="test", file="test.h5", examples={"test": 77}, labels=tested, **common),
         **names,
     ).write(folder)
     return folder

@@ -410,9 +410,9 @@ DESCRIPTIONS = {
     ),
     "few label counts": (
         TOP % (ENTRY % "1,0"),
-        "labels are counted for 2 classes, there are 3; write it with data_prep",
+        "labels: 2 label counts for 3 classes; write it with data_prep",
     ),
-    "many label counts": (TOP % (ENTRY % "1,0,0,0"), "labels are counted for 4 classes, there are 3"),
+    "many label counts": (TOP % (ENTRY % "1,0,0,0"), "labels: 4 label counts for 3 classes"),
     "10^19 classes": (GOOD.replace('"classes":3', '"classes":10000000000000000000'), "classes: "),
     "10^9 classes": (GOOD.replace('"classes":3', '"classes":1000000000'), "classes: "),
     "a number of 5000 digits": (GOOD.replace('"classes":3', f'"classes":{"9" * 5000}'), "federation.json: "),
