@@ -556,7 +556,7 @@ ATTACKS = [
     Attack("score-unreadable", raw(b"{"), "cannot be read", at="evaluate"),
     Attack("score-text", all_scalars(silo_accuracy="abc"), "silo_accuracy", at="evaluate"),
     Attack("score-1e308", all_scalars(silo_loss=1.7e308), "silo_loss", at="evaluate"),
-    Attack("score-1e270", scalars(silo_loss=1e270), "silo_loss", ends=HARMLESS, at="evaluate"),
+    Attack("score-1e270", scalars(silo_loss=1e270), "silo_loss", at="evaluate"),
     Attack("score-twice", more(lambda rank: {}), "silo|header|twice", at="evaluate"),
     Attack("score-with-a-vector", headers(vectors={"a": {"length": 4, "window": None}}), "vector|'a'", at="evaluate"),
     # what it says of its shards and files
