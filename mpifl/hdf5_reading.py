@@ -5,6 +5,7 @@ What the other process answers is held against the file before any of it is used
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import functools
@@ -29,6 +30,7 @@ MOST_PACKED = 1032
 _RESTORE = "partition again or restore it"
 _parser = Parser()
 start_parser = _parser.start
+atexit.register(_parser.end)
 
 
 class Stored(BaseModel):

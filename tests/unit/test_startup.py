@@ -50,6 +50,21 @@ def test_help_imports_nothing_that_takes_long(arguments):
     assert not found & HEAVY
 
 
+PARSED = """
+import runpy, sys
+try:
+    runpy.run_module("mpifl", run_name="__main__", alter_sys=True)
+finally:
+    from mpifl import hdf5_reading
+    print("torch" in sys.modules, "h5py" in sys.modules, hdf5_reading._parser._process.poll(), file=sys.stderr)
+"""
+
+
+def test_a_training_leaves_h5py_to_another_process_that_is_started_first(tmp_path):
+    words, code = told_at_the_end(PARSED, "train", tmp_path / "none")
+    assert (words[-3:], code) == (["True", "False", "None"], 2)
+
+
 FLUSHED = """
 import sys, torch
 import mpifl.train
