@@ -10,11 +10,13 @@ import torch
 from fuzzing import artefacts
 from fuzzing.mutations import harmed_bytes, harmed_json
 from fuzzing.outcomes import Undocumented
-from mpifl.admission import Expected, Refused, read, reason_to_lose, screened
+from mpifl.admission import Expected, Refused, read, screened
 from mpifl.aggregation.plan import averages, headers_of, plan
 from mpifl.codecs import QSGD, Cast, Codec, TopK
 from mpifl.doctor.condition import Plan
+from mpifl.faults import Judge
 from mpifl.messages import Header, Report, Request, Verdict
+from mpifl.naming import Names
 
 
 def messages(draw: Random, valid: Path, folder: Path) -> tuple[type, bytes]:
@@ -44,7 +46,7 @@ def take_report(given: tuple[str, bytes]) -> None:
     )
     headers = headers_of({1: taken, 2: other})
     pieces = plan({1: taken, 2: other})
-    reason_to_lose(request, headers, pieces, 0.5)
+    Judge(0.5, Names()).reason_to_lose(request, headers, pieces)
     averages([header for header in headers if header.fault is None])
     Verdict(serial=4, accepted=[header.silo for header in headers], ranks=[1, 2], pieces=pieces).encode()
     if isinstance(came, Refused) or any("was refused" in (header.fault or "") for header in headers):
