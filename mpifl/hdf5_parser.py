@@ -1,71 +1,95 @@
-"""The program in which HDF5 files are parsed: one a rank, run by `hdf5_reading`, imported by nobody.
+"""The program in which HDF5 files are parsed: one a rank, run by `hdf5_process`, imported by nobody.
 
-HDF5 loops for ever on some files of one wrong bit, and dies of others. A signal's handler in Python does not run inside
+HDF5 loops for ever on some files of one wrong byte, and dies of others. A signal's handler in Python does not run in
 such a loop, and a rank may not fork; so a rank starts this, and never has HDF5 open a file itself. It is sent requests
-over its standard input, a socket, each with a file, and answers each: 8 bytes of length, JSON, and what was read.
+over its standard input, a socket, each with a file. It has no threads and no MPI, so that it may fork: each request is
+carried out by a process of its own, which no file before has harmed. That sends its answer, a record (8 bytes of
+length, JSON) and data; behind it comes a record of what that process died of, 0 if of nothing.
 
-What limits it (`setrlimit`) is for accidents; it keeps no program out that has taken it over.
+What limits that process (`setrlimit`) is for accidents; it keeps no program out that has taken it over.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import resource
 import signal
 import socket
 import sys
-import time
 from typing import Any
 
 MOST_REQUEST = 1 << 16
 """Bytes of a request."""
 PARSE_SECONDS = 3
-"""Processor time for the parse of a file's structure, and for each 16 MiB that are read."""
+"""Processor time for a file's structure, and as much for each 16 MiB that are read."""
 PARSE_BYTES = 256 << 20
-"""Memory for the same, beside what the program takes; to read a piece, four times the piece more."""
+"""Memory for a file's structure, beside what the program takes; to read a piece, four times the piece more."""
 OPEN_FILES = 5
 """Standard streams, the file as it was sent and as HDF5 opens it; for another file there is no room."""
 
 
 def main() -> None:
-    """Answer requests until nobody is left to ask."""
-    signal.signal(signal.SIGXCPU, signal.SIG_DFL)
+    """Have requests answered until nobody is left to ask."""
+    os.setpgrp()  # whoever kills it kills with it what it has started
     link = socket.socket(fileno=0)
     sys.path[:] = json.loads(sys.argv[1])
     try:
         import h5py  # noqa: F401 - here, since it may be missing, and that is told
+
+        with contextlib.suppress(ImportError):
+            import hdf5plugin  # noqa: F401 - its import makes lz4, zstd, ... known to HDF5
     except Exception as error:
         _send(link, {"error": f"{type(error).__name__}: {error}"})
         return
-    for what in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE):
-        resource.setrlimit(what, (0, 0))
-    own = _own_memory()
     _send(link, {})
     while True:
         message, files, _, _ = socket.recv_fds(link, MOST_REQUEST, 1)
         if not message:
             return
-        request = json.loads(message)
-        _limit(own, request.get("bytes", 0))
-        try:
-            answer, data = _act(files[0], request)
-        except Exception as error:
-            answer, data = {"error": " ".join(str(error).split()) or type(error).__name__}, b""
+        if not (child := os.fork()):
+            _answer(link, json.loads(message), files[0])
         os.close(files[0])
+        status = os.waitpid(child, 0)[1]
+        _send(link, {"died": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0})
+
+
+def _answer(link: socket.socket, request: dict[str, Any], file: int) -> None:
+    """Answer a request and end."""
+    try:
+        _limit(request.get("bytes", 0))
+        answer, data = _act(request, file)
+    except Exception as error:
+        answer, data = {"error": " ".join(str(error).split()) or type(error).__name__}, b""
+    try:
         _send(link, answer, data)
+    finally:
+        os._exit(0)
 
 
-def _act(number: int, request: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-    """Carry out a request for an open file; the file is closed again before the answer, lest that hang unseen."""
+def _limit(reading: int) -> None:
+    """Have this process end soon, take little memory, write nothing and open no other file."""
+    signal.signal(signal.SIGXCPU, signal.SIG_DFL)
+    for what, most in (
+        (resource.RLIMIT_CPU, PARSE_SECONDS * (1 + (reading >> 24))),
+        (resource.RLIMIT_AS, _own_memory() + PARSE_BYTES + 4 * reading),
+        (resource.RLIMIT_NOFILE, OPEN_FILES),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        with contextlib.suppress(OSError, ValueError):  # more than is allowed anyway
+            resource.setrlimit(what, (most, resource.getrlimit(what)[1]))
+
+
+def _act(request: dict[str, Any], file: int) -> tuple[dict[str, Any], Any]:
+    """Carry out a request for an open file."""
     import h5py
 
-    with h5py.File(f"/dev/fd/{number}", "r", locking=False) as file:
+    with h5py.File(f"/dev/fd/{file}", "r", locking=False) as opened:
         if "rows" in request:
-            return {}, _read(file, request["set"], *request["rows"])
-        return _look(file, request["attributes"], request["sets"]), b""
+            return {}, _read(opened, request["set"], *request["rows"])
+        return _look(opened, request["attributes"], request["sets"]), b""
 
 
 def _look(file: Any, attributes: list[str], names: list[str]) -> dict[str, Any]:
@@ -120,23 +144,8 @@ def _facts(name: str, found: Any) -> dict[str, Any]:
         "dtype": kind.dtype.str,
         "offset": found.get_offset() if made.get_layout() == h5py.h5d.CONTIGUOUS else None,
         "chunk": made.get_chunk()[0] if chunked else 1,
-        "readable": all(_filter_known(made.get_filter(i)[0]) for i in range(made.get_nfilters())),
+        "readable": all(h5py.h5z.filter_avail(made.get_filter(i)[0]) for i in range(made.get_nfilters())),
     }
-
-
-def _filter_known(code: int) -> bool:
-    """Whether HDF5 has a filter; those of hdf5plugin (lz4, zstd, ...) are made known to it when they are needed."""
-    import h5py
-
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
-    try:
-        if not h5py.h5z.filter_avail(code):
-            with contextlib.suppress(ImportError):
-                import hdf5plugin  # noqa: F401
-        return bool(h5py.h5z.filter_avail(code))
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def _read(file: Any, name: str, start: int, stop: int) -> memoryview:
@@ -146,18 +155,6 @@ def _read(file: Any, name: str, start: int, stop: int) -> memoryview:
 
     rows = h5py.Dataset(_find(file, name))[start:stop]
     return np.ascontiguousarray(rows, rows.dtype.newbyteorder("=")).data.cast("B")
-
-
-def _limit(own: int, reading: int) -> None:
-    """Have the next request end soon, in little memory, and without another file."""
-    seconds = math.ceil(time.process_time()) + PARSE_SECONDS * (1 + (reading >> 24))
-    for what, most in (
-        (resource.RLIMIT_CPU, seconds),
-        (resource.RLIMIT_AS, own + PARSE_BYTES + 4 * reading),
-        (resource.RLIMIT_NOFILE, OPEN_FILES),
-    ):
-        with contextlib.suppress(OSError, ValueError):  # an unlimited hard limit is below some on macOS
-            resource.setrlimit(what, (most, resource.getrlimit(what)[1]))
 
 
 def _own_memory() -> int:

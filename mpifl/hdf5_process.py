@@ -1,4 +1,4 @@
-"""The process that parses HDF5 files for this one: starting it, asking it, and outliving what a file does to it."""
+"""The program that parses HDF5 files for this process: starting it, asking it, and outliving what a file does."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Unparsed(Exception):
 
 
 class Parser:
-    """One process at a time: started when first wanted, and anew after it came to harm."""
+    """One process at a time: started when first wanted, and anew if it is gone."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -82,15 +82,19 @@ class Parser:
             self._await_start()
             try:
                 answer = self._exchange(file, request, data)
-            except _NO_ANSWER as error:
-                what, lasting = self._death(error)
-                if lasting:
-                    self._harmful[identity] = what
-                raise Unparsed(what) from None
-            if "error" in answer:
-                self.end()  # what HDF5 could not read may have left something behind
-                raise Unparsed(_printable(answer["error"]))
-            return answer
+            except TimeoutError:
+                self.end()
+                answer = {"died": signal.SIGXCPU}
+            except _NO_ANSWER:
+                self.end()
+                raise Unparsed("the program that parses it has ended") from None
+        if died := answer.get("died"):
+            if died in _OF_THE_FILE:
+                self._harmful[identity] = _death(died)
+            raise Unparsed(_death(died))
+        if "error" in answer or (data is not None and answer):
+            raise Unparsed(_printable(answer.get("error")))
+        return answer
 
     def end(self) -> None:
         """Kill the process, if it is this one's own."""
@@ -99,6 +103,8 @@ class Parser:
         if link:
             link.close()
         if process and self._owner == os.getpid():
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # before it leads a group
+                os.killpg(process.pid, signal.SIGKILL)
             process.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):  # in a read of a disk that hangs
                 process.wait(5)
@@ -121,9 +127,11 @@ class Parser:
         assert self._link
         socket.send_fds(self._link, [json.dumps(request).encode()], [file.fileno()])
         answer = self._record()
-        if data is not None and "error" not in answer:
+        if "died" in answer:  # without an answer
+            return answer
+        if data is not None and not answer:
             self._fill(data)
-        return answer
+        return end if (end := self._record()).get("died") else answer
 
     def _record(self) -> dict[str, Any]:
         length = bytearray(8)
@@ -146,18 +154,11 @@ class Parser:
                 raise EOFError
             data = data[came:]
 
-    def _death(self, error: Exception) -> tuple[str, bool]:
-        """End the process, say what became of it on a file, and whether it would again."""
-        assert self._process
-        if isinstance(error, EOFError | ConnectionError):
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(5)
-        code = -(self._process.poll() or 0)
-        self.end()
-        if isinstance(error, TimeoutError) or code == signal.SIGXCPU:
-            return "HDF5 comes to no end with it", True
-        name = signal.Signals(code).name if code in set(signal.Signals) else f"code {-code}"
-        return f"HDF5 dies of it: {name}", code in _OF_THE_FILE
+
+def _death(number: Any) -> str:
+    if number == signal.SIGXCPU:
+        return "HDF5 comes to no end with it"
+    return f"HDF5 dies of it: {signal.Signals(number).name if number in set(signal.Signals) else '?'}"
 
 
 def _printable(text: Any) -> str:
