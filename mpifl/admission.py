@@ -35,6 +35,10 @@ class Refused(Exception):
     """A report breaks a rule; the message says which."""
 
 
+class Refusal(Report):
+    """Stands for a report that was refused."""
+
+
 @dataclass(frozen=True)
 class Expected:
     """What the server knows of the updates that it asks for, before any comes.
@@ -82,11 +86,14 @@ class Knowledge:
 
 def read(record: bytes) -> Report | Refused:
     """Return the report that a record holds, or why it cannot be read."""
+    if not record:
+        return Refused("it is empty, or longer than a record may be")
     try:
         return Report.model_validate_json(record)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        return Refused(f"it cannot be read ({'.'.join(map(str, first['loc'])) or 'JSON'}: {first['msg']})")
+        where = ".".join(map(str, first["loc"])) or "JSON"
+        return Refused(f"it cannot be read ({where[:100]}: {first['msg'][:100]})")
     except (ValueError, RecursionError):
         return Refused("it cannot be read")
 
@@ -122,7 +129,12 @@ def screened(
         headers = [
             Header(silo=silo, fault=why, passing=True) for silo in (() if request.verb == "roll" else sorted(silos))
         ]
-        return Report(headers=headers, seconds=came.seconds if isinstance(came, Report) else 0.0)
+        return Refusal(headers=headers)
+
+
+def taking_part(reports: Mapping[int, Report]) -> list[int]:
+    """Return the ranks whose sums are added up."""
+    return sorted(rank for rank, report in reports.items() if not isinstance(report, Refusal))
 
 
 def _checked(report: Report, request: Request, silos: Collection[int], expected: Expected) -> list[Header]:

@@ -21,6 +21,7 @@ from mpifl.federation import Federation
 from mpifl.files import allow_many_open_files
 from mpifl.flat import FlatModel
 from mpifl.job import Job, Model, read_job
+from mpifl.messages import clean
 from mpifl.naming import Names
 from mpifl.placement import place
 from mpifl.run import check_run
@@ -91,7 +92,7 @@ def _agree_on(transport: Transport, problem: str) -> None:
     """Raise InputError on all ranks if any of them has a problem."""
     problems = [problem]
     if transport.is_server:
-        problems += [record.decode() for _, record in transport.reports()]
+        problems += [clean(record.decode(errors="replace")) for _, record in transport.reports()]
     else:
         transport.report(problem.encode())
     first = transport.tell(next((p for p in problems if p), "").encode() if transport.is_server else None).decode()

@@ -19,8 +19,8 @@ class Judge:
     It remembers what was explained: one mistake has one traceback, however many silos and ranks meet it.
     """
 
-    def __init__(self, quorum: float, names: Names) -> None:
-        self._quorum, self._names = quorum, names
+    def __init__(self, quorum: float, names: Names, *, varied: bool = False) -> None:
+        self._quorum, self._names, self._varied = quorum, names, varied
         self._explained: set[str] = set()
 
     def reason_to_lose(self, request: Request, headers: Sequence[Header], pieces: Sequence[Piece]) -> str | None:
@@ -36,7 +36,7 @@ class Judge:
         weightless = [piece.name for piece in pieces if piece.total == 0]
         if weightless:
             return f"all updates weigh 0 in the mean of '{weightless[0]}'"
-        return _disagreement(headers)
+        return _disagreement(headers, self._varied)
 
     def silos_to_explain(self, headers: Sequence[Header]) -> list[int]:
         """Return the first silo with each kind of fault that there was none of before."""
@@ -57,11 +57,20 @@ def _kind(header: Header) -> str:
     return re.sub(r"\d+", "#", header.fault or "")
 
 
-def _disagreement(headers: Sequence[Header]) -> str | None:
-    """Say which vector some silos have averaged with equal weights and others have not, if there is one."""
+def _disagreement(headers: Sequence[Header], varied: bool) -> str | None:
+    """Say which silos' updates cannot be averaged together, if there are such.
+
+    Args:
+        headers: Of all silos.
+        varied: Whether silos may send other vectors than others.
+    """
+    good = [header for header in headers if header.fault is None]
+    for header in good[1:]:
+        if other := sorted(header.vectors.keys() ^ good[0].vectors.keys()) if not varied else []:
+            return f"of silos {good[0].silo} and {header.silo} only one sent '{other[0]}'"
     marks: dict[str, dict[bool, int]] = {}
-    for header in headers:
-        for name, folded in header.vectors.items() if header.fault is None else ():
+    for header in good:
+        for name, folded in header.vectors.items():
             marks.setdefault(name, {}).setdefault(folded.uniform, header.silo)
     for name, silos in sorted(marks.items()):
         if len(silos) > 1:

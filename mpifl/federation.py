@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from mpifl import interrupts
-from mpifl.admission import Expected, Knowledge, Refused, screened
+from mpifl.admission import Expected, Knowledge, Refused, screened, taking_part
 from mpifl.aggregation.plan import averages, headers_of, plan
 from mpifl.cohort import Cohort
 from mpifl.errors import RankLost, RoundLost
@@ -55,16 +55,15 @@ class Federation:
         names: Names | None = None,
     ) -> None:
         self.names = names or Names()
-        self._faults = Judge(quorum, self.names)
+        self._faults = Judge(quorum, self.names, varied=knowledge.algorithm.varied)
         self.transport = transport
         self.ledger = Ledger()
         self._worker, self.transforms, self._device = worker, transforms, device
-        self.about: dict[int, dict[str, str]] = {}
-        """What each worker said of itself when it opened its shards."""
+        self._deadline, self._serial = deadline, 0
+        self.about: dict[int, dict[str, str]] = {}  # what each worker said of itself when it opened its shards
         self.membership = Membership(placed)
         self.population = self.membership.population
         worker.rank, transport.patience = transport.rank, deadline
-        self._deadline, self._serial = deadline, 0
         self.knowledge = knowledge
         self.workload = Workload([examples["train"] for examples in knowledge.examples])
         self.gathering = Gathering(transport)
@@ -210,10 +209,11 @@ class Federation:
         self._worker.settle(request, verdict)
         self._settle_homes(request, verdict, headers)
         if self.transport.is_server and request.verb == "work":
-            self.workload.add(headers)
+            spent = time.perf_counter() - began
+            self.workload.add(headers, spent)
             origins, workers = self.transport.origins, reports.keys() & set(self.transport.workers)
-            seconds = {origins[rank]: reports[rank].seconds for rank in workers}
-            self.ledger.add(request, headers, verdict.accepted, seconds, time.perf_counter() - began)
+            seconds = {origins[rank]: min(reports[rank].seconds, spent) for rank in workers}
+            self.ledger.add(request, headers, verdict.accepted, seconds, spent)
             self.gathering.silent |= self._worker.aggregation.hanging
             self._worker.aggregation.check(self.transport, verdict.pieces, vectors)
         return self._mean(verdict, headers, vectors)
@@ -254,7 +254,7 @@ class Federation:
         if any(report.interrupted for report in reports.values()):
             interrupts.note()
         reports = {rank: one for rank, one in reports.items() if rank not in self.late}
-        self.about |= {rank: r.about for rank, r in reports.items() if request.verb == "open"}
+        self.about |= {rank: r.about for rank, r in reports.items() if r.about and request.verb == "open"}
         if request.verb == "roll":
             workers = reports.keys() & set(self.transport.workers)
             self.membership.placed |= {rank: {header.silo for header in reports[rank].headers} for rank in workers}
@@ -281,7 +281,7 @@ class Federation:
             lost = self._faults.reason_to_lose(request, headers, pieces)
             accepted = [] if lost else [header.silo for header in headers if header.fault is None]
             placed = [] if lost else self._worker.aggregation.place(pieces)
-            made = {"lost": lost, "accepted": accepted, "ranks": sorted(reports), "pieces": placed}
+            made = {"lost": lost, "accepted": accepted, "ranks": taking_part(reports), "pieces": placed}
             verdict = verdict.model_copy(update={**made, "explain": self._faults.silos_to_explain(headers)})
         return Verdict.model_validate_json(self.transport.tell(verdict.encode() if self.transport.is_server else None))
 

@@ -38,13 +38,15 @@ class Gathering:
             serial: Counts the requests; a report of an earlier one is dropped.
             deadline: Seconds after which the ranks that have not reported are `late`; None to wait for all.
         """
-        awaited = set(range(1, self._transport.size)) - self.silent
+        awaited = set(range(1, self._transport.size)) - self.silent - self._transport.silent
         for rank, came in self._arriving(awaited, deadline):
+            if isinstance(came, Report) and came.serial > serial:
+                came = Refused("it answers a request that was not made yet")
             if isinstance(came, Refused) or came.serial == serial:
                 awaited.discard(rank)
                 self.silent.discard(rank)
                 yield rank, came
-        missing, nodes = awaited | self.silent, self._transport.nodes
+        missing, nodes = awaited | self.silent | self._transport.silent, self._transport.nodes
         self.late = {rank for rank in range(self._transport.size) if missing & {rank, nodes.leader_of(nodes.of[rank])}}
 
     def renumber(self, ranks: Mapping[int, int]) -> None:

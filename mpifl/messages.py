@@ -17,6 +17,8 @@ Scalar: TypeAlias = bool | int | float | str
 
 LARGEST = 2.0**900
 """Numbers and weighted vectors stay below this, so that no sum of them overflows float64."""
+LARGEST_SCALAR = 2.0**500
+"""The same for scalars, whose squares are added up, too."""
 MOST_SCALARS, MOST_VECTORS, LONGEST_TEXT = 4096, 64, 500
 """What one header may hold, and the characters of a text in it."""
 
@@ -27,14 +29,23 @@ def clean(text: str) -> str:
     return shown if len(shown) <= LONGEST_TEXT else shown[: LONGEST_TEXT - 3] + "..."
 
 
-Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=200)]
+def _printable(name: str) -> str:
+    if not name.isprintable():
+        raise ValueError("has characters that cannot be shown")
+    return name
+
+
+Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_printable)]
 Text: TypeAlias = Annotated[str, AfterValidator(clean)]
 Count: TypeAlias = Annotated[int, Field(ge=0, le=2**48)]
 Seconds: TypeAlias = Annotated[float, Field(ge=0, le=1e9)]
 WindowNumber: TypeAlias = Annotated[int, Field(ge=-70, le=60)]
 """Those of all float64 numbers below `LARGEST`; see `aggregation.exact`."""
 Value: TypeAlias = (
-    bool | Annotated[int, Field(ge=-(2**63), le=2**63)] | Annotated[float, Field(ge=-LARGEST, le=LARGEST)] | Text
+    bool
+    | Annotated[int, Field(ge=-(2**63), le=2**63)]
+    | Annotated[float, Field(ge=-LARGEST_SCALAR, le=LARGEST_SCALAR)]
+    | Text
 )
 """A scalar as it is taken from another rank."""
 

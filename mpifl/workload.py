@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from mpifl.messages import Header
@@ -24,14 +25,15 @@ class Workload:
         self._worked: dict[int, tuple[float, int]] = {}
         self._seconds, self._examples = 0.0, 0
 
-    def add(self, headers: Iterable[Header]) -> None:
-        """Remember how long the silos took that answered without fault."""
+    def add(self, headers: Iterable[Header], at_most: float = math.inf) -> None:
+        """Remember how long the silos took that answered without fault, none longer than the request `at_most` did."""
         for header in headers:
             if header.fault is None:
                 total, times = self._worked.get(header.silo, (0.0, 0))
-                self._worked[header.silo] = total + header.seconds, times + 1
+                seconds = min(header.seconds, at_most)
+                self._worked[header.silo] = total + seconds, times + 1
                 if self._sizes:
-                    self._seconds += header.seconds
+                    self._seconds += seconds
                     self._examples += self._sizes[header.silo]
 
     def seconds_of(self, silo: int) -> float | None:

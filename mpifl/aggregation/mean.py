@@ -109,8 +109,9 @@ class WeightedMean:
         ]
 
     def place(self, pieces: Sequence[Piece]) -> list[Piece]:
-        """Say, at the server, where the means are to be written."""
-        self._means = {piece.name: self._memory.empty(piece.length, torch.float32) for piece in pieces}
+        """Say, at the server, where the means are to be written: in place of NaN, which nobody may leave there."""
+        empty = self._memory.empty
+        self._means = {piece.name: empty(piece.length, torch.float32).fill_(math.nan) for piece in pieces}
         return [piece.model_copy(update={"mean": self._memory.handle(self._means[piece.name])}) for piece in pieces]
 
     def combine(self, transport: Transport, verdict: Verdict) -> dict[str, Tensor]:
@@ -213,7 +214,7 @@ class WeightedMean:
         ranks = sorted({rank for window in piece.windows for rank in window.parts})
         near = [rank for rank in ranks if transport.nodes.of[rank] == transport.nodes.number]
         spoiled = [rank for rank in near if not all(map(_is_finite, self._parts_of(transport, piece, rank)))]
-        return spoiled or [rank for rank in ranks if rank not in near]
+        return spoiled or [rank for rank in ranks if rank not in near] or ranks
 
     def _parts_of(self, transport: Transport, piece: Piece, rank: int) -> list[Tensor]:
         windows = [window for window in piece.windows if rank in window.parts]

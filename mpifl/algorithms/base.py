@@ -58,6 +58,9 @@ class Algorithm(BaseModel, ABC):
     accumulated: ClassVar[frozenset[str]] = frozenset()
     """Names of vectors of its updates whose sum over rounds both the server and the silos keep, each for itself."""
 
+    varied: ClassVar[bool] = False
+    """Whether some silos send other vectors than others, as those with another architecture do."""
+
     ignores: ClassVar[frozenset[str]] = frozenset()
     """Keys of a job, `table.key`, that it makes no use of."""
 

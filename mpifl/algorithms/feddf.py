@@ -31,6 +31,7 @@ class FedDF(FedAvg):
     """
 
     absolute: ClassVar[frozenset[str]] = frozenset({"logits"})
+    varied: ClassVar[bool] = True
 
     distill_steps: PositiveInt = 100
     distill_batch: PositiveInt = 128

@@ -204,7 +204,7 @@ class Transport(Post):
     def _add_sum(self, total: Tensor, child: int, depth: int) -> Tensor:
         """Add what a node sends that itself waits for others, `depth` levels of them."""
         if child not in self.silent:
-            until = time.perf_counter() + depth * self.transfer_timeout
+            until = time.perf_counter() + (depth + 1) * self.transfer_timeout  # it waits for its own node as well
             found = self._next_buffer(child, SUM, until, limit=total.nbytes)
             if found and len(found[1]) == total.nbytes:
                 return torch.frombuffer(found[1], dtype=total.dtype).add_(total)
