@@ -3,8 +3,8 @@
 HDF5 loops for ever on some files of one wrong byte, and dies of others. A signal's handler in Python does not run in
 such a loop, and a rank may not fork; so a rank starts this, and never has HDF5 open a file itself. It is sent requests
 over its standard input, a socket, each with a file. It has no threads and no MPI, so that it may fork: each request is
-carried out by a process of its own, which no file before has harmed. That sends its answer, a record (8 bytes of
-length, JSON) and data; behind it comes a record of what that process died of, 0 if of nothing.
+awaited and carried out by a process of its own, which no file before has harmed. That sends its answer, records (8
+bytes of length, JSON) and data; behind them comes a record of what that process died of, 0 if of nothing.
 
 What limits that process (`setrlimit`) is for accidents; it keeps no program out that has taken it over.
 """
@@ -12,12 +12,16 @@ What limits that process (`setrlimit`) is for accidents; it keeps no program out
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
+import math
 import os
 import resource
 import signal
 import socket
 import sys
+import time
+from collections.abc import Iterator
 from typing import Any
 
 MOST_REQUEST = 1 << 16
@@ -28,6 +32,9 @@ PARSE_BYTES = 256 << 20
 """Memory for a file's structure, beside what the program takes; to read a piece, four times the piece more."""
 OPEN_FILES = 5
 """Standard streams, the file as it was sent and as HDF5 opens it; for another file there is no room."""
+
+_NOBODY_ASKS = 1 << 8
+"""Status of a process that was to answer a request, when no more will come."""
 
 
 def main() -> None:
@@ -43,36 +50,35 @@ def main() -> None:
     except Exception as error:
         _send(link, {"error": f"{type(error).__name__}: {error}"})
         return
+    gc.disable()
+    gc.freeze()  # a search for garbage would copy all pages after each fork
     _send(link, {})
-    while True:
-        message, files, _, _ = socket.recv_fds(link, MOST_REQUEST, 1)
-        if not message:
-            return
-        if not (child := os.fork()):
-            _answer(link, json.loads(message), files[0])
-        os.close(files[0])
-        status = os.waitpid(child, 0)[1]
+    while (child := os.fork()) and (status := os.waitpid(child, 0)[1]) != _NOBODY_ASKS:
         _send(link, {"died": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0})
+    if not child:
+        _answer(link)
 
 
-def _answer(link: socket.socket, request: dict[str, Any], file: int) -> None:
-    """Answer a request and end."""
+def _answer(link: socket.socket) -> None:
+    """Wait for a request, answer it and end."""
+    message, files, _, _ = socket.recv_fds(link, MOST_REQUEST, 1)
+    if not message:
+        os._exit(os.waitstatus_to_exitcode(_NOBODY_ASKS))
     try:
+        request = json.loads(message)
         _limit(request.get("bytes", 0))
-        answer, data = _act(request, file)
+        for answer, data in _act(request, files[0]):
+            _send(link, answer, data)
     except Exception as error:
-        answer, data = {"error": " ".join(str(error).split()) or type(error).__name__}, b""
-    try:
-        _send(link, answer, data)
+        _send(link, {"error": " ".join(str(error).split()) or type(error).__name__})
     finally:
         os._exit(0)
 
 
 def _limit(reading: int) -> None:
-    """Have this process end soon, take little memory, write nothing and open no other file."""
+    """Have this process take little memory, write nothing, open no other file and end soon."""
     signal.signal(signal.SIGXCPU, signal.SIG_DFL)
     for what, most in (
-        (resource.RLIMIT_CPU, PARSE_SECONDS * (1 + (reading >> 24))),
         (resource.RLIMIT_AS, _own_memory() + PARSE_BYTES + 4 * reading),
         (resource.RLIMIT_NOFILE, OPEN_FILES),
         (resource.RLIMIT_FSIZE, 0),
@@ -80,16 +86,26 @@ def _limit(reading: int) -> None:
     ):
         with contextlib.suppress(OSError, ValueError):  # more than is allowed anyway
             resource.setrlimit(what, (most, resource.getrlimit(what)[1]))
+    _allow_time(reading)
 
 
-def _act(request: dict[str, Any], file: int) -> tuple[dict[str, Any], Any]:
-    """Carry out a request for an open file."""
+def _allow_time(reading: int) -> None:
+    """Have this process end by itself if it is busy for longer from now on."""
+    seconds = math.ceil(time.process_time()) + PARSE_SECONDS * (1 + (reading >> 24))
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+
+
+def _act(request: dict[str, Any], file: int) -> Iterator[tuple[dict[str, Any], Any]]:
+    """Carry out a request for an open file; yield the records of the answer with what follows each."""
     import h5py
 
     with h5py.File(f"/dev/fd/{file}", "r", locking=False) as opened:
-        if "rows" in request:
-            return {}, _read(opened, request["set"], *request["rows"])
-        return _look(opened, request["attributes"], request["sets"]), b""
+        if "set" not in request:
+            yield _look(opened, request["attributes"], request["sets"]), b""
+            return
+        for piece in _pieces(h5py.Dataset(_find(opened, request["set"])), request["step"]):
+            yield {}, piece
+            _allow_time(request["bytes"])
 
 
 def _look(file: Any, attributes: list[str], names: list[str]) -> dict[str, Any]:
@@ -148,13 +164,15 @@ def _facts(name: str, found: Any) -> dict[str, Any]:
     }
 
 
-def _read(file: Any, name: str, start: int, stop: int) -> memoryview:
-    """Return rows of a data set, native numbers one after another."""
-    import h5py
+def _pieces(dataset: Any, step: int) -> Iterator[memoryview]:
+    """Yield the rows of a data set, `step` at a time, as native numbers; each piece is gone with the next one."""
     import numpy as np
 
-    rows = h5py.Dataset(_find(file, name))[start:stop]
-    return np.ascontiguousarray(rows, rows.dtype.newbyteorder("=")).data.cast("B")
+    buffer = np.empty((min(step, len(dataset)), *dataset.shape[1:]), dataset.dtype.newbyteorder("="))
+    for first in range(0, len(dataset), step):
+        piece = buffer[: min(step, len(dataset) - first)]
+        dataset.read_direct(piece, np.s_[first : first + len(piece)])
+        yield piece.data.cast("B")
 
 
 def _own_memory() -> int:

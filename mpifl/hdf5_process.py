@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -66,8 +66,8 @@ class Parser:
                 its.close()
             self._link, self._owner, self._ready = ours, os.getpid(), False
 
-    def ask(self, file: BinaryIO, request: Mapping[str, Any], data: memoryview | None = None) -> dict[str, Any]:
-        """Have a request answered, fill `data` with what it asks for, and return the record of the answer.
+    def ask(self, file: BinaryIO, request: Mapping[str, Any], data: Sequence[memoryview] = ()) -> dict[str, Any]:
+        """Have a request answered: fill the pieces `data`, or return the record of the answer if there are none.
 
         Raises:
             Unparsed: HDF5 refuses the file, dies of it or comes to no end with it. A file of the last two kinds is
@@ -89,10 +89,11 @@ class Parser:
                 self.end()
                 raise Unparsed("the program that parses it has ended") from None
         if died := answer.get("died"):
+            self.end()  # whether it was asked before it died, nobody knows
             if died in _OF_THE_FILE:
                 self._harmful[identity] = _death(died)
             raise Unparsed(_death(died))
-        if "error" in answer or (data is not None and answer):
+        if "error" in answer or (data and answer):
             raise Unparsed(_printable(answer.get("error")))
         return answer
 
@@ -123,14 +124,17 @@ class Parser:
             raise InputError(f"{said}; try {sys.executable} -c 'import h5py'")
         self._ready = True
 
-    def _exchange(self, file: BinaryIO, request: Mapping[str, Any], data: memoryview | None) -> dict[str, Any]:
+    def _exchange(self, file: BinaryIO, request: Mapping[str, Any], data: Sequence[memoryview]) -> dict[str, Any]:
         assert self._link
         socket.send_fds(self._link, [json.dumps(request).encode()], [file.fileno()])
         answer = self._record()
-        if "died" in answer:  # without an answer
+        for nth, piece in enumerate(data, 1):
+            if answer:  # an error
+                break
+            self._fill(piece)
+            answer = self._record() if nth < len(data) else {}
+        if "died" in answer:
             return answer
-        if data is not None and not answer:
-            self._fill(data)
         return end if (end := self._record()).get("died") else answer
 
     def _record(self) -> dict[str, Any]:

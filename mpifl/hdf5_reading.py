@@ -95,12 +95,12 @@ class Opened:
             what = f"{name}: {of.nbytes} bytes of data in a file of {self._size}"
             raise ShardError(f"{self.path}: {what}; write it without compression")
         array = np.empty(of.shape, of.dtype.newbyteorder("="))
-        row = of.nbytes // max(len(of), 1)
-        step = -(-max(PIECE // max(row, 1), 1) // of.chunk) * of.chunk
-        for first in range(0, len(of) if row else 0, step):
-            piece = array[first : first + step]
-            request = {"set": name, "rows": [first, first + len(piece)], "bytes": piece.nbytes}
-            _parser.ask(self._file, request, piece.reshape(-1).view(np.uint8).data)
+        if of.nbytes:
+            rows = max(PIECE * len(of) // of.nbytes, 1)
+            step = -(-rows // of.chunk) * of.chunk
+            pieces = [array[first : first + step].reshape(-1) for first in range(0, len(of), step)]
+            request = {"set": name, "step": step, "bytes": pieces[0].nbytes}
+            _parser.ask(self._file, request, [piece.view(np.uint8).data for piece in pieces])
         return array
 
 
