@@ -87,7 +87,7 @@ class Knowledge:
 def read(record: bytes) -> Report | Refused:
     """Return the report that a record holds, or why it cannot be read."""
     if not record:
-        return Refused("it is empty, or longer than a record may be")
+        return Refused("it cannot be read: it is empty, or longer than a record may be")
     try:
         return Report.model_validate_json(record)
     except ValidationError as error:

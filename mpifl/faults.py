@@ -67,7 +67,8 @@ def _disagreement(headers: Sequence[Header], varied: bool) -> str | None:
     good = [header for header in headers if header.fault is None]
     for header in good[1:]:
         if other := sorted(header.vectors.keys() ^ good[0].vectors.keys()) if not varied else []:
-            return f"of silos {good[0].silo} and {header.silo} only one sent '{other[0]}'"
+            first, second = (good[0], header) if other[0] in header.vectors else (header, good[0])
+            return f"silo {first.silo} did not send '{other[0]}', silo {second.silo} did"
     marks: dict[str, dict[bool, int]] = {}
     for header in good:
         for name, folded in header.vectors.items():

@@ -214,7 +214,7 @@ class Federation:
             origins, workers = self.transport.origins, reports.keys() & set(self.transport.workers)
             seconds = {origins[rank]: min(reports[rank].seconds, spent) for rank in workers}
             self.ledger.add(request, headers, verdict.accepted, seconds, spent)
-            self.gathering.silent |= self._worker.aggregation.hanging
+            self.gathering.silent |= set() if self._deadline else self._worker.aggregation.hanging
             self._worker.aggregation.check(self.transport, verdict.pieces, vectors)
         return self._mean(verdict, headers, vectors)
 
@@ -229,15 +229,15 @@ class Federation:
     def _request(self, request: Request | None, vectors: dict[str, Tensor]) -> tuple[Request, dict[str, Tensor]]:
         if request is not None:
             self._serial += 1
-            request = request.model_copy(update={"serial": self._serial})
+            request = request.model_copy(update={"serial": self._serial, "direct": bool(self.transport.silent)})
         request = Request.model_validate_json(self.transport.tell(request.encode() if request else None))
-        return request, {spec.name: self._spread(spec, vectors.get(spec.name)) for spec in request.vectors}
+        return request, {one.name: self._spread(one, vectors.get(one.name), request.direct) for one in request.vectors}
 
-    def _spread(self, spec: VectorSpec, vector: Tensor | None) -> Tensor:
+    def _spread(self, spec: VectorSpec, vector: Tensor | None, direct: bool) -> Tensor:
         """Send a vector from the server to all ranks; return it where this rank's silos read it."""
         self._received.pop(spec.name, None)  # what was received last may be written over now
         given = None if vector is None else vector.cpu()
-        here = self._received[spec.name] = self.transport.spread(given, spec.length, DTYPES[spec.dtype])
+        here = self._received[spec.name] = self.transport.spread(given, spec.length, DTYPES[spec.dtype], direct)
         if self._device.type == "cpu":
             return here
         return self.transport.memory.pinned(here).to(self._device, non_blocking=True)

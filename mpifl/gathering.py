@@ -42,9 +42,9 @@ class Gathering:
         for rank, came in self._arriving(awaited, deadline):
             if isinstance(came, Report) and came.serial > serial:
                 came = Refused("it answers a request that was not made yet")
+            self.silent.discard(rank)
             if isinstance(came, Refused) or came.serial == serial:
                 awaited.discard(rank)
-                self.silent.discard(rank)
                 yield rank, came
         missing, nodes = awaited | self.silent | self._transport.silent, self._transport.nodes
         self.late = {rank for rank in range(self._transport.size) if missing & {rank, nodes.leader_of(nodes.of[rank])}}

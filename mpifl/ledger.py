@@ -54,7 +54,9 @@ class Ledger:
             seconds: How long each worker was at its silos' work.
             all_in_all: Seconds from the request to the mean.
         """
-        counted_alike = request.model_copy(update={"serial": 0, "homes": {}})  # on any ranks, stopped or not
+        counted_alike = request.model_copy(
+            update={"serial": 0, "direct": False, "homes": {}}
+        )  # on any ranks, stopped or not
         down = len(counted_alike.encode()) + sum(v.length * DTYPES[v.dtype].itemsize for v in request.vectors)
         counted = set(accepted)
         self.bytes_sent += len(request.cohort) * down

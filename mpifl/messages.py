@@ -91,6 +91,8 @@ class Request(Message):
     """P: the length of a vector of an update that `lengths` does not name; None where the silos need not know."""
     lengths: dict[str, int] = {}
     """Of vectors of an update, where it is not P."""
+    direct: bool = False
+    """Whether the server sends the vectors to each node itself."""
     serial: int = 0
     """Counts the requests of a run."""
     homes: dict[int, int] = {}

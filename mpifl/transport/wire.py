@@ -19,8 +19,9 @@ from mpifl.transport.post import Post
 
 CHUNK_BYTES = 1 << 24
 """Bytes of a vector that travel between nodes at a time; Open MPI 5 cannot count to 2^31."""
-RECORD, REPORT, HANDLE, SUM, DONE = range(1, 6)
-"""Tags: what the server tells, what workers report, where a vector lies, partial sums, a share of a sum is made."""
+RECORD, REPORT, HANDLE, SUM, DONE, VECTOR = range(1, 7)
+"""Tags: what the server tells, what workers report, where a vector lies, partial sums, a share of a sum is made, a
+vector sent to one node alone."""
 
 
 class Transport(Post):
@@ -32,7 +33,7 @@ class Transport(Post):
         rank: This rank.
         size: How many ranks there are.
         origins: The rank that each of them had when the world began.
-        silent: Leaders of nodes whose sums did not come in time, or not as they should.
+        silent: Leaders of nodes whose sums did not come in time.
     """
 
     origins: Sequence[int] = (0,)
@@ -109,8 +110,15 @@ class Transport(Post):
         self._send_all(told or b"", self.nodes.children + self.nodes.followers, RECORD)
         return told or b""
 
-    def spread(self, vector: Tensor | None, length: int, dtype: torch.dtype) -> Tensor:
+    def spread(self, vector: Tensor | None, length: int, dtype: torch.dtype, direct: bool = False) -> Tensor:
         """Send a contiguous vector on the CPU from the server (who gives it) to all ranks.
+
+        Args:
+            vector: What is sent; None elsewhere.
+            length: Of the vector.
+            dtype: Of the vector.
+            direct: Whether the server sends it to each node itself, since one of them is `silent`: a broadcast among
+                all of them would come to no end.
 
         Returns:
             The vector where this rank can read it. It is one for all ranks of a node: whoever writes to it changes
@@ -126,11 +134,25 @@ class Transport(Post):
         here = self.memory.adopt(vector) if vector is not None else self.memory.empty(length, dtype)
         if self.nodes.leaders is not None:
             for where in pieces_of(length, CHUNK_BYTES // dtype.itemsize):
-                self.wait(self._started(self.nodes.leaders.Ibcast, here[where], 0))
+                if direct:
+                    self._send_directly(here[where])
+                else:
+                    self.wait(self._started(self.nodes.leaders.Ibcast, here[where], 0))
             self._count(here.nbytes, outward=self.is_server)
         self._send_all(self.memory.handle(here).to_bytes(8, "little"), self.nodes.followers, HANDLE)
         self.sent += here.nbytes * len(self.nodes.followers)
         return here
+
+    def _send_directly(self, piece: Tensor) -> None:
+        """Send a piece of a vector from the server to the leader of each node; wait for those that are not silent."""
+        if not self.is_server:
+            self.wait(self._started(self._comm.Irecv, piece, 0, VECTOR))
+            return
+        leaders = [self.nodes.leader_of(node) for node in range(1, len(self.nodes))]
+        underway = [(rank, self._started(self._comm.Isend, piece, rank, VECTOR)) for rank in leaders]
+        until = self._limit()
+        left = [one for rank, one in underway if not self.wait(one, 0.0 if rank in self.silent else until)]
+        self._abandoned += [piece, *left] if left else []
 
     def report(self, record: bytes) -> None:
         """Send a record from a worker to the server."""
@@ -183,7 +205,7 @@ class Transport(Post):
         A binomial tree of point-to-point messages: whole pieces cross at once, where a non-blocking `Ireduce` moves
         small segments, each of which would wait for a nap to end. The order of addition is that of the tree; the
         callers' summands add up to the same bits in any. Only the server's result means anything. It is NaN where a
-        node has not sent its sum in time, or one of another length; nothing is taken from such a node any more.
+        node has sent one of another length, or none in time; nothing is taken any more from a node that was late.
         """
         total, me, step = piece, nodes.index(self.nodes.number), 1
         while step < len(nodes):
@@ -208,7 +230,8 @@ class Transport(Post):
             found = self._next_buffer(child, SUM, until, limit=total.nbytes)
             if found and len(found[1]) == total.nbytes:
                 return torch.frombuffer(found[1], dtype=total.dtype).add_(total)
-            self.silent.add(child)
+            if not found:  # what comes later would be taken for another sum
+                self.silent.add(child)
         return torch.full_like(total, math.nan)
 
     def read(self, rank: int, handle: int, length: int, dtype: torch.dtype) -> Tensor:

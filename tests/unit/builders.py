@@ -97,7 +97,7 @@ class Alone(Transport):
     def __init__(self):
         self.rank, self.size, self.sent, self.received = 0, 1, 0, 0
         self.nodes, self.memory = Nodes([0], 0), Memory(shared=False)
-        self.origins, self._first_size = [0], 1
+        self.origins, self._first_size, self.silent = [0], 1, set()
         self.told = []
 
     def tell(self, record=None):

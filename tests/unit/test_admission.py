@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 from unit.builders import Alone, make_federation, net, write_folder
 
+from mpifl import gathering
 from mpifl.admission import ABOUT, RESERVED, Expected, Knowledge, Refused, read, screened
 from mpifl.algorithms import ALGORITHMS, FedAvg
 from mpifl.errors import InputError, RoundLost
@@ -20,6 +22,7 @@ from mpifl.naming import Names
 from mpifl.server import Server
 from mpifl.train import train
 from mpifl.transport import Memory
+from mpifl.transport.nodes import Nodes
 
 P = 5
 SHA = "a" * 64
@@ -201,6 +204,41 @@ def test_every_figure_of_a_record_is_reserved_for_the_server(tmp_path):
     records = [json.loads(line) for line in (trained(tmp_path) / "metrics.jsonl").read_text().splitlines()]
     own = {key for record in records for key in record if not key.startswith(("test_", "silo_"))}
     assert own - RESERVED == {"train_loss"}
+
+
+class Slow:
+    """The server's end of a world of three ranks that report when they are let."""
+
+    size, origins, nodes, silent = 3, [0, 1, 4], Nodes([0, 0, 0], 0), frozenset()
+
+    def __init__(self, *reports):
+        self.reports = list(reports)
+        self.asked = 0
+
+    def next_report(self, until):
+        self.asked += 1
+        if self.asked == 2:  # nobody says anything for as long as one may wait here
+            time.sleep(max(0.0, until - time.perf_counter()))
+            return None
+        return self.reports.pop(0)
+
+
+def test_the_user_is_told_once_who_is_waited_for_and_the_wait_goes_on(monkeypatch):
+    monkeypatch.setattr(gathering, "REMINDER", 0.01)
+    told, first, second = [], Report(serial=7).encode(), Report(serial=7).encode()
+    waiting = gathering.Gathering(Slow((1, first), (2, second)))
+    waiting.tell = told.append
+    assert [rank for rank, _ in waiting.reports(7, None)] == [1, 2]
+    assert told == ["waiting for rank 4"]
+    assert waiting.late == set()
+
+
+def test_a_report_of_before_is_dropped_and_one_of_the_future_is_refused():
+    waiting = gathering.Gathering(Slow((1, Report(serial=6).encode()), (1, b""), (2, Report(serial=9).encode())))
+    waiting._transport.asked = 2
+    came = dict(waiting.reports(7, None))
+    assert "a request that was not made yet" in str(came[2])
+    assert "it is empty" in str(came[1])
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ class World(Transport):
         self.workers_here, self.hung = workers, set()
         self.rank, self.size, self.sent, self.received = 0, len(workers), 0, 0
         self.nodes, self.memory = Nodes([0] * self.size, 0), Memory(shared=False)
-        self.origins, self._first_size = list(range(self.size)), self.size
+        self.origins, self._first_size, self.silent = list(range(self.size)), self.size, set()
         for rank, worker in enumerate(workers):
             worker.rank = rank
 
@@ -85,7 +85,7 @@ class World(Transport):
         assert until is not None, f"'{self.asked.verb}' waits for a hung rank for ever"
         return None
 
-    def spread(self, vector, length, dtype):
+    def spread(self, vector, length, dtype, direct=False):
         return vector
 
 
