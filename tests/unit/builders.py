@@ -8,7 +8,7 @@ import torch
 from hypothesis import settings
 from torch import nn
 
-from mpifl.admission import Knowledge
+from mpifl.admission import ABOUT, Knowledge
 from mpifl.algorithms import FedAvg
 from mpifl.batches import Batches
 from mpifl.federation import Federation
@@ -113,7 +113,7 @@ def make_worker(folder, spec, algorithm, model=None, transforms=(), silos=None, 
     where, weights = (folder, folder / "run"), cohort.weights
     site = Site(*where, spec, algorithm, list(transforms), seed, weights, models, select=cohort.select)
     hosted = range(len(spec.silos)) if silos is None else silos
-    return Worker(site, hosted, {"host": "here"}, Memory(shared=False))
+    return Worker(site, hosted, dict.fromkeys(ABOUT, "here"), Memory(shared=False))
 
 
 def make_federation(folder, spec, algorithm=None, model=None, transforms=(), quorum=1.0, seed=0, cohort=EXAMPLES):

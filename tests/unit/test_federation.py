@@ -107,8 +107,10 @@ def server():
 
 
 @pytest.fixture
-def federation(world):
-    return federate(world)
+def federation(world, server):
+    federation = federate(world)
+    federation.everyone(server).ask("open")  # or it would count as the first round's work
+    return federation
 
 
 def federate(world):
