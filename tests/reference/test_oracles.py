@@ -149,7 +149,6 @@ ON_SPARSE_FEATURES = {
         local={"lr": 3.0, "batch_size": 4, "epochs": 2, "lr_decay": 0.8},
         cohort={"fraction": 1.0},
     ),
-    "fsvrg-scaled-cohort": job("fsvrg", scaling=True, local={"lr": 2.0, "batch_size": 4}),
     "fsvrg-unscaled": job("fsvrg", scaling=False, local={"lr": 2.0, "batch_size": 4}),
 }
 JOBS = {

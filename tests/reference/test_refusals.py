@@ -124,7 +124,7 @@ TAKES = [
     (of("fedprox", mu0=0.1), "fedprox takes mu, adaptive, mu_step, patience, measure_gamma"),
     (of("fednova", tau=3), "fednova takes none"),
     (of("scaffold", options="I"), "did you mean 'option'? scaffold takes option"),
-    (of("fsvrg", h=1.0), "fsvrg takes none"),
+    (of("fsvrg", h=1.0), "fsvrg takes scaling"),
     (of("qfedavg", mu=1.0), "qfedavg takes q"),
     (of("fedper", personal=["head.*"], layers=1), "fedper takes personal"),
     (of("ditto", lamda=1.0), "did you mean 'lambda'? ditto takes lambda"),

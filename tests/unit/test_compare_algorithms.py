@@ -53,7 +53,7 @@ def test_steps_are_those_that_were_taken_and_what_was_lost_is_not_run_again(scri
     jobs = ROOT / "jobs" / "algorithms"
     even = ("local.momentum=0.0", "local.epochs=2", 'cohort.weights="uniform"')
     counted = (jobs / "mnist-fednova.toml", tmp_path / "counted", (*fixed, *even))
-    diverges = (jobs / "mnist-fedavg.toml", tmp_path / "lost", (*fixed, "local.lr=1e39"))
+    diverges = (jobs / "mnist-fedavg.toml", tmp_path / "lost", (*fixed, "local.lr=1e30"))
     well, lost = train_all([counted, diverges], 1)
     assert well == ""
     assert "was lost" in lost

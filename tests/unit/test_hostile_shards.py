@@ -188,9 +188,11 @@ def test_a_file_in_which_hdf5_comes_to_no_end_is_refused_in_time_and_at_once_fro
 def test_a_file_for_which_hdf5_takes_all_memory_is_refused(folder):
     alter(folder, greedy)
     hdf5_reading._parser.end()
+    before = children_peak()
     assert "not a readable HDF5 shard (" in refusal(folder)
     hdf5_reading._parser.end()
-    assert children_peak() < 500_000
+    if before < 500_000:  # of no other child of this process
+        assert children_peak() < 500_000
 
 
 def test_a_parser_that_stops_is_given_up(folder, monkeypatch):
@@ -224,6 +226,7 @@ def test_what_one_file_does_to_the_parser_stays_with_that_file(folder):
     pid = parser_of().pid
     alter(folder, greedy)
     assert "not a readable" in refusal(folder)
+    write_folder(folder, [6, 9], valid=2)  # what follows opens it with HDF5 in this very process
     alter(folder, inside(lambda file, _: put(file, "train/x", h5py.SoftLink("/valid/x"))))
     assert "not a readable" in refusal(folder)
     write_folder(folder, [6, 9], valid=2)

@@ -13,6 +13,7 @@ from unit import builders  # noqa: F401 - its settings of hypothesis
 from mpifl.messages import (
     DTYPES,
     LARGEST,
+    LARGEST_SCALAR,
     Folded,
     Header,
     Mean,
@@ -31,9 +32,9 @@ text = st.text(st.characters(codec="utf-8"), max_size=8)
 numbers = st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False)
 scalars = st.dictionaries(text, st.booleans() | numbers | text, max_size=4)
 counts = st.integers(0, 2**40)
-names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
+names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8).filter(str.isprintable)
 shown = text.filter(str.isprintable)
-bounded = st.integers(-(2**63), 2**63) | st.floats(-LARGEST, LARGEST)
+bounded = st.integers(-(2**63), 2**63) | st.floats(-LARGEST_SCALAR, LARGEST_SCALAR)
 numbered = st.integers(-70, 60)
 folded = st.builds(Folded, length=counts, window=st.none() | numbered, uniform=st.booleans())
 headers = st.builds(

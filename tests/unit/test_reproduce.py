@@ -182,7 +182,7 @@ def test_a_run_that_diverged_is_not_run_again_unless_asked(folder, monkeypatch):
 
     monkeypatch.chdir(folder)
     digits = Cut("lost", "digits --silos 4 --scheme iid", "")
-    settings = ("local.compile=false", "local.lr=1e39", "cohort.fraction=1.0")
+    settings = ("local.compile=false", "local.lr=1e30", "cohort.fraction=1.0")
     cell = Cell("a cell", "", digits, settings, 2)
     table = Table("", TABLES["mcmahan-2nn"].job, (cell,), ("rounds",), lambda runs: ("",))
     reproduction = Reproduction(table, folder / "lost")

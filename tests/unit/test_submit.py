@@ -62,7 +62,8 @@ def test_what_is_wished_for_stands_there(place, capsys):
     asked = directives(text)
     assert [asked[key] for key in ("time", "partition", "account", "cpus-per-task")] == ["1-12", "gpu", "me", "2"]
     assert "--ntasks=3 --cpus-per-task=2" in text
-    assert "--set threads=2 --set tracking.console=always" in text
+    text = script(capsys, "tracking.console=true")
+    assert "--set tracking.console=true --set tracking.console=always" in text, "for a log, where no terminal is"
 
 
 def test_names_with_spaces_and_percents_survive_the_shell_and_sbatch(place, capsys):

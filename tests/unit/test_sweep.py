@@ -208,27 +208,31 @@ def test_a_folder_that_cannot_be_made_is_one_line(job, tmp_path, capfd):
     assert said == "error: file/sw/seed=1: cannot be written (Not a directory); name a folder that can by --out\n"
 
 
+DIVERGES = ["--set", "rounds=3", "--set", "local.weight_decay=1.0"]
+"""With lr = 1e30 each step multiplies the parameters by as much."""
+
+
 def test_a_run_that_fails_takes_no_other_along(job, tmp_path, capfd):
-    words = [job, "--set", "local.lr=1e39,0.1", "--set", "rounds=3", "--out", "sw"]
+    words = [job, "--set", "local.lr=1e30,0.1", *DIVERGES, "--out", "sw"]
     assert sweep(*words) == 3
     printed = capfd.readouterr().out
-    assert "ended with exit code 3, sw/local.lr=1e39/log.txt says: error: round" in printed
+    assert "ended with exit code 3, sw/local.lr=1e30/log.txt says: error: round" in printed
     assert (tmp_path / "sw" / "local.lr=0.1" / "model.safetensors").exists()
 
 
 def test_a_run_that_was_lost_is_told_apart_and_run_again_only_if_asked(job, tmp_path, capfd):
-    words = [job, "--set", "local.lr=1e39,0.1", "--set", "rounds=3", "--out", "sw"]
+    words = [job, "--set", "local.lr=1e30,0.1", *DIVERGES, "--out", "sw"]
     assert sweep(*words) == 3
-    log = tmp_path / "sw" / "local.lr=1e39" / "log.txt"
+    log = tmp_path / "sw" / "local.lr=1e30" / "log.txt"
     before = log.read_bytes()
     capfd.readouterr()
     assert sweep(*words, "--list") == 0
     assert [line.split("\t")[1] for line in capfd.readouterr().out.splitlines()] == ["lost", "done"]
     assert sweep(*words) == 3
     printed = capfd.readouterr().out
-    assert "[1/2] local.lr=1e39 lost before: round" in printed
+    assert "[1/2] local.lr=1e30 lost before: round" in printed
     assert "give --retry" in printed
-    assert "sw/local.lr=1e39: round" in printed  # below the table
+    assert "sw/local.lr=1e30: round" in printed  # below the table
     assert sweep(*words, "--task", 0) == 3
     assert log.read_bytes() == before
     assert sweep(*words, "--task", 0, "--retry") == 3

@@ -8,6 +8,7 @@ from safetensors.torch import load_file
 from unit.builders import Alone, make_worker, net, room_for, write_folder
 
 from mpifl import checkpoint
+from mpifl.admission import ABOUT
 from mpifl.aggregation.plan import plan
 from mpifl.algorithms import Algorithm
 from mpifl.errors import SharedVectorChanged
@@ -278,7 +279,7 @@ def test_a_worker_opens_its_own_silos_files_and_no_other(folder):
 
 
 def test_a_worker_tells_about_itself_when_it_opens_its_shards_only(worker):
-    assert worker.answer(Request(verb="open", cohort=[0]), {}).about == {"host": "here"}
+    assert worker.answer(Request(verb="open", cohort=[0]), {}).about == dict.fromkeys(ABOUT, "here")
     assert worker.answer(Request(verb="work", work="count", cohort=[0]), {}).about == {}
 
 
