@@ -20,7 +20,7 @@ from data_prep.partition import partition as cut_into_silos
 from data_prep.schemes import SCHEMES, find_scheme
 from data_prep.site_commands import app as site_commands
 from data_prep.sources import SOURCES
-from mpifl.errors import InputError
+from mpifl.errors import InputError, one_line
 from mpifl.shards import FederationSpec
 
 app = typer.Typer(
@@ -119,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         app(args=arguments)
     except InputError as error:
-        print("error:", " ".join(str(error).split()), file=sys.stderr)
+        print("error:", one_line(error), file=sys.stderr)
         sys.exit(2)
 
 

@@ -19,7 +19,7 @@ from typing import Annotated
 import typer
 
 from mpifl import __version__, imports, tuning
-from mpifl.errors import InputError, RoundLost
+from mpifl.errors import InputError, RoundLost, one_line
 from mpifl.files import written_after
 
 WRONG, TOO_FEW, CUT_OFF, INTERRUPTED = 2, 3, 4, 75
@@ -226,7 +226,7 @@ def _run() -> int:
     try:
         return int(app(standalone_mode=False) or 0)
     except (InputError, RoundLost) as error:
-        _end_with(f"error: {' '.join(str(error).split())}")
+        _end_with(f"error: {one_line(error)}")
         return WRONG if isinstance(error, InputError) else TOO_FEW
     except _UsageError as error:
         if _rank() == "0":

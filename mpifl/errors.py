@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+LONGEST = 2000
+"""Characters of an error's line."""
+
 
 class InputError(Exception):
     """A job, a shard or an argument is wrong; the message is the line that the user sees (exit code 2)."""
@@ -47,3 +50,10 @@ def ranks_named(ranks: Sequence[int]) -> str:
 def named(what: str, numbers: Sequence[int]) -> str:
     """Return `silo 3` or `silos 1, 3`."""
     return f"{what}{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+
+
+def one_line(error: object) -> str:
+    """Return what an error says as one line that a terminal can show, whatever was in a file that it quotes."""
+    shown = "".join(letter if letter.isprintable() else " " for letter in str(error)[: 2 * LONGEST])
+    line = " ".join(shown.split())
+    return line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 4 :]}"

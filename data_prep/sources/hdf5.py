@@ -36,7 +36,11 @@ def read_hdf5(data: Path | None, seed: int) -> Dataset:
 
 def _opened(path: Path, name: str, dataset: h5py.Dataset) -> Any:
     """Map a contiguous data set; read small ones whole, and features of other layouts lazily."""
-    if dataset.dtype.kind not in "iuf" or not dataset.shape:
+    try:
+        kind = dataset.dtype.kind
+    except (TypeError, ValueError) as error:  # h5py's, of a type that it does not know
+        raise InputError(f"{path}: {name} has a type that cannot be read ({error}); store arrays of numbers") from None
+    if kind not in "iuf" or not dataset.shape:
         raise InputError(f"{path}: {name} has dtype {dataset.dtype} {dataset.shape}; store arrays of numbers")
     offset = dataset.id.get_offset() if dataset.chunks is None else None
     if offset is not None and dataset.size:

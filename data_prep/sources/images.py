@@ -23,7 +23,17 @@ ENDINGS = (".png", ".jpg", ".jpeg")
 GREY = ("1", "L", "LA")
 MOST_PIXELS = 1 << 26
 """Pixels of an image: 200 MB in memory."""
-DAMAGED = (OSError, SyntaxError, ValueError, TypeError, LookupError, EOFError, OverflowError, struct.error, zlib.error)
+DAMAGED: tuple[type[Exception], ...] = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    TypeError,
+    LookupError,
+    EOFError,
+    ArithmeticError,
+    MemoryError,
+)
+DAMAGED += (struct.error, zlib.error)
 """What Pillow raises for images that are none."""
 Shape = tuple[int, int, int]
 """Channels, height and width of an image."""

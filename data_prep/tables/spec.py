@@ -142,12 +142,12 @@ def read_spec(path: Path) -> TableSpec:
         raise InputError(
             f"{path}: {what}; --option spec=FILE names the TOML file that says what columns mean"
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{path}: not TOML ({error}); write KEY = VALUE lines") from None
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
         raise InputError(f"{path}: {where}: {first['msg']}; see docs/data.md for what a table spec holds") from None
+    except (ValueError, RecursionError) as error:  # tomllib's, also for numbers of thousands of digits
+        raise InputError(f"{path}: not TOML ({error}); write KEY = VALUE lines") from None
     if isinstance(spec.standardise, tuple):
         spec = spec.model_copy(update={"standardise": tuple(path.parent / file for file in spec.standardise)})
     return spec

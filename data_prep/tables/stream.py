@@ -117,7 +117,7 @@ def _parquet_pieces(path: Path, spec: TableSpec) -> Iterator[Piece]:
                 yield Piece(f"{path}: row", columns, range(row, row := row + read.num_rows))
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error}); --data must name a Parquet table") from None
-    except arrow.ArrowException as error:
+    except (arrow.ArrowException, UnicodeDecodeError) as error:
         first = str(error).splitlines()[0]
         raise InputError(
             f"{path}: not a Parquet table of plain columns, or damaged ({first}); export it again"

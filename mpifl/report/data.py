@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -42,9 +43,10 @@ def read_shards(shards: str, environment: Mapping[str, Any]) -> tuple[Path, Fede
     try:
         return started, read_federation(started)
     except InputError:
-        if not Path(shards, "federation.json").exists():
-            raise
-        return Path(shards), read_federation(Path(shards))
+        with contextlib.suppress(OSError):  # a name that is too long
+            if Path(shards, "federation.json").exists():
+                return Path(shards), read_federation(Path(shards))
+        raise
 
 
 def _drawn(spec: FederationSpec) -> str:

@@ -155,7 +155,9 @@ def _nudged(draw: Random, value: Any) -> Any:
         return value[:at] + draw.choice(("", "\0", "/", "..", "\ud800", "\n", "é", "9")) + value[at + 1 :]
     if isinstance(value, list):
         return type(value)(_copied(value) * draw.choice((0, 2, 20)))
-    return draw.choice((-value, value + 1, value - 1, value * 1000, str(value), [value], float(value), bool(value)))
+    return draw.choice(
+        (-value, value + 1, value - 1, value * 1000, str(value), [value], float(min(value, 1 << 900)), bool(value))
+    )
 
 
 def value_at(inner: list, at: int) -> Any:
