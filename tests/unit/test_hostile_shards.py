@@ -191,8 +191,7 @@ def test_a_file_for_which_hdf5_takes_all_memory_is_refused(folder):
     before = children_peak()
     assert "not a readable HDF5 shard (" in refusal(folder)
     hdf5_reading._parser.end()
-    if before < 500_000:  # of no other child of this process
-        assert children_peak() < 500_000
+    assert children_peak() <= max(before, 500_000)  # other tests of this process have had larger children
 
 
 def test_a_parser_that_stops_is_given_up(folder, monkeypatch):
@@ -342,7 +341,7 @@ def test_a_small_file_of_much_data_is_refused_before_memory_is_taken(folder, dec
     n = 1 << 28
     says = {"examples": {"train": n, "valid": 2}, "labels": [n, 0, 0]} if declared else {}
     path = alter(folder, bomb((n,)), **says)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before, children = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, children_peak()
     said = refusal(folder)
     if declared:
         assert f"train/x: {16 * n} bytes of data in a file of {path.stat().st_size}" in said
@@ -350,7 +349,7 @@ def test_a_small_file_of_much_data_is_refused_before_memory_is_taken(folder, dec
         assert f"train: {n} features and {n} labels, federation.json says 6" in said
     hdf5_reading._parser.end()
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
-    assert children_peak() < 400_000
+    assert children_peak() <= max(children, 400_000)  # other tests of this process have had larger children
 
 
 def test_labels_are_as_many_for_an_example_as_federation_json_counts(folder):
