@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mpifl import checkpoint
-from mpifl.aggregation.exact import peak_of
+from mpifl.aggregation.exact import is_finite
 from mpifl.checkpoint import CheckpointError
 from mpifl.errors import RoundLost
 from mpifl.job import Checkpoint
@@ -77,7 +76,7 @@ class Saving:
             RoundLost: it does; a checkpoint that was begun is finished first.
         """
         state = self._server.state
-        if all(math.isfinite(peak_of(vector)) for vector in (*model, state.get("statistics", state["w"]))):
+        if all(is_finite(vector) for vector in (*model, state.get("statistics", state["w"]))):
             return
         self._due = False
         self._conclude(wait=True)

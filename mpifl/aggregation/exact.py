@@ -28,6 +28,11 @@ def peak_of(vector: Tensor) -> float:
     return max(-float(low), float(high))
 
 
+def is_finite(vector: Tensor) -> bool:
+    """Whether a vector holds neither NaN nor Inf. Mostly its sum, half the time of a peak, says so already."""
+    return math.isfinite(float(vector.sum())) or math.isfinite(peak_of(vector))
+
+
 def window_of(peak: float) -> int | None:
     """Return the window of a summand with largest magnitude `peak`: the least b with peak < 2^(16 b); None for 0."""
     return None if peak == 0 else -(-math.frexp(peak)[1] // STEP)

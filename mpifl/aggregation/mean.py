@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mpifl.aggregation import kernels
-from mpifl.aggregation.exact import ExactSum, anchor_of, peak_of, window_of
+from mpifl.aggregation.exact import ExactSum, anchor_of, is_finite, peak_of, window_of
 from mpifl.aggregation.kernels import Parts
 from mpifl.errors import RoundLost, ranks_named
 from mpifl.messages import DTYPES, LARGEST, Folded, Part, Piece, Uniform, Update, Verdict, Window, unmarked
@@ -109,9 +109,10 @@ class WeightedMean:
         ]
 
     def place(self, pieces: Sequence[Piece]) -> list[Piece]:
-        """Say, at the server, where the means are to be written: in place of NaN, which nobody may leave there."""
-        empty = self._memory.empty
-        self._means = {piece.name: empty(piece.length, torch.float32).fill_(math.nan) for piece in pieces}
+        """Say, at the server, where the means are to be written; a share that is never made leaves NaN there."""
+        self._means = {piece.name: self._memory.empty(piece.length, torch.float32) for piece in pieces}
+        for mean in self._means.values():
+            mean[::ALIGNED] = math.nan  # one in each share, whatever lay there before
         return [piece.model_copy(update={"mean": self._memory.handle(self._means[piece.name])}) for piece in pieces]
 
     def combine(self, transport: Transport, verdict: Verdict) -> dict[str, Tensor]:
@@ -202,7 +203,7 @@ class WeightedMean:
             RoundLost: it is not; the suspected ranks are named.
         """
         for piece in pieces:
-            if not _is_finite(means[piece.name]):
+            if not is_finite(means[piece.name]):
                 suspected = [transport.origins[rank] for rank in self._suspects(transport, piece)]
                 raise RoundLost(f"the mean of '{piece.name}' is not finite; suspected: {ranks_named(suspected)}")
 
@@ -213,7 +214,7 @@ class WeightedMean:
         """
         ranks = sorted({rank for window in piece.windows for rank in window.parts})
         near = [rank for rank in ranks if transport.nodes.of[rank] == transport.nodes.number]
-        spoiled = [rank for rank in near if not all(map(_is_finite, self._parts_of(transport, piece, rank)))]
+        spoiled = [rank for rank in near if not all(map(is_finite, self._parts_of(transport, piece, rank)))]
         return spoiled or [rank for rank in ranks if rank not in near] or ranks
 
     def _parts_of(self, transport: Transport, piece: Piece, rank: int) -> list[Tensor]:
@@ -272,10 +273,6 @@ class WeightedMean:
 def _dtype(lone: bool) -> torch.dtype:
     """Return the dtype of a part: a silo's vector as it came, or a sum."""
     return torch.float32 if lone else torch.float64
-
-
-def _is_finite(vector: Tensor) -> bool:
-    return math.isfinite(peak_of(vector))
 
 
 def _slice(nth: int, workers: int, length: int) -> slice:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -107,12 +108,9 @@ class Algorithm(BaseModel, ABC):
         Raises:
             InputError: it offers none.
         """
-        method = getattr(type(self), name, None) if name == "evaluate" or name not in dir(Algorithm) else None
-        parameters = list(inspect.signature(method).parameters) if inspect.isfunction(method) else []
-        if name.startswith("_") or parameters[1:2] != ["silo"]:
-            raise InputError(
-                f"{type(self).__name__} offers no work '{name[:100]}': a public method of (self, silo, ...)"
-            )
+        if not _is_work(type(self), name):
+            what = "name a public method with the parameters (self, silo, ...)"
+            raise InputError(f"{type(self).__name__} offers no work '{name[:100]}'; {what}")
         half: Callable[..., Update] = getattr(self, name)
         return half
 
@@ -171,3 +169,11 @@ class Algorithm(BaseModel, ABC):
 def usual_weight(weights: str, examples: Mapping[str, int]) -> float:
     """Return what a silo's update weighs by `[cohort] weights`: n_k, or 1 if it is "uniform"."""
     return float(examples["train"]) if weights == "examples" else 1.0
+
+
+@functools.cache
+def _is_work(kind: type[Algorithm], name: str) -> bool:
+    """Whether an algorithm has a public method of its own of that name, whose first parameter is `silo`."""
+    own = name == "evaluate" or name not in dir(Algorithm)
+    method = getattr(kind, name, None) if own and not name.startswith("_") else None
+    return inspect.isfunction(method) and list(inspect.signature(method).parameters)[1:2] == ["silo"]
