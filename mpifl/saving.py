@@ -76,7 +76,8 @@ class Saving:
             RoundLost: it does; a checkpoint that was begun is finished first.
         """
         state = self._server.state
-        if all(is_finite(vector) for vector in (*model, state.get("statistics", state["w"]))):
+        statistics = [state["statistics"]] if "statistics" in state else []
+        if all(is_finite(vector) for vector in (*model, *statistics)):
             return
         self._due = False
         self._conclude(wait=True)
