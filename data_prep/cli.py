@@ -10,18 +10,14 @@ from typing import Annotated, Any
 
 import typer
 
-from data_prep.compression import COMPRESSIONS
-from data_prep.flags import with_scheme_options
-from data_prep.holdout import Shares
-from data_prep.making import default_jobs
-from data_prep.overview import counted
-from data_prep.partition import Manner
-from data_prep.partition import partition as cut_into_silos
-from data_prep.schemes import SCHEMES, find_scheme
-from data_prep.site_commands import app as site_commands
+from data_prep.commands import app as site_commands, with_scheme_options
+from data_prep.cut import Manner, partition as cut_into_silos
+from data_prep.inspect import counted
+from data_prep.schemes import SCHEMES, Shares, find_scheme
 from data_prep.sources import SOURCES
-from mpifl.errors import InputError, one_line
-from mpifl.shards import FederationSpec
+from data_prep.write import COMPRESSIONS, default_jobs
+from mpifl.common import InputError, one_line
+from mpifl.data import FederationSpec
 
 app = typer.Typer(
     help="Partition a data set over silos, and see what every silo holds.",
@@ -59,15 +55,15 @@ def partition(
 ) -> None:
     """Cut a data set into silos: one HDF5 shard each, and the federation.json that describes them."""
     if fetch:
-        from data_prep.fetch import fetch as download
+        from data_prep.sources import fetch as download
 
         data = download(source, data)
     shares = Shares(valid, test, public)
     manner = Manner(default_jobs() if jobs is None else jobs, compression, resume)
     more: dict[str, Any] = {"shares": shares, "name": name, "source_options": option or (), "manner": manner}
     if find_scheme(scheme).layout == "vertical":
-        from data_prep.columns import told
-        from data_prep.vertical import partition_columns
+        from data_prep.check import told
+        from data_prep.cut import partition_columns
 
         typer.echo(told(out, partition_columns(source, data, out, scheme, silos, seed, options=options, **more)))
         return
@@ -83,7 +79,7 @@ def statistics(
     spec: Annotated[Path | None, typer.Option(help="What its columns mean; the table's name with .toml.")] = None,
 ) -> None:
     """Write a table's counts, sums and sums of squares, which silos may share to standardise alike."""
-    from data_prep.sources.table import write_statistics
+    from data_prep.sources import write_statistics
 
     write_statistics(source, data, spec, out)
     typer.echo(f"Written to {out}")
@@ -98,7 +94,7 @@ def inspect(
     everything: Annotated[bool, typer.Option("--all", help="Print every silo, however many.")] = False,
 ) -> None:
     """Show what every silo holds and how much the silos differ; without --features opens federation.json alone."""
-    from data_prep.inspection import inspect as look
+    from data_prep.inspect import inspect as look
 
     look(folders, plot, page, features=features, everything=everything)
 

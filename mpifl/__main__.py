@@ -7,13 +7,13 @@ HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH1
 if __name__ == "__main__" and sys.path[0] == os.getcwd() != HOME:  # noqa: PTH109
     del sys.path[0]  # by `-m`: modules of a folder where a command happens to run would stand for Python's own
 
-from mpifl import interrupts  # noqa: E402
+from mpifl.common import signals  # noqa: E402
 
 
 def main() -> None:
     """Run a command; a training listens to signals before anything that takes long is imported."""
     if sys.argv[1:2] == ["train"]:
-        interrupts.install()
+        signals.install()
     from mpifl.cli import main as run_command
 
     run_command()

@@ -18,9 +18,8 @@ from typing import Annotated
 
 import typer
 
-from mpifl import __version__, imports, tuning
-from mpifl.errors import InputError, RoundLost, one_line
-from mpifl.files import written_after
+from mpifl import __version__
+from mpifl.common import InputError, RoundLost, imports, one_line, signals, tuning, written_after
 
 WRONG, TOO_FEW, CUT_OFF, INTERRUPTED = 2, 3, 4, 75
 """Exit codes: the job, a shard or an argument is wrong; too few silos answered; the launcher ended early; stopped by a
@@ -58,18 +57,18 @@ def train(
     survive: Annotated[bool, typer.Option("--survive", help="Go on when ranks die (Open MPI 5).")] = False,
 ) -> None:
     """Train a model over the silos of a shard folder, on the ranks that --ranks or mpirun starts."""
-    from mpifl import interrupts, launcher
+    from mpifl.wire import launcher
 
-    interrupts.install()
+    signals.install()
     run = out or Path("runs") / job.stem
     if ranks is not None and ranks > 1 and not launcher.launched():
         raise typer.Exit(_launched(launcher.launch(ranks, survive), run))
     with imports.lasting():
-        from mpifl.hdf5_reading import start_parser
+        from mpifl.data import start_parser
 
         start_parser()  # it has to import h5py, while this process imports torch and joins the others
-        from mpifl import train as training
-        from mpifl.transport import survivable, world
+        from mpifl.training import loop as training
+        from mpifl.wire import survivable, world
 
     transport = world()
     if survive and transport.size > 1 and not survivable():
@@ -112,7 +111,7 @@ def submit(
     force: Annotated[bool, typer.Option("--force", help="As of train, for the first start alone.")] = False,
 ) -> None:
     """Train as a SLURM job that queues itself again until it is done."""
-    from mpifl.submit import Wishes, submit_job
+    from mpifl.tools import Wishes, submit_job
 
     wishes = Wishes(nodes, ranks, gpus_per_node, cpus_per_task, time, partition, account, launcher)
     submit_job(job, out or Path("runs") / job.stem, tuple(set_), wishes, dry_run, force)
@@ -171,7 +170,7 @@ def sweep(
     retry: Annotated[bool, typer.Option("--retry", help="Go on with runs that too few silos answered, too.")] = False,
 ) -> None:
     """Train a job over a grid of settings, one run after another; what is done is skipped, what was cut goes on."""
-    from mpifl.sweep import sweep_command
+    from mpifl.tools.sweep import sweep_command
 
     what = "dry-run" if dry_run else "list" if list_ else "run"
     raise typer.Exit(sweep_command(job, set_, out, ranks, what, task, retry))
@@ -186,12 +185,12 @@ def doctor(
     timeout: Annotated[float, typer.Option(metavar="SECONDS", min=1, help="After which it ends, whatever hangs.")] = 60,
 ) -> None:
     """Look for what would hurt a training here, on all ranks that --ranks or mpirun starts; exit code 1 if there is."""
-    from mpifl import launcher
+    from mpifl.wire import launcher
 
     if ranks is not None and ranks > 1 and not launcher.launched():
         raise typer.Exit(abs(launcher.launch(ranks)))
     with imports.lasting():
-        from mpifl.doctor import examine
+        from mpifl.tools.doctor import examine
 
     raise typer.Exit(examine(target, out, json, timeout, _rank() == "0"))
 
@@ -216,7 +215,7 @@ def main() -> None:
     tuning.keep_memory()
     code = _run()
     if "mpi4py.MPI" in sys.modules:
-        from mpifl.transport import leave
+        from mpifl.wire import leave
 
         leave(code)
     sys.exit(code)
@@ -246,7 +245,7 @@ def _say(line: str) -> None:
 
 def _end_with(line: str) -> None:
     if _speaks[-1]():
-        from mpifl.launcher import last_word
+        from mpifl.wire import last_word
 
         last_word(line)
 
@@ -260,7 +259,7 @@ def _end_all() -> None:
     """Print this rank's traceback and take the other ranks, which may be waiting for this one, along."""
     print(f"rank {_rank()} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
     if "mpi4py.MPI" in sys.modules:
-        from mpifl.transport import abort_world
+        from mpifl.wire import abort_world
 
         _await_reader(2, 1)
         abort_world(1)

@@ -11,8 +11,8 @@ import matplotlib.scale
 import numpy as np
 from algorithm_tables import LABELS, TARGET
 
-from mpifl.report import Summary, read_run
 from mpifl.report.curves import curve
+from mpifl.report.runs import Summary, read_run
 from mpifl.report.seeds import Group
 
 matplotlib.use("Agg")

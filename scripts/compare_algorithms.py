@@ -69,10 +69,10 @@ def train(task: Task) -> str:
     Raises:
         InputError: it cannot be trained, or its folder holds a run of another job.
     """
-    from mpifl.errors import InputError, RoundLost
-    from mpifl.run import why_lost
-    from mpifl.train import train as run
-    from mpifl.transport import world
+    from mpifl.common.errors import InputError, RoundLost
+    from mpifl.run.folder import why_lost
+    from mpifl.training.loop import train as run
+    from mpifl.wire.joining import world
 
     job, out, overrides = task
     if before := why_lost(out):
@@ -93,7 +93,7 @@ def train(task: Task) -> str:
 
 def train_all(tasks: list[Task], at_a_time: int) -> list[str]:
     """Train jobs, so many at a time; return why each was lost, if it was."""
-    from mpifl.errors import InputError
+    from mpifl.common.errors import InputError
 
     ends: list[str] = []
     try:

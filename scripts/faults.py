@@ -30,7 +30,7 @@ sys.path.insert(0, str(ROOT))  # harm the tree that this file stands in, whateve
 
 from harmed_run import PATIENCE, RANKS, Run  # noqa: E402
 
-from mpifl.job import read_job  # noqa: E402
+from mpifl.run.job import read_job  # noqa: E402
 
 EARLY = 0.2
 """The share of harms that is done while the ranks start."""
@@ -79,8 +79,8 @@ import sys
 from pathlib import Path
 
 import trouble
-from mpifl.train import train
-from mpifl.transport import leave, world
+from mpifl.training import train
+from mpifl.wire import leave, world
 
 job, out, *troubles = sys.argv[1:]
 ranks = world()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from data_prep.cli import app as data_prep
-from mpifl import imports
+from mpifl.common import imports
 
 ROOT = Path(__file__).parent.parent
 RANKS = (1, 2, 3, 5)

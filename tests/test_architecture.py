@@ -12,68 +12,48 @@ DATA_PREP = sorted((ROOT / "data_prep").rglob("*.py"))
 FILES = MPIFL + DATA_PREP
 
 FLOORS = [
-    ["errors", "files", "cache", "rng", "imports", "tuning", "interrupts", "placement", "naming", "__init__"],
-    [
-        "messages",
-        "codecs",
-        "flat",
-        "settings",
-        "toml",
-        "machine_code",
-        "hdf5",
-        "hdf5_parser",
-        "hdf5_process",
-        "records",
-        "plugins",
-        "lock",
-        "launcher",
-    ],
-    ["features", "hdf5_reading", "descent"],
-    ["shards"],
-    ["vertical", "batches", "compiled", "models", "server_optimizers", "checkpoint", "weights"],
-    ["transport", "local", "writer"],
-    ["aggregation", "silo"],
+    ["common"],
+    ["wire", "data"],
+    ["silo", "models", "aggregation"],
     ["server"],
     ["transforms", "algorithms"],
-    ["worker", "job", "ledger", "workload", "admission", "membership", "faults"],
-    ["cohort", "gathering"],
-    ["federation", "run", "sampling"],
-    ["tracking", "survival"],
-    ["build", "recording", "saving", "rehearsal"],
-    ["train", "report", "submit", "doctor"],
-    ["sweep"],
+    ["run"],
+    ["exchange", "tracking"],
+    ["training", "report"],
+    ["tools"],
     ["cli"],
     ["__main__"],
 ]
-"""From the ground; a unit (a file or a package) imports of mpifl only what lies on floors below its own."""
-FLOOR = {unit: height for height, units in enumerate(FLOORS) for unit in units}
-WIRE = {"messages", "transport", "aggregation"}
-SILO = {
-    "flat",
-    "settings",
-    "descent",
-    "hdf5",
-    "hdf5_parser",
-    "hdf5_process",
-    "hdf5_reading",
-    "records",
-    "features",
-    "shards",
-    "vertical",
-    "batches",
-    "machine_code",
-    "compiled",
-    "local",
-    "silo",
+"""From the ground; a room (a folder or a file of mpifl) imports only rooms on floors below its own."""
+DATA_FLOORS = [
+    ["model", "tables"],
+    ["schemes", "write"],
+    ["sources"],
+    ["cut"],
+    ["site", "check"],
+    ["inspect"],
+    ["commands"],
+    ["cli"],
+    ["__main__"],
+]
+FLOOR = {
+    f"{package}.{room}": height
+    for package, floors in (("mpifl", FLOORS), ("data_prep", DATA_FLOORS))
+    for height, rooms in enumerate(floors)
+    for room in rooms
 }
-SHARED = {"messages", "errors", "files", "rng"}
+OF_DATA_PREP = {"mpifl.common", "mpifl.data"}
+"""What `data_prep` may import of mpifl."""
 FORBIDDEN = {
-    **dict.fromkeys(WIRE, SILO),
-    **dict.fromkeys(SILO, WIRE - SHARED),
-    "algorithms": {"transport", "federation", "worker", "aggregation"},
-    "models": {"flat", "transport"},
+    "mpifl.data": {"mpifl.wire", "torch"},
+    "mpifl.aggregation": {"mpifl.silo", "mpifl.data", "mpifl.models"},
+    "mpifl.silo": {"mpifl.wire"},
+    "mpifl.models": {"mpifl.wire", "mpifl.silo"},
+    "mpifl.algorithms": {"mpifl.wire", "mpifl.aggregation"},
 }
-"""What a unit may not import although it lies below."""
+"""What a room may not import although it lies below; of the wire, everybody may import the messages."""
+MESSAGES, WITH_TORCH = "mpifl.wire.messages", {"mpifl.data.batches"}
+MOST_ROOMS, MOST_FLOORS = {"mpifl": 16, "data_prep": 12}, 11
 
 PICKLES = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "multiprocessing"}
 OBJECT_CALLS = {"send", "recv", "isend", "irecv", "ssend", "bsend", "issend", "ibsend", "sendrecv", "bcast", "ibcast"}
@@ -89,14 +69,35 @@ def name_of(path):
     return str(path.relative_to(ROOT))
 
 
-def unit_of(path):
-    """Return the file's name without its ending, or the package directly under mpifl that it lies in."""
-    return path.relative_to(ROOT / "mpifl").parts[0].removesuffix(".py")
+def module_of(path):
+    """Return a file's dotted name: of a face that of its folder."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def room_of(module):
+    """Return the folder or file directly under mpifl or data_prep that a module lies in."""
+    return ".".join(module.split(".")[:2])
 
 
 TREES = {path: ast.parse(path.read_text(), str(path)) for path in FILES}
-UNITS = {unit_of(path) for path in MPIFL}
+MODULES = {module_of(path) for path in FILES}
+FOLDERS = {module_of(path) for path in FILES if path.name == "__init__.py"}
+ROOMS = {room_of(module) for module in MODULES} - {"mpifl", "data_prep"}
 every_file = pytest.mark.parametrize("path", FILES, ids=name_of)
+
+
+def stub_of(folder):
+    """Return the names of a folder's face, and the module that each comes from."""
+    stub = ROOT.joinpath(*folder.split("."), "__init__.pyi")
+    names = {}
+    for node in ast.parse(stub.read_text()).body if stub.exists() else []:
+        if isinstance(node, ast.ImportFrom):
+            source = ".".join(filter(None, [folder, node.module]))
+            names |= {alias.name: source if node.module else f"{source}.{alias.name}" for alias in node.names}
+    return names
+
+
+FACES = {folder: stub_of(folder) for folder in FOLDERS}
 
 
 def imports(path, tree=None):
@@ -113,12 +114,22 @@ def imports(path, tree=None):
             yield from ((node.lineno, arg.value) for arg in node.args if isinstance(arg, ast.Constant))
 
 
+def resolved(name):
+    """Return (the module that a dotted name comes from, the folder whose face it was asked of or None)."""
+    folder, _, last = name.rpartition(".")
+    if last in FACES.get(folder, {}):
+        source = FACES[folder][last]
+        return (resolved(f"{source}.{last}")[0] if source in FOLDERS and source != name else source), folder
+    if name in MODULES:
+        return name, name if name in FOLDERS else None
+    return (folder, folder if folder in FOLDERS else None) if folder in MODULES else (name, None)
+
+
 def own_imports(path, tree=None):
-    """Yield (line, unit of mpifl) of what a file imports of mpifl."""
+    """Yield (line, module, face) of what a file imports of mpifl and data_prep."""
     for line, name in imports(path, tree):
-        package, *rest = name.split(".")
-        if package == "mpifl":
-            yield line, rest[0] if rest and rest[0] in UNITS else "__init__"
+        if name.split(".")[0] in ("mpifl", "data_prep"):
+            yield (line, *resolved(name))
 
 
 def dotted(node):
@@ -138,38 +149,67 @@ def complain(path, found):
 
 
 def wrong_imports(path, tree=None):
-    unit = unit_of(path)
-    return [
-        (line, f"{unit} (floor {FLOOR[unit]}) imports {other} (floor {FLOOR[other]})")
-        for line, other in own_imports(path, tree)
-        if other != unit and (FLOOR[other] >= FLOOR[unit] or other in FORBIDDEN.get(unit, ()))
-    ]
+    mine = room_of(module_of(path))
+    if mine in ("mpifl", "data_prep"):  # the face of the house, which holds nothing
+        return []
+    found = []
+    for line, module, _ in own_imports(path, tree):
+        other = room_of(module)
+        if other == mine or other in ("mpifl", "data_prep"):
+            continue
+        if mine.startswith("data_prep") and other.startswith("mpifl"):
+            if other not in OF_DATA_PREP or module in WITH_TORCH:
+                found.append((line, f"{mine} imports {module}"))
+        elif FLOOR.get(other, 99) >= FLOOR[mine]:
+            found.append((line, f"{mine} (floor {FLOOR[mine]}) imports {other} (floor {FLOOR.get(other)})"))
+        elif other in FORBIDDEN.get(mine, ()) and module != MESSAGES:
+            found.append((line, f"{mine} imports {module}"))
+    return found
 
 
-def test_every_unit_has_a_floor_and_every_floor_its_units():
-    assert set(FLOOR) == UNITS, "give it a floor in FLOORS, or take its floor away"
+def past_a_face(path, tree=None):
+    """Find imports of a folder's inside from outside of it, and of names that its face does not have."""
+    mine = module_of(path) if path.name == "__init__.py" else module_of(path).rpartition(".")[0]
+    found = []
+    for line, name in imports(path, tree):
+        if name.split(".")[0] not in ("mpifl", "data_prep"):
+            continue
+        module, face = resolved(name)
+        folder = module if module in FOLDERS else module.rpartition(".")[0]
+        if folder not in ("mpifl", "data_prep", mine) and face is None:
+            found.append((line, f"{name} is inside {folder}; import it from there, and list it in its face"))
+    return found
 
 
-@pytest.mark.parametrize("path", MPIFL, ids=name_of)
+def test_every_room_has_a_floor_and_every_floor_its_rooms():
+    assert set(FLOOR) == ROOMS, "give it a floor in FLOORS, or take its floor away"
+    assert max(len(FLOORS), len(DATA_FLOORS)) <= MOST_FLOORS
+    for package, most in MOST_ROOMS.items():
+        entries = {room for room in ROOMS if room.startswith(package)}
+        assert len(entries - {f"{package}.cli", f"{package}.__main__"}) <= most
+
+
+@every_file
 def test_imports_run_down_only(path):
     complain(path, wrong_imports(path))
 
 
-def test_the_wire_and_the_silo_share_nothing_but_messages():
-    for path in (path for path in MPIFL if unit_of(path) in WIRE | SILO):
-        mine, theirs = (WIRE, SILO) if unit_of(path) in WIRE else (SILO, WIRE)
-        found = [(line, f"imports {other}") for line, other in own_imports(path) if other in theirs - mine - SHARED]
-        complain(path, found)
+@every_file
+def test_nobody_imports_past_a_face(path):
+    complain(path, past_a_face(path))
+
+
+@pytest.mark.parametrize("folder", sorted(FOLDERS))
+def test_a_face_says_what_its_folder_is_for_and_holds_no_code(folder):
+    tree = TREES[ROOT.joinpath(*folder.split("."), "__init__.py")]
+    assert ast.get_docstring(tree).count("\n") == 0
+    assert all(isinstance(node, ast.Expr | ast.Import | ast.ImportFrom | ast.Assign) for node in tree.body)
+    assert [name for name, module in FACES[folder].items() if module not in MODULES | FOLDERS] == []
 
 
 @pytest.mark.parametrize("path", DATA_PREP, ids=name_of)
-def test_data_prep_imports_the_ground_and_shards_of_mpifl_and_no_torch(path):
-    found = [
-        (line, unit)
-        for line, unit in own_imports(path)
-        if unit not in ("shards", "vertical", "hdf5", "files", "rng", "errors")
-    ]
-    complain(path, found + [(line, name) for line, name in imports(path) if name.split(".")[0] in ("torch", "mpi4py")])
+def test_data_prep_imports_no_torch_and_no_mpi(path):
+    complain(path, [(line, name) for line, name in imports(path) if name.split(".")[0] in ("torch", "mpi4py")])
 
 
 @pytest.mark.parametrize("path", MPIFL, ids=name_of)
@@ -177,11 +217,11 @@ def test_mpifl_imports_neither_data_prep_nor_tests(path):
     complain(path, [(line, name) for line, name in imports(path) if name.split(".")[0] in ("data_prep", "tests")])
 
 
-def test_transport_alone_joins_the_world_and_the_launcher_asks_whose_it_is():
+def test_the_wire_alone_joins_the_world_and_its_launcher_asks_whose_it_is():
     found = {name_of(path) for path in FILES for _, name in imports(path) if name.split(".")[0] == "mpi4py"}
-    within = {f"mpifl/transport/{name}.py" for name in ("deaths", "facts", "nodes", "post", "world")}
-    assert found == within | {"mpifl/launcher.py"}
-    asked = {name for _, name, _ in calls(TREES[ROOT / "mpifl" / "launcher.py"]) if name.startswith("MPI.")}
+    names = ("deaths", "joining", "launcher", "mpi_facts", "nodes", "point_to_point")
+    assert found == {f"mpifl/wire/{name}.py" for name in names}
+    asked = {name for _, name, _ in calls(TREES[ROOT / "mpifl/wire/launcher.py"]) if name.startswith("MPI.")}
     assert asked == {"MPI.get_vendor"}
 
 
@@ -192,7 +232,7 @@ def allows_pickles(keyword):
 def pickled(path, tree=None):
     tree = tree or TREES[path]
     found = [(line, f"imports {name}") for line, name in imports(path, tree) if name.split(".")[0] in PICKLES]
-    in_transport = path.parent.name == "transport"
+    in_transport = path.parent.name == "wire"
     for line, name, node in calls(tree):
         method, owner = name.rpartition(".")[2], name.rpartition(".")[0]
         if name in ("torch.load", "torch.save") or any(map(allows_pickles, node.keywords)):
@@ -223,7 +263,7 @@ def globally_random(path, tree=None):
     found += [
         (line, f"imports {n}") for line, n in imports(path, tree) if n.startswith(("torch.random", "numpy.random."))
     ]
-    may_fork = name_of(path) in ("mpifl/rng.py", "mpifl/models/__init__.py")
+    may_fork = name_of(path) in ("mpifl/common/rng.py", "mpifl/models/building.py")
     for line, name, node in calls(tree):
         library, method = name.partition(".")[0], name.rpartition(".")[2]
         given = {keyword.arg for keyword in node.keywords}
@@ -265,7 +305,7 @@ def repeated(tree):
     return found
 
 
-@pytest.mark.parametrize("path", [p for p in MPIFL if unit_of(p) == "algorithms"], ids=name_of)
+@pytest.mark.parametrize("path", [p for p in MPIFL if p.parent.name == "algorithms"], ids=name_of)
 def test_an_algorithm_loops_over_no_batches_and_sums_no_weights(path):
     complain(path, repeated(TREES[path]))
 
@@ -336,7 +376,7 @@ def tree_faults(lines):
     """Find what a tree lists that does not exist, and what of mpifl it does not list."""
     paths = set(listed(lines))
     missing = [f"{path} is listed and does not exist" for path in sorted(paths) if not (ROOT / path).exists()]
-    entries = {path.relative_to(ROOT / "mpifl").parts[0] for path in MPIFL} - {"__init__.py"}
+    entries = {path.relative_to(ROOT / "mpifl").parts[0] for path in MPIFL} - {"__init__.py", "__pycache__"}
     wanted = {f"mpifl/{name}" if name.endswith(".py") else f"mpifl/{name}/" for name in entries}
     return missing + [f"{path} exists and is not listed" for path in sorted(wanted - paths)]
 
@@ -358,24 +398,40 @@ def tree_of(text):
 @pytest.mark.parametrize(
     ("where", "text"),
     [
-        ("silo.py", "from mpifl.federation import Federation"),
-        ("silo.py", "from mpifl import train"),
-        ("silo.py", "import mpifl.worker"),
-        ("silo.py", "def f():\n    from mpifl.server import Server"),
-        ("silo.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from mpifl.job import Job"),
-        ("silo.py", "from .worker import Worker"),
-        ("silo.py", "import importlib\nimportlib.import_module('mpifl.worker')"),
-        ("flat.py", "from mpifl.shards import Shard"),
-        ("silo.py", "from mpifl.transport import Transport"),
-        ("aggregation/mean.py", "from mpifl.flat import FlatModel"),
-        ("algorithms/fedavg.py", "from mpifl.transport import Transport"),
-        ("algorithms/fedavg.py", "from ..federation import Federation"),
-        ("transforms/base.py", "from mpifl.algorithms.base import Algorithm"),
+        ("silo/silo.py", "from mpifl.exchange import Federation"),
+        ("silo/silo.py", "from mpifl import training"),
+        ("silo/silo.py", "import mpifl.exchange.worker"),
+        ("silo/silo.py", "def f():\n    from mpifl.server import Server"),
+        ("silo/silo.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from mpifl.run import Job"),
+        ("silo/silo.py", "from ..exchange.worker import Worker"),
+        ("silo/silo.py", "import importlib\nimportlib.import_module('mpifl.exchange.worker')"),
+        ("silo/silo.py", "from mpifl.wire import Transport"),
+        ("aggregation/mean.py", "from mpifl.silo import FlatModel"),
+        ("algorithms/fedavg.py", "from mpifl.wire import Transport"),
+        ("algorithms/fedavg.py", "from ..exchange import Federation"),
+        ("transforms/base.py", "from mpifl.algorithms import Algorithm"),
+        ("common/files.py", "from mpifl.wire import Update"),
     ],
 )
 def test_an_arrow_that_runs_up_is_found(where, text):
     assert wrong_imports(ROOT / "mpifl" / where, tree_of(text))
-    assert not wrong_imports(ROOT / "mpifl" / "train.py", tree_of("from mpifl import rng\nfrom mpifl.job import Job"))
+    down = tree_of("from mpifl.common import rng\nfrom mpifl.run import Job")
+    assert not wrong_imports(ROOT / "mpifl/training/loop.py", down)
+    assert not wrong_imports(ROOT / "mpifl/silo/silo.py", tree_of("from mpifl.wire import Update"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from mpifl.common.errors import InputError",
+        "import mpifl.common.errors",
+        "from mpifl.tools.doctor.findings import Finding",
+    ],
+)
+def test_a_way_past_a_face_is_found(text):
+    assert past_a_face(ROOT / "mpifl/training/loop.py", tree_of(text))
+    assert not past_a_face(ROOT / "mpifl/training/loop.py", tree_of("from mpifl.common import InputError, rng"))
+    assert not past_a_face(ROOT / "mpifl/common/files.py", tree_of("from mpifl.common.errors import InputError"))
 
 
 @pytest.mark.parametrize(
@@ -391,9 +447,10 @@ def test_an_arrow_that_runs_up_is_found(where, text):
     ],
 )
 def test_a_pickle_is_found(text):
-    assert pickled(ROOT / "mpifl" / "train.py", tree_of(text))
+    assert pickled(ROOT / "mpifl/training/loop.py", tree_of(text))
     assert not pickled(
-        ROOT / "mpifl" / "train.py", tree_of("comm.Isend(x, 0)\ntorch.gather(x, 1, y)\nnp.load(p, allow_pickle=False)")
+        ROOT / "mpifl/training/loop.py",
+        tree_of("comm.Isend(x, 0)\ntorch.gather(x, 1, y)\nnp.load(p, allow_pickle=False)"),
     )
 
 
@@ -410,16 +467,16 @@ def test_a_pickle_is_found(text):
         "torch.randperm(3)",
     ],
 )
-@pytest.mark.parametrize("where", ["mpifl/rng.py", "mpifl/train.py"])
+@pytest.mark.parametrize("where", ["mpifl/common/rng.py", "mpifl/training/loop.py"])
 def test_global_randomness_is_found(where, text):
     assert globally_random(ROOT / where, tree_of(text))
 
 
 def test_seeding_inside_a_fork_is_for_two_files_only():
     text = tree_of("with torch.random.fork_rng(devices=[]):\n    torch.manual_seed(3)")
-    assert not globally_random(ROOT / "mpifl" / "rng.py", text)
-    assert globally_random(ROOT / "mpifl" / "worker.py", text)
-    assert not globally_random(ROOT / "mpifl" / "rng.py", tree_of("g.manual_seed(3)"))
+    assert not globally_random(ROOT / "mpifl/common/rng.py", text)
+    assert globally_random(ROOT / "mpifl/exchange/worker.py", text)
+    assert not globally_random(ROOT / "mpifl/common/rng.py", tree_of("g.manual_seed(3)"))
 
 
 @pytest.mark.parametrize(
@@ -453,7 +510,7 @@ def test_a_tree_that_is_not_the_tree_is_found():
     assert set(listed(block)) == {"mpifl/", "mpifl/cli.py", "mpifl/nosuch.py", "mpifl/models/"}
     faults = tree_faults(block)
     assert "mpifl/nosuch.py is listed and does not exist" in faults
-    assert "mpifl/silo.py exists and is not listed" in faults
+    assert "mpifl/silo/ exists and is not listed" in faults
     assert not any("cli.py" in fault or "models" in fault for fault in faults)
     assert tree_block("```\ndata_prep/\n```") is None
     assert set(listed(["mpifl/", "├── silo.py   a silo", "└── models/", "    └── images.py"])) >= {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from data_prep.schemes.grouping import deal, histogram, sorted_by_label
-from mpifl.errors import InputError
+from mpifl.common import InputError
 
 
 def classes(labels: np.ndarray, silos: int, rng: np.random.Generator, *, classes: int = 2) -> list[np.ndarray]:

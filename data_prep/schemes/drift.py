@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from data_prep.schemes.scheme import Effect, Examples, Place
-from mpifl.errors import InputError
-from mpifl.rng import numpy_stream
-from mpifl.shards import Features
+from mpifl.common import InputError, numpy_stream
+from mpifl.data import Features
 
 
 def permute_labels(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpifl.errors import InputError
+from mpifl.common import InputError
 
 DRAWS = 100
 """How often a scheme draws anew before it says that the minimum is out of reach."""

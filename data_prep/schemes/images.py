@@ -9,8 +9,8 @@ import numpy as np
 
 from data_prep.schemes.grouping import LARGEST
 from data_prep.schemes.scheme import Effect, Examples, Place
-from mpifl.errors import InputError
-from mpifl.shards import Features
+from mpifl.common import InputError
+from mpifl.data import Features
 
 
 def rotate(place: Place, x: np.ndarray, y: np.ndarray, ids: np.ndarray, *, angles: str = "0,90,180,270") -> Examples:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from data_prep.schemes.grouping import DRAWS, check_positive, deal, histogram, out_of_reach, sorted_by_label, whole
-from mpifl.errors import InputError
+from mpifl.common import InputError
 
 
 def shards(labels: np.ndarray, silos: int, rng: np.random.Generator, *, shards_per_silo: int = 2) -> list[np.ndarray]:

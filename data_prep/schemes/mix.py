@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from data_prep.dataset import Cut, Dataset
+from data_prep.model import Cut, Dataset
 from data_prep.schemes.grouping import DRAWS, deal, out_of_reach, sorted_by_label, whole
 from data_prep.schemes.registry import PLAIN
 from data_prep.schemes.scheme import Examples, Options, Place, Scheme, check_count, chosen, column_of, numbered
-from mpifl.errors import InputError
-from mpifl.shards import Features
+from mpifl.common import InputError
+from mpifl.data import Features
 
 EXAMPLE = "dirichlet alpha=0.5 + quantity alpha=2 + feature-noise sigma=0.1"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from data_prep.schemes.grouping import by_owner
-from mpifl.errors import InputError
+from mpifl.common import InputError
 
 
 def natural(ids: np.ndarray, silos: int | None, rng: np.random.Generator) -> list[np.ndarray]:

@@ -9,9 +9,8 @@ import numpy as np
 
 from data_prep.schemes.grouping import check_positive
 from data_prep.schemes.scheme import Effect, Examples, Place
-from mpifl.errors import InputError
-from mpifl.rng import derive
-from mpifl.shards import Features
+from mpifl.common import InputError, derive
+from mpifl.data import Features
 
 
 def add_noise(place: Place, x: np.ndarray, y: np.ndarray, ids: np.ndarray, *, sigma: float = 0.1) -> Examples:

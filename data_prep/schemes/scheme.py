@@ -9,10 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from data_prep.dataset import Cut, Dataset
-from data_prep.rows import Alter, Rows
-from mpifl.errors import InputError
-from mpifl.shards import Features
+from data_prep.model import Alter, Cut, Dataset, Rows
+from mpifl.common import InputError
+from mpifl.data import Features
 
 Options = Mapping[str, Any]
 Examples = tuple[np.ndarray, np.ndarray]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from data_prep.dataset import Cut, Dataset
+from data_prep.model import Cut, Dataset
 from data_prep.schemes.scheme import Options, Scheme
-from mpifl.errors import InputError
+from mpifl.common import InputError
 
 
 def deal_columns(
@@ -41,8 +41,8 @@ def deal_columns(
 
 @dataclass(frozen=True)
 class Vertical(Scheme):
-    """A scheme of columns; `data_prep.vertical` writes what it deals."""
+    """A scheme of columns; `data_prep.cut.vertical` writes what it deals."""
 
     def __call__(self, data: Dataset, silos: int | None, rng: np.random.Generator, options: Options) -> Cut:
         """Refuse: there is nothing in it for examples."""
-        raise InputError("--scheme: vertical cuts columns, not examples; use data_prep.vertical.partition_columns")
+        raise InputError("--scheme: vertical cuts columns, not examples; use data_prep.cut.vertical.partition_columns")

@@ -1,54 +1,5 @@
-"""The sources that `partition` can read; a new one is a function (data, seed, *, options) and a line here."""
+"""The sources that `partition` can read, and where publishers offer them."""
 
-from __future__ import annotations
+import lazy_loader
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from pathlib import Path
-
-from data_prep.dataset import Dataset
-from data_prep.sources.adult import read_adult
-from data_prep.sources.cifar import read_cifar10, read_cifar100
-from data_prep.sources.digits import read_digits
-from data_prep.sources.hdf5 import read_hdf5
-from data_prep.sources.heart import read_heart
-from data_prep.sources.images import read_images
-from data_prep.sources.mnist import read_mnist
-from data_prep.sources.npy import read_npy
-from data_prep.sources.npz import read_npz
-from data_prep.sources.options import parse_options
-from data_prep.sources.synthetic import read_bags, read_fcube, read_synthetic
-from data_prep.sources.table import read_table
-from data_prep.sources.text import read_known_text, read_text
-from mpifl.errors import InputError
-
-Source = Callable[[Path | None, int], Dataset]
-
-SOURCES: dict[str, Callable[..., Dataset]] = {
-    "mnist": partial(read_mnist, "mnist"),
-    "fashion-mnist": partial(read_mnist, "fashion-mnist"),
-    "cifar10": read_cifar10,
-    "cifar100": read_cifar100,
-    "digits": read_digits,
-    "shakespeare": partial(read_known_text, "shakespeare"),
-    "tinyshakespeare": partial(read_known_text, "tinyshakespeare"),
-    "adult": read_adult,
-    "synthetic": read_synthetic,
-    "fcube": read_fcube,
-    "bag-of-words": read_bags,
-    "heart-disease": read_heart,
-    "npz": read_npz,
-    "npy": read_npy,
-    "hdf5": read_hdf5,
-    "csv": partial(read_table, "csv"),
-    "parquet": partial(read_table, "parquet"),
-    "images": read_images,
-    "text": read_text,
-}
-
-
-def find_source(name: str, options: Sequence[str] = ()) -> Source:
-    """Return the reader of a source with its KEY=VALUE options filled in; raise InputError with the names there are."""
-    if name not in SOURCES:
-        raise InputError(f"SOURCE: '{name}' is unknown; there are {', '.join(SOURCES)}")
-    return partial(SOURCES[name], **parse_options(name, SOURCES[name], options))
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

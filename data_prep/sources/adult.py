@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from data_prep.dataset import Dataset
+from data_prep.model import Dataset
 from data_prep.sources.reading import known_folder
 from data_prep.sources.table import table_dataset
-from data_prep.tables.spec import TableSpec
-from mpifl.errors import InputError
+from data_prep.tables import TableSpec
+from mpifl.common import InputError
 
 NUMERIC = ("age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week")
 NAMES = (

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.dataset import Dataset
-from data_prep.rows import Rows
+from data_prep.model import Dataset, Rows
 from data_prep.sources.reading import finite
-from mpifl.errors import InputError
-from mpifl.shards import FEATURE_DTYPES
+from mpifl.common import InputError
+from mpifl.data import FEATURE_DTYPES
 
 ARRAYS = ("x", "y", "x_test", "y_test", "silo")
 MOST_CLASSES = 1 << 20  # labels are counted class by class: a stray identifier among them would fill the memory

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.dataset import Dataset
+from data_prep.model import Dataset
 from data_prep.sources.pickled import read_pickled_dict
 from data_prep.sources.reading import known_folder, noted, unreadable
-from mpifl.errors import InputError
+from mpifl.common import InputError
 
 PIXELS = 3 * 32 * 32
 MOST_BYTES = 1 << 28

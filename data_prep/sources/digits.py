@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.dataset import Dataset
-from mpifl.errors import InputError
-from mpifl.rng import numpy_stream
+from data_prep.model import Dataset
+from mpifl.common import InputError, numpy_stream
 
 CLASSES = 10
 TEST_SHARE = 0.2

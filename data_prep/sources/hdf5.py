@@ -9,10 +9,10 @@ from typing import Any
 import h5py
 import numpy as np
 
-from data_prep.dataset import Dataset
+from data_prep.model import Dataset
 from data_prep.sources.arrays import ARRAYS, dataset_of
 from data_prep.sources.reading import needed, noted
-from mpifl.errors import InputError
+from mpifl.common import InputError
 
 SPAN = 1 << 25  # bytes that are read at once, at least a chunk
 H5_FAULTS = (OSError, KeyError, ValueError, RuntimeError, TypeError)  # h5py's, for damaged files

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.dataset import Dataset
-from data_prep.holdout import Shares
+from data_prep.model import Dataset
+from data_prep.schemes import Shares
 from data_prep.sources.reading import known_folder
-from mpifl.errors import InputError
+from mpifl.common import InputError
 
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
 COLUMNS = ("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak")

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from data_prep.dataset import Dataset
+from data_prep.model import Dataset
 from data_prep.sources.reading import needed, unreadable
-from mpifl.errors import InputError
+from mpifl.common import InputError
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.dataset import Dataset
+from data_prep.model import Dataset
 from data_prep.sources.reading import known_folder, noted, unreadable
-from data_prep.unpacking import check_unpacked
-from mpifl.errors import InputError
+from data_prep.tables import check_unpacked
+from mpifl.common import InputError
 
 CLASSES = 10
 UNSIGNED_BYTE = 0x08

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.dataset import Dataset
+from data_prep.model import Dataset
 from data_prep.sources.arrays import ARRAYS, dataset_of
 from data_prep.sources.reading import needed, noted, unreadable
-from data_prep.unpacking import MAGIC, size_of_array
-from mpifl.errors import InputError
+from data_prep.tables import MAGIC, size_of_array
+from mpifl.common import InputError
 
 
 def read_npy(data: Path | None, seed: int) -> Dataset:

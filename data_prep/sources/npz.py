@@ -9,12 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.dataset import Dataset
+from data_prep.model import Dataset
 from data_prep.sources.arrays import ARRAYS, dataset_of
 from data_prep.sources.reading import needed
-from data_prep.unpacking import MAGIC, check_method, check_unpacked, opened_zip, size_of_array
-from mpifl.errors import InputError
-from mpifl.files import sha256_of
+from data_prep.tables import MAGIC, check_method, check_unpacked, opened_zip, size_of_array
+from mpifl.common import InputError, sha256_of
 
 
 def read_npz(data: Path | None, seed: int) -> Dataset:

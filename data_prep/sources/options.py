@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mpifl.errors import InputError
+from mpifl.common import InputError
 
 WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 

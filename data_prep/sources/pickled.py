@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from mpifl.errors import InputError
+from mpifl.common import InputError
 
 MARK = object()
 CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}

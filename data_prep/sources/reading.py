@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.rows import Rows
-from mpifl.errors import InputError
-from mpifl.files import sha256_of
+from data_prep.model import Rows
+from mpifl.common import InputError, sha256_of
 
 
 def known_folder(name: str, data: Path | None, holds: str) -> Path:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mpifl.errors import InputError
+from mpifl.common import InputError
 
 
 class Spool:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.dataset import Dataset
-from mpifl.errors import InputError
-from mpifl.rng import numpy_stream
+from data_prep.model import Dataset
+from mpifl.common import InputError, numpy_stream
 
 FEATURES, CLASSES = 60, 10
 SMALLEST = 50

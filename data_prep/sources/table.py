@@ -6,14 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.dataset import Dataset
+from data_prep.model import Dataset
 from data_prep.sources.reading import needed, noted
 from data_prep.sources.spool import Spool
-from data_prep.tables.encoding import Encoder
-from data_prep.tables.piece import ordered
-from data_prep.tables.spec import TableSpec, read_spec
-from data_prep.tables.survey import survey
-from mpifl.errors import InputError
+from data_prep.tables import Encoder, TableSpec, ordered, read_spec, survey
+from mpifl.common import InputError
 
 
 def read_table(kind: str, data: Path | None, seed: int, *, spec: str = "", test: str = "") -> Dataset:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.dataset import Dataset
+from data_prep.model import Dataset
 from data_prep.sources.reading import known_folder, needed, noted, unreadable
 from data_prep.sources.roles import find_roles
-from data_prep.unpacking import check_method, opened_zip
-from mpifl.errors import InputError
+from data_prep.tables import check_method, opened_zip
+from mpifl.common import InputError
 
 MOST_PACKED = 1 << 28
 """Bytes of a text in a zip archive; all of Shakespeare is 5.5 million."""

@@ -12,8 +12,8 @@ from data_prep.tables.moments import read_moments
 from data_prep.tables.piece import Piece, ordered, some
 from data_prep.tables.spec import Column, TableSpec
 from data_prep.tables.stream import pieces
-from data_prep.tables.survey import Survey, is_needed, survey
-from mpifl.errors import InputError
+from data_prep.tables.surveying import Survey, is_needed, survey
+from mpifl.common import InputError
 
 MISSING_LEVEL = "missing"
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mpifl.errors import InputError
-from mpifl.files import write_aside
+from mpifl.common import InputError, write_aside
 
 ROUNDING = 1e-6
 """A deviation this small beside its mean is what rounding leaves of a constant column."""

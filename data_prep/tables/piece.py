@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpifl.errors import InputError
+from mpifl.common import InputError
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from mpifl.errors import InputError
+from mpifl.common import InputError
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -9,8 +9,8 @@ from typing import Any, TextIO
 
 from data_prep.tables.piece import Piece
 from data_prep.tables.spec import TableSpec
-from data_prep.unpacking import check_unpacked
-from mpifl.errors import InputError
+from data_prep.tables.unpacking import check_unpacked
+from mpifl.common import InputError
 
 ROWS = 1 << 14
 """How many rows a piece has at most."""

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mpifl import cache
+from mpifl.common import cache
 
 SOURCE = Path(__file__).with_name("kernels.c")
 FLAGS = ("-O3", "-ffp-contract=off", "-fPIC", "-shared", "-std=gnu11")

@@ -12,22 +12,32 @@ from torch import Tensor
 from mpifl.aggregation import kernels
 from mpifl.aggregation.exact import ExactSum, anchor_of, is_finite, peak_of, window_of
 from mpifl.aggregation.kernels import Parts
-from mpifl.errors import RoundLost, ranks_named
-from mpifl.messages import DTYPES, LARGEST, Folded, Part, Piece, Uniform, Update, Verdict, Window, unmarked
-from mpifl.transport import Memory, Transport, pieces_of
+from mpifl.common import RoundLost, ranks_named
+from mpifl.wire import (
+    DTYPES,
+    LARGEST,
+    Folded,
+    Memory,
+    Part,
+    Piece,
+    Transport,
+    Uniform,
+    Update,
+    Verdict,
+    Window,
+    pieces_of,
+    unmarked,
+)
 
-CHUNK = 1 << 19
-"""Elements of float64 that travel between nodes at a time: 4 MiB."""
-ALIGNED = 1 << 10
-"""Elements to a multiple of which a vector is cut among the workers of a node."""
+CHUNK = 1 << 19  # elements of float64 that travel between nodes at a time: 4 MiB
+ALIGNED = 1 << 10  # elements to a multiple of which a vector is cut among the workers of a node
 
 
 class WeightedMean:
     """Sum weight * vector over the silos: on each worker as its silos finish, then over the workers, then divide.
 
-    A worker holds one running sum for each named vector, where the other ranks of its node can read it. Inside a node
-    each worker adds up its own slice of all the workers' sums; between nodes the leaders add up what that gives, piece
-    by piece. The server holds the mean.
+    A worker holds one running sum for each named vector, where its node's other ranks can read it. Inside a node each
+    worker adds up its own slice of all sums; between nodes the leaders add up those. The server holds the mean.
     """
 
     def __init__(self, device: torch.device, memory: Memory) -> None:

@@ -1,34 +1,5 @@
-"""The algorithms by the names that a job calls them."""
+"""The algorithms, one file each, by the names that a job calls them."""
 
-from mpifl.algorithms.base import Algorithm, Cohort
-from mpifl.algorithms.ditto import Ditto
-from mpifl.algorithms.fedavg import FedAvg
-from mpifl.algorithms.feddf import FedDF
-from mpifl.algorithms.feddyn import FedDyn
-from mpifl.algorithms.fednova import FedNova
-from mpifl.algorithms.fedper import FedBN, FedPer
-from mpifl.algorithms.fedprox import FedProx
-from mpifl.algorithms.fedsgd import FedSGD
-from mpifl.algorithms.fsvrg import FSVRG
-from mpifl.algorithms.moon import Moon
-from mpifl.algorithms.qffl import QFedAvg, QFedSGD
-from mpifl.algorithms.scaffold import Scaffold
+import lazy_loader
 
-ALGORITHMS: dict[str, type[Algorithm]] = {
-    "fedsgd": FedSGD,
-    "fedavg": FedAvg,
-    "fedprox": FedProx,
-    "fednova": FedNova,
-    "scaffold": Scaffold,
-    "feddyn": FedDyn,
-    "fsvrg": FSVRG,
-    "qfedavg": QFedAvg,
-    "qfedsgd": QFedSGD,
-    "fedper": FedPer,
-    "fedbn": FedBN,
-    "ditto": Ditto,
-    "moon": Moon,
-    "feddf": FedDF,
-}
-
-__all__ = ["ALGORITHMS", "Algorithm", "Cohort", "FedAvg"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

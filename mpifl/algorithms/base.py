@@ -11,14 +11,11 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
-from mpifl.errors import InputError
-from mpifl.flat import Objective, cross_entropy
-from mpifl.local import LocalTraining
-from mpifl.messages import Mean, Scalar, Update
-from mpifl.server import Server
-from mpifl.server_optimizers import SGD, ServerOptimizer
-from mpifl.shards import FederationSpec
-from mpifl.silo import Silo, held_out
+from mpifl.common import InputError
+from mpifl.data import FederationSpec
+from mpifl.server import SGD, Server, ServerOptimizer
+from mpifl.silo import LocalTraining, Objective, Silo, cross_entropy, held_out
+from mpifl.wire import Mean, Scalar, Update
 
 Work: TypeAlias = Any
 """A bound method (silo, **message) -> Update of the algorithm: its silo's half."""

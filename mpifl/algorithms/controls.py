@@ -9,9 +9,9 @@ from torch import Tensor
 
 from mpifl.algorithms.base import Cohort
 from mpifl.algorithms.fedavg import FedAvg
-from mpifl.messages import Mean, Update
 from mpifl.server import Server
 from mpifl.silo import Silo
+from mpifl.wire import Mean, Update
 
 
 class Controlled(FedAvg):

@@ -8,9 +8,8 @@ from pydantic import Field
 from torch import Tensor
 
 from mpifl.algorithms.fedavg import FedAvg
-from mpifl.local import Proximal
-from mpifl.messages import Update
-from mpifl.silo import Silo
+from mpifl.silo import Proximal, Silo
+from mpifl.wire import Update
 
 
 class Ditto(FedAvg):

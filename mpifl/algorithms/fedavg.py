@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from mpifl.algorithms.base import Algorithm, Cohort
-from mpifl.messages import Update
 from mpifl.server import Server
 from mpifl.silo import Silo
+from mpifl.wire import Update
 
 
 class FedAvg(Algorithm):

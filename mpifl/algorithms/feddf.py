@@ -10,13 +10,11 @@ from torch.nn import functional as F
 
 from mpifl.algorithms.base import Cohort
 from mpifl.algorithms.fedavg import FedAvg
-from mpifl.errors import InputError
-from mpifl.local import LocalTraining
-from mpifl.messages import Update, uniform
-from mpifl.server import Server
-from mpifl.server_optimizers import SGD
-from mpifl.shards import FederationSpec
-from mpifl.silo import Silo
+from mpifl.common import InputError
+from mpifl.data import FederationSpec
+from mpifl.server import SGD, Server
+from mpifl.silo import LocalTraining, Silo
+from mpifl.wire import Update, uniform
 
 
 class FedDF(FedAvg):

@@ -9,11 +9,9 @@ from torch import Tensor
 
 from mpifl.algorithms.base import Cohort
 from mpifl.algorithms.controls import Controlled
-from mpifl.local import Proximal
-from mpifl.messages import Update
-from mpifl.server import Server
-from mpifl.server_optimizers import SGD
-from mpifl.silo import Silo
+from mpifl.server import SGD, Server
+from mpifl.silo import Proximal, Silo
+from mpifl.wire import Update
 
 
 class FedDyn(Controlled):

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from mpifl.algorithms.base import Cohort
 from mpifl.algorithms.fedavg import FedAvg
-from mpifl.messages import Update
 from mpifl.server import Server
 from mpifl.silo import Silo
+from mpifl.wire import Update
 
 
 class FedNova(FedAvg):

@@ -9,9 +9,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mpifl.algorithms.fedavg import FedAvg
-from mpifl.errors import InputError
-from mpifl.messages import Update
+from mpifl.common import InputError
 from mpifl.silo import Silo
+from mpifl.wire import Update
 
 
 class FedPer(FedAvg):

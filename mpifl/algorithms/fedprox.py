@@ -9,10 +9,9 @@ from torch import Tensor
 
 from mpifl.algorithms.base import Cohort
 from mpifl.algorithms.fedavg import FedAvg
-from mpifl.local import Proximal
-from mpifl.messages import Update
 from mpifl.server import Server
-from mpifl.silo import Silo
+from mpifl.silo import Proximal, Silo
+from mpifl.wire import Update
 
 NonNegative = Annotated[float, Field(ge=0)]
 

@@ -8,9 +8,8 @@ from pydantic import model_validator
 from torch import Tensor
 
 from mpifl.algorithms.fedavg import FedAvg
-from mpifl.local import LocalTraining
-from mpifl.messages import Update
-from mpifl.silo import Silo
+from mpifl.silo import LocalTraining, Silo
+from mpifl.wire import Update
 
 
 class FedSGD(FedAvg):

@@ -11,13 +11,11 @@ from torch import Tensor, nn
 
 from mpifl.algorithms.base import Cohort
 from mpifl.algorithms.fedavg import FedAvg
-from mpifl.errors import InputError
-from mpifl.flat import in_precision
-from mpifl.local import Batch
-from mpifl.messages import Update, uniform
+from mpifl.common import InputError
+from mpifl.data import FederationSpec
 from mpifl.server import Server
-from mpifl.shards import FederationSpec
-from mpifl.silo import Silo
+from mpifl.silo import Batch, Silo, in_precision
+from mpifl.wire import Update, uniform
 
 
 class FSVRG(FedAvg):

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mpifl.algorithms.fedavg import FedAvg
-from mpifl.errors import InputError
-from mpifl.messages import Update
-from mpifl.shards import FederationSpec
+from mpifl.common import InputError
+from mpifl.data import FederationSpec
 from mpifl.silo import Silo
+from mpifl.wire import Update
 
 
 class Moon(FedAvg):

@@ -12,11 +12,10 @@ from torch import Tensor
 from mpifl.algorithms.base import Cohort
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.fedsgd import FedSGD
-from mpifl.errors import InputError
-from mpifl.messages import Update
-from mpifl.server import Server
-from mpifl.server_optimizers import SGD
+from mpifl.common import InputError
+from mpifl.server import SGD, Server
 from mpifl.silo import Silo
+from mpifl.wire import Update
 
 TINY = 1e-10
 """Keeps F^(q-1) finite where a silo's loss is 0."""

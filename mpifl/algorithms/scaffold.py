@@ -10,10 +10,9 @@ from torch import Tensor
 from mpifl.algorithms.base import Cohort
 from mpifl.algorithms.controls import Controlled
 from mpifl.algorithms.fednova import gradients_held
-from mpifl.local import Constant, LocalRun
-from mpifl.messages import Update
 from mpifl.server import Server
-from mpifl.silo import Silo
+from mpifl.silo import Constant, LocalRun, Silo
+from mpifl.wire import Update
 
 
 class Scaffold(Controlled):

@@ -14,14 +14,11 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from mpifl.errors import InputError
-from mpifl.files import write_aside, written_after
-from mpifl.job import read_kept
+from mpifl.common import InputError, write_aside, written_after
 from mpifl.report.runs import Summary, read_run
 from mpifl.report.seeds import Group, groups, on_other_shards, settings, shown, table_of_differences, varying
-from mpifl.run import read_metrics
-from mpifl.tracking.base import HELD_OUT
-from mpifl.tracking.console import PLAIN, on_terminal
+from mpifl.run import read_kept, read_metrics
+from mpifl.tracking import HELD_OUT, PLAIN, on_terminal
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mpifl.errors import InputError
+from mpifl.common import InputError
 from mpifl.report.runs import Summary
 from mpifl.report.seeds import Group
 from mpifl.run import number

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from mpifl.errors import InputError
-from mpifl.naming import Names
+from mpifl.common import InputError, Names
+from mpifl.data import FederationSpec, read_federation
 from mpifl.report import charts
 from mpifl.report.runs import Summary
 from mpifl.run import describe, same_data
-from mpifl.shards import FederationSpec, read_federation
 
 MOST_SILOS = 200
 MOST_NAMED = 20

@@ -9,17 +9,12 @@ from pathlib import Path
 from torch import nn
 
 from mpifl import models
-from mpifl.batches import Batches
-from mpifl.errors import InputError
-from mpifl.files import written_after
-from mpifl.flat import FlatModel
-from mpifl.job import Job, read_kept
+from mpifl.common import InputError, written_after
+from mpifl.data import Batches, FederationSpec, open_shard
 from mpifl.report.data import read_shards
 from mpifl.report.runs import read_run
-from mpifl.run import describe, read_environment, read_metrics, same_data
-from mpifl.shards import FederationSpec, open_shard
-from mpifl.silo import evaluate
-from mpifl.weights import load_weights
+from mpifl.run import Job, describe, load_weights, read_environment, read_kept, read_metrics, same_data
+from mpifl.silo import FlatModel, evaluate
 
 
 def evaluate_run(run: Path, trusted: Collection[str] = ()) -> None:

@@ -9,16 +9,13 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from mpifl.errors import InputError
-from mpifl.files import read_whole, write_aside
-from mpifl.naming import Names
+from mpifl.common import LARGEST_FILE, InputError, Names, read_whole, write_aside
 from mpifl.report import charts, units
 from mpifl.report.data import data
 from mpifl.report.runs import Summary, read_run
 from mpifl.report.style import STYLE
 from mpifl.run import number, read_environment
-from mpifl.toml import LARGEST_FILE
-from mpifl.tracking.base import HELD_OUT
+from mpifl.tracking import HELD_OUT
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 MOST_ROWS = 200

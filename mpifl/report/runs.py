@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from mpifl import __version__
-from mpifl.errors import InputError
+from mpifl.common import InputError, tables
 from mpifl.run import number, read_environment, read_metrics, why_lost
-from mpifl.toml import tables
-from mpifl.tracking.base import judged
+from mpifl.tracking import judged
 
 Record = dict[str, Any]
 NUMBERS = ("test_accuracy", "test_loss", "train_loss", "seconds", "bytes_sent", "bytes_received", "silo_accuracy_worst")

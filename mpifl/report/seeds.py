@@ -12,9 +12,8 @@ from typing import Any
 
 from rich.table import Table
 
-from mpifl.job import flat
 from mpifl.report.runs import Summary
-from mpifl.run import same_data
+from mpifl.run import flat, same_data
 
 NO_MATTER = ("name", "tracking", "checkpoint")
 """Keys of a job that cannot change what it reaches."""

@@ -1,44 +1,5 @@
 """Observers of a run: they may only report."""
 
-from __future__ import annotations
+import lazy_loader
 
-from importlib.util import find_spec
-from pathlib import Path
-
-from mpifl.errors import InputError
-from mpifl.job import Job
-from mpifl.naming import Names
-from mpifl.tracking.base import Observer, Record, judged, spread
-from mpifl.tracking.console import Console
-from mpifl.tracking.jsonlines import JsonLines
-
-
-def check_packages(job: Job) -> None:
-    """See that what a job's `[tracking]` asks for is installed.
-
-    Raises:
-        InputError: it is not.
-    """
-    for name, package in (("tensorboard", "tensorboard"), ("mlflow", "mlflow")):
-        if getattr(job.tracking, name) and find_spec(package) is None:
-            raise InputError(f"[tracking] {name} = true: needs 'pip install mpifl[{name}]'")
-
-
-def observers(job: Job, run: Path, names: Names | None = None) -> list[Observer]:
-    """Return the observers that a job's `[tracking]` asks for; `names` are the silos'."""
-    chosen: list[Observer] = []
-    if job.tracking.jsonl:
-        chosen.append(JsonLines(run))
-    if job.tracking.tensorboard:
-        from mpifl.tracking.board import TensorBoard
-
-        chosen.append(TensorBoard(run))
-    if job.tracking.mlflow:
-        from mpifl.tracking.mlflow import MLflow
-
-        chosen.append(MLflow(job, run))
-    chosen.append(Console(job.rounds, job.tracking.console, names))
-    return chosen
-
-
-__all__ = ["Observer", "Record", "check_packages", "judged", "observers", "spread"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

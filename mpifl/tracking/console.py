@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console as Terminal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from mpifl.naming import Names
+from mpifl.common import Names
 from mpifl.tracking.base import Observer, Record
 
 MOST_SILOS = 8

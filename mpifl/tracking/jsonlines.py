@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from mpifl.files import no_link
+from mpifl.common import no_link
 from mpifl.run import encode_record
 from mpifl.tracking.base import Observer, Record
 

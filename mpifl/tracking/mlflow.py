@@ -16,9 +16,8 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 
-from mpifl.files import write_aside
-from mpifl.job import Job, flat
-from mpifl.run import read_environment, read_metrics
+from mpifl.common import write_aside
+from mpifl.run import Job, flat, read_environment, read_metrics
 from mpifl.tracking.base import Observer, Record, judged
 
 LONGEST = 500

@@ -1,7 +1,5 @@
 """What changes messages on their way, where no algorithm sees it."""
 
-from mpifl.transforms.base import Message, Transform
-from mpifl.transforms.compression import Compression, CompressionSettings
-from mpifl.transforms.statistics import RunningStatistics
+import lazy_loader
 
-__all__ = ["Compression", "CompressionSettings", "Message", "RunningStatistics", "Transform"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from mpifl.messages import Mean, Update
 from mpifl.server import Server
 from mpifl.silo import Silo
+from mpifl.wire import Mean, Update
 
 Message: TypeAlias = dict[str, Any]
 """The keyword arguments of a silo's half: tensors and numbers by name."""

@@ -16,14 +16,13 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
-from mpifl import rng
-from mpifl.aggregation.exact import peak_of
-from mpifl.codecs import QSGD, Cast, Codec, TopK
-from mpifl.errors import InputError, RoundLost
-from mpifl.messages import Uniform, Update
+from mpifl.aggregation import peak_of
+from mpifl.common import InputError, RoundLost, rng
 from mpifl.server import Server
 from mpifl.silo import UNSENT, Silo
 from mpifl.transforms.base import Message, Transform
+from mpifl.transforms.codecs import QSGD, Cast, Codec, TopK
+from mpifl.wire import Uniform, Update
 
 LENGTH = "length of "
 """Before a vector's name: the number of its elements, which travels beside its payload."""

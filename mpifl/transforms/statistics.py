@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from mpifl.messages import Mean, Update
 from mpifl.server import Server
 from mpifl.silo import Silo
 from mpifl.transforms.base import Message, Transform
+from mpifl.wire import Mean, Update
 
 NAME = "statistics"
 

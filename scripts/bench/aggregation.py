@@ -26,9 +26,10 @@ from common import save, start_ranks
 from torch import Tensor
 
 from mpifl.aggregation.mean import WeightedMean
-from mpifl.aggregation.plan import plan
-from mpifl.messages import Header, Report, Update, Verdict
-from mpifl.transport import Transport, world
+from mpifl.aggregation.planning import plan
+from mpifl.wire.joining import world
+from mpifl.wire.messages import Header, Report, Update, Verdict
+from mpifl.wire.transport import Transport
 
 ALONE = ("np.copyto", "add_")
 """What rank 0 does while the others sleep."""

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch import multiprocessing as mp
+from torch import Tensor, multiprocessing as mp, nn
 
 WORKERS, BATCH, LR, EXAMPLES = 2, 10, 0.1, 600
 PATIENCE = 120.0

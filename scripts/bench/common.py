@@ -20,9 +20,9 @@ import tomli_w
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # measure the tree that this file stands in, whatever is installed
 
-from data_prep.sources import SOURCES  # noqa: E402
-from mpifl.errors import InputError  # noqa: E402
-from mpifl.shards import Features, FederationSpec, write_shard  # noqa: E402
+from data_prep.sources.registry import SOURCES  # noqa: E402
+from mpifl.common.errors import InputError  # noqa: E402
+from mpifl.data.shards import Features, FederationSpec, write_shard  # noqa: E402
 
 MPIRUN = shlex.split(os.environ.get("MPIFL_MPIRUN", "mpirun"))
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}

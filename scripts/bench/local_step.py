@@ -21,11 +21,11 @@ from common import CLASSES, PIXELS, images, save, write_silos
 from torch import nn
 
 from mpifl import models
-from mpifl.algorithms import ALGORITHMS
-from mpifl.flat import FlatModel
-from mpifl.local import LocalTraining
-from mpifl.shards import Shard, open_shard, read_federation
-from mpifl.silo import Silo
+from mpifl.algorithms.registry import ALGORITHMS
+from mpifl.data.shards import Shard, open_shard, read_federation
+from mpifl.silo.flat import FlatModel
+from mpifl.silo.local import LocalTraining
+from mpifl.silo.silo import Silo
 
 EXAMPLES, WARMUP = 600, 3
 STEPS = EXAMPLES // bare.BATCH

@@ -20,9 +20,9 @@ from statistics import median
 
 from common import save  # which has the tree measured that this file stands in
 
-from data_prep.holdout import Shares
-from data_prep.making import default_jobs
-from data_prep.partition import Manner, partition
+from data_prep.cut.partitioning import Manner, partition
+from data_prep.schemes.holdout import Shares
+from data_prep.write.making import default_jobs
 
 
 def main() -> None:

@@ -33,13 +33,13 @@ PLAIN = ", plain imports"
 RANK = """
 import contextlib, json, os, sys, time
 began = time.time()
-from mpifl import imports
+from mpifl.common import imports
 if "PLAIN" in os.environ:
     imports.lasting = contextlib.nullcontext
 with imports.lasting():
-    import mpifl.train
+    import mpifl.training.loop
 imported = time.time()
-from mpifl.transport import world
+from mpifl.wire import world
 rank, up = world().rank, time.time()
 from mpifl.cli import main
 try:

@@ -17,11 +17,11 @@ import torch
 from common import CLASSES, PIXELS, images, save, write_silos
 
 from jobs.papers.lenet import lenet
-from mpifl.algorithms import FedAvg
-from mpifl.flat import FlatModel
-from mpifl.local import LocalTraining
-from mpifl.shards import open_shard, read_federation
-from mpifl.silo import Silo
+from mpifl.algorithms.fedavg import FedAvg
+from mpifl.data.shards import open_shard, read_federation
+from mpifl.silo.flat import FlatModel
+from mpifl.silo.local import LocalTraining
+from mpifl.silo.silo import Silo
 
 LABEL = 0
 

@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # run the tree that this file stands in, whatever is installed
 
-from mpifl.errors import InputError  # noqa: E402
+from mpifl.common.errors import InputError  # noqa: E402
 from scripts.reproduce import flamby, mcmahan, niid, synthetic  # noqa: E402
 from scripts.reproduce.cells import QUICK_ROUNDS, Cell, Reproduction, Table, use_this_tree  # noqa: E402
 

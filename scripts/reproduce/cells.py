@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
-from mpifl.errors import InputError
-from mpifl.job import read_job
-from mpifl.report import Summary
-from mpifl.shards import read_federation
-from mpifl.sweep.grid import Task, readable
-from mpifl.sweep.running import LOST, run_task
+from mpifl.common.errors import InputError
+from mpifl.data.shards import read_federation
+from mpifl.report.runs import Summary
+from mpifl.run.job import read_job
+from mpifl.tools.sweep.running import LOST, run_task
+from mpifl.tools.sweep.settings_grid import Task, readable
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK_ROUNDS = 2

@@ -8,8 +8,8 @@ from statistics import mean
 import numpy as np
 
 from data_prep.sources.heart import HELD_OUT, HOSPITALS, read_heart
-from mpifl.errors import InputError
-from mpifl.report import Summary
+from mpifl.common.errors import InputError
+from mpifl.report.runs import Summary
 from scripts.reproduce.cells import Cell, Cut, Table
 from scripts.reproduce.scores import over_all, percent, silos_of
 

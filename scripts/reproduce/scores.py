@@ -8,12 +8,12 @@ from statistics import mean, stdev
 from safetensors.torch import load_file
 
 from mpifl import models
-from mpifl.batches import Batches
-from mpifl.flat import FlatModel
-from mpifl.job import read_job
-from mpifl.report import Summary
-from mpifl.shards import open_shard, read_federation
-from mpifl.silo import Score, evaluate
+from mpifl.data.batches import Batches
+from mpifl.data.shards import open_shard, read_federation
+from mpifl.report.runs import Summary
+from mpifl.run.job import read_job
+from mpifl.silo.flat import FlatModel
+from mpifl.silo.silo import Score, evaluate
 
 
 def rounds_to(run: Summary, target: float, figure: str = "test_accuracy") -> float | None:

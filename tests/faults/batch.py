@@ -11,9 +11,9 @@ import json
 import sys
 from pathlib import Path
 
-from mpifl import interrupts
 from mpifl.cli import main
-from mpifl.transport import world
+from mpifl.common import signals
+from mpifl.wire.joining import world
 
 
 class _Tee(io.StringIO):
@@ -26,7 +26,7 @@ class _Tee(io.StringIO):
 
 def run(arguments: list[str]) -> dict[str, object]:
     sys.argv = ["mpifl", *arguments]
-    interrupts.clear()
+    signals.clear()
     code: object = 0
     with contextlib.redirect_stdout(_Tee()) as out, contextlib.redirect_stderr(_Tee()) as err:
         try:

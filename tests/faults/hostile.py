@@ -23,20 +23,20 @@ from attacks import ATTACKS, Hostile
 from pydantic import Field
 from torch import Tensor
 
-import mpifl.cohort
-import mpifl.placement
+import mpifl.exchange.cohort
+import mpifl.exchange.placement
 from mpifl.aggregation.mean import WeightedMean
-from mpifl.algorithms import Cohort, FedAvg
-from mpifl.errors import InputError
-from mpifl.messages import Update, uniform
-from mpifl.server import Server
-from mpifl.silo import Silo
-from mpifl.transport import Transport
-from mpifl.transport.wire import DONE, SUM
+from mpifl.algorithms.base import Cohort
+from mpifl.algorithms.fedavg import FedAvg
+from mpifl.common.errors import InputError
+from mpifl.server.server import Server
+from mpifl.silo.silo import Silo
+from mpifl.wire.messages import Update, uniform
+from mpifl.wire.transport import DONE, SUM, Transport
 
 PLAN: dict[str, Any] = json.loads(os.environ.get("HOSTILE", "{}"))
 BY_NAME = {attack.name: attack for attack in ATTACKS}
-mpifl.placement.WORTH = float("inf")  # silos stay where they are, so that the same are the hostile rank's
+mpifl.exchange.placement.WORTH = float("inf")  # silos stay where they are, so that the same are the hostile rank's
 
 
 class Attacked(FedAvg):
@@ -77,7 +77,7 @@ class Attacked(FedAvg):
 
 
 _real = {name: getattr(Transport, name) for name in ("report", "tell", "done", "_started")}
-_real_mean = mpifl.cohort.Cohort.mean
+_real_mean = mpifl.exchange.cohort.Cohort.mean
 _real_combine = WeightedMean.combine
 _asked: dict[str, Any] = {}
 _now: list[Hostile] = []
@@ -168,7 +168,7 @@ def _noted_mean(cohort: Any, work: Any, /, **message: Any) -> Any:
 if PLAN:
     for ending in ("", ".scores"):
         Path(PLAN["made"] + ending).touch()
-    mpifl.cohort.Cohort.mean = _noted_mean
+    mpifl.exchange.cohort.Cohort.mean = _noted_mean
 if PLAN and os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMIX_RANK")) == str(PLAN["rank"]):
     Transport.report, Transport.tell, Transport.done, Transport._started = _report, _tell, _done, _started
     WeightedMean.combine = _combine

@@ -41,16 +41,17 @@ import scenarios
 import torch
 from torch import Tensor, nn
 
-import mpifl.federation
-import mpifl.placement
-import mpifl.worker
-import mpifl.workload
-from mpifl import checkpoint
-from mpifl.algorithms import Cohort, FedAvg
-from mpifl.errors import ShardError
-from mpifl.messages import Update
-from mpifl.server import Server
-from mpifl.silo import Silo
+import mpifl.exchange.federation
+import mpifl.exchange.placement
+import mpifl.exchange.worker
+import mpifl.exchange.workload
+from mpifl.algorithms.base import Cohort
+from mpifl.algorithms.fedavg import FedAvg
+from mpifl.common.errors import ShardError
+from mpifl.run import checkpoint
+from mpifl.server.server import Server
+from mpifl.silo.silo import Silo
+from mpifl.wire.messages import Update
 
 TROUBLE: dict[str, Any] = json.loads(os.environ.get("TROUBLE", "{}"))
 PATIENCE = 90
@@ -70,7 +71,7 @@ class Steady(scenarios.Stateful):
         if TROUBLE.get("server") == server.round + 1:
             raise ArithmeticError("the server stumbles")
         if TROUBLE.get("exchange") == server.round + 1:
-            mpifl.federation.plan = _stumble
+            mpifl.exchange.federation.plan = _stumble
         return super().round(server, cohort)
 
     def learn(self, silo: Silo, w: Tensor, c: Tensor, scale: float) -> Update:
@@ -142,8 +143,8 @@ def _without_room(content: bytes | Iterable[bytes]) -> Iterator[bytes]:
 
 
 _RANK = os.environ.get("OMPI_COMM_WORLD_RANK", "0")
-_answer, _open_shard = mpifl.worker.Worker.answer, mpifl.worker.open_shard
-_combine, _part = mpifl.worker.WeightedMean.combine, mpifl.federation.Federation._part
+_answer, _open_shard = mpifl.exchange.worker.Worker.answer, mpifl.exchange.worker.open_shard
+_combine, _part = mpifl.exchange.worker.WeightedMean.combine, mpifl.exchange.federation.Federation._part
 _asked: list[tuple[str, int]] = []
 
 
@@ -179,15 +180,15 @@ def _open_or_not(folder: Path, entry: Any, spec: Any) -> Any:
 
 
 if "die" in TROUBLE or "freeze" in TROUBLE:
-    mpifl.worker.Worker.answer = _answer_or_die
-    mpifl.worker.WeightedMean.combine = _combine_or_die
-    mpifl.federation.Federation._part = _part_or_die
+    mpifl.exchange.worker.Worker.answer = _answer_or_die
+    mpifl.exchange.worker.WeightedMean.combine = _combine_or_die
+    mpifl.exchange.federation.Federation._part = _part_or_die
 if "blind" in TROUBLE:
-    mpifl.worker.open_shard = _open_or_not
+    mpifl.exchange.worker.open_shard = _open_or_not
 if "write" in TROUBLE:
     checkpoint.write_aside = _write_half
 if TROUBLE.get("restless"):
-    mpifl.placement.GAIN = mpifl.placement.WORTH = 0.0
-    mpifl.workload.MEASURED = 1
+    mpifl.exchange.placement.GAIN = mpifl.exchange.placement.WORTH = 0.0
+    mpifl.exchange.workload.MEASURED = 1
 if "full" in TROUBLE:
     checkpoint.write_aside = _write_where_all_is_full

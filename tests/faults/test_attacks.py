@@ -28,9 +28,9 @@ from safetensors.torch import load_file
 from scenarios import job
 from unit.builders import make_worker, write_folder
 
-from mpifl.algorithms import Algorithm
-from mpifl.messages import Request, Update
-from mpifl.placement import place
+from mpifl.algorithms.base import Algorithm
+from mpifl.exchange.placement import place
+from mpifl.wire.messages import Request, Update
 
 ONLY = os.environ.get("ATTACKS", "")
 """To try some attacks alone: a regular expression that their names fit."""

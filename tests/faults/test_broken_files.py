@@ -15,7 +15,7 @@ from conftest import ROOT
 from faults.conftest import Batch
 from faults.processes import Command, lines_of, outcome, own_lines, rounds_of, train, tree
 
-from mpifl.shards import FederationSpec, read_federation, sha256_of
+from mpifl.data.shards import FederationSpec, read_federation, sha256_of
 
 LENIENT = ("--set", "cohort.quorum=0.5")
 

@@ -16,7 +16,7 @@ import pytest
 from conftest import launcher
 from faults.processes import Command, lines_of, outcome, own_lines, ranks_of, rounds_of, train
 
-from mpifl.placement import place
+from mpifl.exchange.placement import place
 
 LONGEST = 50
 """Seconds, on a loaded machine, after which a run hangs."""

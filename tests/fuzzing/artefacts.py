@@ -12,8 +12,8 @@ from unit.builders import Alone
 
 from data_prep.cli import app as data_prep
 from fuzzing.sources import make_sources
-from mpifl.messages import Folded, Header, Part, Piece, Report, Request, VectorSpec, Verdict, Window
-from mpifl.train import train
+from mpifl.training.loop import train
+from mpifl.wire.messages import Folded, Header, Part, Piece, Report, Request, VectorSpec, Verdict, Window
 
 JOB = """
 name = "fuzzed"

@@ -10,17 +10,17 @@ import sys
 from pathlib import Path
 from random import Random
 
-from data_prep.checking import check
-from data_prep.columns import check_columns
+from data_prep.check.checking import check
+from data_prep.check.columns import check_columns
 from fuzzing import artefacts, hdf5
 from fuzzing.mutations import harmed_bytes, harmed_json, harmed_toml
-from mpifl import checkpoint
-from mpifl.files import sha256_of
-from mpifl.job import read_job
-from mpifl.report import Output, compare_runs
-from mpifl.run import check_run, describe, latest_checkpoint, trim_metrics
-from mpifl.shards import open_shard, read_federation, read_spec
-from mpifl.vertical import is_vertical, open_vertical, read_vertical
+from mpifl.common.files import sha256_of
+from mpifl.data.shards import open_shard, read_federation, read_spec
+from mpifl.data.vertical import is_vertical, open_vertical, read_vertical
+from mpifl.report.compare import Output, compare_runs
+from mpifl.run import checkpoint
+from mpifl.run.folder import check_run, describe, latest_checkpoint, trim_metrics
+from mpifl.run.job import read_job
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -22,10 +22,11 @@ from fuzzing.jobs import jobs, read_one_job
 from fuzzing.outcomes import Kind
 from fuzzing.sources import read_source, sources
 from fuzzing.wire import decode, decode_payload, messages, payloads, reports, take_report
-from mpifl.admission import Refused
-from mpifl.checkpoint import CheckpointError
-from mpifl.errors import InputError, ShardError
-from mpifl.report import evaluate_run, write_report
+from mpifl.common.errors import InputError, ShardError
+from mpifl.exchange.admission import Refused
+from mpifl.report.evaluate import evaluate_run
+from mpifl.report.page import write_report
+from mpifl.run.checkpoint import CheckpointError
 
 READ = (InputError,)
 KINDS: dict[str, Kind] = {

@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 from PIL import Image
 
-from data_prep.sources import find_source
+from data_prep.sources.registry import find_source
 from fuzzing.mutations import harmed_bytes, harmed_toml
 
 SPEC = b"""

@@ -10,13 +10,13 @@ import torch
 from fuzzing import artefacts
 from fuzzing.mutations import harmed_bytes, harmed_json
 from fuzzing.outcomes import Undocumented
-from mpifl.admission import Expected, Refused, read, screened
-from mpifl.aggregation.plan import averages, headers_of, plan
-from mpifl.codecs import QSGD, Cast, Codec, TopK
-from mpifl.doctor.condition import Plan
-from mpifl.faults import Judge
-from mpifl.messages import Header, Report, Request, Verdict
-from mpifl.naming import Names
+from mpifl.aggregation.planning import averages, headers_of, plan
+from mpifl.common.names import Names
+from mpifl.exchange.admission import Expected, Refused, read, screened
+from mpifl.exchange.faults import Judge
+from mpifl.tools.doctor.condition import Plan
+from mpifl.transforms.codecs import QSGD, Cast, Codec, TopK
+from mpifl.wire.messages import Header, Report, Request, Verdict
 
 
 def messages(draw: Random, valid: Path, folder: Path) -> tuple[type, bytes]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from mpifl.doctor import contract
-from mpifl.transport import Transport, wire
+from mpifl.tools.doctor import contract
+from mpifl.wire.transport import Transport
 
 
 def check(transport: Transport) -> None:
     """Send records and vectors of awkward sizes and see that they arrive."""
-    usual, wire.CHUNK_BYTES = wire.CHUNK_BYTES, 64
+    usual, transport.CHUNK_BYTES = transport.CHUNK_BYTES, 64
     faults = contract.check(transport)
-    wire.CHUNK_BYTES = usual
+    transport.CHUNK_BYTES = usual
     assert not faults, "\n".join(faults)

@@ -11,9 +11,9 @@ import contract
 import scenarios
 import tomli_w
 
-from mpifl import placement
-from mpifl.train import train
-from mpifl.transport import abort_world, world
+from mpifl.exchange import placement
+from mpifl.training.loop import train
+from mpifl.wire.joining import abort_world, world
 
 
 def main() -> None:

@@ -9,12 +9,13 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from mpifl.algorithms import Cohort, FedAvg
-from mpifl.flat import FlatModel
-from mpifl.messages import Update, uniform
+from mpifl.algorithms.base import Cohort
+from mpifl.algorithms.fedavg import FedAvg
 from mpifl.models.classifier import Classifier
-from mpifl.server import Server
-from mpifl.silo import Silo
+from mpifl.server.server import Server
+from mpifl.silo.flat import FlatModel
+from mpifl.silo.silo import Silo
+from mpifl.wire.messages import Update, uniform
 
 Job = dict[str, Any]
 MLP: Job = {"name": "mlp", "hidden": [16]}

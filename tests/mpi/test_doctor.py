@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from conftest import ranks
 
-from mpifl.doctor.condition import Condition
+from mpifl.tools.doctor.condition import Condition
 
 ABSENT = """
 import os, sys, time
 from mpifl.cli import main
-from mpifl.transport import world
+from mpifl.wire import world
 
 rank = next(os.environ[name] for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK") if name in os.environ)
 if rank == sys.argv.pop(1):
@@ -28,7 +28,7 @@ main()
 ALTERED = """
 import os
 from mpifl.cli import main
-from mpifl.transport import Transport
+from mpifl.wire import Transport
 
 whole = Transport.spread
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import tomli_w
 
-from mpifl.train import train
-from mpifl.transport import world
+from mpifl.training.loop import train
+from mpifl.wire.joining import world
 
 jobs, out = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
 transport = world()

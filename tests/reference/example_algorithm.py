@@ -1,6 +1,6 @@
 from pydantic import PositiveFloat
 
-from mpifl.algorithms import FedAvg
+from mpifl.algorithms.fedavg import FedAvg
 
 
 class FedExP(FedAvg):

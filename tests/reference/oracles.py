@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional as F
 
-from mpifl import rng
+from mpifl.common import rng
 
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 

@@ -19,8 +19,9 @@ from reference.conftest import HERE
 from safetensors.torch import load_file
 
 from mpifl import cli
-from mpifl.transport import Memory, Transport
-from mpifl.transport.nodes import Nodes
+from mpifl.wire.memory import Memory
+from mpifl.wire.nodes import Nodes
+from mpifl.wire.transport import Transport
 
 Main = Callable[..., tuple[int, str]]
 
@@ -46,8 +47,8 @@ def write_job(path: Path, shards: Path, **tables: Any) -> Path:
 @pytest.fixture
 def main(folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Main:
     """Run `mpifl train` on a job with these tables in this process; return the exit code and what it said."""
-    monkeypatch.setattr("mpifl.transport.world", Alone)
-    monkeypatch.setattr("mpifl.interrupts.install", lambda: None)
+    monkeypatch.setattr("mpifl.wire.joining", Alone)
+    monkeypatch.setattr("mpifl.common.signals.install", lambda: None)
     monkeypatch.syspath_prepend(HERE)
 
     def act(**tables: Any) -> tuple[int, str]:

@@ -8,18 +8,19 @@ import torch
 from hypothesis import settings
 from torch import nn
 
-from mpifl.admission import ABOUT, Knowledge
-from mpifl.algorithms import FedAvg
-from mpifl.batches import Batches
-from mpifl.federation import Federation
-from mpifl.flat import FlatModel
-from mpifl.job import CohortTable
-from mpifl.server import Server
-from mpifl.shards import Features, FederationSpec, Shard, Split, write_shard
-from mpifl.silo import Silo
-from mpifl.transport import Memory, Transport
-from mpifl.transport.nodes import Nodes
-from mpifl.worker import Site, Worker
+from mpifl.algorithms.fedavg import FedAvg
+from mpifl.data.batches import Batches
+from mpifl.data.shards import Features, FederationSpec, Shard, Split, write_shard
+from mpifl.exchange.admission import ABOUT, Knowledge
+from mpifl.exchange.federation import Federation
+from mpifl.exchange.worker import Site, Worker
+from mpifl.run.job import CohortTable
+from mpifl.server.server import Server
+from mpifl.silo.flat import FlatModel
+from mpifl.silo.silo import Silo
+from mpifl.wire.memory import Memory
+from mpifl.wire.nodes import Nodes
+from mpifl.wire.transport import Transport
 
 settings.register_profile("unit", deadline=None, derandomize=True, database=None, max_examples=60)
 settings.load_profile("unit")

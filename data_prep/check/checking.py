@@ -1,0 +1,147 @@
+"""What may be wrong with a folder of shards: each by itself, and all of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from data_prep.check.duplicates import Equal, Hashes, duplicates
+from data_prep.model import release
+from data_prep.write import PIECE, row_bytes
+from mpifl.common import ShardError
+from mpifl.data import FederationSpec, Shard, ShardEntry, Split, open_shard, read_federation
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong, or that may be: in which file, of what kind, and what was found."""
+
+    file: str
+    kind: str
+    what: str
+    severity: Literal["fault", "warning"] = "fault"
+
+
+def check(folder: Path, *, duplicated: bool = True) -> tuple[FederationSpec, list[Finding]]:
+    """Look through a folder of shards.
+
+    Every shard is held against its entry (size, sha256, format, shape, dtype, label range, label counts) and read once
+    for NaN and infinite features, and for examples that occur more than once, in a silo or in several: a fault where
+    one is trained on (train, public) and held out (valid, test), a warning elsewhere. Memory holds 16 bytes an example.
+
+    Args:
+        folder: The folder.
+        duplicated: Look for duplicates.
+
+    Raises:
+        ShardError: there is no `federation.json` that can be read.
+    """
+    spec = read_federation(folder)
+    entries = [*spec.silos, *filter(None, (spec.test, spec.public))]
+    findings, hashes = list(strays(folder, {entry.file for entry in entries})), Hashes()
+    for entry in entries:
+        findings += _check_shard(folder, entry, spec, hashes if duplicated else None)
+    if duplicated:
+        findings += [_equal(found) for found in duplicates(hashes)]
+    return spec, findings
+
+
+def _equal(found: Equal) -> Finding:
+    if found.leak:
+        return Finding(found.file, "held out", found.what)
+    return Finding(found.file, "duplicates", found.what, "warning")
+
+
+def faults(findings: Sequence[Finding]) -> list[Finding]:
+    """Return those that are wrong, without warnings."""
+    return [finding for finding in findings if finding.severity == "fault"]
+
+
+def _check_shard(folder: Path, entry: ShardEntry, spec: FederationSpec, hashes: Hashes | None) -> Iterator[Finding]:
+    path = folder / entry.file
+    try:
+        shard = open_shard(folder, entry, spec)
+    except ShardError as error:
+        missing = "missing" if not path.exists() else "damaged"
+        yield Finding(entry.file, missing, str(error).removeprefix(f"{path}: "))
+        return
+    yield from _check_labels(shard, entry, spec)
+    for name, split in shard.splits.items():
+        finite = Finite()
+        for start, x, y in _pieces(split):
+            finite(start, x)
+            if hashes is not None:
+                hashes.add(entry.file, name, x, y)
+        if finite.bad:
+            what = f"{name}: {finite.bad} examples have NaN or infinite features, the first is {finite.first}"
+            yield Finding(entry.file, "not finite", what)
+
+
+def _check_labels(shard: Shard, entry: ShardEntry, spec: FederationSpec) -> Iterator[Finding]:
+    counted = shard["train"] if "train" in shard else next(iter(shard.splits.values()))
+    counts = np.bincount(counted.y.reshape(-1), minlength=spec.classes).tolist()
+    if counts != entry.labels:
+        label = next((at for at, pair in enumerate(zip(counts, entry.labels, strict=False)) if pair[0] != pair[1]), 0)
+        names = spec.class_names or []
+        called = f"label {label}" + (f" ({names[label]})" if label < len(names) else "")
+        said = f"{called} occurs {counts[label]} times, federation.json says {[*entry.labels, 0][label]}"
+        yield Finding(entry.file, "label counts", said)
+
+
+class Finite:
+    """Count of the examples with features that are no numbers."""
+
+    def __init__(self) -> None:
+        self.bad = 0
+        self.first = -1
+
+    def __call__(self, start: int, x: np.ndarray) -> None:
+        """Count those of some rows; `start` is the first one's position."""
+        # a sum is finite unless a term is not, or it overflows: then look closer
+        if x.dtype.kind != "f" or np.isfinite(x.sum(dtype=np.float64)):
+            return
+        rows = np.flatnonzero(~np.isfinite(x).reshape(len(x), -1).all(axis=1))
+        if len(rows) and not self.bad:
+            self.first = start + int(rows[0])
+        self.bad += len(rows)
+
+
+def _pieces(split: Split) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Yield the examples of a split piece by piece, with the position of the first; pages are let go after each."""
+    step = max(1, PIECE // (row_bytes(split.x) + row_bytes(split.y)))
+    for start in range(0, len(split), step):
+        yield start, split.x[start : start + step], split.y[start : start + step]
+        release(split.x)
+        release(split.y)
+
+
+def strays(folder: Path, files: set[str]) -> Iterator[Finding]:
+    """Find what lies in the folder and is not described; a site's own entry belongs to its shard."""
+    expected = files | {"federation.json"} | {str(Path(file).with_suffix(".json")) for file in files}
+    for path in sorted(folder.iterdir()):
+        if path.name not in expected:
+            yield Finding(path.name, "extra", "federation.json does not name it; remove it")
+
+
+def show_findings(folder: Path, silos: int, findings: Sequence[Finding], console: Console) -> None:
+    """Print a table of what is wrong or may be, and a line that counts both."""
+    if findings:
+        table = Table("file", "severity", "kind", "found", header_style="bold")
+        for finding in findings:
+            table.add_row(*map(Text, (finding.file, finding.severity, finding.kind, finding.what)))
+        console.print(table)
+    wrong = len(faults(findings))
+    warnings = len(findings) - wrong
+    told = [f"{silos} silo{'s' * (silos != 1)}", _counted(wrong, "thing") + " wrong" if wrong else "nothing wrong"]
+    console.print(Text(f"{folder}: {', '.join([*told, *([_counted(warnings, 'warning')] if warnings else [])])}"))
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number > 1)}"

@@ -1,0 +1,130 @@
+"""The commands of those who bring their own data, or look through what others brought."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from data_prep.schemes import Shares
+from data_prep.sources import SOURCES
+from data_prep.write import COMPRESSIONS, default_jobs
+from mpifl.common import InputError
+from mpifl.data import FederationSpec, is_vertical, read_spec
+
+app = typer.Typer()
+
+
+@app.command("import")
+def import_own(
+    source: Annotated[str, typer.Argument(help=f"{', '.join(SOURCES)}.", show_default=False)],
+    spec: Annotated[Path, typer.Option(help="The federation.json that the sites agreed on, with or without silos.")],
+    out: Annotated[Path, typer.Option(help="The folder for the shard and its entry.")],
+    silo: Annotated[int | None, typer.Option(help="The silo's number: 0, 1, 2, ...")] = None,
+    server: Annotated[bool, typer.Option("--server", help="Make the server's test set in place of a silo.")] = False,
+    data: Annotated[Path | None, typer.Option(help="The source's file or folder.")] = None,
+    name: Annotated[str | None, typer.Option(help="What the silo is called; 'silo N'.")] = None,
+    seed: Annotated[int, typer.Option(help="What the hold-out is drawn by.")] = 0,
+    valid: Annotated[float, typer.Option(help="The share of the examples kept for validation.")] = 0.0,
+    test: Annotated[float, typer.Option(help="The share kept for testing; else the source's own test set is.")] = 0.0,
+    option: Annotated[list[str] | None, typer.Option(help="An option of the source, as KEY=VALUE; many.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="How many threads write; the cores, at most 4.")] = None,
+    compression: Annotated[str, typer.Option(help=f"{', '.join(COMPRESSIONS)}.")] = "none",
+) -> None:
+    """Turn a site's own data into its shard, silo_N.h5, and silo_N.json, the entry that the others may see."""
+    from data_prep.cut import Manner
+    from data_prep.site import Site, import_site
+
+    if (silo is None) != server:
+        raise InputError("--silo: give the silo's number, or --server for its test set; one of them")
+    manner = Manner(default_jobs() if jobs is None else jobs, compression)
+    site, shares = Site(silo, name), Shares(valid, test)
+    made = import_site(source, data, spec, out, site, seed, shares=shares, source_options=option or (), manner=manner)
+    entry = made.test if made.test else made.silos[0]
+    held = ", ".join(f"{count:,} {split}" for split, count in entry.examples.items())
+    typer.echo(f"{out / entry.file}: {held}; give {site.stem}.json to whoever assembles the federation")
+
+
+@app.command()
+def spec(
+    file: Annotated[Path, typer.Argument(help="The file to make, as agreed.json.")],
+    shape: Annotated[str | None, typer.Option(help="The shape of one example, as 1,28,28.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="What features are stored as, as uint8; float32.")] = None,
+    classes: Annotated[int | None, typer.Option(help="How many classes there are; as many as --class-names.")] = None,
+    scale: Annotated[float | None, typer.Option(help="What a model multiplies stored features by.")] = None,
+    offset: Annotated[float | None, typer.Option(help="What a model adds to scaled features; 0.")] = None,
+    class_names: Annotated[str | None, typer.Option(help="Their names in the labels' order, as cat,dog.")] = None,
+    feature_names: Annotated[str | None, typer.Option(help="The names of a table's columns, as age,sex.")] = None,
+    like: Annotated[Path | None, typer.Option(help="Take what is not given from this federation.json.")] = None,
+    name: Annotated[str | None, typer.Option(help="The federation's name; that of --like.")] = None,
+) -> None:
+    """Make a spec without data, which sites agree on before any of them imports its own."""
+    from data_prep.site import new_spec
+
+    before = read_spec(like / "federation.json" if like and like.is_dir() else like) if like else None
+    features, names = _described(before, shape, dtype, scale, offset), _listed(class_names)
+    given = classes if classes is not None else len(names) if names else before.classes if before else 0
+    columns = _listed(feature_names) or (before.feature_names if before else None)
+    names = names or (before.class_names if before else None)
+    called = name or (before.name if before else "federation")
+    made = new_spec(file, called, features, given, class_names=names, feature_names=columns)
+    size = "x".join(map(str, made.features.shape))
+    typer.echo(f"{file}: {made.features.dtype} {size}, {made.classes} classes; send it to every site")
+
+
+def _described(
+    before: FederationSpec | None, shape: str | None, dtype: str | None, scale: float | None, offset: float | None
+) -> dict[str, object]:
+    """Return what is given of an example's description, the rest as before, or as it is unless told otherwise."""
+    if not (shape or before):
+        raise InputError("--shape: not given; write the shape of one example, as 1,28,28, or take --like a federation")
+    numbers = [part.strip() for part in shape.replace("x", ",").split(",")] if shape else None
+    given = {"shape": numbers, "dtype": dtype, "scale": scale, "offset": offset}
+    known = before.features.model_dump() if before else {"dtype": "float32"}
+    return known | {what: value for what, value in given.items() if value is not None}
+
+
+def _listed(text: str | None) -> list[str] | None:
+    return [word.strip() for word in text.split(",")] if text else None
+
+
+@app.command()
+def assemble(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder with every site's silo_N.json.")],
+) -> None:
+    """Merge the sites' entries into one federation.json; no data is needed, nor opened."""
+    from data_prep.site import assemble as merge
+
+    made = merge(folder)
+    examples = sum(sum(entry.examples.values()) for entry in made.silos)
+    typer.echo(f"{folder / 'federation.json'}: {len(made.silos)} silos, {examples:,} examples")
+
+
+@app.command()
+def check(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder of shards.")],
+    duplicates: Annotated[bool, typer.Option(help="Look for examples that occur more than once.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+) -> None:
+    """Look through all shards of a folder; ends with 1 if something is wrong, not for warnings."""
+    from rich.console import Console
+
+    from data_prep.check import check as look, faults, show_findings
+
+    if is_vertical(folder):
+        from data_prep.check import check_columns
+
+        columns, findings = check_columns(folder)
+        silos = len(columns.silos)
+    else:
+        spec, findings = look(folder, duplicated=duplicates)
+        silos = len(spec.silos)
+    if as_json:
+        print(json.dumps({"folder": str(folder), "silos": silos, "findings": [*map(asdict, findings)]}))
+    else:
+        show_findings(folder, silos, findings, Console(width=None if sys.stdout.isatty() else 120))
+    raise typer.Exit(1 if faults(findings) else 0)

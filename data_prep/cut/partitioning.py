@@ -1,0 +1,237 @@
+"""Cut a data set into the shards of a federation."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_prep.model import Alter, Cut, Dataset, Rows
+from data_prep.schemes import Options, Shares, find_scheme, resolve
+from data_prep.sources import find_source
+from data_prep.write import (
+    FILE,
+    Ledger,
+    Section,
+    Shard,
+    Writer,
+    check_free,
+    check_room,
+    compression_of,
+    default_jobs,
+    digest_of,
+    filters_of,
+    make_shards,
+    row_bytes,
+    written_aside,
+)
+from mpifl.common import InputError, ShardError, numpy_stream
+from mpifl.data import FederationSpec, read_federation
+
+HEADER = 1 << 14
+"""Bytes of a shard beside its rows, at most."""
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How shards are written; what they hold does not depend on it.
+
+    Attributes:
+        jobs: How many threads write.
+        compression: One of `COMPRESSIONS`.
+        resume: Keep what is done when interrupted, and go on from there when asked again.
+    """
+
+    jobs: int = field(default_factory=default_jobs)
+    compression: str = "none"
+    resume: bool = False
+
+    def __post_init__(self) -> None:
+        if self.jobs < 1:
+            raise InputError(f"--jobs: {self.jobs} given; it must be 1 or more")
+
+
+def partition(
+    source: str,
+    data: Path | None,
+    out: Path,
+    scheme: str,
+    silos: int | None,
+    seed: int,
+    *,
+    options: Options,
+    shares: Shares,
+    name: str | None = None,
+    source_options: Sequence[str] = (),
+    manner: Manner | None = None,
+) -> FederationSpec:
+    """Read a source, cut it by a scheme and write a shard for every silo; return what `federation.json` says.
+
+    The same source, seed and options give the same bytes. `options` are those of the scheme; None is not given.
+
+    Raises:
+        InputError: anything given is wrong; nothing is left of `out` then, unless it is to be resumed.
+    """
+    read, cut, manner = find_source(source, source_options), find_scheme(scheme), manner or Manner()
+    chosen, filters = resolve(scheme, cut, options), filters_of(manner.compression)
+    before = _finished(out) if manner.resume else None
+    if not before:
+        check_free(out)
+    dataset = cut.prepared(read(data, seed), chosen)
+    private, public = shares.set_public_aside(dataset, seed, natural=cut.by(chosen) == "silo")
+    parts = cut(dataset.pick(private) if len(public) else dataset, silos, numpy_stream(seed, "partition"), chosen)
+    shards = _silos(dataset, private, parts.parts, names_of(parts, dataset, private), shares, seed)
+    cut_by = {"name": scheme, **chosen, **_given(shares)}
+    spec = described(dataset, name or f"{source}-{scheme}", seed, cut_by, source, source_options)
+    if before:
+        return _same(out, before, spec, len(shards), manner.compression)
+    shared = _shared(dataset, public)
+    alter = cut.alter(dataset, chosen)
+    writer = partial(Writer, alter=alter and _for_silos(alter, len(shards), seed), filters=filters)
+    return write_folder(out, spec, shards, shared, writer, manner)
+
+
+def described(
+    data: Dataset, name: str, seed: int, scheme: dict[str, Any], source: str, source_options: Sequence[str]
+) -> FederationSpec:
+    """Return what `federation.json` will say, without its shards."""
+    options = {"options": list(source_options)} if source_options else {}
+    return FederationSpec(
+        name=name,
+        features=data.features,
+        classes=data.classes,
+        seed=seed,
+        scheme=scheme,
+        source={"name": source, "files": data.files, **options},
+        silos=[],
+        class_names=None if data.class_names is None else list(data.class_names),
+        feature_names=None if data.feature_names is None else list(data.feature_names),
+    )
+
+
+def write_folder(
+    out: Path,
+    spec: FederationSpec,
+    silos: Sequence[Shard],
+    shared: Sequence[Shard],
+    writer: Callable[..., Writer],
+    manner: Manner,
+) -> FederationSpec:
+    """Write the shards of a federation and its `federation.json`, all or nothing; return what that says."""
+    every = [*silos, *shared]
+    asked = {**spec.model_dump(mode="json"), "compression": manner.compression}
+    with _aside(out, manner, every) as (folder, keep):
+        ledger = Ledger(keep, {**asked, "rows": digest_of([s for shard in every for s in shard.sections])})
+        try:
+            ready = writer(folder=folder, features=spec.features, classes=spec.classes)
+            entries = {entry.file: entry for entry in make_shards(ready, every, manner.jobs, ledger)}
+        finally:
+            ledger.close()
+        of_server = {shard.name: entries[shard.file] for shard in shared}
+        spec = spec.model_copy(update={"silos": [entries[shard.file] for shard in silos], **of_server})
+        spec.write(folder)
+    (out / FILE).unlink(missing_ok=True)
+    return spec
+
+
+@contextmanager
+def _aside(out: Path, manner: Manner, shards: Sequence[Shard]) -> Iterator[tuple[Path, Path | None]]:
+    """Lend the folder to write to, and the same if it is to be kept when this is interrupted."""
+    keep = out.resolve().with_name(f".{out.resolve().name}.resume") if manner.resume else None
+    if not (keep and keep.exists()):
+        check_room(out, room(shards))
+    try:
+        with written_aside(out, keep) as folder:
+            yield folder, keep
+    except (KeyboardInterrupt, SystemExit):
+        if keep:
+            print(f"{keep} keeps what is done; the same command goes on from there", file=sys.stderr)
+        raise
+
+
+def room(shards: Sequence[Shard]) -> int:
+    """Return the bytes that uncompressed shards take; twice for the largest, if it is to be put into order."""
+    sizes = [HEADER + sum(map(_bytes, shard.sections)) for shard in shards]
+    return sum(sizes) + max(sizes) * any(section.swept for shard in shards for section in shard.sections)
+
+
+def _bytes(section: Section) -> int:
+    labels = 8 * int(np.prod(section.labels.shape[1:], dtype=np.int64))
+    return len(section) * (row_bytes(section.rows) + labels)
+
+
+def _silos(
+    data: Dataset,
+    private: np.ndarray,
+    parts: Sequence[np.ndarray],
+    names: Sequence[str],
+    shares: Shares,
+    seed: int,
+) -> list[Shard]:
+    """Say what every silo's shard holds, by positions in the data set as its source read it."""
+    digits = max(4, len(str(len(parts) - 1)))
+    shards = []
+    for silo, part in enumerate(parts):
+        splits = shares.split(private[part], seed, silo, data.held)
+        file = f"silo_{silo:0{digits}d}.h5"
+        shards.append(shard_of(file, names[silo], silo, data.x, data.y, splits))
+    return shards
+
+
+def shard_of(file: str, name: str, silo: int | None, x: Rows, y: np.ndarray, splits: dict[str, np.ndarray]) -> Shard:
+    """Describe a shard by the positions of each split's examples in x and y."""
+    return Shard(name, [Section(file, split, silo, x, y, ids) for split, ids in splits.items()])
+
+
+def _shared(data: Dataset, public: np.ndarray) -> list[Shard]:
+    """Describe the shards of no silo: the server's own test set, the public examples."""
+    shards = []
+    if data.test:
+        x, y = data.test
+        shards.append(shard_of("test.h5", "test", None, x, y, {"test": np.arange(len(y))}))
+    if len(public):
+        shards.append(shard_of("public.h5", "public", None, data.x, data.y, {"public": public}))
+    return shards
+
+
+def names_of(cut: Cut, data: Dataset, private: np.ndarray) -> list[str]:
+    """Name the silos: as the scheme does, or by the data's own ids where each has the examples of one."""
+    if cut.names is not None:
+        return list(cut.names)
+    if data.silo is not None:
+        ids = [data.silo[private[part]] for part in cut.parts]
+        own = [int(found[0]) for found in ids if len(found) and (found == found[0]).all()]
+        if len(set(own)) == len(ids):
+            return [(data.silo_names or {}).get(number, str(number)) for number in own]
+    return [f"silo {silo}" for silo in range(len(cut.parts))]
+
+
+def _given(shares: Shares) -> dict[str, Any]:
+    return {name: share for name, share in asdict(shares).items() if share}
+
+
+def _for_silos(alter: Alter, silos: int, seed: int) -> Callable[..., tuple[np.ndarray, np.ndarray]]:
+    return lambda silo, x, y, ids: alter(silo, silos, x, y, ids, seed)
+
+
+def _finished(out: Path) -> FederationSpec | None:
+    """Return what a folder says that is there already; None if there is none, or an empty one."""
+    return read_federation(out) if (out / "federation.json").exists() else None
+
+
+def _same(out: Path, before: FederationSpec, asked: FederationSpec, silos: int, compression: str) -> FederationSpec:
+    """Return what a finished folder says, if it is what was asked for."""
+    apart: dict[str, Any] = {"silos": [], "test": None, "public": None}
+    if before.model_copy(update=apart) != asked or len(before.silos) != silos:
+        raise ShardError(f"--out: {out} exists, made with other arguments or data; remove it or name another")
+    if (found := compression_of(out / before.silos[0].file)) != compression:
+        made = f"made with --compression {found}, now it is {compression}"
+        raise ShardError(f"--out: {out} exists, {made}; remove it or name another")
+    (out / FILE).unlink(missing_ok=True)
+    return before

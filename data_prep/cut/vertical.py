@@ -1,0 +1,150 @@
+"""Cut the columns of a data set over silos: the same rows everywhere, the labels at one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from data_prep.cut.partitioning import HEADER, Manner, described
+from data_prep.model import Dataset, Rows, release
+from data_prep.schemes import Options, Shares, chosen, find_scheme, resolve
+from data_prep.sources import find_source
+from data_prep.write import PIECE, check_free, check_room, filters_of, row_bytes, written_aside
+from mpifl.common import InputError, numpy_stream, sha256_of
+from mpifl.data import VerticalEntry, VerticalSpec, new_vertical
+
+Taken = tuple[Rows, np.ndarray, np.ndarray, int]
+"""A split: rows, their labels, the positions in both that it has, ascending, and the id of the rows' first."""
+
+
+def partition_columns(
+    source: str,
+    data: Path | None,
+    out: Path,
+    scheme: str,
+    silos: int | None,
+    seed: int,
+    *,
+    options: Options,
+    shares: Shares,
+    name: str | None = None,
+    source_options: Sequence[str] = (),
+    manner: Manner | None = None,
+) -> VerticalSpec:
+    """Read a source and write some of its columns for every silo; return what `federation.json` says.
+
+    The same source, seed and options give the same bytes. The source's own test set is every silo's split `test`; its
+    rows' ids go on where those of the training set end. Memory holds the labels and a piece of the rows.
+
+    Raises:
+        InputError: anything given is wrong; nothing is left of `out` then.
+    """
+    read, cut, manner = find_source(source, source_options), find_scheme(scheme), manner or Manner()
+    options, filters = resolve(scheme, cut, options), filters_of(manner.compression)
+    _refuse(shares, manner)
+    check_free(out)
+    dataset = read(data, seed)
+    if len(dataset) < options["min_examples"]:
+        found = f"{dataset.where} has {len(dataset)} examples, which every silo has"
+        raise InputError(f"--min-examples: {found}, {options['min_examples']} asked; lower it")
+    dealt = cut.assign(
+        math.prod(dataset.features.shape), silos, numpy_stream(seed, "partition"), **chosen(cut.assign, options)
+    )
+    splits = _splits(dataset, shares, seed)
+    check_room(out, _room(splits, len(dealt)))
+    cut_by = {"name": scheme, **options, **{key: share for key, share in vars(shares).items() if share}}
+    spec = described(dataset, name or f"{source}-{scheme}", seed, cut_by, source, source_options)
+    common = spec.model_dump(exclude={"silos", "test", "public"})
+    with written_aside(out) as folder:
+        entries = _write(folder, dataset, dealt, options["label_silo"], splits, filters)
+        made = VerticalSpec(**common, silos=entries)
+        made.write(folder)
+    return made
+
+
+def _room(splits: Mapping[str, Taken], silos: int) -> int:
+    """Return the bytes that uncompressed shards take."""
+    size = sum(len(at) * (row_bytes(x) + 8 * silos + 8 * y[:1].size) for x, y, at, _ in splits.values())
+    return size + HEADER * silos
+
+
+def _refuse(shares: Shares, manner: Manner) -> None:
+    if shares.public:
+        raise InputError("--public: vertical silos share all their rows; leave it out")
+    if manner.resume:
+        raise InputError("--resume: vertical shards are written in one go; leave it out")
+
+
+def _splits(data: Dataset, shares: Shares, seed: int) -> dict[str, Taken]:
+    """Hold rows out, the same at all silos; positions ascend, so that the source is read from front to back."""
+    if data.test and (shares.test or (data.held is not None and data.held.any())):
+        raise InputError(f"--test: {data.where} has a test set of its own, which is that of all silos; leave it out")
+    parts = shares.split(np.arange(len(data)), seed, 0, data.held)
+    splits: dict[str, Taken] = {split: (data.x, data.y, np.sort(at), 0) for split, at in parts.items()}
+    if data.test:
+        x, y = data.test
+        splits["test"] = (x, y, np.arange(len(y)), len(data))
+    return splits
+
+
+def _write(
+    folder: Path,
+    data: Dataset,
+    dealt: Sequence[np.ndarray],
+    holder: int,
+    splits: Mapping[str, Taken],
+    filters: dict[str, Any] | None,
+) -> list[VerticalEntry]:
+    """Write all shards, reading the source once, and return their entries."""
+    digits = max(4, len(str(len(dealt) - 1)))
+    paths = [folder / f"silo_{silo:0{digits}d}.h5" for silo in range(len(dealt))]
+    told: list[dict[str, Any]] = []
+    for silo, (path, columns) in enumerate(zip(paths, dealt, strict=True)):
+        features = data.features.model_copy(update={"shape": (len(columns),)})
+        name = f"silo {silo}, labels" if silo == holder else f"silo {silo}"
+        told.append({"silo": silo, "name": name, "features": features})
+        labels = data.y.shape[1:] if silo == holder else None
+        examples = {split: len(at) for split, (_, _, at, _) in splits.items()}
+        with new_vertical(path, examples, labels, **told[-1], classes=data.classes, filters=filters) as file:
+            _write_rows(file, splits, labelled=silo == holder)
+    _write_columns(paths, dealt, splits)
+    counted = np.bincount(data.y[splits["train"][2]].reshape(-1), minlength=data.classes).tolist()
+    for facts, path, columns in zip(told, paths, dealt, strict=True):
+        facts |= {"file": path.name, "columns": columns.tolist(), "examples": examples}
+        facts |= {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+        facts["labels"] = counted if facts["silo"] == holder else None
+    return [VerticalEntry(**facts) for facts in told]
+
+
+def _write_rows(file: h5py.File, splits: Mapping[str, Taken], *, labelled: bool) -> None:
+    """Write what does not depend on the columns: the rows' ids, and at their holder the labels."""
+    for split, (_, y, at, first) in splits.items():
+        file[f"{split}/id"][...] = first + at
+        if labelled:
+            file[f"{split}/y"][...] = y[at]
+
+
+def _write_columns(paths: Sequence[Path], dealt: Sequence[np.ndarray], splits: Mapping[str, Taken]) -> None:
+    """Read every split once, and write to every file its columns."""
+    for split, (rows, _, at, _) in splits.items():
+        for start, block in _pieces(rows, at):
+            for path, columns in zip(paths, dealt, strict=True):
+                with h5py.File(path, "r+") as file:
+                    file[f"{split}/x"][start : start + len(block)] = block[:, columns]
+
+
+def _pieces(rows: Rows, at: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the place of the first and the flattened rows at some positions, ascending, piece by piece."""
+    unit = max(1, getattr(rows, "step", 1) or 1)
+    step = unit * max(1, PIECE // (unit * row_bytes(rows)))
+    for begin in range(0, rows.shape[0], step):
+        first, last = np.searchsorted(at, [begin, begin + step])
+        if first < last:
+            block = rows[begin : min(begin + step, rows.shape[0])][at[first:last] - begin]
+            yield int(first), block.reshape(len(block), -1)
+            release(rows)

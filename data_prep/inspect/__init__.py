@@ -1,0 +1,5 @@
+"""What a folder of shards holds: in the terminal, as a figure, as a page."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,2 @@
+from .inspection import inspect as inspect
+from .overview import counted as counted

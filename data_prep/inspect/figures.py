@@ -1,0 +1,166 @@
+"""The figures of a page: text in HTML, that stays readable at any width, around marks that stretch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+
+import numpy as np
+
+from data_prep.inspect.png import BLUES, DIVERGING, GREYS, address, coloured
+from data_prep.inspect.summary import Summary
+
+MOST_CELLS = 12  # silos, or classes, whose cells have room for a figure
+MOST_LABELS = 30  # of classes or features beside their rows
+MOST_FEATURES = 128
+MOST_FACES = 24
+
+
+def sizes(summary: Summary, most: int) -> str:
+    """Draw the training examples of every silo as bars; one of `most` has the full height."""
+    of_silo = summary.sizes
+    gap = 0.15 if len(of_silo) <= 150 else 0.0
+    path = "".join(
+        f"M{silo + gap:g} 100V{100 - 100 * size / most:.2f}H{silo + 1 - gap:g}V100Z"
+        for silo, size in enumerate(of_silo.tolist())
+    )
+    bars = (
+        f'<svg class="bars" viewBox="0 0 {len(of_silo)} 100" preserveAspectRatio="none" role="img" '
+        f'aria-label="Training examples of every silo, {of_silo.min():,} to {of_silo.max():,}"><path d="{path}"/></svg>'
+    )
+    return _framed([f"{most:,}", f"{most // 2:,}", "0"], bars, "between")
+
+
+def labels(summary: Summary, most: float) -> str:
+    """Draw the share of each label in each silo's training set: a column a silo, a row a label, the first lowest."""
+    shares = summary.shares
+    names = [summary.label(number) for number in range(shares.shape[1])]
+    image = _image(
+        coloured(shares.T[::-1] / max(most, 1e-9), BLUES), "The share of each label in each silo", len(names)
+    )
+    figures = _cells(summary.counts, shares / max(most, 1e-9)) if max(shares.shape) <= MOST_CELLS else ""
+    return _framed(_beside(names)[::-1], f'<div class="stack">{image}{figures}</div>') + _axis(len(shares))
+
+
+def legend(most: float) -> str:
+    """Draw what the colours of `labels` mean."""
+    ramp = address(coloured(np.linspace(0, 1, 64)[None], BLUES))
+    return f'<div class="legend">0 %<img src="{ramp}" alt="">{most:.0%} of the silo’s training labels</div>'
+
+
+def moments(summary: Summary) -> str:
+    """Draw the mean of all of a silo's features and a deviation up and down, as the model sees them."""
+    mean, deviation = np.array([one.overall() for one in summary.moments or ()]).T
+    low, high = float((mean - deviation).min()), float((mean + deviation).max())
+    span = high - low or 1.0
+    heights = [100 - 100 * (level - low) / span for level in (mean + deviation, mean, mean - deviation)]
+    marks = "".join(
+        f'<path class="spread" d="M{silo + 0.2:g} {top:.2f}H{silo + 0.8:g}V{bottom:.2f}H{silo + 0.2:g}Z"/>'
+        f'<path class="mean" d="M{silo + 0.1:g} {middle - 1.2:.2f}H{silo + 0.9:g}V{middle + 1.2:.2f}H{silo + 0.1:g}Z"/>'
+        for silo, (top, middle, bottom) in enumerate(zip(*heights, strict=True))
+    )
+    drawing = (
+        f'<svg class="bars" viewBox="0 0 {len(mean)} 100" preserveAspectRatio="none" role="img" '
+        f'aria-label="Mean and deviation of the features of every silo">{marks}</svg>'
+    )
+    decimals = max(0, 2 - math.floor(math.log10(span)))
+    ticks = [f"{level:.{decimals}f}" for level in (high, (high + low) / 2, low)]
+    return _framed(ticks, drawing, "between") + _axis(len(mean))
+
+
+def shifts(summary: Summary) -> str:
+    """Draw how far the mean of each feature lies from that of all silos, in deviations: red below, blue above."""
+    means = np.array([one.mean for one in summary.moments or ()])
+    spread = np.array([one.deviation for one in summary.moments or ()])
+    deviation = np.sqrt((spread**2).mean(axis=0) + means.var(axis=0))
+    apart = (means - means.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
+    given = summary.spec.feature_names or []
+    names = given if len(given) == means.shape[1] else [str(number) for number in range(means.shape[1])]
+    image = _image(coloured(np.clip(apart.T / 4 + 0.5, 0, 1), DIVERGING), "The mean of each feature", len(names))
+    ramp = address(coloured(np.linspace(0, 1, 64)[None], DIVERGING))
+    key = f'<div class="legend">−2<img src="{ramp}" alt="">+2 deviations from the mean of all silos</div>'
+    return _framed(_beside(names), f'<div class="stack">{image}</div>') + _axis(len(means)) + key
+
+
+def faces(summary: Summary) -> str:
+    """Show the mean image of the first silos, and of some more where there are many, as grey or colour images."""
+    kept = summary.moments or []
+    chosen = np.unique(np.linspace(0, len(kept) - 1, min(len(kept), MOST_FACES)).astype(int)).tolist()
+    images = np.stack([_picture(kept[silo].mean, summary.spec.features.shape) for silo in chosen])
+    low, high = images.min(), images.max()
+    images = (images - low) / (high - low or 1)
+    shown = [coloured(one[0], GREYS) if len(one) == 1 else _colour(one) for one in images]
+    return '<div class="faces">' + "".join(
+        f'<figure><img src="{address(pixels)}" alt=""><figcaption>{escape(summary.spec.silos[silo].name)}</figcaption>'
+        "</figure>"
+        for silo, pixels in zip(chosen, shown, strict=True)
+    ) + "</div>"  # fmt: skip
+
+
+def strip(shares: np.ndarray, most: float) -> str:
+    """Draw the labels of one silo as a row of cells."""
+    return f'<img class="strip" src="{address(coloured(shares[None] / max(most, 1e-9), BLUES))}" alt="">'
+
+
+def is_image(summary: Summary) -> bool:
+    """Tell whether an example is an image [height, width] or [1 or 3, height, width] whose means were kept."""
+    shape = summary.spec.features.shape
+    flat = len(shape) == 2 or (len(shape) == 3 and shape[0] in (1, 3))
+    return flat and min(shape[-2:]) > 1 and _kept(summary) == int(np.prod(shape))
+
+
+def is_table(summary: Summary) -> bool:
+    """Tell whether an example is a row of so few features that each has room."""
+    return len(summary.spec.features.shape) == 1 and 1 < _kept(summary) <= MOST_FEATURES
+
+
+def _kept(summary: Summary) -> int:
+    return len(summary.moments[0].mean) if summary.moments else 0
+
+
+def _picture(mean: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    return mean.reshape(shape if len(shape) == 3 else (1, *shape))
+
+
+def _colour(image: np.ndarray) -> np.ndarray:
+    return np.asarray(np.rint(255 * image.transpose(1, 2, 0)), dtype=np.uint8)
+
+
+def _image(pixels: np.ndarray, text: str, rows: int) -> str:
+    height = min(max(18 * rows, 60), 560)
+    return f'<img class="heat" style="height:{height}px" src="{address(pixels)}" alt="{escape(text)}">'
+
+
+def _beside(names: Sequence[str]) -> list[str]:
+    """Return the names of rows, or every so manieth where there are too many."""
+    step = -(-len(names) // MOST_LABELS)
+    return [name if number % step == 0 else "" for number, name in enumerate(names)]
+
+
+def _framed(ticks: Sequence[str], drawing: str, spread: str = "") -> str:
+    beside = "".join(f"<span>{escape(tick)}</span>" for tick in ticks)
+    return f'<div class="framed"><div class="ticks {spread}">{beside}</div><div class="drawn">{drawing}</div></div>'
+
+
+def _axis(silos: int) -> str:
+    """Number the silos below a figure, by about eight of them."""
+    step = next(
+        step for step in (1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 10**3, 10**4, 10**6) if silos / step <= 13
+    )
+    marks = "".join(
+        f'<span style="left:{100 * (silo + 0.5) / silos:.2f}%">{silo}</span>' for silo in range(0, silos, step)
+    )
+    return f'<div class="framed"><div class="ticks"></div><div class="axis">{marks}</div></div><p class="unit">silo</p>'
+
+
+def _cells(counts: np.ndarray, shares: np.ndarray) -> str:
+    """Write the counts into the cells, in white where the cell is dark."""
+    cells = "".join(
+        f"<span{' class=dark' if shares[silo, label] > 0.5 else ''}>{counts[silo, label]:,}</span>"
+        if counts[silo, label]
+        else "<span></span>"
+        for label in reversed(range(counts.shape[1]))
+        for silo in range(len(counts))
+    )
+    return f'<div class="cells" style="grid-template-columns:repeat({len(counts)},1fr)">{cells}</div>'

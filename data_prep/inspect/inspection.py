@@ -1,0 +1,46 @@
+"""The command `inspect`: one shard folder, or two compared, in the terminal, as a picture and as a page."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from data_prep.check import show_columns
+from data_prep.inspect.overview import compare, show
+from data_prep.inspect.summary import summarise, tokens
+from mpifl.common import InputError
+from mpifl.data import is_vertical
+
+
+def inspect(folders: Sequence[Path], plot: Path | None, page: Path | None, *, features: bool, everything: bool) -> None:
+    """Print what the silos of one or two folders hold; draw it to `plot`, and write it to `page`, where given."""
+    from rich.console import Console
+
+    if len(folders) > 2:
+        raise InputError(f"DIR: {len(folders)} folders given; inspect one, or compare two")
+    if vertical := [folder for folder in folders if is_vertical(folder)]:
+        if len(folders) > 1 or plot or page or features:
+            raise InputError(f"DIR: {vertical[0]} is vertical; inspect it by itself, in the terminal alone")
+        show_columns(vertical[0], Console(width=None if sys.stdout.isatty() else 120))
+        return
+    summaries = [summarise(folder, features=features) for folder in folders]
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    if len(summaries) == 1 or everything:
+        for summary in summaries:
+            show(summary, console, everything=everything)
+    for spec in (summary.spec for summary in summaries):
+        if features and tokens(spec):
+            print(f"{spec.name}: features are {spec.features.dtype} without a scale: tokens to a model, without a mean")
+    if len(summaries) == 2:
+        compare(summaries[0], summaries[1], console)
+    if plot is not None:
+        from data_prep.inspect.plot import draw
+
+        draw(summaries, plot)
+        print(f"Drawn to {plot}")
+    if page is not None:
+        from data_prep.inspect.page import write_page
+
+        write_page(summaries, page)
+        print(f"Written to {page}")

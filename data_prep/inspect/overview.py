@@ -1,0 +1,153 @@
+"""The terminal's picture of a shard folder: a table with a bar and a label histogram a silo, and what it amounts to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from rich.console import Console
+from rich.filesize import decimal
+from rich.table import Table
+from rich.text import Text
+
+from data_prep.inspect.summary import Summary
+from mpifl.data import SPLITS, FederationSpec, ShardEntry
+
+MOST_ROWS = 40
+MOST_COLUMNS = 32  # of a label histogram; more classes than that share columns
+WIDEST_NAME = 36
+MOST_NAMES = 12  # of classes or features in a line
+BAR = 12
+BLOCKS = " ▁▂▃▄▅▆▇█"
+ASCII_BLOCKS = " .:-=+*#@"
+EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def show(summary: Summary, console: Console, *, everything: bool = False) -> None:
+    """Print what every silo holds, the totals, and how much the silos differ."""
+    spec = summary.spec
+    console.print(Text(f"{spec.name}: {summary.title}", style="bold"))
+    console.print(_table(summary, console, everything))
+    if hidden := len(spec.silos) - len(chosen_rows(len(spec.silos), everything)):
+        console.print(Text(f"{hidden} silos are left out; --all shows them."))
+    for what, names in (("Labels, from the left", spec.class_names), ("Features", spec.feature_names)):
+        if names:
+            console.print(Text(f"{what}: {_first(names)}"))
+    console.print(Text(totals(spec)))
+    console.print(_measures(summary))
+
+
+def _first(names: Sequence[str]) -> str:
+    """Return names, or the first of many and how many there are."""
+    shown = ", ".join(names[:MOST_NAMES])
+    return shown if len(names) <= MOST_NAMES else f"{shown}, ... ({len(names):,})"
+
+
+def compare(first: Summary, second: Summary, console: Console) -> None:
+    """Print two federations side by side."""
+    for letter, summary in (("A", first), ("B", second)):
+        console.print(Text(f"{letter}  {summary.spec.name}: {summary.title}", style="bold"))
+    table = Table(header_style="bold")
+    for heading in ("", "A", "B", "B - A"):
+        table.add_column(heading, justify="left" if heading == "" else "right")
+    for name, *values in compared(first, second):
+        table.add_row(*map(Text, (name, *values)))
+    console.print(table)
+
+
+def compared(first: Summary, second: Summary) -> list[tuple[str, str, str, str]]:
+    """Return the rows of a comparison: what, of the first, of the second, by how much they differ."""
+    rows = [
+        _whole("Silos", len(first.sizes), len(second.sizes)),
+        _whole("Training examples", first.sizes.sum(), second.sizes.sum()),
+        _whole("Smallest silo", first.sizes.min(), second.sizes.min()),
+        _whole("Median silo", round(np.median(first.sizes)), round(np.median(second.sizes))),
+        _whole("Largest silo", first.sizes.max(), second.sizes.max()),
+    ]
+    seen = [float(np.count_nonzero(one.counts, axis=1).mean()) for one in (first, second)]
+    rows.append(("Labels seen by a silo, mean", f"{seen[0]:.1f}", f"{seen[1]:.1f}", f"{seen[1] - seen[0]:+.1f}"))
+    for a, b in zip(first.measures, second.measures, strict=False):
+        rows.append((f"{a.name}, {a.text}", str(a), str(b), f"{b.value - a.value:+.4f}"))
+    return rows
+
+
+def _whole(name: str, first: int, second: int) -> tuple[str, str, str, str]:
+    return name, f"{first:,}", f"{second:,}", f"{second - first:+,}"
+
+
+def chosen_rows(silos: int, everything: bool, most: int = MOST_ROWS) -> list[int]:
+    """Choose the silos to show: all, or the first and the last ones."""
+    rows = list(range(silos))
+    return rows if everything or silos <= most else rows[: most // 2] + rows[-most // 2 :]
+
+
+def _table(summary: Summary, console: Console, everything: bool) -> Table:
+    spec, counts = summary.spec, summary.counts
+    splits = [split for split in SPLITS if any(split in entry.examples for entry in spec.silos)]
+    unicode = console.encoding.lower().startswith("utf")
+    moments = ["mean", "deviation"] if summary.moments else []
+    table = Table(header_style="bold")
+    for heading in ("silo", "name", *splits, "size", "labels", "seen", *moments, "file"):
+        left = heading in ("name", "size", "labels")
+        widest = WIDEST_NAME if heading == "name" else None
+        table.add_column(heading, justify="left" if left else "right", no_wrap=True, max_width=widest)
+    rows, largest = chosen_rows(len(spec.silos), everything), int(summary.sizes.max())
+    for silo in rows:
+        entry, of_label = spec.silos[silo], counts[silo]
+        drawings = bar(summary.sizes[silo] / max(largest, 1), unicode), sparkline(of_label, unicode)
+        figures = [_seen(of_label), *_moments(summary, silo), decimal(entry.bytes)]
+        cells = [str(silo), entry.name, *_examples(entry, splits), *drawings, *figures]
+        table.add_row(*map(Text, cells), end_section=len(rows) < len(spec.silos) and silo == rows[len(rows) // 2 - 1])
+    return table
+
+
+def _examples(entry: ShardEntry, splits: Sequence[str]) -> list[str]:
+    return [f"{entry.examples.get(split, 0):,}" for split in splits]
+
+
+def _moments(summary: Summary, silo: int) -> list[str]:
+    return [f"{figure:.4g}" for figure in summary.moments[silo].overall()] if summary.moments else []
+
+
+def _seen(of_label: np.ndarray) -> str:
+    return f"{np.count_nonzero(of_label)}/{len(of_label)}"
+
+
+def bar(share: float, unicode: bool = True) -> str:
+    """Draw a share of the full width, in eighths of a character where the terminal has them."""
+    if not unicode:
+        return "#" * round(share * BAR)
+    whole, eighths = divmod(round(share * BAR * 8), 8)
+    return "█" * whole + EIGHTHS[eighths] * (eighths > 0)
+
+
+def sparkline(of_label: np.ndarray, unicode: bool = True) -> str:
+    """Draw a histogram [classes] with a character a class, the tallest full; a class that occurs is never blank."""
+    blocks = BLOCKS if unicode else ASCII_BLOCKS
+    columns = [int(piece.sum()) for piece in np.array_split(of_label, min(len(of_label), MOST_COLUMNS))]
+    top = max(*columns, 1)
+    return "".join(blocks[-(-count * (len(blocks) - 1) // top)] for count in columns)
+
+
+def counted(spec: FederationSpec) -> str:
+    """Say how many silos there are."""
+    return f"{len(spec.silos):,} silo{'s' * (len(spec.silos) > 1)}"
+
+
+def totals(spec: FederationSpec) -> str:
+    """Say what all silos and the server hold."""
+    held = ", ".join(
+        f"{sum(entry.examples.get(split, 0) for entry in spec.silos):,} {split}"
+        for split in SPLITS
+        if any(split in entry.examples for entry in spec.silos)
+    )
+    server = f"; the server's test set {sum(spec.test.examples.values()):,}" if spec.test else ""
+    size = decimal(sum(entry.bytes for entry in (*spec.silos, *filter(None, [spec.test]))))
+    return f"{counted(spec)}: {held}{server}; {size}"
+
+
+def _measures(summary: Summary) -> Table:
+    table = Table.grid(padding=(0, 2))
+    for measure in summary.measures:
+        table.add_row(f"{measure.name}, {measure.text}", str(measure))
+    return table

@@ -1,0 +1,131 @@
+"""A page of one shard folder, or of two side by side: one HTML file, no script, nothing fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from data_prep.inspect import figures
+from data_prep.inspect.overview import chosen_rows, compared, totals
+from data_prep.inspect.style import STYLE
+from data_prep.inspect.summary import Measure, Summary
+from mpifl.common import InputError, write_aside
+
+MOST_ROWS = 200
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+class Most(NamedTuple):
+    """What has the full height, or the darkest colour, on the whole page."""
+
+    examples: int
+    share: float
+
+
+def write_page(summaries: Sequence[Summary], path: Path) -> None:
+    """Write the page; raise InputError for another ending than .html, or a folder that cannot be written to."""
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"--page: {path} ends in '{path.suffix}'; it must be .html")
+    try:
+        write_aside(path, page(summaries).encode())
+    except OSError as error:
+        raise InputError(f"--page: {path} cannot be written ({error.strerror}); name another") from None
+
+
+def page(summaries: Sequence[Summary]) -> str:
+    """Return the page of one folder or two."""
+    most = Most(max(int(one.sizes.max()) for one in summaries), max(one.darkest for one in summaries))
+    body = _one(summaries[0], most) if len(summaries) == 1 else _two(summaries[0], summaries[1], most)
+    title = escape(" and ".join(summary.spec.name for summary in summaries))
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        f"<title>{title}</title><style>{STYLE}</style></head><body>{body}</body></html>\n"
+    )
+
+
+def _one(summary: Summary, most: Most) -> str:
+    return f"<main>{_head(summary)}{_cards(summary.measures)}{_folder(summary, most)}</main>"
+
+
+def _two(first: Summary, second: Summary, most: Most) -> str:
+    columns = "".join(
+        f"<section>{_head(summary, letter)}{_folder(summary, most)}</section>"
+        for letter, summary in (("A", first), ("B", second))
+    )
+    title = f"<h1>{escape(first.spec.name)} <small>and</small> {escape(second.spec.name)}</h1>"
+    return f'<main class="wide">{title}{_comparison(first, second)}<div class="two">{columns}</div></main>'
+
+
+def _head(summary: Summary, letter: str = "") -> str:
+    name = escape(summary.spec.name)
+    title = f"<h2><b>{letter}</b> {name}</h2>" if letter else f"<h1>{name}</h1>"
+    return f'<header>{title}<p>{escape(summary.title)}</p><p class="soft">{escape(totals(summary.spec))}</p></header>'
+
+
+def _cards(measures: Sequence[Measure]) -> str:
+    return '<div class="cards">' + "".join(map(_card, measures)) + "</div>"
+
+
+def _card(measure: Measure) -> str:
+    share = min(measure.value / measure.most, 1)
+    value = f'<p class="value">{measure.value:.3f} <small>{measure.unit}</small></p>'
+    gauge = f'<div class="gauge"><i style="width:{share:.1%}"></i></div>'
+    return f'<div class="card"><h3>{measure.name}</h3>{value}{gauge}<p>{measure.text}; 0 where all are alike</p></div>'
+
+
+def _comparison(first: Summary, second: Summary) -> str:
+    rows = "".join(
+        f"<tr><th>{escape(name)}</th>" + "".join(f"<td>{escape(value)}</td>" for value in values) + "</tr>"
+        for name, *values in compared(first, second)
+    )
+    heading = "<tr><th></th><th>A</th><th>B</th><th>B − A</th></tr>"
+    return f'<div class="scroll"><table class="compared"><thead>{heading}</thead><tbody>{rows}</tbody></table></div>'
+
+
+def _folder(summary: Summary, most: Most) -> str:
+    """Return the figures of one folder and the table of its silos."""
+    found = [
+        ("Training examples", figures.sizes(summary, most.examples)),
+        ("Labels", figures.labels(summary, most.share) + figures.legend(most.share)),
+    ]
+    if summary.moments:
+        found.append(("Features: mean ± deviation, as a model sees them", figures.moments(summary)))
+        if figures.is_table(summary):
+            found.append(("Features, one by one", figures.shifts(summary)))
+        if figures.is_image(summary):
+            found.append(("Mean image of a silo", figures.faces(summary)))
+    drawn = "".join(f'<section class="figure"><h3>{title}</h3>{figure}</section>' for title, figure in found)
+    return drawn + _silos(summary, most)
+
+
+def _silos(summary: Summary, most: Most) -> str:
+    rows = chosen_rows(len(summary.sizes), everything=False, most=MOST_ROWS)
+    left_out = len(summary.sizes) - len(rows)
+    note = f'<p class="soft">{left_out:,} silos in the middle are left out.</p>' if left_out else ""
+    moments = "<th>mean</th><th>deviation</th>" if summary.moments else ""
+    heading = f'<th>silo</th><th>examples</th><th class="left">labels</th><th>seen</th><th>divergence</th>{moments}'
+    body = "".join(_silo(summary, silo, most) for silo in rows)
+    table = f"<table><thead><tr>{heading}</tr></thead><tbody>{body}</tbody></table>"
+    opened = " open" if len(rows) <= 30 else ""
+    return f'<details{opened}><summary>Every silo</summary><div class="scroll">{table}</div>{note}</details>'
+
+
+def _silo(summary: Summary, silo: int, most: Most) -> str:
+    size, of_label = int(summary.sizes[silo]), summary.counts[silo]
+    length = 100 * size / most.examples
+    cells = [
+        f"<th>{escape(summary.spec.silos[silo].name)}</th>",
+        f'<td class="size"><i style="width:{length:.1f}%"></i><span>{size:,}</span></td>',
+        f"<td>{figures.strip(summary.shares[silo], most.share)}</td>",
+        f"<td>{np.count_nonzero(of_label)}/{len(of_label)}</td>",
+        f"<td>{summary.divergences[silo]:.3f}</td>",
+    ]
+    if summary.moments:
+        cells += [f"<td>{figure:.4g}</td>" for figure in summary.moments[silo].overall()]
+    return "<tr>" + "".join(cells) + "</tr>"

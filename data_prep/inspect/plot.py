@@ -1,0 +1,120 @@
+"""A picture of shard folders: the size of every silo above a heat map of its labels, and of its features below."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_prep.inspect.overview import counted
+from data_prep.inspect.summary import Summary
+from mpifl.common import InputError, write_aside
+
+FORMATS = (".png", ".pdf", ".svg")
+MOST_ANNOTATED = 12  # silos, or classes, whose cells still have room for a figure
+MOST_BARS = 150  # with a gap between them; beyond, a filled outline
+BLUE, PALE, GREY = "#2f6690", "#9dbcd4", "#444444"
+
+
+def draw(summaries: Sequence[Summary], path: Path) -> None:
+    """Draw one folder, or two side by side; the file's ending says the format.
+
+    Raises:
+        InputError: another ending, a folder that cannot be written to, or matplotlib is not installed.
+    """
+    if path.suffix.lower() not in FORMATS:
+        raise InputError(f"--plot: {path} ends in '{path.suffix}'; it must be one of {', '.join(FORMATS)}")
+    picture = io.BytesIO()
+    _figure(summaries).savefig(picture, format=path.suffix[1:].lower(), dpi=150)
+    try:
+        write_aside(path, picture.getvalue())
+    except OSError as error:
+        raise InputError(f"--plot: {path} cannot be written ({error.strerror}); name another") from None
+
+
+def _figure(summaries: Sequence[Summary]) -> Any:
+    """Lay out a column of panels a folder, as wide and high as silos and classes need and a page allows."""
+    try:
+        from matplotlib.figure import Figure  # pyplot would look for a display
+    except ImportError:
+        raise InputError("--plot: needs matplotlib; pip install 'mpifl[plots]'") from None
+    silos, classes = (max(lengths) for lengths in zip(*(one.counts.shape for one in summaries), strict=True))
+    width, height = np.clip(3 + 0.7 * silos, 7, 12 / len(summaries) ** 0.5), np.clip(0.32 * classes, 1.6, 7)
+    featured = all(one.moments for one in summaries)
+    heights = [1.4, height, *([1.4] if featured else [])]
+    figure = Figure(figsize=(width * len(summaries), sum(heights) + 1), layout="constrained")
+    grid = figure.subplots(len(heights), len(summaries), sharex="col", height_ratios=heights, squeeze=False)
+    most = max(one.darkest for one in summaries)
+    grid[0, 0].sharey(grid[0, -1])
+    for column, summary in zip(grid.T, summaries, strict=True):
+        column[0].set_title(_title(summary), fontsize=11 if len(summaries) == 1 else 9)
+        _draw_sizes(column[0], summary.sizes)
+        _draw_labels(figure, column[1], summary, most)
+        if featured:
+            _draw_features(column[2], summary)
+        column[-1].set_xlabel("silo")
+    return figure
+
+
+def _title(summary: Summary) -> str:
+    spec = summary.spec
+    options = ", ".join(f"{key} = {value}" for key, value in spec.scheme.items() if key != "name")
+    name = spec.name if len(spec.name) <= 60 else f"{spec.name[:59]}…"
+    # a name is anybody's text: a dollar sign in it must not start a formula
+    return f"{name}: {counted(spec)}\n({options})".replace("$", r"\$")
+
+
+def _draw_sizes(axes: Any, sizes: np.ndarray) -> None:
+    if len(sizes) > MOST_BARS:
+        axes.stairs(sizes, np.arange(len(sizes) + 1) - 0.5, fill=True, color=BLUE)
+    else:
+        bars = axes.bar(np.arange(len(sizes)), sizes, color=BLUE)
+    if len(sizes) <= MOST_ANNOTATED:
+        axes.bar_label(bars, [f"{size:,}" for size in sizes], fontsize=8, color=GREY, padding=2)
+        axes.margins(y=0.25)
+    axes.set_ylabel("training\nexamples")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.yaxis.get_major_locator().set_params(nbins=4, integer=True)
+    axes.tick_params(axis="x", length=0, labelbottom=False)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_labels(figure: Any, axes: Any, summary: Summary, most: float) -> None:
+    counts, shares = summary.counts, summary.shares
+    image = axes.imshow(
+        shares.T, aspect="auto", cmap="Blues", vmin=0, vmax=most, interpolation="nearest", origin="lower"
+    )
+    figure.colorbar(image, ax=axes, pad=0.01, label="share of the silo", format=lambda value, _: f"{value:.0%}")
+    axes.set(ylabel="label", xlim=(-0.5, len(counts) - 0.5))
+    for axis, length in ((axes.xaxis, counts.shape[0]), (axes.yaxis, counts.shape[1])):
+        axis.get_major_locator().set_params(integer=True)
+        if length <= 2 * MOST_ANNOTATED:
+            axis.set_ticks(range(length))
+    if summary.spec.class_names and counts.shape[1] <= 2 * MOST_ANNOTATED:
+        names = [summary.label(number).replace("$", r"\$") for number in range(counts.shape[1])]
+        axes.set_yticks(range(counts.shape[1]), names)
+    if max(counts.shape) <= MOST_ANNOTATED:
+        _annotate(axes, counts, shares / most)
+
+
+def _draw_features(axes: Any, summary: Summary) -> None:
+    """Draw the mean of all of a silo's features, a deviation up and down."""
+    mean, deviation = np.array([one.overall() for one in summary.moments or ()]).T
+    at = np.arange(len(mean))
+    if len(mean) > MOST_BARS:
+        axes.fill_between(at, mean - deviation, mean + deviation, color=PALE, linewidth=0)
+        axes.plot(at, mean, color=BLUE, linewidth=1)
+    else:
+        axes.errorbar(at, mean, deviation, fmt="o", color=BLUE, ecolor=PALE, markersize=3, linewidth=1)
+    axes.set_ylabel("features,\nmean ± sd")
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _annotate(axes: Any, counts: np.ndarray, shares: np.ndarray) -> None:
+    """Write the counts into the cells, in white where the cell is dark."""
+    for silo, label in np.argwhere(counts):
+        colour = "white" if shares[silo, label] > 0.5 else GREY
+        axes.text(silo, label, f"{counts[silo, label]:,}", ha="center", va="center", fontsize=8, color=colour)

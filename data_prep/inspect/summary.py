@@ -1,0 +1,107 @@
+"""A shard folder in figures: what its silos hold, and how much they differ in one number each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.inspect.features import Moments, feature_moments, feature_skew
+from data_prep.inspect.heterogeneity import heterogeneity, jensen_shannon
+from mpifl.data import FederationSpec, read_federation
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One number of a federation: 0 where all silos are alike."""
+
+    name: str
+    text: str
+    value: float
+    unit: str
+    most: float
+    """What it cannot exceed."""
+
+    def __str__(self) -> str:
+        return f"{self.value:.4f} {self.unit}".rstrip()
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What `inspect` shows of a folder.
+
+    Attributes:
+        spec: Its `federation.json`.
+        counts: The training labels of every silo, int [silos, classes].
+        moments: Those of every silo's features, if the shards were read.
+    """
+
+    spec: FederationSpec
+    counts: np.ndarray
+    moments: list[Moments] | None = None
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Return the number of training examples of every silo."""
+        return np.array([entry.examples["train"] for entry in self.spec.silos])
+
+    @property
+    def shares(self) -> np.ndarray:
+        """Return the share of each label in each silo's training set [silos, classes]."""
+        return np.asarray(self.counts / np.maximum(self.counts.sum(axis=1, keepdims=True), 1))
+
+    @property
+    def darkest(self) -> float:
+        """Return the share of the darkest cell of a heat map: twice that of alike classes, or more where there is."""
+        return max(float(self.shares.max()), min(1.0, 2 / self.spec.classes))
+
+    @property
+    def divergences(self) -> np.ndarray:
+        """Return every silo's Jensen-Shannon divergence to the pooled labels, in bits."""
+        return jensen_shannon(self.shares, self.counts.sum(axis=0) / max(self.counts.sum(), 1))
+
+    @property
+    def measures(self) -> list[Measure]:
+        """Return how much the silos differ."""
+        found = heterogeneity(self.counts, self.sizes)
+        labels, size = "mean Jensen-Shannon divergence to the pooled labels", "Gini coefficient of the training sets"
+        measures = [
+            Measure("Label skew", labels, found.jensen_shannon, "bit", 1.0),
+            Measure("Label skew", "mean earth mover's (total variation) distance", found.total_variation, "", 1.0),
+            Measure("Size skew", size, found.gini, "", 1.0),
+        ]
+        if self.moments:
+            text = "mean distance to the pooled features, in their deviations"
+            measures.append(Measure("Feature skew", text, feature_skew(self.moments), "", 2.0))
+        return measures
+
+    @property
+    def title(self) -> str:
+        """Say what was cut and how."""
+        spec = self.spec
+        options = ", ".join(f"{key} {value}" for key, value in spec.scheme.items() if key != "name")
+        shape = "x".join(map(str, spec.features.shape))
+        cut = f"{spec.source.get('name')} by {spec.scheme.get('name')} ({options}), seed {spec.seed}"
+        return f"{cut}; {spec.features.dtype} {shape}, {spec.classes} classes"
+
+    def label(self, number: int) -> str:
+        """Return what a class is called."""
+        names = self.spec.class_names
+        return names[number] if names and number < len(names) else str(number)
+
+
+def summarise(folder: Path, *, features: bool = False) -> Summary:
+    """Read a folder's `federation.json`, and with `features` its shards, unless tokens are in them."""
+    spec = read_federation(folder)
+    return Summary(spec, label_counts(spec), feature_moments(folder, spec) if features and not tokens(spec) else None)
+
+
+def tokens(spec: FederationSpec) -> bool:
+    """Tell whether a model takes the features for tokens: integers without a scale, whose means mean nothing."""
+    return spec.features.scale is None and not spec.features.dtype.startswith("float")
+
+
+def label_counts(spec: FederationSpec) -> np.ndarray:
+    """Return the label histograms of all silos, int [silos, classes]."""
+    return np.array([entry.labels for entry in spec.silos], dtype=np.int64)

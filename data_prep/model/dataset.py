@@ -1,0 +1,72 @@
+"""What a source hands over: labelled examples, in memory or read when they are needed, and where they came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from data_prep.model.rows import Picked, Rows
+from mpifl.data import Features
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Labelled examples that a source has read and checked.
+
+    Attributes:
+        where: The file or folder they came from, as messages name it.
+        x: Features of shape [n, *shape], as they are to be stored; may be read lazily.
+        y: Labels of shape [n], or [n, L] for sequences, int64 in [0, classes); in memory.
+        classes: How many classes there are.
+        files: The sha256 of every file read, by its base name, or by its path where two have the same.
+        scale: What a model multiplies stored features by; None leaves them alone.
+        test: The server's own test set (x, y), if the source has one.
+        silo: The silo that each example belongs to by nature, integers of shape [n], if the source knows.
+        offset: What a model adds to scaled features.
+        class_names: The classes' names, in their order.
+        feature_names: The names of the columns of a table.
+        silo_names: The names of the numbers in `silo`.
+        held: Whether each example [n] belongs to its silo's test split, if the source itself says so.
+    """
+
+    where: str
+    x: Rows
+    y: np.ndarray
+    classes: int
+    files: dict[str, str]
+    scale: float | None = None
+    test: tuple[Rows, np.ndarray] | None = None
+    silo: np.ndarray | None = None
+    offset: float = 0.0
+    class_names: tuple[str, ...] | None = None
+    feature_names: tuple[str, ...] | None = None
+    silo_names: dict[int, str] | None = None
+    held: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def features(self) -> Features:
+        """Describe one example for `federation.json`."""
+        described = {"shape": self.x.shape[1:], "dtype": self.x.dtype.name, "scale": self.scale, "offset": self.offset}
+        return Features.model_validate(described)
+
+    def pick(self, index: np.ndarray) -> Dataset:
+        """Return some of the examples, by their positions; features are not read."""
+        silo, held = (None if column is None else column[index] for column in (self.silo, self.held))
+        return replace(self, x=Picked(self.x, index), y=self.y[index], silo=silo, held=held)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What a scheme may return in place of a list of index arrays: them, and what the silos are called.
+
+    Attributes:
+        parts: The positions of every silo's examples; an example may stand in several (vertical).
+        names: A name for every silo; None calls them by number, or by the source's own names.
+    """
+
+    parts: list[np.ndarray]
+    names: list[str] | None = None

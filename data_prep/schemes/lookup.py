@@ -1,0 +1,41 @@
+"""The schemes that cut a data set into silos."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from data_prep.schemes.iid import iid
+from data_prep.schemes.mix import Mix
+from data_prep.schemes.registry import PLAIN
+from data_prep.schemes.scheme import Options, Place, Scheme
+from data_prep.schemes.vertical import Vertical, deal_columns
+from mpifl.common import InputError
+
+__all__ = ["SCHEMES", "Options", "Place", "Scheme", "find_scheme", "flag", "resolve"]
+
+SCHEMES: dict[str, Scheme] = {**PLAIN, "mix": Mix(iid), "vertical": Vertical(deal_columns, layout="vertical")}
+
+
+def find_scheme(name: str) -> Scheme:
+    """Return a scheme; raise InputError with the names there are."""
+    if name not in SCHEMES:
+        raise InputError(f"--scheme: '{name}' is unknown; there are {', '.join(SCHEMES)}")
+    return SCHEMES[name]
+
+
+def resolve(name: str, scheme: Scheme, given: Options) -> dict[str, Any]:
+    """Fill in a scheme's defaults for the options that were not given (None); refuse those it does not take."""
+    chosen = {option: value for option, value in given.items() if value is not None}
+    for option in chosen:
+        if option not in scheme.options:
+            takes = ", ".join(map(flag, scheme.options))
+            raise InputError(f"{flag(option)}: --scheme {name} has no use for it; it takes {takes}")
+    options = scheme.options | chosen
+    if options["min_examples"] < 1:
+        raise InputError(f"--min-examples: {options['min_examples']} given; a silo needs at least 1")
+    return options
+
+
+def flag(option: str) -> str:
+    """Return an option as it is typed."""
+    return f"--{option.replace('_', '-')}"

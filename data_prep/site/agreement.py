@@ -1,0 +1,98 @@
+"""What the sites of a federation agree on: a spec before there is data, and one description when all have theirs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from data_prep.write import unwritable
+from mpifl.common import InputError, write_aside
+from mpifl.data import Features, FederationSpec, ShardEntry, read_spec
+
+DESCRIBED = ("features", "classes", "class_names", "feature_names")
+"""What the sites of a federation must have in common."""
+
+
+def new_spec(
+    path: Path, name: str, features: dict[str, Any], classes: int, **names: list[str] | None
+) -> FederationSpec:
+    """Write a spec of a federation whose silos are yet to come: what the sites agree on before any data is there.
+
+    Raises:
+        InputError: the file is there already, or what is given does not fit together.
+    """
+    if os.path.lexists(path):
+        raise InputError(f"{path}: is there already; remove it or name another")
+    try:
+        described = Features.model_validate(features)
+    except ValueError:
+        said = f"shape {features['shape']} and dtype {features['dtype']} given"
+        raise InputError(f"--shape, --dtype: {said}; a shape is as 1,28,28, a dtype as uint8 or float32") from None
+    if classes < 1:
+        raise InputError(f"--classes: {classes} given; it must be 1 or more")
+    for option, given, length in (
+        ("class-names", names.get("class_names"), classes),
+        ("feature-names", names.get("feature_names"), described.shape[0]),
+    ):
+        if given and (len(given) != length or len(set(given)) != length):
+            raise InputError(f"--{option}: {len(set(given))} different names given; there must be {length}")
+    common: dict[str, Any] = {"seed": 0, "scheme": {"name": "import"}, "source": {}, "silos": []}
+    spec = FederationSpec(name=name, features=described, classes=classes, **common, **names)
+    return describe(path, spec)
+
+
+def assemble(folder: Path) -> FederationSpec:
+    """Write the `federation.json` of a folder from the sites' `.json` entries in it; no shard is opened.
+
+    Raises:
+        InputError: the sites' entries do not fit each other, or a silo is missing or there twice.
+    """
+    if (folder / "federation.json").exists():
+        raise InputError(f"{folder}: has a federation.json already; remove it to assemble another")
+    paths = sorted(folder.glob("silo_*.json"))
+    if not paths:
+        raise InputError(f"{folder}: holds no silo_*.json; every site makes its own with 'python -m data_prep import'")
+    of_server = [folder / "test.json"] if (folder / "test.json").exists() else []
+    specs = {path: read_spec(path) for path in [*paths, *of_server]}
+    first = specs[paths[0]]
+    for path, spec in specs.items():
+        _check_alike(paths[0], first, path, spec)
+    entries = sorted((entry for path in paths for entry in specs[path].silos), key=lambda entry: entry.silo or 0)
+    _check_numbers(folder, entries)
+    test = specs[of_server[0]].test if of_server else None
+    return describe(folder / "federation.json", first.model_copy(update={"silos": entries, "test": test, "seed": 0}))
+
+
+def _check_alike(path: Path, first: FederationSpec, other: Path, spec: FederationSpec) -> None:
+    for what in ("name", *DESCRIBED):
+        ours, theirs = getattr(first, what), getattr(spec, what)
+        if ours != theirs:
+            said = f"{what} {said_of(theirs)}, {path.name} has {said_of(ours)}"
+            raise InputError(f"{other}: has {said}; import again by one spec")
+
+
+def _check_numbers(folder: Path, entries: Sequence[ShardEntry]) -> None:
+    for number, entry in enumerate(entries):
+        if entry.silo != number:
+            there = [other.file for other in entries if other.silo == entry.silo]
+            twice = f"silo {entry.silo} is there twice ({' and '.join(there)})" if len(there) > 1 else None
+            raise InputError(f"{folder}: {twice or f'silo {number} is missing'}; silos are numbered 0, 1, 2, ...")
+
+
+def describe(path: Path, spec: FederationSpec) -> FederationSpec:
+    """Write a spec to a file, with the folders above it; return it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_aside(path, spec.model_dump_json(indent=1).encode() + b"\n")
+    except OSError as error:
+        raise unwritable(path, error) from None
+    return spec
+
+
+def said_of(value: Any) -> str:
+    """Return a part of a spec as a message shows it."""
+    if isinstance(value, tuple):
+        return str(list(value))
+    return " ".join(f"{key} {said_of(part)}" for key, part in value) if isinstance(value, Features) else str(value)

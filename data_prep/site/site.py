@@ -1,0 +1,161 @@
+"""A silo of one's own: its data becomes its one shard, by a description that the sites agree on and nobody's data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_prep.cut import Manner, room
+from data_prep.model import Dataset
+from data_prep.schemes import Shares
+from data_prep.site.agreement import describe, said_of
+from data_prep.sources import find_source
+from data_prep.write import Ledger, Section, Shard, Writer, check_room, filters_of, make_shards, scratch
+from mpifl.common import InputError
+from mpifl.data import FederationSpec, read_spec
+
+
+@dataclass(frozen=True)
+class Site:
+    """Whose shard it is.
+
+    Attributes:
+        silo: The silo's number, which the sites agree on; None is the server, with its own test set.
+        name: What the silo is called; the server's test set has no name.
+    """
+
+    silo: int | None
+    name: str | None = None
+
+    @property
+    def stem(self) -> str:
+        """Return the name of its files, but for their endings."""
+        return "test" if self.silo is None else f"silo_{self.silo:04d}"
+
+
+def import_site(
+    source: str,
+    data: Path | None,
+    spec: Path,
+    out: Path,
+    site: Site,
+    seed: int,
+    *,
+    shares: Shares,
+    source_options: Sequence[str] = (),
+    manner: Manner | None = None,
+) -> FederationSpec:
+    """Turn a site's own data into its shard in `out`, and beside it a `.json` with the entry that others may see.
+
+    Args:
+        source: The name of the source that reads the data.
+        data: The source's file or folder.
+        spec: A `federation.json`, or one without silos, as `new_spec` makes it.
+        out: The folder for the shard; others' files in it are left alone.
+        site: Whose it is.
+        seed: What the hold-out is drawn by.
+        shares: What is held out. Without `--test` the source's own test set is the silo's.
+        source_options: `KEY=VALUE` words for the source.
+        manner: How it is written.
+
+    Raises:
+        InputError: something given is wrong, or the data is not what the federation's spec says.
+    """
+    manner, read = manner or Manner(), find_source(source, source_options)
+    filters, common = filters_of(manner.compression), read_spec(spec / "federation.json" if spec.is_dir() else spec)
+    _check(site, shares, out)
+    dataset = fitted(read(data, seed), common)
+    shard = _shard(dataset, site, shares, seed)
+    check_room(out, room([shard]))
+    origin: dict[str, Any] = {"silos": [], "test": None, "public": None, "seed": seed}
+    common = common.model_copy(update={**origin, "scheme": {"name": "import"}, "source": {"name": source}})
+    with scratch(out) as folder:
+        writer = Writer(folder, common.features, common.classes, filters=filters)
+        (entry,) = make_shards(writer, [shard], manner.jobs, Ledger(None, {}))
+        described = common.model_copy(update={"test": entry} if site.silo is None else {"silos": [entry]})
+        described_in = folder / f"{site.stem}.json"
+        describe(described_in, described)
+        for path in (folder / entry.file, described_in):
+            os.replace(path, out / path.name)
+    return described
+
+
+def fitted(data: Dataset, spec: FederationSpec) -> Dataset:
+    """Return a site's data as a federation's spec has it: its labels by the spec's names, its scale and offset.
+
+    Raises:
+        InputError: it is something else: another shape or dtype, a class or column that the spec has not.
+    """
+    wanted, found = spec.features, data.features
+    for what in ("shape", "dtype"):
+        ours, theirs = getattr(found, what), getattr(wanted, what)
+        if ours != theirs:
+            said = f"features of {what} {said_of(ours)}, the federation has {said_of(theirs)}"
+            raise InputError(f"{data.where}: {said}; convert them as the sites agreed")
+    for what in ("scale", "offset"):
+        ours, theirs = getattr(found, what), getattr(wanted, what)
+        if data.scale is not None and ours != theirs:
+            raise InputError(f"{data.where}: {what} {ours}, the federation has {theirs}; agree on one spec")
+    _check_columns(data, spec)
+    data = _relabelled(data, spec)
+    return replace(data, scale=wanted.scale, offset=wanted.offset, classes=spec.classes)
+
+
+def _check_columns(data: Dataset, spec: FederationSpec) -> None:
+    ours, theirs = data.feature_names, spec.feature_names
+    if ours is None or theirs is None or list(ours) == theirs:
+        return
+    at, (mine, wanted) = next((i, pair) for i, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1])
+    raise InputError(f"{data.where}: column {at} is '{mine}', the federation has '{wanted}'; name and order them alike")
+
+
+def _relabelled(data: Dataset, spec: FederationSpec) -> Dataset:
+    """Give labels the numbers that the spec's class names have."""
+    names = spec.class_names
+    if data.class_names is not None and names is not None:
+        if unknown := [name for name in data.class_names if name not in names]:
+            raise InputError(f"{data.where}: has a class '{unknown[0]}', the federation has {', '.join(names)}")
+        number = np.array([names.index(name) for name in data.class_names], np.int64)
+        test = data.test and (data.test[0], number[data.test[1]])
+        return replace(data, y=number[data.y], test=test, class_names=tuple(names))
+    if data.class_names is not None and len(data.class_names) != spec.classes:
+        given = f"{len(data.class_names)} classes by name ({', '.join(data.class_names[:5])})"
+        raise InputError(f"{data.where}: {given}, the federation has {spec.classes}; put their names in its spec")
+    for y in (data.y, *(data.test or ())[1:]):
+        if y.size and not 0 <= y.min() <= y.max() < spec.classes:
+            said = f"labels from {y.min()} to {y.max()}, the federation's {spec.classes} classes take"
+            raise InputError(f"{data.where}: {said} 0 to {spec.classes - 1}; number them as the sites agreed")
+    return data
+
+
+def _shard(data: Dataset, site: Site, shares: Shares, seed: int) -> Shard:
+    """Describe the shard: everything, split by the shares; the source's own test set stays one."""
+    file, everything = f"{site.stem}.h5", np.arange(len(data))
+    if not len(data):
+        raise InputError(f"{data.where}: has no examples; a silo needs at least 1")
+    if site.silo is None:
+        x, y = data.test or (data.x, data.y)
+        return Shard("test", [Section(file, "test", None, x, y, np.arange(len(y)))])
+    splits = shares.split(everything, seed, site.silo, data.held)
+    sections = [Section(file, split, site.silo, data.x, data.y, ids) for split, ids in splits.items()]
+    if data.test and "test" not in splits:
+        x, y = data.test
+        sections.append(Section(file, "test", site.silo, x, y, np.arange(len(y))))
+    return Shard(site.name or f"silo {site.silo}", sections)
+
+
+def _check(site: Site, shares: Shares, out: Path) -> None:
+    """Refuse for the server what is a silo's alone, a number that is none, and files that are there."""
+    for option, given in (("valid", shares.valid), ("test", shares.test), ("name", site.name)):
+        if site.silo is None and given:
+            raise InputError(f"--{option}: {given} given, but --server's test set has no parts nor name; leave it out")
+    if site.silo is not None and site.silo < 0:
+        raise InputError(f"--silo: {site.silo} given; silos are numbered 0, 1, 2, ...")
+    for path in (out / f"{site.stem}.h5", out / f"{site.stem}.json"):
+        if os.path.lexists(path):
+            raise InputError(f"--out: {path} exists; remove it or name another folder")

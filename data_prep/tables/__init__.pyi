@@ -1,0 +1,11 @@
+from .encoding import Encoder as Encoder
+from .piece import ordered as ordered
+from .spec import TableSpec as TableSpec, read_spec as read_spec
+from .surveying import survey as survey
+from .unpacking import (
+    MAGIC as MAGIC,
+    check_method as check_method,
+    check_unpacked as check_unpacked,
+    opened_zip as opened_zip,
+    size_of_array as size_of_array,
+)

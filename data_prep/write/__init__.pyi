@@ -1,0 +1,12 @@
+from .compression import COMPRESSIONS as COMPRESSIONS, compression_of as compression_of, filters_of as filters_of
+from .folder import (
+    check_free as check_free,
+    check_room as check_room,
+    scratch as scratch,
+    unwritable as unwritable,
+    written_aside as written_aside,
+)
+from .layout import PIECE as PIECE, Section as Section, row_bytes as row_bytes
+from .ledger import FILE as FILE, Ledger as Ledger, digest_of as digest_of
+from .making import default_jobs as default_jobs, make_shards as make_shards
+from .writing import Shard as Shard, Writer as Writer

@@ -1,0 +1,204 @@
+"""Shard files that are filled piece by piece, by several threads, in whatever order the rows come."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from data_prep.model import release
+from data_prep.write.layout import Arrival, Gathering, Section, Sweep
+from mpifl.common import sha256_of
+from mpifl.data import Features, ShardEntry, check_arrays, new_shard
+
+Offsets = dict[str, tuple[int, int]]
+"""Where in a file x and y of every split begin."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A shard to be made: its name and its sections, of one file and silo."""
+
+    name: str
+    sections: Sequence[Section]
+
+    @property
+    def file(self) -> str:
+        """Return the file's name."""
+        return self.sections[0].file
+
+    @property
+    def silo(self) -> int | None:
+        """Return the silo; None for the server's."""
+        return self.sections[0].silo
+
+
+@dataclass(frozen=True)
+class Writer:
+    """What all shards of a folder have in common, and the three steps to each: lay out, fill, finish.
+
+    Attributes:
+        folder: Where they are made, under their own names when they are finished.
+        features: What one example is.
+        classes: How many classes there are.
+        alter: What becomes of rows x and labels y of a silo, with their ids; None leaves them alone.
+        filters: h5py's options of compressed shards; None for contiguous ones.
+    """
+
+    folder: Path
+    features: Features
+    classes: int
+    alter: Callable[[int, np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]] | None = None
+    filters: dict[str, Any] | None = None
+
+    def lay_out(self, shard: Shard) -> Offsets:
+        """Make a shard's file with room for everything, and return where that is."""
+        with self._new(_raw(self.folder, shard.file), shard, None) as file:
+            return _offsets(file)
+
+    def laid_out(self, shard: Shard) -> Offsets:
+        """Return where everything is in a file that was laid out before."""
+        raw = _raw(self.folder, shard.file)
+        # a file that has its own name already, but was not noted as finished, goes through `finish` again
+        with h5py.File(raw if raw.exists() else self.folder / shard.file, "r", locking=False) as file:
+            return _offsets(file)
+
+    def fill(self, reading: Gathering | Sweep, piece: range, offsets: dict[str, Offsets]) -> None:
+        """Read a piece, alter its rows and write them to their shards."""
+        for arrival in reading.read(piece):
+            self._store(arrival, offsets[arrival[0].file])
+        release(reading.rows)
+
+    def _store(self, arrival: Arrival, offsets: Offsets) -> None:
+        section, slot, ids, x = arrival
+        x, y = x.astype(self.features.dtype, copy=False), section.labels[ids]
+        if self.alter and section.silo is not None:
+            x, y = self.alter(section.silo, x, y, ids)
+        check_arrays(f"{section.file}: {section.split}", x, y, self.features, self.classes)
+        with _opened(_raw(self.folder, section.file)) as file:
+            for offset, rows in zip(offsets[section.split], (x, y.astype(np.int64, copy=False)), strict=True):
+                _write_at(file, offset, slot, rows)
+
+    def finish(self, shard: Shard, offsets: Offsets) -> ShardEntry:
+        """Put a filled shard's rows into their order, compress them if asked, and return its entry.
+
+        It can be done again until the shard is `settled`.
+        """
+        raw, path = _raw(self.folder, shard.file), self.folder / shard.file
+        if not raw.exists():
+            os.replace(path, raw)
+        labels = self._histogram(shard, raw, offsets)
+        if self.filters or any(section.order(b) is not None for section in shard.sections for b in section.buckets):
+            self._rewrite(shard, raw, offsets, path)
+        else:
+            os.replace(raw, path)
+        examples = {section.split: len(section) for section in shard.sections}
+        digest = sha256_of(path)
+        facts = {"silo": shard.silo, "name": shard.name, "file": shard.file, "bytes": path.stat().st_size}
+        return ShardEntry.model_validate({**facts, "examples": examples, "labels": labels, "sha256": digest})
+
+    def settle(self, file: str) -> None:
+        """Remove what a finished shard was made from."""
+        _raw(self.folder, file).unlink(missing_ok=True)
+
+    def sync(self) -> None:
+        """Bring everything that was filled so far to the disk."""
+        for path in self.folder.glob("*.raw"):
+            sync_file(path)
+
+    def _rewrite(self, shard: Shard, raw: Path, offsets: Offsets, path: Path) -> None:
+        """Write a shard anew from the file whose rows are in the order of their arrival."""
+        aside, dtype = raw.with_suffix(".part"), np.dtype(self.features.dtype)
+        with self._new(aside, shard, self.filters) as file:
+            if self.filters:
+                for split, column, place, rows in _put_in_order(shard, raw, offsets, dtype):
+                    file[f"{split}/{column}"][place : place + len(rows)] = rows
+        if not self.filters:
+            with _opened(aside) as number:
+                for split, column, place, rows in _put_in_order(shard, raw, offsets, dtype):
+                    _write_at(number, offsets[split][column == "y"], place, rows)
+        os.replace(aside, path)
+
+    def _histogram(self, shard: Shard, raw: Path, offsets: Offsets) -> list[int]:
+        """Count the labels of the training split, or of the only one."""
+        counted = next((section for section in shard.sections if section.split == "train"), shard.sections[0])
+        total, shape = np.zeros(self.classes, np.int64), counted.labels.shape[1:]
+        for bucket in counted.buckets:
+            labels = _read_at(raw, offsets[counted.split][1], bucket, shape, np.dtype("int64"))
+            total += np.bincount(labels.reshape(-1), minlength=self.classes)
+        return [int(count) for count in total]
+
+    def _new(self, path: Path, shard: Shard, filters: dict[str, Any] | None) -> h5py.File:
+        labels = {section.split: (len(section), *section.labels.shape[1:]) for section in shard.sections}
+        common: dict[str, Any] = {"features": self.features, "classes": self.classes, "filters": filters}
+        return new_shard(path, labels, silo=shard.silo, name=shard.name, **common)
+
+
+def _raw(folder: Path, file: str) -> Path:
+    """Return where a shard is filled; it has its own name only when it is whole."""
+    return folder / f"{file}.raw"
+
+
+def _offsets(file: h5py.File) -> Offsets:
+    return {split: (file[f"{split}/x"].id.get_offset(), file[f"{split}/y"].id.get_offset()) for split in file}
+
+
+def _put_in_order(
+    shard: Shard, raw: Path, offsets: Offsets, dtype: np.dtype[Any]
+) -> Iterator[tuple[str, str, int, np.ndarray]]:
+    """Yield split, column, place and rows of a shard's buckets, from a file of rows in the order of their arrival."""
+    for section in shard.sections:
+        for bucket in section.buckets:
+            order = section.order(bucket)
+            stored = {"x": (section.rows.shape[1:], dtype), "y": (section.labels.shape[1:], np.dtype("int64"))}
+            for (column, (shape, kind)), offset in zip(stored.items(), offsets[section.split], strict=True):
+                rows = _read_at(raw, offset, bucket, shape, kind)
+                yield section.split, column, bucket.start, rows if order is None else _scattered(rows, order)
+
+
+def _scattered(rows: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Return the rows at the places that `order` gives them."""
+    placed = np.empty_like(rows)
+    placed[order] = rows
+    return placed
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """Lend a file to write to."""
+    file = os.open(path, os.O_WRONLY)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def _write_at(file: int, offset: int, place: int, rows: np.ndarray) -> None:
+    """Write rows at their place in a contiguous data set; the system may take them in parts."""
+    rest = np.ascontiguousarray(rows).data.cast("B")
+    offset += place * (rows.nbytes // len(rows))
+    while len(rest):
+        written = os.pwrite(file, rest, offset)
+        rest, offset = rest[written:], offset + written
+
+
+def _read_at(path: Path, offset: int, rows: range, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    """Read some rows of a contiguous data set."""
+    size = int(np.prod(shape, dtype=np.int64))
+    start = offset + rows.start * size * dtype.itemsize
+    return np.fromfile(path, dtype, len(rows) * size, offset=start).reshape(-1, *shape)
+
+
+def sync_file(path: Path) -> None:
+    """Bring a file to the disk."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fdatasync(file)
+    finally:
+        os.close(file)

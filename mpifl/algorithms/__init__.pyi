@@ -1,0 +1,3 @@
+from .base import Algorithm as Algorithm, Cohort as Cohort, Work as Work, usual_weight as usual_weight
+from .fedavg import FedAvg as FedAvg
+from .registry import ALGORITHMS as ALGORITHMS

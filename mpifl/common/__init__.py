@@ -1,0 +1,5 @@
+"""What every room needs and knows no other: errors, files, random streams, locks, signals, plug-ins."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

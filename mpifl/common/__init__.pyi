@@ -1,0 +1,28 @@
+from . import cache as cache, imports as imports, lock as lock, rng as rng, signals as signals, tuning as tuning
+from .errors import (
+    InputError as InputError,
+    RankLost as RankLost,
+    RoundLost as RoundLost,
+    ShardError as ShardError,
+    SharedVectorChanged as SharedVectorChanged,
+    Unwritable as Unwritable,
+    one_line as one_line,
+    ranks_named as ranks_named,
+)
+from .files import (
+    Buffer as Buffer,
+    allow_many_open_files as allow_many_open_files,
+    digest_of as digest_of,
+    no_link as no_link,
+    read_whole as read_whole,
+    remove_left_behind as remove_left_behind,
+    sha256_of as sha256_of,
+    write_aside as write_aside,
+    written_after as written_after,
+)
+from .lock import cannot_be_written as cannot_be_written
+from .names import Names as Names
+from .plugins import load_plugin as load_plugin
+from .rng import derive as derive, numpy_stream as numpy_stream
+from .signals import SIGNALS as SIGNALS
+from .toml import LARGEST_FILE as LARGEST_FILE, Table as Table, read_toml as read_toml, tables as tables

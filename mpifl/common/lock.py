@@ -1,0 +1,102 @@
+"""A run folder for one job at a time: a lock that the kernel drops when its holder dies, however that dies."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from mpifl.common.errors import InputError
+from mpifl.common.files import no_link
+
+FILE = ".lock"
+_UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+_PATIENCE = 0.2
+"""Seconds to go on trying: another job that only looks whether the folder is free holds the lock for a moment."""
+
+
+@contextmanager
+def hold(folder: Path) -> Iterator[str | None]:
+    """Make the run folder and keep other jobs out of it as long as the context lasts, and no longer than this process.
+
+    Yields:
+        What the user should be warned of: that the file system has no locks; else None.
+
+    Raises:
+        InputError: another job holds the folder, or it cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = os.fdopen(no_link(str(folder / FILE), os.O_RDWR | os.O_CREAT), "r+")
+    except OSError as error:
+        raise cannot_be_written(folder, error) from None
+    with file:
+        problem = _lock(file, folder)
+        holder = {"host": socket.gethostname(), "pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+        try:
+            file.truncate(0)
+            file.write(json.dumps(holder))
+            file.flush()
+        except OSError as error:
+            raise cannot_be_written(folder, error) from None
+        yield problem
+
+
+def check(folder: Path) -> None:
+    """See that no job holds the run folder, and that this one could; write nothing.
+
+    Raises:
+        InputError: another job holds it, or it cannot be written.
+    """
+    try:
+        # some network file systems lock only what is open for writing
+        file = os.fdopen(no_link(str(folder / FILE), os.O_RDWR), "r+")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise cannot_be_written(folder, error) from None
+    with file:
+        _lock(file, folder)
+
+
+def cannot_be_written(folder: Path, error: OSError) -> InputError:
+    """Return the error of a run folder that is read-only, full or in the way."""
+    return InputError(f"{folder}: cannot be written ({error.strerror or error}); name a folder that can by --out")
+
+
+def _lock(file: IO[str], folder: Path) -> str | None:
+    """Take the lock; return what is wrong if this file system has none."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return None
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise InputError(
+                    f"{folder}: is in use by {_holder(file)}; wait until that ends, or name another folder by --out"
+                ) from None
+            time.sleep(_PATIENCE / 10)
+        except OSError as error:
+            if error.errno not in _UNSUPPORTED:
+                raise cannot_be_written(folder, error) from None
+            return (
+                f"{folder}: its file system has no locks ({error.strerror}); see to it that no other job writes there"
+            )
+
+
+def _holder(file: IO[str]) -> str:
+    """Describe who holds the lock by what it wrote."""
+    try:
+        file.seek(0)
+        holder = json.loads(file.read(4096))
+        return f"a training with pid {holder['pid']} on {holder['host']} since {holder['since']}"
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # it has the lock and has not said so yet
+        return "another training"

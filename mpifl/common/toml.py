@@ -1,0 +1,91 @@
+"""TOML files, which may come from anybody, as tables; and keys of them that are given on the command line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mpifl.common.errors import InputError
+from mpifl.common.files import read_whole
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+Table = dict[str, Any]
+LARGEST_FILE, DEEPEST = 1 << 24, 20
+"""Bytes of a file, and tables and lists within each other, at most."""
+
+
+def read_toml(path: Path, overrides: Sequence[str] = ()) -> Table:
+    """Read a file and apply overrides such as `local.lr=0.05`.
+
+    Raises:
+        InputError: it is no file or no TOML, or an override is none; one line says so.
+    """
+    try:
+        table = tables(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); name a job file such as jobs/demo.toml") from None
+    except ValueError as error:
+        raise InputError(f"{path}: not TOML: {error}") from None
+    given = {override.partition("=")[0].strip() for override in overrides}
+    for override in overrides:
+        _override(table, override, given)
+    if wrong := _wrong(table):
+        raise InputError(f"{path}: {wrong}")
+    return table
+
+
+def tables(path: Path) -> Table:
+    """Read a file as `read_toml` does.
+
+    Raises:
+        OSError: it cannot be read, is no file, or too large.
+        ValueError: it is no TOML, or holds what no part of a program should have to reckon with.
+    """
+    try:
+        found: Table = tomllib.loads(read_whole(path, LARGEST_FILE).decode())
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    if wrong := _wrong(found):
+        raise ValueError(wrong)
+    return found
+
+
+def _wrong(value: Any, key: str = "", depth: int = 0) -> str | None:
+    """Say what is wrong with a value: TOML's whole numbers have 64 bits, and no name has a NUL in it."""
+    if isinstance(value, Mapping | list):
+        if depth > DEEPEST:
+            return f"{key.split('.')[0][:80]}: nested too deep"
+        inner = value.items() if isinstance(value, Mapping) else enumerate(value)
+        parts = (_wrong(part, f"{key}.{name}" if key else str(name), depth + 1) for name, part in inner)
+        return next((found for found in parts if found), None)
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        return f"{key}: is no whole number of 64 bits"
+    return f"{key} = {value[:80]!r}: has a NUL in it" if isinstance(value, str) and "\0" in value else None
+
+
+def _override(table: Table, override: str, given: Collection[str]) -> None:
+    """Set one key; what it excludes goes, if the file says it, and stays to be refused if it is among those `given`."""
+    dotted, equals, text = override.partition("=")
+    keys = dotted.strip().split(".")
+    if not equals or not all(keys):
+        raise InputError(f"--set {override}: give it as key=value, for instance --set local.lr=0.05")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    except (ValueError, RecursionError):
+        raise InputError(f"--set {override[:80]}: no TOML value") from None
+    for key in keys[:-1]:
+        table = table.setdefault(key, {})
+        if not isinstance(table, dict):
+            raise InputError(f"--set {override}: '{key}' is not a table")
+    instead = {"steps": "epochs", "epochs": "steps"}
+    if keys[:-1] == ["local"] and keys[-1] in instead and f"local.{instead[keys[-1]]}" not in given:
+        table.pop(instead[keys[-1]], None)
+    table[keys[-1]] = value

@@ -1,0 +1,80 @@
+"""What one example is, and whether arrays are such examples and their labels."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal, Protocol
+
+import numpy as np
+from pydantic import AfterValidator, Field, FiniteFloat
+
+from mpifl.common import ShardError
+from mpifl.data.records import Record
+
+MOST_NUMBERS = 1 << 28
+"""Numbers of one example; a volume of 512 x 512 x 512 has half as many."""
+FEATURE_DTYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
+
+
+def _holdable(shape: tuple[int, ...]) -> tuple[int, ...]:
+    if len(shape) > 31 or math.prod(shape) > MOST_NUMBERS:
+        raise ValueError(f"an example has {MOST_NUMBERS} numbers and 31 dimensions at most")
+    return shape
+
+
+Classes = Annotated[int, Field(gt=0, le=1 << 24)]
+Shape = Annotated[
+    tuple[Annotated[int, Field(gt=0, le=MOST_NUMBERS)], ...], Field(fail_fast=True), AfterValidator(_holdable)
+]
+
+
+class Features(Record):
+    """What one example is: its shape and stored dtype, and how a model is to see it.
+
+    A model receives float32 `x * scale + offset`; without a scale it receives integers as int64 and floats as float32.
+    """
+
+    shape: Shape
+    dtype: Literal["uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"]
+    scale: FiniteFloat | None = None
+    offset: FiniteFloat = 0.0
+
+
+class Form(Protocol):
+    """What has the form of an array: one, or what a file says of its own."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return [n, ...]."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Return the dtype of the numbers."""
+        ...
+
+
+def check_arrays(where: str, x: np.ndarray, y: np.ndarray, features: Features, classes: int) -> None:
+    """Refuse arrays of another shape or dtype than a federation's, or with labels out of range."""
+    check_forms(where, x, y, features, classes)
+    check_labels(where, y, classes)
+
+
+def check_forms(where: str, x: Form, y: Form, features: Features, classes: int) -> None:
+    """Refuse what has another shape or dtype than a federation's."""
+    if tuple(x.shape[1:]) != features.shape:
+        wanted = f"the federation has {list(features.shape)}; partition again"
+        raise ShardError(f"{where}: features of shape {list(x.shape[1:])}, {wanted}")
+    if x.dtype.name != features.dtype:
+        wanted = f"the federation has {features.dtype}; partition again"
+        raise ShardError(f"{where}: features of dtype {x.dtype.name}, {wanted}")
+    if x.shape[0] != y.shape[0]:
+        raise ShardError(f"{where}: {x.shape[0]} features and {y.shape[0]} labels; they must be as many")
+    if y.dtype.kind not in "iu":
+        raise ShardError(f"{where}: labels of dtype {y.dtype.name}; they must be integers from 0 to {classes - 1}")
+
+
+def check_labels(where: str, y: np.ndarray, classes: int) -> None:
+    """Refuse labels out of range."""
+    if y.size and not 0 <= int(y.min()) <= int(y.max()) < classes:
+        raise ShardError(f"{where}: labels from {y.min()} to {y.max()}; {classes} classes take 0 to {classes - 1}")

@@ -1,0 +1,97 @@
+"""What shard folders say of themselves in JSON, read in bounded time and memory whoever wrote it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import from_json
+
+from mpifl.common import ShardError
+
+MOST_BYTES = 32 << 20
+"""Bytes of a `federation.json`; one of ten thousand silos with a hundred classes has 15 MiB."""
+MOST_PARTS = 1 << 20
+"""Lists and tables in it."""
+BY_HAND = "write it with data_prep, not by hand"
+
+
+def _bare(name: str) -> str:
+    if name in ("", ".", "..") or "/" in name or not name.isprintable() or len(name.encode()) > 255:
+        raise ValueError("a shard is a file of the folder itself, by its bare name")
+    return name
+
+
+FileName = Annotated[str, AfterValidator(_bare)]
+"""A file of the very folder."""
+Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
+Count = Annotated[int, Field(ge=0, lt=1 << 53)]
+"""A number of things, exact as a float64."""
+Counts = Annotated[list[Count], Field(fail_fast=True)]
+Texts = Annotated[list[Text], Field(fail_fast=True)]
+
+
+def _few(given: Any) -> Any:
+    if isinstance(given, dict) and len(given) > 16:
+        raise ValueError("more splits than there are kinds of")
+    return given
+
+
+Examples = Annotated[dict[str, Count], BeforeValidator(_few)]
+"""The number of examples by split."""
+
+
+class Record(BaseModel):
+    """What stands in a `federation.json`: strict about its keys, and frozen."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_stranger(cls, given: Any) -> Any:
+        """Leave one unknown key to be told of: pydantic would tell of a million."""
+        if isinstance(given, dict) and len(strangers := [key for key in given if key not in cls.model_fields]) > 1:
+            return {key: value for key, value in given.items() if key in cls.model_fields or key == strangers[0]}
+        return given
+
+
+Kind = TypeVar("Kind", bound=Record)
+
+
+def read_parts(path: Path) -> Any:
+    """Return what stands in a JSON file, of whatever form.
+
+    Raises:
+        OSError: the file cannot be read.
+        ShardError: it is not JSON, or larger than such a file can be.
+    """
+    with path.open("rb") as file:
+        text = file.read(MOST_BYTES + 1)
+    if len(text) > MOST_BYTES:
+        raise ShardError(f"{path}: the file: more than {MOST_BYTES >> 20} MiB; {BY_HAND}")
+    if (parts := text.count(b"{") + text.count(b"[")) > MOST_PARTS:
+        raise ShardError(f"{path}: the file: {parts} lists and tables, {MOST_PARTS} at most; {BY_HAND}")
+    try:
+        return from_json(text, allow_inf_nan=False, cache_strings="keys")
+    except ValueError as error:
+        raise ShardError(f"{path}: the file: Invalid JSON: {error}; {BY_HAND}") from None
+
+
+def as_record(path: Path, kind: type[Kind], parts: Any) -> Kind:
+    """Return what was read from a file as a record; raise ShardError with the first thing that is wrong."""
+    try:
+        return kind.model_validate(parts)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) if str(part).isprintable() else "?" for part in first["loc"])[:200] or "the file"
+        raise ShardError(f"{path}: {where}: {first['msg'].removeprefix('Value error, ')}; {BY_HAND}") from None

@@ -1,0 +1,236 @@
+"""What the server accepts of a rank's report: nothing that it can check is believed.
+
+A worker may be broken, or another organisation's. A report that breaks one of these rules is refused whole, and its
+silos stay out of the round: a rank has added its silos up before the server looks, so that one cannot be taken out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pydantic import ValidationError
+from torch import Tensor
+
+from mpifl.algorithms import Algorithm, usual_weight
+from mpifl.server import Server
+from mpifl.wire import Header, Part, Report, Request, Scalar, wrong_length, wrong_weight
+
+_FIGURES = """
+    round time seconds seconds_training seconds_waiting seconds_communication seconds_evaluation seconds_checkpoint
+    bytes_sent bytes_received bytes_of_silo_max wire_sent wire_received rank_seconds server_rss_mb faults attempts_lost
+    ranks_lost
+"""
+RESERVED = frozenset(_FIGURES.split())
+"""Keys of a round's record that the server writes itself; so are all that begin with `test_` or `silo_`."""
+ABOUT = frozenset({"host", "device", "threads", "silos", "pid"})
+"""What a worker says of itself when it opens its shards."""
+WIDEST = 8
+"""Bytes that a codec may take for an element, apart from a few for the whole."""
+
+
+class Refused(Exception):
+    """A report breaks a rule; the message says which."""
+
+
+class Refusal(Report):
+    """Stands for a report that was refused."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the server knows of the updates that it asks for, before any comes.
+
+    Attributes:
+        weights: What the update of each silo weighs; of silos that are not named every weight is accepted.
+        parameters: P, the length of a vector that `lengths` does not name.
+        lengths: The lengths of other vectors, by name.
+    """
+
+    weights: Mapping[int, float] = field(default_factory=dict)
+    parameters: int = 0
+    lengths: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What the server knows of every silo.
+
+    Attributes:
+        algorithm: The job's.
+        examples: How many examples each silo has, by split, as `federation.json` says.
+        weights: The job's `[cohort] weights`.
+        total: What all silos weigh in the objective.
+    """
+
+    algorithm: Algorithm
+    examples: Sequence[Mapping[str, int]]
+    weights: str = "examples"
+    total: float = 0.0
+
+    def expected(self, server: Server, work: str, silos: Collection[int], message: Mapping[str, object]) -> Expected:
+        """Return what the answers of these silos to a message must be."""
+        lengths = {name: len(value) for name, value in message.items() if isinstance(value, Tensor)}
+        if "statistics" in server.state:
+            lengths["statistics"] = len(server.state["statistics"])
+        weights = {silo: self.weight(work, silo) for silo in silos}
+        return Expected(weights, len(server.model.shared), lengths | self.algorithm.lengths(server))
+
+    def weight(self, work: str, silo: int) -> float:
+        """Return what an update of this silo weighs."""
+        examples = self.examples[silo]
+        return self.algorithm.weight(work, examples, usual_weight(self.weights, examples))
+
+
+def read(record: bytes) -> Report | Refused:
+    """Return the report that a record holds, or why it cannot be read."""
+    if not record:
+        return Refused("it cannot be read: it is empty, or longer than a record may be")
+    try:
+        return Report.model_validate_json(record)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "JSON"
+        return Refused(f"it cannot be read ({where[:100]}: {first['msg'][:100]})")
+    except (ValueError, RecursionError):
+        return Refused("it cannot be read")
+
+
+def screened(
+    came: Report | Refused,
+    request: Request,
+    rank: int,
+    silos: Collection[int],
+    expected: Expected,
+    readable: Callable[[Sequence[Part], Mapping[str, int]], bool],
+) -> Report:
+    """Return a report that keeps all rules, or the faults of the silos of one that does not.
+
+    Args:
+        came: What a rank answered.
+        request: What it was asked.
+        rank: By which the user knows it.
+        silos: Those that it was to answer for; all that there are where the request asks who hosts which.
+        expected: What the updates must be.
+        readable: Whether the rank's sums, of vectors of these lengths, can be read.
+    """
+    try:
+        if isinstance(came, Refused):
+            raise came
+        headers = _checked(came, request, silos, expected)
+        lengths = {name: folded.length for header in headers for name, folded in header.vectors.items()}
+        if not readable(came.parts, lengths):
+            raise Refused("its sums cannot be read where it says that they lie")
+        return came.model_copy(update={"headers": headers})
+    except Refused as refused:
+        why = f"the report of rank {rank} was refused: {refused}"
+        headers = [
+            Header(silo=silo, fault=why, passing=True) for silo in (() if request.verb == "roll" else sorted(silos))
+        ]
+        return Refusal(headers=headers)
+
+
+def taking_part(reports: Mapping[int, Report]) -> list[int]:
+    """Return the ranks whose sums are added up."""
+    return sorted(rank for rank, report in reports.items() if not isinstance(report, Refusal))
+
+
+def _checked(report: Report, request: Request, silos: Collection[int], expected: Expected) -> list[Header]:
+    """Return the headers of a report, those with a fault stripped of all else.
+
+    Raises:
+        Refused: it breaks a rule.
+    """
+    headers = [_bare(header) if header.fault is not None else header for header in report.headers]
+    _check_silos([header.silo for header in headers], silos, all_of_them=request.verb != "roll")
+    good = [header for header in headers if header.fault is None]
+    for header in good:
+        try:
+            _RULES.get(request.verb, _nothing)(header, request, expected)
+        except Refused as refused:
+            raise Refused(f"silo {header.silo}: {refused}") from None
+    _check_parts(report.parts, good)
+    if request.verb == "open" and headers and not report.about.keys() >= ABOUT:
+        raise Refused("it does not say where it runs")
+    return headers
+
+
+def _bare(header: Header) -> Header:
+    return header.model_copy(update={"weight": 0.0, "scalars": {}, "vectors": {}, "keeps": False})
+
+
+def _check_silos(answered: Sequence[int], asked: Collection[int], *, all_of_them: bool) -> None:
+    if foreign := sorted(set(answered).difference(asked)):
+        raise Refused(f"it answers for silo {foreign[0]}, which it was not asked for")
+    if twice := [silo for silo, times in Counter(answered).items() if times > 1]:
+        raise Refused(f"it answers for silo {twice[0]} more than once")
+    if all_of_them and (missing := sorted(set(asked).difference(answered))):
+        raise Refused(f"it says nothing of silo {missing[0]}")
+
+
+def _check_update(header: Header, request: Request, expected: Expected) -> None:
+    if header.weight != (weight := expected.weights.get(header.silo, header.weight)):
+        raise Refused(wrong_weight(header.weight, weight))
+    for name, folded in header.vectors.items():
+        if folded.length != (length := expected.lengths.get(name, expected.parameters)):
+            raise Refused(wrong_length(name, folded.length, length))
+        if (folded.bytes or 0) > WIDEST * (length + WIDEST):
+            raise Refused(f"'{name}' of {length} elements was sent as {folded.bytes} bytes")
+    for name, value in header.scalars.items():
+        if isinstance(value, str):
+            raise Refused(f"the scalar '{name}' is a text; send numbers")
+        if request.work != "evaluate" and (name in RESERVED or name.startswith(("test_", "silo_"))):
+            raise Refused(f"the scalar '{name}' has the name of a figure of the server's; take another")
+
+
+def _check_parts(parts: Sequence[Part], good: Sequence[Header]) -> None:
+    """See that a rank has just the sums that its headers tell of, each once."""
+    told = {(n, f.window) for header in good for n, f in header.vectors.items() if f.window is not None}
+    found = Counter((part.name, part.window) for part in parts)
+    if wrong := sorted(told.symmetric_difference(found)) or [one for one, times in found.items() if times > 1]:
+        raise Refused(f"its sums are not those that its headers tell of ('{wrong[0][0]}' in window {wrong[0][1]})")
+    for part in parts:
+        if part.weight and (len(good) > 1 or part.weight != _weight_in(good[0], part.name)):
+            raise Refused(f"its sum of '{part.name}' is not weighted as its header says")
+
+
+def _weight_in(header: Header, name: str) -> float:
+    return 1.0 if header.vectors[name].uniform else header.weight
+
+
+def _nothing(header: Header, request: Request, expected: Expected) -> None:
+    _only(header)
+
+
+def _writing(header: Header, request: Request, expected: Expected) -> None:
+    _only(header, writing=lambda value: value is True)
+
+
+def _written(header: Header, request: Request, expected: Expected) -> None:
+    _only(header, writing=lambda value: value is True, sha256=_is_sha256)
+    if len(header.scalars) != 1:
+        raise Refused("it does not say whether its file is written")
+
+
+def _left(header: Header, request: Request, expected: Expected) -> None:
+    _only(header, unwritten=lambda value: isinstance(value, str))
+
+
+def _only(header: Header, **allowed: Callable[[Scalar], bool]) -> None:
+    if header.vectors or not all(name in allowed and allowed[name](value) for name, value in header.scalars.items()):
+        raise Refused("it answers what was not asked")
+
+
+def _is_sha256(value: Scalar) -> bool:
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
+
+
+_RULES: dict[str, Callable[[Header, Request, Expected], None]] = {
+    "work": _check_update,
+    "save": _writing,
+    "saved": _written,
+    "finish": _left,
+}
+"""What else a header must be, by the verb of the request; those of other verbs say nothing more."""

@@ -1,0 +1,2 @@
+from .building import MODELS as MODELS, build as build
+from .pooling import MaxPool2x2 as MaxPool2x2

@@ -1,0 +1,284 @@
+"""The job file: TOML read into strict, frozen models, with errors that name the key and what would do."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
+
+from mpifl.algorithms import ALGORITHMS, Algorithm
+from mpifl.common import InputError, Table, load_plugin, read_toml
+from mpifl.server import OPTIMIZERS, ServerOptimizer
+from mpifl.silo import LocalTraining
+from mpifl.transforms import CompressionSettings
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Model(BaseModel):
+    """`[model]`: which one, the weights it starts from, and its own arguments."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
+
+    name: str
+    weights: str | None = None
+
+    @property
+    def arguments(self) -> Table:
+        """The keys that the model's factory takes."""
+        return dict(self.model_extra or {})
+
+
+class CohortTable(_Table):
+    """`[cohort]`: which silos take part in a round, how many must answer, and what their updates weigh."""
+
+    fraction: Annotated[float, Field(ge=0, le=1)] = 1.0
+    quorum: Annotated[float, Field(gt=0, le=1)] = 1.0
+    deadline: Annotated[float, Field(gt=0)] | None = None
+    """Seconds after which a rank that has not answered is left out of the round."""
+    weights: Literal["examples", "uniform"] = "examples"
+    select: Literal["uniform", "examples"] = "uniform"
+    """Whether all silos are as likely to be drawn, or each with the probability p_k = n_k / n."""
+
+    def total(self, sizes: Sequence[int]) -> float:
+        """Return what all silos weigh in the objective: silo k n_k where it is drawn by examples or counted by them."""
+        return float(sum(sizes) if "examples" in (self.select, self.weights) else len(sizes))
+
+
+class Aggregation(_Table):
+    """`[aggregation]`: how updates become one."""
+
+    rule: Literal["mean"] = "mean"
+
+
+class Evaluate(_Table):
+    """`[evaluate]`: how often, and the test accuracy that the user waits for."""
+
+    every: PositiveInt = 1
+    silos: bool = True
+    """Score the model at every silo that holds out a split."""
+    target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
+    stop_at_target: bool = False
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Evaluate:
+        if self.stop_at_target and self.target_accuracy is None:
+            raise ValueError("stop_at_target needs target_accuracy")
+        return self
+
+
+class Checkpoint(_Table):
+    """`[checkpoint]`: how often, how many are kept, and what for."""
+
+    every: PositiveInt = 10
+    keep: PositiveInt = 3
+    background: bool = False
+    """Whether it is written while the next rounds train, and counts from when it is whole."""
+    mirror: bool = False
+    """Whether every rank keeps the server's state after each round, in case that the server dies."""
+
+
+class Tracking(_Table):
+    """`[tracking]`: who is told of each round."""
+
+    console: bool | Literal["always"] = True
+    """Whether to show progress on a terminal; "always": also where there is none."""
+    jsonl: bool = True
+    tensorboard: bool = False
+    mlflow: bool = False
+
+
+class Job(_Table):
+    """A whole job file."""
+
+    name: Annotated[str, Field(pattern=r"^[\w.-]+$")]
+    shards: str
+    seed: Annotated[int, Field(ge=0)] = 0
+    rounds: PositiveInt
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    threads: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = 1
+    """Of each rank; "auto" shares the cores that a rank may use among its node's ranks."""
+    model: Model
+    algorithm: Table = {"name": "fedavg"}
+    local: LocalTraining = LocalTraining()
+    server_optimizer: Table = {"name": "sgd"}
+    cohort: CohortTable = CohortTable()
+    aggregation: Aggregation = Aggregation()
+    compression: CompressionSettings = CompressionSettings()
+    evaluate: Evaluate = Evaluate()
+    checkpoint: Checkpoint = Checkpoint()
+    tracking: Tracking = Tracking()
+
+    @property
+    def plugins(self) -> dict[str, str]:
+        """The user's own code that the job names, `package.module:name`, by the table that names it."""
+        named = {"model": self.model.name}
+        named |= {key: str(getattr(self, key).get("name")) for key in ("algorithm", "server_optimizer")}
+        return {key: name for key, name in named.items() if ":" in name}
+
+    def build_algorithm(self) -> Algorithm:
+        """Return the algorithm with its hyperparameters.
+
+        Raises:
+            InputError: there is no such algorithm or server optimizer, or a hyperparameter is not one of its.
+        """
+        return _build_algorithm(self, "the job")
+
+    def idle(self, algorithm: Algorithm) -> list[str]:
+        """Say which keys have no effect with this algorithm, and which two together hardly the one that is meant."""
+        local, cohort, said = self.local, self.cohort, []
+        given = flat({"local": local.model_dump(), "cohort": cohort.model_dump()})
+        usual = flat({"local": LocalTraining().model_dump(), "cohort": CohortTable().model_dump()})
+        if ignored := sorted(key for key in algorithm.ignores if given.get(key) not in (None, usual.get(key))):
+            said.append(f"[algorithm] name = '{self.algorithm['name']}': makes no use of {', '.join(ignored)}")
+        whole = max(local.epochs_of or [local.epochs or local.steps or 1])
+        if local.stragglers and whole == 1 and "local.stragglers" not in algorithm.ignores:
+            said.append("[local] stragglers: one epoch or step has no parts; take more epochs, or steps in their place")
+        twice = cohort.select == cohort.weights == "examples" and cohort.fraction < 1
+        if twice and "cohort.weights" not in algorithm.ignores:
+            said.append(
+                "[cohort] select = 'examples': drawn by their examples and weighted by them, silos count about as the "
+                "square of these; take weights = 'uniform' to have them count once, as in FedProx"
+            )
+        return said
+
+
+def read_job(path: Path, overrides: Sequence[str] = ()) -> Job:
+    """Read a job file and apply overrides such as `local.lr=0.05`; defaults are filled in.
+
+    Raises:
+        InputError: with one line that names the file, the key, what was given and what would do.
+    """
+    return check_job(read_toml(path, overrides), str(path))
+
+
+def read_kept(path: Path, named: Collection[str] = ()) -> Job:
+    """Read the job of a run folder, which may be anybody's, and import no code that the user has not named.
+
+    Args:
+        path: The `job.toml`.
+        named: The plug-ins that may be imported. Of a job with others the tables of its algorithm stay as they are.
+
+    Raises:
+        InputError: as `read_job`.
+    """
+    return check_job(read_toml(path), str(path), set(named))
+
+
+def check_job(table: Table, source: str, named: Collection[str] | None = None) -> Job:
+    """Turn a job's tables into a Job with every default filled in, hyperparameters included.
+
+    Args:
+        table: The tables.
+        source: Where they come from, for the error.
+        named: The plug-ins that may be imported, see `read_kept`; by default all.
+    """
+    job: Job = _validated(Job, table, source, "")
+    if named is not None and not {job.plugins.get(key) for key in ("algorithm", "server_optimizer")} <= {None, *named}:
+        return job
+    algorithm = _build_algorithm(job, source)
+    own = algorithm.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"local", "server_optimizer"})
+    tables = {
+        "algorithm": {"name": job.algorithm["name"], **own},
+        "server_optimizer": {
+            "name": job.server_optimizer.get("name", "sgd"),
+            **algorithm.server_optimizer.model_dump(),
+        },
+    }
+    return job.model_copy(update=tables)
+
+
+def differing_keys(one: Job, other: Job, harmless: Iterable[str] = ()) -> list[str]:
+    """Return the keys, `table.key`, in which two jobs differ, leaving out the tables and keys named harmless."""
+    flat_one, flat_other = flat(one.model_dump()), flat(other.model_dump())
+    keys = [key for key in flat_one | flat_other if flat_one.get(key) != flat_other.get(key)]
+    return sorted(key for key in keys if not {key, key.partition(".")[0]} & set(harmless))
+
+
+def flat(table: Mapping[str, Any], prefix: str = "") -> Table:
+    """Return the values of nested tables by `table.key`."""
+    found: Table = {}
+    for key, value in table.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return found
+
+
+def _build_algorithm(job: Job, source: str) -> Algorithm:
+    optimizer: ServerOptimizer = _named(
+        ServerOptimizer, OPTIMIZERS, job.server_optimizer, source, "server_optimizer", {}
+    )
+    shared = {"local": job.local, "server_optimizer": optimizer}
+    algorithm: Algorithm = _named(Algorithm, ALGORITHMS, job.algorithm, source, "algorithm", shared)
+    return algorithm
+
+
+def _named(
+    base: type, registry: Mapping[str, Any], table: Table, source: str, key: str, shared: Mapping[str, Any]
+) -> Any:
+    name = table.get("name", "sgd" if base is ServerOptimizer else None)
+    if not isinstance(name, str):
+        raise InputError(f"{source}: [{key}] needs name, one of {', '.join(registry)}")
+    try:
+        kind = registry.get(name) or load_plugin(name, f"[{key}] name", registry)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
+    if not (isinstance(kind, type) and issubclass(kind, base)):
+        raise InputError(f"{source}: [{key}] name = '{name}': is no mpifl {base.__name__}; name a subclass of it")
+    own = {k: v for k, v in table.items() if k != "name"}
+    if taken := sorted(set(own) & set(shared)):
+        raise InputError(f"{source}: [{key}] has no key '{taken[0]}'; it is a table of its own, [{taken[0]}]")
+    return _validated(kind, own, source, key, title=name, shared=shared)
+
+
+def _validated(
+    kind: Any, table: Table, source: str, where: str, title: str = "", shared: Mapping[str, Any] | None = None
+) -> Any:
+    try:
+        if shared:
+            return kind.model_validate({**table, **shared})
+        return kind.model_validate_json(json.dumps(table, default=str))
+    except ValidationError as error:
+        raise InputError(f"{source}: {_explained(error, kind, where, title, shared or {})}") from None
+
+
+def _explained(error: ValidationError, kind: Any, where: str, title: str, shared: Mapping[str, Any]) -> str:
+    """Say in one line what is wrong with the first key that is."""
+    errors = error.errors()
+    fields, path = _walk(kind, errors[0]["loc"])
+    same = [e for e in errors if _walk(kind, e["loc"])[1] == path]  # a union answers once for each of its members
+    more = f" (and {len(errors) - len(same)} more)" if len(errors) > len(same) else ""
+    table = where or ".".join(path[:-1])
+    first, key = errors[0], path[-1] if path else ""
+    takes = [name for name in fields if name not in shared]
+    if first["type"] == "extra_forbidden":
+        close = difflib.get_close_matches(key, takes, n=1)
+        hint = f"did you mean '{close[0]}'? " if close else ""
+        reason = f"has no key '{key}'; {hint}{title or table or 'a job'} takes {', '.join(takes) or 'none'}"
+    elif first["type"] == "missing":
+        reason = f"needs the key '{key}'"
+    elif first["type"] == "value_error":
+        table, reason = where or ".".join(path), str(first["msg"]).removeprefix("Value error, ")
+    else:
+        what = " or ".join(dict.fromkeys(str(e["msg"]).replace("Input should", "should") for e in same))
+        reason = f"{key} = {json.dumps(first['input'], default=str)}: {what}"
+    return f"[{table}] {reason}{more}" if table else reason + more
+
+
+def _walk(kind: Any, loc: Sequence[int | str]) -> tuple[list[str], list[str]]:
+    """Follow an error's location through nested tables; return the last table's keys and the path of the key."""
+    path: list[str] = []
+    fields: dict[str, Any] = {}
+    for part in map(str, loc):
+        fields = {field.alias or name: field for name, field in kind.model_fields.items()}
+        path.append(part)
+        inner = fields[part].annotation if part in fields else None
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            break
+        kind = inner
+    return list(fields), path

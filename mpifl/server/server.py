@@ -1,0 +1,98 @@
+"""The server: the state of the training, and what it can do alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mpifl.common import rng
+from mpifl.data import Batches
+from mpifl.silo import FlatModel, LocalRun, LocalTraining, Objective, Score, evaluate, local
+
+
+@dataclass
+class Server:
+    """What rank 0 holds.
+
+    Attributes:
+        models: The architectures, with the initial weights until something is loaded; the first is the job's.
+        seed: The job's seed.
+        state: All that the training has learned: plain tensors and numbers by name, `w` among them, shape [P].
+        round: Rounds done.
+        test: The global test set, if the shard folder has one.
+        public: Examples that belong to no silo, if the shard folder has some.
+        own_objective: What the reported loss is the mean of, where that is not the cross entropy.
+    """
+
+    models: Sequence[FlatModel]
+    seed: int = 0
+    state: dict[str, Any] = field(default_factory=dict)
+    round: int = 0
+    test: Batches | None = None
+    public: Batches | None = None
+    own_objective: Objective | None = None
+
+    @property
+    def model(self) -> FlatModel:
+        """The job's model."""
+        return self.models[0]
+
+    @property
+    def judges(self) -> bool:
+        """Whether it can score a model: there is a test set, and silos own no part of the model."""
+        return self.test is not None and not len(self.model.personal) and not len(self.model.personal_statistics)
+
+    def begun(self, begin: Callable[[Server], None]) -> dict[str, Any]:
+        """Return the state in which a training begins: what `begin` makes it, and running statistics.
+
+        The server is left without a state, and its models must have their initial weights.
+        """
+        self.state = {}
+        begin(self)
+        if len(self.model.statistics):
+            self.state["statistics"] = self.model.statistics.read()
+        found, self.state = self.state, {}
+        return found
+
+    def evaluate(self, w: Tensor) -> Score | None:
+        """Score the model w, shape [shared], on the test set; None if there is none, or silos own a part of it."""
+        if self.test is None or not self.judges:
+            return None
+        self.load(w)
+        return evaluate(self.model, self.model.trained, self.test, self.own_objective)
+
+    @torch.no_grad()
+    def public_logits(self) -> int:
+        """Return how many logits a model has for all public examples together."""
+        assert self.public is not None
+        one, _ = next(self.public.in_order(1))
+        return len(self.public) * int(self.model.module.eval()(one).numel())
+
+    def train(
+        self, w: Tensor, settings: LocalTraining, objective: Objective, beside: Sequence[Tensor], architecture: int = 0
+    ) -> LocalRun:
+        """Train one of the models from w, shape [P], on the public examples; see `local.train`.
+
+        Running statistics start from the server's, and what training makes of them is the server's from then on.
+        """
+        assert self.public is not None
+        model = self.models[architecture] if architecture else self.load(w)
+        with rng.scope(self.seed, "public", architecture, self.round, device=model.device) as order:
+            run = local.train(model, self.public, w, settings, order, objective, beside=beside)
+        if "statistics" in self.state:
+            self.state["statistics"] = model.statistics.read()
+        return run
+
+    def load(self, w: Tensor) -> FlatModel:
+        """Put w, shape [shared], and the running statistics into the model, nothing of a silo's own; return it."""
+        self.model.shared.copy_(w)
+        own, statistics = self.model.initial_personal
+        self.model.personal.copy_(own)
+        self.model.personal_statistics.write(statistics)
+        if "statistics" in self.state:
+            self.model.statistics.write(self.state["statistics"])
+        return self.model

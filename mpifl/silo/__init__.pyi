@@ -1,0 +1,16 @@
+from . import local as local
+from .flat import (
+    FlatModel as FlatModel,
+    Objective as Objective,
+    cross_entropy as cross_entropy,
+    in_precision as in_precision,
+)
+from .local import (
+    Batch as Batch,
+    Constant as Constant,
+    LocalRun as LocalRun,
+    LocalTraining as LocalTraining,
+    Proximal as Proximal,
+)
+from .settings import LARGEST as LARGEST
+from .silo import UNSENT as UNSENT, Score as Score, Silo as Silo, evaluate as evaluate, held_out as held_out

@@ -1,0 +1,223 @@
+"""A whole local step as machine code: forward, backward, correction and optimizer in one call.
+
+What is called is one C++ function: no Python between a step's operations, and none of `torch.compile`'s guards, which
+are not needed where a step is called only for the very shapes that it was traced with.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import socket
+import sys
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mpifl.silo.flat import FlatModel, Objective, in_precision, scalar
+from mpifl.silo.machine_code import NotCompiled, captured, compiled, traced
+from mpifl.silo.optimizers import OPTIMIZERS, SGD, Batch, Constant, Correction, Proximal
+from mpifl.silo.settings import LocalTraining
+
+_BAKED = {"optimizer", "momentum", "nesterov", "beta1", "beta2", "epsilon", "weight_decay", "precision"}
+"""Settings that a step is compiled for; the others may change from training to training."""
+ALIKE = 0.05
+"""What a compiled step may differ by from the traced one, of its length. Rounding makes 1e-6, and 1e-2 in bfloat16."""
+_TOLD: set[str] = set()
+Groups = dict[str, list[Tensor]]
+
+
+def find(
+    model: FlatModel, local: LocalTraining, objective: Objective, correct: Correction | None, batch: Batch
+) -> CompiledStep | None:
+    """Return the compiled step for batches like this one, ready for a training, or None if there can be none.
+
+    It is made when it is first asked for. Why there is none is said once, by the first worker of a node.
+    """
+    try:
+        key = _key(local, objective, correct, batch)
+        if key not in model.compiled:
+            model.compiled[key] = None
+            model.compiled[key] = CompiledStep(model, local, objective, correct, batch)
+    except NotCompiled as reason:
+        if model.speaks and str(reason) not in _TOLD:
+            print(f"[local] compile = true: {reason}; the plain step runs instead", file=sys.stderr, flush=True)
+        _TOLD.add(str(reason))
+        return None
+    step: CompiledStep | None = model.compiled[key]
+    return step and step.begin(local, correct)
+
+
+class CompiledStep:
+    """One step of one model with one objective, for batches of one shape.
+
+    All that it works on stays where it is from one training to the next, as a captured CUDA graph needs it.
+
+    Attributes:
+        size: Examples of a batch; a batch of another size needs the plain step.
+        optimizer: Holds the optimizer's state, which plain steps in between share.
+        total: The sum of the losses, each times its batch's examples.
+    """
+
+    def __init__(
+        self, model: FlatModel, local: LocalTraining, objective: Objective, correct: Correction | None, batch: Batch
+    ) -> None:
+        def number() -> Tensor:
+            return torch.zeros((), dtype=torch.float64, device=model.device)
+
+        self.size, self._objective = len(batch[1]), objective  # kept, so that the id in its key stays its own
+        self.optimizer = OPTIMIZERS[local.optimizer](local, model.trained)
+        self.total = torch.zeros((), device=model.device)
+        self._same_rates = isinstance(self.optimizer, SGD)  # at every step of a training
+        self._rates = [number() for _ in self.optimizer.rates()]
+        self._mu, self._vector = number(), torch.zeros_like(model.trained) if correct is not None else None
+        groups = self._groups(model)
+        self._inputs = [tensor for tensors in groups.values() for tensor in tensors]
+        graph = traced(_step(model, self.optimizer, local, objective, type(correct), groups), [*self._inputs, *batch])
+        self._run = compiled(graph, [*self._inputs, *batch], model.device)
+        self._examine(graph, groups, batch)
+        if model.device.type == "cuda":
+            self._run = captured(self._run, self._inputs, batch)
+
+    def _groups(self, model: FlatModel) -> Groups:
+        """Return the tensors that a step works on, parameter by parameter where they have the model's shape."""
+        module = model.module
+        frozen = {name: p.detach() for name, p in module.named_parameters() if name not in model.names}
+        return {
+            "rates": self._rates,
+            "mu": [self._mu],
+            "total": [self.total],
+            "trained": model.views(model.trained),
+            **{f"state {i}": model.views(vector) for i, vector in enumerate(self.optimizer.state)},
+            "vector": model.views(self._vector) if self._vector is not None else [],
+            "rest": [*frozen.values(), *(buffer for _, buffer in module.named_buffers())],
+        }
+
+    def _examine(self, graph: Callable[..., object], groups: Groups, batch: Batch) -> None:
+        """Take two steps by the machine code and by the graph's own operations, and see that they do the same.
+
+        Parameters and examples are drawn, the same on every rank: at an optimum a step would be rounding errors. The
+        first step starts from an optimizer's state of zero, where the state shows the gradient alone; the second from
+        what that gives, moved away from zero, where Adam's quotient magnifies no rounding errors.
+
+        Raises:
+            NotCompiled: they do not, or it cannot be run; compilers have bugs, and this one's would be a wrong model.
+        """
+        drawn = torch.Generator().manual_seed(0)
+
+        def normal(like: Tensor, scale: float = 1.0) -> Tensor:
+            return torch.randn(like.shape, generator=drawn).mul_(scale).to(like)
+
+        start = {name: [t.clone() for t in tensors] for name, tensors in groups.items()}
+        rates = groups["rates"]  # of different sizes, so that Adam's step does not hide its decay, nor that the step
+        start |= {"rates": [torch.full_like(t, 0.5 / 4**i) for i, t in enumerate(rates)]}
+        start |= {"trained": [normal(t, (len(t) / t.numel()) ** 0.5 if t.dim() else 1.0) for t in groups["trained"]]}
+        start |= {"vector": [normal(t) for t in groups["vector"]], "mu": [torch.full_like(groups["mu"][0], 0.5)]}
+        examples = [normal(t) if t.is_floating_point() else t for t in batch]
+        states = [name for name in groups if name.startswith("state")]
+        for names in (["total", "rest", *states], ["total", "rest", *states, "trained"]):
+            expected, found = ({name: [t.clone() for t in of] for name, of in start.items()} for _ in range(2))
+            graph(*itertools.chain.from_iterable(expected.values()), *examples)
+            try:
+                self._run([*itertools.chain.from_iterable(found.values()), *examples])
+            except RuntimeError as error:
+                what = f"the machine code of {socket.gethostname()} cannot be run ({type(error).__name__})"
+                raise NotCompiled(what) from error
+            for name in names:
+                before, right, ours = (_joined(of[name]) for of in (start, expected, found))
+                gap, size = torch.linalg.vector_norm(ours - right), torch.linalg.vector_norm(right - before)
+                if size.isfinite() and not gap <= ALIKE * size:
+                    raise NotCompiled(f"the compiler of {socket.gethostname()} made another step of it")
+            for name in states:
+                typical = _joined(expected[name]).abs().mean()
+                start[name] = [t.abs() + typical for t in expected[name]]
+
+    def begin(self, local: LocalTraining, correct: Correction | None) -> CompiledStep:
+        """Start a training: its learning rate, its correction, and nothing of the one before."""
+        self.optimizer.restart(local)
+        self.total.zero_()
+        if isinstance(correct, Constant) and self._vector is not None:
+            self._vector.copy_(correct.vector)
+        elif isinstance(correct, Proximal) and self._vector is not None:
+            self._vector.copy_(correct.centre)
+            self._mu.fill_(correct.mu)
+        if self._same_rates:
+            self._set_rates()
+        return self
+
+    def __call__(self, batch: Batch) -> None:
+        """Take one step."""
+        if not self._same_rates:
+            self._set_rates()
+        self._run([*self._inputs, *batch])
+
+    def _set_rates(self) -> None:
+        for tensor, rate in zip(self._rates, self.optimizer.rates(), strict=True):
+            tensor.fill_(rate)
+
+
+def _joined(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the numbers of some tensors in one vector, whole ones left out."""
+    return torch.cat([t.flatten() for t in tensors if t.is_floating_point()] or [torch.empty(0)])
+
+
+def _key(local: LocalTraining, objective: Objective, correct: Correction | None, batch: Batch) -> Hashable:
+    """Return what one compiled step is good for."""
+    if local.batch_size == "full":
+        raise NotCompiled("batch_size = 'full' gives each silo another shape; name a number")
+    if correct is not None and not isinstance(correct, Constant | Proximal):
+        raise NotCompiled("the algorithm corrects gradients by a function of its own")
+    owner = getattr(objective, "__self__", None)
+    function: Any = getattr(objective, "__func__", objective)
+    if not inspect.isfunction(function) or "<locals>" in function.__qualname__ or function.__name__ == "<lambda>":
+        raise NotCompiled("the objective is neither a function of a module nor a method")
+    shapes = tuple((tuple(t.shape), t.stride(), t.dtype) for t in batch)
+    return function, id(owner), type(correct), shapes, str(local.model_dump(include=_BAKED))
+
+
+class _Loss(nn.Module):
+    """An objective and its model as one module, so that the model's tensors can be replaced whatever it calls of it."""
+
+    def __init__(self, module: nn.Module, objective: Objective) -> None:
+        super().__init__()
+        self.module, self._objective = module, objective
+
+    def forward(self, *batch: Tensor) -> Tensor:
+        return self._objective(self.module, *batch)
+
+
+def _step(
+    model: FlatModel, optimizer: Any, local: LocalTraining, objective: Objective, kind: type, groups: Groups
+) -> Callable[..., tuple[()]]:
+    """Return one step as a function of the tensors of `groups` and the batch's; it changes the former in place.
+
+    Args:
+        kind: Of the correction; its tensors are among the groups.
+    """
+    frozen = [name for name, _ in model.module.named_parameters() if name not in model.names]
+    names = [*model.names, *frozen, *(name for name, _ in model.module.named_buffers())]
+    whole = _Loss(model.module, in_precision(local.precision, objective))
+
+    def step(*inputs: Tensor) -> tuple[()]:
+        left = iter(inputs)
+        given = {name: list(itertools.islice(left, len(tensors))) for name, tensors in groups.items()}
+        batch = tuple(left)
+        leaves = [trained.detach().requires_grad_() for trained in given["trained"]]
+        replaced = {f"module.{name}": t for name, t in zip(names, [*leaves, *given["rest"]], strict=True)}
+        loss = scalar(torch.func.functional_call(whole, replaced, batch))
+        gradients = torch.autograd.grad(loss, leaves, materialize_grads=True)
+        with torch.no_grad():
+            for i, (trained, gradient) in enumerate(zip(given["trained"], gradients, strict=True)):
+                gradient = gradient.clone()
+                if kind is Constant:
+                    Constant(given["vector"][i])(gradient, trained, batch)
+                elif kind is Proximal:
+                    Proximal(given["vector"][i], given["mu"][0])(gradient, trained, batch)
+                state = [given[f"state {j}"][i] for j in range(len(optimizer.state))]
+                optimizer.descend(trained, gradient, state, given["rates"])
+            given["total"][0].add_(loss, alpha=len(batch[1]))
+        return ()
+
+    return step

@@ -1,0 +1,174 @@
+"""A module's parameters, gradients and running statistics as flat vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mpifl.common import InputError
+
+Objective = Callable[..., Tensor]
+"""(module, x, y, ...) -> mean loss over the batch, a scalar tensor."""
+
+
+def cross_entropy(module: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> Tensor:
+    """Return the mean cross entropy of `module(x)`, logits of shape [n, classes, ...], against y of shape [n, ...]."""
+    return F.cross_entropy(module(x), y)
+
+
+def scalar(loss: Any) -> Tensor:
+    """Return what an objective has returned, if it is a tensor of no dimension.
+
+    Raises:
+        InputError: it is not.
+    """
+    if isinstance(loss, Tensor) and loss.dim() == 0:
+        return loss
+    what = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
+    raise InputError(
+        f"the objective returned {'None' if loss is None else what}; have it return the mean loss over the batch, as "
+        "torch's losses do by default"
+    )
+
+
+def in_precision(precision: str, objective: Objective) -> Objective:
+    """Return the objective; by "bf16", forward and so backward passes are in bfloat16 where torch thinks that safe."""
+    if precision == "fp32":
+        return objective
+
+    def mixed(module: Any, x: Tensor, *rest: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, dtype=torch.bfloat16):
+            return objective(module, x, *rest)
+
+    return mixed
+
+
+_ENGINE: Any = torch.autograd.Variable._execution_engine
+"""What torch.autograd.grad calls, without its checks of the arguments: these are a tenth of a small model's step."""
+
+
+class FlatModel:
+    """A module whose trainable parameters lie one after another in one float32 vector, personal ones last.
+
+    `personal` names the parameters and buffers that never leave a silo.
+
+    Attributes:
+        module: The module itself; its parameters are views into `trained`.
+        trained: All trainable parameters, shape [P].
+        shared, personal: The two parts of `trained`, as views. Only `shared` ever leaves a silo.
+        statistics, personal_statistics: The module's buffers, those that are averaged and those that stay at home.
+        compiled: What `mpifl.silo.compiled` has made for this module, by what it is good for.
+        speaks: Whether this rank says what is the same for all ranks of its node.
+    """
+
+    def __init__(self, module: nn.Module, device: torch.device | str = "cpu", personal: Collection[str] = ()) -> None:
+        self.module = module.to(device)
+        named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+        ordered = sorted(named, key=lambda item: item[0] in personal)  # a stable sort: shared ones keep their order
+        self.names = [name for name, _ in ordered]
+        self.parameters = [p for _, p in ordered]
+        self.trained = torch.empty(sum(p.numel() for p in self.parameters), dtype=torch.float32, device=device)
+        for p, view in zip(self.parameters, self.views(self.trained), strict=True):
+            p.data = view.copy_(p.data)
+        split = sum(p.numel() for name, p in named if name not in personal)
+        self.shared, self.personal = self.trained[:split], self.trained[split:]
+        self.statistics = Statistics([b for name, b in _persistent_buffers(module) if name not in personal])
+        self.personal_statistics = Statistics([b for name, b in _persistent_buffers(module) if name in personal])
+        self._data = [p.detach() for p in self.parameters]
+        self._inputs = tuple(self.parameters)
+        self.initial_personal = self.personal.clone(), self.personal_statistics.read()
+        """What personal parameters and statistics are before a silo has trained its own."""
+        self.lender: Callable[..., Tensor] = torch.empty
+        """(length, dtype=) -> where a delta is to be put on the CPU."""
+        self._grad: Tensor | None = None
+        self._one = (torch.ones((), device=device),)
+        self.compiled: dict[Hashable, Any] = {}
+        self.speaks = True
+
+    @property
+    def device(self) -> torch.device:
+        """The device that the parameters lie on."""
+        return self.trained.device
+
+    @property
+    def grad(self) -> Tensor:
+        """The flat gradient, shape [P], in the order of `trained`; made when it is first needed."""
+        if self._grad is None:
+            self._grad = torch.zeros_like(self.trained)
+        return self._grad
+
+    def delta(self, start: Tensor) -> Tensor:
+        """Return trained - start, shape [P]."""
+        if not self.trained.is_cpu:
+            return self.trained - start
+        return torch.sub(self.trained, start, out=self.lender(len(start), dtype=torch.float32))
+
+    def views(self, vector: Tensor) -> list[Tensor]:
+        """Cut a vector of shape [P] into views of the parameters' shapes."""
+        parts = torch.split(vector, [p.numel() for p in self.parameters])
+        return [part.view(p.shape) for part, p in zip(parts, self.parameters, strict=True)]
+
+    def gradients(self, loss: Tensor) -> list[Tensor]:
+        """Return the gradient of a scalar loss for each parameter; zeros for those that it does not depend on."""
+        one = self._one if loss.dtype == torch.float32 else (torch.ones_like(loss),)
+        found = _ENGINE.run_backward(
+            (loss,), one, False, False, self._inputs, allow_unreachable=True, accumulate_grad=False
+        )
+        return [g if g is not None else torch.zeros_like(p) for g, p in zip(found, self.parameters, strict=True)]
+
+    def flatten(self, gradients: Sequence[Tensor]) -> Tensor:
+        """Copy the parameters' gradients into the flat `grad` and return it."""
+        return torch.cat([g.reshape(-1) for g in gradients], out=self.grad)
+
+    def descend(self, gradients: list[Tensor], lr: float) -> None:
+        """Take a plain gradient step on the parameters themselves, without flattening: trained -= lr * gradient."""
+        torch._foreach_add_(self._data, gradients, alpha=-lr)
+
+    def gradient_at(self, vector: Tensor, objective: Objective, batch: Sequence[Tensor]) -> Tensor:
+        """Return the gradient at other parameters `vector`, shape [P], and leave the module as it is."""
+        leaves = [view.detach().requires_grad_() for view in self.views(vector)]
+        replaced = dict(zip(self.names, leaves, strict=True))
+        replaced |= {name: buffer.clone() for name, buffer in self.module.named_buffers()}
+
+        def module(*inputs: Tensor) -> Tensor:
+            answer: Tensor = torch.func.functional_call(self.module, replaced, inputs)
+            return answer
+
+        gradients = torch.autograd.grad(scalar(objective(module, *batch)), leaves, materialize_grads=True)
+        return torch.cat([g.reshape(-1) for g in gradients])
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the module's state on the CPU by PyTorch's names, as views where it lies there."""
+        return {name: value.detach().cpu() for name, value in self.module.state_dict().items()}
+
+
+class Statistics:
+    """Some of a module's buffers (BatchNorm's running mean, variance and counter, mostly) as one vector."""
+
+    def __init__(self, buffers: Sequence[Tensor]) -> None:
+        # A buffer that is not finite from the start, such as a mask of minus infinity, is a constant.
+        self._buffers = [buffer for buffer in buffers if buffer.dtype != torch.bool and buffer.isfinite().all()]
+
+    def __len__(self) -> int:
+        """Return the number of elements; often 0."""
+        return sum(buffer.numel() for buffer in self._buffers)
+
+    def read(self) -> Tensor:
+        """Return a copy as one float64 vector, which holds counters exactly."""
+        parts = [buffer.detach().reshape(-1).to(torch.float64) for buffer in self._buffers]
+        return torch.cat(parts) if parts else torch.empty(0, dtype=torch.float64)
+
+    def write(self, vector: Tensor) -> None:
+        """Set the buffers; counters are rounded to whole numbers."""
+        for buffer, part in zip(self._buffers, torch.split(vector, [b.numel() for b in self._buffers]), strict=True):
+            whole = part if buffer.dtype.is_floating_point else part.round()
+            buffer.copy_(whole.view(buffer.shape))
+
+
+def _persistent_buffers(module: nn.Module) -> list[tuple[str, Tensor]]:
+    kept = module.state_dict(keep_vars=True)
+    return [(name, buffer) for name, buffer in module.named_buffers() if name in kept]

@@ -1,0 +1,150 @@
+"""Local training: what a silo does between receiving the model and answering. The one loop over batches is here."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mpifl.data import Batches
+from mpifl.silo import compiled
+from mpifl.silo.flat import FlatModel, Objective, cross_entropy, in_precision, scalar
+from mpifl.silo.optimizers import OPTIMIZERS, SGD, Adam, Batch, Constant, Correction, Proximal
+from mpifl.silo.settings import LocalTraining
+
+__all__ = ["Batch", "Constant", "Correction", "LocalRun", "LocalTraining", "Proximal", "gradient", "train"]
+
+
+@dataclass(frozen=True)
+class LocalRun:
+    """What came of local training.
+
+    Attributes:
+        delta: Trained parameters minus those it started from, shape [P].
+        end: The trained parameters, shape [P]; a view of the lent model, gone with the next training.
+        steps: Optimizer steps taken.
+        examples: Examples seen, counted once an epoch.
+        loss: Mean loss over these examples, each at the parameters of its step.
+    """
+
+    delta: Tensor
+    end: Tensor
+    steps: int
+    examples: int
+    loss: float
+
+
+def train(
+    model: FlatModel,
+    batches: Batches,
+    start: Tensor,
+    local: LocalTraining,
+    generator: torch.Generator,
+    objective: Objective = cross_entropy,
+    correct: Correction | None = None,
+    beside: Sequence[Tensor] = (),
+) -> LocalRun:
+    """Train the model from `start`, shape [P], and return what came of it.
+
+    Args:
+        local: Settings of this round, the learning rate already decayed.
+        generator: Draws the order of the examples.
+        objective: The loss whose gradient is taken.
+        correct: Changes each gradient before the step that takes it.
+        beside: Tensors of shape [n, ...], an entry an example, that the objective is given beside x and y.
+    """
+    model.trained.copy_(start)
+    model.module.train()
+    drawn = _batches(batches, local, generator, beside)
+    first = next(drawn)
+    whole = compiled.find(model, local, objective, correct, first) if local.compile else None
+    total = whole.total if whole else torch.zeros((), device=model.device)
+    plain = _stepper(model, local, objective, correct, total, whole.optimizer if whole else None)
+    steps = examples = 0
+    until = time.perf_counter() + local.deadline if local.deadline else math.inf
+    for batch in itertools.chain([first], drawn):
+        if whole is not None and len(batch[1]) == whole.size:
+            whole(batch)
+        else:
+            plain(batch)
+        steps, examples = steps + 1, examples + len(batch[1])
+        if local.deadline and time.perf_counter() > until:
+            break
+    return LocalRun(model.delta(start), model.trained, steps, examples, float(total) / examples)
+
+
+def gradient(model: FlatModel, batches: Iterator[Batch], at: Tensor, objective: Objective = cross_entropy) -> LocalRun:
+    """Return the mean gradient over all examples of `batches` at the parameters `at`, shape [P], as a run's `delta`."""
+    model.trained.copy_(at)
+    model.module.train()
+    mean = torch.zeros_like(model.trained)
+    total = torch.zeros((), device=model.device)
+    steps = examples = 0
+    for batch in batches:
+        loss = scalar(objective(model.module, *batch))
+        mean.add_(model.flatten(model.gradients(loss)), alpha=len(batch[1]))
+        total.add_(loss.detach(), alpha=len(batch[1]))
+        steps, examples = steps + 1, examples + len(batch[1])
+    return LocalRun(mean.div_(examples), model.trained, steps, examples, float(total) / examples)
+
+
+def _stepper(
+    model: FlatModel,
+    local: LocalTraining,
+    objective: Objective,
+    correct: Correction | None,
+    total: Tensor,
+    optimizer: SGD | Adam | None,
+) -> Callable[[Batch], None]:
+    """Return the function that takes one step on a batch and adds its loss to the total.
+
+    Args:
+        optimizer: The one whose state is to be gone on with, if there is one.
+    """
+    loss_of = in_precision(local.precision, objective)
+    module, lr = model.module, local.lr
+
+    def gradients(batch: Batch) -> list[Tensor]:
+        loss = scalar(loss_of(module, *batch))
+        total.add_(loss.detach(), alpha=len(batch[1]))
+        return model.gradients(loss)
+
+    if local.plain and (correct is None or isinstance(correct, Constant | Proximal)):
+
+        def plain(batch: Batch) -> None:
+            found = gradients(batch)
+            if correct is not None:
+                correct.descend(model.trained, lr)
+            model.descend(found, lr)
+
+        return plain
+    optimizer = optimizer or OPTIMIZERS[local.optimizer](local, model.trained)
+
+    def flat(batch: Batch) -> None:
+        gradient = model.flatten(gradients(batch))
+        if correct is not None:
+            correct(gradient, model.trained, batch)
+        optimizer.descend(model.trained, gradient, optimizer.state, optimizer.rates())
+
+    return flat
+
+
+def _batches(
+    batches: Batches, local: LocalTraining, generator: torch.Generator, beside: Sequence[Tensor]
+) -> Iterator[Batch]:
+    if local.epochs is not None:
+        for _ in range(local.epochs):
+            yield from batches.shuffled(local.batch_size, generator, beside, drop_last=local.drop_last)
+        return
+    left = local.steps or 0
+    while left > 0:
+        for batch in batches.shuffled(local.batch_size, generator, beside, drop_last=local.drop_last):
+            yield batch
+            left -= 1
+            if left == 0:
+                return

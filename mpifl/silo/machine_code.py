@@ -1,0 +1,200 @@
+"""Machine code of a function of tensors: traced to a graph, compiled ahead of time, kept in the user's cache.
+
+The graph is `make_fx`'s, the compiler AOTInductor, the name in the cache a hash of the graph and of all else that the
+code follows from: another run, and the other ranks of a node, load what the first has made, and get the same bits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import platform
+import socket
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mpifl.common import cache, write_aside
+
+LARGEST_GRAPH = 1500
+"""Operations of a graph at most: beyond, the compiler takes minutes."""
+Run = Callable[[list[Tensor]], object]
+_INDUCTORS = "TORCHINDUCTOR_CACHE_DIR"
+
+
+class NotCompiled(Exception):
+    """Something cannot be compiled; the message says why."""
+
+
+def _add(to: Tensor, other: Tensor, *, alpha: float = 1) -> Tensor:
+    return NotImplemented if alpha == 1 else torch.add(to, other * alpha)
+
+
+def _add_(to: Tensor, other: Tensor, *, alpha: float = 1) -> Tensor:
+    return NotImplemented if alpha == 1 else to.add_(other * alpha)
+
+
+_WITHOUT_ALPHA: dict[Any, Any] = {torch.ops.aten.add.Tensor: _add, torch.ops.aten.add_.Tensor: _add_}
+"""Inductor makes one operation of a matrix product and a sum, and drops the sum's alpha: weight decay would be 1."""
+
+
+def traced(step: Callable[..., tuple[()]], inputs: Sequence[Tensor]) -> torch.fx.GraphModule:
+    """Trace a step to a graph of tensor operations; no tensor is computed with.
+
+    Raises:
+        NotCompiled: it looks into tensors, draws random numbers, or is too long.
+    """
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    try:
+        graph = make_fx(step, _WITHOUT_ALPHA, tracing_mode="fake")(*inputs)
+    except Exception as error:
+        raise NotCompiled(f"the step cannot be traced ({_first_line(error)})") from error
+    operations = [node.target for node in graph.graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
+    if any(torch.Tag.nondeterministic_seeded in operation.tags for operation in operations):
+        raise NotCompiled("the model draws random numbers (dropout), which compiled ones would differ from")
+    if len(operations) > LARGEST_GRAPH:
+        raise NotCompiled(f"the step has {len(operations)} operations, and {LARGEST_GRAPH} are compiled at most")
+    return graph
+
+
+def compiled(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], device: torch.device) -> Run:
+    """Return the machine code of a graph, from the cache if it is there.
+
+    Raises:
+        NotCompiled: it is not there, and the machine has no compiler or the compiler no answer.
+    """
+    try:
+        from torch._inductor import aoti_load_package
+
+        path = cache.folder() / f"{_digest(graph, inputs, device)}.pt2"
+        with _locked(path.with_suffix(".lock")):
+            content = _kept(path)
+            if content is None:
+                content = _package(graph, inputs, path.parent / "inductor")
+                write_aside(path, content, mode=0o600)
+        index = device.index if device.type == "cuda" else -1
+        with tempfile.TemporaryDirectory(prefix="mpifl-step-") as private:  # what was read is what is loaded
+            copy = Path(private) / path.name
+            copy.write_bytes(content)
+            package: Any = aoti_load_package(str(copy), run_single_threaded=True, device_index=index)
+    except Exception as error:
+        raise NotCompiled(f"{socket.gethostname()} cannot compile ({_first_line(error)})") from error
+    run: Run = package.loader.run  # the package itself would look at the arguments at every call
+    return run
+
+
+def _kept(path: Path) -> bytes | None:
+    """Return a package of the cache; None if it is not there or others may have written it."""
+    try:
+        with os.fdopen(cache.opened(path), "rb") as file:
+            return file.read()
+    except OSError:
+        return None
+
+
+def _package(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], pieces: Path) -> bytes:
+    """Compile a graph; return the package that AOTInductor makes of it.
+
+    Args:
+        graph: The graph.
+        inputs: Tensors of the layout that it is compiled for.
+        pieces: Where the compiler may keep what it makes; it runs what it finds there.
+    """
+    from torch._inductor import aoti_compile_and_package, config
+
+    with tempfile.TemporaryDirectory(prefix="mpifl-compile-") as scratch, warnings.catch_warnings(), _at(pieces):
+        warnings.simplefilter("ignore")
+        exported = torch.export.export(_Graph(graph), tuple(inputs))
+        settings = {"compile_threads": 1, "fx_graph_cache": False}  # no pool of processes in a rank, nothing unpickled
+        if hasattr(config.aot_inductor, "precompile_headers"):
+            settings["aot_inductor.precompile_headers"] = False  # 10 s once, to save 2 each time
+        target = str(Path(scratch) / "step.pt2")
+        return Path(aoti_compile_and_package(exported, package_path=target, inductor_configs=settings)).read_bytes()
+
+
+@contextlib.contextmanager
+def _at(pieces: Path) -> Iterator[None]:
+    """Have Inductor keep its files there, and not under a name in /tmp that anybody may take first."""
+    before = os.environ.get(_INDUCTORS)
+    os.environ[_INDUCTORS] = str(pieces)
+    try:
+        yield
+    finally:
+        os.environ.pop(_INDUCTORS)
+        if before is not None:
+            os.environ[_INDUCTORS] = before
+
+
+class _Graph(nn.Module):
+    """A graph as a module of its own: `export` wants one."""
+
+    def __init__(self, graph: torch.fx.GraphModule) -> None:
+        super().__init__()
+        self.graph = graph
+
+    def forward(self, *inputs: Tensor) -> tuple[()]:
+        self.graph(*inputs)
+        return ()
+
+
+def _digest(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], device: torch.device) -> str:
+    """Hash all that the machine code follows from: the graph, its tensors' layout, the versions and the processor."""
+    constants = {name: t.tolist() for name, t in graph.named_buffers()}
+    layout = [(tuple(t.shape), t.stride(), str(t.dtype), str(t.device)) for t in inputs]
+    processor = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor()
+    flags = [line for line in _lines("/proc/cpuinfo") if line.startswith(("model name", "flags", "Features"))][:2]
+    made_by = torch.__version__, torch.get_num_threads(), processor, flags
+    return hashlib.sha256(repr((graph.code, constants, layout, made_by)).encode()).hexdigest()[:32]
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock that dies with its process, so that one rank compiles and the others wait for it."""
+    with path.open("w") as file:
+        with contextlib.suppress(OSError):  # a file system without locks: two ranks may do the same work, no more
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def captured(run: Run, inputs: list[Tensor], batch: Sequence[Tensor]) -> Run:
+    """Record a step as a CUDA graph, which starts all its kernels at once, and leave its tensors as they were."""
+    still = [t.clone() for t in batch]
+    before = [t.clone() for t in inputs]
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            run([*inputs, *still])
+    torch.cuda.current_stream().wait_stream(side)
+    recorded = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(recorded):
+        run([*inputs, *still])
+    for tensor, value in zip(inputs, before, strict=True):
+        tensor.copy_(value)
+
+    def replay(given: list[Tensor]) -> None:
+        for mine, new in zip(still, given[len(inputs) :], strict=True):
+            mine.copy_(new)
+        recorded.replay()
+
+    return replay
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0][:200]}" if text else type(error).__name__
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,257 @@
+"""A silo as an algorithm sees it: its examples, its state, and a model that it is lent for the time of its work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mpifl.common import rng
+from mpifl.data import Batches, Features, Shard
+from mpifl.silo import local
+from mpifl.silo.flat import FlatModel, Objective, cross_entropy, scalar
+from mpifl.silo.local import Batch, Correction, LocalRun, LocalTraining
+from mpifl.wire import Scalar, Uniform, Update
+
+EVALUATION_BATCH = 1000
+"""Examples of a forward pass that takes no gradient."""
+
+
+UNSENT = "unsent "
+"""Before a vector's name, in a silo's state: what payloads have left out so far."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """How a model does on some examples: mean loss, share of right answers, and how many there were."""
+
+    loss: float
+    accuracy: float
+    examples: int
+
+
+class Silo:
+    """One silo during one request.
+
+    Attributes:
+        id: Its number in the federation.
+        round: The round that is asked, counted from 0.
+        examples: n_k, how many training examples it holds.
+        state: What it kept in rounds before, tensors and numbers by name; change it with `keep` only.
+        weight: What an update weighs unless it says otherwise; n_k by default.
+        reweighed: Whether silos weigh otherwise in the objective than their updates do: drawn by n_k, counted alike.
+        objective: What training minimises: the algorithm's.
+        own_objective: The same, None where it is the cross entropy: the loss that an evaluation reports.
+        public: The federation's public examples, if there are any.
+        model: The lent model; what is in it is gone when the work is done.
+        kept: What `keep` was given during this request.
+        learned_statistics: The running statistics after the last training, None if there was none.
+        received: What transforms remember of the message until the update leaves.
+    """
+
+    def __init__(
+        self,
+        id: int,
+        shard: Shard,
+        features: Features,
+        models: Sequence[FlatModel],
+        *,
+        state: Mapping[str, Any],
+        round: int = 0,
+        seed: int = 0,
+    ) -> None:
+        self.id = id
+        self.round = round
+        self.state = state
+        self.model = models[0]
+        self.public: Batches | None = None
+        self.reweighed = False
+        self.objective: Objective = cross_entropy
+        self.own_objective: Objective | None = None
+        self._models = models
+        self.kept: dict[str, Any] = {}
+        self.learned_statistics: Tensor | None = None
+        self.received: dict[str, Tensor] = {}
+        self._seed = seed
+        self._splits = {name: Batches(split, features, self.model.device) for name, split in shard.splits.items()}
+        self.examples = len(self._splits["train"])
+        self.weight = float(self.examples)
+
+    def unsent(self, name: str) -> Tensor | float:
+        """Return what compression has left out of a vector of this silo's updates, and will send with the next."""
+        owed: Tensor | float = self.state.get(UNSENT + name, 0.0)
+        return owed
+
+    def take(self, architecture: int) -> FlatModel:
+        """Have the model of another of the algorithm's architectures lent, 0 being the job's `[model]`; return it."""
+        self.model = self._models[architecture]
+        return self.model
+
+    def train_locally(
+        self,
+        w: Tensor,
+        settings: LocalTraining,
+        objective: Objective | None = None,
+        correct: Correction | None = None,
+        beside: Sequence[Tensor] = (),
+        statistics: Tensor | None = None,
+    ) -> LocalRun:
+        """Train from w, shape [P], on the silo's training examples; see `local.train`.
+
+        Args:
+            w: Where to start.
+            settings: How to train; the round's decay and the silo's own share of work are applied here.
+            objective: What to minimise, if not the algorithm's objective.
+            correct: Changes each gradient before the step that takes it.
+            beside: Tensors that the objective is given beside x and y, an entry an example.
+            statistics: Running statistics to start from, where not the server's.
+        """
+        self._begin_pass(statistics)
+        objective = objective or self.objective
+        examples = self._splits["train"]
+        settings = settings.at_round(self.round).of_silo(self.id, self.stream("stragglers"))
+        with self.randomness("train") as order:
+            run = local.train(self.model, examples, w, settings, order, objective, correct, beside)
+        self.learned_statistics = self.model.statistics.read()
+        return run
+
+    def gradient(self, w: Tensor, batch: Batch | None = None, *, track: bool = False) -> LocalRun:
+        """Take the mean gradient at w, shape [P], of a batch or of all training examples; the run's `delta` holds it.
+
+        Args:
+            track: Let running statistics (BatchNorm's) learn from this pass, as they do from training.
+        """
+        self._begin_pass()
+        batches = iter([batch]) if batch is not None else self._splits["train"].in_order(EVALUATION_BATCH)
+        with self.randomness("gradient"):
+            run = local.gradient(self.model, batches, w, self.objective)
+        if track:
+            self.learned_statistics = self.model.statistics.read()
+        return run
+
+    @torch.no_grad()
+    def public_logits(self, w: Tensor, statistics: Tensor | None = None) -> Tensor:
+        """Return what the model w, shape [P], says of the public examples: logits, shape [n, classes, ...].
+
+        Args:
+            w: The parameters, shape [P].
+            statistics: The running statistics that go with them, where not the server's.
+        """
+        assert self.public is not None
+        self._begin_pass(statistics)
+        return logits(self.model, w, self.public)
+
+    @torch.no_grad()
+    def features(self, w: Tensor, statistics: Tensor | None = None) -> Tensor:
+        """Return the features, shape [n, d, ...], that the model w, shape [P], sees in the training examples.
+
+        Args:
+            w: The parameters, shape [P].
+            statistics: Running statistics to start from, where not the server's.
+        """
+        self._begin_pass(statistics)
+        self.model.trained.copy_(w)
+        module: Any = self.model.module.eval()
+        return torch.cat([module.features(x) for x, _ in self._splits["train"].in_order(EVALUATION_BATCH)])
+
+    def evaluate(self, w: Tensor, split: str = "train", statistics: Tensor | None = None) -> Score:
+        """Score the model w, shape [P], on one of the silo's splits; see `train_locally` for `statistics`."""
+        self._begin_pass(statistics)
+        return evaluate(self.model, w, self._splits[split], self.own_objective)
+
+    def loss(self, w: Tensor) -> float:
+        """Return the mean of the objective at w, shape [P], over the training examples."""
+        self._begin_pass()
+        return mean_loss(self.model, w, self._splits["train"], self.objective)
+
+    def frequencies(self) -> Tensor:
+        """Return the share of training examples in which each feature, as models see it, is not 0, shape [features]."""
+        counts = sum((x != 0).sum(0) for x, _ in self._splits["train"].in_order(EVALUATION_BATCH))
+        return torch.as_tensor(counts).reshape(-1).double() / self.examples
+
+    def keep(self, **values: Tensor | Scalar) -> None:
+        """Keep copies of tensors and numbers for later rounds; they count only if this update does."""
+        self.kept |= {name: v.clone() if isinstance(v, Tensor) else v for name, v in values.items()}
+
+    def update(self, weight: float | None = None, **values: Tensor | Uniform | Scalar | None) -> Update:
+        """Make this silo's answer: tensors are averaged over the cohort, numbers too, and reported for each silo.
+
+        Args:
+            weight: Its weight in the averages; by default what the algorithm's `weight` says.
+            **values: Flat tensors, `uniform` tensors and numbers by name; None, NaN or Inf is a number that it has not.
+        """
+        vectors = {name: value for name, value in values.items() if isinstance(value, Tensor | Uniform)}
+        scalars = {name: value for name, value in values.items() if not isinstance(value, Tensor | Uniform)}
+        return Update(self.weight if weight is None else weight, vectors, scalars)
+
+    @property
+    def importance(self) -> float:
+        """How many times more the silo weighs in the objective than its updates do.
+
+        `mean.weight / cohort.weight` times the mean of importance times v_k so is sum_k p_k v_k over who answered.
+        """
+        return float(self.examples) if self.reweighed else 1.0
+
+    def stream(self, purpose: str) -> torch.Generator:
+        """Return the random stream that this silo has for a purpose in this round."""
+        return rng.torch_stream(self._seed, purpose, self.id, self.round)
+
+    def randomness(self, purpose: str) -> AbstractContextManager[torch.Generator]:
+        """Lend the stream of a purpose; what draws from torch's global stream (dropout) draws a derived one."""
+        return rng.scope(self._seed, purpose, self.id, self.round, device=self.model.device)
+
+    def _begin_pass(self, statistics: Tensor | None = None) -> None:
+        """Start from given running statistics or the server's, whatever an earlier pass has left in the model."""
+        start = self.received.get("statistics") if statistics is None else statistics
+        if start is not None:
+            self.model.statistics.write(start)
+
+    @property
+    def held_out(self) -> str | None:
+        """The split to judge a model by: `test` if the silo has one, else `valid`, else none."""
+        return held_out({name: len(split) for name, split in self._splits.items()})
+
+
+def held_out(examples: Mapping[str, int]) -> str | None:
+    """Return the split to judge a model by, given how many examples each has: `test`, else `valid`, else none."""
+    return next((name for name in ("test", "valid") if examples.get(name)), None)
+
+
+@torch.no_grad()
+def logits(model: FlatModel, w: Tensor, batches: Batches) -> Tensor:
+    """Return the logits of the model w, shape [P], on all examples of `batches`, shape [n, classes, ...]."""
+    model.trained.copy_(w)
+    model.module.eval()
+    return torch.cat([model.module(x) for x, _ in batches.in_order(EVALUATION_BATCH)])
+
+
+@torch.no_grad()
+def mean_loss(model: FlatModel, w: Tensor, batches: Batches, objective: Objective) -> float:
+    """Return the mean of an objective at w, shape [P], over all examples of `batches`."""
+    model.trained.copy_(w)
+    model.module.eval()
+    total = torch.zeros((), dtype=torch.float64, device=model.device)
+    for x, y in batches.in_order(EVALUATION_BATCH):
+        total.add_(scalar(objective(model.module, x, y)).double(), alpha=len(y))
+    return float(total) / len(batches)
+
+
+@torch.no_grad()
+def evaluate(model: FlatModel, w: Tensor, batches: Batches, own_objective: Objective | None = None) -> Score:
+    """Score the model w, shape [P], on all examples of `batches`; the loss is the cross entropy if not another's."""
+    model.trained.copy_(w)
+    model.module.eval()
+    loss = torch.zeros((), dtype=torch.float64, device=model.device)
+    right = torch.zeros((), dtype=torch.int64, device=model.device)
+    answers = 0
+    for x, y in batches.in_order(EVALUATION_BATCH):
+        answer = model.module(x)
+        loss += torch.nn.functional.cross_entropy(answer, y, reduction="sum")
+        right += (answer.argmax(1) == y).sum()
+        answers += y.numel()
+    mean = float(loss) / answers if own_objective is None else mean_loss(model, w, batches, own_objective)
+    return Score(mean, float(right) / answers, len(batches))

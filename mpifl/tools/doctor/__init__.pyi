@@ -1,0 +1,1 @@
+from .examination import examine as examine

@@ -1,0 +1,162 @@
+"""What one rank finds out about itself: its place, its tools, its shards, the run folder."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import signal
+import socket
+from pathlib import Path
+
+import h5py
+import numpy as np
+import torch
+
+from mpifl import __version__
+from mpifl.aggregation import kernels
+from mpifl.common import InputError, signals
+from mpifl.data import FederationSpec, ShardEntry, open_shard
+from mpifl.exchange import place
+from mpifl.tools.doctor.disk import Disk, examine_folder, file_system
+from mpifl.training import device_of, threads_of
+from mpifl.wire import Facts, Message, Transport, facts, possible, started_by
+
+
+class Plan(Message):
+    """What rank 0 tells all ranks to look at."""
+
+    device: str = "auto"
+    threads: int | str = 1
+    folder: str | None = None
+    """Of the shards."""
+    spec: str | None = None
+    """Its `federation.json`."""
+    run: str | None = None
+    compile: bool = False
+
+
+class Shards(Message):
+    """The shards that a rank would open."""
+
+    count: int = 0
+    mapped: int = 0
+    """How many of them map into memory; compressed ones are read whole."""
+    bytes: int = 0
+    system: str = ""
+    faults: list[str] = []  # noqa: RUF012 - pydantic copies it
+
+
+class Condition(Message):
+    """One rank as it found itself."""
+
+    rank: int
+    host: str
+    node: int
+    bell: bool
+    memory: bool
+    mpi: Facts
+    launcher: str | None
+    family: str | None
+    device: str
+    device_fault: str | None = None
+    cores: list[int]
+    threads: int
+    kernels: str
+    compiler: str | None
+    cpp: str | None
+    versions: str
+    hdf5: str
+    deaf: list[str]
+    """Signals that do not arrive."""
+    shards: Shards = Shards()
+    run: Disk | None = None
+
+
+def examine_rank(transport: Transport, plan: Plan) -> Condition:
+    """Look at everything that concerns this rank alone; nothing is left behind."""
+    nth, workers = transport.place()
+    program, family = started_by() or (None, None)
+    device, fault = _device(plan.device, nth, transport)
+    return Condition(
+        rank=transport.rank,
+        host=socket.gethostname(),
+        node=transport.nodes.number,
+        bell=transport.rings,
+        memory=possible(),
+        mpi=facts(),
+        launcher=program,
+        family=family,
+        device=device,
+        device_fault=fault,
+        cores=_cores(),
+        threads=threads_of(plan.threads, workers),
+        kernels="tensors" if kernels.compiled() is None else "compiled",
+        compiler=shutil.which(os.environ.get("CC", "cc")),
+        cpp=shutil.which(os.environ.get("CXX", "g++")),
+        versions=f"mpifl {__version__}, Python {platform.python_version()}, torch {torch.__version__}",
+        hdf5=h5py.version.hdf5_version,
+        deaf=_deaf(),
+        shards=_shards(plan, transport),
+        run=examine_folder(Path(plan.run)) if plan.run else None,
+    )
+
+
+def _cores() -> list[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def _device(wanted: str, nth: int, transport: Transport) -> tuple[str, str | None]:
+    """Return the device that this rank would train on, and why it has not got the one that is wanted."""
+    try:
+        device = device_of(wanted, nth, transport.rank in transport.workers)
+        if device.type == "cpu":
+            return "cpu", None
+        torch.ones(1, device=device).add_(1).cpu()  # a driver that does not fit says so only now
+        return f"{device} {torch.cuda.get_device_name(device)}", None
+    except (InputError, RuntimeError) as error:
+        return "none", str(error).partition("\n")[0]
+
+
+def _deaf() -> list[str]:
+    """Return the signals that ask a training to end and would not be heard here; raises each of them once."""
+    heard: list[int] = []
+    deaf = []
+    for number in signals.SIGNALS:
+        before = signal.signal(number, lambda given, _: heard.append(given))
+        blocked = number in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+        if not blocked:
+            signal.raise_signal(number)
+        if number not in heard:
+            deaf.append(number.name)
+        signal.signal(number, signal.SIG_DFL if before is None else before)
+    return deaf
+
+
+def _shards(plan: Plan, transport: Transport) -> Shards:
+    """Open what this rank would open: the server the test set, a worker its silos' shards; sizes, not checksums."""
+    if plan.folder is None or plan.spec is None:
+        return Shards()
+    spec, folder = FederationSpec.model_validate_json(plan.spec), Path(plan.folder)
+    silos = place([entry.examples["train"] for entry in spec.silos], transport.workers).get(transport.rank, [])
+    entries = [spec.silos[silo] for silo in silos] + ([spec.public] if spec.public else [])
+    entries += [spec.test] if spec.test and transport.is_server else []
+    faults, mapped = [], 0
+    for entry in entries:
+        try:
+            mapped += _maps(folder, entry, spec)
+        except InputError as error:
+            faults.append(" ".join(str(error).split()))
+    size = sum(entry.bytes for entry in entries)
+    return Shards(count=len(entries), mapped=mapped, bytes=size, system=file_system(folder), faults=faults)
+
+
+def _maps(folder: Path, entry: ShardEntry, spec: FederationSpec) -> bool:
+    """Open a shard and read the last example of each split; return whether it is mapped and not read whole."""
+    shard = open_shard(folder, entry, spec, checksum=False)
+    for split in shard.splits.values():
+        if len(split):
+            np.array(split.x[-1])
+    return all(isinstance(split.x, np.memmap) for split in shard.splits.values() if len(split))

@@ -1,0 +1,259 @@
+"""What the conditions of all ranks mean for a training: a finding for each thing that was looked at."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from mpifl.aggregation import WITHOUT
+from mpifl.common import InputError
+from mpifl.tools.doctor.condition import Condition, Plan
+from mpifl.tools.doctor.findings import Finding, State
+from mpifl.wire import RANKS_PER_NODE, own_launcher
+
+Conditions = Sequence[Condition]
+LITTLE = 1 << 30
+"""Bytes below which a disk is nearly full."""
+
+
+def judge(conditions: Conditions, plan: Plan) -> list[Finding]:
+    """Return what all ranks' conditions mean, in the order in which things go wrong."""
+    ranks = (_mpi, _launcher, _tolerance, _gpu_buffers, _versions, _nodes, _bells, _cores, _signals)
+    tools = (_devices, _kernels, _compile, _hdf5, _shards, _run)
+    findings = [finding for look in ranks for finding in look(conditions)]
+    return findings + [finding for look in tools for finding in look(conditions, plan)]
+
+
+def table(conditions: Conditions) -> list[dict[str, str]]:
+    """Return a line for each rank."""
+    return [
+        {
+            "rank": str(c.rank),
+            "host": c.host,
+            "node": str(c.node),
+            "cores": _numbers(c.cores),
+            "threads": str(c.threads),
+            "device": c.device,
+            "sums": c.kernels,
+            "shards": f"{c.shards.count} ({c.shards.bytes / 1e6:.1f} MB)" if c.shards.count else "-",
+        }
+        for c in conditions
+    ]
+
+
+def _mpi(conditions: Conditions) -> Iterator[Finding]:
+    libraries = _by(conditions, lambda c: c.mpi.library)
+    if len(libraries) > 1:
+        yield Finding("MPI library", "bad", _differ(libraries), "load one MPI everywhere")
+        return
+    mpi, ranks = conditions[0].mpi, len(conditions)
+    said = f"{mpi.library} (MPI {mpi.standard}), {ranks} rank{'s' * (ranks > 1)}, thread level {mpi.threads}"
+    yield Finding("MPI library", "ok", said)
+
+
+def _launcher(conditions: Conditions) -> Iterator[Finding]:
+    first = conditions[0]
+    try:
+        own = " ".join(own_launcher())
+    except InputError as error:
+        own, missing = "", str(error)
+    if first.launcher is None:
+        if len(conditions) > 1:
+            yield Finding("launcher", "note", "not recognised; all its ranks are in one world")
+        elif own:
+            yield Finding("launcher", "note", f"none, one rank alone; --ranks N starts more by: {own}")
+        else:
+            yield Finding("launcher", "warning", missing)
+        return
+    families = {"Open MPI": ("Open MPI",), "MPICH": ("MPICH", "MVAPICH", "Intel MPI")}
+    if first.family in families and first.mpi.vendor not in families[first.family]:
+        found = f"{first.launcher} is {first.family}'s, the library {first.mpi.library}"
+        yield Finding("launcher", "warning", found, f"start with {own or 'the mpirun of the library'}")
+        return
+    apart = own and first.family != "Slurm" and Path(first.launcher).parent != Path(own.split()[0]).parent
+    yield Finding("launcher", "ok", first.launcher + (f" (the library's own: {own})" if apart else ""))
+
+
+def _tolerance(conditions: Conditions) -> Iterator[Finding]:
+    mpi = conditions[0].mpi
+    if not mpi.revokes:
+        yield Finding("fault tolerance", "note", "no ULFM: a rank that dies ends the job, --resume goes on")
+    elif not mpi.tolerant:
+        yield Finding("fault tolerance", "note", "ULFM, not asked for: a rank that dies ends the job, --resume goes on")
+    else:
+        yield Finding("fault tolerance", "ok", "ULFM, mpirun --with-ft ulfm: when a rank dies the others go on")
+
+
+def _gpu_buffers(conditions: Conditions) -> Iterator[Finding]:
+    aware = {True: "yes", False: "no", None: "the library does not say"}[conditions[0].mpi.cuda]
+    yield Finding("CUDA-aware MPI", "note", f"{aware}; not needed, vectors travel from the host's memory")
+
+
+def _versions(conditions: Conditions) -> Iterator[Finding]:
+    versions = _by(conditions, lambda c: c.versions)
+    if len(versions) > 1:
+        yield Finding("versions", "warning", _differ(versions), "the same bits need the same versions")
+    else:
+        yield Finding("versions", "ok", conditions[0].versions)
+
+
+def _nodes(conditions: Conditions) -> Iterator[Finding]:
+    nodes = {host: _by(ranks, lambda c: c.node) for host, ranks in _by(conditions, lambda c: c.host).items()}
+    for host, parts in nodes.items():
+        groups = [_ranks([c.rank for c in ranks]) for ranks in parts.values()]
+        if len(parts) == 1:
+            alone = len(parts[next(iter(parts))]) == 1
+            yield Finding("node", "ok", f"{host}: {groups[0]} alone" if alone else f"{host}: {groups[0]} share memory")
+        elif RANKS_PER_NODE in os.environ:
+            found = f"{host}: {' | '.join(groups)} are taken for nodes, as {RANKS_PER_NODE} says"
+            yield Finding("node", "note", found)
+        else:
+            found = f"{host}: {' | '.join(groups)} cannot read each other's memory, vectors are copied"
+            remedy = "let them run as one user, in one container, with /proc of their own processes readable"
+            yield Finding("node", "warning", found, remedy)
+
+
+def _bells(conditions: Conditions) -> Iterator[Finding]:
+    without = [c.rank for c in conditions if not (c.bell and c.memory)]
+    if without:
+        found = f"no abstract Unix sockets or no memfd for {_ranks(without)}: they look instead of being woken"
+        yield Finding("bells", "warning", found, "take Linux 3.17 or later")
+    else:
+        yield Finding("bells", "ok", "ranks of a node can wake each other")
+
+
+def _cores(conditions: Conditions) -> Iterator[Finding]:
+    for host, ranks in _by(conditions, lambda c: c.host).items():
+        cores = {core for c in ranks for core in c.cores}
+        narrow = [c.rank for c in ranks if c.threads > len(c.cores)]
+        working = sum(c.threads for c in ranks if c.rank or len(conditions) == 1)
+        counts = {"rank": len(ranks), "working thread": working, "core": len(cores)}
+        said = f"{host}: " + ", ".join(f"{count} {word}{'s' * (count > 1)}" for word, count in counts.items())
+        if narrow:
+            found = f"{said}; more threads than cores that they may use on {_ranks(narrow)}"
+            yield Finding("cores", "warning", found, "set threads = 'auto', or launch with --bind-to none")
+        elif working > len(cores):
+            yield Finding("cores", "warning", said, "silos take turns: start fewer ranks, or give each fewer threads")
+        elif len(ranks) > len(cores):
+            yield Finding("cores", "warning", said, "more by the server alone, which computes little: leave it so")
+        else:
+            yield Finding("cores", "ok", said)
+
+
+def _signals(conditions: Conditions) -> Iterator[Finding]:
+    deaf = {c.rank: c.deaf for c in conditions if c.deaf}
+    if deaf:
+        names = ", ".join(sorted({name for names in deaf.values() for name in names}))
+        remedy = "start without what blocks them, or a time limit ends a training without a checkpoint"
+        yield Finding("signals", "warning", f"{names} do not reach {_ranks(sorted(deaf))}", remedy)
+    else:
+        yield Finding("signals", "ok", "TERM, INT, USR1 and USR2 can be heard")
+
+
+def _devices(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
+    for fault, without in _by([c for c in conditions if c.device_fault], lambda c: c.device_fault).items():
+        yield Finding("device", "bad", f"{_ranks([c.rank for c in without])}: {fault}")
+    devices = _by([c for c in conditions if not c.device_fault], lambda c: c.device)
+    if devices:
+        said = "; ".join(f"{name} on {_ranks([c.rank for c in ranks])}" for name, ranks in devices.items())
+        yield Finding("device", "ok", f"device = '{plan.device}': {said}")
+
+
+def _kernels(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
+    slow = [c for c in conditions if c.kernels == "tensors"]
+    if not slow:
+        yield Finding("sums", "ok", "compiled loops")
+        return
+    found = f"tensor operations on {_ranks([c.rank for c in slow])}: the same bits, slower"
+    if os.environ.get(WITHOUT) == "tensors":
+        yield Finding("sums", "warning", found, f"unset {WITHOUT}")
+    elif slow[0].compiler is None:
+        yield Finding("sums", "warning", found, "install a C compiler, or name one by CC")
+    else:
+        yield Finding("sums", "warning", found, f"see why {slow[0].compiler} fails, or ~/.cache cannot be written")
+
+
+def _compile(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
+    without = [c.rank for c in conditions if c.cpp is None]
+    if not without:
+        yield Finding("compile = true", "ok", f"C++ compiler {conditions[0].cpp}")
+        return
+    state: State = "warning" if plan.compile else "note"
+    remedy = "steps would run plainly; install g++, or name a C++ compiler by CXX"
+    yield Finding("compile = true", state, f"no C++ compiler on {_ranks(without)}", remedy)
+
+
+def _hdf5(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
+    yield Finding("HDF5", "ok", ", ".join(sorted({c.hdf5 for c in conditions})) + ", files are opened without locks")
+
+
+def _shards(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
+    if plan.folder is None:
+        yield Finding("shards", "note", "not looked at; name a shard folder or a job")
+    if plan.spec is None:
+        return
+    faults = [f"rank {c.rank}: {fault}" for c in conditions for fault in c.shards.faults]
+    yield from (Finding("shards", "bad", fault) for fault in faults[:5])
+    if len(faults) > 5:
+        yield Finding("shards", "bad", f"and {len(faults) - 5} more")
+    if not faults:
+        count, mapped = (sum(getattr(c.shards, name) for c in conditions) for name in ("count", "mapped"))
+        kinds = ", ".join(sorted({c.shards.system for c in conditions} - {""})) or "unknown"
+        said = f"{plan.folder}: {count} files opened, {mapped} mapped into memory; file system {kinds}"
+        yield Finding("shards", "ok", said + (", the others are read whole" if mapped < count else ""))
+
+
+def _run(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
+    tried = [c for c in conditions if c.run is not None]
+    disks = {c.rank: c.run for c in conditions if c.run is not None}
+    if not disks:
+        yield Finding("run folder", "note", "not looked at; name it by --out")
+        return
+    for what, ranks in _by(tried, lambda c: c.run and c.run.fault and f"{c.run.folder}: {c.run.fault}").items():
+        if what:
+            found = f"{plan.run} cannot be written on {_ranks([c.rank for c in ranks])} ({what})"
+            yield Finding("run folder", "bad", found, "name a folder that can by --out")
+    good = {rank: disk for rank, disk in disks.items() if not disk.fault}
+    unlocked = [rank for rank, disk in good.items() if disk.locks]
+    if unlocked:
+        found = f"{plan.run}: no locks ({good[unlocked[0]].locks})"
+        yield Finding("run folder", "warning", found, "see to it that no other job writes there")
+    full = {rank: disk for rank, disk in good.items() if disk.free < LITTLE}
+    if full:
+        least = min(disk.free for disk in full.values())
+        yield Finding("run folder", "warning", f"{plan.run}: {least / 1e6:.0f} MB are left", "make room")
+    if len({disk.inode for disk in good.values()}) > 1:
+        found = f"{plan.run}: is not the same folder on all ranks, which write checkpoints there and read each other's"
+        yield Finding("run folder", "warning", found, "name one by --out that all hosts share")
+    elif len(good) == len(disks) and not unlocked and not full:
+        free, slowest = min(disk.free for disk in good.values()), max(disk.seconds for disk in good.values())
+        said = f"{plan.run}: writable, locks work, {free / 1e9:.0f} GB free, 1 MiB flushed in {1e3 * slowest:.0f} ms"
+        yield Finding("run folder", "ok", f"{said}; file system {good[0].system or 'unknown'}")
+
+
+def _by(conditions: Conditions, key: Callable[[Condition], object]) -> dict[object, list[Condition]]:
+    groups: defaultdict[object, list[Condition]] = defaultdict(list)
+    for condition in conditions:
+        groups[key(condition)].append(condition)
+    return dict(groups)
+
+
+def _differ(groups: Mapping[object, Conditions]) -> str:
+    return "; ".join(f"{_ranks([c.rank for c in ranks])}: {what}" for what, ranks in groups.items())
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'s' * (len(ranks) > 1)} {_numbers(ranks)}"
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    """Write ascending numbers with runs drawn together: 0-3,5."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)

@@ -1,0 +1,222 @@
+"""A training as a SLURM job: a batch script that stops before its time is up, queues itself again, and goes on."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from mpifl.common import InputError, write_aside
+from mpifl.run import Job, check_run, read_job
+from mpifl.training import rehearse
+
+SECONDS_TO_SAVE = 120
+"""How long before the end of its time a job is told to save; SLURM may say so up to a minute earlier."""
+
+GOING_ON = r"""
+# From here on the same in every job: stop before the time is up, queue again, go on.
+latest() { ls "$run/checkpoints" 2>/dev/null | tail -n 1; }
+before=$(latest)
+ranks='' signalled=1 over=''
+trap 'signalled=1; kill -USR1 "$ranks"' USR1    # the ranks end their round, write a checkpoint, and exit with 75
+trap 'signalled=1; over=1' TERM                 # cancelled, or out of time
+"${start[@]}" "${train[@]}" --resume &          # starts anew where there is no checkpoint
+ranks=$!
+while [[ $signalled ]]; do
+    signalled=
+    wait "$ranks"
+    code=$?
+done
+if [[ $code = 0 && ! $run/model.safetensors -nt $run/job.toml ]]; then
+    code=1                                      # a launcher that lost a node may call that a success, with an old model
+fi
+if [[ $code = [023] || $over ]]; then
+    exit "$code"                                # done; or wrong, or too few silos: more time would not help
+fi
+if [[ $(latest) = "$before" ]]; then
+    echo "exit code $code without a checkpoint more than before: not queued again"
+    exit "$code"
+fi
+echo "exit code $code after $(latest): queued again"
+scontrol requeue "$SLURM_JOB_ID"
+exit "$code"
+"""
+"""The end of every batch script, in `jobs/slurm` too. A rank or a node that died is as good a reason to go on as a
+signal; a start that brought no checkpoint is not, for the next would not either."""
+
+FORCE = """[[ $SLURM_RESTART_COUNT ]] || train+=(--force)  # then the job is the run's own
+"""
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What is asked of SLURM; what is None is left to the job's silos, or to the site."""
+
+    nodes: int = 1
+    ranks: int | None = None
+    gpus_per_node: int = 0
+    cpus_per_task: int | None = None
+    time: str | None = None
+    partition: str | None = None
+    account: str | None = None
+    launcher: str = "auto"
+
+
+def submit_job(
+    job_file: Path, out: Path, overrides: tuple[str, ...], wishes: Wishes, dry_run: bool, force: bool = False
+) -> None:
+    """Write a job's batch script beside its run folder, submit it, and print SLURM's id of it; or print the script.
+
+    Args:
+        job_file: The job; relative paths count from the current folder, in the batch job too.
+        out: The run folder. A run in it goes on; script and log are `OUT.sbatch` and `OUT.log`.
+        overrides: Keys of the job to change, such as `local.lr=0.05`.
+        wishes: Nodes, ranks and the like.
+        dry_run: Print the script, write nothing and submit nothing.
+        force: Have its first start go on even with a job that has changed.
+
+    Raises:
+        InputError: the job, its model, the shards or a wish is wrong, there is no SLURM here, or it refuses.
+    """
+    job = read_job(job_file, overrides)
+    spec = rehearse(job, str(job_file))
+    check_run(out, job, True, force, spec)
+    ranks = _ranks(job, len(spec.silos), wishes)
+    if job.tracking.console is True:  # for a log, where no terminal is
+        overrides = (*overrides, "tracking.console=always")
+    train = [sys.executable, "-m", "mpifl", "train", str(job_file)]
+    train += [word for override in overrides for word in ("--set", override)]
+    script = _script(job, out, train, ranks, wishes, FORCE if force else "")
+    if dry_run:
+        print(script, end="")
+        return
+    path = _beside(out, ".sbatch")
+    number = _submit(path, script)
+    print(number)
+    where = f"{ranks} ranks on {wishes.nodes} node{'s' if wishes.nodes > 1 else ''}"
+    print(f"submitted: {where}; script {path}, log {_beside(out, '.log')}", file=sys.stderr)
+
+
+def _ranks(job: Job, silos: int, wishes: Wishes) -> int:
+    """Return the ranks that were wished for, or a worker a silo, up to what the nodes hold, and the server."""
+    cpus = _cpus_per_task(job, wishes)
+    if cpus < _threads(job):
+        raise InputError(f"--cpus-per-task {cpus}: fewer than the job's threads = {job.threads}; give at least that")
+    ranks = wishes.ranks
+    if ranks is None and wishes.gpus_per_node:
+        ranks = min(silos, wishes.nodes * wishes.gpus_per_node) + 1
+    elif ranks is None:
+        held = _cpus_of_a_node(wishes.partition) // cpus * wishes.nodes
+        ranks = min(silos + 1, held) if held else silos + 1
+    if ranks < wishes.nodes:
+        raise InputError(f"--nodes {wishes.nodes}: some would have none of {ranks} ranks; ask for {ranks} at most")
+    return ranks
+
+
+def _threads(job: Job) -> int:
+    return 1 if job.threads == "auto" else job.threads
+
+
+def _cpus_per_task(job: Job, wishes: Wishes) -> int:
+    return wishes.cpus_per_task or _threads(job)
+
+
+def _cpus_of_a_node(partition: str | None) -> int:
+    """Return the CPUs of the smallest node of a partition (by default SLURM's default one), 0 if nobody knows."""
+    said = _ask("sinfo", "-h", "-N", "-o", "%c %P", *(["-p", partition] if partition else []))
+    nodes = [line.split() for line in said.splitlines()]
+    return min((int(cpus) for cpus, name in nodes if partition or name.endswith("*")), default=0)
+
+
+def _script(job: Job, out: Path, train: list[str], ranks: int, wishes: Wishes, more: str) -> str:
+    cpus = _cpus_per_task(job, wishes)
+    asked = {
+        "job-name": job.name,
+        "partition": wishes.partition,
+        "account": wishes.account,
+        "nodes": wishes.nodes,
+        "ntasks-per-node": -(-ranks // wishes.nodes),
+        "cpus-per-task": cpus,
+        "gpus-per-node": wishes.gpus_per_node or None,
+        "time": wishes.time,
+        "chdir": Path.cwd(),
+        "output": str(_beside(out, ".log")).replace("%", "%%"),
+        "open-mode": "append",
+        "signal": f"B:USR1@{SECONDS_TO_SAVE}",
+    }
+    lines = [f"#SBATCH --{key}={_quoted(value)}" for key, value in asked.items() if value is not None]
+    return f"""#!/bin/bash
+{chr(10).join(lines)}
+#SBATCH --requeue
+
+# The environment of `mpifl submit` comes along; what else the ranks need, such as modules, goes here.
+run={shlex.quote(str(out))}
+train=({shlex.join(train)} --out "$run")
+{more}unset SLURM_NTASKS_PER_NODE                     # srun would warn where the ranks are no multiple of the nodes
+start=({shlex.join(_launcher(wishes, ranks, cpus))})
+{GOING_ON}"""
+
+
+def _quoted(value: object) -> str:
+    """Return a value as sbatch reads it: it knows double quotes, and no line is longer than a line."""
+    text = str(value)
+    if any(character in text for character in '"\n\\'):
+        raise InputError(f"{text!r}: sbatch cannot read this from a script; leave out quotes, backslashes, new lines")
+    return f'"{text}"' if any(character in text for character in " \t#'") else text
+
+
+def _launcher(wishes: Wishes, ranks: int, cpus: int) -> list[str]:
+    """Return the command that starts the ranks: srun where it can start this MPI's, otherwise this MPI's mpirun.
+
+    Ranks are dealt out to the nodes in turn, so that each has as many workers as the others and the first the server.
+    """
+    if wishes.launcher not in ("auto", "srun", "mpirun"):
+        raise InputError(f"--launcher {wishes.launcher}: give auto, srun or mpirun")
+    own = Path(sys.prefix) / "bin" / "mpirun"
+    mpirun = str(own) if own.exists() else shutil.which("mpirun")
+    about = _ask(mpirun, "--version") if mpirun else ""
+    is_open = "Open MPI" in about or "OpenRTE" in about
+    by_srun = ["srun", "--mpi=pmix", f"--ntasks={ranks}", f"--cpus-per-task={cpus}", "--distribution=cyclic"]
+    if wishes.launcher == "srun" or (
+        wishes.launcher == "auto" and (is_open or not mpirun) and "pmix" in _ask("srun", "--mpi=list")
+    ):
+        return by_srun
+    if not mpirun:
+        raise InputError("--launcher: there is no mpirun on the PATH; load your site's MPI, or try --launcher srun")
+    if is_open:
+        return [mpirun, "-n", str(ranks), "--map-by", "node", "--bind-to", "none"]
+    return [mpirun, "-n", str(ranks), "-ppn", str(-(-ranks // wishes.nodes))]
+
+
+def _ask(*command: str) -> str:
+    """Return what a command says, nothing if it is not there or does not answer."""
+    try:
+        asked = subprocess.run(command, capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return asked.stdout + asked.stderr if asked.returncode == 0 else ""
+
+
+def _submit(path: Path, script: str) -> str:
+    """Write a script and hand it to sbatch; return the job's number."""
+    if not shutil.which("sbatch"):
+        raise InputError("sbatch: not on the PATH; submit on a login node of a SLURM cluster, or look with --dry-run")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_aside(path, script.encode())
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror}); name another run folder by --out") from None
+    asked = subprocess.run(["sbatch", "--parsable", str(path)], capture_output=True, text=True)
+    if asked.returncode:
+        said = [line.strip() for line in asked.stderr.splitlines() if line.strip()]
+        raise InputError(f"{path}: refused: {'; '.join(said) or f'sbatch says nothing, exit code {asked.returncode}'}")
+    return asked.stdout.strip().partition(";")[0]  # "12;cluster" where there are several
+
+
+def _beside(out: Path, ending: str) -> Path:
+    """Return the file of a run folder's name beside it; `.` and `..` have one, too."""
+    out = out.resolve() if out.name in ("", "..") else out
+    return out.with_name(f"{out.name}{ending}")

@@ -1,0 +1,5 @@
+"""One job over a grid of settings: every run one after another, or one of them for a task of a job array."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

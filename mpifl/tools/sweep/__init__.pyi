@@ -1,0 +1,1 @@
+from .running import sweep_command as sweep_command

@@ -1,0 +1,5 @@
+"""The server's life: build, train round by round, evaluate, checkpoint, recover."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

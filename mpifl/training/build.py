@@ -1,0 +1,197 @@
+"""Put together on every rank what a job describes: the model, the silos that it hosts, and the server's part."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mpifl import models
+from mpifl.algorithms import Algorithm
+from mpifl.common import InputError, Names, RankLost, ShardError, allow_many_open_files, lock
+from mpifl.data import Batches, FederationSpec, ShardEntry, open_shard, read_federation
+from mpifl.exchange import Federation, Knowledge, Site, Worker, place
+from mpifl.run import Job, Model, check_run, load_weights, read_job
+from mpifl.server import Server
+from mpifl.silo import FlatModel
+from mpifl.transforms import RunningStatistics
+from mpifl.wire import Transport, clean
+
+
+def build(
+    job_file: Path, out: Path, overrides: tuple[str, ...], resume: bool, transport: Transport, force: bool = False
+) -> tuple[Job, FederationSpec, Server, Federation]:
+    """Build a training; every rank of the world calls this together.
+
+    Raises:
+        InputError: on all ranks if anything is wrong on any of them, with the line to show.
+    """
+    while True:
+        try:
+            return _build(job_file, out, overrides, resume, transport, force)
+        except RankLost:
+            transport.recover()
+
+
+def _build(
+    job_file: Path, out: Path, overrides: tuple[str, ...], resume: bool, transport: Transport, force: bool
+) -> tuple[Job, FederationSpec, Server, Federation]:
+    allow_many_open_files()
+    plan = _agree(transport, lambda: _plan(job_file, out, overrides, resume, force))
+    job, spec = Job.model_validate_json(plan["job"]), FederationSpec.model_validate_json(plan["spec"])
+    try:
+        built, problem = _assemble(job, spec, Path(plan["out"]), transport), ""
+    except InputError as error:
+        built, problem = None, str(error) if isinstance(error, ShardError) else f"{job_file}: {error}"
+    _agree_on(transport, problem)
+    assert built is not None
+    return job, spec, *built
+
+
+def _plan(job_file: Path, out: Path, overrides: tuple[str, ...], resume: bool, force: bool) -> dict[str, str]:
+    """Read on rank 0 what all ranks have to know."""
+    job = read_job(job_file, overrides)
+    spec = read_federation(Path(job.shards))
+    lock.check(out)
+    check_run(out, job, resume, force, spec)
+    return {"job": job.model_dump_json(exclude_none=True), "spec": spec.model_dump_json(), "out": str(out)}
+
+
+def _agree(transport: Transport, prepare: Callable[[], dict[str, str]]) -> dict[str, Any]:
+    """Prepare something on rank 0 and hand it to all; if that fails, it fails on all."""
+    if not transport.is_server:
+        told: dict[str, Any] = json.loads(transport.tell())
+        if "error" in told:
+            raise InputError(told["error"])
+        return told
+    try:
+        prepared = prepare()
+    except InputError as error:
+        transport.tell(json.dumps({"error": str(error)}).encode())
+        raise
+    transport.tell(json.dumps(prepared).encode())
+    return prepared
+
+
+def _agree_on(transport: Transport, problem: str) -> None:
+    """Raise InputError on all ranks if any of them has a problem."""
+    problems = [problem]
+    if transport.is_server:
+        problems += [clean(record.decode(errors="replace")) for _, record in transport.reports()]
+    else:
+        transport.report(problem.encode())
+    first = transport.tell(next((p for p in problems if p), "").encode() if transport.is_server else None).decode()
+    if first:
+        raise InputError(first)
+
+
+def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -> tuple[Server, Federation]:
+    """Build this rank's model, the silos it hosts, and what it needs if it is the server."""
+    nth, workers = transport.place()
+    torch.set_num_threads(threads_of(job.threads, workers))
+    device = device_of(job.device, nth, is_worker=transport.rank in transport.workers)
+    if job.local.precision == "bf16" and device.type == "cpu" and transport.rank in transport.workers:
+        raise InputError(
+            f"[local] precision = 'bf16': {socket.gethostname()} trains on its CPU, where bfloat16 gains nothing; "
+            "take 'fp32', or device = 'cuda' where there is a GPU"
+        )
+    folder = Path(job.shards)
+    algorithm = job.build_algorithm()
+    flat = _models(job, spec, algorithm, device)
+    for model in flat:
+        model.speaks = nth == 0
+    # On the way back transforms act in reverse: nothing changes an update after its codec.
+    transforms = [*job.compression.transforms(algorithm.absolute, algorithm.accumulated), RunningStatistics()]
+    public = _batches(folder, spec, spec.public, "public", device)
+    site = Site(folder, run, spec, algorithm, transforms, job.seed, job.cohort.weights, flat, public, job.cohort.select)
+    sizes = [entry.examples["train"] for entry in spec.silos]
+    placed = place(sizes, transport.workers)
+    silos = placed.get(transport.rank, [])
+    worker = Worker(site, silos, _about(device, silos), transport.memory)
+    test = _batches(folder, spec, spec.test, "test", device) if transport.is_server else None
+    server = Server(flat, job.seed, test=test, public=public, own_objective=algorithm.own_objective)
+    quorum, deadline, total = job.cohort.quorum, job.cohort.deadline, job.cohort.total(sizes)
+    knowledge = Knowledge(algorithm, [entry.examples for entry in spec.silos], job.cohort.weights, total)
+    names = Names([entry.name for entry in spec.silos])
+    return server, Federation(transport, worker, transforms, placed, quorum, device, knowledge, deadline, names)
+
+
+def successor(job: Job, spec: FederationSpec, worker: Server) -> Server:
+    """Build, on a rank that was a worker, the server to take the place of one that died: with models of its own."""
+    device = worker.model.device
+    test = _batches(Path(job.shards), spec, spec.test, "test", device)
+    algorithm = job.build_algorithm()
+    flat = _models(job, spec, algorithm, device)
+    return Server(flat, job.seed, test=test, public=worker.public, own_objective=algorithm.own_objective)
+
+
+def _models(job: Job, spec: FederationSpec, algorithm: Algorithm, device: torch.device) -> list[FlatModel]:
+    tables = [job.model, *map(Model.model_validate, algorithm.architectures())]
+    return [_model(table, job.seed, spec, algorithm, device) for table in tables]
+
+
+def _model(table: Model, seed: int, spec: FederationSpec, algorithm: Algorithm, device: torch.device) -> FlatModel:
+    module = models.build(table.name, table.arguments, spec.features, spec.classes, seed)
+    if table.weights is not None:
+        load_weights(module, Path(table.weights), f"[model] weights = '{table.weights}'")
+    algorithm.check(module, spec)
+    return FlatModel(module, device, algorithm.personal_names(module))
+
+
+def _batches(
+    folder: Path, spec: FederationSpec, entry: ShardEntry | None, split: str, device: torch.device
+) -> Batches | None:
+    return Batches(open_shard(folder, entry, spec)[split], spec.features, device) if entry else None
+
+
+def _about(device: torch.device, silos: list[int]) -> dict[str, str]:
+    name = f"{device} {torch.cuda.get_device_name(device)}" if device.type == "cuda" else "cpu"
+    threads = str(torch.get_num_threads())
+    return {
+        "host": socket.gethostname(),
+        "device": name,
+        "threads": threads,
+        "silos": str(len(silos)),
+        "pid": str(os.getpid()),
+    }
+
+
+def threads_of(wanted: int | str, workers: int) -> int:
+    """Return the threads of a rank: by "auto" its part of the cores that it may use.
+
+    A launcher that binds ranks gives each a part of its own cores, which fewer ranks share.
+
+    Args:
+        wanted: The job's `threads`.
+        workers: How many the node has; 0 on the server of several ranks, which computes little.
+    """
+    if isinstance(wanted, int):
+        return wanted
+    if not hasattr(os, "sched_getaffinity"):
+        mine = launchers = os.cpu_count() or 1
+    else:
+        mine = len(os.sched_getaffinity(0))
+        launchers = max(len(os.sched_getaffinity(os.getppid())), mine)
+    return max(mine // max(math.ceil(workers * mine / launchers), 1), 1) if workers else 1
+
+
+def device_of(wanted: str, nth: int, is_worker: bool) -> torch.device:
+    """Return the GPU of a worker's place on its node, or the CPU; the server of several ranks stays on the CPU.
+
+    Raises:
+        InputError: "cuda" is wanted, and there is none.
+    """
+    if wanted == "cpu" or not is_worker:
+        return torch.device("cpu")
+    if torch.cuda.is_available():
+        torch.backends.cudnn.deterministic = True  # or a convolution's gradient differs from run to run
+        return torch.device("cuda", nth % torch.cuda.device_count())
+    if wanted == "cuda":
+        raise InputError(f"device = 'cuda': {socket.gethostname()} has no GPU that torch can use; take 'cpu' or 'auto'")
+    return torch.device("cpu")

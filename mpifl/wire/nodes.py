@@ -1,0 +1,143 @@
+"""Which ranks share a node, who leads each, and how the leaders form a tree."""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from mpifl.wire.doorbell import TOKEN_BYTES, Bell
+from mpifl.wire.memory import Memory, probe
+
+RANKS_PER_NODE = "MPIFL_RANKS_PER_NODE"
+"""Environment variable: take so many ranks for a node, where sockets share memory badly, or to try many nodes."""
+_CARD = struct.Struct(f"<qqq{TOKEN_BYTES}s")
+"""What a rank says of itself: process, handle of a probe of its memory, number of its node, its bell."""
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A rank of this node: its process and its bell."""
+
+    process: int
+    token: bytes
+
+
+@dataclass
+class Nodes:
+    """The world, node by node, as one rank sees it.
+
+    Attributes:
+        of: The number of each rank's node; nodes are numbered by their lowest rank, which leads it.
+        rank: This rank.
+        neighbours: The ranks of this node, itself included.
+        leaders: A communicator of all nodes' leaders; None for other ranks and where there is one node only.
+    """
+
+    of: Sequence[int]
+    rank: int
+    neighbours: dict[int, Neighbour] = field(default_factory=dict)
+    leaders: Any = None
+
+    def __post_init__(self) -> None:
+        first = {node: rank for rank, node in reversed(list(enumerate(self.of)))}
+        self._leaders = [first[node] for node in range(len(first))]
+        self.number = self.of[self.rank]
+        self.leader = self._leaders[self.number]
+        self.leads = self.leader == self.rank
+        self.mine = [rank for rank, node in enumerate(self.of) if node == self.number]
+        self.followers = [rank for rank in self.mine if rank != self.rank] if self.leads else []
+        self.children = [self._leaders[child] for child in children(self.number, len(self))] if self.leads else []
+        self.parent = self._leaders[self.number & (self.number - 1)] if self.leads else self.leader
+
+    def __len__(self) -> int:
+        """Return the number of nodes."""
+        return len(self._leaders)
+
+    def leader_of(self, node: int) -> int:
+        """Return the rank that leads a node."""
+        return self._leaders[node]
+
+
+def children(node: int, nodes: int) -> list[int]:
+    """Return whom a node hands on to in a binomial tree from node 0, the farthest first."""
+    steps = []
+    step = 1
+    while node + step < nodes and not node & step:
+        steps.append(node + step)
+        step *= 2
+    return steps[::-1]
+
+
+def survey(comm: Any, bell: Bell, ranks_per_node: int | None = None) -> Nodes:
+    """Find out which ranks can share memory; all ranks call this together.
+
+    Args:
+        comm: The world.
+        bell: This rank's own.
+        ranks_per_node: How many ranks to take for a node, None to ask MPI.
+    """
+    rank, size = comm.Get_rank(), comm.Get_size()
+    if size == 1:
+        return Nodes([0], 0)
+    memory = Memory(shared=bell.works)
+    mark = memory.empty(1, torch.int64).fill_(os.getpid())
+    first = _first_of_node(comm, ranks_per_node)
+    cards = _exchanged(comm, _CARD.pack(os.getpid(), memory.handle(mark), first, bell.token), _CARD)
+    mine = [card for card in cards if card[2] == first]
+    reach = bell.works and all(probe(process, handle) for process, handle, _, _ in mine)
+    reaches = _exchanged(comm, struct.pack("<?", reach), struct.Struct("<?"))  # also keeps `mark` until all have looked
+    apart = {card[2] for card, (ok,) in zip(cards, reaches, strict=True) if not ok}
+    firsts = [other if card[2] in apart else card[2] for other, card in enumerate(cards)]
+    order = sorted(set(firsts))
+    nodes = Nodes([order.index(node) for node in firsts], rank)
+    nodes.neighbours = {other: Neighbour(cards[other][0], cards[other][3]) for other in nodes.mine}
+    meet(nodes, comm)
+    return nodes
+
+
+def left_of(nodes: Nodes, ranks: Sequence[int]) -> Nodes:
+    """Return the nodes as the survivors of a death see them, who had these ranks; their leaders have yet to meet."""
+    where = [nodes.of[rank] for rank in ranks]
+    order = list(dict.fromkeys(where))
+    left = Nodes([order.index(node) for node in where], ranks.index(nodes.rank))
+    left.neighbours = {rank: nodes.neighbours[old] for rank, old in enumerate(ranks) if old in nodes.neighbours}
+    return left
+
+
+def meet(nodes: Nodes, comm: Any) -> None:
+    """Give the leaders a communicator of their own; all ranks call this together."""
+    if len(nodes) > 1:
+        leaders = comm.Split(0 if nodes.leads else 1, nodes.rank)
+        nodes.leaders = leaders if nodes.leads else None
+
+
+def _first_of_node(comm: Any, ranks_per_node: int | None) -> int:
+    from mpi4py import MPI
+
+    if ranks_per_node:
+        return int(comm.Get_rank()) // ranks_per_node * ranks_per_node
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    first = np.array([comm.Get_rank()], np.int64)
+    patiently(node.Ibcast(first, 0))
+    node.Free()
+    return int(first[0])
+
+
+def _exchanged(comm: Any, card: bytes, form: struct.Struct) -> list[tuple[Any, ...]]:
+    """Return what every rank says of itself."""
+    cards = np.zeros((comm.Get_size(), form.size), np.uint8)
+    patiently(comm.Iallgather(np.frombuffer(card, np.uint8), cards))
+    return [form.unpack(row.tobytes()) for row in cards]
+
+
+def patiently(request: Any) -> None:
+    """Wait for others that may still be starting, without a bell."""
+    while not request.Test():
+        time.sleep(1e-3)

@@ -1,0 +1,143 @@
+"""Messages from rank to rank, and waiting for them.
+
+Every wait looks, then sleeps ever longer until its bell rings, so that ranks that outnumber the cores leave them to
+training, under every MPI and without any setting.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from mpifl.common import RankLost
+from mpifl.wire.deaths import Watch
+from mpifl.wire.doorbell import Bell
+from mpifl.wire.nodes import Nodes, survey
+
+EAGER = 4000
+"""Bytes of a message up to which its sender need not wait for the receiver."""
+SHORTEST_NAP, LONGEST_NAP, LONGEST_SLEEP = 1e-4, 1e-3, 2e-2
+"""Seconds between two looks: at first, where other nodes cannot ring, and where all can."""
+RECORD_LIMIT = 64 << 20
+"""Bytes of the largest record that is received."""
+TRANSFER_TIMEOUT = "MPIFL_TRANSFER_TIMEOUT"
+"""Environment variable: seconds to wait for a rank that computes nothing any more and has only to hand over; 300."""
+
+
+class Post:
+    """What one rank sends to others and receives.
+
+    Attributes:
+        patience: Seconds after which what a rank does not take is left on its way to it; None for `transfer_timeout`.
+        transfer_timeout: Seconds to wait for a rank that has only to hand over.
+        sent: Bytes that this rank has handed to MPI, or put where its node reads them.
+        received: Bytes that came.
+        nodes: The world, node by node.
+    """
+
+    patience: float | None = None
+    transfer_timeout = float(os.environ.get(TRANSFER_TIMEOUT, "300"))
+
+    def __init__(self, comm: Any, ranks_per_node: int | None) -> None:
+        self._comm = comm
+        self._watch = Watch(comm)
+        self._abandoned: list[Any] = []
+        self._underway: dict[int, list[Any]] = {}  # what ranks that hang have not taken yet
+        self.sent = self.received = 0
+        self._bell = Bell()
+        self.nodes: Nodes = survey(comm, self._bell, ranks_per_node)
+
+    @property
+    def _longest_sleep(self) -> float:
+        return LONGEST_SLEEP if len(self.nodes) == 1 else LONGEST_NAP
+
+    def wait(self, request: Any, until: float | None = None) -> bool:
+        """Wait until an MPI request is done, or until the time comes; return whether it is done."""
+        try:
+            return bool(self._until(request.Test, until=until))
+        except RankLost:
+            self._abandoned.append(request)  # MPI may still write to its buffer, or read it
+            raise
+
+    def _started(self, act: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what a function of MPI returns."""
+        try:
+            return act(*arguments)
+        except self._watch.error as error:
+            raise self._alarmed(error) from None
+
+    def _alarmed(self, error: Exception) -> Exception:
+        """Return the error, as RankLost if that is what it means, with the node's ranks awake to hear of it."""
+        explained = self._watch.explained(error)
+        if isinstance(explained, RankLost):
+            self._ring(list(self.nodes.neighbours))
+        return explained
+
+    def _send_all(self, record: bytes, ranks: Sequence[int], tag: int) -> None:
+        buffer = np.frombuffer(record, np.uint8)
+        requests = {rank: self._started(self._comm.Isend, buffer, rank, tag) for rank in ranks}
+        self._ring(ranks)
+        until = self._limit()
+        for rank, request in requests.items():
+            earlier = [one for one in self._underway.pop(rank, []) if not self.wait(one, 0.0)]
+            if left := earlier + ([] if self.wait(request, 0.0 if earlier else until) else [request]):
+                self._underway[rank] = left
+        self.sent += len(record) * len(ranks)
+
+    def _receive(self, rank: int, tag: int) -> bytes:
+        found = self._next(rank, tag)
+        assert found is not None
+        return found[1]
+
+    def _next(
+        self, rank: int | None, tag: int, until: float | None = None, limit: int = RECORD_LIMIT
+    ) -> tuple[int, bytes] | None:
+        found = self._next_buffer(rank, tag, until, limit)
+        return (found[0], bytes(found[1])) if found else None
+
+    def _next_buffer(self, rank: int | None, tag: int, until: float | None, limit: int) -> tuple[int, bytearray] | None:
+        """Receive the next message; one of more than `limit` bytes is not, and stands as empty."""
+        from mpi4py import MPI
+
+        status = MPI.Status()
+        source = MPI.ANY_SOURCE if rank is None else rank
+
+        def arrived() -> Any:
+            return self._comm.Improbe(source, tag, status) or self._comm.Improbe(source, tag, status)
+
+        message = self._until(arrived, self._longest_sleep, until)  # Open MPI's first look only has it make progress
+        if not message:
+            return None
+        if status.Get_count(MPI.BYTE) > limit:
+            self._abandoned.append(message)
+            return status.Get_source(), bytearray()
+        record = bytearray(status.Get_count(MPI.BYTE))
+        self.wait(self._started(message.Irecv, record))
+        self.received += len(record)
+        if len(record) > EAGER:
+            self._ring([status.Get_source()])  # its sender waits for this
+        return status.Get_source(), record
+
+    def _ring(self, ranks: Sequence[int]) -> None:
+        for rank in ranks:
+            if rank in self.nodes.neighbours:
+                self._bell.ring(self.nodes.neighbours[rank].token)
+
+    def _limit(self) -> float:
+        return time.perf_counter() + (self.transfer_timeout if self.patience is None else self.patience)
+
+    def _until(self, done: Callable[[], Any], longest: float = LONGEST_NAP, until: float | None = None) -> Any:
+        nap = SHORTEST_NAP
+        try:
+            while not (result := done()) and (until is None or time.perf_counter() < until):
+                if nap >= LONGEST_NAP:
+                    self._watch.look()
+                self._bell.wait(nap)
+                nap = min(1.25 * nap, longest)
+        except (RankLost, self._watch.error) as error:
+            raise self._alarmed(error) from None
+        return result

@@ -1,0 +1,252 @@
+"""One rank's end of the wire: records from rank to rank, vectors through a node's memory, and by MPI between nodes."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mpifl.common import RankLost
+from mpifl.wire.deaths import Watch, survivors
+from mpifl.wire.memory import Memory, pieces_of
+from mpifl.wire.nodes import left_of, meet
+from mpifl.wire.point_to_point import Post
+
+CHUNK_BYTES = 1 << 24
+"""Bytes of a vector that travel between nodes at a time; Open MPI 5 cannot count to 2^31."""
+RECORD, REPORT, HANDLE, SUM, DONE, VECTOR = range(1, 7)
+"""Tags: what the server tells, what workers report, where a vector lies, partial sums, a share of a sum is made, a
+vector sent to one node alone."""
+
+
+class Transport(Post):
+    """One rank's end of the wire. Rank 0 is the server; in a world of one rank it is the only worker, too.
+
+    Whatever waits or sends raises RankLost when a rank dies that MPI survives; after that nothing works but `recover`.
+
+    Attributes:
+        rank: This rank.
+        size: How many ranks there are.
+        origins: The rank that each of them had when the world began.
+        silent: Leaders of nodes whose sums did not come in time.
+    """
+
+    origins: Sequence[int] = (0,)
+    _first_size = 1
+
+    def __init__(self, comm: Any, ranks_per_node: int | None = None) -> None:
+        self.rank: int = comm.Get_rank()
+        self.size: int = comm.Get_size()
+        self.origins = list(range(self.size))
+        self._first_size = self.size
+        super().__init__(comm, ranks_per_node)
+        self.memory = Memory(shared=len(self.nodes.mine) > 1, everywhere=len(self.nodes) == 1)
+        self._early: defaultdict[int, deque[bytes]] = defaultdict(deque)
+        self.silent: set[int] = set()
+
+    @property
+    def is_server(self) -> bool:
+        """Whether this is rank 0."""
+        return self.rank == 0
+
+    @property
+    def workers(self) -> range:
+        """The ranks that host silos: all but the server's, unless it is alone or took over from one that died."""
+        return range(1, self.size) if self.size > 1 and self.origins[0] == 0 else range(self.size)
+
+    @property
+    def lost(self) -> list[int]:
+        """The ranks, as the world began, that have died."""
+        return sorted(set(range(self._first_size)) - set(self.origins))
+
+    def recover(self) -> dict[int, int]:
+        """Bring the survivors of a death together; each of them calls this, and has its lower number from then on.
+
+        Returns:
+            The new rank of each survivor by its old one.
+        """
+        before = self.origins
+        while True:
+            self._comm, ranks = survivors(self._comm)
+            self._watch = Watch(self._comm)
+            self.origins = [self.origins[rank] for rank in ranks]
+            self.rank, self.size = self._comm.Get_rank(), self._comm.Get_size()
+            self.nodes = left_of(self.nodes, ranks)
+            try:
+                self._started(meet, self.nodes, self._comm)
+                break
+            except RankLost:  # one more has died meanwhile
+                continue
+        others = [neighbour.process for rank, neighbour in self.nodes.neighbours.items() if rank != self.rank]
+        self.memory.reach(others, len(self.nodes) == 1)
+        self._early.clear()
+        self._abandoned += [request for requests in self._underway.values() for request in requests]
+        self._underway.clear()
+        self.silent = {self.origins.index(before[rank]) for rank in self.silent if before[rank] in self.origins}
+        return {old: self.origins.index(name) for old, name in enumerate(before) if name in self.origins}
+
+    @property
+    def peers(self) -> list[int]:
+        """The workers of this rank's node, in order."""
+        return [rank for rank in self.nodes.mine if rank in self.workers]
+
+    @property
+    def rings(self) -> bool:
+        """Whether this rank can be woken by those of its node."""
+        return self._bell.works
+
+    def place(self) -> tuple[int, int]:
+        """Return this rank's place among the workers of its node and how many they are; the server has none."""
+        return (self.peers.index(self.rank), len(self.peers)) if self.rank in self.workers else (0, 0)
+
+    def tell(self, record: bytes | None = None) -> bytes:
+        """Send a record from the server (who gives it) to all ranks (who receive it), along a tree of the nodes."""
+        told = record if self.is_server else self._receive(self.nodes.parent, RECORD)
+        self._send_all(told or b"", self.nodes.children + self.nodes.followers, RECORD)
+        return told or b""
+
+    def spread(self, vector: Tensor | None, length: int, dtype: torch.dtype, direct: bool = False) -> Tensor:
+        """Send a contiguous vector on the CPU from the server (who gives it) to all ranks.
+
+        Args:
+            vector: What is sent; None elsewhere.
+            length: Of the vector.
+            dtype: Of the vector.
+            direct: Whether the server sends it to each node itself, since one of them is `silent`: a broadcast among
+                all of them would come to no end.
+
+        Returns:
+            The vector where this rank can read it. It is one for all ranks of a node: whoever writes to it changes
+            it for all. It stays until the server sends the next of its name.
+        """
+        if self.size == 1:
+            assert vector is not None
+            return vector
+        if not self.nodes.leads:
+            handle = int.from_bytes(self._receive(self.nodes.leader, HANDLE), "little")
+            self.received += length * dtype.itemsize
+            return self._attach(self.nodes.leader, handle, length, dtype)
+        here = self.memory.adopt(vector) if vector is not None else self.memory.empty(length, dtype)
+        if self.nodes.leaders is not None:
+            for where in pieces_of(length, CHUNK_BYTES // dtype.itemsize):
+                if direct:
+                    self._send_directly(here[where])
+                else:
+                    self.wait(self._started(self.nodes.leaders.Ibcast, here[where], 0))
+            self._count(here.nbytes, outward=self.is_server)
+        self._send_all(self.memory.handle(here).to_bytes(8, "little"), self.nodes.followers, HANDLE)
+        self.sent += here.nbytes * len(self.nodes.followers)
+        return here
+
+    def _send_directly(self, piece: Tensor) -> None:
+        """Send a piece of a vector from the server to the leader of each node; wait for those that are not silent."""
+        if not self.is_server:
+            self.wait(self._started(self._comm.Irecv, piece, 0, VECTOR))
+            return
+        leaders = [self.nodes.leader_of(node) for node in range(1, len(self.nodes))]
+        underway = [(rank, self._started(self._comm.Isend, piece, rank, VECTOR)) for rank in leaders]
+        until = self._limit()
+        left = [one for rank, one in underway if not self.wait(one, 0.0 if rank in self.silent else until)]
+        self._abandoned += [piece, *left] if left else []
+
+    def report(self, record: bytes) -> None:
+        """Send a record from a worker to the server."""
+        self._send_all(record, [0], REPORT)
+
+    def reports(self) -> Iterator[tuple[int, bytes]]:
+        """Yield (rank, record) as the workers' reports arrive at the server, one from each."""
+        awaited = set(range(1, self.size))
+        for rank in [rank for rank in awaited if self._early[rank]]:
+            awaited.remove(rank)
+            yield rank, self._early[rank].popleft()
+        while awaited and (found := self.next_report()):
+            rank, record = found
+            if rank in awaited:
+                awaited.remove(rank)
+                yield rank, record
+            else:  # a rank that reports again before the others have once waits its turn
+                self._early[rank].append(record)
+
+    def next_report(self, until: float | None = None) -> tuple[int, bytes] | None:
+        """Return the next report that comes, as (rank, record); None if none has by the time `until`, in seconds.
+
+        The time is that of `time.perf_counter`.
+        """
+        return self._next(None, REPORT, until)
+
+    def done(self, serial: int) -> None:
+        """Let the node's leader know that this worker's share of a sum is made."""
+        if not self.nodes.leads:
+            self._send_all(serial.to_bytes(8, "little"), [self.nodes.leader], DONE)
+
+    def await_done(self, workers: Sequence[int], serial: int, patient: bool = False) -> set[int]:
+        """Wait, as the node's leader, until these workers of the node, this rank apart, have made their shares.
+
+        Returns:
+            Those that have not within the `patience`, or `transfer_timeout` if the wait is to be patient.
+        """
+        until = time.perf_counter() + self.transfer_timeout if patient else self._limit()
+        return {rank for rank in workers if rank != self.rank and not self._has_done(rank, serial, until)}
+
+    def _has_done(self, rank: int, serial: int, until: float | None) -> bool:
+        while found := self._next(rank, DONE, until):
+            if int.from_bytes(found[1][:8], "little") == serial:
+                return True
+        return False
+
+    def sum(self, piece: Tensor, nodes: Sequence[int]) -> Tensor:
+        """Return the sum of a float64 vector over some nodes, the server's first; each node's leader calls this.
+
+        A binomial tree of point-to-point messages: whole pieces cross at once, where a non-blocking `Ireduce` moves
+        small segments, each of which would wait for a nap to end. The order of addition is that of the tree; the
+        callers' summands add up to the same bits in any. Only the server's result means anything. It is NaN where a
+        node has sent one of another length, or none in time; nothing is taken any more from a node that was late.
+        """
+        total, me, step = piece, nodes.index(self.nodes.number), 1
+        while step < len(nodes):
+            if me & step:
+                self._send_sum(total, self.nodes.leader_of(nodes[me - step]))
+                break
+            if me + step < len(nodes):
+                total = self._add_sum(total, self.nodes.leader_of(nodes[me + step]), depth=step.bit_length())
+            step *= 2
+        return total
+
+    def _send_sum(self, total: Tensor, parent: int) -> None:
+        request = self._started(self._comm.Isend, total, parent, SUM)
+        if not self.wait(request, self._limit()):
+            self._abandoned += [request, total]
+        self.sent += total.nbytes
+
+    def _add_sum(self, total: Tensor, child: int, depth: int) -> Tensor:
+        """Add what a node sends that itself waits for others, `depth` levels of them."""
+        if child not in self.silent:
+            until = time.perf_counter() + (depth + 1) * self.transfer_timeout  # it waits for its own node as well
+            found = self._next_buffer(child, SUM, until, limit=total.nbytes)
+            if found and len(found[1]) == total.nbytes:
+                return torch.frombuffer(found[1], dtype=total.dtype).add_(total)
+            if not found:  # what comes later would be taken for another sum
+                self.silent.add(child)
+        return torch.full_like(total, math.nan)
+
+    def read(self, rank: int, handle: int, length: int, dtype: torch.dtype) -> Tensor:
+        """Return the vector that a rank of this node, or this one itself, has under this handle."""
+        return self._attach(rank, handle, length, dtype)
+
+    def _attach(self, rank: int, handle: int, length: int, dtype: torch.dtype) -> Tensor:
+        try:
+            return self.memory.attach(self.nodes.neighbours[rank].process, handle, length, dtype)
+        except OSError:  # a process that has died has no files
+            self._watch.expect()
+            raise
+
+    def _count(self, nbytes: int, outward: bool) -> None:
+        if outward:
+            self.sent += nbytes * len(self.nodes.children)
+        else:
+            self.received += nbytes

@@ -1,0 +1,197 @@
+"""Folders of images: decoded as they are, when they are asked for, and one line for what is no image."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from data_prep.cli import main
+from data_prep.sources.registry import find_source
+from mpifl.common.errors import InputError
+from mpifl.data.shards import open_shard, read_federation
+
+Image = pytest.importorskip("PIL.Image")
+
+
+def command(*words):
+    """Run a command line and return its exit code."""
+    with pytest.raises(SystemExit) as stop:
+        main([str(word) for word in words])
+    return stop.value.code
+
+
+def drawn(height=6, width=5, channels=3, seed=0):
+    shape = (height, width, channels) if channels > 1 else (height, width)
+    return np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
+
+
+def write(folder, counts, **shape):
+    """Write PNG images, and return them by their class and name."""
+    images = {}
+    for number, (name, count) in enumerate(counts.items()):
+        (folder / name).mkdir(parents=True)
+        for at in range(count):
+            pixels = drawn(seed=100 * number + at, **shape)
+            Image.fromarray(pixels).save(folder / name / f"{at:03}.png")
+            images[name, at] = pixels
+    return images
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_come_back_bit_for_bit(tmp_path, channels):
+    images = write(tmp_path / "in", {"dog": 4, "cat": 7}, channels=channels)
+    (tmp_path / "in" / ".hidden").mkdir()
+    (tmp_path / "in" / "cat" / ".DS_Store").write_text("")
+    dataset = find_source("images")(tmp_path / "in", 0)
+    assert (dataset.class_names, dataset.y.tolist()) == (("cat", "dog"), [0] * 7 + [1] * 4)
+    assert (dataset.x.shape, dataset.x.dtype, dataset.scale) == ((11, channels, 6, 5), np.uint8, 1 / 255)
+    ordered = [images["cat", at] for at in range(7)] + [images["dog", at] for at in range(4)]
+    expected = np.stack(ordered).reshape(11, 6, 5, channels).transpose(0, 3, 1, 2)
+    assert np.array_equal(dataset.x[:], expected)
+    at = np.array([10, 0, 3, 3])
+    assert np.array_equal(dataset.x[at], expected[at])
+    assert np.array_equal(dataset.x[2:9:3], expected[2:9:3])
+
+
+def test_a_train_and_a_test_folder_make_the_servers_test_set(tmp_path):
+    write(tmp_path / "in" / "train", {"a": 3, "b": 2})
+    images = write(tmp_path / "in" / "test", {"a": 1, "b": 2})
+    assert (
+        command(
+            "partition",
+            "images",
+            "--data",
+            tmp_path / "in",
+            "--out",
+            tmp_path / "out",
+            "--scheme",
+            "iid",
+            "--silos",
+            "2",
+        )
+        == 0
+    )
+    spec = read_federation(tmp_path / "out")
+    test = open_shard(tmp_path / "out", spec.test, spec)["test"]
+    assert test.y.tolist() == [0, 1, 1]
+    assert np.array_equal(test.x[2], images["b", 1].transpose(2, 0, 1))
+    assert sum(entry.examples["train"] for entry in spec.silos) == 5
+
+
+def test_images_are_decoded_when_they_are_asked_for(tmp_path, monkeypatch):
+    write(tmp_path / "in", {"a": 5, "b": 5})
+    dataset, seen = find_source("images")(tmp_path / "in", 0), []
+    decode = dataset.x._decode
+    monkeypatch.setattr(dataset.x, "_decode", lambda path: seen.append(path.name) or decode(path))
+    dataset.x[np.array([1, 8])]
+    assert seen == ["001.png", "003.png"]
+
+
+def test_size_and_grey_bring_all_to_one_shape(tmp_path):
+    for name, shape in (("a", {"height": 8, "width": 4}), ("b", {"height": 3, "width": 9, "channels": 1})):
+        write(tmp_path / "in", {name: 2}, **shape)
+    dataset = find_source("images", ["size=10x7"])(tmp_path / "in", 0)
+    assert dataset.x[:].shape == dataset.x.shape == (4, 3, 7, 10)
+    grey = find_source("images", ["size=10x7", "grey=yes"])(tmp_path / "in", 0)
+    assert grey.x[:].shape == (4, 1, 7, 10)
+    weights = np.array([0.299, 0.587, 0.114])[:, None, None]
+    assert np.abs((dataset.x[:] * weights).sum(axis=1) - grey.x[:, ...][:, 0]).max() <= 2
+
+
+def test_jpegs_are_read(tmp_path):
+    (tmp_path / "in" / "a").mkdir(parents=True)
+    smooth = np.broadcast_to(np.linspace(0, 255, 16).astype(np.uint8)[:, None, None], (16, 16, 3))
+    Image.fromarray(np.ascontiguousarray(smooth)).save(tmp_path / "in" / "a" / "x.JPG", format="JPEG", quality=95)
+    dataset = find_source("images")(tmp_path / "in", 0)
+    assert np.abs(dataset.x[:][0].transpose(1, 2, 0).astype(int) - smooth).max() < 12
+
+
+def test_the_digest_changes_with_a_name_and_a_pixel(tmp_path):
+    write(tmp_path / "in", {"a": 2, "b": 2})
+    digests = [find_source("images")(tmp_path / "in", 0).files]
+    (tmp_path / "in" / "a" / "000.png").rename(tmp_path / "in" / "a" / "zzz.png")
+    digests.append(find_source("images")(tmp_path / "in", 0).files)
+    Image.fromarray(drawn(seed=99)).save(tmp_path / "in" / "b" / "001.png")
+    digests.append(find_source("images")(tmp_path / "in", 0).files)
+    assert len({str(digest) for digest in digests}) == 3
+
+
+def deep(path):
+    Image.fromarray(np.zeros((6, 5), np.uint16)).save(path)
+
+
+FAULTS = {
+    "empty class": (lambda folder: (folder / "empty").mkdir(), [], "empty: an empty class"),
+    "a text file": (lambda folder: (folder / "a" / "notes.txt").write_text("x"), [], "notes.txt: is no image"),
+    "a folder in a class": (lambda folder: (folder / "a" / "more.png").mkdir(), [], "more.png: is no image"),
+    "no PNG in a .png": (lambda folder: (folder / "a" / "x.png").write_text("<html>"), [], "x.png: is no PNG or JPEG"),
+    "another format": (
+        lambda folder: Image.fromarray(drawn()).save(folder / "a" / "x.png", format="GIF"),
+        [],
+        "x.png: is no PNG or JPEG",
+    ),
+    "another size": (
+        lambda folder: Image.fromarray(drawn(9, 9)).save(folder / "b" / "x.png"),
+        [],
+        "x.png: 9x9 pixels, 000.png has 5x6; add --option size=WIDTHxHEIGHT",
+    ),
+    "16 bits": (lambda folder: deep(folder / "a" / "x.png"), [], "more than 8 bits"),
+    "size of one number": (lambda folder: None, ["size=32"], "size=32 given; it must be WIDTHxHEIGHT"),
+    "size of 0": (lambda folder: None, ["size=0x9"], "size=0x9 given"),
+    "grey of what": (lambda folder: None, ["grey=maybe"], "grey=maybe given; it must be true or false"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_bad_folder_is_named(tmp_path, fault):
+    harm, options, said = FAULTS[fault]
+    write(tmp_path / "in", {"a": 2, "b": 2})
+    harm(tmp_path / "in")
+    with pytest.raises(InputError, match=r".") as error:
+        find_source("images", options)(tmp_path / "in", 0)
+    assert said in str(error.value)
+
+
+def test_a_class_of_the_test_folder_that_train_lacks_is_unknown(tmp_path):
+    write(tmp_path / "in" / "train", {"a": 1})
+    write(tmp_path / "in" / "test", {"a": 1, "z": 1})
+    with pytest.raises(InputError, match="z: a class that train lacks; there are a"):
+        find_source("images")(tmp_path / "in", 0)
+
+
+def test_a_folder_without_classes_is_named(tmp_path):
+    with pytest.raises(InputError, match="has no folders in it"):
+        find_source("images")(tmp_path, 0)
+    with pytest.raises(InputError, match="is not a folder"):
+        find_source("images")(tmp_path / "nowhere", 0)
+
+
+def test_an_image_that_is_cut_short_ends_the_command_with_one_line(tmp_path, capsys):
+    write(tmp_path / "in", {"a": 3, "b": 3}, height=60, width=60)
+    path = tmp_path / "in" / "b" / "001.png"
+    path.write_bytes(path.read_bytes()[:-3000])
+    assert (
+        command(
+            "partition",
+            "images",
+            "--data",
+            tmp_path / "in",
+            "--out",
+            tmp_path / "out",
+            "--scheme",
+            "iid",
+            "--silos",
+            "2",
+        )
+        == 2
+    )
+    err = capsys.readouterr().err
+    assert f"{path}: the image is damaged or cut short" in err
+    assert err.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_without_pillow_the_extra_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(InputError, match=r"needs Pillow; pip install 'mpifl\[images\]'"):
+        find_source("images")(tmp_path, 0)

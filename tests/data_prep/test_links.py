@@ -1,0 +1,111 @@
+"""Links where output goes: what they lead to is never written."""
+
+import os
+
+import numpy as np
+import pytest
+
+from data_prep.cli import main
+from data_prep.sources.fetching import fetch_files
+from data_prep.sources.known import Remote
+from mpifl.common.errors import InputError
+from mpifl.common.files import write_aside
+
+
+def command(*words):
+    """Run a command line and return its exit code."""
+    with pytest.raises(SystemExit) as stop:
+        main([str(word) for word in words])
+    return stop.value.code
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """Return a file that must stay as it is."""
+    (tmp_path / "kept").write_text("kept")
+    yield tmp_path / "kept"
+    assert (tmp_path / "kept").read_text() == "kept"
+    assert not (tmp_path / "nothing").exists()
+
+
+def linked(path, target):
+    path.symlink_to(target)
+    return path
+
+
+def cut(folder, *more):
+    np.savez(folder / "in.npz", x=np.zeros((8, 2)), y=np.arange(8) % 2)
+    words = ("partition", "npz", "--data", folder / "in.npz", "--scheme", "iid", "--silos", 2, *more)
+    return command(*words)
+
+
+def test_a_link_where_a_page_or_statistics_go_is_replaced(tmp_path, kept):
+    pytest.importorskip("matplotlib")
+    assert cut(tmp_path, "--out", tmp_path / "f") == 0
+    for option, name in (("--page", "p.html"), ("--plot", "p.png")):
+        assert command("inspect", tmp_path / "f", option, linked(tmp_path / name, kept)) == 0
+        assert not (tmp_path / name).is_symlink()
+    (tmp_path / "t.csv").write_text("x,y\n1,2\n")
+    (tmp_path / "t.toml").write_text('label = "y"\n[features]\nx = "numeric"\n')
+    words = ("statistics", "csv", "--data", tmp_path / "t.csv", "--out")
+    assert command(*words, linked(tmp_path / "s.json", kept)) == 0
+    assert not (tmp_path / "s.json").is_symlink()
+
+
+def test_a_link_where_a_file_is_written_aside_is_not_followed(tmp_path, kept):
+    linked(tmp_path / f".a.{os.getpid()}.partial", kept)
+    write_aside(tmp_path / "a", b"new")
+    assert (tmp_path / "a").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("target", ["kept", "nothing"])
+def test_a_link_where_a_spec_goes_is_refused(tmp_path, kept, target, capsys):
+    linked(tmp_path / "agreed.json", tmp_path / target)
+    assert command("spec", tmp_path / "agreed.json", "--shape", "2", "--classes", 2) == 2
+    assert "agreed.json: is there already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["silo_0000.h5", "silo_0000.json"])
+def test_a_link_to_nothing_where_a_sites_files_go_is_refused(tmp_path, kept, name, capsys):
+    assert cut(tmp_path, "--out", tmp_path / "f") == 0
+    (tmp_path / "site").mkdir()
+    linked(tmp_path / "site" / name, tmp_path / "nothing")
+    words = ("import", "npz", "--data", tmp_path / "in.npz", "--spec", tmp_path / "f", "--silo", 0)
+    assert command(*words, "--out", tmp_path / "site") == 2
+    assert f"{name} exists" in capsys.readouterr().err
+
+
+def test_a_link_to_nothing_where_a_federation_goes_is_refused(tmp_path, kept, capsys):
+    assert cut(tmp_path, "--out", linked(tmp_path / "f", tmp_path / "nothing")) == 2
+    assert "--out: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("link", [".f.resume", ".f.resume/resume.jsonl"])
+def test_a_link_where_an_interrupted_partition_is_kept_is_refused(tmp_path, kept, link, capsys):
+    (tmp_path / "other").mkdir()
+    if "/" in link:
+        (tmp_path / ".f.resume").mkdir()
+    linked(tmp_path / link, kept if "/" in link else tmp_path / "other")
+    assert cut(tmp_path, "--out", tmp_path / "f", "--resume") == 2
+    assert ".f.resume" in (said := capsys.readouterr().err)
+    assert said.count("\n") == 1
+    assert not list((tmp_path / "other").iterdir())
+
+
+def test_a_link_where_a_download_goes_is_not_followed(tmp_path, kept):
+    (tmp_path / "from").write_bytes(b"content")
+    remote = Remote((tmp_path / "from").as_uri(), 7, "sha256:" + "0" * 64)
+    (tmp_path / "in").mkdir()
+    linked(tmp_path / "in" / ".from.part", kept)
+    with pytest.raises(InputError, match="--fetch: "):
+        fetch_files([remote], tmp_path / "in")
+
+
+def test_a_damaged_record_of_an_interrupted_partition_is_named(tmp_path, capsys):
+    (tmp_path / ".f.resume").mkdir()
+    for content in ("{]\n", "[" * 100_000 + "\n", "\xff\n", "3\n"):
+        (tmp_path / ".f.resume" / "resume.jsonl").write_bytes(content.encode("latin1"))
+        assert cut(tmp_path, "--out", tmp_path / "f", "--resume") == 2
+        err = capsys.readouterr().err
+        assert "resume.jsonl: line 1 is damaged; remove" in err
+        assert err.count("\n") == 1

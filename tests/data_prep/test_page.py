@@ -1,0 +1,298 @@
+"""The pages, features and comparisons of `inspect`: whole in themselves, true to the shards, safe with any name."""
+
+import re
+import struct
+import zlib
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import data_prep.inspect.features as features_module
+from data_prep.cli import main
+from data_prep.inspect.features import Moments, feature_skew, moments_of, total
+from data_prep.inspect.figures import faces, is_image, is_table
+from data_prep.inspect.page import page
+from data_prep.inspect.png import BLUES, coloured, encoded
+from data_prep.inspect.summary import Summary, summarise
+from mpifl.data.shards import Features, FederationSpec, ShardEntry, write_shard
+
+VOID = {"meta", "img", "br", "path"}
+
+
+def command(*words):
+    with pytest.raises(SystemExit) as stop:
+        main([str(word) for word in words])
+    return stop.value.code
+
+
+class Reader(HTMLParser):
+    """Keep every tag with its attributes, and check that they close in order."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.open, self.text = [], [], []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def described(counts, name="made up", **more):
+    entries = [
+        ShardEntry(silo=silo, name=f"clinic {silo}", file=f"silo_{silo}.h5", examples={"train": max(sum(labels), 1)},
+                   labels=labels, bytes=9, sha256="0" * 64)
+        for silo, labels in enumerate(counts)
+    ]  # fmt: skip
+    more = {"features": Features(shape=(2,), dtype="float32"), **more}
+    return FederationSpec(name=name, classes=len(counts[0]), seed=4, scheme={"name": "iid"}, source={"name": "npz"},
+                          silos=entries, **more)  # fmt: skip
+
+
+def summary(counts, name="made up", moments=None, **more):
+    return Summary(described(counts, name, **more), np.array(counts), moments)
+
+
+def folder_of(path, xs, ys, scale=None, classes=3, offset=0.0, **more):
+    """Write real shards of these features and labels, a silo each."""
+    path.mkdir()
+    seen = Features(shape=xs[0].shape[1:], dtype=xs[0].dtype.name, scale=scale, offset=offset)
+    entries = [
+        write_shard(path / f"silo_{silo:04d}.h5", {"train": (x, y)}, silo=silo, name=f"ward {silo}", features=seen,
+                    classes=classes)
+        for silo, (x, y) in enumerate(zip(xs, ys, strict=True))
+    ]  # fmt: skip
+    FederationSpec(name="real", features=seen, classes=classes, seed=0, scheme={"name": "iid"}, source={"name": "npz"},
+                   silos=entries, **more).write(path)  # fmt: skip
+    return path
+
+
+SHAPES = [(1, 1), (2, 2), (12, 12), (13, 3), (400, 10), (7, 120)]
+
+
+@pytest.mark.parametrize(("silos", "classes"), SHAPES)
+def test_a_page_is_whole_in_itself_and_well_formed(silos, classes):
+    counts = np.random.default_rng(0).integers(0, 90, (silos, classes))
+    text = page([summary(counts.tolist())])
+    reader = Reader(text)
+    assert not {"script", "link", "iframe", "object", "form", "a"} & {tag for tag, _ in reader.tags}
+    sources = [value for _, given in reader.tags for key, value in given.items() if key in ("src", "href", "srcset")]
+    assert sources
+    assert all(source.startswith("data:image/png;base64,") for source in sources)
+    assert not re.search(r"url\(|@import|https?:|\bon\w+=", text)
+    metas = [given for tag, given in reader.tags if tag == "meta"]
+    assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in metas
+    assert any("default-src 'none'" in given.get("content", "") for given in metas)
+    assert ("clinic 0" in reader.text, f"clinic {silos - 1}" in reader.text) == (True, True)
+
+
+def test_names_are_text_and_no_markup():
+    odd = "<script>alert(1)</script>&\"'"
+    spec = described([[1, 2], [3, 4]], odd, class_names=["<b>", "x"])
+    spec = spec.model_copy(update={"silos": [entry.model_copy(update={"name": odd}) for entry in spec.silos]})
+    once = Summary(spec, np.array([[1, 2], [3, 4]]))
+    for summaries in ([once], [once, once]):
+        reader = Reader(page(summaries))
+        assert not {"script", "b"} & {tag for tag, _ in reader.tags} - ({"b"} if len(summaries) == 2 else set())
+        assert odd in "".join(reader.text)
+
+
+def test_the_heat_map_is_to_scale():
+    text = page([summary([[9, 0, 1], [0, 10, 0]])])
+    image = next(given["src"] for tag, given in Reader(text).tags if given.get("class") == "heat")
+    pixels = decoded(bytes_of(image))
+    shares = np.array([[0.9, 0, 0.1], [0, 1, 0]]).T[::-1]
+    assert np.array_equal(pixels, coloured(shares, BLUES))
+    assert (pixels[1, 1] == BLUES[-1]).all()
+    assert (pixels[0, 1] == BLUES[0]).all()
+
+
+def bytes_of(address):
+    import base64
+
+    return base64.b64decode(address.removeprefix("data:image/png;base64,"))
+
+
+def decoded(content):
+    """Read a PNG file of unfiltered rows back, every check sum held."""
+    assert content.startswith(b"\x89PNG\r\n\x1a\n")
+    at, chunks = 8, {}
+    while at < len(content):
+        length, kind = struct.unpack(">I4s", content[at : at + 8])
+        chunks[kind] = content[at + 8 : at + 8 + length]
+        assert zlib.crc32(kind + chunks[kind]) == struct.unpack(">I", content[at + 8 + length : at + 12 + length])[0]
+        at += 12 + length
+    width, height, depth, kind = struct.unpack(">IIBB", chunks[b"IHDR"][:10])
+    assert (depth, kind, list(chunks)[-1]) == (8, 2, b"IEND")
+    rows = np.frombuffer(zlib.decompress(chunks[b"IDAT"]), np.uint8).reshape(height, 1 + 3 * width)
+    assert not rows[:, 0].any()
+    return rows[:, 1:].reshape(height, width, 3)
+
+
+@given(height=st.integers(1, 9), width=st.integers(1, 9), seed=st.integers(0))
+@settings(max_examples=20, deadline=None)
+def test_images_come_back(height, width, seed):
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
+    assert np.array_equal(decoded(encoded(pixels)), pixels)
+
+
+def test_matplotlib_reads_the_images(tmp_path):
+    image = pytest.importorskip("matplotlib.image")
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 3), np.uint8)
+    (tmp_path / "p.png").write_bytes(encoded(pixels))
+    assert np.array_equal(np.rint(255 * image.imread(tmp_path / "p.png")[..., :3]), pixels)
+
+
+@pytest.mark.parametrize("piece", [1, 10, 1 << 20])
+@pytest.mark.parametrize("kept", [10, 1 << 20])
+def test_features_are_those_of_the_shards_as_a_model_sees_them(tmp_path, monkeypatch, piece, kept):
+    monkeypatch.setattr(features_module, "PIECE", piece)
+    monkeypatch.setattr(features_module, "MOST_KEPT", kept)
+    rng = np.random.default_rng(0)
+    xs = [rng.integers(0, 200, (n, 1, 3, 4)).astype(np.uint8) for n in (40, 7)]
+    folder = folder_of(tmp_path / "f", xs, [np.arange(len(x)) % 3 for x in xs], scale=0.01, offset=-1.0)
+    for x, found in zip(xs, summarise(folder, features=True).moments, strict=True):
+        seen = x.reshape(len(x), -1) * 0.01 - 1
+        assert found.overall() == pytest.approx((seen.mean(), seen.std()))
+        if kept > 24:
+            assert found.mean == pytest.approx(seen.mean(axis=0))
+            assert found.deviation == pytest.approx(seen.std(axis=0))
+
+
+@given(cuts=st.lists(st.integers(1, 49), max_size=5, unique=True), offset=st.sampled_from([0.0, 1e6]))
+def test_moments_put_together_are_those_of_all(cuts, offset):
+    x = np.random.default_rng(0).normal(offset, 2, (50, 3))
+    together = total(moments_of(piece) for piece in np.split(x, sorted(cuts)))
+    assert together.count == 50
+    assert together.mean == pytest.approx(x.mean(axis=0))
+    assert together.deviation == pytest.approx(x.std(axis=0), rel=1e-9)
+
+
+def test_feature_skew_is_the_distance_of_the_formula():
+    def silo(mean, deviation):
+        return Moments(100, np.array([mean, 5.0]), np.array([deviation**2 * 100, 0.0]))  # the second is constant
+
+    # means -1 and 1, deviations 1: pooled deviation sqrt(2), each silo sqrt(1 + (sqrt(2) - 1)^2) from it
+    assert feature_skew([silo(-1, 1), silo(1, 1)]) == pytest.approx(np.hypot(1, np.sqrt(2) - 1) / np.sqrt(2))
+    assert feature_skew([silo(3, 2), silo(3, 2)]) == 0
+    assert feature_skew([silo(3, 1), silo(3, 3)]) > 0.4
+    assert feature_skew([silo(2, 0), silo(2, 0)]) == 0
+
+
+def test_alike_silos_are_apart_by_chance_only():
+    rng = np.random.default_rng(0)
+    silos = [moments_of(rng.normal(size=(400, 30))) for _ in range(10)]
+    assert feature_skew(silos) == pytest.approx(400**-0.5, rel=0.25)
+
+
+def test_the_table_has_the_features_and_the_page_their_figures(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    xs = [rng.normal(silo, 1, (30, 4)).astype(np.float32) for silo in range(3)]
+    names = ["age", "height", "<sex>", "dose"]
+    folder = folder_of(tmp_path / "f", xs, [np.arange(30) % 3] * 3, feature_names=names)
+    assert command("inspect", folder, "--features", "--page", tmp_path / "p.html") == 0
+    out = capsys.readouterr().out
+    row = [cell.strip() for cell in next(line for line in out.splitlines() if "ward 1" in line).split("│")]
+    assert f"{xs[1].mean(dtype=float):.4g}" in row
+    assert f"{xs[1].std(dtype=float):.4g}" in row
+    assert "Feature skew" in out
+    text = "".join(Reader((tmp_path / "p.html").read_text()).text)
+    assert all(name in text for name in names)
+    assert "Features, one by one" in text
+    assert "Mean image" not in text
+
+
+@pytest.mark.parametrize("shape", [(6, 5), (1, 6, 5), (3, 6, 5)])
+def test_images_have_their_means_shown(tmp_path, shape):
+    rng = np.random.default_rng(0)
+    xs = [rng.integers(0, 200, (9, *shape)).astype(np.uint8) for _ in range(30)]
+    found = summarise(folder_of(tmp_path / "f", xs, [np.arange(9) % 3] * 30, scale=1 / 255), features=True)
+    assert (is_image(found), is_table(found)) == (True, False)
+    images = [decoded(bytes_of(given["src"])) for tag, given in Reader(faces(found)).tags if tag == "img"]
+    assert len(images) == 24
+    assert images[0].shape == (6, 5, 3)
+    first = xs[0].mean(axis=0).reshape(-1, 6, 5)
+    assert np.corrcoef(images[0].transpose(2, 0, 1)[: len(first)].ravel(), first.ravel())[0, 1] > 0.999
+
+
+def test_tokens_have_no_mean(tmp_path, capsys):
+    xs = [np.ones((5, 2), np.uint8)] * 2
+    folder = folder_of(tmp_path / "f", xs, [np.zeros(5, int)] * 2)
+    assert command("inspect", folder, "--features", "--page", tmp_path / "p.html") == 0
+    assert "features are uint8 without a scale: tokens to a model" in capsys.readouterr().out
+    assert "Features" not in (tmp_path / "p.html").read_text()
+
+
+def test_without_features_no_shard_is_opened(tmp_path, capsys):
+    xs = [np.ones((5, 2))] * 2
+    folder = folder_of(tmp_path / "f", xs, [np.zeros(5, int)] * 2)
+    (folder / "silo_0001.h5").unlink()
+    assert command("inspect", folder, "--page", tmp_path / "p.html") == 0
+    assert command("inspect", folder, "--features") == 2
+    assert "silo_0001.h5" in capsys.readouterr().err
+
+
+def test_two_folders_are_compared(tmp_path, capsys):
+    for name, counts in (("a", [[30, 0], [0, 30]]), ("b", [[20, 20], [20, 20], [5, 5]])):
+        (tmp_path / name).mkdir()
+        described(counts, f"folder {name}").write(tmp_path / name)
+    assert command("inspect", tmp_path / "a", tmp_path / "b", "--page", tmp_path / "p.html") == 0
+    out = capsys.readouterr().out
+    rows = {
+        line.split("│")[1].strip(): [cell.strip() for cell in line.split("│")[2:5]]
+        for line in out.splitlines()
+        if "│" in line
+    }
+    assert rows["Silos"] == ["2", "3", "+1"]
+    assert rows["Smallest silo"] == ["30", "10", "-20"]
+    assert rows["Size skew, Gini coefficient of the training sets"] == ["0.0000", "0.2222", "+0.2222"]
+    assert rows["Label skew, mean earth mover's (total variation) distance"] == ["0.5000", "0.0000", "-0.5000"]
+    text = "".join(Reader((tmp_path / "p.html").read_text()).text)
+    assert all(words in text for words in ("folder a", "folder b", "B − A", "-0.5000"))
+
+
+def test_two_folders_are_drawn_side_by_side(tmp_path):
+    image = pytest.importorskip("matplotlib.image")
+    widths = []
+    for names in (["a"], ["a", "b"]):
+        for name in names:
+            (tmp_path / name).mkdir(exist_ok=True)
+            described([[30, 0], [0, 30]], name).write(tmp_path / name)
+        words = [tmp_path / name for name in names]
+        assert command("inspect", *words, "--plot", tmp_path / "p.png") == 0
+        widths.append(image.imread(tmp_path / "p.png").shape[1])
+    assert widths[1] == pytest.approx(2 * widths[0], rel=0.05)
+
+
+FAULTS = {
+    "ending": (["a", "--page", "p.pdf"], "--page: p.pdf ends in '.pdf'"),
+    "folder": (["a", "--page", "no/where/p.html"], "--page: no/where/p.html cannot be written"),
+    "three": (["a", "a", "a"], "DIR: 3 folders given"),
+    "second": (["a", "b"], "b/federation.json: is not there"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_bad_page_or_folder_is_named(tmp_path, capsys, monkeypatch, fault):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").mkdir()
+    described([[1, 2]]).write(tmp_path / "a")
+    words, said = FAULTS[fault]
+    assert command("inspect", *words) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]

@@ -1,0 +1,229 @@
+"""Vertical shards: columns of the same rows over silos, the labels at one."""
+
+import itertools
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from data_prep.check.columns import check_columns
+from data_prep.cli import main
+from data_prep.cut.partitioning import Manner
+from data_prep.cut.vertical import partition_columns
+from data_prep.schemes.holdout import Shares
+from data_prep.schemes.lookup import SCHEMES
+from data_prep.schemes.vertical import deal_columns
+from mpifl.common.errors import InputError, ShardError
+from mpifl.common.files import sha256_of
+from mpifl.data.shards import read_federation
+from mpifl.data.vertical import is_vertical, open_vertical, read_vertical
+
+
+def source(folder, n=40, shape=(2, 3), test=0, seed=0):
+    rng = np.random.default_rng(seed)
+    arrays = {"x": rng.normal(size=(n, *shape)).astype("float32"), "y": np.arange(n) % 3}
+    if test:
+        arrays |= {"x_test": rng.normal(size=(test, *shape)).astype("float32"), "y_test": np.arange(test) % 3}
+    np.savez(folder / "own.npz", **arrays)
+    return arrays
+
+
+def cut(folder, silos, *, shares=None, seed=0, manner=None, out="out", **options):
+    data, to = folder / "own.npz", folder / out
+    more = {"options": options, "shares": shares or Shares(), "manner": manner}
+    return to, partition_columns("npz", data, to, "vertical", silos, seed, **more)
+
+
+@given(
+    width=st.integers(1, 60),
+    share=st.floats(0, 1),
+    seed=st.integers(0, 99),
+    way=st.sampled_from(["shuffled", "contiguous"]),
+)
+@settings(max_examples=100, deadline=None)
+def test_columns_are_a_partition_into_near_equal_blocks(width, share, seed, way):
+    silos = max(1, round(share * width))
+    dealt = deal_columns(width, silos, np.random.default_rng(seed), columns=way)
+    assert len(dealt) == silos
+    assert np.array_equal(np.sort(np.concatenate(dealt)), np.arange(width))
+    assert np.ptp([len(block) for block in dealt]) <= 1
+    assert all((np.diff(block) > 0).all() for block in dealt)
+    assert way == "shuffled" or np.array_equal(np.concatenate(dealt), np.arange(width))
+
+
+@given(
+    n=st.integers(3, 40),
+    silos=st.integers(1, 6),
+    holder=st.integers(0, 5),
+    test=st.integers(0, 5),
+    valid=st.sampled_from([0.0, 0.2]),
+    seed=st.integers(0, 9),
+)
+@settings(max_examples=40, deadline=None)
+def test_silos_have_the_same_rows_and_one_the_labels(n, silos, holder, test, valid, seed):
+    with tempfile.TemporaryDirectory() as name:
+        folder, holder = Path(name), holder % silos
+        arrays = source(folder, n, test=test, seed=seed)
+        out, spec = cut(folder, silos, shares=Shares(valid), seed=seed, label_silo=holder)
+        assert spec == read_vertical(out)
+        x = np.concatenate([arrays["x"], arrays.get("x_test", arrays["x"][:0])]).reshape(n + test, -1)
+        y = np.concatenate([arrays["y"], arrays.get("y_test", arrays["y"][:0])])
+        assert sorted(at for entry in spec.silos for at in entry.columns) == list(range(6))
+        ids = []
+        for entry in spec.silos:
+            splits = open_vertical(out, entry, spec.classes)
+            ids.append({name: split.id.tolist() for name, split in splits.items()})
+            for split in splits.values():
+                assert np.array_equal(split.x, x[split.id][:, entry.columns])
+                assert (split.y is None) == (entry.silo != holder)
+                assert split.y is None or np.array_equal(split.y, y[split.id])
+        assert all(one == ids[0] for one in ids)
+        assert sorted(itertools.chain(*ids[0].values())) == list(range(n + test))
+        assert check_columns(out)[1] == []
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_other_columns(tmp_path):
+    source(tmp_path)
+    (a, one), (b, two), (_, other) = (
+        cut(tmp_path, 3, seed=seed, out=out) for seed, out in ((1, "a"), (1, "b"), (2, "c"))
+    )
+    assert one == two
+    assert [(a / e.file).read_bytes() for e in one.silos] == [(b / e.file).read_bytes() for e in two.silos]
+    assert [e.columns for e in one.silos] != [e.columns for e in other.silos]
+
+
+def test_pieces_and_compression_change_nothing_that_is_read(tmp_path, monkeypatch):
+    source(tmp_path, n=50)
+    plain, spec = cut(tmp_path, 2, shares=Shares(test=0.3))
+    monkeypatch.setattr("data_prep.cut.vertical.PIECE", 100)
+    pieced, again = cut(tmp_path, 2, shares=Shares(test=0.3), out="pieced")
+    packed, small = cut(tmp_path, 2, shares=Shares(test=0.3), out="packed", manner=Manner(compression="gzip"))
+    assert again == spec
+    for a, b in zip(spec.silos, small.silos, strict=True):
+        one, two = open_vertical(plain, a, 3), open_vertical(packed, b, 3)
+        assert all(np.array_equal(one[name].x, two[name].x) for name in one)
+        assert isinstance(one["train"].x, np.memmap)
+    assert is_vertical(pieced)
+
+
+@pytest.mark.parametrize(
+    ("silos", "options", "said"),
+    [
+        (7, {}, "--silos: 7 given; 6 columns go to 1 to 6 silos"),
+        (None, {}, "--silos: not given"),
+        (2, {"label_silo": 2}, "--label-silo: 2 given; the silos are 0 to 1"),
+        (2, {"columns": "some"}, "--columns: 'some' given"),
+        (2, {"alpha": 0.5}, "--alpha: --scheme vertical has no use for it"),
+        (2, {"min_examples": 41}, "own.npz has 40 examples, which every silo has, 41 asked; lower it"),
+        (2, {"shares": Shares(public=0.1)}, "--public"),
+        (2, {"manner": Manner(resume=True)}, "--resume"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_nothing_left(tmp_path, silos, options, said):
+    source(tmp_path)
+    with pytest.raises(InputError, match=said):
+        cut(tmp_path, silos, **options)
+    assert [path.name for path in tmp_path.iterdir()] == ["own.npz"]
+
+
+def test_a_share_for_testing_beside_the_sources_own_test_set_is_refused(tmp_path):
+    source(tmp_path, test=4)
+    with pytest.raises(InputError, match="--test"):
+        cut(tmp_path, 2, shares=Shares(test=0.2))
+
+
+def test_it_cuts_no_examples():
+    with pytest.raises(InputError, match="columns, not examples"):
+        SCHEMES["vertical"](None, 2, np.random.default_rng(0), {})
+
+
+def test_the_commands_know_it_and_training_refuses_it(tmp_path, capsys):
+    source(tmp_path)
+    out = tmp_path / "out"
+    words = ["partition", "npz", "--data", str(tmp_path / "own.npz"), "--out", str(out), "--silos", "2"]
+    for line in ([*words, "--scheme", "vertical", "--label-silo", "1"], ["inspect", str(out)], ["check", str(out)]):
+        with pytest.raises(SystemExit) as done:
+            main(line)
+        assert done.value.code == 0
+    said = capsys.readouterr().out
+    assert "2 silos of 3 columns each, the same rows (40 train), labels at 1" in said
+    assert "2 silos, nothing wrong" in said
+    with pytest.raises(SystemExit) as done:
+        main(["inspect", str(out), "--plot", str(tmp_path / "p.png")])
+    assert done.value.code == 2
+    with pytest.raises(ShardError, match="vertical shards are not for training one model on all features"):
+        read_federation(out)
+    job = f'name="v"\nshards="{out}"\nrounds=1\n[model]\nname="logreg"\n[algorithm]\nname="fedavg"\n'
+    (tmp_path / "job.toml").write_text(job)
+    command = [sys.executable, "-m", "mpifl", "train", str(tmp_path / "job.toml"), "--out", str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].endswith("take another scheme")
+    assert not (tmp_path / "run").exists()
+
+
+def altered(out, silo, change, resign=True):
+    """Change a shard, and let federation.json agree with its new bytes."""
+    said = json.loads((out / "federation.json").read_text())
+    entry = said["silos"][silo]
+    with h5py.File(out / entry["file"], "r+") as file:
+        change(file, entry)
+    if resign:
+        entry |= {"sha256": sha256_of(out / entry["file"]), "bytes": (out / entry["file"]).stat().st_size}
+    (out / "federation.json").write_text(json.dumps(said))
+
+
+def swap_ids(file, entry):
+    file["train/id"][...] = file["train/id"][...][::-1]
+
+
+def put_nan(file, entry):
+    file["train/x"][3] = np.nan
+
+
+def take_labels(file, entry):
+    del file["train/y"]
+
+
+def other_label(file, entry):
+    file["train/y"][0] = 2
+
+
+def large_label(file, entry):
+    file["train/y"][0] = 3
+
+
+def other_column(file, entry):
+    entry["columns"][0] = entry["columns"][1]
+
+
+@pytest.mark.parametrize(
+    ("silo", "change", "resign", "kind"),
+    [
+        (1, swap_ids, True, "rows"),
+        (1, put_nan, True, "not finite"),
+        (0, take_labels, True, "damaged"),
+        (0, other_label, True, "label counts"),
+        (0, large_label, True, "damaged"),
+        (0, other_column, True, "columns"),
+        (1, put_nan, False, "damaged"),
+    ],
+)
+def test_check_finds_what_is_wrong(tmp_path, silo, change, resign, kind):
+    source(tmp_path)
+    out, _ = cut(tmp_path, 2)
+    altered(out, silo, change, resign)
+    assert [finding.kind for finding in check_columns(out)[1]] == [kind]
+
+
+def test_check_finds_a_missing_file_and_a_stray_one(tmp_path):
+    source(tmp_path)
+    out, spec = cut(tmp_path, 2)
+    (out / spec.silos[0].file).rename(out / "other.h5")
+    assert [finding.kind for finding in check_columns(out)[1]] == ["extra", "missing"]

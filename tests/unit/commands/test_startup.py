@@ -1,0 +1,125 @@
+"""What a command imports, and how: starting stays fast as long as nothing heavy slips in."""
+
+import gc
+import importlib
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT, launcher, rank_environment
+
+from mpifl.common import imports
+
+HEAVY = {"torch", "numpy", "h5py", "mpi4py", "matplotlib", "safetensors"}
+RUN = """
+import runpy, sys
+try:
+    runpy.run_module("mpifl", run_name="__main__", alter_sys=True)
+finally:
+    print(*sys.modules, file=sys.stderr)
+"""
+
+
+COLLECTED = """
+import gc, runpy, sys
+try:
+    runpy.run_module("mpifl", run_name="__main__", alter_sys=True)
+finally:
+    print("torch" in sys.modules, gc.isenabled(), gc.get_freeze_count(), file=sys.stderr)
+"""
+
+
+def told_at_the_end(program, *arguments):
+    """The words that a program that runs `mpifl ARGUMENTS` prints on stderr, and its exit code."""
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, env=rank_environment(), timeout=60)
+    return done.stderr.split(), done.returncode
+
+
+def imported(*arguments):
+    """The packages that `mpifl ARGUMENTS` has imported at its end."""
+    words, code = told_at_the_end(RUN, *arguments)
+    assert code == 0, words
+    return {name.partition(".")[0] for name in words}
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["train", "--help"]], ids=" ".join)
+def test_help_imports_nothing_that_takes_long(arguments):
+    found = imported(*arguments)
+    assert "typer" in found
+    assert not found & HEAVY
+
+
+PARSED = """
+import runpy, sys
+try:
+    runpy.run_module("mpifl", run_name="__main__", alter_sys=True)
+finally:
+    from mpifl.data import hdf5_reading
+    print("torch" in sys.modules, "h5py" in sys.modules, hdf5_reading._parser._process.poll(), file=sys.stderr)
+"""
+
+
+def test_a_training_leaves_h5py_to_another_process_that_is_started_first(tmp_path):
+    words, code = told_at_the_end(PARSED, "train", tmp_path / "none")
+    assert (words[-3:], code) == (["True", "False", "None"], 2)
+
+
+FLUSHED = """
+import sys, torch
+import mpifl.training.loop
+from mpifl.cli import main
+from mpifl.common import InputError
+def left():
+    return (torch.full((1 << 20,), 1e-30) * 1e-9).view(torch.int32).count_nonzero().item()
+def train(*_):
+    torch.set_num_threads(2)
+    raise InputError(f"{left()} left")
+mpifl.training.loop.train = train
+try:
+    main()
+finally:
+    torch.set_num_threads(1)
+    print(left(), "afterwards", file=sys.stderr)
+"""
+
+
+def test_what_is_too_small_for_a_normal_number_is_zero_on_all_threads_of_a_training(tmp_path):
+    words, code = told_at_the_end(FLUSHED, "train", tmp_path / "job.toml")
+    assert (words[-5:], code) == (["error:", "0", "left", str(1 << 20), "afterwards"], 2)
+
+
+@pytest.mark.parametrize(("command", "wrong"), [("train", 2), ("evaluate", 2), ("doctor", 1)])
+def test_what_torch_brings_is_out_of_the_garbage_collectors_sight(command, wrong, tmp_path):
+    words, code = told_at_the_end(COLLECTED, command, tmp_path / "none")
+    assert code == wrong  # there is no such job, run or shard folder; that is told after the imports
+    assert words[-3:-1] == ["True", "True"]
+    assert int(words[-1]) > 100_000
+
+
+def test_the_garbage_collector_is_on_again_after_an_import_that_failed():
+    def attempt():
+        with imports.lasting():
+            assert not gc.isenabled()
+            importlib.import_module("nothing_of_this_name")
+
+    with pytest.raises(ModuleNotFoundError):
+        attempt()
+    assert gc.isenabled()
+
+
+def test_the_benchmark_tells_the_parts_of_a_start_and_that_nothing_heavy_is_imported(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "scripts" / "bench"))
+    import common
+    import startup
+
+    monkeypatch.setattr(startup, "MPIRUN", launcher())
+    monkeypatch.setattr(startup, "ENVIRONMENT", rank_environment())
+    common.write_silos(tmp_path / "shards", *common.images(40)[:2], 2)
+    for nth, optimizer in enumerate(("sgd", "adam")):
+        common.write_job(tmp_path / "job.toml", tmp_path / "shards", 1, {"name": "logreg"}, optimizer=optimizer)
+        told = startup.start(tmp_path, 2, nth)
+        assert told["heavy"] == []
+        parts = [told[part] for part in ("imports", "to first round", "first round")]
+        assert min(parts) > 0
+        assert sum(parts) < startup.LIMIT

@@ -1,0 +1,155 @@
+"""The user's own cache: what lies there is run, so that nobody else may have put it there."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+import torch
+from unit.builders import same_bits
+
+from mpifl.aggregation import kernels
+from mpifl.silo import machine_code
+
+PLANTED = """
+#include <stdio.h>
+__attribute__((constructor)) static void run(void) { FILE *file = fopen("MARK", "w"); if (file) fclose(file); }
+"""
+needs_compiler = pytest.mark.skipif(kernels.compiled() is None, reason="no C compiler here")
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A cache folder of this test's own; the user's is put back afterwards."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "mpifl"
+
+
+def load():
+    """Load the compiled loops as a new process does; return whether they work."""
+    library = kernels.compiled.__wrapped__()
+    if library is None:
+        return False
+    total, vector = torch.zeros(3, dtype=torch.float64), torch.arange(3.0)
+    library.mpifl_add(total.data_ptr(), vector.data_ptr(), 2.0, 1.5, 0, 3)
+    return total.tolist() == [0.0, 2.0, 4.0]
+
+
+def plant(tmp_path, monkeypatch):
+    """Put another library where the loops' own would lie; return the file that it writes when run, and its path."""
+    assert load()
+    [path] = (tmp_path / "mpifl").glob("kernels-*.so")
+    mark = tmp_path / "was run"
+    (tmp_path / "planted.c").write_text(PLANTED.replace("MARK", str(mark)))
+    path = tmp_path / "new" / "mpifl" / path.name  # which this process has not loaded yet
+    path.parent.mkdir(parents=True, mode=0o700)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", path, tmp_path / "planted.c"], check=True)
+    path.chmod(0o700)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "new"))
+    return mark, path
+
+
+def writable_file(path):
+    path.chmod(0o777)
+
+
+def writable_folder(path):
+    path.parent.chmod(0o777)
+
+
+def link(path):
+    shutil.move(path, path.parent.parent / "elsewhere.so")
+    path.symlink_to(path.parent.parent / "elsewhere.so")
+
+
+def folder_is_a_link(path):
+    shutil.move(path.parent, path.parent.parent / "elsewhere")
+    path.parent.symlink_to(path.parent.parent / "elsewhere")
+
+
+def of_another(path):
+    os.chown(path, 12345, 12345)
+
+
+def folder_of_another(path):
+    os.chown(path.parent, 12345, 12345)
+
+
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+WAYS = [writable_file, writable_folder, link, folder_is_a_link]
+WAYS += [pytest.param(way, marks=AS_ROOT) for way in (of_another, folder_of_another)]
+
+
+@needs_compiler
+@pytest.mark.parametrize("way", WAYS)
+def test_a_planted_library_is_not_run_and_the_loops_are(home, tmp_path, monkeypatch, way):
+    mark, path = plant(tmp_path, monkeypatch)
+    way(path)
+    assert load()
+    assert not mark.exists()
+
+
+@needs_compiler
+def test_the_users_own_library_is_loaded_and_not_built_again(home):
+    assert load()
+    [path] = home.glob("kernels-*.so")
+    made = path.stat().st_mtime_ns
+    assert load()
+    assert path.stat().st_mtime_ns == made
+    assert home.stat().st_mode & 0o777 == 0o700
+
+
+@needs_compiler
+@pytest.mark.parametrize("umask", [0o002, 0o000, 0o077])
+def test_what_is_built_under_any_umask_is_loaded_the_next_time(home, umask):
+    before = os.umask(umask)
+    try:
+        assert load()
+        [path] = home.glob("kernels-*.so")
+        made = path.stat().st_mtime_ns
+        assert load()
+    finally:
+        os.umask(before)
+    assert path.stat().st_mtime_ns == made
+
+
+@needs_compiler
+def test_without_a_home_the_loops_are_built_for_this_process_alone(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert load()
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr("pathlib.Path.home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
+    assert load()
+
+
+def step(x):
+    x.mul_(3.0)
+    return ()
+
+
+@needs_compiler
+def test_machine_code_that_others_may_have_written_is_made_anew_and_the_compiler_works_in_the_cache(home, monkeypatch):
+    x = torch.arange(3.0)
+    graph = machine_code.traced(step, [x])
+    packaged = machine_code._package
+    times = []
+    monkeypatch.setattr(machine_code, "_package", lambda *given: times.append(given) or packaged(*given))
+    machine_code.compiled(graph, [x], x.device)
+    [path] = home.glob("*.pt2")
+    assert any((home / "inductor").iterdir())
+    machine_code.compiled(graph, [x], x.device)
+    assert len(times) == 1
+    path.write_bytes(b"planted")
+    path.chmod(0o666)
+    machine_code.compiled(graph, [x], x.device)([x])
+    assert len(times) == 2
+    assert same_bits(x, torch.tensor([0.0, 3.0, 6.0]))
+
+
+def test_a_cache_that_others_may_write_to_holds_no_machine_code(home):
+    home.mkdir(mode=0o700)
+    home.chmod(0o777)
+    x = torch.arange(3.0)
+    with pytest.raises(machine_code.NotCompiled, match=r"mpifl: others may have written to it; .*chmod go-w"):
+        machine_code.compiled(machine_code.traced(step, [x]), [x], x.device)

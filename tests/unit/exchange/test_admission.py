@@ -1,0 +1,358 @@
+"""What the server takes of a report, and what it refuses: a rank that breaks one rule has all its silos stay out."""
+
+import json
+import os
+import time
+
+import numpy as np
+import pytest
+import tomli_w
+import torch
+from torch import nn
+from unit.builders import Alone, make_federation, net, write_folder
+
+from mpifl.algorithms.fedavg import FedAvg
+from mpifl.algorithms.registry import ALGORITHMS
+from mpifl.common.errors import InputError, RoundLost
+from mpifl.common.names import Names
+from mpifl.exchange import gathering
+from mpifl.exchange.admission import ABOUT, RESERVED, Expected, Knowledge, Refused, read, screened
+from mpifl.exchange.faults import Judge
+from mpifl.server.server import Server
+from mpifl.silo.flat import FlatModel
+from mpifl.training.loop import train
+from mpifl.wire.memory import Memory
+from mpifl.wire.messages import LONGEST_TEXT, Folded, Header, Part, Report, Request, clean
+from mpifl.wire.nodes import Nodes
+
+P = 5
+SHA = "a" * 64
+EXPECTED = Expected(weights={0: 10.0, 1: 20.0}, parameters=P, lengths={"logits": 7})
+
+
+def header(silo=0, weight=10.0, length=P, window=0, **more):
+    return Header(silo=silo, weight=weight, vectors={"delta": Folded(length=length, window=window)}, **more)
+
+
+def report(*headers, parts=None, **more):
+    usual = [Part(name="delta", window=0, handle=3)]
+    return Report(headers=list(headers) or [header()], parts=usual if parts is None else parts, **more)
+
+
+def screen(came, silos=(0,), verb="work", work="train", readable=True):
+    request = Request(verb=verb, work=work, cohort=list(silos))
+    return screened(came, request, 2, silos, EXPECTED, lambda parts, lengths: readable)
+
+
+def faults(*arguments, **more):
+    return [header.fault for header in screen(*arguments, **more).headers]
+
+
+def test_a_report_that_keeps_the_rules_is_taken_as_it_is():
+    whole = report(header(), header(1, 20.0), Header(silo=2, fault="no disk"), seconds=0.5)
+    assert screen(whole, (0, 1, 2)) == whole
+
+
+def test_of_a_silo_that_failed_only_the_fault_is_taken():
+    failed = Header(silo=0, weight=1e6, fault="no", vectors={"x": Folded(length=1, window=0)}, scalars={"round": 1})
+    assert screen(report(failed, parts=[])).headers == [Header(silo=0, fault="no")]
+
+
+ALONE = Part(name="delta", window=0, handle=3, weight=10.0)
+REFUSED = {
+    "answers for another's silo": (report(header(), header(1, 20.0)), "it answers for silo 1"),
+    "answers twice": (report(header(), header()), "silo 0 more than once"),
+    "leaves one out": (Report(), "says nothing of silo 0"),
+    "weighs more": (report(header(weight=1e200)), "weight is 1e\\+200, the server expects 10"),
+    "weighs an ulp more": (report(header(weight=float(np.nextafter(10.0, 11.0)))), "its weight is"),
+    "is shorter": (report(header(length=4)), "'delta' has 4 elements, the server expects 5"),
+    "payload too long": (
+        report(Header(silo=0, weight=10.0, vectors={"delta": Folded(length=P, window=0, bytes=10_000)})),
+        "was sent as 10000 bytes",
+    ),
+    "is called like a figure": (report(header(scalars={"seconds": 1.0})), "'seconds' has the name of a figure"),
+    "is called like a score": (report(header(scalars={"test_accuracy": 1.0})), "'test_accuracy' has the name"),
+    "is a text": (report(header(scalars={"train_loss": "abc"})), "'train_loss' is a text"),
+    "has no sum": (report(header(), parts=[]), "sums are not those"),
+    "has a sum of nothing": (report(header(window=None)), "sums are not those"),
+    "has a sum twice": (report(header(), parts=[ALONE, ALONE]), "sums are not those"),
+    "has another's sum": (report(header(), parts=[Part(name="c", window=0)]), "sums are not those"),
+    "sums in another window": (report(header(), parts=[Part(name="delta", window=1)]), "sums are not those"),
+    "weighs its part": (report(header(), parts=[ALONE.model_copy(update={"weight": 1e6})]), "is not weighted"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_report_that_breaks_a_rule_is_refused_by_its_rank(case):
+    came, why = REFUSED[case]
+    (fault,) = faults(came)
+    assert fault.startswith("the report of rank 2 was refused: ")
+    with pytest.raises(AssertionError, match=why):
+        raise AssertionError(fault)
+
+
+def test_all_silos_of_a_rank_stay_out_with_one_that_is_refused():
+    refused = screen(report(header(), header(1, 21.0)), (0, 1))
+    assert all("silo 1: its weight is 21" in header.fault for header in refused.headers)
+    assert [header.silo for header in refused.headers] == [0, 1]
+    assert refused.parts == []
+
+
+def test_a_vector_as_it_came_is_weighted_as_its_header_says():
+    assert screen(report(header(), parts=[ALONE])).headers == [header()]
+    two = report(header(), header(1, 20.0), parts=[ALONE])
+    assert "is not weighted" in faults(two, (0, 1))[0]
+
+
+def test_sums_that_cannot_be_read_are_refused():
+    assert "cannot be read where it says that they lie" in faults(report(), readable=False)[0]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [b"{", b"", b"[]", b"\xff", b"[" * 100_000, b'{"serial": 1e400}', b'{"serial": ' + b"9" * 5000 + b"}"]
+    + [b'{"parts": [{"name": "a", "window": %d}]}' % window for window in (100_000, -100_000)]
+    + [b'{"headers": [{"silo": 0, "weight": %s}]}' % weight for weight in (b"NaN", b"1.7e308", b"-1")]
+    + [b'{"headers": [{"silo": 0, "scalars": {"a": %s}}]}' % value for value in (b"1" + b"0" * 400, b"1e308", b"[]")],
+    ids=lambda record: record[:40].decode("latin1"),
+)  # fmt: skip
+def test_what_is_no_report_is_refused_in_a_short_line(record):
+    found = read(record)
+    assert isinstance(found, Refused)
+    assert len(str(found)) < LONGEST_TEXT
+    assert "cannot be read" in faults(found)[0]
+
+
+ANSWERS = {
+    "save": ({"writing": True}, {"writing": False}),
+    "saved": ({"sha256": SHA}, {"sha256": "../" + SHA}),
+    "finish": ({"unwritten": "the disk is full"}, {"unwritten": True}),
+    "load": ({}, {"sha256": SHA}),
+}
+
+
+@pytest.mark.parametrize("verb", ANSWERS)
+def test_what_silos_say_to_other_requests_is_held_against_a_form(verb):
+    good, bad = (Report(headers=[Header(silo=0, scalars=scalars)]) for scalars in ANSWERS[verb])
+    assert faults(good, verb=verb) == [None]
+    assert "it answers what was not asked" in faults(bad, verb=verb)[0]
+
+
+def test_a_worker_that_opens_its_shards_says_where_it_runs():
+    about = dict.fromkeys(ABOUT, "x")
+    assert faults(Report(headers=[Header(silo=0)], about=about), verb="open") == [None]
+    assert "does not say where it runs" in faults(Report(headers=[Header(silo=0)]), verb="open")[0]
+
+
+def test_texts_of_others_are_one_line_without_control_characters():
+    assert clean("a\x1b[31m\nb\u202e") == "a [31m b "
+    assert len(clean("x" * 10**6)) == LONGEST_TEXT
+    assert Header(silo=0, fault="\x07" * 5).fault == " " * 5
+
+
+def test_a_vector_that_some_silos_count_alike_and_others_do_not_loses_the_round():
+    alike = Header(silo=1, weight=20.0, vectors={"delta": Folded(length=P, window=0, uniform=True)})
+    why = Judge(1.0, Names()).reason_to_lose(Request(verb="work", cohort=[0, 1]), [header(), alike], [])
+    assert why == "silo 1 has 'delta' averaged with equal weights, silo 0 has not"
+
+
+class Asking(FedAvg):
+    """Has methods of all kinds."""
+
+    def look(self, silo):
+        return silo.update(seen=1.0)
+
+    def _hidden(self, silo):
+        return silo.update()
+
+    def helper(self, vector):
+        return vector
+
+
+@pytest.mark.parametrize("name", ["look", "train", "evaluate"])
+def test_what_an_algorithm_offers_as_work_is_found(name):
+    algorithm = Asking()
+    assert algorithm.work(name) == getattr(algorithm, name)
+
+
+@pytest.mark.parametrize(
+    "name", ["_hidden", "helper", "round", "model_copy", "personal_model", "begin", "__init__", "x"]
+)
+def test_no_other_method_can_be_asked_for(name):
+    with pytest.raises(InputError, match="offers no work"):
+        Asking().work(name)
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS.values(), ids=ALGORITHMS)
+def test_evaluations_weigh_what_is_scored(kind):
+    weight = kind.model_construct().weight
+    assert weight("evaluate", {"train": 9, "valid": 3, "test": 4}, 9.0) == 4.0
+    assert weight("evaluate", {"train": 9, "valid": 3}, 9.0) == 3.0
+    assert weight("evaluate", {"train": 9}, 1.0) == 0.0
+
+
+def trained(folder, algorithm="fedavg"):
+    """Train on two silos that hold out examples; return the run folder."""
+    write_folder(folder / "shards", [10, 10], test=5, valid=4)
+    job, model, every = folder / "job.toml", {"name": "logreg"}, {"every": 1}
+    tables = {"name": "toy", "rounds": 2, "shards": str(folder / "shards"), "model": model, "checkpoint": every}
+    job.write_text(tomli_w.dumps({**tables, "algorithm": {"name": algorithm}}))
+    train(job, folder / "run", (), False, Alone())
+    return folder / "run"
+
+
+def test_every_figure_of_a_record_is_reserved_for_the_server(tmp_path):
+    records = [json.loads(line) for line in (trained(tmp_path) / "metrics.jsonl").read_text().splitlines()]
+    own = {key for record in records for key in record if not key.startswith(("test_", "silo_"))}
+    assert own - RESERVED == {"train_loss"}
+
+
+class Slow:
+    """The server's end of a world of three ranks that report when they are let."""
+
+    size, origins, nodes, silent = 3, [0, 1, 4], Nodes([0, 0, 0], 0), frozenset()
+
+    def __init__(self, *reports):
+        self.reports = list(reports)
+        self.asked = 0
+
+    def next_report(self, until):
+        self.asked += 1
+        if self.asked == 2:  # nobody says anything for as long as one may wait here
+            time.sleep(max(0.0, until - time.perf_counter()))
+            return None
+        return self.reports.pop(0)
+
+
+def test_the_user_is_told_once_who_is_waited_for_and_the_wait_goes_on(monkeypatch):
+    monkeypatch.setattr(gathering, "REMINDER", 0.01)
+    told, first, second = [], Report(serial=7).encode(), Report(serial=7).encode()
+    waiting = gathering.Gathering(Slow((1, first), (2, second)))
+    waiting.tell = told.append
+    assert [rank for rank, _ in waiting.reports(7, None)] == [1, 2]
+    assert told == ["waiting for rank 4"]
+    assert waiting.late == set()
+
+
+def test_a_report_of_before_is_dropped_and_one_of_the_future_is_refused():
+    waiting = gathering.Gathering(Slow((1, Report(serial=6).encode()), (1, b""), (2, Report(serial=9).encode())))
+    waiting._transport.asked = 2
+    came = dict(waiting.reports(7, None))
+    assert "a request that was not made yet" in str(came[2])
+    assert "it is empty" in str(came[1])
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """A federation of two silos and its server."""
+    spec = write_folder(tmp_path, [10, 10])
+
+    def make(algorithm, model=None):
+        server, federation = make_federation(tmp_path, spec, algorithm, model)
+        return algorithm, server, federation
+
+    return make
+
+
+class Weightier(FedAvg):
+    """Silo 1 claims more than its examples."""
+
+    def train(self, silo, w):
+        update = super().train(silo, w)
+        update.weight *= 1 + 1e6 * silo.id
+        return update
+
+
+def test_an_update_that_weighs_other_than_its_examples_is_its_own_silos_fault_alone(pair):
+    algorithm, server, federation = pair(Weightier())
+    with pytest.raises(RoundLost, match=r"1 of 2 silos answered \(silo 1: its update was refused: its weight is"):
+        algorithm.round(server, federation.everyone(server))
+
+
+class Swelling(FedAvg):
+    """Sends what is finite, and adds up to what is not."""
+
+    def train(self, silo, w):
+        return silo.update(delta=torch.full_like(w, 3e38))
+
+    def round(self, server, cohort):
+        server.state["w"] += cohort.mean(self.train, w=server.state["w"])["delta"] * 10
+        return {}
+
+
+def test_a_mean_that_is_not_finite_loses_the_round_and_names_who_sent_it(pair, monkeypatch):
+    algorithm, server, federation = pair(FedAvg())
+    aggregation = federation._worker.aggregation
+    parts = aggregation.parts
+
+    def spoiled():
+        for sums in aggregation._sums.values():
+            for total in sums.windows.values():
+                total[0] = float("nan")
+        return parts()
+
+    monkeypatch.setattr(aggregation, "parts", spoiled)
+    before = server.state["w"].clone()
+    with pytest.raises(RoundLost, match="the mean of 'delta' is not finite; suspected: rank 0"):
+        algorithm.round(server, federation.everyone(server))
+    assert torch.equal(server.state["w"], before)
+
+
+def test_a_model_that_is_not_finite_is_not_written(tmp_path):
+    with pytest.raises(RoundLost, match="the model is not finite after round 1, and is not written; there is no check"):
+        trained(tmp_path, "unit.exchange.test_admission:Swelling")
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+    assert not list((tmp_path / "run").glob("checkpoints/*/checkpoint.json"))
+
+
+class Masked(nn.Module):
+    """Has a mask of minus infinity among its buffers, as attention has."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = net(nn.BatchNorm1d(5))
+        self.register_buffer("mask", torch.full((3,), -torch.inf))
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+def test_a_constant_buffer_that_is_not_finite_is_no_statistic(pair):
+    model = FlatModel(Masked())
+    assert len(model.statistics) == 11
+    algorithm, server, federation = pair(FedAvg(), model)
+    algorithm.round(server, federation.everyone(server))
+    assert server.state["w"].isfinite().all()
+
+
+def test_vectors_are_read_only_from_anonymous_files_that_cannot_shrink(tmp_path):
+    memory, here = Memory(shared=True), os.getpid()
+    handle = memory.handle(memory.empty(8, torch.float64))
+    assert len(Memory(shared=True).attach(here, handle, 8, torch.float64)) == 8
+    with pytest.raises(PermissionError):
+        os.ftruncate(handle, 0)
+    loose = os.memfd_create("loose", os.MFD_ALLOW_SEALING)
+    os.ftruncate(loose, 64)
+    plain = os.open(tmp_path / "plain", os.O_RDWR | os.O_CREAT)
+    os.ftruncate(plain, 64)
+    read_end, write_end = os.pipe()
+    try:
+        for number in (loose, plain, read_end, write_end, 10**6):
+            with pytest.raises(OSError, match=r"not sealed|no anonymous file|No such file"):
+                Memory(shared=True).attach(here, number, 8, torch.float64)
+    finally:
+        for number in (loose, plain, read_end, write_end):
+            os.close(number)
+
+
+def test_knowledge_is_of_the_vectors_that_are_sent_the_statistics_and_p(tmp_path):
+    model = FlatModel(net(nn.BatchNorm1d(5)))
+    server = Server([model])
+    FedAvg().begin(server)
+    server.state["statistics"] = model.statistics.read()
+    knowledge = Knowledge(FedAvg(), [{"train": 7, "valid": 2}], "examples", 7.0)
+    found = knowledge.expected(server, "train", [0], {"w": server.state["w"], "c": torch.zeros(3), "mu": 0.5})
+    assert found.weights == {0: 7.0}
+    assert found.parameters == len(model.shared)
+    assert found.lengths == {"w": len(model.shared), "c": 3, "statistics": 11}
+    assert knowledge.weight("evaluate", 0) == 2.0

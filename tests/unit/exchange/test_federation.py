@@ -1,0 +1,283 @@
+"""The server amid ranks that hang: who is given silos, whose silos are faults, and what takes their place.
+
+The world is one process: real workers answer, but for those that hang.
+"""
+
+import json
+import time
+from collections import deque
+
+import pytest
+import torch
+from unit.builders import CPU, make_worker, net, room_for, write_folder
+
+from mpifl.algorithms.base import Algorithm
+from mpifl.common.errors import RoundLost
+from mpifl.data.shards import read_federation
+from mpifl.exchange.admission import Knowledge
+from mpifl.exchange.federation import Federation
+from mpifl.run import checkpoint
+from mpifl.run.job import Checkpoint
+from mpifl.server.server import Server
+from mpifl.silo.flat import FlatModel
+from mpifl.training.checkpointing import Saving
+from mpifl.training.recovery import Survival, latest_mirror, state_of
+from mpifl.wire.memory import Memory
+from mpifl.wire.messages import Mirror, Request, Verdict
+from mpifl.wire.nodes import Nodes
+from mpifl.wire.transport import Transport
+
+DEADLINE = 0.05
+LATE = f"no answer within {DEADLINE} s"
+
+
+class Working(Algorithm):
+    """Takes a moment, and keeps a count or nothing."""
+
+    def round(self, server, cohort):
+        raise NotImplementedError
+
+    def weight(self, work, examples, usual):
+        return 1.0
+
+    def free(self, silo):
+        time.sleep(0.03)  # long enough for moving to be worth it
+        return silo.update(seen=1.0)
+
+    def count(self, silo):
+        seen = silo.state.get("count", 0)
+        silo.keep(count=seen + 1)
+        return silo.update(seen=float(seen))
+
+    def stumble(self, silo, how):
+        if how == "one" and silo.id == 0:
+            raise KeyError("no such layer")
+        if how == "disk":
+            raise OSError("the disk is gone")
+        raise RuntimeError(f"shapes {silo.id + 7}x4 and 3x4" if how == "alike" else f"{'ab'[silo.id % 2]}")
+
+
+class World(Transport):
+    """The server's end of a world whose other ranks are workers in this process."""
+
+    def __init__(self, workers):
+        self.workers_here, self.hung = workers, set()
+        self.rank, self.size, self.sent, self.received = 0, len(workers), 0, 0
+        self.nodes, self.memory = Nodes([0] * self.size, 0), Memory(shared=False)
+        self.origins, self._first_size, self.silent = list(range(self.size)), self.size, set()
+        for rank, worker in enumerate(workers):
+            worker.rank = rank
+
+    def tell(self, record=None):
+        awake = [(rank, one) for rank, one in enumerate(self.workers_here) if rank and rank not in self.hung]
+        if "verb" in json.loads(record):
+            self.asked = Request.model_validate_json(record)
+            told = {"serial": self.asked.serial}
+            self.came = deque((rank, one.answer(self.asked, {}).model_copy(update=told)) for rank, one in awake)
+        else:
+            for _, one in awake:
+                one.settle(self.asked, Verdict.model_validate_json(record))
+        return record
+
+    def next_report(self, until=None):
+        if self.came:
+            rank, report = self.came.popleft()
+            return rank, report.encode()
+        assert until is not None, f"'{self.asked.verb}' waits for a hung rank for ever"
+        return None
+
+    def spread(self, vector, length, dtype, direct=False):
+        return vector
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_folder(tmp_path, [10] * 6)
+    return tmp_path
+
+
+@pytest.fixture
+def world(folder):
+    spec, algorithm = read_federation(folder), Working()
+    return World([make_worker(folder, spec, algorithm, silos=silos) for silos in ([], [0, 1, 2], [3, 4, 5])])
+
+
+@pytest.fixture
+def server():
+    return Server([FlatModel(net())])
+
+
+@pytest.fixture
+def federation(world, server):
+    federation = federate(world)
+    federation.everyone(server).ask("open")  # or it would count as the first round's work
+    return federation
+
+
+def federate(world):
+    placed = {rank: sorted(world.workers_here[rank].silos) for rank in world.workers}
+    return Federation(
+        world, world.workers_here[0], [], placed, 0.5, CPU, Knowledge(Working(), [{"train": 10}] * 6), DEADLINE
+    )
+
+
+def rounds(federation, server, work, count):
+    for _ in range(count):
+        federation.cohort(range(6), server).mean(work)
+        server.round += 1
+
+
+def test_a_hung_rank_is_given_no_silos_and_faults_are_those_of_its_own(federation, server, world):
+    rounds(federation, server, Working().free, 3)
+    world.hung = {2}
+    rounds(federation, server, Working().free, 1)
+    mean = federation.cohort([0, 1], server).mean(Working().free)
+    assert (sorted(mean.silos), mean.faults) == ([0, 1], {})
+    server.round += 1
+    mean = federation.cohort([0, 3], server).mean(Working().free)
+    assert (sorted(mean.silos), mean.faults) == ([0], {3: LATE})
+
+
+def test_silos_on_their_way_to_a_rank_that_hangs_are_faults_and_those_on_their_way_from_it_none(
+    federation, server, world
+):
+    rounds(federation, server, Working().free, 3)
+    world.hung = {2}  # not known yet
+    mean = federation.cohort([0, 1], server).mean(Working().free)
+    moved = set(world.asked.homes)
+    assert moved
+    assert mean.faults == dict.fromkeys(moved, LATE)
+    federation.gathering.late = set()
+    server.round += 1
+    mean = federation.cohort([3, 4], server).mean(Working().free)
+    moved = set(world.asked.homes)
+    assert moved
+    assert (set(mean.silos), mean.faults) == (moved, dict.fromkeys({3, 4} - moved, LATE))
+    assert not federation.workload.bound
+
+
+def test_silos_that_a_late_rank_was_to_take_over_find_another(federation, server, world, folder):
+    federation.membership.placed = {1: {0, 1, 2}, 2: set()}
+    world.workers_here[2].silos.clear()
+    world.hung = {2}
+    survival = Survival(federation, server, folder / "run", [10] * 6)
+    assert survival._host({3, 4, 5}, {}, 0) == {}
+    assert federation.membership.placed == {1: {0, 1, 2, 3, 4, 5}, 2: set()}
+    mean = federation.cohort(range(6), server).mean(Working().free)
+    assert (len(mean.silos), mean.faults) == (6, {})
+
+
+def test_the_server_is_brought_into_line_with_silos_that_lost_what_they_kept(federation, server, world, folder):
+    said, aligned = [], []
+
+    def realign(server, everyone):
+        aligned.append(everyone.silos)
+        if len(aligned) == 1:
+            raise RoundLost("too few")
+
+    survival = Survival(federation, server, folder / "run", [10] * 6, realign)
+    survival.tell = said.append
+    rounds(federation, server, Working().count, 2)
+    survival.ask("open")
+    assert not aligned, "nobody has died"
+    server.state["w"] = torch.zeros(4)
+    world.workers_here.pop()
+    world.size, world.origins, world.nodes = 2, [0, 1], Nodes([0] * 2, 0)
+    federation.recover = lambda: None
+    federation.membership.placed = {1: set()}
+    for _ in range(3):
+        survival.ask("open")
+    assert aligned == [list(range(6))] * 2
+    assert said[1] == "the server's state was not brought into line with silos that moved: too few"
+
+
+def test_a_mirror_waits_for_no_hung_rank(federation, server, world, folder):
+    world.hung = {2}
+    server.state["w"] = torch.ones(3)
+    Survival(federation, server, folder / "run", [10] * 6).mirror({"loss": 0.5})
+    assert state_of(latest_mirror(federation), CPU)["w"].tolist() == [1.0] * 3
+    assert "round of the mirror" not in state_of(latest_mirror(federation), CPU)
+
+
+def test_a_mirror_that_was_written_over_is_none(federation, server, folder):
+    survival = Survival(federation, server, folder / "run", [10] * 6)
+    for server.round in (1, 2):
+        server.state["w"] = torch.full((3,), float(server.round))
+        survival.mirror({})
+    old, new = federation.mirrors
+    assert latest_mirror(federation) is new
+    federation.mirrors.append(Mirror(old.round, {}, new.state))  # as a rank sees it that was asleep meanwhile
+    assert latest_mirror(federation) is None
+
+
+def test_a_new_server_knows_whose_silos_keep_something(federation, server, world):
+    rounds(federation, server, Working().count, 3)
+    successor = federate(world)
+    successor.exchange(Request(verb="roll", round=3))
+    assert successor.workload.bound == set(range(6))
+
+
+def test_a_checkpoint_that_was_given_up_and_comes_back_takes_no_ones_place(federation, server, world, folder):
+    run, said = folder / "run", []
+    server.state["w"] = torch.zeros(4)
+    survival = Survival(federation, server, run, [10] * 6)
+    survival.tell = said.append
+    saving = Saving(run, Checkpoint(every=1, keep=2), server, survival, [10] * 6)
+    for number in range(1, 6):
+        world.hung = {2} if number == 4 else set()
+        rounds(federation, server, Working().count, 1)
+        saving.after_round()
+        if number == 4:
+            assert said == [f"the checkpoint of round 4 could not be written ({LATE}); training goes on"]
+            late = world.asked.model_copy(update={"verb": "save", "round": 4, "cohort": [3, 4, 5]})
+            world.workers_here[2].answer(late, {})  # it wakes up
+    assert checkpoint.rounds(run) == [5, 3]
+
+
+def test_whether_there_is_a_checkpoint_at_the_end_is_known_and_told_once(federation, server, world, folder):
+    said = []
+    server.state["w"] = torch.zeros(4)
+    survival = Survival(federation, server, folder / "run", [10] * 6)
+    survival.tell = said.append
+    saving = Saving(folder / "run", Checkpoint(every=1), server, survival, [10] * 6)
+    rounds(federation, server, Working().count, 1)
+    assert saving.last()
+    rounds(federation, server, Working().count, 1)
+    with room_for(100):
+        saving.after_round()
+        assert not saving.last()
+    assert len(said) == 1
+
+
+def test_all_silos_that_fail_alike_are_told_of_once_and_not_asked_again(federation, server, world, capsys):
+    with pytest.raises(RoundLost) as lost:
+        federation.cohort(range(6), server).mean(Working().stumble, how="alike")
+    assert lost.value.in_vain
+    assert str(lost.value).startswith(
+        "none of 6 silos answered, all alike: silo 0: RuntimeError: shapes 7x4 and 3x4 (test_fed"
+    )
+    said = capsys.readouterr().err
+    assert said.count("Traceback") == 1
+    assert said.startswith("silo 0 failed:\n")
+    with pytest.raises(RoundLost):
+        federation.cohort(range(6), server).mean(Working().stumble, how="alike")
+    assert capsys.readouterr().err == ""
+
+
+def test_silos_that_fail_for_several_reasons_or_late_may_be_asked_again(federation, server, world, capsys):
+    with pytest.raises(RoundLost) as lost:
+        federation.cohort(range(6), server).mean(Working().stumble, how="one")
+    assert not lost.value.in_vain
+    assert str(lost.value).startswith("0 of 6 silos answered (silo 0: KeyError: 'no such layer' (")
+    assert capsys.readouterr().err.count("Traceback") == 3
+    with pytest.raises(RoundLost) as lost:
+        federation.cohort(range(6), server).mean(Working().stumble, how="disk")
+    assert not lost.value.in_vain
+    world.hung = {1, 2}
+    with pytest.raises(RoundLost) as lost:
+        federation.cohort(range(6), server).mean(Working().free)
+    assert not lost.value.in_vain
+    world.hung = set()
+    with pytest.raises(RoundLost) as lost:  # one silo is not all
+        federation.cohort([3], server).mean(Working().stumble, how="alike")
+    assert not lost.value.in_vain

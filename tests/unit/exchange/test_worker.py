@@ -1,0 +1,334 @@
+"""A worker: silos placed evenly, what they keep true at the right time, and faults that stay with their silo."""
+
+import math
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from unit.builders import Alone, make_worker, net, room_for, write_folder
+
+from mpifl.aggregation.planning import plan
+from mpifl.algorithms.base import Algorithm
+from mpifl.common.errors import SharedVectorChanged
+from mpifl.common.files import sha256_of
+from mpifl.data.shards import read_federation
+from mpifl.exchange.admission import ABOUT
+from mpifl.run import checkpoint
+from mpifl.silo.flat import FlatModel
+from mpifl.wire.messages import Report, Request, Verdict
+
+
+class Counting(Algorithm):
+    """Counts in each silo how often it was asked; fails where it is told to."""
+
+    def round(self, server, cohort):
+        raise NotImplementedError
+
+    def count(self, silo, fail=-1, how="raise", v=1.0):
+        seen = silo.state.get("count", 0)
+        silo.keep(count=seen + 1, latest=torch.full((2,), float(seen + 1)))
+        if silo.id == fail and how == "raise":
+            raise RuntimeError("the disk is on fire\nand this is the second line")
+        vector = torch.full((3,), math.nan if silo.id == fail and how == "vector" else v)
+        scalar = {"text": [1.0], "nan": math.nan, "inf": -math.inf, "none": None}.get(how) if silo.id == fail else seen
+        scalar = float(seen) if how in ("raise", "vector", "weight", "negative") else scalar
+        weight = {"weight": math.nan, "negative": -1.0}.get(how, 1.0) if silo.id == fail else 1.0
+        return silo.update(weight=weight, seen=scalar, v=vector)
+
+    def forgetful(self, silo):
+        silo.update(seen=1.0)
+
+    def plain(self, silo):
+        return {"seen": 1.0}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_folder(tmp_path, [4, 5, 6])
+    return tmp_path
+
+
+@pytest.fixture
+def worker(folder):
+    return make_worker(folder, read_federation(folder), Counting(), silos=[0, 1, 2])
+
+
+def ask(worker, round=0, attempt=0, accepted=None, cohort=(0, 1, 2), verb="work", explain=(), **scalars):
+    """Make a request and settle it; return each header by silo. By default all that did not fail are accepted."""
+    request = Request(verb=verb, work="count", round=round, attempt=attempt, cohort=list(cohort), scalars=scalars)
+    report = worker.answer(request, {})
+    good = [header.silo for header in report.headers if header.fault is None]
+    worker.settle(request, Verdict(accepted=good if accepted is None else accepted, explain=list(explain)))
+    return {header.silo: header for header in report.headers}
+
+
+def save(worker, round):
+    """Have a worker write the states of its silos, and wait until it has."""
+    begun = [silo for silo, header in ask(worker, round, verb="save").items() if "writing" in header.scalars]
+    return ask(worker, round, verb="saved", cohort=begun, checkpoint=round, wait=True)
+
+
+def seen(headers):
+    return [header.scalars["seen"] for header in headers.values() if header.fault is None]
+
+
+def test_a_fresh_silo_has_kept_nothing_and_what_it_keeps_is_seen_in_later_rounds(worker):
+    assert [seen(ask(worker, round)) for round in range(3)] == [[0, 0, 0], [1, 1, 1], [2, 2, 2]]
+
+
+def test_what_is_kept_is_seen_by_the_next_question_of_the_same_round(worker):
+    assert [seen(ask(worker)) for _ in range(2)] == [[0, 0, 0], [1, 1, 1]]
+
+
+def test_a_new_attempt_of_the_round_starts_from_before_it(worker):
+    ask(worker, 0)
+    for attempt in (0, 1, 2):
+        assert seen(ask(worker, 1, attempt)) == [1, 1, 1]
+    assert seen(ask(worker, 2)) == [2, 2, 2]
+
+
+def test_a_lost_round_changes_nothing(worker):
+    ask(worker, 0)
+    for attempt in range(3):
+        request = Request(verb="work", work="count", round=1, attempt=attempt, cohort=[0, 1, 2])
+        worker.answer(request, {})
+        worker.settle(request, Verdict(lost="too few"))
+    assert seen(ask(worker, 2)) == [1, 1, 1]
+
+
+def test_what_a_silo_keeps_that_is_not_accepted_is_forgotten(worker):
+    ask(worker, 0, accepted=[0, 2])
+    assert seen(ask(worker, 1)) == [1, 0, 1]
+
+
+def test_a_silo_outside_of_the_cohort_is_not_asked_and_keeps_what_it_has(worker):
+    ask(worker, 0)
+    assert list(ask(worker, 1, cohort=[0, 2, 7])) == [0, 2]
+    assert seen(ask(worker, 2)) == [2, 1, 2]
+
+
+def test_kept_state_is_saved_once_it_is_true_and_loads_into_another_worker(worker, folder):
+    ask(worker, 0)
+    ask(worker, 1, accepted=[0, 1])
+    saved = {silo: header.scalars["sha256"] for silo, header in save(worker, 2).items()}
+    run = folder / "run"
+    states = [checkpoint.read_state(checkpoint.silo_file(run, 2, k), saved[k]) for k in saved]
+    assert [state["count"] for state in states] == [2, 2, 1]
+    assert states[0]["latest"].tolist() == [2.0, 2.0]
+    other = make_worker(folder, read_federation(folder), Counting())
+    assert all(
+        h.fault is None for h in ask(other, 2, verb="load", **{str(k): sha for k, sha in saved.items()}).values()
+    )
+    assert seen(ask(other, 2)) == [2, 2, 1]
+
+
+def test_a_silo_without_state_saves_nothing_and_loading_none_forgets(worker, folder):
+    assert all((header.scalars, header.fault) == ({}, None) for header in ask(worker, 0, verb="save").values())
+    assert save(worker, 0) == {}
+    assert not (folder / "run").exists()
+    ask(worker, 0)
+    ask(worker, 1, verb="load")
+    assert seen(ask(worker, 1)) == [0, 0, 0]
+
+
+def test_a_torn_state_is_a_fault_of_its_silo(worker, folder):
+    ask(worker, 0)
+    saved = {str(k): header.scalars["sha256"] for k, header in save(worker, 1).items()}
+    path = checkpoint.silo_file(folder / "run", 1, 1)
+    path.write_bytes(path.read_bytes()[:-1])
+    faults = {k: header.fault for k, header in ask(worker, 1, verb="load", **saved).items()}
+    assert (faults[0], faults[2]) == (None, None)
+    assert faults[1].startswith(f"{path}: torn or altered")
+
+
+def test_a_silo_that_fails_is_a_fault_with_file_and_line_and_keeps_nothing(worker, capsys):
+    headers = ask(worker, 0, fail=1)
+    fault = headers[1].fault
+    assert fault.startswith("RuntimeError: the disk is on fire")
+    assert "(test_worker.py:" in fault
+    assert (headers[0].fault, headers[2].fault) == (None, None)
+    assert seen(ask(worker, 1)) == [1, 0, 1]
+
+
+def test_a_fault_is_one_line(worker):
+    assert "\n" not in ask(worker, 0, fail=1)[1].fault
+
+
+def test_a_traceback_of_the_users_lines_is_printed_where_the_server_asks_for_it(worker, capsys):
+    ask(worker, 0, fail=1)
+    assert capsys.readouterr().err == ""
+    ask(worker, 1, fail=1, explain=[1])
+    said = capsys.readouterr().err
+    assert said.startswith("silo 1 failed:\nTraceback")
+    assert "in count" in said
+    assert "mpifl/exchange/worker.py" not in said
+    ask(worker, 2, explain=[0, 1, 7])
+    assert capsys.readouterr().err == ""
+
+
+def mean_of(worker, headers):
+    pieces = plan({0: Report(headers=list(headers.values()), parts=worker.aggregation.parts())})
+    return worker.aggregation.combine(Alone(), Verdict(ranks=[0], pieces=worker.aggregation.place(pieces)))
+
+
+class Careless(Counting):
+    def count(self, silo, w):
+        w.add_(1.0)
+        return silo.update(v=w)
+
+
+def test_writing_to_a_vector_that_all_silos_read_ends_the_run(folder):
+    worker = make_worker(folder, read_federation(folder), Careless(), silos=[0, 1])
+    with pytest.raises(SharedVectorChanged, match="count wrote to 'w'"):
+        worker.answer(Request(verb="work", work="count", cohort=[0, 1]), {"w": torch.zeros(3)})
+
+
+def test_silos_that_move_take_their_state_along(folder):
+    spec = read_federation(folder)
+    old, new = (make_worker(folder, spec, Counting(), silos=silos) for silos in ([0, 1, 2], []))
+    old.rank, new.rank = 1, 2
+    assert seen(ask(old, 0)) == [0, 0, 0]
+    saved = save(old, 1)
+    states = {str(k): header.scalars["sha256"] for k, header in saved.items()}
+    request = Request(verb="host", round=1, cohort=[1, 2], homes={1: 2, 2: 2}, scalars={"1": states["1"], "2": "torn"})
+    reports = {1: old.answer(request, {}), 2: new.answer(request, {})}
+    assert reports[1].headers == []
+    assert [header.fault is None for header in reports[2].headers] == [True, False]
+    for worker in (old, new):
+        worker.settle(request, Verdict(accepted=[1]))
+    assert (old.silos, new.silos) == ({0, 2}, {1})
+    assert seen(ask(new, 1)) == [1]
+    assert seen(ask(old, 1)) == [1, 1]
+
+
+def test_a_silo_that_was_dealt_here_and_not_accepted_leaves_nothing_behind(folder):
+    worker = make_worker(folder, read_federation(folder), Counting(), silos=[1])
+    worker.rank = 2
+    request = Request(verb="work", work="count", round=0, cohort=[0, 1], homes={0: 2})
+    assert [header.silo for header in worker.answer(request, {}).headers] == [0, 1]
+    worker.settle(request, Verdict(accepted=[1]))
+    assert seen(ask(worker, 1)) == [1]
+    again = Request(verb="work", work="count", round=2, cohort=[0], homes={0: 2})
+    [header] = worker.answer(again, {}).headers
+    assert header.scalars["seen"] == 0
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [("vector", "'v' holds NaN or Inf"), ("text", "seen = [1.0]: is no"), ("weight", "weight"), ("negative", "weight")],
+)
+@pytest.mark.parametrize("fail", [0, 2])
+def test_an_update_that_is_not_finite_is_a_fault_and_never_reaches_the_sum(worker, capsys, how, reason, fail):
+    headers = ask(worker, 0, fail=fail, how=how, v=2.0)
+    assert [k for k, header in headers.items() if header.fault] == [fail]
+    assert mean_of(worker, headers)["v"].tolist() == [2.0] * 3
+    assert headers[fail].fault.startswith("its update was refused: ")
+    assert reason in headers[fail].fault
+    assert capsys.readouterr().err == ""
+    assert seen(ask(worker, 1)) == [0.0 if k == fail else 1.0 for k in range(3)]
+
+
+@pytest.mark.parametrize("how", ["nan", "inf", "none"])
+def test_an_undefined_number_is_missing_and_no_fault(worker, how):
+    headers = ask(worker, 0, fail=1, how=how, v=2.0)
+    assert [header.fault for header in headers.values()] == [None] * 3
+    assert [header.scalars for header in headers.values()] == [{"seen": 0}, {}, {"seen": 0}]
+    assert mean_of(worker, headers)["v"].tolist() == [2.0] * 3
+
+
+@pytest.mark.parametrize("how", ["text", "weight", "negative"])
+def test_a_refusal_names_no_cause_that_is_not_known(worker, how):
+    fault = ask(worker, 0, fail=1, how=how)[1].fault
+    assert "diverged" not in fault
+    assert "lr" not in fault
+
+
+def test_a_vector_that_is_not_finite_has_diverged(worker):
+    fault = ask(worker, 0, fail=1, how="vector")[1].fault
+    assert fault.endswith("'v' holds NaN or Inf; if training diverged, take a lower [local] lr")
+
+
+@pytest.mark.parametrize(
+    ("work", "said"),
+    [
+        ("forgetful", "Counting.forgetful returned None; have it return silo.update(...)"),
+        ("plain", "Counting.plain returned a dict; have it return silo.update(...)"),
+    ],
+)
+def test_a_half_that_returns_no_update_is_told_so(worker, capsys, work, said):
+    report = worker.answer(Request(verb="work", work=work, cohort=[0, 1]), {})
+    assert [header.fault for header in report.headers] == [said] * 2
+    assert capsys.readouterr().err == ""
+
+
+def test_a_broken_shard_is_a_fault_of_its_silo_and_is_read_again_when_mended(worker, folder):
+    path = folder / "silo_0001.h5"
+    content = path.read_bytes()
+    path.unlink()
+    headers = ask(worker, 0, verb="open")
+    assert headers[1].fault.startswith(f"{path}: is missing")
+    assert headers[0].fault is None
+    path.write_bytes(content)
+    assert ask(worker, 0, verb="open")[1].fault is None
+
+
+def test_a_worker_opens_its_own_silos_files_and_no_other(folder):
+    (folder / "silo_0000.h5").unlink()
+    worker = make_worker(folder, read_federation(folder), Counting(), silos=[1])
+    assert list(ask(worker, 0)) == [1]
+
+
+def test_a_worker_tells_about_itself_when_it_opens_its_shards_only(worker):
+    assert worker.answer(Request(verb="open", cohort=[0]), {}).about == dict.fromkeys(ABOUT, "here")
+    assert worker.answer(Request(verb="work", work="count", cohort=[0]), {}).about == {}
+
+
+def finish(worker, w, sha256, cohort=(0, 1, 2)):
+    return worker.answer(Request(verb="finish", cohort=list(cohort), scalars={"sha256": sha256}), {"w": w}).headers
+
+
+def final_model(folder, value):
+    """Return a final model, w and the sha256 of its file, as the server would write it."""
+    model = FlatModel(net())
+    model.trained.fill_(value)
+    return model.trained.clone(), checkpoint.write_model(folder / "server" / "model.safetensors", model)
+
+
+def test_the_final_model_is_left_where_the_run_folder_has_none_or_that_of_an_earlier_end(folder):
+    path = folder / "run" / "model.safetensors"
+    for value in (0.5, 1.5):  # the second time the run was resumed for more rounds
+        w, sha256 = final_model(folder, value)
+        finish(make_worker(folder, read_federation(folder), Counting(), FlatModel(net())), w, sha256)
+        assert sha256_of(path) == sha256
+        plain = net()
+        plain.load_state_dict(load_file(path))
+        assert all(bool((p == value).all()) for p in plain.parameters())
+
+
+def test_the_final_model_is_written_once_and_never_over_the_servers_own(folder):
+    path = folder / "run" / "model.safetensors"
+    w, sha256 = final_model(folder, 0.5)
+    worker = make_worker(folder, read_federation(folder), Counting(), FlatModel(net()))
+    finish(worker, w, sha256, cohort=[0])
+    inode = path.stat().st_ino
+    finish(worker, w, sha256, cohort=[1, 2])
+    finish(make_worker(folder, read_federation(folder), Counting(), FlatModel(net())), w, sha256)
+    assert path.stat().st_ino == inode
+
+
+class Owner(Counting):
+    def personal_model(self, silo, w):
+        return w + silo.id
+
+
+@pytest.mark.parametrize(("algorithm", "name"), [(Counting, "model"), (Owner, "personal/silo_0001")])
+def test_a_final_model_that_a_full_disk_does_not_take_is_a_line_and_no_fault(folder, capsys, algorithm, name):
+    worker = make_worker(folder, read_federation(folder), algorithm(), FlatModel(net()))
+    w, sha256 = final_model(folder, 0.5)
+    with room_for(50):
+        (header,) = finish(worker, w, sha256, cohort=[1])
+    path = folder / "run" / f"{name}.safetensors"
+    said = f"{path}: cannot be written (File too large); make room, and go on with --resume"
+    assert (header.fault, header.scalars) == (None, {"unwritten": said})
+    assert capsys.readouterr().err == ""
+    assert not path.exists()

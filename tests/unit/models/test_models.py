@@ -1,0 +1,207 @@
+"""Models by name and the user's own: weights from the seed alone, and every misfit one line."""
+
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from unit.builders import same_bits
+
+from mpifl import models
+from mpifl.common.errors import InputError
+from mpifl.common.plugins import load_plugin
+from mpifl.data.shards import Features
+from mpifl.models.building import MODELS
+
+MNIST = Features(shape=(1, 28, 28), dtype="uint8", scale=1 / 255)
+SMALL = Features(shape=(4,), dtype="float32")
+TOKENS = Features(shape=(6,), dtype="int32")
+
+USERS = """
+    from torch import nn
+
+    class Embedded(nn.Module):
+        def __init__(self, classes, width):
+            super().__init__()
+            self.embedding, self.head = nn.Embedding(10, width), nn.Linear(width, classes)
+
+        def forward(self, x):
+            return self.head(self.embedding(x).mean(1))
+
+    def plain():
+        return nn.Linear(4, 3)
+
+    def told(shape, classes, width=2):
+        return nn.Sequential(nn.Linear(shape[0], width), nn.Linear(width, classes))
+
+    def anything(shape, **more):
+        return nn.Linear(shape[0], more["classes"] if "classes" in more else 3)
+
+    def transposed(classes):
+        return nn.Sequential(nn.Linear(4, classes), nn.Flatten(0))
+
+    def two_answers():
+        class Two(nn.Module):
+            def forward(self, x):
+                return x, x
+        return Two()
+
+    def asserting():
+        assert False, "width must be even"
+
+    number = 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def users(tmp_path, monkeypatch):
+    """Put the user's module `toy_models` on the path."""
+    (tmp_path / "toy_models.py").write_text(textwrap.dedent(USERS))
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("toy_models", None)
+
+
+def build(name="2nn", features=MNIST, classes=10, seed=0, **arguments):
+    return models.build(name, arguments, features, classes, seed)
+
+
+def size(module):
+    return sum(p.numel() for p in module.parameters())
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "parameters"),
+    [
+        ("2nn", {}, 199_210),
+        ("cnn", {}, 1_663_370),
+        ("logreg", {}, 7_850),
+        ("mlp", {}, 199_210),
+        ("mlp", {"hidden": [64, 32]}, 784 * 64 + 64 + 64 * 32 + 32 + 32 * 10 + 10),
+        ("mlp", {"hidden": []}, 7_850),
+    ],
+)
+def test_a_model_has_the_papers_number_of_parameters(name, arguments, parameters):
+    assert size(build(name, **arguments)) == parameters
+
+
+@pytest.mark.parametrize("name", ["logreg", "mlp", "2nn", "cnn"])
+def test_a_model_answers_each_example_with_a_logit_for_each_class(name):
+    for shape, classes in (((1, 28, 28), 10), ((3, 32, 32), 7)):
+        module = build(name, Features(shape=shape, dtype="uint8", scale=1.0), classes)
+        assert module(torch.zeros(5, *shape)).shape == (5, classes)
+
+
+def test_weights_are_functions_of_the_seed_alone():
+    torch.manual_seed(1)
+    one = build(seed=3).state_dict()
+    torch.manual_seed(2)
+    assert all(same_bits(value, one[name]) for name, value in build(seed=3).state_dict().items())
+    assert not any(torch.equal(value, one[name]) for name, value in build(seed=4).state_dict().items())
+
+
+def test_global_randomness_is_left_as_it_was():
+    before, numpy_before = torch.get_rng_state(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    build("cnn")
+    assert torch.equal(torch.get_rng_state(), before)
+    assert np.random.get_state()[1].tolist() == numpy_before  # noqa: NPY002
+    with pytest.raises(InputError):
+        build("cnn", SMALL)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    ("name", "features", "arguments", "parameters"),
+    [
+        ("toy_models:plain", SMALL, {}, 15),
+        ("toy_models:told", SMALL, {}, 19),
+        ("toy_models:told", SMALL, {"width": 5}, 43),
+        ("toy_models:anything", SMALL, {"depth": 2}, 15),
+        ("toy_models:Embedded", TOKENS, {"width": 2}, 29),
+    ],
+)
+def test_a_users_factory_gets_what_it_has_parameters_for(name, features, arguments, parameters):
+    assert size(build(name, features, 3, **arguments)) == parameters
+
+
+WRONG = {
+    "unknown": (("3nn", MNIST, {}), f"[model] name = '3nn': none such; take {', '.join(MODELS)} or your own"),
+    "unknown key": (("mlp", MNIST, {"hiden": [3]}), "[model] has no key 'hiden'; mlp takes hidden"),
+    "key of a model without": (("2nn", MNIST, {"hidden": [3]}), "[model] has no key 'hidden'; 2nn takes none"),
+    "wrong argument": (
+        ("mlp", MNIST, {"hidden": 3}),
+        "[model] name = 'mlp' does not take features of shape [1, 28, 28]",
+    ),
+    "argument of another type": (("mlp", MNIST, {"hidden": ["a"]}), "with {'hidden': ['a']}"),
+    "flat features for images": (("cnn", SMALL, {}), "'cnn' does not take features of shape [4] and 3 classes"),
+    "too small an image": (("cnn", Features(shape=(1, 2, 2), dtype="uint8", scale=1.0), {}), "does not take"),
+    "other width": (("toy_models:plain", Features(shape=(5,), dtype="float32"), {}), "shapes cannot be multiplied"),
+    "integers for a linear layer": (("toy_models:plain", Features(shape=(4,), dtype="uint8"), {}), "dtype"),
+    "other answers": (("toy_models:transposed", SMALL, {}), "it answers 2 examples with shape [6], not [2, 3]"),
+    "missing argument": (("toy_models:Embedded", TOKENS, {}), "missing 1 required positional argument: 'width'"),
+    "no such attribute": (("toy_models:nothing", SMALL, {}), "module 'toy_models' has no attribute 'nothing'"),
+    "no such module": (("no_such_module:x", SMALL, {}), "No module named 'no_such_module'"),
+    "no function": (("toy_models:number", SMALL, {}), "[model] name = 'toy_models:number'"),
+    "a tuple of answers": (("toy_models:two_answers", SMALL, {}), "[model] name = 'toy_models:two_answers'"),
+    "an assertion": (("toy_models:asserting", SMALL, {}), "width must be even"),
+}
+
+
+@pytest.mark.parametrize("mistake", WRONG)
+@pytest.mark.filterwarnings("ignore:Initializing zero-element")
+def test_a_model_that_does_not_fit_is_one_line(mistake):
+    (name, features, arguments), reason = WRONG[mistake]
+    with pytest.raises(InputError) as refused:
+        build(name, features, 3, **arguments)
+    assert reason in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("characters", "parameters"), [(65, 815_945), (89, 822_305), (256, 866_560)])
+def test_the_character_lstm_has_its_parameters_and_answers_for_every_character(characters, parameters):
+    module = models.build("char-lstm", {}, Features(shape=(80,), dtype="uint8"), characters, 0)
+    assert sum(p.numel() for p in module.parameters()) == parameters == 798_720 + 265 * characters
+    x = torch.randint(characters, (3, 80), generator=torch.Generator().manual_seed(0))
+    assert module(x).shape == (3, characters, 80)
+    assert torch.equal(module.head(module.features(x)), module(x))
+
+
+def test_the_character_lstm_sees_no_character_to_come():
+    module = models.build("char-lstm", {"hidden": 8, "layers": 1}, Features(shape=(6,), dtype="int64"), 5, 0)
+    x = torch.zeros(1, 6, dtype=torch.int64)
+    other = x.clone()
+    other[0, 4] = 3
+    assert torch.equal(module(x)[..., :4], module(other)[..., :4])
+    assert not torch.equal(module(x)[..., 4:], module(other)[..., 4:])
+
+
+def test_trying_a_model_out_leaves_its_statistics_alone(tmp_path, monkeypatch):
+    monkeypatch.setitem(MODELS, "bn", lambda: nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3)))
+    assert build("bn", SMALL, 3)[0].num_batches_tracked == 0
+
+
+def test_a_plugin_is_found_in_the_folder_where_the_command_runs(tmp_path, monkeypatch):
+    (tmp_path / "only_here.py").write_text("answer = 42\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in ("", str(tmp_path))])
+    assert load_plugin("only_here:answer", "key", []) == 42
+    sys.modules.pop("only_here")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("fedpror", "key = 'fedpror': none such; take a, b or your own 'package.module:name'"),
+        ("", "key = '': none such; take a, b"),
+        (":x", "key = ':x': Empty module name"),
+        ("toy_models:", "key = 'toy_models:'"),
+        (".toy_models:x", "key = '.toy_models:x'"),
+    ],
+)
+def test_what_is_no_plugin_is_one_line(name, reason):
+    with pytest.raises(InputError) as refused:
+        load_plugin(name, "key", ["a", "b"])
+    assert str(refused.value).startswith(reason)
+    assert "\n" not in str(refused.value)

@@ -1,0 +1,265 @@
+"""A run's page: whole in itself, true to the rounds, safe with any name."""
+
+import json
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import pytest
+from unit.builders import write_folder
+
+from mpifl.common.errors import InputError
+from mpifl.report import charts, units
+from mpifl.report.page import write_report
+from mpifl.run.folder import claim_run, describe, encode_record, write_environment
+from mpifl.run.job import check_job
+
+VOID = {"meta", "br"}
+
+
+class Reader(HTMLParser):
+    """Keep every tag with its attributes, and check that they close in order."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.open, self.text = [], [], []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+    def titles(self):
+        return [text for text in self.text if text.strip()]
+
+
+def record(round, **more):
+    return {
+        "round": round, "time": 1e9 + round, "train_loss": 2 / round, "test_loss": 3 / round,
+        "test_accuracy": 1 - 0.5 / round, "seconds": 1.0, "seconds_training": 0.5, "seconds_waiting": 0.25,
+        "seconds_communication": 0.3, "bytes_sent": 1000, "bytes_received": 500, "silo_accuracy_mean": 0.5,
+        "silo_accuracy_worst": 0.25, "silo_accuracy_best": 0.75, "silo_accuracy_worst10": 0.25, "faults": {}, **more,
+    }  # fmt: skip
+
+
+def make_run(folder, records, shards="s", **more):
+    table = {"name": "toy", "shards": str(shards), "rounds": 4, "model": {"name": "logreg"}, **more}
+    claim_run(folder, check_job(table, "toy.toml"))
+    (folder / "metrics.jsonl").write_bytes(b"".join(map(encode_record, records)))
+    write_environment(folder, mpi="Open MPI", ranks={"0": {"host": "<here>"}, "1": {"host": "there"}})
+    return folder
+
+
+def read(run, out=None):
+    text = write_report(run, out).read_text()
+    return text, Reader(text)
+
+
+SHAPES = {
+    "one round": [record(1)],
+    "some": [record(n) for n in range(1, 5)],
+    "many": [record(n) for n in range(1, 1001)],
+    "diverged": [record(1), record(2, train_loss=float("nan"), test_loss=float("inf"))],
+    "bare": [{"round": 1}, {"round": 2}],
+    "zero": [record(1, train_loss=0.0, test_loss=0.0, test_accuracy=0.0, seconds_training=0.0)],
+    "gaps": [record(1), {"round": 2, "train_loss": 1.0}, record(5)],
+}
+
+
+@pytest.mark.parametrize("records", SHAPES.values(), ids=SHAPES)
+def test_a_page_is_whole_in_itself_and_well_formed(tmp_path, records):
+    text, reader = read(make_run(tmp_path, records))
+    assert not {"script", "link", "iframe", "img", "form", "a"} & {tag for tag, _ in reader.tags}
+    assert not re.search(r"url\(|@import|https?:|\bon\w+=|nan|inf\b", text.replace("inference", ""))
+    metas = [given for tag, given in reader.tags if tag == "meta"]
+    assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in metas
+    assert any("default-src 'none'" in given.get("content", "") for given in metas)
+
+
+def test_the_figures_stand_on_the_page(tmp_path):
+    _, reader = read(make_run(tmp_path, SHAPES["some"], evaluate={"target_accuracy": 0.75}))
+    words = " ".join(reader.titles())
+    assert "87.50%" in words
+    assert "rounds to 75%: 2 s, 3 kB" in words
+    assert "training 25% · waiting 25% · communication 30% · server 20%" in words
+    assert "unfinished: 4 of 4 rounds" in words
+    assert "round 2: test 75%" in words
+    assert "round 2: sent to silos 1 kB, received 500 B" in words
+    assert [word for word in reader.titles() if word.startswith("The data")] == ["The data"]
+    assert "Not shown" in words
+
+
+def test_lines_and_bars_are_to_scale(tmp_path):
+    drawn = charts.lines("t", [charts.Line("a", [(1, 0.0), (2, 0.5), (3, 1.0)])])
+    assert 'd="M0.0 200.00L500.0 100.00L1000.0 0.00"' in drawn
+    drawn = charts.bars("t", [1, 2], [("a", [1.0, 2.0], "one"), ("b", [3.0, 0.0], "two")], str)
+    assert re.findall(r'area (\w+)" d="([^"]*)"', drawn) == [
+        ("one", "M60.0 200.00V150.00H440.0V200.00ZM560.0 200.00V100.00H940.0V200.00Z"),
+        ("two", "M60.0 150.00V0.00H440.0V150.00Z"),
+    ]
+    drawn = charts.lines("t", [charts.Line("a", [(1, 0.01), (2, None), (3, 1.0)])], log=True)
+    assert 'd="M0.0 200.00h0M1000.0 0.00h0"' in drawn
+
+
+@pytest.mark.parametrize("target", [0.05, 0.3, 0.98])
+def test_the_target_is_drawn_wherever_it_lies(target):
+    drawn = charts.lines("t", [charts.Line("a", [(1, 0.2), (2, 0.41)])], target=target)
+    assert 0 <= float(re.search(r'class="target" x1="0" x2="1000" y1="([^"]*)"', drawn)[1]) <= 200
+
+
+def test_of_many_rounds_neighbours_are_taken_together(tmp_path):
+    points = [(float(n), None if n == 2 else float(n % 2)) for n in range(1, 1201)]
+    drawn = charts.lines("t", [charts.Line("a", points)])
+    assert "Each point is the mean of 2 rounds." in drawn
+    assert re.search(r'class="line one" d="M0.0 0.00L1.7 200.00L', drawn)
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0, 1), (0.29, 0.96), (-3, 1e9), (1e-7, 2e-7), (5, 5), (0, 0), (99.99, 100), (1, 3)]
+)
+def test_ticks_are_few_and_round_and_cover_the_figures(low, high):
+    found = units.ticks(low, high)
+    steps = {round((b - a) / (found[1] - found[0]), 6) for a, b in pairwise(found)}
+    assert (2 <= len(found) <= 7, found[0] <= low + 1e-12, steps) == (True, True, {1})
+
+
+@pytest.mark.parametrize(
+    ("most", "written"),
+    [
+        (0.9, ["0 ms", "200 ms", "400 ms", "600 ms", "800 ms"]),
+        (5, ["0 s", "1 s", "2 s", "3 s", "4 s", "5 s"]),
+        (590, ["0 min", "2 min", "4 min", "6 min", "8 min"]),
+        (14400, ["0 h", "1 h", "2 h", "3 h", "4 h"]),
+        (8e6, ["0 h", "500 h", "1000 h", "1500 h", "2000 h"]),
+    ],
+)
+def test_durations_beside_bars_are_round_in_one_unit_and_short(most, written):
+    levels, tell = units.clock(most)
+    assert [tell(level) for level in levels] == written
+    drawn = charts.bars("t", [1], [("a", [most], "one")], units.seconds, beside=units.clock)
+    assert re.findall(r'<span style="top:[^"]*">([^<]*)<', drawn) == written
+    assert f"a {units.seconds(most)}" in drawn
+
+
+def test_the_data_are_shown_where_the_run_was_started(tmp_path, monkeypatch):
+    write_folder(tmp_path / "work" / "shards", [4, 9, 12])
+    monkeypatch.chdir(tmp_path / "work")
+    run = make_run(tmp_path / "work" / "run", SHAPES["some"], "shards")
+    monkeypatch.chdir(tmp_path)
+    _, reader = read(run, tmp_path / "page.html")
+    words = " ".join(reader.titles())
+    assert "toy: 3 silos, 25 training examples; scheme toy." in words
+    heat = [given for tag, given in reader.tags if tag == "svg" and given["viewbox"] == "0 0 3 3"]
+    assert len(heat) == 1
+
+
+def test_data_that_the_run_was_not_trained_on_are_not_shown(tmp_path):
+    spec = write_folder(tmp_path / "shards", [4, 9])
+    run = make_run(tmp_path / "run", SHAPES["some"], tmp_path / "shards")
+    write_environment(run, ["local.lr 0.1 -> 0.5 after round 2"], data=describe(spec))
+    words = " ".join(read(run)[1].titles())
+    assert "toy: 2 silos, 13 training examples; scheme toy." in words
+    assert words.count("local.lr 0.1 -> 0.5 after round 2") == 2  # above, and among the environment
+    write_folder(tmp_path / "shards", [5, 8])
+    words = " ".join(read(run)[1].titles())
+    assert f"Not shown: the shards at {tmp_path}/shards are not those that it was trained on" in words
+    assert "toy: 2 silos" not in words
+
+
+def test_a_page_of_missing_rounds_has_no_sums(tmp_path):
+    _, reader = read(make_run(tmp_path, SHAPES["gaps"], evaluate={"target_accuracy": 0.4}))
+    words = " ".join(reader.titles())
+    assert "rounds missing in metrics.jsonl: 3 to 4" in words
+    assert "of each round" not in words, "bars would stand beside the numbers of other rounds"
+    assert not any(
+        sum in words for sum in ("rounds to 40%", "in rounds", "between server and silos;", "Where time went")
+    )
+
+
+def test_each_rank_and_each_silo_that_was_left_out_is_shown(tmp_path):
+    times = {"1": {"training": 1.0, "waiting": 0.0}, "2": {"training": 0.25, "waiting": 0.75}}
+    records = [record(n, rank_seconds=times, faults={"7": f"<torn {n}>"}) for n in (1, 2)]
+    text, reader = read(make_run(tmp_path, records))
+    words = " ".join(reader.titles())
+    assert ("rank 1" in words, "rank 2" in words, "Silos left out of rounds (1)" in words) == (True, True, True)
+    assert "7 2 2 <torn 2>" in words
+    assert "<torn" not in text
+    drawn = [given["title"] for _, given in reader.tags if "title" in given]
+    assert "waiting for the slowest 1.5 s" in drawn
+    assert drawn.count("communication 600 ms") == 4  # the mean worker's, the server's, and that of both ranks
+    assert drawn.count("the server’s own work 400 ms") == 3
+    assert "waiting for the slowest 1 s" in drawn  # the server's
+    assert "rank 0, the server" in words
+
+
+def test_scoring_and_checkpoints_stand_beside_the_rounds(tmp_path):
+    records = [record(1, seconds_evaluation=1.0), record(2, seconds_evaluation=2.0, seconds_checkpoint=1.0)]
+    _, reader = read(make_run(tmp_path, records))
+    words = " ".join(reader.titles())
+    assert "training 8% · waiting 8% · communication 10% · scoring 50% · checkpoints 17% · server 7%" in words
+    assert "in rounds; scoring took 3 s more, checkpoints 1 s" in words
+    assert "round 2: training, slowest rank 500 ms, communication 300 ms, the server’s own 200 ms, scoring 2 s" in words
+    drawn = [given["title"] for _, given in reader.tags if "title" in given]
+    assert "checkpoints 1 s" in drawn
+
+
+def test_names_are_text_and_no_markup(tmp_path):
+    run = make_run(tmp_path, SHAPES["some"])
+    (run / "job.toml").write_text('name = "<script>alert(1)</script>"\nshards = "<b>"\n')
+    (run / "environment.json").write_text(json.dumps({"mpi": "<script>", "command": ["<i>"], "ranks": [1]}))
+    _, reader = read(run)
+    assert not {"script", "b"} & {tag for tag, _ in reader.tags}
+    assert "<script>alert(1)</script>" in reader.text
+
+
+def test_a_page_that_cannot_be_written_is_one_line(tmp_path):
+    run = make_run(tmp_path / "run", SHAPES["some"])
+    for out, said in ((tmp_path / "p.pdf", "must be .html"), (tmp_path / "no" / "p.html", "cannot be written")):
+        with pytest.raises(InputError, match=said):
+            write_report(run, out)
+    with pytest.raises(InputError, match="is no folder"):
+        write_report(tmp_path / "none")
+
+
+def test_a_target_without_a_test_set_is_shown_with_what_it_is_for(tmp_path):
+    records = [record(n) | {"silo_accuracy_weighted": 0.2 * n, "silo_accuracy_mean": 0.1} for n in (1, 2, 3)]
+    for each in records:
+        each.pop("test_accuracy", None)
+    page, _ = read(make_run(tmp_path, records, evaluate={"target_accuracy": 0.4}))
+    assert "rounds to 40% on what silos hold out: " in page
+    assert 'class="target"' in page
+
+
+NAMED = [(["<b>", "a\x1bb"], ["'<b>'", "ab"]), ("torn", ["0", "1"]), (None, ["0", "1"])]
+
+
+@pytest.mark.parametrize(("silos", "shown"), NAMED, ids=str)
+def test_silos_that_were_left_out_are_shown_by_name(tmp_path, silos, shown):
+    run = make_run(tmp_path, [record(1, faults={"0": "late", "1": "torn"}), record(2, faults={"7": "gone"})])
+    write_environment(run, **({} if silos is None else {"silos": silos}))
+    _, reader = read(run)
+    words = reader.titles()
+    first = words.index("reason") + 1
+    assert words[first : first + 12 : 4] == [*shown, "7"]
+
+
+def test_the_silos_that_are_drawn_are_named(tmp_path):
+    spec = write_folder(tmp_path / "shards", [4, 5])
+    named = [entry.model_copy(update={"name": name}) for entry, name in zip(spec.silos, ("ohio", "<b>"), strict=True)]
+    spec = spec.model_copy(update={"silos": named})
+    spec.write(tmp_path / "shards")
+    run = make_run(tmp_path / "run", SHAPES["some"], shards=tmp_path / "shards")
+    write_environment(run, data=describe(spec))
+    _, reader = read(run)
+    assert "From the left: ohio, '<b>'." in " ".join(reader.titles())

@@ -1,0 +1,388 @@
+"""The job file: every default filled in, every mistake one line that names file, key, what was given, what would do."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+from mpifl.algorithms.fedavg import FedAvg
+from mpifl.algorithms.fedsgd import FedSGD
+from mpifl.algorithms.registry import ALGORITHMS
+from mpifl.common.errors import InputError
+from mpifl.run.job import Job, check_job, differing_keys, read_job
+from mpifl.server.optimizers import Yogi
+from mpifl.silo.local import LocalTraining
+
+JOBS = Path(__file__).parents[3] / "jobs"
+TOP = 'name = "toy"\nshards = "shards/toy"\nrounds = 3\n'
+MODEL = '[model]\nname = "2nn"\n'
+LEAST = TOP + MODEL
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Write a job file and read it; its path is `read.path`."""
+    path = tmp_path / "job.toml"
+
+    def act(text=LEAST, *overrides):
+        path.write_text(text)
+        return read_job(path, overrides)
+
+    act.path = path
+    return act
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+    """Put a user's module `toy_plugin` on the path."""
+    (tmp_path / "toy_plugin.py").write_text(
+        "from mpifl.algorithms import FedAvg\n"
+        "class Mine(FedAvg):\n"
+        "    mu: float\n"
+        "    patience: int | None = None\n"
+        "    layers: list[str] = ['a']\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("toy_plugin", None)
+
+
+def missing(found, wanted):
+    """Whether a value, or a table that may have more keys, is not as wanted."""
+    return found != wanted if not isinstance(wanted, dict) else not wanted.items() <= found.items()
+
+
+def test_the_least_job_has_every_default_filled_in(read):
+    job = read()
+    expected = {
+        "name": "toy",
+        "shards": "shards/toy",
+        "seed": 0,
+        "rounds": 3,
+        "device": "auto",
+        "threads": 1,
+        "model": {"name": "2nn", "weights": None},
+        "algorithm": {"name": "fedavg"},
+        "local": LocalTraining(epochs=1).model_dump(),
+        "server_optimizer": {"name": "sgd", "lr": 1.0, "momentum": 0.0},
+        "cohort": {"fraction": 1.0, "quorum": 1.0, "weights": "examples"},
+        "aggregation": {"rule": "mean"},
+        "evaluate": {"every": 1, "silos": True, "target_accuracy": None, "stop_at_target": False},
+        "checkpoint": {"every": 10, "keep": 3},
+        "tracking": {"console": True, "jsonl": True, "tensorboard": False, "mlflow": False},
+    }
+    assert not any(missing(job.model_dump()[key], value) for key, value in expected.items())
+    assert (job.local.lr, job.local.epochs, job.local.steps, job.local.batch_size) == (0.1, 1, None, 10)
+
+
+def test_an_algorithm_is_built_with_its_hyperparameters(read):
+    text = LEAST + '[algorithm]\nname = "fedsgd"\n[server_optimizer]\nname = "yogi"\nlr = 1\n[local]\nlr = 0.5\n'
+    algorithm = read(text).build_algorithm()
+    assert type(algorithm) is FedSGD
+    assert algorithm.server_optimizer == Yogi(lr=1.0)
+    assert algorithm.local.lr == 0.5
+    assert type(read().build_algorithm()) is FedAvg
+
+
+def test_a_models_own_arguments_are_kept_apart(read):
+    model = read(TOP + '[model]\nname = "mlp"\nhidden = [3, 4]\nweights = "w.safetensors"\n').model
+    assert (model.name, model.weights, model.arguments) == ("mlp", "w.safetensors", {"hidden": [3, 4]})
+
+
+NAMES = ", ".join(ALGORITHMS)
+TABLES = "name, shards, seed, rounds, device, threads, model, algorithm, local, server_optimizer, cohort"
+WRONG = {
+    "unknown key": ("seeed = 1\n" + LEAST, "has no key 'seeed'; did you mean 'seed'? a job takes " + TABLES),
+    "unknown table": (LEAST + "[locl]\nlr = 1\n", "has no key 'locl'; did you mean 'local'? a job takes " + TABLES),
+    "unknown key of a table": (
+        LEAST + "[local]\nbatchsize = 1\n",
+        "[local] has no key 'batchsize'; did you mean 'batch_size'? local takes optimizer, lr, lr_decay, momentum",
+    ),
+    "unknown key like no other": (LEAST + "[cohort]\nxyz = 1\n", "[cohort] has no key 'xyz'; cohort takes fraction"),
+    "wrong type": (LEAST + '[local]\nlr = "big"\n', '[local] lr = "big": should be a valid number'),
+    "a truth for a number": (LEAST + "[local]\nlr = true\n", "[local] lr = true: should be a valid number"),
+    "a date for a number": (LEAST + "[local]\nlr = 1979-05-27\n", '[local] lr = "1979-05-27": should be a valid'),
+    "a fraction for a count": (TOP.replace("3", "3.5") + MODEL, "rounds = 3.5: should be a valid integer"),
+    "text for a count": (TOP.replace("3", '"3"') + MODEL, 'rounds = "3": should be a valid integer'),
+    "NaN": (LEAST + "[local]\nlr = nan\n", "[local] lr = NaN: should be a finite number"),
+    "infinity": (LEAST + "[local]\nlr = inf\n", "[local] lr = Infinity: should be a finite number"),
+    "out of range": (LEAST + "[local]\nlr = -0.1\n", "[local] lr = -0.1: should be greater than 0"),
+    "percent": (
+        LEAST + "[evaluate]\ntarget_accuracy = 97\n",
+        "target_accuracy = 97: should be less than or equal to 1",
+    ),
+    "no rounds": (TOP.replace("3", "0") + MODEL, "rounds = 0: should be greater than 0"),
+    "negative seed": ("seed = -1\n" + LEAST, "seed = -1: should be greater than or equal to 0"),
+    "two mistakes": (
+        LEAST + "[cohort]\nfraction = 1.5\nquorum = 0\n",
+        "[cohort] fraction = 1.5: should be less than or equal to 1 (and 1 more)",
+    ),
+    "union": (LEAST + "[local]\nbatch_size = 2.5\n", "batch_size = 2.5: should be a valid integer or should be 'full'"),
+    "union out of range": (
+        LEAST + "[local]\nbatch_size = 0\n",
+        "batch_size = 0: should be greater than 0 or should be",
+    ),
+    "union of words": (
+        LEAST + '[tracking]\nconsole = "no"\n',
+        '[tracking] console = "no": should be a valid boolean or',
+    ),
+    "word not in a list": (LEAST + '[local]\noptimizer = "lbfgs"\n', "should be 'sgd', 'adam' or 'adamw'"),
+    "unknown rule": (LEAST + '[aggregation]\nrule = "best"\n', '[aggregation] rule = "best": should be'),
+    "unknown codec": (LEAST + '[compression]\nup = "zip"\n', "[compression] up = \"zip\": should be 'none', 'float16'"),
+    "topk for the model itself": (
+        LEAST + '[compression]\ndown = "topk"\n',
+        "[compression] down = \"topk\": should be 'none', 'float16', 'bfloat16' or 'qsgd'",
+    ),
+    "bits without qsgd": (
+        LEAST + '[compression]\nup = "topk"\nbits = 4\n',
+        "[compression] bits belongs to qsgd; leave it out, or take up = 'qsgd'",
+    ),
+    "share without topk": (
+        LEAST + '[compression]\nup = "qsgd"\nshare = 0.1\n',
+        "[compression] share belongs to topk; leave it out, or take up = 'topk'",
+    ),
+    "memory of nothing": (
+        LEAST + '[compression]\ndown = "qsgd"\nerror_feedback = true\n',
+        "[compression] error_feedback is for what updates lose",
+    ),
+    "bits that are none": (
+        LEAST + '[compression]\nup = "qsgd"\nbits = 1\n',
+        "[compression] bits = 1: should be greater than or equal to 2",
+    ),
+    "key of another table": (
+        LEAST + '[compression]\nup = "qsgd"\nbit = 4\n',
+        "[compression] has no key 'bit'; did you mean 'bits'? compression takes up, down, error_feedback",
+    ),
+    "missing key": ('shards = "s"\nrounds = 1\n' + MODEL, "needs the key 'name'"),
+    "missing table": (TOP, "needs the key 'model'"),
+    "missing key of a table": (TOP + "[model]\n", "[model] needs the key 'name'"),
+    "a number for a table": ("local = 3\n" + LEAST, "local = 3: should be an object"),
+    "a name that is no folder": (LEAST.replace('"toy"', '"a/b"'), 'name = "a/b"'),
+    "unknown algorithm": (
+        LEAST + '[algorithm]\nname = "fedavgg"\n',
+        f"[algorithm] name = 'fedavgg': none such; take {NAMES}",
+    ),
+    "no algorithm": (LEAST + "[algorithm]\nmu = 1\n", f"[algorithm] needs name, one of {NAMES}"),
+    "a number for an algorithm": (LEAST + "[algorithm]\nname = 3\n", f"[algorithm] needs name, one of {NAMES}"),
+    "another's hyperparameter": (
+        LEAST + '[algorithm]\nname = "fedavg"\nmu = 1\n',
+        "[algorithm] has no key 'mu'; fedavg takes",
+    ),
+    "a table in the algorithm": (
+        LEAST + '[algorithm]\nname = "fedavg"\nlocal = 1\n',
+        "[algorithm] has no key 'local'; it is a table of its own, [local]",
+    ),
+    "unknown optimizer": (
+        LEAST + '[server_optimizer]\nname = "adamm"\n',
+        "[server_optimizer] name = 'adamm': none such; take sgd, adagrad, adam, yogi",
+    ),
+    "optimizer's key": (
+        LEAST + '[server_optimizer]\nname = "sgd"\nmomentun = 0.9\n',
+        "[server_optimizer] has no key 'momentun'; did you mean 'momentum'? sgd takes lr, momentum",
+    ),
+    "optimizer's range": (
+        LEAST + '[server_optimizer]\nname = "adam"\nbeta1 = 2.0\n',
+        "[server_optimizer] beta1 = 2.0: should be less than 1",
+    ),
+    "momentum with adam": (
+        LEAST + '[local]\noptimizer = "adam"\nmomentum = 0.9\n',
+        "[local] momentum belongs to sgd; adam takes beta1 and beta2",
+    ),
+    "adam's keys with sgd": (
+        LEAST + "[local]\nbeta2 = 0.99\nepsilon = 1e-3\n",
+        "[local] beta2 belongs to adam and adamw; sgd takes momentum",
+    ),
+    "a stop at no target": (
+        LEAST + "[evaluate]\nstop_at_target = true\n",
+        "[evaluate] stop_at_target needs target_accuracy",
+    ),
+    "epochs and steps": (LEAST + "[local]\nepochs = 1\nsteps = 2\n", "[local] takes epochs or steps, not both"),
+    "nesterov alone": (LEAST + "[local]\nnesterov = true\n", "[local] nesterov needs momentum above 0"),
+    "not TOML": ("rounds = ", "not TOML: "),
+    "YAML": ("rounds: 3\n", "not TOML: "),
+    "no such plugin": (LEAST + '[algorithm]\nname = "no_such_module:X"\n', "No module named 'no_such_module'"),
+    "no such attribute": (LEAST + '[algorithm]\nname = "math:X"\n', "module 'math' has no attribute 'X'"),
+    "a plugin of another kind": (LEAST + '[algorithm]\nname = "math:pi"\n', "[algorithm] name = 'math:pi'"),
+    "a class of another kind": (
+        LEAST + '[algorithm]\nname = "json:JSONDecoder"\n',
+        "[algorithm] name = 'json:JSONDecoder'",
+    ),
+    "a relative plugin": (LEAST + '[algorithm]\nname = ".toy:X"\n', "[algorithm] name = '.toy:X'"),
+    "half a plugin": (LEAST + '[algorithm]\nname = "math:"\n', "[algorithm] name = 'math:'"),
+}
+
+
+@pytest.mark.parametrize("mistake", WRONG)
+def test_a_mistake_is_one_line_with_the_file_the_key_and_what_would_do(read, mistake):
+    text, reason = WRONG[mistake]
+    with pytest.raises(InputError) as refused:
+        read(text)
+    message = str(refused.value)
+    assert message.startswith(f"{read.path}: ")
+    assert reason in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda path: None, "cannot be read (No such file or directory); name a job file such as jobs/demo.toml"),
+        (lambda path: path.mkdir(), "cannot be read (Is a directory); name a job file such as jobs/demo.toml"),
+        (lambda path: path.write_bytes(b"\xff\xfe"), "not TOML: 'utf-8' codec"),
+        (os.mkfifo, "cannot be read (it is no file); name a job file"),
+        (lambda path: path.symlink_to("/dev/zero"), "cannot be read (it is no file); name a job file"),
+        (lambda path: path.write_text("x = " + "[" * 9999), "not TOML: nested too deep"),
+        (lambda path: path.write_text(".".join("x" * 999) + " = 1"), "not TOML: x: nested too deep"),
+        (lambda path: path.write_text("rounds = " + "9" * 400), "not TOML: rounds: is no whole number of 64 bits"),
+        (lambda path: path.write_text("rounds = " + "9" * 5000), "not TOML: "),
+        (
+            lambda path: path.write_text('[model]\nname = "a\\u0000"'),
+            "not TOML: model.name = 'a\\x00': has a NUL in it",
+        ),
+        (
+            lambda path: path.write_text(" " * (1 << 24) + "\n"),
+            "cannot be read (it has 16777217 bytes, 16777216 at most)",
+        ),
+    ],
+    ids=["missing", "a folder", "binary", "a pipe", "a device", "deep", "dotted", "64 bits", "digits", "NUL", "large"],
+)
+def test_a_file_that_cannot_be_read_is_one_line(tmp_path, make, reason):
+    path = tmp_path / "job.toml"
+    make(path)
+    with pytest.raises(InputError) as refused:
+        read_job(path)
+    assert str(refused.value).startswith(f"{path}: {reason}")
+
+
+@pytest.mark.parametrize(
+    ("override", "found"),
+    [
+        ("rounds=7", lambda job: job.rounds == 7),
+        ("local.lr=0.05", lambda job: job.local.lr == 0.05),
+        (" local.lr = 1e-3 ", lambda job: job.local.lr == 1e-3),
+        ("local.batch_size=full", lambda job: job.local.batch_size == "full"),
+        ('local.batch_size="full"', lambda job: job.local.batch_size == "full"),
+        ("local.steps=4", lambda job: (job.local.steps, job.local.epochs) == (4, None)),
+        ("model.hidden=[3, 4]", lambda job: job.model.arguments == {"hidden": [3, 4]}),
+        ("algorithm.name=fedsgd", lambda job: job.algorithm == {"name": "fedsgd"}),
+        ("tracking.console=false", lambda job: job.tracking.console is False),
+        ("shards=over/there", lambda job: job.shards == "over/there"),
+    ],
+)
+def test_an_override_changes_its_key_and_nothing_else(read, override, found):
+    text = LEAST + "[local]\nepochs = 2\n"
+    before, job = read(text), read(text, override)
+    assert found(job)
+    key = override.partition("=")[0].strip()
+    assert set(differing_keys(before, job)) <= {key, "local.epochs"}
+
+
+def test_the_last_of_two_overrides_counts(read):
+    assert read(LEAST, "rounds=7", "rounds=8").rounds == 8
+
+
+def test_of_overrides_that_exclude_each_other_none_goes_unsaid(read):
+    for overrides in (("local.steps=4", "local.epochs=2"), (" local.epochs = 2", "local.steps=4")):
+        with pytest.raises(InputError, match=r"\[local\] takes epochs or steps, not both"):
+            read(LEAST + "[local]\nepochs = 3\n", *overrides)
+
+
+@pytest.mark.parametrize(
+    ("override", "reason"),
+    [
+        ("local.lr", "--set local.lr: give it as key=value, for instance --set local.lr=0.05"),
+        ("=3", "--set =3: give it as key=value"),
+        ("local..lr=3", "--set local..lr=3: give it as key=value"),
+        (".lr=3", "--set .lr=3: give it as key=value"),
+        ("name.x=1", "--set name.x=1: 'name' is not a table"),
+        ("local.lr=fast", '[local] lr = "fast": should be a valid number'),
+        ("local.lr=", '[local] lr = "": should be a valid number'),
+        ("nosuch=1", "has no key 'nosuch'"),
+        ("local=3", "local = 3: should be an object"),
+    ],
+)
+def test_a_bad_override_is_one_line(read, override, reason):
+    with pytest.raises(InputError) as refused:
+        read(LEAST, override)
+    assert reason in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+OWN = {"fedper": 'personal = ["head.*"]\n'}
+"""What an algorithm cannot do without."""
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_is_read_by_its_name_and_reads_back_from_the_resolved_job(read, name):
+    job = read(LEAST + f'[algorithm]\nname = "{name}"\n' + OWN.get(name, ""))
+    assert type(job.build_algorithm()) is ALGORITHMS[name]
+    assert read(through_toml(job)) == job
+    assert Job.model_validate_json(job.model_dump_json(exclude_none=True)).build_algorithm() == job.build_algorithm()
+
+
+RESOLVED = [
+    LEAST,
+    LEAST + "[local]\nsteps = 5\n",
+    LEAST + '[local]\nbatch_size = "full"\nepochs = 3\nmomentum = 0.9\nnesterov = true\n',
+    LEAST + '[local]\noptimizer = "adamw"\nlr = 1e-3\n[server_optimizer]\nname = "yogi"\ntau = 1e-2\n',
+    TOP + '[model]\nname = "mlp"\nhidden = [64, 64]\nweights = "w"\n[tracking]\nconsole = "always"\n',
+    LEAST
+    + '[evaluate]\ntarget_accuracy = 0.97\nstop_at_target = true\n[cohort]\nfraction = 0.1\nweights = "uniform"\n',
+    LEAST + '[compression]\nup = "topk"\ndown = "qsgd"\nbits = 5\n',
+    LEAST + '[compression]\nup = "bfloat16"\nerror_feedback = true\n',
+]
+
+
+def through_toml(job):
+    return tomli_w.dumps(job.model_dump(mode="json", exclude_none=True))
+
+
+@pytest.mark.parametrize("text", RESOLVED)
+def test_a_resolved_job_reads_back_equal_from_toml_and_json(read, text):
+    job = read(text)
+    assert read(through_toml(job)) == job
+    assert Job.model_validate_json(job.model_dump_json(exclude_none=True)) == job
+    assert check_job(job.model_dump(exclude_none=True), "again") == job
+
+
+@pytest.mark.usefixtures("plugin")
+def test_a_users_algorithm_is_read_built_and_resolved(read):
+    text = LEAST + '[algorithm]\nname = "toy_plugin:Mine"\nmu = 1\nlayers = ["b"]\n'
+    job = read(text)
+    algorithm = job.build_algorithm()
+    assert (type(algorithm).__name__, algorithm.mu, algorithm.layers) == ("Mine", 1.0, ["b"])
+    again = read(through_toml(job))
+    assert again.build_algorithm() == algorithm
+
+
+@pytest.mark.usefixtures("plugin")
+def test_a_users_algorithm_wants_its_hyperparameters(read):
+    with pytest.raises(InputError, match=r"\[algorithm\] needs the key 'mu'"):
+        read(LEAST + '[algorithm]\nname = "toy_plugin:Mine"\n')
+    with pytest.raises(InputError, match=r"no key 'mo'.* toy_plugin:Mine takes mu, patience, layers"):
+        read(LEAST + '[algorithm]\nname = "toy_plugin:Mine"\nmu = 1.0\nmo = 2\n')
+
+
+CHANGES = ("local.lr=0.3", "rounds=9", "checkpoint.every=2", "model.hidden=[1]")
+
+
+def test_differing_keys_are_named_without_the_harmless(read):
+    one = read(LEAST)
+    other = read(LEAST + '[server_optimizer]\nname = "sgd"\nlr = 2.0\n', *CHANGES)
+    assert differing_keys(one, other) == [
+        "checkpoint.every",
+        "local.lr",
+        "model.hidden",
+        "rounds",
+        "server_optimizer.lr",
+    ]
+    assert differing_keys(one, other, ("rounds", "checkpoint", "model.hidden")) == ["local.lr", "server_optimizer.lr"]
+    assert differing_keys(one, read(LEAST)) == []
+
+
+@pytest.mark.parametrize("path", sorted(JOBS.rglob("*.toml")), ids=lambda path: path.name)
+def test_every_job_of_the_repository_reads_and_builds_its_algorithm(path):
+    job = read_job(path)
+    assert job.build_algorithm().local == job.local

@@ -1,0 +1,235 @@
+"""The compiled step: equal to the plain one to rounding, made once, and no step at all where that cannot be."""
+
+import pytest
+import torch
+from torch import nn
+from unit.builders import FEATURES, batch_norm_net, batches, net, same_bits, stream
+
+from mpifl.data.shards import Features
+from mpifl.models.images import cnn
+from mpifl.silo import compiled, local, machine_code
+from mpifl.silo.flat import FlatModel, cross_entropy
+from mpifl.silo.local import Constant, LocalTraining, Proximal
+
+IMAGES = Features(shape=(1, 8, 8), dtype="float32")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    """A cache of this session's own; nothing was told before."""
+    folder = tmp_path_factory.getbasetemp() / "compiled"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    monkeypatch.setattr(compiled, "_TOLD", set())
+    return folder / "mpifl"
+
+
+def trained(settings, model=None, correct=None, features=FEATURES, seed=0, n=23, **more):
+    model = model or FlatModel(net())
+    start = torch.linspace(-0.5, 0.5, len(model.trained))
+    examples = batches(n, features=features)
+    return local.train(model, examples, start, LocalTraining(**settings), stream(seed), correct=correct, **more)
+
+
+def compare(settings, factory=net, kind=None, **more):
+    """Train plainly and compiled, twice on the same model at two learning rates; see that both end alike."""
+    plain, fast = FlatModel(factory()), FlatModel(factory())
+    vector = torch.linspace(-1, 1, len(plain.trained))
+    for lr, scale in ((0.1, 1.0), (0.03, 0.5)):
+        correct = {None: None, "constant": Constant(vector * scale), "proximal": Proximal(vector, scale)}[kind]
+        given = {"batch_size": 5, "epochs": 2, **settings, "lr": lr}
+        expected = trained(given, plain, correct, **more)
+        found = trained({**given, "compile": True}, fast, correct, **more)
+        assert (found.end - expected.end).abs().max() <= 1e-6 * expected.end.abs().max()
+        assert found.loss == pytest.approx(expected.loss, rel=1e-6)
+        assert (found.steps, found.examples) == (expected.steps, expected.examples)
+        assert torch.allclose(fast.statistics.read(), plain.statistics.read(), rtol=1e-5, atol=1e-6)
+    [step] = fast.compiled.values()
+    assert isinstance(step, compiled.CompiledStep), "it was the plain step that ran"
+    return fast
+
+
+@pytest.mark.parametrize(
+    ("settings", "factory", "kind"),
+    [
+        ({"weight_decay": 0.02}, net, None),
+        pytest.param(
+            {"momentum": 0.9, "nesterov": True, "weight_decay": 0.02, "drop_last": True},
+            batch_norm_net,
+            "constant",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {"optimizer": "adamw", "weight_decay": 0.1, "epsilon": 1e-3}, net, "proximal", marks=pytest.mark.slow
+        ),
+    ],
+    ids=["decay", "momentum", "adamw"],
+)
+def test_a_compiled_step_is_the_plain_one_to_a_millionth_odd_batches_in_between(settings, factory, kind):
+    model = compare(settings, factory, kind)
+    assert not len(model.statistics) or model.statistics.read().abs().max() > 0.5
+
+
+@pytest.mark.slow
+def test_convolutions_are_compiled_too():
+    compare({"batch_size": 10, "epochs": 1}, lambda: cnn((1, 8, 8), 3), features=IMAGES, n=30)
+
+
+def test_what_lies_in_the_cache_is_loaded_and_gives_the_same_bits(cache, monkeypatch):
+    settings = {"lr": 0.1, "batch_size": 5, "weight_decay": 0.02, "compile": True}
+    first = trained(settings).delta
+    made = {path: path.stat().st_mtime_ns for path in cache.glob("*.pt2")}
+    assert made
+    monkeypatch.setattr(machine_code, "_package", lambda *_: pytest.fail("it was compiled again"))
+    assert same_bits(trained(settings).delta, first)
+    assert {path: path.stat().st_mtime_ns for path in cache.glob("*.pt2")} == made
+
+
+def test_machine_code_of_other_constants_has_another_name():
+    def digest(constant):
+        def step(x):
+            x.mul_(torch.tensor([1.0, constant]))
+            return ()
+
+        inputs = [torch.ones(3, 2)]
+        return machine_code._digest(machine_code.traced(step, inputs), inputs, torch.device("cpu"))
+
+    assert digest(2.0) == digest(2.0)
+    assert digest(2.0) != digest(3.0)
+
+
+def looks_inside(module, x, y):
+    return cross_entropy(module, x, y) * (2.0 if float(x.sum()) > 0 else 1.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "more", "reason"),
+    [
+        ({}, {"model": lambda: net(nn.Dropout(0.5))}, "draws random numbers"),
+        ({}, {"objective": looks_inside}, "cannot be traced"),
+        ({}, {"objective": lambda module, x, y: cross_entropy(module, x, y)}, "neither a function of a module"),
+        ({}, {"correct": lambda gradient, at, batch: gradient.mul_(0.5)}, "a function of its own"),
+        ({"batch_size": "full"}, {}, "another shape"),
+    ],
+    ids=["dropout", "control flow", "lambda", "correction", "full"],
+)
+def test_what_cannot_be_compiled_runs_plainly_and_is_told_once(settings, more, reason, capsys):
+    model = FlatModel(more.pop("model", net)())
+    settings = {"lr": 0.1, "batch_size": 5, **settings}
+    for _ in range(2):
+        found = trained({**settings, "compile": True}, model, **more)
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert reason in told
+    torch.manual_seed(0)
+    model.speaks = False
+    if "random" not in reason:
+        assert same_bits(found.delta, trained(settings, **more).delta)
+
+
+def test_without_a_compiler_the_plain_step_runs_and_one_line_says_so(monkeypatch, tmp_path, capfd):
+    monkeypatch.setenv("CXX", "/nonexistent/c++")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(torch._inductor.config.cpp, "cxx", ("/nonexistent/c++",))
+    settings = {"lr": 0.1, "batch_size": 4}
+    found = trained({**settings, "compile": True})
+    told = [line for line in capfd.readouterr().err.splitlines() if "compile = true" in line]
+    assert len(told) == 1
+    assert "cannot compile" in told[0]
+    assert same_bits(found.delta, trained(settings).delta)
+
+
+@pytest.mark.parametrize("settings", [{}, {"momentum": 0.9}, {"optimizer": "adam"}], ids=["sgd", "momentum", "adam"])
+def test_machine_code_that_does_something_else_is_not_run(settings, monkeypatch, capsys):
+    monkeypatch.setattr(compiled, "compiled", lambda graph, inputs, device: lambda given: graph(*given))
+    model, settings = FlatModel(net()), {"lr": 0.1, "batch_size": 5, **settings}
+    trained({**settings, "compile": True}, model)
+    assert not capsys.readouterr().err
+    assert list(model.compiled.values()) != [None]
+
+    def halved(graph, inputs, device):
+        weights = [i for i, tensor in enumerate(inputs) if tensor.shape == (5, 4)]  # the first layer's, and its state's
+
+        def run(given):
+            before = [given[i].clone() for i in weights]
+            graph(*given)
+            for i, old in zip(weights, before, strict=True):
+                given[i].lerp_(old, 0.5)
+
+        return run
+
+    monkeypatch.setattr(compiled, "compiled", halved)
+    found = trained({**settings, "compile": True})
+    assert "made another step of it; the plain step runs instead" in capsys.readouterr().err
+    assert same_bits(found.delta, trained(settings).delta)
+
+
+MOMENTUM, ADAM = {"momentum": 0.9}, {"optimizer": "adam"}
+ADAMW = {"optimizer": "adamw", "weight_decay": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "wrong"),
+    [
+        ({"weight_decay": 0.1}, "trained", lambda old, new: new - 0.05 * old),
+        (MOMENTUM, "trained", lambda old, new: new + 0.3 * (new - old)),
+        (MOMENTUM, "state 0", lambda old, new: new + 0.9 * old),
+        (ADAM, "state 0", lambda old, new: new - 0.5 * old),
+        (ADAM, "state 1", lambda old, new: old + 2 * (new - old)),
+        (ADAM, "trained", lambda old, new: old + 2 * (new - old)),
+        (ADAMW, "trained", lambda old, new: new - 0.45 * old),
+        (ADAMW, "trained", lambda old, new: new + 0.05 * old),
+        ({}, "rest", lambda old, new: old.lerp(new, 0.5)),
+        (ADAM, "total", lambda old, new: old + 1.5 * (new - old)),
+    ],
+    ids=["decay", "step", "velocity", "first", "second", "adam", "decay of 1", "no decay", "statistics", "total"],
+)
+def test_machine_code_that_is_wrong_in_one_place_is_not_run(settings, name, wrong, monkeypatch, capsys):
+    model, groups = FlatModel(batch_norm_net()), {}
+
+    def mistaken(graph, inputs, device):
+        def run(given):
+            old = [tensor.clone() for tensor in given]
+            graph(*given)
+            at = 0
+            for group, tensors in groups.items():
+                for i in range(at, at + len(tensors)):
+                    if group == name and given[i].is_floating_point():
+                        given[i].copy_(wrong(old[i], given[i]))
+                at += len(tensors)
+
+        return run
+
+    whole = compiled.CompiledStep._groups
+    monkeypatch.setattr(compiled, "compiled", mistaken)
+    monkeypatch.setattr(
+        compiled.CompiledStep, "_groups", lambda self, model: groups.update(whole(self, model)) or dict(groups)
+    )
+    trained({"lr": 0.1, "batch_size": 5, **settings, "compile": True}, model)
+    assert "made another step of it" in capsys.readouterr().err
+
+
+def test_machine_code_that_cannot_be_run_is_not_run_again(monkeypatch, capsys):
+    def broken(graph, inputs, device):
+        def run(given):
+            raise RuntimeError("isIntList() INTERNAL ASSERT FAILED")
+
+        return run
+
+    monkeypatch.setattr(compiled, "compiled", broken)
+    settings = {"lr": 0.1, "batch_size": 5}
+    found = trained({**settings, "compile": True})
+    assert "cannot be run (RuntimeError); the plain step runs instead" in capsys.readouterr().err
+    assert same_bits(found.delta, trained(settings).delta)
+
+
+def test_a_rank_that_is_not_to_speak_says_nothing(capsys):
+    model = FlatModel(net())
+    model.speaks = False
+    trained({"lr": 0.1, "batch_size": "full", "compile": True}, model)
+    assert not capsys.readouterr().err
+
+
+def test_bfloat16_rounds_the_passes_and_leaves_the_parameters_float32():
+    exact, rounded = (trained({"lr": 0.1, "batch_size": 5, "precision": p}) for p in ("fp32", "bf16"))
+    assert rounded.end.dtype == torch.float32
+    assert 0 < (rounded.end - exact.end).abs().max() < 0.05

@@ -1,0 +1,254 @@
+"""What the doctor finds in a world of one rank, and what it makes of many ranks' conditions."""
+
+import fcntl
+import json
+import signal
+import sys
+
+import pytest
+import torch
+from unit.builders import write_folder
+
+from mpifl.aggregation import kernels
+from mpifl.cli import main
+from mpifl.tools.doctor import contract
+from mpifl.tools.doctor.condition import Condition, Plan, Shards, _deaf
+from mpifl.tools.doctor.disk import Disk, examine_folder, file_system
+from mpifl.tools.doctor.findings import Finding, hurts
+from mpifl.tools.doctor.judgement import judge
+from mpifl.wire.joining import world
+from mpifl.wire.mpi_facts import Facts
+
+JOB = 'name = "toy"\nshards = "{shards}"\nrounds = 1\ndevice = "{device}"\n[model]\nname = "logreg"\n'
+
+
+def doctor(*words):
+    """Run the command in this process; return its exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["mpifl", "doctor", *map(str, words)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+    return stop.value.code
+
+
+@pytest.fixture
+def shards(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_folder(tmp_path / "shards", [8, 9], test=20)
+    return tmp_path / "shards"
+
+
+@pytest.fixture
+def states(tmp_path):
+    """Return the states of what the last run of the command has written, by what was looked at."""
+
+    def read():
+        found = json.loads((tmp_path / "found.json").read_text())["findings"]
+        return {finding["what"]: finding["state"] for finding in found}
+
+    return read
+
+
+def test_one_rank_is_well_and_leaves_nothing_behind(shards, tmp_path, states, capfd):
+    job = tmp_path / "toy.toml"
+    job.write_text(JOB.format(shards=shards, device="cpu"))
+    before = sorted(tmp_path.rglob("*"))
+    assert doctor(job, "--json", "found.json") == 0
+    assert sorted(tmp_path.rglob("*")) == sorted([*before, tmp_path / "found.json"])
+    assert {what for what, state in states().items() if state == "ok"} >= {
+        "MPI library", "node", "bells", "signals", "HDF5", "shards", "run folder", "job", "transport",
+    }  # fmt: skip
+    assert f"{shards}: 3 files opened, 3 mapped into memory" in capfd.readouterr().out
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["hurts"] is False
+    assert found["figures"]["mean_ms"] > 0
+    assert [(rank["rank"], rank["shards"]["count"]) for rank in found["ranks"]] == [(0, 3)]
+
+
+def test_nothing_is_asked_of_what_is_not_named(shards, states):
+    assert doctor("--json", "found.json") == 0
+    assert [states()[what] for what in ("shards", "run folder")] == ["note", "note"]
+
+
+def test_shards_that_cannot_be_read_hurt(shards, states, capfd):
+    (shards / "silo_0001.h5").write_bytes(b"cut")
+    assert doctor(shards, "--json", "found.json") == 1
+    assert "silo_0001.h5: 3 bytes, federation.json says" in capfd.readouterr().out
+    assert states()["shards"] == "bad"
+    assert doctor(shards.parent / "nowhere") == 1
+    assert "federation.json: is not there" in capfd.readouterr().out
+
+
+def test_a_shard_that_is_no_hdf5_of_the_right_size_hurts(shards, capfd):
+    path = shards / "silo_0000.h5"
+    path.write_bytes(bytes(path.stat().st_size))
+    assert doctor(shards) == 1
+    assert "not a readable HDF5 shard" in capfd.readouterr().out
+
+
+def test_a_job_that_is_wrong_hurts(tmp_path, shards, capfd):
+    (tmp_path / "toy.toml").write_text(JOB.format(shards=shards, device="gpu"))
+    assert doctor("toy.toml") == 1
+    assert 'device = "gpu": ' in capfd.readouterr().out
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_gpu_that_is_asked_for_and_not_there_hurts(tmp_path, shards, states):
+    (tmp_path / "toy.toml").write_text(JOB.format(shards=shards, device="cuda"))
+    assert doctor("toy.toml", "--json", "found.json") == 1
+    assert states()["device"] == "bad"
+
+
+def test_a_run_folder_that_cannot_be_written_hurts(tmp_path, shards, states):
+    assert doctor("--out", shards / "silo_0000.h5" / "run", "--json", "found.json") == 1
+    assert states()["run folder"] == "bad"
+
+
+def test_a_run_folder_in_use_is_a_warning(tmp_path, shards, capfd):
+    run = tmp_path / "run"
+    run.mkdir()
+    with (run / ".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert doctor("--out", run) == 0
+    assert "is in use by another training" in capfd.readouterr().out
+
+
+def test_without_a_compiler_there_is_a_warning(monkeypatch, shards, states):
+    monkeypatch.setenv("MPIFL_KERNELS", "tensors")
+    kernels.compiled.cache_clear()
+    assert doctor("--json", "found.json") == 0
+    kernels.compiled.cache_clear()
+    assert states()["sums"] == "warning"
+
+
+def test_a_file_that_cannot_be_written_is_one_line(shards, capfd):
+    assert doctor("--json", "nowhere/found.json") == 2
+    assert capfd.readouterr().err.startswith("error: --json nowhere/found.json: cannot be written")
+
+
+def test_the_folder_above_is_tried_where_a_run_would_be_made(tmp_path):
+    disk = examine_folder(tmp_path / "a" / "b")
+    assert (disk.folder, disk.fault, disk.locks) == (str(tmp_path), None, None)
+    assert disk.free > 0
+    assert disk.inode == tmp_path.stat().st_ino
+    assert disk.system == file_system(tmp_path) != ""
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_system_is_that_of_the_nearest_mount():
+    assert file_system("/proc/self") == "proc"
+    assert file_system("/") not in ("", "proc")
+
+
+def test_blocked_signals_are_noticed_and_handlers_put_back():
+    before = signal.getsignal(signal.SIGTERM)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    try:
+        assert _deaf() == ["SIGTERM"]
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+    assert _deaf() == []
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.parametrize("part", ["tell", "spread", "sum"])
+def test_a_transport_that_alters_what_it_moves_is_found(monkeypatch, part):
+    transport = world()
+    assert contract.check(transport) == []
+    whole = getattr(transport, part)
+
+    def altered(*given):
+        moved = whole(*given)
+        if len(moved) and isinstance(moved, bytes):
+            return moved[:-1]
+        if len(moved):
+            moved[-1] += 1
+        return moved
+
+    monkeypatch.setattr(transport, part, altered)
+    assert contract.check(transport)
+
+
+MPI = Facts(
+    library="Open MPI 5", vendor="Open MPI", standard="3.1", threads="multiple", revokes=True, tolerant=False, cuda=None
+)
+
+
+def rank(number, **more):
+    given = {
+        "rank": number, "host": "a", "node": 0, "bell": True, "memory": True, "mpi": MPI,
+        "launcher": "/opt/mpi/bin/prterun", "family": "Open MPI", "device": "cpu", "cores": [0, 1, 2, 3], "threads": 1,
+        "kernels": "compiled", "compiler": "/usr/bin/cc", "cpp": "/usr/bin/g++", "versions": "1", "hdf5": "2",
+        "deaf": [],
+    }  # fmt: skip
+    return Condition(**{**given, **more})
+
+
+ONE_BAD = {
+    "libraries": ({"mpi": MPI.model_copy(update={"library": "MPICH 5"})}, "MPI library", "bad"),
+    "versions": ({"versions": "2"}, "versions", "warning"),
+    "memory": ({"node": 1}, "node", "warning"),
+    "another host": ({"host": "b", "node": 1}, "node", "ok"),
+    "no bell": ({"bell": False}, "bells", "warning"),
+    "threads": ({"threads": 5}, "cores", "warning"),
+    "bound": ({"cores": [2], "threads": 2}, "cores", "warning"),
+    "deaf": ({"deaf": ["SIGTERM"]}, "signals", "warning"),
+    "no gpu": ({"device": "none", "device_fault": "no GPU"}, "device", "bad"),
+    "tensors": ({"kernels": "tensors"}, "sums", "warning"),
+    "no g++": ({"cpp": None}, "compile = true", "warning"),
+    "shard": ({"shards": Shards(count=1, faults=["cut"])}, "shards", "bad"),
+    "disk": ({"run": Disk(folder="/", system="nfs4", fault="Read-only")}, "run folder", "bad"),
+    "no locks": ({"run": Disk(folder="/", system="nfs4", free=1 << 40, locks="none")}, "run folder", "warning"),
+    "not shared": ({"run": Disk(folder="/", system="nfs4", free=1 << 40, inode=7)}, "run folder", "warning"),
+    "full": ({"run": Disk(folder="/", system="nfs4", free=1000)}, "run folder", "warning"),
+}
+
+
+@pytest.mark.parametrize(("more", "what", "state"), ONE_BAD.values(), ids=ONE_BAD)
+def test_what_is_wrong_with_one_rank_is_found(monkeypatch, more, what, state):
+    monkeypatch.delenv("MPIFL_RANKS_PER_NODE", raising=False)
+    plan = Plan(folder="shards", spec="{}", compile=True, run="run")
+    disk = Disk(folder="/", system="nfs4", free=1 << 40)
+    well = {finding.what: finding.state for finding in judge([rank(n, run=disk) for n in range(3)], plan)}
+    assert well[what] == "ok"
+    conditions = [rank(0, run=disk), rank(1, **{"run": disk, **more}), rank(2, run=disk)]
+    found = [finding for finding in judge(conditions, plan) if finding.what == what]
+    assert state in {finding.state for finding in found}
+    assert hurts(found) == (state == "bad")
+
+
+@pytest.mark.parametrize(
+    ("family", "vendor", "state"),
+    [
+        ("MPICH", "Open MPI", "warning"),
+        ("Open MPI", "Open MPI", "ok"),
+        ("Slurm", "MPICH", "ok"),
+        ("MPICH", "MVAPICH", "ok"),
+    ],
+)
+def test_a_launcher_of_another_family_is_a_warning(family, vendor, state):
+    mpi = MPI.model_copy(update={"vendor": vendor})
+    found = judge([rank(0, family=family, mpi=mpi), rank(1, family=family, mpi=mpi)], Plan())
+    assert [finding.state for finding in found if finding.what == "launcher"] == [state]
+
+
+@pytest.mark.parametrize(("revokes", "tolerant", "state"), [(0, 0, "note"), (1, 0, "note"), (1, 1, "ok")])
+def test_surviving_a_death_is_well_and_doing_without_is_no_trouble(revokes, tolerant, state):
+    mpi = MPI.model_copy(update={"revokes": bool(revokes), "tolerant": bool(tolerant)})
+    (found,) = [f for f in judge([rank(n, mpi=mpi) for n in range(5)], Plan()) if f.what == "fault tolerance"]
+    assert (found.state, found.remedy) == (state, "")
+    assert ("the others go on" in found.found) is bool(tolerant)
+
+
+def test_more_working_threads_than_cores_are_a_warning_and_so_is_the_server():
+    def cores(ranks):
+        return next(f for f in judge([rank(n) for n in range(ranks)], Plan()) if f.what == "cores")
+
+    assert cores(4).state == "ok"
+    assert "4 working threads, 4 cores; more by the server alone" in f"{cores(5).found}; {cores(5).remedy}"
+    assert "silos take turns" in cores(6).remedy
+
+
+def test_only_what_is_bad_hurts():
+    assert not hurts([Finding("a", "ok", ""), Finding("b", "warning", ""), Finding("c", "note", "")])
+    assert hurts([Finding("a", "ok", ""), Finding("b", "bad", "")])

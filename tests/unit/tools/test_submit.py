@@ -1,0 +1,152 @@
+"""Batch scripts of `mpifl submit`, as far as they can be judged without a SLURM; tests/slurm runs them under one."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from unit import builders  # noqa: F401 - torch on one thread
+
+from mpifl.common.errors import InputError
+from mpifl.tools.submit import GOING_ON, Wishes, submit_job
+
+JOB = ROOT / "jobs" / "demo.toml"
+SCRIPTS = sorted((ROOT / "jobs" / "slurm").glob("*.sbatch"))
+
+
+@pytest.fixture
+def place(digits, tmp_path, monkeypatch):
+    """An empty folder with the demo's shards, and no SLURM in sight."""
+    (tmp_path / "shards").symlink_to(digits)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "/nowhere")
+    return tmp_path
+
+
+def script(capsys, *overrides, out="runs/demo", force=False, **wishes):
+    submit_job(JOB, Path(out), overrides, Wishes(**{"launcher": "srun", **wishes}), dry_run=True, force=force)
+    return capsys.readouterr().out
+
+
+def directives(text):
+    return dict(re.findall(r"^#SBATCH --([\w-]+)=?(.*)$", text, re.MULTILINE))
+
+
+def test_a_worker_a_silo_and_the_server(place, capsys):
+    text = script(capsys, nodes=2)
+    asked = directives(text)
+    assert (asked["nodes"], asked["ntasks-per-node"], asked["cpus-per-task"]) == ("2", "3", "1")
+    assert asked["signal"] == "B:USR1@120"
+    assert {"requeue", "open-mode"} <= set(asked)
+    assert not {"time", "partition", "account", "gpus-per-node"} & set(asked), "what is not asked is the site's to say"
+    assert "--ntasks=5 " in text
+    assert text.endswith(GOING_ON)
+    assert subprocess.run(["/bin/bash", "-n"], input=text, text=True, check=False).returncode == 0
+    assert list(place.iterdir()) == [place / "shards"], "a dry run writes nothing"
+
+
+def test_a_worker_a_gpu(place, capsys):
+    assert "--ntasks=3 " in script(capsys, nodes=2, gpus_per_node=1)
+    assert "--ntasks=5 " in script(capsys, nodes=2, gpus_per_node=4), "no more workers than silos"
+    assert directives(script(capsys, gpus_per_node=2))["gpus-per-node"] == "2"
+
+
+def test_what_is_wished_for_stands_there(place, capsys):
+    text = script(capsys, "threads=2", ranks=3, time="1-12", partition="gpu", account="me")
+    asked = directives(text)
+    assert [asked[key] for key in ("time", "partition", "account", "cpus-per-task")] == ["1-12", "gpu", "me", "2"]
+    assert "--ntasks=3 --cpus-per-task=2" in text
+    text = script(capsys, "tracking.console=true")
+    assert "--set tracking.console=true --set tracking.console=always" in text, "for a log, where no terminal is"
+
+
+def test_names_with_spaces_and_percents_survive_the_shell_and_sbatch(place, capsys):
+    text = script(capsys, out="my runs/50% off")
+    assert directives(text)["output"] == '"my runs/50%% off.log"'
+    assert train_of(text)[-2:] == ["--out", "my runs/50% off"]
+    assert train_of(text)[0] == sys.executable
+
+
+def train_of(text, **environment):
+    """Return the command that a script starts its ranks with."""
+    show = text[: -len(GOING_ON)] + '\nprintf "%s\\n" "${train[@]}"'
+    return subprocess.run(
+        ["/bin/bash", "-c", show], capture_output=True, text=True, env=environment
+    ).stdout.splitlines()
+
+
+@pytest.mark.parametrize("out", [".", "..", "runs/.."])
+def test_a_run_folder_is_any_folder(place, capsys, out):
+    wanted = (place / out).resolve()
+    log = Path(directives(script(capsys, out=out))["output"])
+    assert (log.name, (place / log).resolve().parent) == (f"{wanted.name}.log", wanted.parent)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "wishes", "line"),
+    [
+        ((), {"nodes": 9}, "--nodes 9: some would have none of 5 ranks; ask for 5 at most"),
+        (
+            ("threads=4",),
+            {"cpus_per_task": 2},
+            "--cpus-per-task 2: fewer than the job's threads = 4",
+        ),
+        (("model.depth=4",), {}, f"{JOB}: [model] has no key 'depth'; mlp takes"),
+        (("model.name=nowhere:net",), {}, f"{JOB}: [model] name = 'nowhere:net': No module named 'nowhere'"),
+        (("rounds=0",), {}, f"{JOB}: rounds = 0: should be greater than 0"),
+        ((), {"time": 'x"y'}, "sbatch cannot read this from a script"),
+        ((), {"launcher": "ssh"}, "--launcher ssh: give auto, srun or mpirun"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_written(place, capsys, overrides, wishes, line):
+    with pytest.raises(InputError, match=re.escape(line)):
+        script(capsys, *overrides, **wishes)
+    assert list(place.iterdir()) == [place / "shards"]
+
+
+def test_without_slurm_it_says_so(place):
+    with pytest.raises(InputError, match=r"^sbatch: not on the PATH"):
+        submit_job(JOB, Path("runs/demo"), (), Wishes(launcher="srun"), dry_run=False)
+    assert not (place / "runs").exists()
+
+
+def test_a_run_of_another_job_is_refused(place, capsys):
+    command = [sys.executable, "-m", "mpifl", "train", str(JOB), "--out", "runs/demo", "--set", "rounds=1"]
+    subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=60)
+    assert script(capsys)
+    with pytest.raises(InputError, match=re.escape("runs/demo: is a run of another job, it differs in seed")):
+        script(capsys, "seed=8")
+    with pytest.raises(InputError, match=re.escape("differs in local.lr; ")):
+        script(capsys, "local.lr=0.05")
+    text = script(capsys, "local.lr=0.05", force=True)
+    assert train_of(text)[-1] == "--force"
+    assert train_of(text, SLURM_RESTART_COUNT="1") == [word for word in train_of(text) if word != "--force"]
+
+
+@pytest.mark.parametrize(("writes", "code"), [("job.toml", 1), ("job.toml model.safetensors", 0)])
+def test_a_model_of_an_earlier_end_is_no_success(tmp_path, writes, code):
+    (tmp_path / "model.safetensors").touch()
+    start = f"for file in {writes}; do sleep 0.02; touch {tmp_path}/$file; done"
+    text = f"run={tmp_path}\nstart=(bash -c)\ntrain=({shlex.quote(start)})\n{GOING_ON}"
+    done = subprocess.run(["/bin/bash", "-c", text], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (code, "")
+    assert ("not queued again" in done.stdout) == bool(code)
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_the_ready_scripts_end_as_the_submitted_ones_do(path):
+    text = path.read_text()
+    assert text.endswith(GOING_ON)
+    asked = directives(text)
+    assert asked["signal"] == "B:USR1@120"
+    assert {"requeue", "open-mode"} <= set(asked)
+
+
+def test_there_are_ready_scripts():
+    assert [path.stem for path in SCRIPTS] == ["array", "cpu", "gpu", "hetjob"]

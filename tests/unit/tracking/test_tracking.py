@@ -1,0 +1,247 @@
+"""The observers of a run: what each tells, and that one that fails takes no training along."""
+
+import threading
+
+import pytest
+from unit.builders import room_for
+
+from mpifl.common.names import Names
+from mpifl.run.folder import claim_run, encode_record, read_metrics, trim_metrics, write_environment
+from mpifl.run.job import check_job
+from mpifl.tracking.base import Observer
+from mpifl.tracking.console import Console, figures_of
+from mpifl.tracking.jsonlines import JsonLines
+
+RECORD = {
+    "round": 3, "time": 1e9, "seconds": 0.5, "seconds_training": 0.25, "train_loss": 0.5, "test_accuracy": 0.25,
+    "silo_accuracy_worst": 0.125, "bytes_sent": 7, "faults": {"2": "torn"},
+}  # fmt: skip
+
+
+def make_job(**more):
+    return check_job({"name": "toy", "shards": "s", "rounds": 4, "model": {"name": "2nn"}, **more}, "toy.toml")
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        ({}, ""),
+        ({"train_loss": 0.12345}, "loss 0.1235"),
+        ({"train_loss": 1.5e30}, "loss 1.5e+30"),
+        ({"train_loss": 1.0, "test_accuracy": 0.98765}, "loss 1.0000  accuracy 98.77%"),
+        ({"test_accuracy": 1.0, "silo_accuracy_worst": 0.5}, "accuracy 100.00%  worst silo 50.00%"),
+        ({"test_accuracy": 1.0, "faults": {"3": "torn", "12": "late"}}, "accuracy 100.00%  without silos 3, 12"),
+        ({"faults": {str(k): "late" for k in range(10)}}, "without silos 0, 1, 2, 3, 4, 5, 6, 7 and 2 more"),
+        ({"train_loss": 1.0, "faults": {}}, "loss 1.0000"),
+        ({"test_accuracy": 0.5, "silo_accuracy_weighted": 0.25}, "accuracy 50.00%"),
+        ({"silo_accuracy_weighted": 0.25, "silo_accuracy_worst": 0.125}, "silos' accuracy 25.00%  worst silo 12.50%"),
+        ({"train_loss": None, "test_accuracy": None, "silo_accuracy_worst": None}, ""),
+    ],
+    ids=str,
+)
+def test_a_round_is_told_in_a_few_words(record, words):
+    assert figures_of(record) == words
+
+
+def test_without_a_terminal_only_trouble_is_told_unless_asked(capsys):
+    for wanted in (False, True, "always"):
+        console, always = Console(3, wanted), wanted == "always"
+        console.begin(0, "toy: fedavg, [/t] of 5 :smile:")
+        console.round({"round": 1, "train_loss": 1.0, "seconds": 0.5})
+        console.note("silo 3 is broken")
+        console.end()
+        out, err = capsys.readouterr()
+        assert ("toy: fedavg, [/t] of 5 :smile:" in out) is ("round 1  0.50 s  loss 1.0000" in out) is always
+        assert "silo 3 is broken" in (out if always else err)
+        assert "\x1b" not in out
+
+
+def test_why_a_silo_was_left_out_is_told_once(capsys):
+    for wanted in (False, "always"):
+        console = Console(9, wanted)
+        console.note("going on without silo 34 while it is broken: gone")
+        console.begin(0, "toy")
+        console.round({"round": 0, "seconds": 0.5, "faults": {"34": "gone", "3": "gone"}})
+        for round, faults in enumerate([{"2": "torn [a]"}, {"2": "torn [a]"}, {"2": "late"}, {"3": "late"}], 1):
+            console.round({"round": round, "seconds": 0.5, "faults": faults})
+        console.end()
+        out, err = capsys.readouterr()
+        told = [line for line in (out if wanted else err).splitlines() if ": without" in line]
+        assert told == [
+            "round 0: without silo 3: gone",
+            "round 1: without silo 2: torn [a]",
+            "round 3: without silo 2: late",
+            "round 4: without silo 3: late",
+        ]
+
+
+def test_silos_are_told_by_name_and_those_of_one_fault_together(capsys):
+    console = Console(9, "always", Names(["cleveland", "silo 1", "hun\x1b[2Jgary"]))
+    console.note("going on without silo 1 while it is broken: gone")
+    for fault in ("gone", "late"):
+        console.round({"round": 1, "seconds": 0.5, "faults": {"0": fault, "1": fault, "2": fault}})
+    console.end()
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "round 1  0.50 s  without silos cleveland, 1, 'hun[2Jgary'",
+        "round 1: without silos cleveland, 'hun[2Jgary': gone",
+        "round 1  0.50 s  without silos cleveland, 1, 'hun[2Jgary'",
+        "round 1: without silos cleveland, 1, 'hun[2Jgary': late",
+    ]
+
+
+def test_an_observer_by_itself_reports_nothing(capsys):
+    observer = Observer()
+    observer.begin(0, "title")
+    observer.round({"round": 1})
+    observer.note("a line")
+    observer.end()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_lines_that_a_full_disk_does_not_take_are_told_of_once_and_written_later(tmp_path, capsys):
+    lines = JsonLines(tmp_path)
+    lines.round({"round": 1})
+    whole = (tmp_path / "metrics.jsonl").read_bytes()
+    with room_for(len(whole) + 7):
+        for round in (2, 3):
+            lines.round({"round": round})
+            assert (tmp_path / "metrics.jsonl").read_bytes() == whole
+    trim_metrics(tmp_path, 1)
+    for round in (4, 5):
+        lines.round({"round": round})
+    assert [record["round"] for record in read_metrics(tmp_path)] == [1, 2, 3, 4, 5]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == (
+        f"{tmp_path / 'metrics.jsonl'}: cannot be written (File too large); training goes on, its lines follow when "
+        "there is room"
+    )
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # the library's thread says so, too
+def test_tensorboard_on_a_full_disk_is_told_of_once(tmp_path, capsys):
+    pytest.importorskip("tensorboard")
+    from mpifl.tracking.board import TensorBoard
+
+    claim_run(tmp_path, make_job())
+    others = set(threading.enumerate())  # of tests before, which nobody ends
+    board = TensorBoard(tmp_path)
+    with room_for(10):
+        board.begin(0, "toy: fedavg")
+        for round in (1, 2, 3):
+            board.round({**RECORD, "round": round})
+        board.end()
+        for thread in set(threading.enumerate()) - others:  # the library's ends with what it could not write
+            thread.join(5)
+    assert capsys.readouterr().err.count("training goes on without it") == 1
+
+
+def test_tensorboard_is_told_every_number_of_a_round(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    from mpifl.tracking.board import TensorBoard
+
+    claim_run(tmp_path, make_job())
+    for done in (2, 2):  # the second time the run goes on after round 2, and does round 3 again
+        board = TensorBoard(tmp_path)
+        board.begin(done, "toy: fedavg")
+        board.round(RECORD)
+        board.end()
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert sorted(events.Tags()["scalars"]) == [
+        "accuracy/test",
+        "accuracy_of_silos/worst",
+        "bytes/sent",
+        "loss/train",
+        "silos/left_out",
+        "time/round",
+        "time/training",
+    ]
+    assert [(event.step, event.value) for event in events.Scalars("loss/train")] == [(3, 0.5)]
+    assert events.Scalars("silos/left_out")[0].value == 1
+
+
+def test_tensorboard_shows_a_run_that_starts_anew_once(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    from mpifl.tracking.board import TensorBoard
+
+    claim_run(tmp_path, make_job())
+    for last in (3, 1):  # it was cut before its first checkpoint, and has come less far the second time
+        board = TensorBoard(tmp_path)
+        board.begin(0, "toy: fedavg")
+        for round in range(1, last + 1):
+            board.round({**RECORD, "round": round})
+        board.end()
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert [event.step for event in events.Scalars("loss/train")] == [1]
+
+
+def mlflow_client(monkeypatch, folder):
+    pytest.importorskip("mlflow")
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    from mpifl.tracking import mlflow as observer
+
+    return observer.MLflow, observer.MlflowClient((folder / "mlruns").as_uri())
+
+
+def test_mlflow_is_told_every_number_and_a_resumed_run_goes_on_in_its_own(tmp_path, monkeypatch):
+    MLflow, client = mlflow_client(monkeypatch, tmp_path)
+    job = make_job(local={"lr": 0.5})
+    (tmp_path / "run").mkdir()
+    for round, status in ((3, "KILLED"), (4, "FINISHED")):
+        observer = MLflow(job, tmp_path / "run")
+        observer.begin(round - 1, "toy: fedavg")
+        observer.round({**RECORD, "round": round, "test_loss": float("nan")})
+        observer.end()
+        (run,) = client.search_runs([client.get_experiment_by_name("toy").experiment_id])
+        assert run.info.status == status
+    assert (run.info.run_name, run.data.params["local.lr"]) == ("run", "0.5")
+    assert {"train_loss", "test_accuracy", "seconds", "bytes_sent", "silos_left_out"} <= set(run.data.metrics)
+    assert "test_loss" not in run.data.metrics
+    assert [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, "train_loss")] == [(3, 0.5), (4, 0.5)]
+
+
+def test_mlflow_is_told_a_round_that_is_done_again_once_and_what_was_forced(tmp_path, monkeypatch):
+    MLflow, client = mlflow_client(monkeypatch, tmp_path)
+    (tmp_path / "run").mkdir()
+    for begin, last, changes in ((0, 0, []), (0, 3, []), (1, 4, ["local.lr 0.1 -> 0.5 after round 1"])):
+        write_environment(tmp_path / "run", changes)
+        observer = MLflow(make_job(), tmp_path / "run")
+        observer.begin(begin, "toy: fedavg")
+        for round in range(begin + 1, last + 1):
+            observer.round({**RECORD, "round": round, "time": 1e9 + begin})
+        observer.end()
+    (run,) = client.search_runs([client.get_experiment_by_name("toy").experiment_id])
+    assert [metric.step for metric in client.get_metric_history(run.info.run_id, "train_loss")] == [1, 2, 3, 4]
+    assert run.data.tags["changed_by_force"] == "local.lr 0.1 -> 0.5 after round 1"
+    assert run.info.status == "FINISHED"
+
+
+def test_mlflow_finishes_a_run_that_has_nothing_left_to_do(tmp_path, monkeypatch):
+    MLflow, client = mlflow_client(monkeypatch, tmp_path)
+    job = make_job(evaluate={"target_accuracy": 0.75, "stop_at_target": True})
+    (tmp_path / "run").mkdir()
+    for round, accuracy, status in ((2, 0.7, "KILLED"), (3, 0.75, "FINISHED"), (job.rounds, 0.7, "FINISHED")):
+        record = encode_record({"round": round, "test_accuracy": accuracy})
+        (tmp_path / "run" / "metrics.jsonl").write_bytes(record)
+        observer = MLflow(job, tmp_path / "run")
+        observer.begin(round, "toy: fedavg")
+        observer.end()
+        (run,) = client.search_runs([client.get_experiment_by_name("toy").experiment_id])
+        assert run.info.status == status, round
+
+
+def test_a_store_that_fails_is_told_of_once(tmp_path, monkeypatch, capsys):
+    MLflow, _ = mlflow_client(monkeypatch, tmp_path)
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "file" / "mlruns").as_uri())
+    (tmp_path / "run").mkdir()
+    observer = MLflow(make_job(), tmp_path / "run")
+    observer.begin(0, "toy")
+    for round in (1, 2):
+        observer.round({**RECORD, "round": round})
+    observer.end()
+    assert capsys.readouterr().err.count("training goes on without it") == 1

@@ -1,0 +1,176 @@
+"""What travels: records that come back as they went, and nothing that is not in their schema."""
+
+import contextlib
+import math
+
+import pytest
+import torch
+from hypothesis import given, strategies as st
+from pydantic import ValidationError
+from unit import builders  # noqa: F401 - its settings of hypothesis
+
+from mpifl.wire.messages import (
+    DTYPES,
+    LARGEST,
+    LARGEST_SCALAR,
+    Folded,
+    Header,
+    Mean,
+    Part,
+    Piece,
+    Report,
+    Request,
+    Uniform,
+    VectorSpec,
+    Verdict,
+    Window,
+    uniform,
+)
+
+text = st.text(st.characters(codec="utf-8"), max_size=8)
+numbers = st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False)
+scalars = st.dictionaries(text, st.booleans() | numbers | text, max_size=4)
+counts = st.integers(0, 2**40)
+names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8).filter(str.isprintable)
+shown = text.filter(str.isprintable)
+bounded = st.integers(-(2**63), 2**63) | st.floats(-LARGEST_SCALAR, LARGEST_SCALAR)
+numbered = st.integers(-70, 60)
+folded = st.builds(Folded, length=counts, window=st.none() | numbered, uniform=st.booleans())
+headers = st.builds(
+    Header,
+    silo=counts,
+    weight=st.floats(0, LARGEST),
+    scalars=st.dictionaries(names, st.booleans() | bounded | shown, max_size=4),
+    vectors=st.dictionaries(names, folded, max_size=3),
+    fault=st.none() | shown,
+)
+windows = st.builds(Window, number=numbered, parts=st.dictionaries(st.integers(0, 9), counts, max_size=3))
+pieces = st.builds(
+    Piece, name=text, length=counts, total=st.floats(0, 1e300), windows=st.lists(windows, max_size=3), mean=counts
+)
+RECORDS = {
+    Request: st.builds(
+        Request,
+        verb=st.sampled_from(["work", "open", "save", "load", "finish", "stop"]),
+        work=text,
+        round=counts,
+        attempt=counts,
+        cohort=st.lists(counts, max_size=4),
+        scalars=scalars,
+        vectors=st.lists(st.builds(VectorSpec, name=text, length=counts, dtype=text), max_size=3),
+    ),
+    Report: st.builds(
+        Report,
+        headers=st.lists(headers, max_size=3),
+        parts=st.lists(st.builds(Part, name=names, window=numbered, handle=st.integers(0, 2**31)), max_size=2),
+        seconds=st.floats(0, 1e6),
+        interrupted=st.booleans(),
+        about=st.dictionaries(names, shown, max_size=2),
+    ),
+    Verdict: st.builds(
+        Verdict,
+        lost=st.none() | st.text(),
+        accepted=st.lists(counts, max_size=3),
+        pieces=st.lists(pieces, max_size=3),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", RECORDS, ids=lambda kind: kind.__name__)
+@given(data=st.data())
+def test_a_record_comes_back_as_it_went_types_included(kind, data):
+    record = data.draw(RECORDS[kind])
+    back = kind.model_validate_json(record.encode())
+    assert back == record
+    assert repr(back) == repr(record)  # == holds between True, 1 and 1.0
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda v: Header(silo=0, weight=v),
+        lambda v: Header(silo=0, scalars={"loss": v}),
+        lambda v: Request(verb="work", scalars={"mu": v}),
+        lambda v: Report(seconds=v),
+    ],
+    ids=["weight", "a silo's scalar", "the server's scalar", "seconds"],
+)
+def test_nan_and_infinities_cannot_be_written(make, value):
+    with pytest.raises(ValidationError):
+        make(value)
+
+
+GOOD = b'{"silo": 3, "weight": 1.5, "scalars": {"loss": 0.5}}'
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        b"",
+        b"\x00\xff",
+        b"{",
+        b"[]",
+        b"null",
+        b'"silo"',
+        GOOD[:-1],
+        GOOD + b"{}",
+        GOOD.replace(b"silo", b"solo"),
+        GOOD.replace(b"3", b'"3"'),
+        GOOD.replace(b"3", b"3.5"),
+        GOOD.replace(b"3", b"-3"),
+        GOOD.replace(b"1.5", b"-1.5"),
+        GOOD.replace(b"1.5", b"NaN"),
+        GOOD.replace(b"1.5", b"1e999"),
+        GOOD.replace(b"0.5", b"NaN"),
+        GOOD.replace(b"0.5", b"-Infinity"),
+        GOOD.replace(b"0.5", b"[0.5]"),
+        GOOD.replace(b"0.5", b"null"),
+        GOOD.replace(b"}}", b'}, "more": 1}'),
+        GOOD.replace(b"}}", b'}, "vectors": {"w": {"length": -1, "window": 0}}}'),
+        GOOD.replace(b"}}", b'}, "vectors": {"w": {"length": 1, "window": 0, "data": "x"}}}'),
+        GOOD.replace(b"}}", b'}, "fault": 7}'),
+    ],
+)
+def test_bytes_that_are_no_header_are_refused(record):
+    assert Header.model_validate_json(GOOD).silo == 3
+    with pytest.raises(ValidationError):
+        Header.model_validate_json(record)
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_are_a_record_or_refused(record):
+    for kind in (*RECORDS, Header):
+        with contextlib.suppress(ValidationError):
+            assert isinstance(kind.model_validate_json(record), kind)
+
+
+@pytest.mark.parametrize("verb", ["", "exec", "Work", None, 1])
+def test_an_unknown_verb_is_refused(verb):
+    with pytest.raises(ValidationError):
+        Request(verb=verb)
+
+
+def test_records_cannot_be_changed():
+    with pytest.raises(ValidationError, match="frozen"):
+        Header(silo=0).silo = 1
+
+
+def test_the_dtypes_that_travel_are_these():
+    assert set(DTYPES.values()) == {torch.float32, torch.float64, torch.int64, torch.uint8}
+    assert all(getattr(torch, name) is dtype for name, dtype in DTYPES.items())
+
+
+def test_a_mean_gives_vectors_by_name_its_size_and_each_silos_numbers_in_order():
+    mean = Mean({"w": torch.ones(2)}, {"loss": 1.0}, {4: {"loss": 3}, 1: {"loss": 1.5}, 2: {"other": True}})
+    assert mean["w"].tolist() == [1.0, 1.0]
+    assert len(mean) == 3
+    assert list(mean.each("loss")) == [1.5, 3.0]
+    with pytest.raises(KeyError):
+        mean["v"]
+
+
+def test_uniform_marks_a_vector_and_leaves_it_as_it_is():
+    vector = torch.ones(2)
+    assert isinstance(uniform(vector), Uniform)
+    assert uniform(vector).vector is vector

@@ -1,0 +1,153 @@
+"""Inside a node: who leads whom, memory that other ranks read, and bells that end a wait."""
+
+import errno
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import torch
+from hypothesis import given, strategies as st
+
+from mpifl.wire.deaths import survivable
+from mpifl.wire.doorbell import Bell
+from mpifl.wire.memory import Memory
+from mpifl.wire.mpi_facts import facts
+from mpifl.wire.nodes import Nodes, children
+
+worlds = st.integers(1, 70)
+
+
+@given(worlds)
+def test_a_tree_of_nodes_reaches_each_once_from_its_parent(nodes):
+    reached = [child for node in range(nodes) for child in children(node, nodes)]
+    assert sorted(reached) == list(range(1, nodes))
+    assert all(child & (child - 1) == node for node in range(nodes) for child in children(node, nodes))
+
+
+@given(worlds)
+def test_a_tree_is_as_deep_as_the_logarithm_of_its_nodes(nodes):
+    assert max(node.bit_count() for node in range(nodes)) <= max(nodes - 1, 1).bit_length()
+
+
+def test_each_node_is_led_by_its_lowest_rank():
+    seen = [Nodes([0, 1, 0, 1, 2], rank) for rank in range(5)]
+    assert [one.leader for one in seen] == [0, 1, 0, 1, 4]
+    assert [one.leads for one in seen] == [True, True, False, False, True]
+    assert [one.mine for one in seen] == [[0, 2], [1, 3], [0, 2], [1, 3], [4]]
+    assert [one.followers for one in seen] == [[2], [3], [], [], []]
+    assert [one.children for one in seen] == [[4, 1], [], [], [], []]
+    assert [one.parent for one in seen][1:] == [0, 0, 1, 0]
+
+
+def test_a_vector_that_nobody_refers_to_is_lent_again():
+    memory = Memory(shared=True)
+    vector = memory.empty(1000, torch.float32)
+    handle, part = memory.handle(vector), vector[10:20]
+    assert handle > 0
+    del vector
+    gc.collect()
+    other = memory.empty(1000, torch.float32)
+    assert memory.handle(other) != handle  # a view of the first is still there
+    del part
+    gc.collect()
+    again = memory.empty(500, torch.float64)  # the same bytes
+    assert memory.handle(again) == handle
+
+
+def test_a_vector_that_others_can_read_is_adopted_as_it_is():
+    memory = Memory(shared=True)
+    own = torch.arange(5.0)
+    adopted = memory.adopt(own)
+    assert adopted is not own
+    assert torch.equal(adopted, own)
+    assert memory.adopt(adopted) is adopted
+    assert memory.handle(own) == memory.handle(adopted[1:]) == 0
+    assert memory.handle(adopted[:3]) == memory.handle(adopted) > 0
+    private = Memory(shared=False)
+    assert private.handle(private.empty(5, torch.float32)) == 0
+
+
+READER = """
+import sys, torch
+from mpifl.wire.memory import Memory
+process, handle = map(int, sys.argv[1:])
+vector = Memory(shared=True).attach(process, handle, 3, torch.float64)
+print(vector.tolist())
+vector[2] = 7
+"""
+
+
+def test_another_process_reads_and_writes_it_in_place():
+    memory = Memory(shared=True)
+    vector = memory.empty(3, torch.float64).copy_(torch.tensor([1.0, 2.0, 3.0]))
+    command = [sys.executable, "-c", READER, str(os.getpid()), str(memory.handle(vector))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[1.0, 2.0, 3.0]"
+    assert vector.tolist() == [1.0, 2.0, 7.0]
+
+
+def test_a_handle_of_nothing_or_of_less_is_refused():
+    memory = Memory(shared=True)
+    vector = memory.empty(3, torch.float64)
+    with pytest.raises(OSError, match="has 24 bytes, not 32"):
+        memory.attach(os.getpid(), memory.handle(vector), 4, torch.float64)
+    with pytest.raises(OSError):
+        memory.attach(os.getpid(), 9999, 1, torch.float64)
+    assert len(memory.attach(os.getpid(), 0, 0, torch.float64)) == 0
+
+
+def test_a_ring_ends_a_wait_and_one_that_came_before_is_not_lost():
+    mine, other = Bell(), Bell()
+    assert mine.works
+    began = time.perf_counter()
+    threading.Timer(0.05, other.ring, [mine.token]).start()
+    mine.wait(30)
+    mine_again = Bell()
+    other.ring(mine_again.token)
+    other.ring(mine_again.token)
+    mine_again.wait(30)
+    assert time.perf_counter() - began < 20
+    mine_again.wait(0.01)  # both rings are answered: this ends by time alone
+
+
+def test_a_bell_that_is_gone_is_rung_in_vain():
+    gone = Bell()
+    gone._socket.close()
+    Bell().ring(gone.token)
+
+
+LEAVER = """
+import ctypes, struct, sys
+from mpifl.wire import leave, see_off
+
+PIDFD_OPEN, ALLOW, ERRNO = 434, 0x7FFF0000, 0x00050000 | int(sys.argv[1])
+steps = [(0x20, 0, 0, 0), (0x15, 0, 1, PIDFD_OPEN), (0x06, 0, 0, ERRNO), (0x06, 0, 0, ALLOW)]
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+program = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(code)))
+prctl = ctypes.CDLL(None).prctl
+if prctl(38, 1, 0, 0, 0) or prctl(22, 2, program, 0, 0):  # NO_NEW_PRIVS, SECCOMP with a filter
+    sys.exit(77)
+see_off([int(sys.argv[2])], 1.0)
+leave(3)
+"""
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EPERM])
+def test_a_rank_leaves_without_seeing_the_others_off_where_the_system_cannot_watch_them(number):
+    command = [sys.executable, "-c", LEAVER, str(number), str(os.getpid())]
+    environment = os.environ | {"OMPI_MCA_mpi_ft_enable": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    if done.returncode == 77:
+        pytest.skip("this system has no filters for system calls")
+    assert (done.returncode, done.stderr) == (3, "")
+
+
+@pytest.mark.parametrize("value", ["1", "0", "", "true"])
+def test_the_launcher_leaves_others_alone_for_the_doctor_as_for_a_training(monkeypatch, value):
+    facts()  # MPI starts here, and would read it
+    monkeypatch.setenv("OMPI_MCA_mpi_ft_enable", value)
+    assert facts().tolerant is survivable() is (value == "1")
