@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from mpifl.tools.doctor import contract
+from mpifl.wire import transport as wire
 from mpifl.wire.transport import Transport
 
 
 def check(transport: Transport) -> None:
     """Send records and vectors of awkward sizes and see that they arrive."""
-    usual, transport.CHUNK_BYTES = transport.CHUNK_BYTES, 64
+    usual, wire.CHUNK_BYTES = wire.CHUNK_BYTES, 64
     faults = contract.check(transport)
-    transport.CHUNK_BYTES = usual
+    wire.CHUNK_BYTES = usual
     assert not faults, "\n".join(faults)

@@ -50,7 +50,7 @@ def _records(transport: Transport) -> Iterator[str]:
 
 
 def _vectors(transport: Transport) -> Iterator[str]:
-    piece = CHUNK_BYTES
+    piece = wire.CHUNK_BYTES
     awkward = [(dtype, length) for dtype in DTYPES for length in (0, 1, 63, 64, 65, 1000)]
     for dtype, length in [*awkward, *((torch.uint8, piece + more) for more in (-1, 0, 1))]:
         sent = pattern(length, dtype)
