@@ -15,7 +15,7 @@ from mpifl.common import InputError
 from mpifl.data import FederationSpec
 from mpifl.server import SGD, Server, ServerOptimizer
 from mpifl.silo import LocalTraining, Objective, Silo, cross_entropy, held_out
-from mpifl.wire import Mean, Scalar, Update
+from mpifl.wire import Mean, Purpose, Scalar, Update
 
 Work: TypeAlias = Any
 """A bound method (silo, **message) -> Update of the algorithm: its silo's half."""
@@ -55,6 +55,9 @@ class Algorithm(BaseModel, ABC):
 
     accumulated: ClassVar[frozenset[str]] = frozenset()
     """Names of vectors of its updates whose sum over rounds both the server and the silos keep, each for itself."""
+
+    realigning: ClassVar[frozenset[str]] = frozenset()
+    """Names of the silo's halves by which `realign` asks for what silos keep."""
 
     varied: ClassVar[bool] = False
     """Whether some silos send other vectors than others, as those with another architecture do."""
@@ -110,6 +113,12 @@ class Algorithm(BaseModel, ABC):
             raise InputError(f"{type(self).__name__} offers no work '{name[:100]}'; {what}")
         half: Callable[..., Update] = getattr(self, name)
         return half
+
+    def purpose(self, work: str) -> Purpose:
+        """Return what the silo's half of that name is for."""
+        if work == "evaluate":
+            return "evaluation"
+        return "realignment" if work in self.realigning else "training"
 
     def begin(self, server: Server) -> None:
         """Set up `server.state` before the first round; `w` holds the model's shared parameters."""

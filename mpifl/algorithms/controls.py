@@ -27,6 +27,7 @@ class Controlled(FedAvg):
         at_server, at_silo: The names of h in `server.state` and of g_k in `silo.state`.
     """
 
+    realigning: ClassVar[frozenset[str]] = frozenset({"tell_control"})
     at_server: ClassVar[str]
     at_silo: ClassVar[str]
 

@@ -49,12 +49,13 @@ class Cohort:
             RoundLost: too few silos answered.
         """
         transforms = self.federation.transforms
+        purpose = self.federation.knowledge.algorithm.purpose(work.__name__)
         expected = self.federation.knowledge.expected(self.server, work.__name__, self.silos, message)
         for transform in transforms:
-            message = transform.request(self.server, message)
+            message = transform.request(self.server, message, purpose)
         mean = self._ask("work", work.__name__, expected, message)
         for transform in reversed(transforms):
-            mean = transform.mean(self.server, mean)
+            mean = transform.mean(self.server, mean, purpose)
         return mean
 
     def ask(self, verb: str, work: str = "", /, **message: Tensor | Scalar) -> Mean:

@@ -154,8 +154,9 @@ class Worker:
         examples = self._site.spec.silos[id].examples
         silo.weight = self._site.algorithm.weight(request.work, examples, usual_weight(self._site.weights, examples))
         message: dict[str, Any] = {**request.scalars, **vectors}
+        purpose = self._site.algorithm.purpose(request.work)
         for transform in self._site.transforms:
-            message = transform.receive(silo, message)
+            message = transform.receive(silo, message, purpose)
         before = {name: vector._version for name, vector in vectors.items()}
         algorithm = self._site.algorithm
         update = _checked(algorithm.work(request.work)(silo, **message), algorithm, request.work)
@@ -165,7 +166,7 @@ class Worker:
                     f"{request.work} wrote to '{name}', which all silos of the node read; have it write to a clone"
                 )
         for transform in reversed(self._site.transforms):
-            update = transform.update(silo, update)
+            update = transform.update(silo, update, purpose)
         _check(update, request, silo.weight)
         try:
             keeps = bool(silo.kept or silo.state)

@@ -22,7 +22,7 @@ from mpifl.server import Server
 from mpifl.silo import UNSENT, Silo
 from mpifl.transforms.base import Message, Transform
 from mpifl.transforms.codecs import QSGD, Cast, Codec, TopK
-from mpifl.wire import Uniform, Update
+from mpifl.wire import Purpose, Uniform, Update
 
 LENGTH = "length of "
 """Before a vector's name: the number of its elements, which travels beside its payload."""
@@ -109,7 +109,7 @@ class Compression(Transform):
     absolute: frozenset[str] = frozenset()
     accumulated: frozenset[str] = frozenset()
 
-    def request(self, server: Server, message: Message) -> Message:
+    def request(self, server: Server, message: Message, purpose: Purpose = "training") -> Message:
         """Replace each vector by its payload. The same vector in the same round has the same payload.
 
         Raises:
@@ -129,7 +129,7 @@ class Compression(Transform):
                 encoded[LENGTH + name] = len(value)
         return encoded
 
-    def receive(self, silo: Silo, message: Message) -> Message:
+    def receive(self, silo: Silo, message: Message, purpose: Purpose = "training") -> Message:
         """Read the vectors back.
 
         Raises:
@@ -141,7 +141,7 @@ class Compression(Transform):
         decoded = {name: _received(self.down, name, message.get(name), length) for name, length in lengths.items()}
         return {**{key: value for key, value in message.items() if not key.startswith(LENGTH)}, **decoded}
 
-    def update(self, silo: Silo, update: Update) -> Update:
+    def update(self, silo: Silo, update: Update, purpose: Purpose = "training") -> Update:
         """Replace each vector by what its payload stands for, and note the payload.
 
         Raises:

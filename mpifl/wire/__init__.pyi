@@ -20,6 +20,7 @@ from .messages import (
     Mirror as Mirror,
     Part as Part,
     Piece as Piece,
+    Purpose as Purpose,
     Report as Report,
     Request as Request,
     Scalar as Scalar,

@@ -14,6 +14,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from torch import Tensor
 
 Scalar: TypeAlias = bool | int | float | str
+Purpose: TypeAlias = Literal["training", "evaluation", "realignment"]
+"""What a silo's work is for; the algorithm says it of each of its works."""
 
 LARGEST = 2.0**900
 """Numbers and weighted vectors stay below this, so that no sum of them overflows float64."""

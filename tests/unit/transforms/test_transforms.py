@@ -8,6 +8,7 @@ from unit.builders import Alone, batch_norm_net, make_federation, make_silo, net
 
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.fedsgd import FedSGD
+from mpifl.algorithms.scaffold import Scaffold
 from mpifl.data.shards import open_shard, read_federation
 from mpifl.silo.flat import FlatModel
 from mpifl.silo.local import LocalTraining
@@ -123,19 +124,19 @@ def test_transforms_act_in_order_and_in_reverse_on_the_way_back(tmp_path):
         def __init__(self, name):
             self.name = name
 
-        def request(self, server, message):
+        def request(self, server, message, purpose):
             calls.append(f"request {self.name}")
             return {**message, self.name: 1.0}
 
-        def receive(self, silo, message):
+        def receive(self, silo, message, purpose):
             calls.append(f"receive {self.name}")
             return {key: value for key, value in message.items() if key != self.name}
 
-        def update(self, silo, update):
+        def update(self, silo, update, purpose):
             calls.append(f"update {self.name}")
             return update
 
-        def mean(self, server, mean):
+        def mean(self, server, mean, purpose):
             calls.append(f"mean {self.name}")
             return mean
 
@@ -148,3 +149,34 @@ def test_transforms_act_in_order_and_in_reverse_on_the_way_back(tmp_path):
         for name in order
     ]
     assert isinstance(federation.transport, Alone)
+
+
+def test_transforms_are_told_what_the_work_is_for(tmp_path):
+    told = []
+
+    class Listening(Transform):
+        def request(self, server, message, purpose):
+            told.append(("request", purpose))
+            return message
+
+        def receive(self, silo, message, purpose):
+            told.append(("receive", purpose))
+            return message
+
+        def update(self, silo, update, purpose):
+            told.append(("update", purpose))
+            return update
+
+        def mean(self, server, mean, purpose):
+            told.append(("mean", purpose))
+            return mean
+
+    algorithm = Scaffold(local=LOCAL)
+    spec = write_folder(tmp_path, [12], valid=6)
+    server, federation = make_federation(tmp_path, spec, algorithm, transforms=[Listening()])
+    everyone = federation.everyone(server)
+    algorithm.round(server, everyone)
+    everyone.mean(algorithm.evaluate, w=server.state["w"])
+    algorithm.realign(server, everyone)
+    purposes = ("training", "evaluation", "realignment")
+    assert told == [(place, purpose) for purpose in purposes for place in ("request", "receive", "update", "mean")]
