@@ -68,7 +68,8 @@ def steps(run: Path) -> list[int]:
     """Return how many gradient steps all silos took in each round, by the silos that it drew and their examples."""
     from mpifl.data.shards import read_federation
     from mpifl.run.job import read_job
-    from mpifl.training.sampling import sample
+    from mpifl.server.server import Server
+    from mpifl.training.selection import Selector
 
     job = read_job(run / "job.toml")
     sizes = [entry.examples["train"] for entry in read_federation(Path(job.shards)).silos]
@@ -79,8 +80,8 @@ def steps(run: Path) -> list[int]:
         of_silo = [1] * len(sizes)
     if name == "ditto":  # for its own model, and for the shared one
         of_silo = [2 * many for many in of_silo]
-    drawn = (sample(job.cohort, sizes, job.seed, n) for n in range(len(records(run))))
-    return [sum(of_silo[silo] for silo in silos) for silos in drawn]
+    servers = (Server([], job.seed, round=n) for n in range(len(records(run))))
+    return [sum(of_silo[silo] for silo in Selector(job.cohort, sizes, server).select()) for server in servers]
 
 
 def cost_row(run: Path) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from torch import Tensor
@@ -41,6 +41,8 @@ class Cohort:
     population: int
     weight: float
     attempt: int = 0
+    losses: dict[int, float] = field(default_factory=dict)
+    """The `train_loss` of each silo's last update that counted."""
 
     def mean(self, work: Work, /, **message: Tensor | Scalar) -> Mean:
         """Run `work` at every silo of the cohort with this message; return the weighted mean of the updates.
@@ -54,6 +56,7 @@ class Cohort:
         for transform in transforms:
             message = transform.request(self.server, message, purpose)
         mean = self._ask("work", work.__name__, expected, message)
+        self.losses |= {k: float(one["train_loss"]) for k, one in mean.silos.items() if "train_loss" in one}
         for transform in reversed(transforms):
             mean = transform.mean(self.server, mean, purpose)
         return mean

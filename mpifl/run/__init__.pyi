@@ -1,5 +1,6 @@
 from . import checkpoint as checkpoint
 from .checkpoint import CheckpointError as CheckpointError
+from .cohort import CohortTable as CohortTable
 from .folder import (
     HARMLESS as HARMLESS,
     Claim as Claim,
@@ -19,7 +20,6 @@ from .folder import (
 )
 from .job import (
     Checkpoint as Checkpoint,
-    CohortTable as CohortTable,
     Job as Job,
     Model as Model,
     differing_keys as differing_keys,

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError,
 
 from mpifl.algorithms import ALGORITHMS, Algorithm
 from mpifl.common import InputError, Table, load_plugin, read_toml
+from mpifl.run.cohort import CohortTable
 from mpifl.server import OPTIMIZERS, ServerOptimizer
 from mpifl.silo import LocalTraining
 from mpifl.transforms import CompressionSettings
@@ -33,22 +34,6 @@ class Model(BaseModel):
     def arguments(self) -> Table:
         """The keys that the model's factory takes."""
         return dict(self.model_extra or {})
-
-
-class CohortTable(_Table):
-    """`[cohort]`: which silos take part in a round, how many must answer, and what their updates weigh."""
-
-    fraction: Annotated[float, Field(ge=0, le=1)] = 1.0
-    quorum: Annotated[float, Field(gt=0, le=1)] = 1.0
-    deadline: Annotated[float, Field(gt=0)] | None = None
-    """Seconds after which a rank that has not answered is left out of the round."""
-    weights: Literal["examples", "uniform"] = "examples"
-    select: Literal["uniform", "examples"] = "uniform"
-    """Whether all silos are as likely to be drawn, or each with the probability p_k = n_k / n."""
-
-    def total(self, sizes: Sequence[int]) -> float:
-        """Return what all silos weigh in the objective: silo k n_k where it is drawn by examples or counted by them."""
-        return float(sum(sizes) if "examples" in (self.select, self.weights) else len(sizes))
 
 
 class Aggregation(_Table):
@@ -140,11 +125,11 @@ class Job(_Table):
         whole = max(local.epochs_of or [local.epochs or local.steps or 1])
         if local.stragglers and whole == 1 and "local.stragglers" not in algorithm.ignores:
             said.append("[local] stragglers: one epoch or step has no parts; take more epochs, or steps in their place")
-        twice = cohort.select == cohort.weights == "examples" and cohort.fraction < 1
+        twice = cohort.drawn_by == cohort.weights == "examples" and cohort.fraction < 1
         if twice and "cohort.weights" not in algorithm.ignores:
             said.append(
-                "[cohort] select = 'examples': drawn by their examples and weighted by them, silos count about as the "
-                "square of these; take weights = 'uniform' to have them count once, as in FedProx"
+                f"[cohort] select = '{cohort.select}': drawn by their examples and weighted by them, silos count "
+                "about as the square of these; take weights = 'uniform' to have them count once, as in FedProx"
             )
         return said
 
@@ -182,6 +167,8 @@ def check_job(table: Table, source: str, named: Collection[str] | None = None) -
     job: Job = _validated(Job, table, source, "")
     if named is not None and not {job.plugins.get(key) for key in ("algorithm", "server_optimizer")} <= {None, *named}:
         return job
+    if named is None:
+        job.cohort.check_selection(source)
     algorithm = _build_algorithm(job, source)
     own = algorithm.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"local", "server_optimizer"})
     tables = {

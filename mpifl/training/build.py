@@ -109,8 +109,10 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
     # On the way back transforms act in reverse: nothing changes an update after its codec.
     transforms = [*job.compression.transforms(algorithm.absolute, algorithm.accumulated), RunningStatistics()]
     public = _batches(folder, spec, spec.public, "public", device)
-    site = Site(folder, run, spec, algorithm, transforms, job.seed, job.cohort.weights, flat, public, job.cohort.select)
+    weights, drawn_by = job.cohort.weights, job.cohort.drawn_by
+    site = Site(folder, run, spec, algorithm, transforms, job.seed, weights, flat, public, drawn_by)
     sizes = [entry.examples["train"] for entry in spec.silos]
+    job.cohort.check(len(sizes))
     placed = place(sizes, transport.workers)
     silos = placed.get(transport.rank, [])
     worker = Worker(site, silos, _about(device, silos), transport.memory)

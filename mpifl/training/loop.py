@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import sys
 import time
-from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from mpifl.training.build import build, successor
 from mpifl.training.checkpointing import Saving
 from mpifl.training.metrics import Recorder, reportable, title
 from mpifl.training.recovery import Survival, latest_mirror, state_of
-from mpifl.training.sampling import sample
+from mpifl.training.selection import Selector
 from mpifl.wire import Transport, library, survivable
 
 ATTEMPTS = 3
@@ -90,6 +89,7 @@ class _Training:
         self._sizes = [entry.examples["train"] for entry in spec.silos]
         federation.gathering.tell = functools.partial(self._tell, "note")
         self._survival = Survival(federation, server, out, self._sizes, self._algorithm.realign)
+        self._selector = Selector(job.cohort, self._sizes, server)
         self._saving = Saving(out, job.checkpoint, server, self._survival, self._sizes)
         self._recorder = Recorder(job, spec, self._algorithm, server, self._survival)
         self._unreported: dict[str, Any] | None = None
@@ -110,6 +110,7 @@ class _Training:
                 self._succeed()
             elif not (resume and self._restore()):
                 self._begin()
+            self._selector.begin()
             self._federation.adopt(self._server)
             return self._run(ranks, claimed)
 
@@ -151,14 +152,11 @@ class _Training:
 
     def _round(self, attempt: int) -> dict[str, float]:
         server, federation = self._server, self._federation
-        present: Sequence[int] = range(federation.population)  # of thousands, copied only if some are not there
-        sizes = self._sizes
-        if absent := federation.membership.absent:
-            present = [silo for silo in present if silo not in absent]
-            sizes = [sizes[silo] for silo in present]
-        drawn = [present[nth] for nth in sample(self._job.cohort, sizes, self._job.seed, server.round)]
+        drawn = self._selector.select(federation.membership.absent)
         cohort = federation.cohort(drawn, server, attempt)
-        return reportable(self._algorithm.round(server, cohort), self._algorithm)
+        scalars = reportable(self._algorithm.round(server, cohort), self._algorithm)
+        self._selector.learn(cohort.losses)
+        return scalars
 
     def _report(self, scalars: dict[str, Any], began: float) -> bool:
         """Say what a round brought, and do what follows; return whether the target is reached."""

@@ -24,6 +24,7 @@ def rehearse(job: Job, source: str) -> FederationSpec:
     spec, algorithm = read_federation(Path(job.shards)), job.build_algorithm()
     try:
         check_packages(job)
+        job.cohort.check(len(spec.silos))
         for table in (job.model, *map(Model.model_validate, algorithm.architectures())):
             module = models.build(table.name, table.arguments, spec.features, spec.classes, job.seed)
             algorithm.check(module, spec)

@@ -112,7 +112,7 @@ class Alone(Transport):
 def make_worker(folder, spec, algorithm, model=None, transforms=(), silos=None, seed=0, cohort=EXAMPLES):
     models = [model or FlatModel(net())]
     where, weights = (folder, folder / "run"), cohort.weights
-    site = Site(*where, spec, algorithm, list(transforms), seed, weights, models, select=cohort.select)
+    site = Site(*where, spec, algorithm, list(transforms), seed, weights, models, select=cohort.drawn_by)
     hosted = range(len(spec.silos)) if silos is None else silos
     return Worker(site, hosted, dict.fromkeys(ABOUT, "here"), Memory(shared=False))
 

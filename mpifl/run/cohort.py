@@ -1,0 +1,75 @@
+"""The `[cohort]` table of a job: who takes part in a round, who must answer, and what silos weigh."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+
+from mpifl.common import InputError
+from mpifl.server import DRAWN_BY_EXAMPLES, WITHOUT_LOSSES, load_selection
+
+
+class CohortTable(BaseModel):
+    """`[cohort]`: which silos take part in a round, how many must answer, and what their updates weigh."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    fraction: Annotated[float, Field(ge=0, le=1)] = 1.0
+    quorum: Annotated[float, Field(gt=0, le=1)] = 1.0
+    deadline: Annotated[float, Field(gt=0)] | None = None
+    """Seconds after which a rank that has not answered is left out of the round."""
+    weights: Literal["examples", "uniform"] = "examples"
+    select: str = "uniform"
+    """How silos are drawn: "uniform", "examples" (p_k = n_k / n), "power-of-choice", or "module:function"."""
+    candidates: PositiveInt | None = None
+    """Of power-of-choice: how many silos are drawn by p_k; those with the largest last losses take part."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> CohortTable:
+        if self.select in WITHOUT_LOSSES and self.candidates is not None:
+            raise ValueError(f"candidates belongs to power-of-choice; leave it out with select = '{self.select}'")
+        if self.select == "power-of-choice" and self.candidates is None:
+            raise ValueError("select = 'power-of-choice' needs candidates: how many silos are drawn to choose from")
+        return self
+
+    @property
+    def drawn_by(self) -> Literal["uniform", "examples"]:
+        """By what silos count if those drawn count alike; for the user's own selection `weights` alone decides."""
+        return "examples" if self.select in DRAWN_BY_EXAMPLES else "uniform"
+
+    def total(self, sizes: Sequence[int]) -> float:
+        """Return what all silos weigh in the objective: silo k n_k where it is drawn by examples or counted by them."""
+        return float(sum(sizes) if "examples" in (self.drawn_by, self.weights) else len(sizes))
+
+    def size(self, population: int) -> int:
+        """Return how many silos of so many take part in a round: max(C * K, 1)."""
+        return max(int(self.fraction * population + 1e-9), 1)
+
+    def check(self, population: int) -> None:
+        """See that there are candidates enough for a round, and silos enough for candidates.
+
+        Raises:
+            InputError: there are not.
+        """
+        size = self.size(population)
+        if self.candidates is not None and not size <= self.candidates <= population:
+            raise InputError(
+                f"[cohort] candidates = {self.candidates}: must be between {size}, the silos of a round, and "
+                f"{population}, all that there are"
+            )
+
+    def check_selection(self, source: str) -> None:
+        """See that there is such a selection.
+
+        Args:
+            source: Where the job comes from, for the error.
+
+        Raises:
+            InputError: there is none.
+        """
+        try:
+            load_selection(self.select)
+        except InputError as error:
+            raise InputError(f"{source}: {error}") from None

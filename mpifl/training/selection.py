@@ -1,0 +1,80 @@
+"""Which silos take part in a round, and what of them a selection may look at."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mpifl.common import InputError, rng
+from mpifl.run import CohortTable
+from mpifl.server import WITHOUT_LOSSES, Draw, Server, load_selection, select
+
+LOSSES = "last losses"
+"""In the server's state: the training loss of each silo's last accepted round, float64; infinite before its first."""
+
+
+class Selector:
+    """Chooses the silos of each round by `[cohort] select`.
+
+    The silos' last losses are in the server's state, and so in checkpoints and mirrors, if the selection looks at them.
+    """
+
+    def __init__(self, cohort: CohortTable, sizes: Sequence[int], server: Server) -> None:
+        self._cohort, self._server = cohort, server
+        self._sizes = np.array(sizes, dtype=np.int64)
+        self._selection = load_selection(cohort.select)
+        self._looks_at_losses = cohort.select not in WITHOUT_LOSSES
+
+    def begin(self) -> None:
+        """Go on with the losses in the server's state; where it has none that fit, no silo was seen."""
+        kept = self._server.state.pop(LOSSES, None)
+        unseen = torch.full((len(self._sizes),), torch.inf, dtype=torch.float64)
+        if self._looks_at_losses:
+            fits = isinstance(kept, Tensor) and (kept.shape, kept.dtype) == (unseen.shape, unseen.dtype)
+            self._server.state[LOSSES] = kept if fits else unseen
+
+    def select(self, absent: Collection[int] = ()) -> list[int]:
+        """Return the silos of the server's current round, ascending.
+
+        Args:
+            absent: Silos that no rank hosts.
+
+        Raises:
+            InputError: the user's own selection returns other than it is to.
+        """
+        silos = np.array([silo for silo in range(len(self._sizes)) if silo not in absent], dtype=np.int64)
+        round, seed = self._server.round, self._server.seed
+        draw = Draw(
+            round=round,
+            count=self._cohort.size(len(silos)),
+            silos=silos,
+            sizes=self._sizes[silos],
+            losses=self._losses()[silos],
+            candidates=self._cohort.candidates,
+            stream=rng.numpy_stream(seed, "cohort", round),
+        )
+        return select(self._cohort.select, self._selection, draw)
+
+    def learn(self, losses: Mapping[int, float]) -> None:
+        """Note the losses of silos whose updates counted in a round that is over.
+
+        Raises:
+            InputError: power-of-choice goes by losses, and no silo has ever sent one.
+        """
+        if not self._looks_at_losses:
+            return
+        known = self._server.state[LOSSES]
+        for silo, loss in losses.items():
+            known[silo] = loss
+        if self._cohort.select == "power-of-choice" and not bool(known.isfinite().any()):
+            raise InputError(
+                "[cohort] select = 'power-of-choice': the algorithm's updates name no train_loss; have its silo's half "
+                "return silo.update(..., train_loss=run.loss), or take select = 'examples'"
+            )
+
+    def _losses(self) -> np.ndarray:
+        known = self._server.state.get(LOSSES)
+        return np.full(len(self._sizes), np.inf) if known is None else known.cpu().numpy().copy()

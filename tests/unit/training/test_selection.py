@@ -1,0 +1,243 @@
+"""Which silos take part in a round: by size, by last losses, by the user's own selection."""
+
+import math
+import sys
+import types
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, strategies as st
+
+from mpifl.common import rng
+from mpifl.common.errors import InputError
+from mpifl.run.job import CohortTable, check_job
+from mpifl.server.server import Server
+from mpifl.training.selection import LOSSES, Selector
+
+
+@pytest.fixture(autouse=True)
+def no_module_of_the_users(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mine", types.SimpleNamespace())
+
+
+def sample(cohort, sizes, seed, round):
+    return Selector(cohort, sizes, Server([], seed, round=round)).select()
+
+
+fractions = st.floats(0, 1)
+populations = st.integers(1, 200)
+
+
+@given(fractions, populations, st.integers(0, 99), st.integers(0, 999))
+def test_a_cohort_is_so_many_different_silos_in_the_order_of_their_ids(fraction, population, seed, round):
+    drawn = sample(CohortTable(fraction=fraction), [5] * population, seed, round)
+    assert drawn == sorted(set(drawn))
+    assert set(drawn) <= set(range(population))
+    assert all(type(silo) is int for silo in drawn)
+    assert abs(len(drawn) - max(math.floor(fraction * population), 1)) <= (fraction * population % 1 > 1 - 1e-8)
+
+
+@pytest.mark.parametrize(
+    ("fraction", "population", "size"), [(0.0, 100, 1), (0.1, 100, 10), (0.29, 100, 29), (0.7, 10, 7), (1.0, 7, 7)]
+)
+def test_a_cohort_has_the_papers_size(fraction, population, size):
+    assert len(sample(CohortTable(fraction=fraction), [5] * population, 0, 0)) == size
+
+
+SIZES = [1, 9] * 50
+
+
+def test_a_silo_is_as_likely_as_any_or_goes_by_its_examples():
+    def large(select):
+        table = CohortTable(fraction=0.01, select=select)
+        return sum(sample(table, SIZES, 0, round)[0] % 2 for round in range(400)) / 400
+
+    assert 0.4 < large("uniform") < 0.6
+    assert 0.85 < large("examples") < 0.95
+
+
+def test_cohorts_are_functions_of_seed_and_round_and_reach_every_silo():
+    table = CohortTable(fraction=0.1)
+    rounds = [tuple(sample(table, SIZES, 7, round)) for round in range(200)]
+    assert rounds == [tuple(sample(table, SIZES, 7, round)) for round in range(200)]
+    assert rounds[0] != tuple(sample(table, SIZES, 8, 0))
+    assert len(set(rounds)) == 200
+    assert {silo for drawn in rounds for silo in drawn} == set(range(100))
+
+
+def chosen(absent, losses, round=3, **table):
+    """Select of seven silos whose last losses are known."""
+    server = Server([], 11, round=round)
+    selector = Selector(CohortTable(**table), SEVEN, server)
+    selector.begin()
+    selector.learn({silo: loss for silo, loss in enumerate(losses) if loss < math.inf})
+    return selector.select(absent)
+
+
+SEVEN = [10, 40, 20, 30, 15, 25, 60]
+INF = math.inf
+
+
+@given(st.floats(0.2, 1), st.integers(0, 99), st.integers(0, 999))
+def test_uniform_and_by_examples_draw_the_bits_that_they_always_did(fraction, seed, round):
+    size = max(int(fraction * 7 + 1e-9), 1)
+    for select, chances in (("uniform", None), ("examples", np.divide(SEVEN, sum(SEVEN)))):
+        stream = rng.numpy_stream(seed, "cohort", round)
+        before = sorted(stream.choice(7, size, replace=False, p=chances).tolist())
+        assert sample(CohortTable(fraction=fraction, select=select), SEVEN, seed, round) == before
+
+
+def in_numpy(losses, seed, round, candidates, count, sizes=SEVEN):
+    """Cho, Wang & Joshi 2022, section 4, rpow-d, as the paper says it: candidates by p_k, then the largest losses."""
+    p = np.array(sizes, float) / np.sum(sizes)
+    drawn = rng.numpy_stream(seed, "cohort", round).choice(len(sizes), candidates, replace=False, p=p)
+    ranked = sorted(drawn.tolist(), key=lambda k: losses[k], reverse=True)  # stable: ties stay as they were drawn
+    return sorted(ranked[:count])
+
+
+a_loss = st.one_of(st.just(INF), st.sampled_from([0.0, 0.5, 2.0]), st.floats(-5, 5))
+
+
+@given(st.lists(a_loss, min_size=7, max_size=7), st.integers(0, 99), st.integers(2, 7))
+def test_power_of_choice_takes_the_largest_last_losses_of_candidates_drawn_by_size(losses, round, candidates):
+    if min(losses) == INF:
+        losses[0] = 1.0
+    table = {"select": "power-of-choice", "candidates": candidates, "fraction": 0.3}
+    assert chosen((), losses, round=round, **table) == in_numpy(losses, 11, round, candidates, 2)
+
+
+def test_silos_not_seen_come_first_and_only_who_is_there_is_a_candidate():
+    table = {"select": "power-of-choice", "candidates": 7, "fraction": 0.3}
+    assert chosen((), [9.0, INF, 8.0, 7.0, INF, 6.0, 5.0], **table) == [1, 4]
+    assert chosen({0, 2}, [9.0, 1.0, 8.0, 7.0, 0.0, 6.0, 5.0], **table) == [3]  # a third of five is one
+
+
+def test_only_a_selection_that_looks_at_losses_has_the_server_keep_them():
+    for select, more in (("uniform", {}), ("examples", {}), ("power-of-choice", {"candidates": 3})):
+        server = Server([], 1, state={"w": 1, LOSSES: torch.zeros(7, dtype=torch.float64)})
+        selector = Selector(CohortTable(select=select, **more), SEVEN, server)
+        selector.begin()
+        selector.learn({2: 5.0})
+        kept = [0, 0, 5.0, 0, 0, 0, 0]
+        assert {k: v.tolist() if k == LOSSES else v for k, v in server.state.items()} == (
+            {"w": 1, LOSSES: kept} if more else {"w": 1}
+        )
+
+
+@pytest.mark.parametrize("kept", [None, 3.0, torch.zeros(6, dtype=torch.float64), torch.zeros(7)], ids=str)
+def test_losses_that_are_of_other_silos_are_no_losses(kept):
+    server = Server([], state={} if kept is None else {LOSSES: kept})
+    Selector(CohortTable(select="power-of-choice", candidates=3), SEVEN, server).begin()
+    assert server.state[LOSSES].tolist() == [INF] * 7
+
+
+def test_silos_that_send_no_losses_cannot_be_chosen_by_them():
+    selector = Selector(CohortTable(select="power-of-choice", candidates=3), SEVEN, Server([]))
+    selector.begin()
+    with pytest.raises(InputError, match=r"name no train_loss; have its silo's half return silo.update\(..., train"):
+        selector.learn({})
+    selector.learn({4: 0.5})
+    selector.learn({})  # a silo without a loss keeps its last one
+
+
+def own(returned):
+    """Have the user's selection return this, and select three of seven."""
+    sys.modules["mine"] = types.SimpleNamespace(choose=lambda draw: returned, Chosen=type("Chosen", (), {}), three=3)
+    return sample(CohortTable(select="mine:choose", fraction=0.45), SEVEN, 0, 1)
+
+
+@pytest.mark.parametrize("returned", [[5, 0, 3], (5, 0, 3), {5, 0, 3}, np.array([5, 0, 3], np.int32)], ids=str)
+def test_the_users_selection_returns_silos_in_any_order(returned):
+    assert own(returned) == [0, 3, 5]
+    assert all(type(silo) is int for silo in own(returned))
+
+
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        (None, "returned a NoneType; have it return a list of 3 silos"),
+        (7, "returned a int; have it return a list of 3 silos"),
+        (np.array([[0, 1, 2]]), "returned a ndarray; have it"),
+        ([[0], [1], [2]], "returned [0], which is no silo"),
+        (np.array(3), "returned a ndarray; have it"),
+        (["0", "1", "2"], "returned '0', which is no silo; silos are whole numbers"),
+        ([0, 1.0, 2], "returned 1.0, which is no silo"),
+        ([True, 1, 2], "returned True, which is no silo"),
+        ([0, 1, 7], "returned silo 7, which is none of the 7 silos that can take part"),
+        ([0, -1, 2], "returned silo -1, which is none of the 7"),
+        ([0, 3, 3], "returned silo 3 more than once"),
+        ([0, 3], "returned 2 silos, and round 2 takes 3"),
+        ([], "returned 0 silos, and round 2 takes 3"),
+        ([0, 1, 2, 3], "returned 4 silos, and round 2 takes 3"),
+    ],
+    ids=str,
+)
+def test_wrong_silos_of_the_users_selection_are_named(returned, said):
+    with pytest.raises(InputError) as error:
+        own(returned)
+    assert str(error.value).startswith(f"[cohort] select = 'mine:choose': {said}")
+    assert "\n" not in str(error.value)
+
+
+def test_the_users_selection_is_told_of_the_round():
+    told = []
+    sys.modules["mine"] = types.SimpleNamespace(choose=lambda draw: told.append(draw) or [1, 2])
+    assert chosen({0}, [4.0, 2.0, INF, INF, 1.5, INF, INF], select="mine:choose", fraction=0.4) == [1, 2]
+    (draw,) = told
+    assert (draw.round, draw.count, draw.candidates) == (3, 2, None)
+    assert draw.silos.tolist() == [1, 2, 3, 4, 5, 6]
+    assert draw.sizes.tolist() == SEVEN[1:]
+    assert draw.losses.tolist() == [2.0, INF, INF, 1.5, INF, INF]
+    assert draw.stream.random() == rng.numpy_stream(11, "cohort", 3).random()
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (
+            {"select": "power"},
+            "[cohort] select = 'power': none such; take uniform, examples, power-of-choice or your own",
+        ),
+        ({"select": "no_such:thing"}, "[cohort] select = 'no_such:thing': No module named 'no_such'"),
+        ({"select": "mine:Chosen"}, "[cohort] select = 'mine:Chosen': is a class; name a function of a draw"),
+        ({"select": "mine:three"}, "[cohort] select = 'mine:three': cannot be called; name a function of a draw"),
+        ({"select": "power-of-choice"}, "[cohort] select = 'power-of-choice' needs candidates"),
+        ({"candidates": 3}, "[cohort] candidates belongs to power-of-choice; leave it out with select = 'uniform'"),
+        ({"select": "power-of-choice", "candidates": 0}, "[cohort] candidates = 0: should be greater than 0"),
+        ({"select": 3}, "[cohort] select = 3: should be a valid string"),
+    ],
+    ids=str,
+)
+def test_a_job_names_a_selection_that_there_is(table, said):
+    own([0, 1, 2])
+    with pytest.raises(InputError) as error:
+        check_job({"name": "toy", "shards": "x", "rounds": 1, "model": {"name": "logreg"}, "cohort": table}, "toy.toml")
+    assert str(error.value).startswith(f"toy.toml: {said}")
+
+
+def test_a_kept_job_names_a_selection_without_its_code_being_imported():
+    job = {"name": "toy", "shards": "x", "rounds": 1, "model": {"name": "logreg"}, "cohort": {"select": "no_such:one"}}
+    assert check_job(job, "toy.toml", named=()).cohort.select == "no_such:one"
+
+
+@pytest.mark.parametrize(("candidates", "right"), [(1, False), (2, True), (7, True), (8, False)])
+def test_there_are_candidates_enough_for_a_round_and_silos_enough_for_candidates(candidates, right):
+    table = CohortTable(select="power-of-choice", candidates=candidates, fraction=0.3)
+    if right:
+        return table.check(7)
+    with pytest.raises(InputError, match="must be between 2, the silos of a round, and 7, all that there are"):
+        table.check(7)
+
+
+@pytest.mark.parametrize(
+    ("select", "weights", "total"),
+    [
+        ("uniform", "uniform", 7), ("uniform", "examples", 200), ("examples", "uniform", 200),
+        ("power-of-choice", "uniform", 200), ("power-of-choice", "examples", 200),
+        ("mine:choose", "uniform", 7), ("mine:choose", "examples", 200),
+    ],
+)  # fmt: skip
+def test_what_silos_weigh_in_the_objective_follows_from_how_they_are_drawn_and_counted(select, weights, total):
+    more = {"candidates": 3} if select == "power-of-choice" else {}
+    assert CohortTable(select=select, weights=weights, **more).total(SEVEN) == total
