@@ -120,6 +120,12 @@ class Algorithm(BaseModel, ABC):
             return "evaluation"
         return "realignment" if work in self.realigning else "training"
 
+    def why_not_clipped(self) -> str:
+        """Say why its updates must not be clipped by their norm; "" if they may be."""
+        if self.accumulated:
+            return f"server and silos both add up '{min(self.accumulated)}', and their sums would part"
+        return f"'{min(self.absolute)}' is no change of the model, and would be falsified" if self.absolute else ""
+
     def begin(self, server: Server) -> None:
         """Set up `server.state` before the first round; `w` holds the model's shared parameters."""
         server.state["w"] = server.model.shared.clone()

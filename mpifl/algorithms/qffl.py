@@ -52,6 +52,10 @@ class QFedAvg(FedAvg):
         """Count silos alike."""
         return super().weight(work, examples, 1.0)
 
+    def why_not_clipped(self) -> str:
+        """Say that a clipped step would not fit its h."""
+        return "its step is divided by h, which is made of the whole step"
+
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
         """Move w by the quotient of the sums; 1/|S| stands in both and falls out."""
         mean = cohort.mean(self.train, w=server.state["w"])

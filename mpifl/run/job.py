@@ -15,7 +15,7 @@ from mpifl.common import InputError, Table, load_plugin, read_toml
 from mpifl.run.cohort import CohortTable
 from mpifl.server import OPTIMIZERS, ServerOptimizer
 from mpifl.silo import LocalTraining
-from mpifl.transforms import CompressionSettings
+from mpifl.transforms import Clipping, CompressionSettings, Transform
 
 
 class _Table(BaseModel):
@@ -40,6 +40,12 @@ class Aggregation(_Table):
     """`[aggregation]`: how updates become one."""
 
     rule: Literal["mean"] = "mean"
+    clip: Annotated[float, Field(gt=0)] | None = None
+    """Largest L2 norm of an update; one that is longer is scaled down to it."""
+
+    def transforms(self) -> list[Transform]:
+        """Return what this table has silos do to their updates."""
+        return [] if self.clip is None else [Clipping(self.clip)]
 
 
 class Evaluate(_Table):
@@ -170,6 +176,9 @@ def check_job(table: Table, source: str, named: Collection[str] | None = None) -
     if named is None:
         job.cohort.check_selection(source)
     algorithm = _build_algorithm(job, source)
+    if job.aggregation.clip is not None and (why := algorithm.why_not_clipped()):
+        what = f"[aggregation] clip = {job.aggregation.clip}: updates of {job.algorithm['name']} must stay whole"
+        raise InputError(f"{source}: {what}: {why}; leave clip out")
     own = algorithm.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"local", "server_optimizer"})
     tables = {
         "algorithm": {"name": job.algorithm["name"], **own},

@@ -106,8 +106,9 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
     flat = _models(job, spec, algorithm, device)
     for model in flat:
         model.speaks = nth == 0
-    # On the way back transforms act in reverse: nothing changes an update after its codec.
-    transforms = [*job.compression.transforms(algorithm.absolute, algorithm.accumulated), RunningStatistics()]
+    # On the way back transforms act in reverse: an update is clipped first, and nothing changes it after its codec.
+    compression = job.compression.transforms(algorithm.absolute, algorithm.accumulated)
+    transforms = [*compression, RunningStatistics(), *job.aggregation.transforms()]
     public = _batches(folder, spec, spec.public, "public", device)
     weights, drawn_by = job.cohort.weights, job.cohort.drawn_by
     site = Site(folder, run, spec, algorithm, transforms, job.seed, weights, flat, public, drawn_by)

@@ -224,6 +224,8 @@ class _Training:
         idle = self._job.idle(self._algorithm)
         if self._job.checkpoint.mirror and not survivable():
             idle.append("[checkpoint] mirror = true: without --survive nobody looks into it, and none is made")
+        if self._job.aggregation.clip is not None and len(self._server.model.statistics):
+            idle.append("[aggregation] clip: running statistics (BatchNorm) stay unclipped; GroupNorm has none")
         return idle + self._recorder.target_notes()
 
     def _begin(self) -> None:

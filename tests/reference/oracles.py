@@ -88,8 +88,8 @@ class Task:
         self.spec = json.loads((self.folder / "federation.json").read_text())
         self.silos = [self.read(silo, "train") for silo in self.spec["silos"]]
         self.n = [len(y) for _, y in self.silos]
-        self.compression = job.get("compression", {})
-        self.figures, self.kept, self.personal, self.server_keeps = [], {}, {}, {}
+        self.compression, self.clip = job.get("compression", {}), job.get("aggregation", {}).get("clip")
+        self.last, self.figures, self.kept, self.personal, self.server_keeps = {}, [], {}, {}, {}
 
     def read(self, entry, split):
         with h5py.File(self.folder / entry["file"]) as file:
@@ -100,8 +100,11 @@ class Task:
 
     def cohort(self, t):
         size = max(int(self.draw.get("fraction", 1.0) * len(self.n)), 1)
-        chances = [n / sum(self.n) for n in self.n] if self.draw.get("select") == "examples" else None
+        chances = [n / sum(self.n) for n in self.n] if self.drawn_by_size() else None
         stream = rng.numpy_stream(self.seed, "cohort", t)
+        if self.draw.get("select") == "power-of-choice":  # Cho et al. 2022, section 4, rpow-d
+            drawn = stream.choice(len(self.n), self.draw["candidates"], replace=False, p=chances).tolist()
+            return sorted(sorted(drawn, key=lambda k: self.last.get(k, math.inf), reverse=True)[:size])
         return sorted(int(k) for k in stream.choice(len(self.n), size, replace=False, p=chances))
 
     def p(self, cohort):
@@ -109,9 +112,12 @@ class Task:
         n = [self.n[k] if self.draw.get("weights") != "uniform" else 1 for k in cohort]
         return [m / sum(n) for m in n]
 
+    def drawn_by_size(self):
+        return self.draw.get("select") in ("examples", "power-of-choice")
+
     def objective(self):
         """The shares p_k in sum_k p_k F_k over all silos: n_k / n, or alike if they are drawn and counted alike."""
-        alike = self.draw.get("weights") == "uniform" and self.draw.get("select") != "examples"
+        alike = self.draw.get("weights") == "uniform" and not self.drawn_by_size()
         return [1 / len(self.n) if alike else n / sum(self.n) for n in self.n]
 
     def lr(self, t):
@@ -166,6 +172,7 @@ class Task:
     def report(self, cohort, losses, shares=None, **more):
         loss = sum(p * loss for p, loss in zip(shares or self.p(cohort), losses, strict=True))
         self.figures.append({"train_loss": loss, **more})
+        self.last = {**getattr(self, "last", {}), **dict(zip(cohort, losses, strict=True))}
         return loss
 
     def zeros(self):
@@ -195,6 +202,21 @@ def fedavg(o):
         ends, _, losses = zip(*[o.train(w, k, t) for k in s], strict=True)
         w = average(o.p(s), ends)
         o.report(s, losses)
+    return w
+
+
+def clipped(o):
+    """FedAvg with McMahan et al. 2018's flat clipping of each silo's delta."""
+    w = o.start
+    for t in range(o.rounds):
+        s = o.cohort(t)
+        ends, _, losses = zip(*[o.train(w, k, t) for k in s], strict=True)
+        deltas = [minus(end, w) for end in ends]
+        lengths = [norm(delta) for delta in deltas]
+        factors = [min(1.0, o.clip / length) for length in lengths]
+        shorter = [{name: c * v for name, v in delta.items()} for c, delta in zip(factors, deltas, strict=True)]
+        w = plus(w, average(o.p(s), shorter))
+        o.report(s, losses, clipped=sum(length > o.clip for length in lengths) / len(s))
     return w
 
 

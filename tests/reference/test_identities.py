@@ -135,6 +135,7 @@ EPSILON = 0.001
 FEDEXP = {"rounds": 1, "local": {**MANY_STEPS, "steps": 1}, "epsilon": EPSILON}
 job("extrapolated", "example_algorithm:FedExP", shards="quadratics", model=LINE, **FEDEXP)
 BY_EXAMPLES, ALIKE, DRAWN = {}, {"weights": "uniform"}, {"weights": "uniform", "select": "examples"}
+BY_LOSSES = {"fraction": 0.5, "weights": "uniform", "select": "power-of-choice", "candidates": 1}
 ONE_STEP, FOUR_STEPS = {"lr": 0.2, "batch_size": "full"}, {"lr": 0.1, "batch_size": "full", "steps": 4}
 UNEQUAL = {
     job(f"unequal-{title}", name, shards="unequal", model=LINE, rounds=rounds, local=local, cohort=cohort, **keys): end
@@ -152,6 +153,8 @@ UNEQUAL = {
         ("feddyn-drawn", "feddyn", FOUR_STEPS, 80, DRAWN, 0.8, {"alpha": 0.5}),
         ("feddyn-one", "feddyn", FOUR_STEPS, 400, {"fraction": 0.5}, 0.8, {"alpha": 1.0}),
         ("feddyn-one-drawn", "feddyn", FOUR_STEPS, 400, {"fraction": 0.5, **DRAWN}, 0.8, {"alpha": 1.0}),
+        ("scaffold-II-one-by-losses", "scaffold", FOUR_STEPS, 400, BY_LOSSES, 0.8, {"option": "II"}),
+        ("feddyn-one-by-losses", "feddyn", FOUR_STEPS, 400, BY_LOSSES, 0.8, {"alpha": 1.0}),
         ("feddyn-alike", "feddyn", FOUR_STEPS, 80, ALIKE, 0.0, {"alpha": 0.5}),
         ("fedavg-alike", "fedavg", ONE_STEP, 80, ALIKE, 0.0, {}),
         ("scaffold-I-alike", "scaffold", FOUR_STEPS, 80, ALIKE, 0.0, {"option": "I"}),

@@ -18,6 +18,7 @@ CLOSE = 1e-5
 SMALL_COHORT = {"fraction": 0.6}
 ALIKE = {"fraction": 0.6, "weights": "uniform"}
 BY_EXAMPLES = {"fraction": 0.6, "select": "examples", "weights": "uniform"}
+BY_LOSSES = {"fraction": 0.4, "select": "power-of-choice", "candidates": 4, "weights": "uniform"}
 LOGREG, MLP, NORMALISED = {"name": "logreg"}, {"name": "mlp", "hidden": [8]}, {"name": "problems:normalised"}
 LSTM = {"name": "char-lstm", "embedding": 3, "hidden": 5, "layers": 1}
 SGD = {"lr": 0.1, "batch_size": 8}
@@ -26,10 +27,13 @@ OTHER = {"name": "logreg", "weights": "other.safetensors"}
 ADAPTIVE = {"lr": 0.05, "beta1": 0.9, "tau": 0.01}
 
 
+TABLES = ("cohort", "server_optimizer", "compression", "aggregation", "shards")
+
+
 def job(name: str, oracle: str | None = None, rounds: int = 3, model: Any = None, **tables: Any) -> dict[str, Any]:
     """A job with the tables that are given for it; the keys of no table are the algorithm's."""
     local = {**SGD, **tables.pop("local", {})}
-    others = {key: tables.pop(key) for key in ("cohort", "server_optimizer", "compression", "shards") if key in tables}
+    others = {key: tables.pop(key) for key in TABLES if key in tables}
     return {
         "oracle": oracle or name.partition(":")[2].lower() or name,
         "shards": "toy",
@@ -124,6 +128,10 @@ CASES: dict[str, dict[str, Any]] = {
     "feddyn-everyone": job("feddyn", alpha=1.0, cohort={"fraction": 1.0}, local={"epochs_of": [1, 3, 2]}),
     "feddyn-uniform": job("feddyn", alpha=0.3, cohort=ALIKE, local={"lr_decay": 0.9, "momentum": 0.5}),
     "feddyn-by-examples": job("feddyn", alpha=0.3, rounds=5, cohort=BY_EXAMPLES),
+    "fedavg-clipped": job("fedavg", "clipped", rounds=5, aggregation={"clip": 0.2}, local={"lr_decay": 0.8}),
+    "fedavg-by-losses": job("fedavg", rounds=8, cohort=BY_LOSSES),
+    "scaffold-II-by-losses": job("scaffold", option="II", rounds=8, cohort=BY_LOSSES),
+    "feddyn-by-losses": job("feddyn", alpha=0.3, rounds=8, cohort={**BY_LOSSES, "weights": "examples"}),
 }
 ON_A_NETWORK = {
     "fedper-head": job("fedper", personal=["head.*"], model=MLP),

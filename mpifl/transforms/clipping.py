@@ -1,0 +1,77 @@
+"""Clipping: one factor for all vectors of an update, so that a single silo moves the model no further than a bound."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mpifl.aggregation import peak_of
+from mpifl.common import InputError
+from mpifl.server import Server
+from mpifl.silo import Silo
+from mpifl.transforms.base import Transform
+from mpifl.wire import Mean, Purpose, Uniform, Update, unmarked
+
+CLIPPED = "clipped"
+"""The scalar by which a silo says whether its update was clipped, and the share of those that were."""
+
+
+@dataclass(frozen=True)
+class Clipping(Transform):
+    """Multiply all float vectors of an update of a training by min(1, C / ||update||_2), before any codec.
+
+    The norm is the joint one of these vectors, in float64 (McMahan et al. 2018, "Learning differentially private
+    recurrent language models": flat clipping). Running statistics are averaged beside the update, and
+    stay as they are: they count batches as well, by which their norm would mean nothing.
+
+    Attributes:
+        bound: C.
+    """
+
+    bound: float
+
+    def update(self, silo: Silo, update: Update, purpose: Purpose = "training") -> Update:
+        """Clip the update, and say whether that changed it.
+
+        Raises:
+            InputError: the algorithm has a scalar of that name.
+        """
+        floats = {name: value for name, value in update.vectors.items() if unmarked(value).is_floating_point()}
+        if purpose != "training" or not floats:
+            return update
+        if CLIPPED in update.scalars:
+            raise InputError(f"its scalar '{CLIPPED}' has the name of what [aggregation] clip reports; take another")
+        norm = norm_of(unmarked(value) for value in floats.values())
+        clipped = self.bound < norm < math.inf  # NaN and Inf are left for the checks at the sum to refuse
+        if clipped:
+            update.vectors |= {name: _scaled(value, self.bound / norm) for name, value in floats.items()}
+        update.scalars[CLIPPED] = float(clipped)
+        return update
+
+    def mean(self, server: Server, mean: Mean, purpose: Purpose = "training") -> Mean:
+        """Report the share of updates that were clipped, each counting alike."""
+        if purpose == "training" and (told := list(mean.each(CLIPPED))):
+            mean.scalars[CLIPPED] = sum(told) / len(told)
+        return mean
+
+
+def norm_of(vectors: Iterable[Tensor]) -> float:
+    """Return the joint L2 norm of vectors, in float64; NaN or Inf if they hold such."""
+    return math.hypot(*map(_norm, vectors))
+
+
+def _norm(vector: Tensor) -> float:
+    norm = float(torch.linalg.vector_norm(vector, dtype=torch.float64))
+    peak = peak_of(vector.flatten()) if math.isinf(norm) else math.inf
+    if math.isinf(peak):
+        return norm
+    return peak * float(torch.linalg.vector_norm(vector / peak, dtype=torch.float64))  # whose squares do not overflow
+
+
+def _scaled(value: Tensor | Uniform, factor: float) -> Tensor | Uniform:
+    """Return a new vector: what the silo's half returned may be one that it was sent."""
+    return Uniform(value.vector * factor) if isinstance(value, Uniform) else value * factor
