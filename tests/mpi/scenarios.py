@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from mpifl.algorithms.base import Cohort
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.models.classifier import Classifier
+from mpifl.server.selection import Draw
 from mpifl.server.server import Server
 from mpifl.silo.flat import FlatModel
 from mpifl.silo.silo import Silo
@@ -76,6 +78,30 @@ JOBS += [
     )
     for name, algorithm in (("stateful", "scenarios:Stateful"), ("lost", "scenarios:LosesARound"))
 ]
+
+
+BY_LOSSES = {"fraction": 0.45, "select": "power-of-choice", "candidates": 5}
+JOBS += [
+    job(
+        "known",
+        shards="many",
+        rounds=6,
+        model={"name": "logreg"},
+        algorithm={"name": "scenarios:Known"},
+        cohort=BY_LOSSES,
+        aggregation={"clip": 38.0},
+    ),
+    job(
+        "by-losses",
+        shards="many",
+        rounds=5,
+        cohort={**BY_LOSSES, "weights": "uniform"},
+        aggregation={"clip": 0.4},
+        compression={"up": "qsgd", "bits": 4},
+    ),
+    job("own-selection", shards="many", cohort={"fraction": 0.3, "select": "scenarios:in_turn"}),
+]
+"""Who takes part goes by the silos' last losses, or by a function of the user's; long updates are clipped."""
 
 
 def algorithm(name: str, **keys: Any) -> Job:
@@ -170,6 +196,25 @@ class LosesARound(Stateful):
             failed.add(silo.id)
             raise OSError("the disk is gone")
         return update
+
+
+class Known(FedAvg):
+    """Trains nothing: what its silos answer is known beforehand."""
+
+    def train(self, silo: Silo, w: Tensor) -> Update:
+        delta, loss = known(silo.id, silo.round, len(w))
+        return silo.update(delta=torch.from_numpy(delta), train_loss=loss)
+
+
+def known(silo: int, round: int, length: int) -> tuple[np.ndarray, float]:
+    """A silo's delta, float32 of shape [length], and its loss."""
+    draw = np.random.default_rng([silo, round])
+    return (draw.normal(size=length) * (1 + draw.random())).astype(np.float32), float(draw.random())
+
+
+def in_turn(draw: Draw) -> list[int]:
+    """Take one silo after another."""
+    return [int(draw.silos[(draw.round * draw.count + i) % len(draw.silos)]) for i in range(draw.count)]
 
 
 _failed: WeakKeyDictionary[FlatModel, set[int]] = WeakKeyDictionary()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import scenarios
 from conftest import RANKS, ranks
 from safetensors.torch import load_file
+
+from mpifl.common import rng
 
 HERE = Path(__file__).parent
 NAMES = [job["name"] for job in scenarios.JOBS]
@@ -101,6 +105,39 @@ def test_silos_keep_what_compression_left_out(world: Path, name: str) -> None:
     names = {key for file in last.glob("silo_*.safetensors") for key in load_file(file)}
     assert ("unsent delta" in names or "unsent delta_w" in names) == ("error_feedback = true" in keys)
     assert "unsent logits" not in names
+
+
+def summed(deltas: list[np.ndarray], weights: list[int]) -> np.ndarray:
+    """The weighted mean in numpy, each summand rounded to its grid (`aggregation/exact.py`)."""
+    sums: dict[int, np.ndarray] = {}
+    for delta, weight in zip(deltas, weights, strict=True):
+        product = weight * delta.astype(np.float64)
+        window = -(-math.frexp(np.abs(product).max())[1] // 16)
+        anchor = 1.5 * 2.0 ** (16 * window + max(1, math.ceil(math.log2(len(deltas)))))
+        sums[window] = sums.get(window, 0) + ((product + anchor) - anchor)
+    return (sum(sums[window] for window in sorted(sums, reverse=True)) * (1 / sum(weights))).astype(np.float32)
+
+
+def test_power_of_choice_and_clipping_are_as_numpy_has_them(world: Path, digits: Path) -> None:
+    run, job = world / "known", next(job for job in scenarios.JOBS if job["name"] == "known")
+    sizes = [silo["examples"]["train"] for silo in json.loads((digits / "many/federation.json").read_text())["silos"]]
+    first = load_file(run / "initial.safetensors")
+    w = np.concatenate([first[name].numpy().ravel() for name in ("head.weight", "head.bias")])
+    losses, bound = [math.inf] * 7, job["aggregation"]["clip"]
+    for t, record in enumerate(rounds_of(run)):
+        stream = rng.numpy_stream(job["seed"], "cohort", t)
+        drawn = stream.choice(7, 5, replace=False, p=np.array(sizes) / sum(sizes)).tolist()
+        cohort = sorted(sorted(drawn, key=lambda k: -losses[k])[:3])
+        deltas, told = zip(*(scenarios.known(k, t, len(w)) for k in cohort), strict=True)
+        norms = [np.sqrt(np.square(delta.astype(np.float64)).sum()) for delta in deltas]
+        shorter = [d * np.float32(min(1.0, bound / norm)) for d, norm in zip(deltas, norms, strict=True)]
+        w = w + summed(shorter, [sizes[k] for k in cohort])
+        losses = [told[cohort.index(k)] if k in cohort else losses[k] for k in range(7)]
+        assert record["clipped"] == sum(norm > bound for norm in norms) / 3
+    state = load_file(max((run / "checkpoints").iterdir()) / "server.safetensors")
+    assert state["w"].numpy().tobytes() == w.tobytes()
+    assert state["last losses"].tolist() == losses
+    assert {record["clipped"] for record in rounds_of(run)} >= {1 / 3, 2 / 3}
 
 
 def test_silos_keep_their_state_at_home(world: Path) -> None:

@@ -192,6 +192,10 @@ def test_what_is_not_refused_trains(main: Main, tmp_path: Path) -> None:
         (of("fedavg", local={"stragglers": 0.5}), "[local] stragglers: one epoch or step has no parts; take more"),
         (of("fedavg", local={"stragglers": 0.5, "epochs_of": [1, 1]}), "one epoch or step has no parts"),
         ({"cohort": {"select": "examples", "fraction": 0.5}}, "take weights = 'uniform'"),
+        (
+            {"cohort": {"select": "power-of-choice", "candidates": 4, "fraction": 0.5}},
+            "[cohort] select = 'power-of-choice': drawn by their examples and weighted by them",
+        ),
     ],
     ids=lambda value: str(value)[:60],
 )

@@ -6,14 +6,22 @@ import types
 
 import numpy as np
 import pytest
+import tomli_w
 import torch
 from hypothesis import given, strategies as st
+from safetensors.torch import load_file
+from unit.builders import Alone, write_folder
 
+from mpifl.algorithms.fedavg import FedAvg
 from mpifl.common import rng
 from mpifl.common.errors import InputError
+from mpifl.run import checkpoint
 from mpifl.run.job import CohortTable, check_job
 from mpifl.server.server import Server
+from mpifl.training.loop import train
+from mpifl.training.recovery import state_of
 from mpifl.training.selection import LOSSES, Selector
+from mpifl.wire.messages import Mirror
 
 
 @pytest.fixture(autouse=True)
@@ -241,3 +249,85 @@ def test_there_are_candidates_enough_for_a_round_and_silos_enough_for_candidates
 def test_what_silos_weigh_in_the_objective_follows_from_how_they_are_drawn_and_counted(select, weights, total):
     more = {"candidates": 3} if select == "power-of-choice" else {}
     assert CohortTable(select=select, weights=weights, **more).total(SEVEN) == total
+
+
+class Silent(FedAvg):
+    """Its silos say nothing of their loss."""
+
+    def train(self, silo, w):
+        return silo.update(delta=0.1 * w)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Return how to train a job of seven silos; returns what the server knows at its last checkpoint."""
+    write_folder(tmp_path / "shards", SEVEN)
+    usual = {
+        "name": "toy",
+        "shards": str(tmp_path / "shards"),
+        "rounds": 2,
+        "device": "cpu",
+        "model": {"name": "logreg"},
+    }
+
+    def act(resume=False, force=False, **tables):
+        job = {**usual, "checkpoint": {"every": 1}, "local": {"lr": 0.1}, **tables}
+        (tmp_path / "job.toml").write_text(tomli_w.dumps(job))
+        train(tmp_path / "job.toml", tmp_path / "run", (), resume, Alone(), force)
+        return load_file(tmp_path / "run" / "checkpoints" / f"round_{job['rounds']:06d}" / "server.safetensors")
+
+    return act
+
+
+BY_LOSSES = {"select": "power-of-choice", "candidates": 5, "fraction": 0.3, "weights": "uniform"}
+
+
+def test_a_run_that_goes_on_with_another_selection_begins_with_no_losses(run):
+    assert run(cohort={"fraction": 0.3}).keys() == {"w"}
+    with pytest.raises(InputError, match=r"differs in cohort\.candidates, cohort\.select, cohort\.weights"):
+        run(cohort=BY_LOSSES, rounds=3, resume=True)
+    losses = run(cohort=BY_LOSSES, rounds=3, resume=True, force=True)[LOSSES]
+    assert int(losses.isfinite().sum()) == 2
+    losses = run(cohort={**BY_LOSSES, "candidates": 6}, rounds=4, resume=True, force=True)[LOSSES]
+    assert int(losses.isfinite().sum()) > 2
+    assert run(cohort={"fraction": 0.3}, rounds=5, resume=True, force=True).keys() == {"w"}
+
+
+def test_losses_are_those_of_the_silos_last_accepted_training(run):
+    told = []
+
+    def choose(draw):
+        told.append(draw.losses.copy())
+        return [draw.round, 6]
+
+    sys.modules["mine"] = types.SimpleNamespace(choose=choose)
+    losses = run(cohort={"select": "mine:choose", "fraction": 0.3}, rounds=3)[LOSSES].numpy()
+    assert [np.isfinite(known).nonzero()[0].tolist() for known in told] == [[], [0, 6], [0, 1, 6]]
+    assert np.isfinite(losses).nonzero()[0].tolist() == [0, 1, 2, 6]
+    assert len({known[6] for known in (*told, losses)}) == 4
+    assert losses[0] == told[1][0] == told[2][0]
+
+
+def test_wrong_silos_end_the_run_in_one_line(run):
+    sys.modules["mine"] = types.SimpleNamespace(choose=lambda draw: [2, 2 + draw.round])
+    with pytest.raises(InputError, match=r"^\[cohort\] select = 'mine:choose': returned silo 2 more than once$"):
+        run(cohort={"select": "mine:choose", "fraction": 0.3})
+
+
+def test_an_algorithm_without_losses_ends_a_run_that_goes_by_them(run):
+    sys.modules["mine"] = types.SimpleNamespace(Silent=Silent)
+    with pytest.raises(InputError, match="updates name no train_loss"):
+        run(cohort=BY_LOSSES, algorithm={"name": "mine:Silent"})
+
+
+def test_too_few_candidates_are_refused_before_anything_is_written(run, tmp_path):
+    with pytest.raises(InputError, match=r"job\.toml: \[cohort\] candidates = 8: must be between 2, .* and 7, all"):
+        run(cohort={**BY_LOSSES, "candidates": 8})
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_mirror_holds_the_last_losses():
+    state = {"w": torch.ones(3), LOSSES: torch.tensor([INF, 0.5], dtype=torch.float64)}
+    packed = checkpoint.pack({**state, "round of the mirror": 4}, lambda n, dtype: torch.empty(n, dtype=dtype))
+    found = state_of(Mirror(4, {}, packed), torch.device("cpu"))
+    assert found[LOSSES].tolist() == [INF, 0.5]
