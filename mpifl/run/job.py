@@ -15,7 +15,7 @@ from mpifl.common import InputError, Table, load_plugin, read_toml
 from mpifl.run.cohort import CohortTable
 from mpifl.server import OPTIMIZERS, ServerOptimizer
 from mpifl.silo import LocalTraining
-from mpifl.transforms import Clipping, CompressionSettings, Transform
+from mpifl.transforms import CompressionSettings
 
 
 class _Table(BaseModel):
@@ -42,10 +42,6 @@ class Aggregation(_Table):
     rule: Literal["mean"] = "mean"
     clip: Annotated[float, Field(gt=0)] | None = None
     """Largest L2 norm of an update; one that is longer is scaled down to it."""
-
-    def transforms(self) -> list[Transform]:
-        """Return what this table has silos do to their updates."""
-        return [] if self.clip is None else [Clipping(self.clip)]
 
 
 class Evaluate(_Table):

@@ -53,7 +53,7 @@ def power_of_choice(draw: Draw) -> NDArray[np.int64]:
     """Draw d candidates by p_k, and take those with the largest last losses.
 
     Cho, Wang & Joshi 2022, "Towards understanding biased client selection in federated learning", section 4, in the
-    variant rpow-d: a candidate's loss is the mean over the steps of its last training, so that nobody is asked for it.
+    variant rpow-d. A candidate's loss is the mean over the steps of its last training, so nobody is asked for it.
     A silo not seen counts as infinite. Of equal losses the candidate that was drawn first is taken.
     """
     assert draw.candidates is not None

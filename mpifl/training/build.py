@@ -20,7 +20,7 @@ from mpifl.exchange import Federation, Knowledge, Site, Worker, place
 from mpifl.run import Job, Model, check_run, load_weights, read_job
 from mpifl.server import Server
 from mpifl.silo import FlatModel
-from mpifl.transforms import RunningStatistics
+from mpifl.transforms import Clipping, RunningStatistics
 from mpifl.wire import Transport, clean
 
 
@@ -107,8 +107,8 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
     for model in flat:
         model.speaks = nth == 0
     # On the way back transforms act in reverse: an update is clipped first, and nothing changes it after its codec.
-    compression = job.compression.transforms(algorithm.absolute, algorithm.accumulated)
-    transforms = [*compression, RunningStatistics(), *job.aggregation.transforms()]
+    compression, clip = job.compression.transforms(algorithm.absolute, algorithm.accumulated), job.aggregation.clip
+    transforms = [*compression, RunningStatistics(), *([Clipping(clip)] if clip else [])]
     public = _batches(folder, spec, spec.public, "public", device)
     weights, drawn_by = job.cohort.weights, job.cohort.drawn_by
     site = Site(folder, run, spec, algorithm, transforms, job.seed, weights, flat, public, drawn_by)
