@@ -93,7 +93,15 @@ def test_uniform_and_by_examples_draw_the_bits_that_they_always_did(fraction, se
     for select, chances in (("uniform", None), ("examples", np.divide(SEVEN, sum(SEVEN)))):
         stream = rng.numpy_stream(seed, "cohort", round)
         before = sorted(stream.choice(7, size, replace=False, p=chances).tolist())
-        assert sample(CohortTable(fraction=fraction, select=select), SEVEN, seed, round) == before
+        table = CohortTable(fraction=fraction, select=select)
+        assert sample(table, SEVEN, seed, round) == before
+        present, sizes = [0, 1, 3, 4, 6], [SEVEN[k] for k in (0, 1, 3, 4, 6)]
+        stream, p = (
+            rng.numpy_stream(seed, "cohort", round),
+            chances if chances is None else np.divide(sizes, sum(sizes)),
+        )
+        before = sorted(present[k] for k in stream.choice(5, max(int(fraction * 5 + 1e-9), 1), replace=False, p=p))
+        assert Selector(table, SEVEN, Server([], seed, round=round)).select({2, 5}) == before
 
 
 def in_numpy(losses, seed, round, candidates, count, sizes=SEVEN):
