@@ -2,5 +2,5 @@ from .admission import Knowledge as Knowledge
 from .cohort import Cohort as Cohort
 from .costs import Ledger as Ledger
 from .federation import Federation as Federation
-from .placement import place as place, rebalance as rebalance
+from .placement import place as place
 from .worker import Site as Site, Worker as Worker

@@ -24,8 +24,8 @@ class Asked(Protocol):
     def attempt(self, nth: int) -> int:
         """Return the stamp of an attempt at a round."""
 
-    def dealt(self, cohort: Sequence[int]) -> dict[int, int]:
-        """Say which silos of a cohort another rank of their node had better take."""
+    def reassignments(self, cohort: Sequence[int]) -> dict[int, int]:
+        """Return {silo: rank} for silos of a cohort that another rank of their node should take."""
 
     def exchange(self, request: Request, vectors: Mapping[str, Tensor], expected: Expected) -> Mean | None:
         """Run one exchange."""
@@ -73,7 +73,7 @@ class Cohort:
             vectors=[_spec(name, vector) for name, vector in vectors.items()],
             parameters=expected.parameters,
             lengths=dict(expected.lengths),
-            homes=self.federation.dealt(self.silos) if verb == "work" else {},
+            homes=self.federation.reassignments(self.silos) if verb == "work" else {},
         )
         mean = self.federation.exchange(request, vectors, expected)
         assert mean is not None

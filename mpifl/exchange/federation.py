@@ -72,8 +72,8 @@ class Federation:
         self.population = self.membership.population
         worker.rank, transport.patience = transport.rank, deadline
         self.knowledge = knowledge
-        self.workload = Workload([examples["train"] for examples in knowledge.examples])
-        self.gathering = Gathering(transport)
+        self.workload = Workload([examples["train"] for examples in knowledge.examples], self.membership)
+        self.gathering = Gathering(transport, self.membership)
         self._received: dict[str, Tensor] = {}
         self.mirrors: deque[Mirror] = deque(maxlen=2)
         """The latest last; the one before it holds until all have the latest."""
@@ -86,8 +86,8 @@ class Federation:
 
     def cohort(self, silos: Sequence[int], server: Server, attempt: int = 0) -> Cohort:
         """Return the cohort of these silos for the server's current round."""
-        present = [silo for silo in silos if silo not in self.membership.absent]
-        return Cohort(self, server, present, self.population, self.knowledge.total, attempt)
+        available = self.membership.available(silos)
+        return Cohort(self, server, available, self.population, self.knowledge.total, attempt)
 
     def everyone(self, server: Server) -> Cohort:
         """Return the cohort of all silos."""
@@ -124,23 +124,27 @@ class Federation:
         assert mean is not None
         return mean.faults
 
-    def dealt(self, cohort: Sequence[int]) -> dict[int, int]:
-        """Say which silos of a cohort another rank of their node had better take."""
+    def would_rebalance(self) -> bool:
+        """Whether silos should move as soon as their state is written."""
+        return bool(self.workload.reassignments_with_state())
+
+    def rebalance(self, server: Server, states: Mapping[int, str]) -> None:
+        """Move silos whose state has just been written to ranks that have less to do, as measured.
+
+        Args:
+            server: Rank 0's, at the round of the checkpoint.
+            states: The sha256 of each silo's file in the checkpoint, for silos that keep state.
+        """
+        if homes := self.workload.reassignments_with_state():
+            self.membership.pinned |= self.move(server, homes, states).keys()
+
+    def reassignments(self, cohort: Sequence[int]) -> dict[int, int]:
+        """Return {silo: rank} for silos of a cohort that another rank of their node should take."""
         nodes, homes = self.transport.nodes, dict[int, int]()
         for node in range(len(nodes)):
-            ranks = [rank for rank in self.prompt if nodes.of[rank] == node]
-            homes |= self.workload.deal({rank: self.membership.placed[rank].intersection(cohort) for rank in ranks})
+            ranks = [rank for rank in self.membership.responsive if nodes.of[rank] == node]
+            homes |= self.workload.reassignments(cohort, ranks)
         return homes
-
-    @property
-    def late(self) -> set[int]:
-        """The ranks that had not answered the last request in time."""
-        return self.gathering.late
-
-    @property
-    def prompt(self) -> list[int]:
-        """The workers that answered the last request in time, and may be given more to do."""
-        return [rank for rank in self.transport.workers if rank not in self.late]
 
     def serve(self) -> bool:
         """Answer the server's requests until it says stop; for all ranks but the server's.
@@ -160,9 +164,8 @@ class Federation:
         """Find together with the other survivors of a death; who hosts what is known to none then."""
         ranks = self.transport.recover()
         self.about = {ranks[rank]: about for rank, about in self.about.items() if rank in ranks}
-        self.membership.placed = {rank: set() for rank in self.transport.workers}
+        self.membership.renumber(self.transport.workers, ranks)
         self._worker.rank = self.transport.rank
-        self.gathering.renumber(ranks)
         self._received.clear()
 
     def stop(self) -> list[int]:
@@ -177,7 +180,7 @@ class Federation:
                 break
             except RankLost:
                 self.recover()
-        neighbours, late = self.transport.nodes.neighbours, sorted(self.late)
+        neighbours, late = self.transport.nodes.neighbours, sorted(self.membership.timed_out)
         forsake([neighbours[rank].process if rank in neighbours else None for rank in late])
         if self._deadline:
             others = [one.process for rank, one in neighbours.items() if rank not in {*late, self.transport.rank}]
@@ -214,14 +217,14 @@ class Federation:
         verdict = self._judge(request, reports, headers)
         vectors = self._worker.aggregation.combine(self.transport, verdict)
         self._worker.settle(request, verdict)
-        self._settle_homes(request, verdict, headers)
+        self.membership.commit(request.homes, verdict.accepted, headers)
         if self.transport.is_server and request.verb == "work":
             spent = time.perf_counter() - began
             self.workload.add(headers, spent)
             origins, workers = self.transport.origins, reports.keys() & set(self.transport.workers)
             seconds = {origins[rank]: min(reports[rank].seconds, spent) for rank in workers}
             self.ledger.add(request, headers, verdict.accepted, seconds, spent)
-            self.gathering.silent |= set() if self._deadline else self._worker.aggregation.hanging
+            self.membership.silent |= set() if self._deadline else self._worker.aggregation.hanging
             self._worker.aggregation.check(self.transport, verdict.pieces, vectors)
         return mean_of(verdict if self.transport.is_server else None, headers, vectors)
 
@@ -260,7 +263,7 @@ class Federation:
             reports[rank] = self._screened(request, rank, came, expected)
         if any(report.interrupted for report in reports.values()):
             signals.note()
-        reports = {rank: one for rank, one in reports.items() if rank not in self.late}
+        reports = {rank: one for rank, one in reports.items() if rank not in self.membership.timed_out}
         self.about |= {rank: r.about for rank, r in reports.items() if r.about and request.verb == "open"}
         if request.verb == "roll":
             workers = reports.keys() & set(self.transport.workers)
@@ -276,8 +279,8 @@ class Federation:
     def _late_headers(self, request: Request) -> list[Header]:
         """Return the faults of the silos whose ranks did not answer in time."""
         fault = f"no answer within {self._deadline} s" if self._deadline else "its rank fell silent"
-        silos = {silo for rank in self.late for silo in self.membership.answerable(request, rank)}
-        silos &= self.workload.bound if request.verb == "save" else silos  # of the others there is nothing to save
+        silos = {silo for rank in self.membership.timed_out for silo in self.membership.answerable(request, rank)}
+        silos &= self.membership.stateful if request.verb == "save" else silos  # of the others there is nothing to save
         return [Header(silo=silo, fault=fault, passing=True) for silo in sorted(silos)]
 
     def _judge(self, request: Request, reports: Mapping[int, Report], headers: list[Header]) -> Verdict:
@@ -291,9 +294,3 @@ class Federation:
             made = {"lost": lost, "accepted": accepted, "ranks": taking_part(reports), "pieces": placed}
             verdict = verdict.model_copy(update={**made, "explain": self._faults.silos_to_explain(headers)})
         return Verdict.model_validate_json(self.transport.tell(verdict.encode() if self.transport.is_server else None))
-
-    def _settle_homes(self, request: Request, verdict: Verdict, headers: list[Header]) -> None:
-        """Remember, at the server, who has moved, and who cannot."""
-        self.membership.move(request.homes, verdict.accepted)
-        refused = {h.silo for h in headers if h.fault is not None and request.homes.get(h.silo, -1) not in self.late}
-        self.workload.bound |= {h.silo for h in headers if h.keeps} | refused.intersection(request.homes)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 
 from mpifl.common import ranks_named
 from mpifl.exchange.admission import Refused, read
+from mpifl.exchange.membership import Membership
 from mpifl.wire import Report, Transport
 
 REMINDER = 60.0
@@ -19,38 +20,34 @@ class Gathering:
     """Waits for reports.
 
     Attributes:
-        late: Ranks that had not answered the last request in time.
-        silent: Ranks that fell silent when they had only to hand over; nothing waits for them until they answer again.
         tell: Lets the user know.
     """
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-        self.late: set[int] = set()
-        self.silent: set[int] = set()
+    def __init__(self, transport: Transport, membership: Membership) -> None:
+        self._transport, self._membership = transport, membership
         self.tell: Callable[[str], None] = lambda note: print(note, file=sys.stderr, flush=True)
 
     def reports(self, serial: int, deadline: float | None) -> Iterator[tuple[int, Report | Refused]]:
         """Yield what each other rank reports of the request with this serial number, as it comes.
 
+        At the end the membership knows who has timed out, and who is silent no more.
+
         Args:
             serial: Counts the requests; a report of an earlier one is dropped.
-            deadline: Seconds after which the ranks that have not reported are `late`; None to wait for all.
+            deadline: Seconds after which the ranks that have not reported have timed out; None to wait for all.
         """
-        awaited = set(range(1, self._transport.size)) - self.silent - self._transport.silent
+        silent = self._membership.silent
+        awaited = set(range(1, self._transport.size)) - silent - self._transport.silent
         for rank, came in self._arriving(awaited, deadline):
             if isinstance(came, Report) and came.serial > serial:
                 came = Refused("it answers a request that was not made yet")
-            self.silent.discard(rank)
+            silent.discard(rank)
             if isinstance(came, Refused) or came.serial == serial:
                 awaited.discard(rank)
                 yield rank, came
-        missing, nodes = awaited | self.silent | self._transport.silent, self._transport.nodes
-        self.late = {rank for rank in range(self._transport.size) if missing & {rank, nodes.leader_of(nodes.of[rank])}}
-
-    def renumber(self, ranks: Mapping[int, int]) -> None:
-        """Take note of the ranks that survivors of a death have from now on, by their old ones."""
-        self.silent = {ranks[rank] for rank in self.silent if rank in ranks}
+        missing, nodes = awaited | silent | self._transport.silent, self._transport.nodes
+        everyone = range(self._transport.size)
+        self._membership.timed_out = {rank for rank in everyone if missing & {rank, nodes.leader_of(nodes.of[rank])}}
 
     def _arriving(self, awaited: Collection[int], deadline: float | None) -> Iterator[tuple[int, Report | Refused]]:
         now = time.perf_counter()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from torch import Tensor
 
 from mpifl.aggregation import is_finite
 from mpifl.common import RoundLost
-from mpifl.exchange import rebalance
 from mpifl.run import Checkpoint, CheckpointError, Writer, checkpoint, note_lost
 from mpifl.server import Server
 from mpifl.training.recovery import Survival
@@ -27,9 +26,8 @@ class Saving:
     are ever at stake. In the foreground a checkpoint is waited for as soon as it is begun.
     """
 
-    def __init__(self, run: Path, table: Checkpoint, server: Server, survival: Survival, sizes: Sequence[int]) -> None:
+    def __init__(self, run: Path, table: Checkpoint, server: Server, survival: Survival) -> None:
         self._run, self._table, self._server, self._survival = run, table, server, survival
-        self._silos = range(len(sizes))
         self._writer = Writer()
         self._copy: dict[str, Tensor] = {}
         self._due = False
@@ -44,8 +42,6 @@ class Saving:
         """How long checkpoints have held the training up."""
         self._told = ""
         """Why the last one could not be written, as the user knows."""
-        self._settled: set[int] = set()
-        """Silos that cannot move: no other rank reads their shard, or their state."""
 
     def after_round(self) -> None:
         """Commit what is written by now, and begin a checkpoint where one is due."""
@@ -86,7 +82,8 @@ class Saving:
         self._conclude(wait=True)
         while self._due and self.committed != self._server.round:
             self._begin(copied=not wait)
-            if wait or self._moves():  # silos may only move with what has just been written
+            # Silos may move only with what has just been written.
+            if wait or self._survival.federation.would_rebalance():
                 self._conclude(wait=True)
         self._due = False
 
@@ -146,7 +143,7 @@ class Saving:
         self.committed, self._begun = self._begun, None
         checkpoint.keep(self._run, self._table.keep, self.committed)
         if self.committed == self._server.round:
-            self._survival.through(lambda: self._balance(digests))
+            self._survival.through(lambda: self._survival.federation.rebalance(self._server, digests))
 
     def _give_up(self, why: str) -> None:
         """Let go of the checkpoint that was begun; the one before it stays, and training goes on.
@@ -160,16 +157,6 @@ class Saving:
         self._told = why
         checkpoint.discard(self._run, self._begun)
         self._begun = None
-
-    def _balance(self, states: dict[int, str]) -> None:
-        """Let silos move to ranks that have less to do, as measured; their state has just been written."""
-        if homes := self._moves():
-            self._settled |= self._survival.federation.move(self._server, homes, states).keys()
-
-    def _moves(self) -> dict[int, int]:
-        federation = self._survival.federation
-        seconds = {k: s for k in self._silos if (s := federation.workload.seconds_of(k)) and k not in self._settled}
-        return rebalance(seconds, {rank: federation.membership.placed[rank] for rank in federation.prompt})
 
     def _dead(self) -> list[int]:
         return list(self._survival.federation.transport.lost)

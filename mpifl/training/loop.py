@@ -90,7 +90,7 @@ class _Training:
         self._sizes = [entry.examples["train"] for entry in spec.silos]
         federation.gathering.tell = functools.partial(self._tell, "note")
         self._survival = Survival(federation, server, out, self._sizes, self._algorithm.realign)
-        self._saving = Saving(out, job.checkpoint, server, self._survival, self._sizes)
+        self._saving = Saving(out, job.checkpoint, server, self._survival)
         self._recorder = Recorder(job, spec, self._algorithm, server, self._survival)
         self._unreported: dict[str, Any] | None = None
         """What a round brought that a server did which died before it had said so."""
@@ -153,7 +153,7 @@ class _Training:
         server, federation = self._server, self._federation
         present: Sequence[int] = range(federation.population)  # of thousands, copied only if some are not there
         sizes = self._sizes
-        if absent := federation.membership.absent:
+        if absent := federation.membership.unavailable:
             present = [silo for silo in present if silo not in absent]
             sizes = [sizes[silo] for silo in present]
         drawn = [present[nth] for nth in sample(self._job.cohort, sizes, self._job.seed, server.round)]

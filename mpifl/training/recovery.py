@@ -87,7 +87,7 @@ class Survival:
         round, states = checkpoint.silos_of_latest(self._run, self._server.round)
         self._apart |= bool(homeless) and round != self._server.round
         faults = self._host(homeless, states, round)
-        federation.membership.absent = set(faults)
+        federation.membership.unavailable = set(faults)
         self._explain(sorted(lost - self._known), sorted(homeless - set(faults)), round if states else None, faults)
         self._known = lost
 
@@ -117,10 +117,10 @@ class Survival:
 
     def _homes(self, silos: Collection[int], tried: Mapping[tuple[int, int], int]) -> dict[int, int]:
         """Choose a rank for each of some silos: one that was asked least often, answered in time, and has least."""
-        federation, homes = self.federation, dict[int, int]()
-        loads = {rank: sum(self._sizes[k] for k in held) for rank, held in federation.membership.placed.items()}
+        members, homes = self.federation.membership, dict[int, int]()
+        loads = {rank: sum(self._sizes[k] for k in held) for rank, held in members.placed.items()}
         for silo in sorted(silos, key=lambda silo: -self._sizes[silo]):
-            asked = {rank: (tried.get((silo, rank), 0), rank in federation.late, loads[rank]) for rank in loads}
+            asked = {rank: (tried.get((silo, rank), 0), rank in members.timed_out, loads[rank]) for rank in loads}
             homes[silo] = min(asked, key=asked.__getitem__)
             loads[homes[silo]] += self._sizes[silo]
         return homes

@@ -18,6 +18,7 @@ from mpifl.common.names import Names
 from mpifl.exchange import gathering
 from mpifl.exchange.admission import ABOUT, RESERVED, Expected, Knowledge, Refused, read, screened
 from mpifl.exchange.faults import Judge
+from mpifl.exchange.membership import Membership
 from mpifl.server.server import Server
 from mpifl.silo.flat import FlatModel
 from mpifl.training.loop import train
@@ -227,15 +228,16 @@ class Slow:
 def test_the_user_is_told_once_who_is_waited_for_and_the_wait_goes_on(monkeypatch):
     monkeypatch.setattr(gathering, "REMINDER", 0.01)
     told, first, second = [], Report(serial=7).encode(), Report(serial=7).encode()
-    waiting = gathering.Gathering(Slow((1, first), (2, second)))
+    waiting = gathering.Gathering(Slow((1, first), (2, second)), Membership({}))
     waiting.tell = told.append
     assert [rank for rank, _ in waiting.reports(7, None)] == [1, 2]
     assert told == ["waiting for rank 4"]
-    assert waiting.late == set()
+    assert waiting._membership.timed_out == set()
 
 
 def test_a_report_of_before_is_dropped_and_one_of_the_future_is_refused():
-    waiting = gathering.Gathering(Slow((1, Report(serial=6).encode()), (1, b""), (2, Report(serial=9).encode())))
+    reports = (1, Report(serial=6).encode()), (1, b""), (2, Report(serial=9).encode())
+    waiting = gathering.Gathering(Slow(*reports), Membership({}))
     waiting._transport.asked = 2
     came = dict(waiting.reports(7, None))
     assert "a request that was not made yet" in str(came[2])

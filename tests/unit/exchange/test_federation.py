@@ -147,13 +147,13 @@ def test_silos_on_their_way_to_a_rank_that_hangs_are_faults_and_those_on_their_w
     moved = set(world.asked.homes)
     assert moved
     assert mean.faults == dict.fromkeys(moved, LATE)
-    federation.gathering.late = set()
+    federation.membership.timed_out = set()
     server.round += 1
     mean = federation.cohort([3, 4], server).mean(Working().free)
     moved = set(world.asked.homes)
     assert moved
     assert (set(mean.silos), mean.faults) == (moved, dict.fromkeys({3, 4} - moved, LATE))
-    assert not federation.workload.bound
+    assert not federation.membership.pinned
 
 
 def test_silos_that_a_late_rank_was_to_take_over_find_another(federation, server, world, folder):
@@ -214,7 +214,7 @@ def test_a_new_server_knows_whose_silos_keep_something(federation, server, world
     rounds(federation, server, Working().count, 3)
     successor = federate(world)
     successor.exchange(Request(verb="roll", round=3))
-    assert successor.workload.bound == set(range(6))
+    assert successor.membership.stateful == set(range(6))
 
 
 def test_a_checkpoint_that_was_given_up_and_comes_back_takes_no_ones_place(federation, server, world, folder):
@@ -222,7 +222,7 @@ def test_a_checkpoint_that_was_given_up_and_comes_back_takes_no_ones_place(feder
     server.state["w"] = torch.zeros(4)
     survival = Survival(federation, server, run, [10] * 6)
     survival.tell = said.append
-    saving = Saving(run, Checkpoint(every=1, keep=2), server, survival, [10] * 6)
+    saving = Saving(run, Checkpoint(every=1, keep=2), server, survival)
     for number in range(1, 6):
         world.hung = {2} if number == 4 else set()
         rounds(federation, server, Working().count, 1)
@@ -239,7 +239,7 @@ def test_whether_there_is_a_checkpoint_at_the_end_is_known_and_told_once(federat
     server.state["w"] = torch.zeros(4)
     survival = Survival(federation, server, folder / "run", [10] * 6)
     survival.tell = said.append
-    saving = Saving(folder / "run", Checkpoint(every=1), server, survival, [10] * 6)
+    saving = Saving(folder / "run", Checkpoint(every=1), server, survival)
     rounds(federation, server, Working().count, 1)
     assert saving.last()
     rounds(federation, server, Working().count, 1)

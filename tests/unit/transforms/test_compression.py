@@ -175,7 +175,7 @@ def test_the_servers_control_is_brought_into_line_with_silos_that_have_lost_thei
     federation._worker._states[1] = before
     for silo in {2, *absent}:
         federation._worker._states.pop(silo)
-    federation.absent = absent
+    federation.membership.unavailable = absent
     apart = server.state[kind.at_server].clone()
     algorithm.realign(server, federation.everyone(server))
     assert torch.allclose(server.state[kind.at_server], told(kind, federation, cohort), rtol=0, atol=1e-7)
