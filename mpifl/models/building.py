@@ -25,15 +25,25 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 """Factories (shape, classes, **arguments) -> module; shape is that of one example."""
 
 
-def build(name: str, arguments: Mapping[str, Any], features: Features, classes: int, seed: int) -> nn.Module:
+def build(
+    model: str | Callable[..., nn.Module], arguments: Mapping[str, Any], features: Features, classes: int, seed: int
+) -> nn.Module:
     """Build a model with weights drawn from the seed and see that it takes the federation's features.
 
     A factory is given `shape` and `classes` if it has parameters of these names, and the arguments of the job.
 
+    Args:
+        model: A name of MODELS, the user's own `package.module:factory`, or a factory.
+        arguments: The job's.
+        features: What one example is.
+        classes: How many there are.
+        seed: The job's.
+
     Raises:
         InputError: there is no such model, it does not take these arguments, or it does not fit the features.
     """
-    factory = MODELS.get(name) or load_plugin(name, "[model] name", MODELS)
+    name = model if isinstance(model, str) else getattr(model, "__qualname__", repr(model))
+    factory = (MODELS.get(model) or load_plugin(model, "[model] name", MODELS)) if isinstance(model, str) else model
     if not callable(factory):
         raise InputError(f"[model] name = '{name}': is no function; name one that returns a torch.nn.Module")
     accepted = inspect.signature(factory).parameters

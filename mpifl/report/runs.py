@@ -12,7 +12,7 @@ from typing import Any
 from mpifl import __version__
 from mpifl.common import InputError, tables
 from mpifl.run import number, read_environment, read_metrics, why_lost
-from mpifl.tracking import judged
+from mpifl.tracking import at_end, judged
 
 Record = dict[str, Any]
 NUMBERS = ("test_accuracy", "test_loss", "train_loss", "seconds", "bytes_sent", "bytes_received", "silo_accuracy_worst")
@@ -200,5 +200,5 @@ def _finished(run: Path, job: Mapping[str, Any], records: list[Record]) -> bool:
     """Whether a run has left its model and has nothing more to do."""
     evaluate = job.get("evaluate", {})
     target = evaluate.get("target_accuracy") if evaluate.get("stop_at_target") else None
-    stopped = target is not None and (judged(records[-1]) or ("", -1.0))[1] >= target
-    return (run / "model.safetensors").exists() and (stopped or records[-1]["round"] >= job.get("rounds", 0))
+    last = records[-1]
+    return (run / "model.safetensors").exists() and at_end(last["round"], last, job.get("rounds", 0), target)

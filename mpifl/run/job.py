@@ -66,6 +66,11 @@ class Evaluate(_Table):
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
     stop_at_target: bool = False
 
+    @property
+    def stop_at(self) -> float | None:
+        """The accuracy at which training stops; None if it does all its rounds."""
+        return self.target_accuracy if self.stop_at_target else None
+
     @model_validator(mode="after")
     def _consistent(self) -> Evaluate:
         if self.stop_at_target and self.target_accuracy is None:
@@ -92,6 +97,8 @@ class Tracking(_Table):
     jsonl: bool = True
     tensorboard: bool = False
     mlflow: bool = False
+    observers: list[str] = []
+    """Observers of the user's own, each "package.module:Class"."""
 
 
 class Job(_Table):
