@@ -6,20 +6,25 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from mpifl.wire import Header, Part, Piece, Report, Window
+from mpifl.wire import Header, Part, Piece, Reply, Report, Window
 
 
-def headers_of(reports: Mapping[int, Report]) -> list[Header]:
-    """Return the headers of all ranks in the order of their silos."""
+def headers_of(reports: Mapping[int, Report]) -> list[Reply]:
+    """Return the replies of all ranks in the order of their silos."""
     return sorted((header for report in reports.values() for header in report.headers), key=lambda header: header.silo)
+
+
+def updates_of(replies: Iterable[Reply]) -> list[Header]:
+    """Return the headers of the updates that count."""
+    return [reply for reply in replies if isinstance(reply, Header) and reply.fault is None]
 
 
 def plan(reports: Mapping[int, Report]) -> list[Piece]:
     """Plan what travels for these reports: each vector's total weight, and which ranks have a part in which windows."""
     lengths: dict[str, int] = {}
     weights: defaultdict[str, list[float]] = defaultdict(list)
-    for header in headers_of(reports):
-        for name, folded in header.vectors.items() if header.fault is None else ():
+    for header in updates_of(headers_of(reports)):
+        for name, folded in header.vectors.items():
             lengths[name] = folded.length
             weights[name].append(1.0 if folded.uniform else header.weight)
     return [

@@ -113,7 +113,7 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
     sizes = [entry.examples["train"] for entry in spec.silos]
     placed = place(sizes, transport.workers)
     silos = placed.get(transport.rank, [])
-    worker = Worker(site, silos, _about(device, silos), transport.memory)
+    worker = Worker(site, silos, _about(device, silos), transport)
     test = _batches(folder, spec, spec.test, "test", device) if transport.is_server else None
     server = Server(flat, job.seed, test=test, public=public, own_objective=algorithm.own_objective)
     quorum, deadline, total = job.cohort.quorum, job.cohort.deadline, job.cohort.total(sizes)

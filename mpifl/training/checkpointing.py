@@ -13,10 +13,11 @@ from torch import Tensor
 
 from mpifl.aggregation import is_finite
 from mpifl.common import RoundLost
+from mpifl.exchange import Outcome
 from mpifl.run import Checkpoint, CheckpointError, Writer, checkpoint, note_lost
 from mpifl.server import Server
 from mpifl.training.recovery import Survival
-from mpifl.wire import Mean
+from mpifl.wire import FileReply, Save, SaveStatus
 
 
 class Saving:
@@ -92,8 +93,8 @@ class Saving:
         checkpoint.discard(self._run, server.round)
         self._due, self._begun, self._lost = False, server.round, self._dead()
         self._writer.begin(self._server_file(), self._copied(server.state) if copied else server.state)
-        answer = self._survival.ask("save")
-        self._keeping = [silo for silo, scalars in answer.silos.items() if "writing" in scalars]
+        answer = self._survival.ask(Save)
+        self._keeping = [silo for silo, reply in answer.of(FileReply).items() if reply.writing]
         if answer.faults:
             self._give_up(next(iter(answer.faults.values())))
 
@@ -113,29 +114,30 @@ class Saving:
         if self._begun is None:
             return
         answer = self._survival.through(functools.partial(self._saved, wait))
-        if any("writing" in scalars for scalars in answer.silos.values()):
+        replies = answer.of(FileReply)
+        if any(reply.writing for reply in replies.values()):
             return
         try:
             own = self._writer.digest(self._server_file())
             if faults := [
                 *answer.faults.values(),
-                *(f"silo {self._survival.federation.names[k]} is lost" for k in self._keeping if k not in answer.silos),
+                *(f"silo {self._survival.federation.names[k]} is lost" for k in self._keeping if k not in replies),
             ]:
                 raise CheckpointError(faults[0])
-            digests = {silo: str(scalars["sha256"]) for silo, scalars in answer.silos.items()}
+            digests = {silo: reply.sha256 for silo, reply in replies.items() if reply.sha256}
             checkpoint.commit(self._run, self._begun, own, digests)
         except (OSError, CheckpointError) as error:
             self._give_up(str(error))
         else:
             self._follow(digests)
 
-    def _saved(self, wait: bool) -> Mean:
+    def _saved(self, wait: bool) -> Outcome:
         """Ask the silos that have a file in the checkpoint whether it is written."""
         if not self._keeping:
-            return Mean({}, {}, {})
+            return Outcome()
         asked = self._survival.federation.cohort(self._keeping, self._server)
         assert self._begun is not None
-        return asked.ask("saved", checkpoint=self._begun, wait=wait)
+        return asked.ask(SaveStatus, checkpoint=self._begun, wait=wait)
 
     def _follow(self, digests: dict[int, str]) -> None:
         """Do what a new checkpoint allows: old ones go, and silos that have too slow a rank."""

@@ -24,7 +24,7 @@ from mpifl.training.checkpointing import Saving
 from mpifl.training.metrics import Recorder, reportable, title
 from mpifl.training.recovery import Survival, latest_mirror, state_of
 from mpifl.training.sampling import sample
-from mpifl.wire import Transport, library, survivable
+from mpifl.wire import Finish, FinishReply, Load, Open, Transport, library, survivable
 
 ATTEMPTS = 3
 """How often a round is asked before too few answers end the run."""
@@ -207,7 +207,7 @@ class _Training:
         Returns:
             What each worker says of itself, and what the user should be warned of.
         """
-        opened = self._survival.ask("open")
+        opened = self._survival.ask(Open)
         if opened.faults and self._job.cohort.quorum == 1.0:
             first = next(iter(opened.faults.values()))
             more = f" (and {len(opened.faults) - 1} more silos)" if len(opened.faults) > 1 else ""
@@ -218,7 +218,7 @@ class _Training:
         if silos < workers:
             warnings.append(f"{workers - silos} of {workers} workers have no silo and stay idle: there are {silos}")
         origins = self._federation.transport.origins
-        about = {str(origins[rank]): about for rank, about in sorted(self._federation.about.items())}
+        about = {str(origins[rank]): about for rank, about in sorted(self._federation.membership.about.items())}
         return about, warnings + self._idle_settings()
 
     def _idle_settings(self) -> list[str]:
@@ -239,7 +239,7 @@ class _Training:
             self._unreported = None if self._told else dict(mirror.scalars)
             self._server.state = state_of(mirror, self._server.model.device)
         elif not self._restore():
-            self._survival.ask("load")  # silos forget what they kept
+            self._survival.ask(Load)  # silos forget what they kept
             self._begin()
         how = "from the mirror" if mirror else "from the last checkpoint" if self._server.round else "anew"
         me = self._federation.transport.origins[0]
@@ -256,8 +256,7 @@ class _Training:
             try:
                 state, silos = checkpoint.read(self._out, round, begun, moments)
                 self._server.round = round
-                files = {str(silo): digest for silo, digest in silos.items()}
-                loaded = self._survival.ask("load", **files)
+                loaded = self._survival.ask(Load, files=dict(silos))
                 if loaded.faults:
                     raise checkpoint.CheckpointError(next(iter(loaded.faults.values())))
             except checkpoint.CheckpointError as error:
@@ -272,7 +271,7 @@ class _Training:
             return True
         self._server.round = 0
         if rounds:
-            self._survival.ask("load")  # silos forget what a broken checkpoint gave them
+            self._survival.ask(Load)  # silos forget what a broken checkpoint gave them
             self._tell("note", f"{self._out}: no checkpoint is whole, starting anew")
         return False
 
@@ -288,8 +287,8 @@ class _Training:
         vectors = self._algorithm.global_model(server)
         if "statistics" in server.state:
             vectors["statistics"] = server.state["statistics"]
-        answer = self._survival.ask("finish", sha256=sha256, **vectors)
-        if unwritten := [str(scalars["unwritten"]) for scalars in answer.silos.values() if "unwritten" in scalars]:
+        answer = self._survival.ask(Finish, vectors, sha256=sha256)
+        if unwritten := [reply.unwritten for reply in answer.of(FinishReply).values() if reply.unwritten]:
             raise InputError(unwritten[0])
 
     def _tell(self, what: str, *told: Any) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, RoundLost
 from mpifl.data import FederationSpec
-from mpifl.exchange import Ledger
 from mpifl.run import Job, rss_mb
 from mpifl.server import Server
 from mpifl.tracking import Record, spread
@@ -58,7 +57,7 @@ class Recorder:
             record["attempts_lost"] = ledger.lost
         if transport.lost:
             record["ranks_lost"] = transport.lost
-        federation.ledger = Ledger()
+        federation.begin_ledger()
         return record
 
     @property

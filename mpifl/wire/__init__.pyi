@@ -13,6 +13,10 @@ from .memory import Memory as Memory, pieces_of as pieces_of, possible as possib
 from .messages import (
     DTYPES as DTYPES,
     LARGEST as LARGEST,
+    AnyReply as AnyReply,
+    Done as Done,
+    FileReply as FileReply,
+    FinishReply as FinishReply,
     Folded as Folded,
     Header as Header,
     Mean as Mean,
@@ -20,8 +24,8 @@ from .messages import (
     Mirror as Mirror,
     Part as Part,
     Piece as Piece,
+    Reply as Reply,
     Report as Report,
-    Request as Request,
     Scalar as Scalar,
     Uniform as Uniform,
     Update as Update,
@@ -35,5 +39,19 @@ from .messages import (
     wrong_weight as wrong_weight,
 )
 from .mpi_facts import Facts as Facts, facts as facts
-from .nodes import RANKS_PER_NODE as RANKS_PER_NODE
+from .nodes import RANKS_PER_NODE as RANKS_PER_NODE, Nodes as Nodes
+from .requests import (
+    Compute as Compute,
+    Finish as Finish,
+    Inventory as Inventory,
+    Load as Load,
+    Migrate as Migrate,
+    Open as Open,
+    Replicate as Replicate,
+    Request as Request,
+    Save as Save,
+    SaveStatus as SaveStatus,
+    Stop as Stop,
+    read_request as read_request,
+)
 from .transport import Transport as Transport

@@ -93,7 +93,7 @@ def _note(line: str, ending: str = "") -> None:
 def _tell(transport: Any, record: bytes | None = None) -> bytes:
     told = _real["tell"](transport, record)
     heard = json.loads(told) if told.startswith(b"{") else {}
-    if "verb" in heard:
+    if "kind" in heard:
         _asked.clear()
         _asked.update(heard)
         for undo in [undo for rank in _now for undo in rank.undo]:
@@ -113,9 +113,10 @@ def _tell(transport: Any, record: bytes | None = None) -> bytes:
 
 
 def _report(transport: Any, record: bytes) -> None:
-    asked = _asked or {"work": "", "verb": "start", "round": -1}
-    verb, round = asked["work"] or asked["verb"], asked["round"] + (asked["work"] == "train")
-    name = next((name for name in PLAN["rounds"].get(str(round), ()) if BY_NAME[name].at == verb), None)
+    asked = _asked or {"kind": "start", "round": -1}
+    what = asked.get("work", asked["kind"])
+    round = asked["round"] + (what == "train")
+    name = next((name for name in PLAN["rounds"].get(str(round), ()) if BY_NAME[name].at == what), None)
     if name is None or ((name, round) in _made and not PLAN.get("always")):
         _real["report"](transport, record)
         return
