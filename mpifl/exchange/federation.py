@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from mpifl.aggregation import headers_of, plan
+from mpifl.aggregation import headers_of
 from mpifl.common import Names, RankLost, signals
-from mpifl.exchange.admission import Expected, Knowledge, Refused, screened, taking_part
+from mpifl.exchange.admission import Expected, Knowledge, Refused, screened
 from mpifl.exchange.cohort import Cohort
 from mpifl.exchange.costs import Ledger
 from mpifl.exchange.faults import Judge, mean_of
@@ -212,7 +212,8 @@ class Federation:
             return None
         headers = sorted(headers_of(reports) + self._late_headers(request), key=lambda header: header.silo)
         verdict = self._judge(request, reports, headers)
-        vectors = self._worker.aggregation.combine(self.transport, verdict)
+        aggregation = self._worker.aggregation
+        combined = aggregation.combine(self.transport, verdict)
         self._worker.settle(request, verdict)
         self._settle_homes(request, verdict, headers)
         if self.transport.is_server and request.verb == "work":
@@ -221,9 +222,8 @@ class Federation:
             origins, workers = self.transport.origins, reports.keys() & set(self.transport.workers)
             seconds = {origins[rank]: min(reports[rank].seconds, spent) for rank in workers}
             self.ledger.add(request, headers, verdict.accepted, seconds, spent)
-            self.gathering.silent |= set() if self._deadline else self._worker.aggregation.hanging
-            self._worker.aggregation.check(self.transport, verdict.pieces, vectors)
-        return mean_of(verdict if self.transport.is_server else None, headers, vectors)
+            self.gathering.silent |= set() if self._deadline else aggregation.hanging
+        return mean_of(verdict if self.transport.is_server else None, headers, combined, aggregation)
 
     def _part(self) -> None:
         """Leave when all ranks are known to have been told; what dies from here on is of no interest to the others."""
@@ -270,8 +270,8 @@ class Federation:
     def _screened(self, request: Request, rank: int, came: Report | Refused, expected: Expected) -> Report:
         """Return a rank's report if it keeps all rules, else the faults of its silos."""
         silos = range(self.population) if request.verb == "roll" else self.membership.answerable(request, rank)
-        readable = functools.partial(self._worker.aggregation.readable, self.transport, rank)
-        return screened(came, request, self.transport.origins[rank], silos, expected, readable)
+        accept = functools.partial(self._worker.aggregation.accept, self.transport, rank)
+        return screened(came, request, self.transport.origins[rank], silos, expected, accept)
 
     def _late_headers(self, request: Request) -> list[Header]:
         """Return the faults of the silos whose ranks did not answer in time."""
@@ -282,15 +282,10 @@ class Federation:
 
     def _judge(self, request: Request, reports: Mapping[int, Report], headers: list[Header]) -> Verdict:
         """Decide, at the server, whose updates count, and tell all ranks."""
-        verdict = Verdict(serial=request.serial)
+        told = None
         if self.transport.is_server:
-            pieces = plan(reports)
-            lost = self._faults.reason_to_lose(request, headers, pieces)
-            accepted = [] if lost else [header.silo for header in headers if header.fault is None]
-            placed = [] if lost else self._worker.aggregation.place(pieces)
-            made = {"lost": lost, "accepted": accepted, "ranks": taking_part(reports), "pieces": placed}
-            verdict = verdict.model_copy(update={**made, "explain": self._faults.silos_to_explain(headers)})
-        return Verdict.model_validate_json(self.transport.tell(verdict.encode() if self.transport.is_server else None))
+            told = self._faults.decide(request, reports, headers, self._worker.aggregation).encode()
+        return Verdict.model_validate_json(self.transport.tell(told))
 
     def _settle_homes(self, request: Request, verdict: Verdict, headers: list[Header]) -> None:
         """Remember, at the server, who has moved, and who cannot."""

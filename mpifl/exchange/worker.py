@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from mpifl.aggregation import WeightedMean
+from mpifl.aggregation import Aggregator, WeightedMean
 from mpifl.algorithms import Algorithm, usual_weight
 from mpifl.common import InputError, Names, ShardError, SharedVectorChanged, Unwritable, sha256_of
 from mpifl.data import Batches, FederationSpec, Shard, open_shard
@@ -47,8 +46,7 @@ class Worker:
 
     def __init__(self, site: Site, silos: Sequence[int], about: Mapping[str, str], memory: Memory) -> None:
         self.silos = set(silos)
-        self.aggregation = WeightedMean(site.models[0].device, memory)
-        self._memory = memory
+        self.aggregation: Aggregator = WeightedMean(site.models[0].device, memory)
         self._site, self._model, self._about = site, site.models[0], dict(about)
         self._shards: dict[int, Shard] = {}
         self._states: dict[int, dict[str, Any]] = {}
@@ -80,12 +78,11 @@ class Worker:
         act = self._verbs.get(request.verb)
         start = time.perf_counter()
         mine = self._asked(request) if act else []
-        alone = len(mine) == 1 and self._memory.everywhere
-        self.aggregation.begin(len(request.cohort), alone=alone)
-        self._model.lender = self._memory.empty if alone else torch.empty
+        self.aggregation.begin(request, vectors, mine)
+        self._model.lender = self.aggregation.lend
         headers = [self._guarded(act, silo, request, vectors) for silo in mine] if act else []
         about = self._about if request.verb == "open" else {}
-        parts = self.aggregation.parts()
+        parts = list(self.aggregation.parts())
         return Report(headers=headers, parts=parts, seconds=time.perf_counter() - start, about=about)
 
     def settle(self, request: Request, verdict: Verdict) -> None:
@@ -170,7 +167,7 @@ class Worker:
         try:
             keeps = bool(silo.kept or silo.state)
             header = Header(silo=id, weight=update.weight, scalars=_defined(update.scalars), keeps=keeps)
-            header = header.model_copy(update={"vectors": self.aggregation.fold(update)})
+            header = header.model_copy(update={"vectors": self.aggregation.accumulate(id, update)})
         except ValueError as error:
             raise InputError(f"its update was refused: {_reason(error)}") from None
         if silo.kept:
