@@ -22,7 +22,6 @@ from mpifl.wire import (
     Done,
     FileReply,
     Header,
-    Part,
     Reply,
     Report,
     Request,
@@ -118,7 +117,7 @@ def screened(
     rank: int,
     silos: Collection[int],
     expected: Expected,
-    readable: Callable[[Sequence[Part], Mapping[str, int]], bool],
+    accept: Callable[[Sequence[Any], Sequence[Header]], None],
 ) -> Report:
     """Return a report that keeps all rules, or the faults of the silos of one that does not.
 
@@ -128,17 +127,15 @@ def screened(
         rank: By which the user knows it.
         silos: Those that it was to answer for; all that there are where the request is `addressed` to none.
         expected: What the updates must be.
-        readable: Whether the rank's sums, of vectors of these lengths, can be read.
+        accept: The aggregator's own check of a report's parts, given the headers of silos that did not fail.
     """
     try:
         if isinstance(came, Refused):
             raise came
         headers = _checked(came, request, silos, expected)
-        lengths = {name: folded.length for header in updates_of(headers) for name, folded in header.vectors.items()}
-        if not readable(came.parts, lengths):
-            raise Refused("its sums cannot be read where it says that they lie")
+        accept(came.parts, updates_of(headers))
         return came.model_copy(update={"headers": headers})
-    except Refused as refused:
+    except (Refused, ValueError) as refused:
         why = f"the report of rank {rank} was refused: {refused}"
         missed = sorted(silos) if request.addressed else []
         return Refusal(headers=[Done(silo=silo, fault=why, passing=True) for silo in missed])
@@ -163,7 +160,6 @@ def _checked(report: Report, request: Request, silos: Collection[int], expected:
                 _check_reply(reply, request, expected)
         except Refused as refused:
             raise Refused(f"silo {reply.silo}: {refused}") from None
-    _check_parts(report.parts, updates_of(replies))
     if request.introduces and replies and not report.about.keys() >= ABOUT:
         raise Refused("it does not say where it runs")
     return replies
@@ -202,21 +198,6 @@ def _check_update(header: Header, request: Compute, expected: Expected) -> None:
             raise Refused(f"the scalar '{name}' is a text; send numbers")
         if request.work != "evaluate" and (name in RESERVED or name.startswith(("test_", "silo_"))):
             raise Refused(f"the scalar '{name}' has the name of a figure of the server's; take another")
-
-
-def _check_parts(parts: Sequence[Part], good: Sequence[Header]) -> None:
-    """See that a rank has just the sums that its headers tell of, each once."""
-    told = {(n, f.window) for header in good for n, f in header.vectors.items() if f.window is not None}
-    found = Counter((part.name, part.window) for part in parts)
-    if wrong := sorted(told.symmetric_difference(found)) or [one for one, times in found.items() if times > 1]:
-        raise Refused(f"its sums are not those that its headers tell of ('{wrong[0][0]}' in window {wrong[0][1]})")
-    for part in parts:
-        if part.weight and (len(good) > 1 or part.weight != _weight_in(good[0], part.name)):
-            raise Refused(f"its sum of '{part.name}' is not weighted as its header says")
-
-
-def _weight_in(header: Header, name: str) -> float:
-    return 1.0 if header.vectors[name].uniform else header.weight
 
 
 def _check_begun(reply: FileReply, request: Save, expected: Expected) -> None:

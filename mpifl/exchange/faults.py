@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from torch import Tensor
-
-from mpifl.aggregation import updates_of
+from mpifl.aggregation import Aggregator, Combined, updates_of
 from mpifl.common import Names, RoundLost
+from mpifl.exchange.admission import taking_part
 from mpifl.exchange.outcome import Outcome
-from mpifl.wire import Header, Piece, Reply, Request, Verdict
+from mpifl.wire import Header, Message, Reply, Report, Request, Verdict
 
 MOST_TOLD = 3
 """Faults that a lost round's line tells."""
@@ -27,7 +26,34 @@ class Judge:
         self._quorum, self._names, self._varied = quorum, names, varied
         self._explained: set[str] = set()
 
-    def reason_to_lose(self, request: Request, headers: Sequence[Reply], pieces: Sequence[Piece]) -> str | None:
+    def decide(
+        self, request: Request, reports: Mapping[int, Report], headers: Sequence[Reply], aggregation: Aggregator
+    ) -> Verdict:
+        """Return whose updates count, and what travels.
+
+        Args:
+            request: What was asked.
+            reports: Of the ranks that answered in time.
+            headers: Of all silos, those of ranks that did not among them.
+            aggregation: The server's.
+        """
+        pieces: Sequence[Message] = []
+        lost = self.reason_to_lose(request, headers)
+        if lost is None:
+            try:
+                pieces = aggregation.place(reports)
+            except RoundLost as why:
+                lost = str(why)
+        return Verdict(
+            serial=request.serial,
+            lost=lost,
+            accepted=[] if lost else [header.silo for header in headers if header.fault is None],
+            explain=self.silos_to_explain(headers),
+            ranks=taking_part(reports),
+            pieces=list(pieces),
+        )
+
+    def reason_to_lose(self, request: Request, headers: Sequence[Reply]) -> str | None:
         """Return why a round is lost, or None if it is not, or no round."""
         if not request.averaged:
             return None
@@ -37,9 +63,6 @@ class Judge:
             return f"none of {asked} silos answered, all alike: {faults[0]}"
         if answered < max(math.ceil(self._quorum * asked - 1e-9), 1):
             return f"{answered} of {asked} silos answered ({'; '.join(faults[:MOST_TOLD])})"
-        weightless = [piece.name for piece in pieces if piece.total == 0]
-        if weightless:
-            return f"all updates weigh 0 in the mean of '{weightless[0]}'"
         return _disagreement(updates_of(headers), self._varied)
 
     def silos_to_explain(self, headers: Sequence[Reply]) -> list[int]:
@@ -82,13 +105,24 @@ def _disagreement(good: Sequence[Header], varied: bool) -> str | None:
     return None
 
 
-def outcome_of(verdict: Verdict | None, replies: Sequence[Reply], vectors: dict[str, Tensor]) -> Outcome:
+def outcome_of(
+    verdict: Verdict | None, replies: Sequence[Reply], combined: Combined, aggregation: Aggregator
+) -> Outcome:
     """Return what an exchange brought.
 
+    Args:
+        verdict: The server's; None on other ranks, which go on.
+        replies: Of all silos.
+        combined: What came of their vectors.
+        aggregation: What combines their numbers.
+
     Raises:
-        RoundLost: the verdict says so; ranks other than the server's pass None, and go on.
+        RoundLost: the verdict says so, or no vectors came of it.
     """
     if verdict and verdict.lost:
         raise RoundLost(verdict.lost, in_vain=alike(replies))
+    if combined.lost:
+        raise RoundLost(combined.lost, in_vain=combined.in_vain)
     faults = {reply.silo: reply.fault for reply in replies if reply.fault is not None}
-    return Outcome([reply for reply in replies if reply.fault is None], faults, vectors)
+    good = [reply for reply in replies if reply.fault is None]
+    return Outcome(good, faults, combined.vectors, aggregation.scalars(updates_of(good)))

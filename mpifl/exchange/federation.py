@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from mpifl.aggregation import headers_of, plan
+from mpifl.aggregation import headers_of
 from mpifl.common import Names, RankLost, signals
-from mpifl.exchange.admission import Expected, Knowledge, taking_part
+from mpifl.exchange.admission import Expected, Knowledge
 from mpifl.exchange.cohort import Cohort
 from mpifl.exchange.costs import Ledger
 from mpifl.exchange.faults import Judge, outcome_of
@@ -230,7 +230,8 @@ class Federation:
             return None
         headers = sorted(headers_of(reports) + self.gathering.missing(request), key=lambda header: header.silo)
         verdict = self._judge(request, reports, headers)
-        vectors = self._worker.aggregation.combine(self.transport, verdict)
+        aggregation = self._worker.aggregation
+        combined = aggregation.combine(self.transport, verdict)
         self._worker.commit(request, verdict)
         self.membership.commit(request.reassigned, verdict.accepted, headers)
         if self.transport.is_server and request.averaged:
@@ -239,9 +240,8 @@ class Federation:
             origins, workers = self.transport.origins, reports.keys() & set(self.transport.workers)
             seconds = {origins[rank]: min(reports[rank].seconds, spent) for rank in workers}
             self.ledger.add(request, headers, verdict.accepted, seconds, spent)
-            self.membership.silent |= set() if self._deadline else self._worker.aggregation.hanging
-            self._worker.aggregation.check(self.transport, verdict.pieces, vectors)
-        return outcome_of(verdict if self.transport.is_server else None, headers, vectors)
+            self.membership.silent |= set() if self._deadline else aggregation.hanging
+        return outcome_of(verdict if self.transport.is_server else None, headers, combined, aggregation)
 
     def _part(self) -> None:
         """Leave when all ranks are known to have been told; what dies from here on is of no interest to the others."""
@@ -269,12 +269,7 @@ class Federation:
 
     def _judge(self, request: Request, reports: Mapping[int, Report], headers: list[Reply]) -> Verdict:
         """Decide, at the server, whose updates count, and tell all ranks."""
-        verdict = Verdict(serial=request.serial)
+        told = None
         if self.transport.is_server:
-            pieces = plan(reports)
-            lost = self._faults.reason_to_lose(request, headers, pieces)
-            accepted = [] if lost else [header.silo for header in headers if header.fault is None]
-            placed = [] if lost else self._worker.aggregation.place(pieces)
-            made = {"lost": lost, "accepted": accepted, "ranks": taking_part(reports), "pieces": placed}
-            verdict = verdict.model_copy(update={**made, "explain": self._faults.silos_to_explain(headers)})
-        return Verdict.model_validate_json(self.transport.tell(verdict.encode() if self.transport.is_server else None))
+            told = self._faults.decide(request, reports, headers, self._worker.aggregation).encode()
+        return Verdict.model_validate_json(self.transport.tell(told))

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator
 
-from mpifl.aggregation import WeightedMean
+from mpifl.aggregation import Aggregator
 from mpifl.common import ranks_named, signals
 from mpifl.exchange.admission import Expected, Refused, read, screened
 from mpifl.exchange.membership import Membership
@@ -26,7 +26,7 @@ class Gathering:
     """
 
     def __init__(
-        self, transport: Transport, membership: Membership, aggregation: WeightedMean, deadline: float | None
+        self, transport: Transport, membership: Membership, aggregation: Aggregator, deadline: float | None
     ) -> None:
         self._transport, self._membership = transport, membership
         self._aggregation, self._deadline = aggregation, deadline
@@ -60,8 +60,8 @@ class Gathering:
     def _screened(self, request: Request, rank: int, came: Report | Refused, expected: Expected) -> Report:
         """Return a rank's report if it keeps all rules, else the faults of its silos."""
         silos = self._membership.answerable(request, rank)
-        readable = functools.partial(self._aggregation.readable, self._transport, rank)
-        return screened(came, request, self._transport.origins[rank], silos, expected, readable)
+        accept = functools.partial(self._aggregation.accept, self._transport, rank)
+        return screened(came, request, self._transport.origins[rank], silos, expected, accept)
 
     def reports(self, serial: int, deadline: float | None) -> Iterator[tuple[int, Report | Refused]]:
         """Yield what each other rank reports of the request with this serial number, as it comes.

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from torch import Tensor
 
-from mpifl.aggregation import averages, updates_of
+from mpifl.aggregation import updates_of
 from mpifl.wire import Mean, Reply
 
 R = TypeVar("R", bound=Reply)
@@ -23,11 +23,13 @@ class Outcome:
         replies: Of the silos that had no fault.
         faults: Those of the others.
         vectors: What their vectors were combined to.
+        scalars: What their numbers were combined to.
     """
 
     replies: Sequence[Reply] = ()
     faults: dict[int, str] = field(default_factory=dict)
     vectors: dict[str, Tensor] = field(default_factory=dict)
+    scalars: dict[str, float] = field(default_factory=dict)
 
     def of(self, kind: type[R]) -> dict[int, R]:
         """Return the replies of one kind, by silo."""
@@ -37,5 +39,5 @@ class Outcome:
         """Return the replies as the mean of updates."""
         updates = updates_of(self.replies)
         weight = math.fsum(update.weight for update in updates)
-        scalars = {update.silo: update.scalars for update in updates}
-        return Mean(self.vectors, averages(updates), scalars, self.faults, weight)
+        of_silos = {update.silo: update.scalars for update in updates}
+        return Mean(self.vectors, self.scalars, of_silos, self.faults, weight)

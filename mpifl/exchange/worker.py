@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from mpifl.aggregation import WeightedMean
+from mpifl.aggregation import Aggregator, WeightedMean
 from mpifl.algorithms import Algorithm, usual_weight
 from mpifl.common import InputError, Names, ShardError, SharedVectorChanged, Unwritable
 from mpifl.data import Batches, FederationSpec, Shard, open_shard
@@ -80,7 +79,7 @@ class Worker:
         self.silos = set(silos)
         self.states = States()
         self.replicas: deque[Mirror] = deque(maxlen=2)
-        self.aggregation = WeightedMean(site.models[0].device, transport.memory)
+        self.aggregation: Aggregator = WeightedMean(site.models[0].device, transport.memory)
         self._transport = transport
         self._site, self._model, self._about = site, site.models[0], dict(about)
         self._shards: dict[int, Shard] = {}
@@ -112,10 +111,11 @@ class Worker:
         handler = self._handlers.get(type(request))
         start = time.perf_counter()
         mine = self._asked(request) if handler else []
-        self._begin_sums(len(request.cohort), len(mine))
+        self.aggregation.begin(request, vectors, mine)
+        self._model.lender = self.aggregation.lend
         replies = [self._guarded(handler, silo, request, vectors) for silo in mine] if handler else []
         about = self._about if request.introduces else {}
-        parts = self.aggregation.parts()
+        parts = list(self.aggregation.parts())
         return Report(headers=replies, parts=parts, seconds=time.perf_counter() - start, about=about)
 
     def commit(self, request: Request, verdict: Verdict) -> None:
@@ -136,11 +136,6 @@ class Worker:
                 self._shards.pop(silo, None)
         for silo in set(request.cohort).difference(verdict.accepted):  # those on their way here, too
             self.states.pending.pop(silo, None)
-
-    def _begin_sums(self, summands: int, mine: int) -> None:
-        alone = mine == 1 and self._transport.memory.everywhere
-        self.aggregation.begin(summands, alone=alone)
-        self._model.lender = self._transport.memory.empty if alone else torch.empty
 
     def _asked(self, request: Request) -> list[int]:
         if not request.addressed:
@@ -191,7 +186,7 @@ class Worker:
         try:
             keeps = bool(silo.kept or silo.state)
             header = Header(silo=id, weight=update.weight, scalars=defined(update.scalars), keeps=keeps)
-            header = header.model_copy(update={"vectors": self.aggregation.fold(update)})
+            header = header.model_copy(update={"vectors": self.aggregation.accumulate(id, update)})
         except ValueError as error:
             raise InputError(f"its update was refused: {reason_of(error)}") from None
         self.states.keep(id, silo.kept)

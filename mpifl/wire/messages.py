@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import torch
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -147,50 +147,19 @@ class FinishReply(Reply):
 AnyReply: TypeAlias = Annotated[Done | Header | FileReply | FinishReply, Field(discriminator="kind")]
 
 
-class Part(Message):
-    """Where one rank's sum of a vector lies, in one window of the exact sum."""
-
-    name: Name
-    window: WindowNumber
-    handle: int = Field(default=0, ge=0, le=2**31)
-    """By which the ranks of its node find it."""
-    weight: float = Field(default=0.0, ge=0, le=LARGEST)
-    """Above 0: it is one silo's vector as it came, yet to be weighted; 0: it is a sum."""
-
-
 class Report(Message):
     """What one rank answers: a reply for each of its silos that was asked, and how it fares."""
 
     serial: int = Field(default=0, ge=0, le=2**63)
     """Of the request that it answers."""
     headers: list[AnyReply] = []
-    parts: list[Part] = []
+    parts: list[Any] = Field(default=[], max_length=2**20)
+    """Where this rank's share of the sums lies: records of the aggregator's own, which reads them."""
     seconds: Seconds = 0.0
     """Time spent in the silos' work."""
     interrupted: bool = False
     """A signal asks this rank to end."""
     about: dict[Name, Text] = Field(default={}, max_length=16)
-
-
-class Window(Message):
-    """One window of an exact sum: the handle of each rank's part, and its weight where it is not a sum."""
-
-    number: int
-    parts: dict[int, int]
-    weights: dict[int, float] = {}
-
-
-class Piece(Message):
-    """One vector to be summed over the ranks and divided by its total weight."""
-
-    name: str
-    length: int = Field(ge=0)
-    total: float
-    """The weight of all summands."""
-    windows: list[Window]
-    """Largest first; none where every silo's vector is zero, and nothing travels."""
-    mean: int = Field(default=0, ge=0)
-    """By which the ranks of the server's node find where the mean is to be written."""
 
 
 class Verdict(Message):
@@ -205,7 +174,8 @@ class Verdict(Message):
     """Silos whose ranks are to print the traceback of what went wrong."""
     ranks: list[int] = []
     """The ranks that answered in time; the others take no part in what follows."""
-    pieces: list[Piece] = []
+    pieces: list[Any] = []
+    """What travels now: records of the aggregator's own."""
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from torch import Tensor
 
 import mpifl.exchange.cohort
 import mpifl.exchange.placement
+from mpifl.aggregation.base import Combined
 from mpifl.aggregation.mean import WeightedMean
 from mpifl.algorithms.base import Cohort
 from mpifl.algorithms.fedavg import FedAvg
@@ -155,7 +156,7 @@ def _combine(mean: Any, transport: Any, verdict: Any) -> Any:
     except (KeyError, OSError, RuntimeError):
         if not _now:
             raise
-        return {}
+        return Combined()
 
 
 def _noted_mean(cohort: Any, work: Any, /, **message: Any) -> Any:

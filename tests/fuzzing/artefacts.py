@@ -12,19 +12,10 @@ from unit.builders import Alone
 
 from data_prep.cli import app as data_prep
 from fuzzing.sources import make_sources
+from mpifl.aggregation.planning import PartialSum, ReductionPlan, Window
 from mpifl.training.loop import train
-from mpifl.wire.messages import (
-    Done,
-    FileReply,
-    Folded,
-    Header,
-    Part,
-    Piece,
-    Report,
-    VectorSpec,
-    Verdict,
-    Window,
-)
+from mpifl.wire.messages import Done, FileReply, Folded, Header, Report, VectorSpec, Verdict
+from mpifl.wire.nodes import Nodes
 from mpifl.wire.requests import Compute, Migrate, Request
 
 JOB = """
@@ -79,7 +70,7 @@ def reports() -> dict[str, Report]:
     scalars = {"loss": 0.5, "n": 3, "ok": True}
     work = Header(silo=0, weight=12.0, scalars=scalars, vectors=vectors, seconds=0.1, keeps=True)
     saved = FileReply(silo=0, sha256="ab" * 32, keeps=True)
-    parts = [Part(name="delta", window=-3, handle=1, weight=12.0)]
+    parts = [PartialSum(name="delta", window=-3, handle=1, weight=12.0)]
     about = {"host": "here", "device": "cpu", "threads": "1", "silos": "2", "pid": "7"}
     faulty = Done(silo=1, fault="NaN in 'delta'")
     return {
@@ -95,8 +86,17 @@ def records() -> list[Request | Verdict]:
     vectors = [VectorSpec(name="w", length=20, dtype="float32")]
     compute = Compute(work="train", round=3, cohort=[0, 1, 2], scalars={"lr": 0.1}, vectors=vectors, serial=4)
     migrate = Migrate(round=3, cohort=[0], assignment={0: 1}, files={0: "ab"}, checkpoint=2, serial=5)
-    piece = Piece(name="delta", length=20, total=24.0, windows=[Window(number=-3, parts={0: 1}, weights={0: 2.0})])
+    piece = ReductionPlan(
+        name="delta", length=20, total=24.0, windows=[Window(number=-3, parts={0: 1}, weights={0: 2.0})]
+    )
     return [compute, migrate, Verdict(serial=4, accepted=[0, 2], ranks=[0, 1], pieces=[piece])]
+
+
+class TwoNodes:
+    """The server's end of a world whose rank 1 is on another node: of its memory nothing can be read."""
+
+    rank = 0
+    nodes = Nodes([0, 1, 1], 0)
 
 
 def vector(draw_from: int, length: int) -> torch.Tensor:

@@ -7,7 +7,6 @@ import torch
 from safetensors.torch import load_file
 from unit.builders import Alone, make_worker, net, room_for, write_folder
 
-from mpifl.aggregation.planning import plan
 from mpifl.algorithms.base import Algorithm
 from mpifl.common.errors import SharedVectorChanged
 from mpifl.common.files import sha256_of
@@ -167,8 +166,9 @@ def test_a_traceback_of_the_users_lines_is_printed_where_the_server_asks_for_it(
 
 
 def mean_of(worker, headers):
-    pieces = plan({0: Report(headers=list(headers.values()), parts=worker.aggregation.parts())})
-    return worker.aggregation.combine(Alone(), Verdict(ranks=[0], pieces=worker.aggregation.place(pieces)))
+    reports = {0: Report(headers=list(headers.values()), parts=worker.aggregation.parts())}
+    verdict = Verdict(ranks=[0], pieces=worker.aggregation.place(reports))
+    return worker.aggregation.combine(Alone(), verdict).vectors
 
 
 class Careless(Counting):
