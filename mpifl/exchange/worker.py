@@ -180,7 +180,8 @@ class Worker:
     def _silo(self, id: int, round: int) -> Silo:
         state = ChainMap(self._pending.get(id, {}), self._states.get(id, {}))
         site, shard = self._site, self._shard(id)
-        silo = Silo(id, shard, site.spec.features, site.models, state=state, round=round, seed=site.seed)
+        task, seed = site.algorithm.task, site.seed
+        silo = Silo(id, shard, site.spec.features, site.models, state=state, round=round, seed=seed, task=task)
         silo.public, silo.objective = site.public, site.algorithm.objective
         silo.reweighed = (site.select, site.weights) == ("examples", "uniform")
         silo.own_objective = site.algorithm.own_objective

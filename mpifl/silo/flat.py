@@ -7,17 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from mpifl.common import InputError
 
 Objective = Callable[..., Tensor]
 """(module, x, y, ...) -> mean loss over the batch, a scalar tensor."""
-
-
-def cross_entropy(module: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> Tensor:
-    """Return the mean cross entropy of `module(x)`, logits of shape [n, classes, ...], against y of shape [n, ...]."""
-    return F.cross_entropy(module(x), y)
 
 
 def scalar(loss: Any) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mpifl.data import Batches
 from mpifl.silo import compiled
-from mpifl.silo.flat import FlatModel, Objective, cross_entropy, in_precision, scalar
+from mpifl.silo.flat import FlatModel, Objective, in_precision, scalar
 from mpifl.silo.optimizers import OPTIMIZERS, SGD, Adam, Batch, Constant, Correction, Proximal
 from mpifl.silo.settings import LocalTraining
 
@@ -45,7 +45,7 @@ def train(
     start: Tensor,
     local: LocalTraining,
     generator: torch.Generator,
-    objective: Objective = cross_entropy,
+    objective: Objective,
     correct: Correction | None = None,
     beside: Sequence[Tensor] = (),
 ) -> LocalRun:
@@ -78,7 +78,7 @@ def train(
     return LocalRun(model.delta(start), model.trained, steps, examples, float(total) / examples)
 
 
-def gradient(model: FlatModel, batches: Iterator[Batch], at: Tensor, objective: Objective = cross_entropy) -> LocalRun:
+def gradient(model: FlatModel, batches: Iterator[Batch], at: Tensor, objective: Objective) -> LocalRun:
     """Return the mean gradient over all examples of `batches` at the parameters `at`, shape [P], as a run's `delta`."""
     model.trained.copy_(at)
     model.module.train()

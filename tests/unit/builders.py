@@ -18,6 +18,7 @@ from mpifl.run.job import CohortTable
 from mpifl.server.server import Server
 from mpifl.silo.flat import FlatModel
 from mpifl.silo.silo import Silo
+from mpifl.tasks import CLASSIFICATION
 from mpifl.wire.memory import Memory
 from mpifl.wire.nodes import Nodes
 from mpifl.wire.transport import Transport
@@ -30,6 +31,7 @@ CPU = torch.device("cpu")
 FEATURES = Features(shape=(4,), dtype="float32")
 CLASSES = 3
 EXAMPLES = CohortTable()
+cross_entropy = CLASSIFICATION.objective
 
 
 def stream(seed=0):

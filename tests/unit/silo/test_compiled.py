@@ -3,12 +3,12 @@
 import pytest
 import torch
 from torch import nn
-from unit.builders import FEATURES, batch_norm_net, batches, net, same_bits, stream
+from unit.builders import FEATURES, batch_norm_net, batches, cross_entropy, net, same_bits, stream
 
 from mpifl.data.shards import Features
 from mpifl.models.images import cnn
 from mpifl.silo import compiled, local, machine_code
-from mpifl.silo.flat import FlatModel, cross_entropy
+from mpifl.silo.flat import FlatModel
 from mpifl.silo.local import Constant, LocalTraining, Proximal
 
 IMAGES = Features(shape=(1, 8, 8), dtype="float32")
@@ -23,11 +23,11 @@ def cache(tmp_path_factory, monkeypatch):
     return folder / "mpifl"
 
 
-def trained(settings, model=None, correct=None, features=FEATURES, seed=0, n=23, **more):
+def trained(settings, model=None, correct=None, features=FEATURES, seed=0, n=23, objective=cross_entropy):
     model = model or FlatModel(net())
     start = torch.linspace(-0.5, 0.5, len(model.trained))
     examples = batches(n, features=features)
-    return local.train(model, examples, start, LocalTraining(**settings), stream(seed), correct=correct, **more)
+    return local.train(model, examples, start, LocalTraining(**settings), stream(seed), objective, correct)
 
 
 def compare(settings, factory=net, kind=None, **more):
