@@ -246,7 +246,7 @@ def _build_algorithm(job: Job, source: str) -> Algorithm:
 def _check_target(job: Job, metric: MetricInfo, source: str) -> None:
     """See that a target is one of the metric that the training is judged by."""
     evaluate = job.evaluate
-    if evaluate.target_accuracy is not None and metric != ACCURACY:
+    if evaluate.target_accuracy is not None and metric.name != ACCURACY.name:
         raise InputError(f"{source}: [evaluate] target_accuracy: the main metric is {metric.name}; take target")
     if evaluate.target is not None and metric.share and not 0 < evaluate.target <= 1:
         given = f"target = {evaluate.target:g}"

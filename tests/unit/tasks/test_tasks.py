@@ -5,10 +5,10 @@ import json
 import pytest
 import tomli_w
 import torch
+from grades import Ordinal, Within
 from torch.nn import functional as F
 from typer.testing import CliRunner
 from unit.builders import CLASSES, FEATURES, Alone, arrays, batches, net, same_bits, stream, write_folder
-from unit.tasks.ordinal import Ordinal, Within
 
 from mpifl import models
 from mpifl.algorithms.feddf import FedDF
@@ -24,7 +24,7 @@ from mpifl.silo.silo import _placed
 from mpifl.tasks import ACCURACY, CLASSIFICATION, MetricInfo
 from mpifl.training import train
 
-ORDINAL = "unit.tasks.ordinal:Ordinal"
+ORDINAL = "grades:Ordinal"
 
 
 def examples(n=40, *shape):

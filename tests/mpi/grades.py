@@ -1,4 +1,4 @@
-"""A user's task: labels as numbers, the mean squared error, and metrics of which lower is better for the main one."""
+"""A user's module with a task: grades as numbers, and a main metric of which lower is better."""
 
 import torch
 
@@ -65,4 +65,4 @@ class Ordinal(Task):
 
     def check(self, spec, module):
         if spec.classes < 3:
-            raise InputError(f"[task] name = 'ordinal:Ordinal': {spec.classes} grades are too few; take 3 or more")
+            raise InputError(f"[task] name = 'grades:Ordinal': {spec.classes} grades are too few; take 3 or more")
