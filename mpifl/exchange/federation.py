@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -97,6 +97,10 @@ class Federation:
     def everyone(self, server: Server) -> Cohort:
         """Return the cohort of all silos."""
         return self.cohort(range(self.population), server)
+
+    def listen(self, tell: Callable[[str], None]) -> None:
+        """Have the user told by this whom the server waits for."""
+        self.gathering.listen(tell)
 
     def begin_ledger(self) -> None:
         """Forget what exchanges have cost so far."""

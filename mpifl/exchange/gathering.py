@@ -19,18 +19,18 @@ REMINDER = 60.0
 
 
 class Gathering:
-    """Waits for reports.
-
-    Attributes:
-        tell: Lets the user know.
-    """
+    """Waits for reports, and checks them."""
 
     def __init__(
         self, transport: Transport, membership: Membership, aggregation: Aggregator, deadline: float | None
     ) -> None:
         self._transport, self._membership = transport, membership
         self._aggregation, self._deadline = aggregation, deadline
-        self.tell: Callable[[str], None] = lambda note: print(note, file=sys.stderr, flush=True)
+        self._tell: Callable[[str], None] = lambda note: print(note, file=sys.stderr, flush=True)
+
+    def listen(self, tell: Callable[[str], None]) -> None:
+        """Have the user told by this whom the server waits for."""
+        self._tell = tell
 
     def collect(self, request: Request, own: Report, expected: Expected) -> dict[int, Report]:
         """Bring the reports of all ranks to the server, where they are held against what is known.
@@ -94,5 +94,5 @@ class Gathering:
             elif time.perf_counter() >= until:
                 return
             else:
-                self.tell(f"waiting for {ranks_named([self._transport.origins[rank] for rank in sorted(awaited)])}")
+                self._tell(f"waiting for {ranks_named([self._transport.origins[rank] for rank in sorted(awaited)])}")
                 remind = math.inf

@@ -112,7 +112,6 @@ class Worker:
         start = time.perf_counter()
         mine = self._asked(request) if handler else []
         self.aggregation.begin(request, vectors, mine)
-        self._model.lender = self.aggregation.lend
         replies = [self._guarded(handler, silo, request, vectors) for silo in mine] if handler else []
         about = self._about if request.introduces else {}
         parts = list(self.aggregation.parts())
@@ -166,9 +165,9 @@ class Worker:
         return f"{type(error).__name__}: {' '.join(str(error).split())} ({Path(frame.filename).name}:{frame.lineno})"
 
     def _compute(self, id: int, request: Compute, vectors: dict[str, Tensor]) -> Header:
-        silo = self._silo(id, request.round)
         examples = self._site.spec.silos[id].examples
-        silo.weight = self._site.algorithm.weight(request.work, examples, usual_weight(self._site.weights, examples))
+        weight = self._site.algorithm.weight(request.work, examples, usual_weight(self._site.weights, examples))
+        silo = self._silo(id, request.round, weight)
         message: dict[str, Any] = {**request.scalars, **vectors}
         for transform in self._site.transforms:
             message = transform.receive(silo, message)
@@ -192,14 +191,24 @@ class Worker:
         self.states.keep(id, silo.kept)
         return header
 
-    def _silo(self, id: int, round: int) -> Silo:
-        site, shard = self._site, self._shard(id)
-        state = self.states.of(id)
-        silo = Silo(id, shard, site.spec.features, site.models, state=state, round=round, seed=site.seed)
-        silo.public, silo.objective = site.public, site.algorithm.objective
-        silo.reweighed = (site.select, site.weights) == ("examples", "uniform")
-        silo.own_objective = site.algorithm.own_objective
-        return silo
+    def _silo(self, id: int, round: int, weight: float | None = None) -> Silo:
+        site = self._site
+        return Silo(
+            id,
+            self._shard(id),
+            site.spec.features,
+            site.models,
+            state=self.states.of(id),
+            round=round,
+            seed=site.seed,
+            task=site.algorithm.task,
+            objective=site.algorithm.objective,
+            own_objective=site.algorithm.own_objective,
+            weight=weight,
+            reweighed=(site.select, site.weights) == ("examples", "uniform"),
+            public=site.public,
+            allocate=self.aggregation.lend,
+        )
 
     def _shard(self, id: int) -> Shard:
         if id not in self._shards:

@@ -18,7 +18,7 @@ from mpifl.data import FederationSpec
 from mpifl.exchange import Federation
 from mpifl.run import Claim, Job, checkpoint, claim, describe, note_lost, read_metrics, trim_metrics, write_environment
 from mpifl.server import Server
-from mpifl.tracking import Observer, Record, check_packages, judged, observers
+from mpifl.tracking import Observer, Record, check_packages, observers, reached
 from mpifl.training.build import build, successor
 from mpifl.training.checkpointing import Saving
 from mpifl.training.metrics import Recorder, reportable, title
@@ -88,7 +88,7 @@ class _Training:
         self._algorithm: Algorithm = job.build_algorithm()
         self._observers: list[Observer] = []
         self._sizes = [entry.examples["train"] for entry in spec.silos]
-        federation.gathering.tell = functools.partial(self._tell, "note")
+        federation.listen(functools.partial(self._tell, "note"))
         self._survival = Survival(federation, server, out, self._sizes, self._algorithm.realign)
         self._saving = Saving(out, job.checkpoint, server, self._survival)
         self._recorder = Recorder(job, spec, self._algorithm, server, self._survival)
@@ -116,7 +116,8 @@ class _Training:
     def _run(self, ranks: dict[str, dict[str, str]], claimed: Claim) -> End:
         done = self._server.round - (self._unreported is not None)
         trim_metrics(self._out, done)
-        names = {"silos": told} if (told := self._federation.names.told) else {}
+        names: dict[str, Any] = {"silos": told} if (told := self._federation.names.told) else {}
+        names["metric"] = self._algorithm.task.main_metric.model_dump()
         changes = [f"{change} after round {done}" for change in claimed.changes]
         write_environment(
             self._out, changes, mpi=library(), ranks=ranks, data=describe(self._spec), resumed_after_round=done, **names
@@ -198,8 +199,7 @@ class _Training:
         )
 
     def _reached(self, record: Record) -> bool:
-        target, found = self._job.evaluate.target_accuracy, judged(record)
-        return target is not None and found is not None and found[1] >= target
+        return reached(record, self._algorithm.task.main_metric, self._job.evaluate.wanted)
 
     def _open_shards(self) -> tuple[dict[str, dict[str, str]], list[str]]:
         """Have every worker open and verify its shards; a broken one ends the run unless the quorum allows for it.

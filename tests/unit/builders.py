@@ -18,6 +18,7 @@ from mpifl.run.job import CohortTable
 from mpifl.server.server import Server
 from mpifl.silo.flat import FlatModel
 from mpifl.silo.silo import Silo
+from mpifl.tasks import CLASSIFICATION
 from mpifl.wire.memory import Memory
 from mpifl.wire.nodes import Nodes
 from mpifl.wire.transport import Transport
@@ -30,6 +31,7 @@ CPU = torch.device("cpu")
 FEATURES = Features(shape=(4,), dtype="float32")
 CLASSES = 3
 EXAMPLES = CohortTable()
+cross_entropy = CLASSIFICATION.objective
 
 
 def stream(seed=0):
@@ -63,9 +65,8 @@ def make_silo(model, n=12, seed=0, splits=(), randomness=0, weights="examples", 
     sizes = {"train": n, **dict(splits)}
     shard = Shard(None, {name: Split(*arrays(size, seed + i)) for i, (name, size) in enumerate(sizes.items())})
     given = {"id": 0, "shard": shard, "features": FEATURES, "models": [model], "state": {}, "seed": randomness}
-    silo = Silo(**{**given, **more})
-    silo.weight = float(n) if weights == "examples" else 1.0
-    return silo
+    weight = float(n) if weights == "examples" else 1.0
+    return Silo(**{**given, "weight": weight, **more})
 
 
 def write_folder(folder, sizes, features=FEATURES, classes=CLASSES, test=0, **splits):

@@ -31,8 +31,7 @@ class Flat(FedProx):
 @pytest.mark.parametrize(("kind", "measured"), [(FedProx, True), (Flat, False)])
 def test_a_silo_whose_gradient_is_zero_has_no_gamma(kind, measured):
     algorithm = kind(measure_gamma=True)
-    silo = make_silo(FlatModel(net()))
-    silo.objective = algorithm.objective
+    silo = make_silo(FlatModel(net()), objective=algorithm.objective)
     update = algorithm.train_near(silo, silo.model.trained.clone(), 0.1)
     assert ("gamma" in update.scalars) is measured
 

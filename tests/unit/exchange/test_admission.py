@@ -282,7 +282,7 @@ def test_the_user_is_told_once_who_is_waited_for_and_the_wait_goes_on(monkeypatc
     monkeypatch.setattr(gathering, "REMINDER", 0.01)
     told, first, second = [], Report(serial=7).encode(), Report(serial=7).encode()
     waiting = gathering.Gathering(Slow((1, first), (2, second)), Membership({}), None, None)
-    waiting.tell = told.append
+    waiting.listen(told.append)
     assert [rank for rank, _ in waiting.reports(7, None)] == [1, 2]
     assert told == ["waiting for rank 4"]
     assert waiting._membership.timed_out == set()
