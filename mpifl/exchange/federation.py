@@ -7,38 +7,41 @@ says whose updates count. Only then do vectors move, so that a silo that failed 
 from __future__ import annotations
 
 import contextlib
-import functools
 import time
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from mpifl.aggregation import headers_of, plan
+from mpifl.aggregation import headers_of
 from mpifl.common import Names, RankLost, signals
-from mpifl.exchange.admission import Expected, Knowledge, Refused, screened, taking_part
+from mpifl.exchange.admission import Expected, Knowledge
 from mpifl.exchange.cohort import Cohort
 from mpifl.exchange.costs import Ledger
-from mpifl.exchange.faults import Judge, mean_of
+from mpifl.exchange.faults import Judge, outcome_of
 from mpifl.exchange.gathering import Gathering
 from mpifl.exchange.membership import Membership
+from mpifl.exchange.outcome import Outcome
 from mpifl.exchange.worker import Worker
 from mpifl.exchange.workload import Workload
 from mpifl.server import Server
 from mpifl.transforms import Transform
 from mpifl.wire import (
     DTYPES,
-    Header,
-    Mean,
+    Inventory,
+    Migrate,
     Mirror,
+    Replicate,
+    Reply,
     Report,
     Request,
     Scalar,
+    Stop,
     Transport,
     VectorSpec,
     Verdict,
     forsake,
+    read_request,
     see_off,
 )
 
@@ -67,16 +70,18 @@ class Federation:
         self.ledger = Ledger()
         self._worker, self.transforms, self._device = worker, transforms, device
         self._deadline, self._serial = deadline, 0
-        self.about: dict[int, dict[str, str]] = {}  # what each worker said of itself when it opened its shards
         self.membership = Membership(placed)
         self.population = self.membership.population
-        worker.rank, transport.patience = transport.rank, deadline
+        transport.limit_waits(deadline)
         self.knowledge = knowledge
         self.workload = Workload([examples["train"] for examples in knowledge.examples], self.membership)
-        self.gathering = Gathering(transport, self.membership)
+        self.gathering = Gathering(transport, self.membership, worker.aggregation, deadline)
         self._received: dict[str, Tensor] = {}
-        self.mirrors: deque[Mirror] = deque(maxlen=2)
-        """The latest last; the one before it holds until all have the latest."""
+
+    @property
+    def replicas(self) -> Sequence[Mirror]:
+        """The server's state after the latest rounds, as this rank keeps it; the latest last."""
+        return self._worker.replicas
 
     def adopt(self, server: Server) -> None:
         """Move the server's vectors to where the ranks of its node read them, so that asking copies nothing."""
@@ -93,36 +98,58 @@ class Federation:
         """Return the cohort of all silos."""
         return self.cohort(range(self.population), server)
 
+    def listen(self, tell: Callable[[str], None]) -> None:
+        """Have the user told by this whom the server waits for."""
+        self.gathering.listen(tell)
+
+    def begin_ledger(self) -> None:
+        """Forget what exchanges have cost so far."""
+        self.ledger = Ledger()
+
     def attempt(self, nth: int = 0) -> int:
         """Return an attempt's stamp, another after each death, so that silos forget what they kept in between."""
         return nth + _ATTEMPTS * len(self.transport.lost)
 
     def move(
-        self, server: Server, homes: Mapping[int, int], states: Mapping[int, str], round: int | None = None
+        self, server: Server, assignment: Mapping[int, int], states: Mapping[int, str], round: int | None = None
     ) -> dict[int, str]:
         """Have other ranks host some silos, whose state they read from a checkpoint.
 
         Args:
             server: Rank 0's.
-            homes: The rank that is to host each of the silos.
+            assignment: The rank that is to host each of the silos.
             states: The sha256 of each silo's file in the checkpoint, for silos that keep state.
             round: The checkpoint's; by default the server's.
 
         Returns:
             Why silos stay where they are, if they cannot move.
         """
-        files: dict[str, Scalar] = {str(silo): states[silo] for silo in homes if silo in states}
-        request = Request(
-            verb="host",
+        request = Migrate(
             round=server.round,
             attempt=self.attempt(),
-            cohort=sorted(homes),
-            scalars={**files, "checkpoint": server.round if round is None else round},
-            homes=dict(homes),
+            cohort=sorted(assignment),
+            assignment=dict(assignment),
+            checkpoint=server.round if round is None else round,
+            files={silo: states[silo] for silo in assignment if silo in states},
         )
-        mean = self.exchange(request)
-        assert mean is not None
-        return mean.faults
+        outcome = self.exchange(request)
+        assert outcome is not None
+        return outcome.faults
+
+    def take_inventory(self, server: Server) -> None:
+        """Have every rank say which silos it hosts."""
+        self.exchange(Inventory(round=server.round, attempt=self.attempt()))
+
+    def replicate(self, server: Server, scalars: Mapping[str, Scalar], state: Tensor) -> None:
+        """Have every rank keep the server's state after a round.
+
+        Args:
+            server: Rank 0's.
+            scalars: What the round brought.
+            state: The state as bytes, shape [n].
+        """
+        spec = [VectorSpec(name="state", length=len(state), dtype="uint8")]
+        self.exchange(Replicate(round=server.round, scalars=dict(scalars), vectors=spec), {"state": state})
 
     def would_rebalance(self) -> bool:
         """Whether silos should move as soon as their state is written."""
@@ -135,16 +162,12 @@ class Federation:
             server: Rank 0's, at the round of the checkpoint.
             states: The sha256 of each silo's file in the checkpoint, for silos that keep state.
         """
-        if homes := self.workload.reassignments_with_state():
-            self.membership.pinned |= self.move(server, homes, states).keys()
+        if assignment := self.workload.reassignments_with_state():
+            self.membership.pinned |= self.move(server, assignment, states).keys()
 
     def reassignments(self, cohort: Sequence[int]) -> dict[int, int]:
         """Return {silo: rank} for silos of a cohort that another rank of their node should take."""
-        nodes, homes = self.transport.nodes, dict[int, int]()
-        for node in range(len(nodes)):
-            ranks = [rank for rank in self.membership.responsive if nodes.of[rank] == node]
-            homes |= self.workload.reassignments(cohort, ranks)
-        return homes
+        return self.workload.reassignments(cohort, self.transport.nodes)
 
     def serve(self) -> bool:
         """Answer the server's requests until it says stop; for all ranks but the server's.
@@ -163,9 +186,7 @@ class Federation:
     def recover(self) -> None:
         """Find together with the other survivors of a death; who hosts what is known to none then."""
         ranks = self.transport.recover()
-        self.about = {ranks[rank]: about for rank, about in self.about.items() if rank in ranks}
         self.membership.renumber(self.transport.workers, ranks)
-        self._worker.rank = self.transport.rank
         self._received.clear()
 
     def stop(self) -> list[int]:
@@ -176,7 +197,7 @@ class Federation:
         """
         while True:
             try:
-                self.exchange(Request(verb="stop"))
+                self.exchange(Stop())
                 break
             except RankLost:
                 self.recover()
@@ -192,8 +213,8 @@ class Federation:
         request: Request | None = None,
         vectors: Mapping[str, Tensor] | None = None,
         expected: Expected | None = None,
-    ) -> Mean | None:
-        """Run one exchange; the server gives a request and gets the mean. None is returned when it is to stop.
+    ) -> Outcome | None:
+        """Run one exchange; the server gives a request and gets the outcome. None is returned when it is to stop.
 
         Args:
             request: What the server asks.
@@ -205,28 +226,26 @@ class Federation:
         """
         began = time.perf_counter()
         request, message = self._request(request, dict(vectors or {}))
-        if request.verb == "mirror":
-            self.mirrors.append(Mirror(request.round, request.scalars, message["state"]))
         told = {"serial": request.serial, "interrupted": signals.pending()}
         report = self._worker.answer(request, message).model_copy(update=told)
-        reports = self._gather(request, report, expected or Expected())
-        if request.verb == "stop":
+        reports = self.gathering.collect(request, report, expected or Expected())
+        if request.last:
             self._part()
             return None
-        headers = sorted(headers_of(reports) + self._late_headers(request), key=lambda header: header.silo)
+        headers = sorted(headers_of(reports) + self.gathering.missing(request), key=lambda header: header.silo)
         verdict = self._judge(request, reports, headers)
-        vectors = self._worker.aggregation.combine(self.transport, verdict)
-        self._worker.settle(request, verdict)
-        self.membership.commit(request.homes, verdict.accepted, headers)
-        if self.transport.is_server and request.verb == "work":
+        aggregation = self._worker.aggregation
+        combined = aggregation.combine(self.transport, verdict)
+        self._worker.commit(request, verdict)
+        self.membership.commit(request.reassigned, verdict.accepted, headers)
+        if self.transport.is_server and request.averaged:
             spent = time.perf_counter() - began
             self.workload.add(headers, spent)
             origins, workers = self.transport.origins, reports.keys() & set(self.transport.workers)
             seconds = {origins[rank]: min(reports[rank].seconds, spent) for rank in workers}
             self.ledger.add(request, headers, verdict.accepted, seconds, spent)
-            self.membership.silent |= set() if self._deadline else self._worker.aggregation.hanging
-            self._worker.aggregation.check(self.transport, verdict.pieces, vectors)
-        return mean_of(verdict if self.transport.is_server else None, headers, vectors)
+            self.membership.silent |= set() if self._deadline else aggregation.hanging
+        return outcome_of(verdict if self.transport.is_server else None, headers, combined, aggregation)
 
     def _part(self) -> None:
         """Leave when all ranks are known to have been told; what dies from here on is of no interest to the others."""
@@ -240,7 +259,7 @@ class Federation:
         if request is not None:
             self._serial += 1
             request = request.model_copy(update={"serial": self._serial, "direct": bool(self.transport.silent)})
-        request = Request.model_validate_json(self.transport.tell(request.encode() if request else None))
+        request = read_request(self.transport.tell(request.encode() if request else None))
         return request, {one.name: self._spread(one, vectors.get(one.name), request.direct) for one in request.vectors}
 
     def _spread(self, spec: VectorSpec, vector: Tensor | None, direct: bool) -> Tensor:
@@ -252,45 +271,9 @@ class Federation:
             return here
         return self.transport.memory.pinned(here).to(self._device, non_blocking=True)
 
-    def _gather(self, request: Request, report: Report, expected: Expected) -> dict[int, Report]:
-        """Bring the reports of all ranks to the server, where they are held against what is known."""
-        if not self.transport.is_server:
-            self.transport.report(report.encode())
-            return {self.transport.rank: report}
-        reports = {self.transport.rank: self._screened(request, self.transport.rank, report, expected)}
-        deadline = self._deadline if request.has_deadline else None
-        for rank, came in self.gathering.reports(request.serial, deadline):
-            reports[rank] = self._screened(request, rank, came, expected)
-        if any(report.interrupted for report in reports.values()):
-            signals.note()
-        reports = {rank: one for rank, one in reports.items() if rank not in self.membership.timed_out}
-        self.about |= {rank: r.about for rank, r in reports.items() if r.about and request.verb == "open"}
-        if request.verb == "roll":
-            workers = reports.keys() & set(self.transport.workers)
-            self.membership.placed |= {rank: {header.silo for header in reports[rank].headers} for rank in workers}
-        return reports
-
-    def _screened(self, request: Request, rank: int, came: Report | Refused, expected: Expected) -> Report:
-        """Return a rank's report if it keeps all rules, else the faults of its silos."""
-        silos = range(self.population) if request.verb == "roll" else self.membership.answerable(request, rank)
-        readable = functools.partial(self._worker.aggregation.readable, self.transport, rank)
-        return screened(came, request, self.transport.origins[rank], silos, expected, readable)
-
-    def _late_headers(self, request: Request) -> list[Header]:
-        """Return the faults of the silos whose ranks did not answer in time."""
-        fault = f"no answer within {self._deadline} s" if self._deadline else "its rank fell silent"
-        silos = {silo for rank in self.membership.timed_out for silo in self.membership.answerable(request, rank)}
-        silos &= self.membership.stateful if request.verb == "save" else silos  # of the others there is nothing to save
-        return [Header(silo=silo, fault=fault, passing=True) for silo in sorted(silos)]
-
-    def _judge(self, request: Request, reports: Mapping[int, Report], headers: list[Header]) -> Verdict:
+    def _judge(self, request: Request, reports: Mapping[int, Report], headers: list[Reply]) -> Verdict:
         """Decide, at the server, whose updates count, and tell all ranks."""
-        verdict = Verdict(serial=request.serial)
+        told = None
         if self.transport.is_server:
-            pieces = plan(reports)
-            lost = self._faults.reason_to_lose(request, headers, pieces)
-            accepted = [] if lost else [header.silo for header in headers if header.fault is None]
-            placed = [] if lost else self._worker.aggregation.place(pieces)
-            made = {"lost": lost, "accepted": accepted, "ranks": taking_part(reports), "pieces": placed}
-            verdict = verdict.model_copy(update={**made, "explain": self._faults.silos_to_explain(headers)})
-        return Verdict.model_validate_json(self.transport.tell(verdict.encode() if self.transport.is_server else None))
+            told = self._faults.decide(request, reports, headers, self._worker.aggregation).encode()
+        return Verdict.model_validate_json(self.transport.tell(told))

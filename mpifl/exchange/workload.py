@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from mpifl.exchange.membership import Membership
 from mpifl.exchange.placement import rebalance
-from mpifl.wire import Header
+from mpifl.wire import Nodes, Reply
 
 MEASURED = 3
 """Times that a silo must have worked before its time is trusted."""
@@ -21,7 +21,7 @@ class Workload:
         self._worked: dict[int, tuple[float, int]] = {}
         self._seconds, self._examples = 0.0, 0
 
-    def add(self, headers: Iterable[Header], at_most: float = math.inf) -> None:
+    def add(self, headers: Iterable[Reply], at_most: float = math.inf) -> None:
         """Remember how long the silos took that answered without fault, none longer than the request `at_most` did."""
         for header in headers:
             if header.fault is None:
@@ -37,13 +37,19 @@ class Workload:
         total, times = self._worked.get(silo, (0.0, 0))
         return total / times if times >= MEASURED else None
 
-    def reassignments(self, cohort: Sequence[int], ranks: Sequence[int]) -> dict[int, int]:
-        """Return the new rank of each silo of a round that some ranks should pass on among them.
+    def reassignments(self, cohort: Sequence[int], nodes: Nodes) -> dict[int, int]:
+        """Return {silo: rank} for silos of a round that another rank of their node should take.
 
         Only silos that keep nothing move: the new rank needs no checkpoint.
         """
-        if len(ranks) < 2:
-            return {}
+        assignment: dict[int, int] = {}
+        for node in range(len(nodes)):
+            ranks = [rank for rank in self._membership.responsive if nodes.of[rank] == node]
+            if len(ranks) > 1:
+                assignment |= self._reassignments_among(ranks, cohort)
+        return assignment
+
+    def _reassignments_among(self, ranks: Sequence[int], cohort: Sequence[int]) -> dict[int, int]:
         fixed = self._membership.stateful | self._membership.pinned
         held = {rank: self._membership.placed[rank].intersection(cohort) for rank in ranks}
         costs = {silo: self._cost_of(silo) for silos in held.values() for silo in silos}

@@ -34,17 +34,18 @@ def observers(job: Job, run: Path, names: Names | None = None) -> list[Observer]
         InputError: one of the user's own cannot be made.
     """
     chosen: list[Observer] = []
+    task = job.build_algorithm().task
     if job.tracking.jsonl:
         chosen.append(JsonLines(run))
     if job.tracking.tensorboard:
         from mpifl.tracking.board import TensorBoard
 
-        chosen.append(TensorBoard(run))
+        chosen.append(TensorBoard(run, task.infos.values()))
     if job.tracking.mlflow:
         from mpifl.tracking.mlflow import MLflow
 
-        chosen.append(MLflow(job, run))
-    chosen.append(Console(job.rounds, job.tracking.console, names))
+        chosen.append(MLflow(job, run, task.main_metric))
+    chosen.append(Console(job.rounds, job.tracking.console, names, task.main_metric))
     return chosen + [Custom(name, job, run) for name in job.tracking.observers]
 
 

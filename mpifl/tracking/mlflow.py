@@ -15,6 +15,7 @@ from mlflow.exceptions import MlflowException
 
 from mpifl.common import write_aside
 from mpifl.run import Job, flat, read_environment, read_metrics
+from mpifl.tasks import ACCURACY, MetricInfo
 from mpifl.tracking.base import Observer, Record
 from mpifl.tracking.progress import Progress
 
@@ -27,8 +28,8 @@ EVERY_ROUND = "silos_left_out"
 class MLflow(Observer):
     """Log every number of a round as a metric under its own name, at its round; the job's keys as parameters."""
 
-    def __init__(self, job: Job, run: Path) -> None:
-        self._job, self._run = job, run
+    def __init__(self, job: Job, run: Path, metric: MetricInfo = ACCURACY) -> None:
+        self._job, self._run, self._metric = job, run, metric
         self._client: MlflowClient | None = None
         self._id, self._done = "", False
         self._logged: set[int] = set()
@@ -37,12 +38,12 @@ class MLflow(Observer):
     def begin(self, round: int, title: str) -> None:
         """Start a run, or go on with the one that this run folder has started."""
         last = (read_metrics(self._run) or [{}])[-1]
-        self._done = Progress(round, last).finished(self._job)
+        self._done = Progress(round, last).finished(self._job, self._metric)
         self._begin(title)
 
     def round(self, record: Record) -> None:
         """Log the numbers of one round, and how many silos were left out of it."""
-        self._done = Progress(record["round"], record).finished(self._job)
+        self._done = Progress(record["round"], record).finished(self._job, self._metric)
         at = int(1000 * record["time"])
         if record["round"] in self._logged:
             return

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mpifl.run import Job
-from mpifl.tracking.base import Record, judged
+from mpifl.tasks import MetricInfo
+from mpifl.tracking.base import Record, reached
 
 
 @dataclass(frozen=True)
@@ -38,20 +39,19 @@ class Progress:
         """Return the progress of which the observers have been told."""
         return replace(self, reported=True)
 
-    def finished(self, job: Job) -> bool:
-        """Return whether a run of this job has nothing left to train."""
-        return at_end(self.round, self.record, job.rounds, job.evaluate.stop_at)
+    def finished(self, job: Job, metric: MetricInfo) -> bool:
+        """Return whether a run of this job, judged by this metric, has nothing left to train."""
+        return at_end(self.round, self.record, job.rounds, job.evaluate.stops_at, metric)
 
 
-def at_end(round: int, record: Record, rounds: int, stop_at: float | None) -> bool:
-    """Return whether a run has done all its rounds, or has reached the accuracy at which it stops.
+def at_end(round: int, record: Record, rounds: int, stops_at: float | None, metric: MetricInfo) -> bool:
+    """Return whether a run has done all its rounds, or has reached the value at which it stops.
 
     Args:
         round: Rounds done.
         record: The last of them.
         rounds: The rounds that the job asks for.
-        stop_at: The accuracy at which the job stops, if it does; see `judged`.
+        stops_at: The value of the metric at which the job stops, if it does.
+        metric: The main metric of the job's task.
     """
-    found = judged(record)
-    reached = stop_at is not None and found is not None and found[1] >= stop_at
-    return reached or round >= rounds
+    return round >= rounds or reached(record, metric, stops_at)

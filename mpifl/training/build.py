@@ -127,9 +127,7 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
         )
     folder = Path(job.shards)
     algorithm = job.build_algorithm()
-    flat = _models(job, spec, algorithm, device)
-    for model in flat:
-        model.speaks = nth == 0
+    flat = _models(job, spec, algorithm, device, is_reporter=nth == 0)
     # On the way back transforms act in reverse: nothing changes an update after its codec.
     transforms = [*job.compression.transforms(algorithm.absolute, algorithm.accumulated), RunningStatistics()]
     public = _batches(folder, spec, spec.public, "public", device)
@@ -137,9 +135,9 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
     sizes = [entry.examples["train"] for entry in spec.silos]
     placed = place(sizes, transport.workers)
     silos = placed.get(transport.rank, [])
-    worker = Worker(site, silos, _about(device, silos), transport.memory)
+    worker = Worker(site, silos, _about(device, silos), transport)
     test = _batches(folder, spec, spec.test, "test", device) if transport.is_server else None
-    server = Server(flat, job.seed, test=test, public=public, own_objective=algorithm.own_objective)
+    server = _server(job, algorithm, flat, test, public)
     quorum, deadline, total = job.cohort.quorum, job.cohort.deadline, job.cohort.total(sizes)
     knowledge = Knowledge(algorithm, [entry.examples for entry in spec.silos], job.cohort.weights, total)
     names = Names([entry.name for entry in spec.silos])
@@ -152,20 +150,32 @@ def successor(job: Job, spec: FederationSpec, worker: Server) -> Server:
     test = _batches(Path(job.shards), spec, spec.test, "test", device)
     algorithm = job.build_algorithm()
     flat = _models(job, spec, algorithm, device)
-    return Server(flat, job.seed, test=test, public=worker.public, own_objective=algorithm.own_objective)
+    return _server(job, algorithm, flat, test, worker.public)
 
 
-def _models(job: Job, spec: FederationSpec, algorithm: Algorithm, device: torch.device) -> list[FlatModel]:
+def _server(
+    job: Job, algorithm: Algorithm, flat: list[FlatModel], test: Batches | None, public: Batches | None
+) -> Server:
+    own, task = algorithm.own_objective, algorithm.task
+    return Server(flat, job.seed, test=test, public=public, own_objective=own, task=task)
+
+
+def _models(
+    job: Job, spec: FederationSpec, algorithm: Algorithm, device: torch.device, is_reporter: bool = True
+) -> list[FlatModel]:
     tables = [job.model, *map(Model.model_validate, algorithm.architectures())]
-    return [_model(table, job.seed, spec, algorithm, device) for table in tables]
+    return [_model(table, job.seed, spec, algorithm, device, is_reporter) for table in tables]
 
 
-def _model(table: Model, seed: int, spec: FederationSpec, algorithm: Algorithm, device: torch.device) -> FlatModel:
-    module = models.build(table.name, table.arguments, spec.features, spec.classes, seed)
+def _model(
+    table: Model, seed: int, spec: FederationSpec, algorithm: Algorithm, device: torch.device, is_reporter: bool
+) -> FlatModel:
+    module = models.build(table.name, table.arguments, spec.features, spec.classes, seed, algorithm.task)
     if table.weights is not None:
         load_weights(module, Path(table.weights), f"[model] weights = '{table.weights}'")
+    algorithm.task.check(spec, module)
     algorithm.check(module, spec)
-    return FlatModel(module, device, algorithm.personal_names(module))
+    return FlatModel(module, device, algorithm.personal_names(module), is_reporter=is_reporter)
 
 
 def _batches(

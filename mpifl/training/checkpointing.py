@@ -11,10 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mpifl.exchange import Outcome
 from mpifl.run import Checkpoint, CheckpointError, Writer, checkpoint
 from mpifl.server import Server
 from mpifl.training.recovery import Recovery
-from mpifl.wire import Mean
+from mpifl.wire import FileReply, Save, SaveStatus
 
 
 class CheckpointManager:
@@ -88,16 +89,17 @@ class CheckpointManager:
         if self._begun is None:
             return
         answer = self._recovery.run_with_recovery(functools.partial(self._ask_whether_written, wait))
-        if any("writing" in scalars for scalars in answer.silos.values()):
+        replies = answer.of(FileReply)
+        if any(reply.writing for reply in replies.values()):
             return
         try:
             own = self._writer.digest(self._server_file())
             if faults := [
                 *answer.faults.values(),
-                *(f"silo {self._recovery.federation.names[k]} is lost" for k in self._keeping if k not in answer.silos),
+                *(f"silo {self._recovery.federation.names[k]} is lost" for k in self._keeping if k not in replies),
             ]:
                 raise CheckpointError(faults[0])
-            digests = {silo: str(scalars["sha256"]) for silo, scalars in answer.silos.items()}
+            digests = {silo: reply.sha256 for silo, reply in replies.items() if reply.sha256}
             checkpoint.commit(self._run, self._begun, own, digests)
         except (OSError, CheckpointError) as error:
             self._give_up(str(error))
@@ -119,8 +121,8 @@ class CheckpointManager:
         checkpoint.discard(self._run, server.round)
         self._due, self._begun, self._lost = False, server.round, self._dead()
         self._writer.begin(self._server_file(), self._copied(server.state) if copied else server.state)
-        answer = self._recovery.ask("save")
-        self._keeping = [silo for silo, scalars in answer.silos.items() if "writing" in scalars]
+        answer = self._recovery.ask(Save)
+        self._keeping = [silo for silo, reply in answer.of(FileReply).items() if reply.writing]
         if answer.faults:
             self._give_up(next(iter(answer.faults.values())))
 
@@ -135,13 +137,13 @@ class CheckpointManager:
                 self._copy[name] = copy.copy_(value)
         return {**state, **self._copy}
 
-    def _ask_whether_written(self, wait: bool) -> Mean:
+    def _ask_whether_written(self, wait: bool) -> Outcome:
         """Ask the silos that have a file in the checkpoint whether it is written."""
         if not self._keeping:
-            return Mean({}, {}, {})
+            return Outcome()
         asked = self._recovery.federation.cohort(self._keeping, self._server)
         assert self._begun is not None
-        return asked.ask("saved", checkpoint=self._begun, wait=wait)
+        return asked.ask(SaveStatus, checkpoint=self._begun, wait=wait)
 
     def _give_up(self, why: str) -> None:
         """Let go of the checkpoint that was begun; the one before it stays, and training goes on.

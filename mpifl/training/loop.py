@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from mpifl.aggregation import is_finite
 from mpifl.common import InputError, RoundLost, Table, ranks_named, signals
@@ -20,7 +21,7 @@ from mpifl.training.parts import Training, assemble
 from mpifl.training.recovery import latest_mirror
 from mpifl.training.sampling import sample
 from mpifl.training.start import first_progress, open_shards
-from mpifl.wire import Transport, library, survivable
+from mpifl.wire import Finish, FinishReply, Transport, library, survivable
 
 ATTEMPTS = 3
 """How often a round is asked before too few answers end the run."""
@@ -92,7 +93,7 @@ def _run(t: Training, resume: bool, force: bool, on_round: Callable[[Record], bo
             saved = _save_now(t)
         finally:
             t.observers.end()
-        if finished := progress.finished(t.job):
+        if finished := progress.finished(t.job, t.metric):
             _finish(t)
         if lost := t.exchange.transport.lost:
             t.observers.note(f"{'finished' if finished else 'stopped'} without {ranks_named(lost)}, which died")
@@ -104,7 +105,7 @@ def _train_rounds(t: Training, progress: Progress, on_round: Callable[[Record], 
     stop = False
     if progress.reported:  # by a server that died then, perhaps before it wrote a checkpoint
         _update_checkpoints(t)
-    while not (progress.reported and (stop or progress.finished(t.job) or signals.pending())):
+    while not (progress.reported and (stop or progress.finished(t.job, t.metric) or signals.pending())):
         began = time.perf_counter()
         if progress.reported:  # else a server died after the round, and it remains to report it
             scalars = _attempt_round(t)
@@ -219,10 +220,11 @@ def _describe_run(t: Training, progress: Progress, claimed: Claim, ranks: dict[s
     """Write what the run is done with into its folder, and tell the observers that it begins."""
     done = progress.round - (not progress.reported)
     trim_metrics(t.out, done)
-    names = {"silos": told} if (told := t.exchange.names.told) else {}
+    more: dict[str, Any] = {"silos": told} if (told := t.exchange.names.told) else {}
+    more["metric"] = t.metric.model_dump()
     changes = [f"{change} after round {done}" for change in claimed.changes]
     write_environment(
-        t.out, changes, mpi=library(), ranks=ranks, data=describe(t.spec), resumed_after_round=done, **names
+        t.out, changes, mpi=library(), ranks=ranks, data=describe(t.spec), resumed_after_round=done, **more
     )
     t.observers.begin(done, title(t.job, t.spec, t.server, ranks))
 
@@ -239,8 +241,8 @@ def _finish(t: Training) -> None:
     vectors = t.algorithm.global_model(server)
     if "statistics" in server.state:
         vectors["statistics"] = server.state["statistics"]
-    answer = t.recovery.ask("finish", sha256=sha256, **vectors)
-    if unwritten := [str(scalars["unwritten"]) for scalars in answer.silos.values() if "unwritten" in scalars]:
+    answer = t.recovery.ask(Finish, vectors, sha256=sha256)
+    if unwritten := [reply.unwritten for reply in answer.of(FinishReply).values() if reply.unwritten]:
         raise InputError(unwritten[0])
 
 

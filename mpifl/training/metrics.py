@@ -12,7 +12,6 @@ import torch
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, RoundLost
 from mpifl.data import FederationSpec
-from mpifl.exchange import Ledger
 from mpifl.run import Job, rss_mb
 from mpifl.server import Server
 from mpifl.tracking import Record
@@ -66,7 +65,10 @@ class MetricsCollector:
         if round % self._job.evaluate.every and round != self._job.rounds:
             return {}
         score = self._server.evaluate(self._server.state["w"])
-        found = {"test_loss": score.loss, "test_accuracy": score.accuracy} if score else {}
+        found: Record = {}
+        if score:
+            found = {"test_loss": score.loss}
+            found |= {info.test: score.metrics[name] for name, info in self._algorithm.task.infos.items()}
         found |= self._evaluated_at_silos(left_out)
         return found | {"seconds_evaluation": time.perf_counter() - began}
 
@@ -78,18 +80,20 @@ class MetricsCollector:
         if transport.lost:
             found["ranks_lost"] = transport.lost
         transport.sent = transport.received = 0
-        federation.ledger = Ledger()
+        federation.begin_ledger()
         return found
 
     def target_notes(self) -> list[str]:
         """Say what a target is held against, where that is not the test set."""
-        if self._job.evaluate.target_accuracy is None or self._server.judges:
+        evaluate, metric = self._job.evaluate, self._algorithm.task.main_metric.name
+        if evaluate.wanted is None or self._server.judges:
             return []
+        key = "[evaluate] target" + ("_accuracy" if evaluate.target is None else "")
         why = "there is no test set" if self._spec.test is None else "silos own a part of the model"
         if self._held_out and self._job.evaluate.silos:
-            return [f"[evaluate] target_accuracy: is for the accuracy on all that the silos hold out, as {why}"]
+            return [f"{key}: is for the {metric} on all that the silos hold out, as {why}"]
         nor = "and [evaluate] silos = false" if self._held_out else "nor do silos hold out data"
-        return [f"[evaluate] target_accuracy: {why}, {nor}"]
+        return [f"{key}: {why}, {nor}"]
 
     @property
     def _held_out(self) -> bool:
@@ -111,12 +115,12 @@ class MetricsCollector:
             if str(silo) not in left_out:
                 what = f"round {self._server.round}: silo {federation.names[silo]} not evaluated: {fault}"
                 self._note(what, once=("unscored", silo, fault))
-        weighted = mean.scalars.get("silo_accuracy")
-        return {
-            **({} if weighted is None else {"silo_accuracy_weighted": weighted}),
-            **summarize("silo_accuracy", list(mean.each("silo_accuracy")), worst=min, best=max),
-            **summarize("silo_loss", list(mean.each("silo_loss")), worst=max, best=min),
-        }
+        found: Record = {}
+        for info in self._algorithm.task.infos.values():
+            if (weighted := mean.scalars.get(info.silo)) is not None:
+                found[f"{info.silo}_weighted"] = weighted
+            found |= summarize(info.silo, list(mean.each(info.silo)), worst=info.worst, best=info.best)
+        return found | summarize("silo_loss", list(mean.each("silo_loss")), worst=max, best=min)
 
 
 def summarize(name: str, values: list[float], worst: Callable[..., float], best: Callable[..., float]) -> Record:

@@ -10,6 +10,7 @@ from mpifl.data import FederationSpec
 from mpifl.exchange import Federation
 from mpifl.run import Job
 from mpifl.server import Server
+from mpifl.tasks import MetricInfo
 from mpifl.tracking import Observers
 from mpifl.training.checkpointing import CheckpointManager
 from mpifl.training.metrics import MetricsCollector
@@ -44,12 +45,17 @@ class Training:
     metrics: MetricsCollector
     sizes: list[int]
 
+    @property
+    def metric(self) -> MetricInfo:
+        """The main metric of the task, which the training is judged by."""
+        return self.algorithm.task.main_metric
+
 
 def assemble(job: Job, spec: FederationSpec, out: Path, server: Server, exchange: Federation) -> Training:
     """Put together what the server of a training needs beside its silos."""
     algorithm = job.build_algorithm()
     observers = Observers()
-    exchange.gathering.tell = observers.note
+    exchange.listen(observers.note)
     sizes = [entry.examples["train"] for entry in spec.silos]
     recovery = Recovery(exchange, server, out, sizes, observers.note)
     checkpoints = CheckpointManager(out, job.checkpoint, server, recovery, observers.note)

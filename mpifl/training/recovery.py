@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from mpifl.common import RankLost, ranks_named
-from mpifl.exchange import Federation
+from mpifl.exchange import Federation, Outcome
 from mpifl.run import checkpoint
 from mpifl.server import Server
-from mpifl.wire import Mean, Mirror, Request, Scalar, VectorSpec
+from mpifl.wire import Mirror, Request, Scalar
 
 Answer = TypeVar("Answer")
 _ROUND = "round of the mirror"
@@ -58,24 +58,22 @@ class Recovery:
             except RankLost:
                 self.federation.recover()
 
-    def ask(self, verb: str, /, **message: Tensor | Scalar) -> Mean:
-        """Ask all silos, however many ranks die meanwhile."""
-        mean = self.run_with_recovery(lambda: self.federation.everyone(self._server).ask(verb, **message))
-        self.diverged &= verb != "load"  # with which all go back to the same round
-        return mean
+    def ask(self, kind: type[Request], vectors: Mapping[str, Tensor] | None = None, /, **fields: Any) -> Outcome:
+        """Make a request to all silos, however many ranks die meanwhile."""
+        outcome = self.run_with_recovery(lambda: self.federation.everyone(self._server).ask(kind, vectors, **fields))
+        self.diverged &= not kind.resets
+        return outcome
 
     def replicate(self, figures: Mapping[str, Scalar]) -> None:
         """Let every rank keep the state of the server after this round, and the figures that the round brought."""
         federation, server = self.federation, self._server
         packed = checkpoint.pack({**server.state, _ROUND: server.round}, federation.transport.memory.empty)
-        spec = [VectorSpec(name="state", length=len(packed), dtype="uint8")]
-        request = Request(verb="mirror", round=server.round, scalars=dict(figures), vectors=spec)
-        self.run_with_recovery(lambda: federation.exchange(request, {"state": packed}))
+        self.run_with_recovery(lambda: federation.replicate(server, figures, packed))
 
     def _rehome(self) -> None:
         """Learn who hosts what, and find a rank that can for each silo that none does or, half moved, several do."""
         federation, lost = self.federation, set(self.federation.transport.lost)
-        federation.exchange(Request(verb="roll", round=self._server.round, attempt=federation.attempt()))
+        federation.take_inventory(self._server)
         hosts = Counter(silo for held in federation.membership.placed.values() for silo in held)
         unassigned = {silo for silo in range(federation.population) if hosts[silo] != 1}
         round, states = checkpoint.silos_of_latest(self._run, self._server.round)
@@ -121,7 +119,7 @@ class Recovery:
 
 def latest_mirror(federation: Federation) -> Mirror | None:
     """Return what this rank has of the dead server; nothing if it came so late that the server had written over it."""
-    mirror = federation.mirrors[-1] if federation.mirrors else None
+    mirror = federation.replicas[-1] if federation.replicas else None
     if mirror and checkpoint.numbers_of(mirror.state.numpy().data).get(_ROUND) != mirror.round:
         return None
     return mirror

@@ -47,9 +47,13 @@ class Run:
 
     @property
     def best(self) -> Record | None:
-        """The first record of the highest accuracy, on the test set or else at the silos; None if none was scored."""
-        scored = [(found[1], record) for record in self.metrics if (found := judged(record))]
-        return max(scored, key=lambda pair: pair[0])[1] if scored else None
+        """The first record with the best value of the main metric, see `judged`; None if none was scored."""
+        metric = self.job.build_algorithm().task.main_metric
+        scored = [(found[1], record) for record in self.metrics if (found := judged(record, metric))]
+        if not scored:
+            return None
+        best = metric.best([value for value, _ in scored])
+        return next(record for value, record in scored if value == best)
 
     def model(self, factory: Callable[..., nn.Module] | None = None) -> nn.Module:
         """Return the trained model.
@@ -65,7 +69,9 @@ class Run:
         if not self.finished:
             raise InputError(f"{self.folder}: the training is not finished; go on with resume=True for its model")
         spec, table = read_federation(Path(self.job.shards)), self.job.model
-        module = models.build(factory or table.name, table.arguments, spec.features, spec.classes, self.job.seed)
+        task = self.job.build_algorithm().task
+        given = (table.arguments, spec.features, spec.classes, self.job.seed, task)
+        module = models.build(factory or table.name, *given)
         load_weights(module, path, str(path))
         return module
 

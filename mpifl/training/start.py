@@ -9,7 +9,7 @@ from mpifl.run import checkpoint, read_metrics
 from mpifl.tracking import Progress, Record
 from mpifl.training.parts import Training
 from mpifl.training.recovery import latest_mirror, state_of
-from mpifl.wire import survivable
+from mpifl.wire import Load, Open, survivable
 
 
 def open_shards(t: Training) -> dict[str, dict[str, str]]:
@@ -21,7 +21,7 @@ def open_shards(t: Training) -> dict[str, dict[str, str]]:
     Raises:
         InputError: a shard is broken, and the quorum does not allow for that.
     """
-    opened = t.recovery.ask("open")
+    opened = t.recovery.ask(Open)
     if opened.faults and t.job.cohort.quorum == 1.0:
         first = next(iter(opened.faults.values()))
         more = f" (and {len(opened.faults) - 1} more silos)" if len(opened.faults) > 1 else ""
@@ -31,7 +31,7 @@ def open_shards(t: Training) -> dict[str, dict[str, str]]:
     for warning in [*_idle_workers(t), *_idle_settings(t)]:
         t.observers.note(warning)
     origins = t.exchange.transport.origins
-    return {str(origins[rank]): about for rank, about in sorted(t.exchange.about.items())}
+    return {str(origins[rank]): about for rank, about in sorted(t.exchange.membership.about.items())}
 
 
 def first_progress(t: Training, resume: bool) -> Progress:
@@ -70,8 +70,7 @@ def _restore(t: Training) -> Progress | None:
         try:
             state, silos = checkpoint.read(t.out, round, begun, t.algorithm.server_optimizer.moments)
             server.round = round
-            files = {str(silo): digest for silo, digest in silos.items()}
-            loaded = t.recovery.ask("load", **files)
+            loaded = t.recovery.ask(Load, files=dict(silos))
             if loaded.faults:
                 raise checkpoint.CheckpointError(next(iter(loaded.faults.values())))
         except checkpoint.CheckpointError as error:
@@ -85,7 +84,7 @@ def _restore(t: Training) -> Progress | None:
         return Progress(round, _reported_of(t, round) or t.metrics.evaluate_if_due())
     server.round = 0
     if rounds:
-        t.recovery.ask("load")  # silos forget what a broken checkpoint gave them
+        t.recovery.ask(Load)  # silos forget what a broken checkpoint gave them
         t.observers.note(f"{t.out}: no checkpoint is whole, starting anew")
     return None
 
@@ -100,7 +99,7 @@ def _succeed(t: Training) -> Progress:
     elif restored := _restore(t):
         progress, how = restored, "from the last checkpoint"
     else:
-        t.recovery.ask("load")  # silos forget what they kept
+        t.recovery.ask(Load)  # silos forget what they kept
         progress, how = _begin(t), "anew"
     me = t.exchange.transport.origins[0]
     t.observers.note(f"rank {me} is the server now and goes on {how}, after round {t.server.round}")

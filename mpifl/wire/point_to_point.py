@@ -32,14 +32,13 @@ class Post:
     """What one rank sends to others and receives.
 
     Attributes:
-        patience: Seconds after which what a rank does not take is left on its way to it; None for `transfer_timeout`.
         transfer_timeout: Seconds to wait for a rank that has only to hand over.
         sent: Bytes that this rank has handed to MPI, or put where its node reads them.
         received: Bytes that came.
         nodes: The world, node by node.
     """
 
-    patience: float | None = None
+    _timeout: float | None = None
     transfer_timeout = float(os.environ.get(TRANSFER_TIMEOUT, "300"))
 
     def __init__(self, comm: Any, ranks_per_node: int | None) -> None:
@@ -54,6 +53,10 @@ class Post:
     @property
     def _longest_sleep(self) -> float:
         return LONGEST_SLEEP if len(self.nodes) == 1 else LONGEST_NAP
+
+    def limit_waits(self, timeout: float | None) -> None:
+        """Leave what a rank does not take within `timeout` seconds on its way to it; None for `transfer_timeout`."""
+        self._timeout = timeout
 
     def wait(self, request: Any, until: float | None = None) -> bool:
         """Wait until an MPI request is done, or until the time comes; return whether it is done."""
@@ -128,7 +131,7 @@ class Post:
                 self._bell.ring(self.nodes.neighbours[rank].token)
 
     def _limit(self) -> float:
-        return time.perf_counter() + (self.transfer_timeout if self.patience is None else self.patience)
+        return time.perf_counter() + (self.transfer_timeout if self._timeout is None else self._timeout)
 
     def _until(self, done: Callable[[], Any], longest: float = LONGEST_NAP, until: float | None = None) -> Any:
         nap = SHORTEST_NAP

@@ -188,7 +188,7 @@ class Transport(Post):
         """Wait, as the node's leader, until these workers of the node, this rank apart, have made their shares.
 
         Returns:
-            Those that have not within the `patience`, or `transfer_timeout` if the wait is to be patient.
+            Those that have not in the time of `limit_waits`, or of `transfer_timeout` if the wait is to be patient.
         """
         until = time.perf_counter() + self.transfer_timeout if patient else self._limit()
         return {rank for rank in workers if rank != self.rank and not self._has_done(rank, serial, until)}

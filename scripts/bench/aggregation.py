@@ -26,7 +26,6 @@ from common import save, start_ranks
 from torch import Tensor
 
 from mpifl.aggregation.mean import WeightedMean
-from mpifl.aggregation.planning import plan
 from mpifl.wire.joining import world
 from mpifl.wire.messages import Header, Report, Update, Verdict
 from mpifl.wire.transport import Transport
@@ -45,17 +44,17 @@ def ours(transport: Transport, mean: WeightedMean, vector: Tensor) -> Tensor | N
 
     Whoever changes how `Federation.exchange` moves vectors changes this function, and nothing else here.
     """
-    mean.begin(len(transport.workers), alone=transport.memory.everywhere)
+    mean.expect(len(transport.workers), alone=transport.memory.everywhere)
     if not transport.is_server:
-        header = Header(silo=transport.rank - 1, weight=1.0, vectors=mean.fold(Update(1.0, {"delta": vector})))
+        header = Header(silo=transport.rank - 1, weight=1.0, vectors=mean.accumulate(0, Update(1.0, {"delta": vector})))
         transport.report(Report(headers=[header], parts=mean.parts()).encode())
         mean.combine(transport, Verdict.model_validate_json(transport.tell()))
         return None
     reports = {rank: Report.model_validate_json(record) for rank, record in transport.reports()}
     accepted = [header.silo for report in reports.values() for header in report.headers]
-    verdict = Verdict(accepted=accepted, ranks=[0, *reports], pieces=mean.place(plan(reports)))
+    verdict = Verdict(accepted=accepted, ranks=[0, *reports], pieces=mean.place(reports))
     transport.tell(verdict.encode())
-    return mean.combine(transport, verdict)["delta"]
+    return mean.combine(transport, verdict).vectors["delta"]
 
 
 def rows(comm: Any, transport: Transport, length: int) -> dict[str, Callable[[], Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -37,6 +38,7 @@ JOBS = [
     job("lost", shards="many", algorithm={"name": "scenarios:LosesARound"}, cohort={"fraction": 0.6}),
     job("nan", shards="many", algorithm={"name": "scenarios:Poisoned"}, cohort={"quorum": 0.5}),
     job("few", shards="few"),
+    job("task", task={"name": "grades:Ordinal"}, local={"lr": 0.01, "batch_size": 16}, evaluate={"target": 1.0}),
 ]
 COMPRESSED = [
     job(
@@ -112,6 +114,11 @@ ALGORITHMS = [
 ]
 """One line an algorithm gets it the whole suite."""
 JOBS += ALGORITHMS
+
+
+def resumes(job: Job, ranks: int) -> bool:
+    """Whether a training is also stopped and gone on with: on several ranks each algorithm only by MPIFL_SLOW=1."""
+    return job["rounds"] > 2 and (ranks == 1 or job not in ALGORITHMS or bool(os.environ.get("MPIFL_SLOW")))
 
 
 def normalised(shape: Sequence[int], classes: int) -> nn.Module:

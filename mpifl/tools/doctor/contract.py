@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from mpifl.aggregation import WeightedMean, plan
+from mpifl.aggregation import WeightedMean
 from mpifl.wire import Header, Report, Transport, Update, Verdict, point_to_point, transport as wire
 
 LARGE = 2_500_000
@@ -137,11 +137,11 @@ def mean_over_ranks(transport: Transport, aggregation: WeightedMean, length: int
     Returns:
         The mean, at the server only; seconds from the last report to the mean.
     """
-    aggregation.begin(len(transport.workers))
+    aggregation.expect(len(transport.workers))
     report = Report()
     if transport.rank in transport.workers:
         weight, vector = float(1 + transport.rank % 3), pattern(length, torch.float32) * (transport.rank + 1)
-        folded = aggregation.fold(Update(weight=weight, vectors={"probe": vector}))
+        folded = aggregation.accumulate(transport.rank, Update(weight=weight, vectors={"probe": vector}))
         header = Header(silo=transport.rank, weight=weight, vectors=folded)
         report = Report(headers=[header], parts=aggregation.parts())
     if not transport.is_server:
@@ -151,9 +151,9 @@ def mean_over_ranks(transport: Transport, aggregation: WeightedMean, length: int
         return None, 0.0
     reports = {0: report} | {rank: Report.model_validate_json(record) for rank, record in transport.reports()}
     began = time.perf_counter()
-    verdict = Verdict(ranks=list(range(transport.size)), pieces=aggregation.place(plan(reports)))
+    verdict = Verdict(ranks=list(range(transport.size)), pieces=aggregation.place(reports))
     transport.tell(verdict.encode())
-    return aggregation.combine(transport, verdict)["probe"], time.perf_counter() - began
+    return aggregation.combine(transport, verdict).vectors["probe"], time.perf_counter() - began
 
 
 def measure(transport: Transport) -> dict[str, float]:

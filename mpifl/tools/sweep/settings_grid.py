@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from mpifl.common import InputError
@@ -23,6 +24,7 @@ from mpifl.run import (
     same_data,
     why_lost,
 )
+from mpifl.tasks import MetricInfo
 from mpifl.tracking import Progress
 from mpifl.training import validate_job
 
@@ -42,6 +44,11 @@ class Task:
     """Keys and values as `mpifl train --set` takes them."""
     job: Job
 
+    @cached_property
+    def metric(self) -> MetricInfo:
+        """The main metric of its job."""
+        return self.job.build_algorithm().task.main_metric
+
     @property
     def log(self) -> Path:
         """Where what it prints goes."""
@@ -58,11 +65,14 @@ class Task:
     def state(self) -> str:
         """What is to be done with it: it is `done`, `lost` (too few silos answered), `cut`, or `new`."""
         found = self.summary()
-        if found and found.finished and Progress(found.rounds, found.records[-1]).finished(self.job):
+        if found and found.finished and self._at_end(found):
             return "done"
         if why_lost(self.run) is not None:
             return "lost"
         return "cut" if (self.run / "job.toml").exists() else "new"
+
+    def _at_end(self, found: Summary) -> bool:
+        return Progress(found.rounds, found.records[-1]).finished(self.job, self.metric)
 
     def of_another(self, spec: FederationSpec | None) -> str | None:
         """Return why the run in its folder is not its own; None if it is, or there is none.

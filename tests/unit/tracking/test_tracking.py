@@ -9,6 +9,7 @@ from mpifl.common.errors import InputError
 from mpifl.common.names import Names
 from mpifl.run.folder import claim_run, encode_record, read_metrics, trim_metrics, write_environment
 from mpifl.run.job import check_job
+from mpifl.tasks.metrics import ACCURACY
 from mpifl.tracking.base import Observer
 from mpifl.tracking.configured import check_tracking, observers as observers_of
 from mpifl.tracking.console import Console, figures_of
@@ -200,8 +201,8 @@ def test_a_run_is_finished_by_one_rule(round, accuracy, stop, finished):
     job = make_job(evaluate={"target_accuracy": 0.8, "stop_at_target": stop})
     progress = Progress(round - 1).next({"train_loss": 1.0}).adding({"test_accuracy": accuracy})
     assert (progress.round, progress.reported) == (round, False)
-    assert progress.finished(job) is finished
-    assert at_end(round, progress.record, job.rounds, job.evaluate.stop_at) is finished
+    assert progress.finished(job, ACCURACY) is finished
+    assert at_end(round, progress.record, job.rounds, job.evaluate.stops_at, ACCURACY) is finished
 
 
 def test_lines_that_a_full_disk_does_not_take_are_told_of_once_and_written_later(tmp_path, capsys):
