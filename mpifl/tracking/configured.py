@@ -26,7 +26,7 @@ def check_packages(job: Job) -> None:
 def observers(job: Job, run: Path, names: Names | None = None) -> list[Observer]:
     """Return the observers that a job's `[tracking]` asks for; `names` are the silos'."""
     chosen: list[Observer] = []
-    task = job.build_algorithm().task
+    task = job.build_task()
     if job.tracking.jsonl:
         chosen.append(JsonLines(run))
     if job.tracking.tensorboard:

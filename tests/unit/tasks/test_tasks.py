@@ -121,7 +121,8 @@ def test_a_mistake_about_the_task_is_one_line(tmp_path, tables, reason):
 def test_a_job_that_names_no_task_is_a_classification_and_one_may_have_keys(tmp_path):
     job = read_job(job_of(tmp_path))
     assert job.task == {"name": "classification"}
-    assert job.build_algorithm().task.main_metric == ACCURACY
+    assert job.build_task() == job.build_algorithm().task == CLASSIFICATION
+    assert job.build_task().main_metric == ACCURACY
     job = read_job(job_of(tmp_path, task={"name": ORDINAL, "by": 1.5, "main": "within"}, evaluate={"target": 0.9}))
     assert job.task == {"name": ORDINAL, "by": 1.5, "main": "within"}
     assert job.plugins == {"task": ORDINAL}
