@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 from mpifl.algorithms import ALGORITHMS, Algorithm
 from mpifl.common import InputError, Table, read_toml
-from mpifl.run.validation import plugged, validated
+from mpifl.run.naming import make_named
+from mpifl.run.validation import validated
 from mpifl.server import OPTIMIZERS, ServerOptimizer
 from mpifl.silo import LocalTraining
 from mpifl.tasks import ACCURACY, TASKS, MetricInfo, Task
@@ -153,6 +154,14 @@ class Job(_Table):
         """
         return _build_algorithm(self, "the job")
 
+    def build_task(self) -> Task:
+        """Return what is learned, and judged by which metrics.
+
+        Raises:
+            InputError: there is no such task, or a key is not one of its.
+        """
+        return _build_task(self, "the job")
+
     def idle(self, algorithm: Algorithm) -> list[str]:
         """Say which keys have no effect with this algorithm, and which two together hardly the one that is meant."""
         local, cohort, said = self.local, self.cohort, []
@@ -236,13 +245,17 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Table:
 
 
 def _build_algorithm(job: Job, source: str) -> Algorithm:
-    optimizer: ServerOptimizer = plugged(
+    optimizer: ServerOptimizer = make_named(
         ServerOptimizer, OPTIMIZERS, job.server_optimizer, source, "server_optimizer", {}, "sgd"
     )
-    task: Task = plugged(Task, TASKS, job.task, source, "task", {}, "classification")
-    shared = {"local": job.local, "server_optimizer": optimizer, "task": task}
-    algorithm: Algorithm = plugged(Algorithm, ALGORITHMS, job.algorithm, source, "algorithm", shared, "")
+    shared = {"local": job.local, "server_optimizer": optimizer, "task": _build_task(job, source)}
+    algorithm: Algorithm = make_named(Algorithm, ALGORITHMS, job.algorithm, source, "algorithm", shared, "")
     return algorithm
+
+
+def _build_task(job: Job, source: str) -> Task:
+    task: Task = make_named(Task, TASKS, job.task, source, "task", {}, "classification")
+    return task
 
 
 def _check_target(job: Job, metric: MetricInfo, source: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
@@ -93,7 +94,12 @@ class Task(BaseModel, ABC):
         return self.infos[self.main or next(iter(self.infos))]
 
     @model_validator(mode="after")
-    def _main_is_one_of_its_metrics(self) -> Task:
-        if self.main is not None and self.main not in self.metrics():
-            raise ValueError(f"main = '{self.main}': is none of its metrics; take {', '.join(self.metrics())}")
+    def _metrics_have_names(self) -> Task:
+        names = list(self.metrics())
+        if not names:
+            raise ValueError("metrics() returned none; have it return one or more")
+        if wrong := [name for name in names if name == "loss" or not re.fullmatch(r"\w+", name)]:
+            raise ValueError(f"metrics() names one '{wrong[0]}'; take letters, digits and '_', and not 'loss'")
+        if self.main is not None and self.main not in names:
+            raise ValueError(f"main = '{self.main}': is none of its metrics; take {', '.join(names)}")
         return self

@@ -34,7 +34,7 @@ def observers(job: Job, run: Path, names: Names | None = None) -> list[Observer]
         InputError: one of the user's own cannot be made.
     """
     chosen: list[Observer] = []
-    task = job.build_algorithm().task
+    task = job.build_task()
     if job.tracking.jsonl:
         chosen.append(JsonLines(run))
     if job.tracking.tensorboard:

@@ -38,7 +38,7 @@ def silos_of(run: Summary, split: str = "test") -> list[Score]:
     """Score the model that each silo ends with on a split of its own."""
     job = read_job(run.run / "job.toml")
     spec = read_federation(Path(job.shards))
-    task = job.build_algorithm().task
+    task = job.build_task()
     module = models.build(job.model.name, job.model.arguments, spec.features, spec.classes, job.seed, task)
     model = FlatModel(module)
     found = []

@@ -47,7 +47,7 @@ class Task:
     @cached_property
     def metric(self) -> MetricInfo:
         """The main metric of its job."""
-        return self.job.build_algorithm().task.main_metric
+        return self.job.build_task().main_metric
 
     @property
     def log(self) -> Path:

@@ -1,11 +1,13 @@
 """What a task owns, and that everything else asks it: one of a user's is trained, judged and compared by its own."""
 
 import json
+import re
 
 import pytest
 import tomli_w
 import torch
 from grades import Ordinal, Within
+from pydantic import ValidationError
 from torch.nn import functional as F
 from typer.testing import CliRunner
 from unit.builders import CLASSES, FEATURES, Alone, arrays, batches, net, same_bits, stream, write_folder
@@ -118,10 +120,29 @@ def test_a_mistake_about_the_task_is_one_line(tmp_path, tables, reason):
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("metrics", "reason"),
+    [
+        ({}, "returned none; have it return one or more"),
+        ({"loss": Within(1)}, "names one 'loss'; take letters, digits and '_', and not 'loss'"),
+        ({"r 2": Within(1)}, "names one 'r 2'"),
+    ],
+    ids=str,
+)
+def test_metrics_have_names_that_are_keys(metrics, reason):
+    class Named(Ordinal):
+        def metrics(self):
+            return metrics
+
+    with pytest.raises(ValidationError, match=re.escape(reason)):
+        Named()
+
+
 def test_a_job_that_names_no_task_is_a_classification_and_one_may_have_keys(tmp_path):
     job = read_job(job_of(tmp_path))
     assert job.task == {"name": "classification"}
-    assert job.build_algorithm().task.main_metric == ACCURACY
+    assert job.build_task() == job.build_algorithm().task == CLASSIFICATION
+    assert job.build_task().main_metric == ACCURACY
     job = read_job(job_of(tmp_path, task={"name": ORDINAL, "by": 1.5, "main": "within"}, evaluate={"target": 0.9}))
     assert job.task == {"name": ORDINAL, "by": 1.5, "main": "within"}
     assert job.plugins == {"task": ORDINAL}
