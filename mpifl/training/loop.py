@@ -110,7 +110,7 @@ class _Training:
                 self._succeed()
             elif not (resume and self._restore()):
                 self._begin()
-            self._federation.adopt(self._server)
+            self._federation.move_to_shared_memory(self._server)
             return self._run(ranks, claimed)
 
     def _run(self, ranks: dict[str, dict[str, str]], claimed: Claim) -> End:
