@@ -175,7 +175,7 @@ class WeightedMean:
             transport.done(serial)
         if not transport.nodes.leads:
             return
-        if any(parts) and (hanging := transport.await_done(workers, serial, patient=True)):
+        if any(parts) and (hanging := transport.await_done(workers, serial, long=True)):
             self.hanging |= hanging
             self._spoil(parts)  # shares are made in place, and can be made once only
         for where in pieces_of(piece.length, CHUNK):
