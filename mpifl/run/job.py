@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import difflib
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 from mpifl.algorithms import ALGORITHMS, Algorithm
-from mpifl.common import InputError, Table, load_plugin, read_toml
+from mpifl.common import InputError, Table, read_toml
 from mpifl.run.cohort import CohortTable
+from mpifl.run.naming import make_named
+from mpifl.run.validation import validated
 from mpifl.server import OPTIMIZERS, ServerOptimizer
 from mpifl.silo import LocalTraining
+from mpifl.tasks import ACCURACY, TASKS, MetricInfo, Task
 from mpifl.transforms import CompressionSettings
+
+_SHARED = ("local", "server_optimizer", "task")
+"""Tables of a job that are fields of every algorithm."""
+_PLUGGABLE = ("task", "algorithm", "server_optimizer")
+"""Tables whose `name` may be code of the user's, imported when the job is read."""
 
 
 class _Table(BaseModel):
@@ -45,19 +51,34 @@ class Aggregation(_Table):
 
 
 class Evaluate(_Table):
-    """`[evaluate]`: how often, and the test accuracy that the user waits for."""
+    """`[evaluate]`: how often, and the value of the task's main metric that the user waits for."""
 
     every: PositiveInt = 1
     silos: bool = True
     """Score the model at every silo that holds out a split."""
+    target: float | None = None
+    """Of the main metric, on the test set; where there is none, on what the silos hold out."""
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
+    """The target of a task whose main metric is the accuracy."""
     stop_at_target: bool = False
 
     @model_validator(mode="after")
     def _consistent(self) -> Evaluate:
-        if self.stop_at_target and self.target_accuracy is None:
-            raise ValueError("stop_at_target needs target_accuracy")
+        if self.target is not None and self.target_accuracy is not None:
+            raise ValueError("target and target_accuracy are two names of one key; take one of them")
+        if self.stop_at_target and self.wanted is None:
+            raise ValueError("stop_at_target needs target_accuracy, or target where another metric is the main one")
         return self
+
+    @property
+    def wanted(self) -> float | None:
+        """The target, by whichever key it is given."""
+        return self.target_accuracy if self.target is None else self.target
+
+    @property
+    def stops_at(self) -> float | None:
+        """The target where the training ends at it."""
+        return self.wanted if self.stop_at_target else None
 
 
 class Checkpoint(_Table):
@@ -79,6 +100,8 @@ class Tracking(_Table):
     jsonl: bool = True
     tensorboard: bool = False
     mlflow: bool = False
+    observers: list[str] = []
+    """Observers of the user's own, each "package.module:Class"."""
 
 
 class Job(_Table):
@@ -92,6 +115,7 @@ class Job(_Table):
     threads: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = 1
     """Of each rank; "auto" shares the cores that a rank may use among its node's ranks."""
     model: Model
+    task: Table = {"name": "classification"}
     algorithm: Table = {"name": "fedavg"}
     local: LocalTraining = LocalTraining()
     server_optimizer: Table = {"name": "sgd"}
@@ -106,16 +130,24 @@ class Job(_Table):
     def plugins(self) -> dict[str, str]:
         """The user's own code that the job names, `package.module:name`, by the table that names it."""
         named = {"model": self.model.name}
-        named |= {key: str(getattr(self, key).get("name")) for key in ("algorithm", "server_optimizer")}
+        named |= {key: str(getattr(self, key).get("name")) for key in _PLUGGABLE}
         return {key: name for key, name in named.items() if ":" in name}
 
     def build_algorithm(self) -> Algorithm:
-        """Return the algorithm with its hyperparameters.
+        """Return the algorithm with its hyperparameters, its server optimizer and the task.
 
         Raises:
-            InputError: there is no such algorithm or server optimizer, or a hyperparameter is not one of its.
+            InputError: there is no such algorithm, server optimizer or task, or a key is not one of its.
         """
         return _build_algorithm(self, "the job")
+
+    def build_task(self) -> Task:
+        """Return what is learned, and judged by which metrics.
+
+        Raises:
+            InputError: there is no such task, or a key is not one of its.
+        """
+        return _build_task(self, "the job")
 
     def idle(self, algorithm: Algorithm) -> list[str]:
         """Say which keys have no effect with this algorithm, and which two together hardly the one that is meant."""
@@ -166,8 +198,8 @@ def check_job(table: Table, source: str, named: Collection[str] | None = None) -
         source: Where they come from, for the error.
         named: The plug-ins that may be imported, see `read_kept`; by default all.
     """
-    job: Job = _validated(Job, table, source, "")
-    if named is not None and not {job.plugins.get(key) for key in ("algorithm", "server_optimizer")} <= {None, *named}:
+    job: Job = validated(Job, table, source, "")
+    if named is not None and not {job.plugins.get(key) for key in _PLUGGABLE} <= {None, *named}:
         return job
     if named is None:
         job.cohort.check_selection(source)
@@ -175,8 +207,11 @@ def check_job(table: Table, source: str, named: Collection[str] | None = None) -
     if job.aggregation.clip is not None and (why := algorithm.why_not_clipped()):
         what = f"[aggregation] clip = {job.aggregation.clip}: updates of {job.algorithm['name']} must stay whole"
         raise InputError(f"{source}: {what}: {why}; leave clip out")
-    own = algorithm.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"local", "server_optimizer"})
+    own = algorithm.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={*_SHARED})
+    task = algorithm.task.model_dump(mode="json", by_alias=True, exclude_none=True)
+    _check_target(job, algorithm.task.main_metric, source)
     tables = {
+        "task": {"name": job.task.get("name", "classification"), **task},
         "algorithm": {"name": job.algorithm["name"], **own},
         "server_optimizer": {
             "name": job.server_optimizer.get("name", "sgd"),
@@ -202,75 +237,24 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Table:
 
 
 def _build_algorithm(job: Job, source: str) -> Algorithm:
-    optimizer: ServerOptimizer = _named(
-        ServerOptimizer, OPTIMIZERS, job.server_optimizer, source, "server_optimizer", {}
+    optimizer: ServerOptimizer = make_named(
+        ServerOptimizer, OPTIMIZERS, job.server_optimizer, source, "server_optimizer", {}, "sgd"
     )
-    shared = {"local": job.local, "server_optimizer": optimizer}
-    algorithm: Algorithm = _named(Algorithm, ALGORITHMS, job.algorithm, source, "algorithm", shared)
+    shared = {"local": job.local, "server_optimizer": optimizer, "task": _build_task(job, source)}
+    algorithm: Algorithm = make_named(Algorithm, ALGORITHMS, job.algorithm, source, "algorithm", shared, "")
     return algorithm
 
 
-def _named(
-    base: type, registry: Mapping[str, Any], table: Table, source: str, key: str, shared: Mapping[str, Any]
-) -> Any:
-    name = table.get("name", "sgd" if base is ServerOptimizer else None)
-    if not isinstance(name, str):
-        raise InputError(f"{source}: [{key}] needs name, one of {', '.join(registry)}")
-    try:
-        kind = registry.get(name) or load_plugin(name, f"[{key}] name", registry)
-    except InputError as error:
-        raise InputError(f"{source}: {error}") from None
-    if not (isinstance(kind, type) and issubclass(kind, base)):
-        raise InputError(f"{source}: [{key}] name = '{name}': is no mpifl {base.__name__}; name a subclass of it")
-    own = {k: v for k, v in table.items() if k != "name"}
-    if taken := sorted(set(own) & set(shared)):
-        raise InputError(f"{source}: [{key}] has no key '{taken[0]}'; it is a table of its own, [{taken[0]}]")
-    return _validated(kind, own, source, key, title=name, shared=shared)
+def _build_task(job: Job, source: str) -> Task:
+    task: Task = make_named(Task, TASKS, job.task, source, "task", {}, "classification")
+    return task
 
 
-def _validated(
-    kind: Any, table: Table, source: str, where: str, title: str = "", shared: Mapping[str, Any] | None = None
-) -> Any:
-    try:
-        if shared:
-            return kind.model_validate({**table, **shared})
-        return kind.model_validate_json(json.dumps(table, default=str))
-    except ValidationError as error:
-        raise InputError(f"{source}: {_explained(error, kind, where, title, shared or {})}") from None
-
-
-def _explained(error: ValidationError, kind: Any, where: str, title: str, shared: Mapping[str, Any]) -> str:
-    """Say in one line what is wrong with the first key that is."""
-    errors = error.errors()
-    fields, path = _walk(kind, errors[0]["loc"])
-    same = [e for e in errors if _walk(kind, e["loc"])[1] == path]  # a union answers once for each of its members
-    more = f" (and {len(errors) - len(same)} more)" if len(errors) > len(same) else ""
-    table = where or ".".join(path[:-1])
-    first, key = errors[0], path[-1] if path else ""
-    takes = [name for name in fields if name not in shared]
-    if first["type"] == "extra_forbidden":
-        close = difflib.get_close_matches(key, takes, n=1)
-        hint = f"did you mean '{close[0]}'? " if close else ""
-        reason = f"has no key '{key}'; {hint}{title or table or 'a job'} takes {', '.join(takes) or 'none'}"
-    elif first["type"] == "missing":
-        reason = f"needs the key '{key}'"
-    elif first["type"] == "value_error":
-        table, reason = where or ".".join(path), str(first["msg"]).removeprefix("Value error, ")
-    else:
-        what = " or ".join(dict.fromkeys(str(e["msg"]).replace("Input should", "should") for e in same))
-        reason = f"{key} = {json.dumps(first['input'], default=str)}: {what}"
-    return f"[{table}] {reason}{more}" if table else reason + more
-
-
-def _walk(kind: Any, loc: Sequence[int | str]) -> tuple[list[str], list[str]]:
-    """Follow an error's location through nested tables; return the last table's keys and the path of the key."""
-    path: list[str] = []
-    fields: dict[str, Any] = {}
-    for part in map(str, loc):
-        fields = {field.alias or name: field for name, field in kind.model_fields.items()}
-        path.append(part)
-        inner = fields[part].annotation if part in fields else None
-        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
-            break
-        kind = inner
-    return list(fields), path
+def _check_target(job: Job, metric: MetricInfo, source: str) -> None:
+    """See that a target is one of the metric that the training is judged by."""
+    evaluate = job.evaluate
+    if evaluate.target_accuracy is not None and metric.name != ACCURACY.name:
+        raise InputError(f"{source}: [evaluate] target_accuracy: the main metric is {metric.name}; take target")
+    if evaluate.target is not None and metric.share and not 0 < evaluate.target <= 1:
+        given = f"target = {evaluate.target:g}"
+        raise InputError(f"{source}: [evaluate] {given}: {metric.name} is a share above 0 and up to 1; 0.97 is 97%")

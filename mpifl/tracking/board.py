@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
+from collections.abc import Collection
 from pathlib import Path
 
 from torch.utils.tensorboard import SummaryWriter
 
+from mpifl.tasks import ACCURACY, MetricInfo
 from mpifl.tracking.base import Observer, Record
 
-TAGS = {"train_loss": "loss/train", "test_loss": "loss/test", "test_accuracy": "accuracy/test", "seconds": "time/round"}
+TAGS = {"train_loss": "loss/train", "test_loss": "loss/test", "seconds": "time/round"}
 GROUPS = (
-    ("silo_accuracy_", "accuracy_of_silos/"),
     ("silo_loss_", "loss_of_silos/"),
     ("seconds_", "time/"),
     ("bytes_", "bytes/"),
@@ -21,50 +20,39 @@ GROUPS = (
 
 
 class TensorBoard(Observer):
-    """Write every number of a round as a scalar at its round, and the job as text.
+    """Write every number of a round as a scalar at its round, and the job as text."""
 
-    A disk that is full is told of once; training goes on without the event file.
-    """
-
-    def __init__(self, run: Path) -> None:
-        self._run = run
+    def __init__(self, run: Path, metrics: Collection[MetricInfo] = (ACCURACY,)) -> None:
+        self._run, self._metrics = run, metrics
         self._writer: SummaryWriter | None = None
 
     def begin(self, round: int, title: str) -> None:
         """Open the event file; what earlier ones say of rounds that are done again is dropped."""
-        self._guarded(lambda: self._begin(round, title))
+        self._writer = SummaryWriter(str(self._run / "tensorboard"), purge_step=round + 1)
+        self._writer.add_text("job", f"{title}\n\n```\n{(self._run / 'job.toml').read_text()}\n```", round)
 
     def round(self, record: Record) -> None:
         """Write the numbers of one round, and how many silos were left out of it."""
-        if (writer := self._writer) is not None:
-            self._guarded(lambda: _write(writer, record))
+        if self._writer is not None:
+            _write(self._writer, record, self._metrics)
 
     def end(self) -> None:
         """Close the event file."""
         if self._writer is not None:
-            self._guarded(self._writer.close)
-
-    def _begin(self, round: int, title: str) -> None:
-        self._writer = SummaryWriter(str(self._run / "tensorboard"), purge_step=round + 1)
-        self._writer.add_text("job", f"{title}\n\n```\n{(self._run / 'job.toml').read_text()}\n```", round)
-
-    def _guarded(self, act: Callable[[], None]) -> None:
-        try:
-            act()
-        except OSError as error:
-            print(f"TensorBoard: {error}; training goes on without it", file=sys.stderr, flush=True)
-            self._writer = None
+            self._writer.close()
 
 
-def _write(writer: SummaryWriter, record: Record) -> None:
+def _write(writer: SummaryWriter, record: Record, metrics: Collection[MetricInfo]) -> None:
     for name, value in record.items():
         if isinstance(value, int | float) and name not in ("round", "time"):
-            writer.add_scalar(tag(name), value, record["round"])
+            writer.add_scalar(tag(name, metrics), value, record["round"])
     writer.add_scalar("silos/left_out", len(record.get("faults") or {}), record["round"])
     writer.flush()
 
 
-def tag(name: str) -> str:
+def tag(name: str, metrics: Collection[MetricInfo] = (ACCURACY,)) -> str:
     """Return the tag of a figure: what belongs together stands under one heading."""
-    group = next(((before, after) for before, after in GROUPS if name.startswith(before)), ("", ""))
-    return TAGS.get(name, group[1] + name.removeprefix(group[0]))
+    tags = TAGS | {metric.test: f"{metric.name}/test" for metric in metrics}
+    groups = (*((f"{metric.silo}_", f"{metric.name}_of_silos/") for metric in metrics), *GROUPS)
+    group = next(((before, after) for before, after in groups if name.startswith(before)), ("", ""))
+    return tags.get(name, group[1] + name.removeprefix(group[0]))

@@ -14,68 +14,92 @@ import torch
 
 from mpifl import models
 from mpifl.algorithms import Algorithm
-from mpifl.common import InputError, Names, RankLost, ShardError, allow_many_open_files, lock
+from mpifl.common import InputError, Names, RankLost, ShardError, Table, allow_many_open_files, lock
 from mpifl.data import Batches, FederationSpec, ShardEntry, open_shard, read_federation
-from mpifl.exchange import Federation, Knowledge, Site, Worker, place
-from mpifl.run import Job, Model, check_run, load_weights, read_job
+from mpifl.exchange import Federation, Knowledge, Worker, WorkerContext, place
+from mpifl.run import Job, Model, check_job, check_run, load_weights, read_job
 from mpifl.server import Server
 from mpifl.silo import FlatModel
+from mpifl.tracking import check_tracking
 from mpifl.transforms import Clipping, RunningStatistics
 from mpifl.wire import Transport, clean
 
 
 def build(
-    job_file: Path, out: Path, overrides: tuple[str, ...], resume: bool, transport: Transport, force: bool = False
+    job: Path | Table | Job,
+    out: Path,
+    overrides: tuple[str, ...],
+    resume: bool,
+    transport: Transport,
+    force: bool = False,
 ) -> tuple[Job, FederationSpec, Server, Federation]:
-    """Build a training; every rank of the world calls this together.
+    """Build a training; every rank of the world calls this together, and rank 0's arguments count.
 
     Raises:
         InputError: on all ranks if anything is wrong on any of them, with the line to show.
     """
     while True:
         try:
-            return _build(job_file, out, overrides, resume, transport, force)
+            return _build(job, out, overrides, resume, transport, force)
         except RankLost:
             transport.recover()
 
 
 def _build(
-    job_file: Path, out: Path, overrides: tuple[str, ...], resume: bool, transport: Transport, force: bool
+    given: Path | Table | Job, out: Path, overrides: tuple[str, ...], resume: bool, transport: Transport, force: bool
 ) -> tuple[Job, FederationSpec, Server, Federation]:
     allow_many_open_files()
-    plan = _agree(transport, lambda: _plan(job_file, out, overrides, resume, force))
+    plan = _agree(transport, lambda: _plan(given, out, overrides, resume, force))
     job, spec = Job.model_validate_json(plan["job"]), FederationSpec.model_validate_json(plan["spec"])
     try:
         built, problem = _assemble(job, spec, Path(plan["out"]), transport), ""
     except InputError as error:
-        built, problem = None, str(error) if isinstance(error, ShardError) else f"{job_file}: {error}"
+        built, problem = None, str(error) if isinstance(error, ShardError) else f"{_source_of(given)}: {error}"
     _agree_on(transport, problem)
     assert built is not None
     return job, spec, *built
 
 
-def _plan(job_file: Path, out: Path, overrides: tuple[str, ...], resume: bool, force: bool) -> dict[str, str]:
+def _plan(
+    given: Path | Table | Job, out: Path, overrides: tuple[str, ...], resume: bool, force: bool
+) -> dict[str, str]:
     """Read on rank 0 what all ranks have to know."""
-    job = read_job(job_file, overrides)
+    job = _resolved(given, overrides)
+    try:
+        check_tracking(job)
+    except InputError as error:
+        raise InputError(f"{_source_of(given)}: {error}") from None
     spec = read_federation(Path(job.shards))
     lock.check(out)
     check_run(out, job, resume, force, spec)
     return {"job": job.model_dump_json(exclude_none=True), "spec": spec.model_dump_json(), "out": str(out)}
 
 
+def _resolved(given: Path | Table | Job, overrides: tuple[str, ...]) -> Job:
+    """Return the job that is given as a file, as tables or as a Job, with every default filled in."""
+    if isinstance(given, Path):
+        return read_job(given, overrides)
+    table = given.model_dump(mode="json", exclude_none=True) if isinstance(given, Job) else given
+    return check_job(table, _source_of(given))
+
+
+def _source_of(given: Path | Table | Job) -> str:
+    return str(given) if isinstance(given, Path) else "the job"
+
+
 def _agree(transport: Transport, prepare: Callable[[], dict[str, str]]) -> dict[str, Any]:
     """Prepare something on rank 0 and hand it to all; if that fails, it fails on all."""
     if not transport.is_server:
-        told: dict[str, Any] = json.loads(transport.tell())
+        told: dict[str, Any] = json.loads(transport.broadcast_record())
         if "error" in told:
             raise InputError(told["error"])
         return told
     try:
         prepared = prepare()
     except InputError as error:
-        transport.tell(json.dumps({"error": str(error)}).encode())
+        transport.broadcast_record(json.dumps({"error": str(error)}).encode())
         raise
-    transport.tell(json.dumps(prepared).encode())
+    transport.broadcast_record(json.dumps(prepared).encode())
     return prepared
 
 
@@ -86,7 +110,9 @@ def _agree_on(transport: Transport, problem: str) -> None:
         problems += [clean(record.decode(errors="replace")) for _, record in transport.reports()]
     else:
         transport.report(problem.encode())
-    first = transport.tell(next((p for p in problems if p), "").encode() if transport.is_server else None).decode()
+    first = transport.broadcast_record(
+        next((p for p in problems if p), "").encode() if transport.is_server else None
+    ).decode()
     if first:
         raise InputError(first)
 
@@ -103,22 +129,21 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
         )
     folder = Path(job.shards)
     algorithm = job.build_algorithm()
-    flat = _models(job, spec, algorithm, device)
-    for model in flat:
-        model.speaks = nth == 0
+    flat = _models(job, spec, algorithm, device, is_reporter=nth == 0)
     # On the way back transforms act in reverse: an update is clipped first, and nothing changes it after its codec.
     compression, clip = job.compression.transforms(algorithm.absolute, algorithm.accumulated), job.aggregation.clip
     transforms = [*compression, RunningStatistics(), *([Clipping(clip)] if clip else [])]
     public = _batches(folder, spec, spec.public, "public", device)
-    weights, drawn_by = job.cohort.weights, job.cohort.drawn_by
-    site = Site(folder, run, spec, algorithm, transforms, job.seed, weights, flat, public, drawn_by)
+    context = WorkerContext(
+        folder, run, spec, algorithm, transforms, job.seed, job.cohort.weights, flat, public, job.cohort.drawn_by
+    )
     sizes = [entry.examples["train"] for entry in spec.silos]
     job.cohort.check(len(sizes))
     placed = place(sizes, transport.workers)
     silos = placed.get(transport.rank, [])
-    worker = Worker(site, silos, _about(device, silos), transport.memory)
+    worker = Worker(context, silos, _about(device, silos), transport)
     test = _batches(folder, spec, spec.test, "test", device) if transport.is_server else None
-    server = Server(flat, job.seed, test=test, public=public, own_objective=algorithm.own_objective)
+    server = _server(job, algorithm, flat, test, public)
     quorum, deadline, total = job.cohort.quorum, job.cohort.deadline, job.cohort.total(sizes)
     knowledge = Knowledge(algorithm, [entry.examples for entry in spec.silos], job.cohort.weights, total)
     names = Names([entry.name for entry in spec.silos])
@@ -131,20 +156,32 @@ def successor(job: Job, spec: FederationSpec, worker: Server) -> Server:
     test = _batches(Path(job.shards), spec, spec.test, "test", device)
     algorithm = job.build_algorithm()
     flat = _models(job, spec, algorithm, device)
-    return Server(flat, job.seed, test=test, public=worker.public, own_objective=algorithm.own_objective)
+    return _server(job, algorithm, flat, test, worker.public)
 
 
-def _models(job: Job, spec: FederationSpec, algorithm: Algorithm, device: torch.device) -> list[FlatModel]:
+def _server(
+    job: Job, algorithm: Algorithm, flat: list[FlatModel], test: Batches | None, public: Batches | None
+) -> Server:
+    own, task = algorithm.own_objective, algorithm.task
+    return Server(flat, job.seed, test=test, public=public, own_objective=own, task=task)
+
+
+def _models(
+    job: Job, spec: FederationSpec, algorithm: Algorithm, device: torch.device, is_reporter: bool = True
+) -> list[FlatModel]:
     tables = [job.model, *map(Model.model_validate, algorithm.architectures())]
-    return [_model(table, job.seed, spec, algorithm, device) for table in tables]
+    return [_model(table, job.seed, spec, algorithm, device, is_reporter) for table in tables]
 
 
-def _model(table: Model, seed: int, spec: FederationSpec, algorithm: Algorithm, device: torch.device) -> FlatModel:
-    module = models.build(table.name, table.arguments, spec.features, spec.classes, seed)
+def _model(
+    table: Model, seed: int, spec: FederationSpec, algorithm: Algorithm, device: torch.device, is_reporter: bool
+) -> FlatModel:
+    module = models.build(table.name, table.arguments, spec.features, spec.classes, seed, algorithm.task)
     if table.weights is not None:
         load_weights(module, Path(table.weights), f"[model] weights = '{table.weights}'")
+    algorithm.task.check(spec, module)
     algorithm.check(module, spec)
-    return FlatModel(module, device, algorithm.personal_names(module))
+    return FlatModel(module, device, algorithm.personal_names(module), is_reporter=is_reporter)
 
 
 def _batches(

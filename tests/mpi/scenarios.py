@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -10,14 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mpifl.algorithms.base import Cohort
-from mpifl.algorithms.fedavg import FedAvg
-from mpifl.models.classifier import Classifier
+from mpifl import Classifier, Cohort, FedAvg, Server, Silo, Update, uniform
 from mpifl.server.selection import Draw
-from mpifl.server.server import Server
-from mpifl.silo.flat import FlatModel
-from mpifl.silo.silo import Silo
-from mpifl.wire.messages import Update, uniform
 
 Job = dict[str, Any]
 MLP: Job = {"name": "mlp", "hidden": [16]}
@@ -45,6 +40,7 @@ JOBS = [
     job("lost", shards="many", algorithm={"name": "scenarios:LosesARound"}, cohort={"fraction": 0.6}),
     job("nan", shards="many", algorithm={"name": "scenarios:Poisoned"}, cohort={"quorum": 0.5}),
     job("few", shards="few"),
+    job("task", task={"name": "grades:Ordinal"}, local={"lr": 0.01, "batch_size": 16}, evaluate={"target": 1.0}),
 ]
 COMPRESSED = [
     job(
@@ -146,6 +142,11 @@ ALGORITHMS = [
 JOBS += ALGORITHMS
 
 
+def resumes(job: Job, ranks: int) -> bool:
+    """Whether a training is also stopped and gone on with: on several ranks each algorithm only by MPIFL_SLOW=1."""
+    return job["rounds"] > 2 and (ranks == 1 or job not in ALGORITHMS or bool(os.environ.get("MPIFL_SLOW")))
+
+
 def normalised(shape: Sequence[int], classes: int) -> nn.Module:
     """A network with BatchNorm, whose statistics travel, and dropout, whose randomness must be derived."""
     return nn.Sequential(
@@ -217,7 +218,7 @@ def in_turn(draw: Draw) -> list[int]:
     return [int(draw.silos[(draw.round * draw.count + i) % len(draw.silos)]) for i in range(draw.count)]
 
 
-_failed: WeakKeyDictionary[FlatModel, set[int]] = WeakKeyDictionary()
+_failed: WeakKeyDictionary[Any, set[int]] = WeakKeyDictionary()
 
 
 class Poisoned(FedAvg):

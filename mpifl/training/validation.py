@@ -1,4 +1,4 @@
-"""Whether a job could start: what a run would refuse in its first second, found before it, and without ranks."""
+"""Find without ranks what a run of a job would refuse in its first second."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from mpifl import models
 from mpifl.common import InputError
 from mpifl.data import FederationSpec, read_federation
 from mpifl.run import Job, Model
-from mpifl.tracking import check_packages
+from mpifl.tracking import check_tracking
 
 
-def rehearse(job: Job, source: str) -> FederationSpec:
+def validate_job(job: Job, source: str) -> FederationSpec:
     """See that a job's shards, models and algorithm are there and fit each other; return what the shards are.
 
     Args:
@@ -23,10 +23,12 @@ def rehearse(job: Job, source: str) -> FederationSpec:
     """
     spec, algorithm = read_federation(Path(job.shards)), job.build_algorithm()
     try:
-        check_packages(job)
+        check_tracking(job)
         job.cohort.check(len(spec.silos))
         for table in (job.model, *map(Model.model_validate, algorithm.architectures())):
-            module = models.build(table.name, table.arguments, spec.features, spec.classes, job.seed)
+            given = (table.name, table.arguments, spec.features, spec.classes, job.seed)
+            module = models.build(*given, algorithm.task)
+            algorithm.task.check(spec, module)
             algorithm.check(module, spec)
             algorithm.personal_names(module)
     except InputError as error:
