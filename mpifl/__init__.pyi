@@ -2,7 +2,7 @@ from .algorithms import Algorithm as Algorithm, Cohort as Cohort, FedAvg as FedA
 from .common import InputError as InputError, RoundLost as RoundLost
 from .models import Classifier as Classifier
 from .run import Job as Job
-from .server import Server as Server
+from .server import Draw as Draw, Server as Server
 from .silo import Constant as Constant, Proximal as Proximal, Silo as Silo
 from .tasks import Task as Task
 from .tracking import Observer as Observer

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mpifl import Classifier, Cohort, FedAvg, Server, Silo, Update, uniform
-from mpifl.server.selection import Draw
+from mpifl import Classifier, Cohort, Draw, FedAvg, Server, Silo, Update, uniform
 
 Job = dict[str, Any]
 MLP: Job = {"name": "mlp", "hidden": [16]}
