@@ -18,8 +18,8 @@ from mpifl.cli import app
 from mpifl.common import InputError
 from mpifl.report.compare import as_json, read_runs
 from mpifl.report.evaluate import evaluate_run
-from mpifl.report.page import page
-from mpifl.report.runs import read_run
+from mpifl.report.page import _cards, page
+from mpifl.report.runs import Summary, read_run
 from mpifl.run import read_job
 from mpifl.silo import FlatModel, evaluate
 from mpifl.silo.silo import _placed
@@ -57,6 +57,24 @@ def test_a_metric_knows_its_keys_its_direction_and_how_it_is_written():
     assert [metric.write(0.12345) for metric in (ACCURACY, error)] == ["12.35%", "0.1235"]
     assert [metric.write_briefly(0.12345) for metric in (ACCURACY, error)] == ["12.35%", "0.1235"]
     assert error.write(2e9) == "2e+09"
+
+
+def test_what_belongs_together_has_one_heading_on_a_board():
+    pytest.importorskip("tensorboard")
+    from mpifl.tracking.board import tag
+
+    error = MetricInfo(name="mae", higher_is_better=False)
+    assert tag("test_mae", [error]) == "mae/test"
+    assert tag("silo_mae_worst", [error]) == "mae_of_silos/worst"
+    assert [tag(name) for name in ("test_accuracy", "silo_accuracy_mean")] == [
+        "accuracy/test",
+        "accuracy_of_silos/mean",
+    ]
+
+
+def test_a_zero_is_shown_on_the_page(tmp_path):
+    summary = Summary(tmp_path, [{"round": 1, "test_mae": 0.0}], metric=MetricInfo(name="mae", higher_is_better=False))
+    assert "test mae; the best was 0.0000" in _cards(summary)
 
 
 def test_an_evaluation_goes_by_the_task():
