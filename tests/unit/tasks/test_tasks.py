@@ -72,6 +72,20 @@ def test_what_belongs_together_has_one_heading_on_a_board():
     ]
 
 
+@pytest.mark.parametrize("target", ["1e400", "'no'", "true", "[]"])
+def test_a_target_that_is_no_number_is_a_job_of_another_program(tmp_path, target):
+    (tmp_path / "job.toml").write_text(f"rounds = 1\n[evaluate]\ntarget = {target}\n")
+    (tmp_path / "metrics.jsonl").write_text('{"round": 1, "test_accuracy": 0.5}\n')
+    assert "job.toml is none as mpifl" in read_run(tmp_path).remarks[0]
+
+
+@pytest.mark.parametrize("metric", ['{"name": 3}', '{"name": "a b"}', '{"name": "m", "more": 1}', "[]", "{}"])
+def test_a_metric_that_cannot_be_one_is_the_accuracy(tmp_path, metric):
+    (tmp_path / "environment.json").write_text(f'{{"metric": {metric}}}')
+    (tmp_path / "metrics.jsonl").write_text('{"round": 1, "test_accuracy": 0.5}\n')
+    assert read_run(tmp_path).metric == ACCURACY
+
+
 def test_a_zero_is_shown_on_the_page(tmp_path):
     summary = Summary(tmp_path, [{"round": 1, "test_mae": 0.0}], metric=MetricInfo(name="mae", higher_is_better=False))
     assert "test mae; the best was 0.0000" in _cards(summary)
