@@ -91,7 +91,8 @@ def _cards(summary: Summary) -> str:
     figures = summary.figures(summary.target)
     metric, write = summary.metric, summary.metric.write
     last, best, worst = (figures[name] for name in (metric.test, f"best_{metric.name}", f"{metric.silo}_worst"))
-    cards = [(write(last), f"test {metric.name}; the best was {write(best)}")] if last and best else []
+    said = "" if best is None else f"test {metric.name}; the best was {write(best)}"
+    cards = [] if last is None else [(write(last), said)]
     if figures["test_loss"] is not None:
         cards.append((f"{figures['test_loss']:.4f}", "test loss"))
     if worst is not None:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -213,8 +212,8 @@ def _read_job(path: Path) -> tuple[dict[str, Any], list[str]]:
         return {}, ["job.toml is torn"]
     nested = all(isinstance(job.get(name, {}), dict) for name in ("algorithm", "model", "evaluate"))
     evaluate = job.get("evaluate", {}) if nested else {}
-    share, target = evaluate.get("target_accuracy", 1), evaluate.get("target", 0)
-    targets = type(share) in (int, float) and 0 < share <= 1 and type(target) in (int, float) and isfinite(target)
+    share = evaluate.get("target_accuracy", 1)
+    targets = type(share) in (int, float) and 0 < share <= 1 and number({"target": 0, **evaluate}, "target") is not None
     if nested and targets and type(job.get("rounds", 0)) is int:
         return job, []
     return {}, [f"job.toml is none as mpifl {__version__} writes it"]

@@ -116,6 +116,7 @@ class Job(_Table):
     """Of each rank; "auto" shares the cores that a rank may use among its node's ranks."""
     model: Model
     task: Table = {"name": "classification"}
+    """What is learned, by which loss, and judged by which metrics; or the user's own as "package.module:Class"."""
     algorithm: Table = {"name": "fedavg"}
     local: LocalTraining = LocalTraining()
     server_optimizer: Table = {"name": "sgd"}

@@ -34,7 +34,7 @@ class MetricInfo(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    name: Annotated[str, Field(pattern=r"^\w+$")]
+    name: Annotated[str, Field(pattern=r"^\w+$", max_length=100)]
     higher_is_better: bool = True
     share: bool = False
 

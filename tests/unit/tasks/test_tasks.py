@@ -18,8 +18,8 @@ from mpifl.cli import app
 from mpifl.common import InputError
 from mpifl.report.compare import as_json, read_runs
 from mpifl.report.evaluate import evaluate_run
-from mpifl.report.page import page
-from mpifl.report.runs import read_run
+from mpifl.report.page import _cards, page
+from mpifl.report.runs import Summary, read_run
 from mpifl.run import read_job
 from mpifl.silo import FlatModel, evaluate
 from mpifl.silo.silo import _placed
@@ -57,6 +57,38 @@ def test_a_metric_knows_its_keys_its_direction_and_how_it_is_written():
     assert [metric.write(0.12345) for metric in (ACCURACY, error)] == ["12.35%", "0.1235"]
     assert [metric.write_briefly(0.12345) for metric in (ACCURACY, error)] == ["12.35%", "0.1235"]
     assert error.write(2e9) == "2e+09"
+
+
+def test_what_belongs_together_has_one_heading_on_a_board():
+    pytest.importorskip("tensorboard")
+    from mpifl.tracking.board import tag
+
+    error = MetricInfo(name="mae", higher_is_better=False)
+    assert tag("test_mae", [error]) == "mae/test"
+    assert tag("silo_mae_worst", [error]) == "mae_of_silos/worst"
+    assert [tag(name) for name in ("test_accuracy", "silo_accuracy_mean")] == [
+        "accuracy/test",
+        "accuracy_of_silos/mean",
+    ]
+
+
+@pytest.mark.parametrize("target", ["1e400", "'no'", "true", "[]"])
+def test_a_target_that_is_no_number_is_a_job_of_another_program(tmp_path, target):
+    (tmp_path / "job.toml").write_text(f"rounds = 1\n[evaluate]\ntarget = {target}\n")
+    (tmp_path / "metrics.jsonl").write_text('{"round": 1, "test_accuracy": 0.5}\n')
+    assert "job.toml is none as mpifl" in read_run(tmp_path).remarks[0]
+
+
+@pytest.mark.parametrize("metric", ['{"name": 3}', '{"name": "a b"}', '{"name": "m", "more": 1}', "[]", "{}"])
+def test_a_metric_that_cannot_be_one_is_the_accuracy(tmp_path, metric):
+    (tmp_path / "environment.json").write_text(f'{{"metric": {metric}}}')
+    (tmp_path / "metrics.jsonl").write_text('{"round": 1, "test_accuracy": 0.5}\n')
+    assert read_run(tmp_path).metric == ACCURACY
+
+
+def test_a_zero_is_shown_on_the_page(tmp_path):
+    summary = Summary(tmp_path, [{"round": 1, "test_mae": 0.0}], metric=MetricInfo(name="mae", higher_is_better=False))
+    assert "test mae; the best was 0.0000" in _cards(summary)
 
 
 def test_an_evaluation_goes_by_the_task():
