@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 from torch import Tensor
 
-from mpifl.aggregation import Aggregator, WeightedMean
+from mpifl.aggregation import Rule, WeightedMean, aggregator_of
 from mpifl.algorithms import Algorithm, usual_weight
 from mpifl.common import InputError, Names, ShardError, SharedVectorChanged, Unwritable, sha256_of
 from mpifl.data import Batches, FederationSpec, Shard, open_shard
@@ -39,6 +39,8 @@ class Site:
     models: Sequence[FlatModel]
     public: Batches | None = None
     select: str = "uniform"
+    rule: Rule | None = None
+    spill: str | None = None
 
 
 class Worker:
@@ -46,7 +48,10 @@ class Worker:
 
     def __init__(self, site: Site, silos: Sequence[int], about: Mapping[str, str], memory: Memory) -> None:
         self.silos = set(silos)
-        self.aggregation: Aggregator = WeightedMean(site.models[0].device, memory)
+        self._mean = WeightedMean(site.models[0].device, memory)
+        self._by_rule = aggregator_of(site.rule, site.spill, site.models[0].device, memory) or self._mean
+        self.aggregation = self._by_rule
+        """Of the request that is answered: the job's rule in training, the exact mean in all else."""
         self._site, self._model, self._about = site, site.models[0], dict(about)
         self._shards: dict[int, Shard] = {}
         self._states: dict[int, dict[str, Any]] = {}
@@ -78,6 +83,7 @@ class Worker:
         act = self._verbs.get(request.verb)
         start = time.perf_counter()
         mine = self._asked(request) if act else []
+        self.aggregation = self._mean if request.work in ("", "evaluate") else self._by_rule
         self.aggregation.begin(request, vectors, mine)
         self._model.lender = self.aggregation.lend
         headers = [self._guarded(act, silo, request, vectors) for silo in mine] if act else []
