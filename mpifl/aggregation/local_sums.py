@@ -67,7 +67,9 @@ class LocalSums:
         window = window_of(peak)
         if window is None or (name in self._sums and window in self._sums[name].windows):
             return None
-        return self._memory.adopt(vector.contiguous()) if self._stays(vector) else self._empty(len(vector))
+        return (
+            self._memory.move_to_shared_memory(vector.contiguous()) if self._stays(vector) else self._empty(len(vector))
+        )
 
     def _add(self, name: str, vector: Tensor, weight: float, peak: float, room: Tensor | None) -> int | None:
         if not self._stays(vector):

@@ -4,4 +4,4 @@ from .costs import Ledger as Ledger
 from .federation import Federation as Federation
 from .outcome import Outcome as Outcome
 from .placement import place as place
-from .worker import Site as Site, Worker as Worker
+from .worker import Worker as Worker, WorkerContext as WorkerContext

@@ -16,6 +16,7 @@ from torch import Tensor
 from mpifl.aggregation import headers_of
 from mpifl.common import Names, RankLost, signals
 from mpifl.exchange.admission import Expected, Knowledge
+from mpifl.exchange.broadcast import Broadcast
 from mpifl.exchange.cohort import Cohort
 from mpifl.exchange.costs import Ledger
 from mpifl.exchange.faults import Judge, outcome_of
@@ -27,7 +28,6 @@ from mpifl.exchange.workload import Workload
 from mpifl.server import Server
 from mpifl.transforms import Transform
 from mpifl.wire import (
-    DTYPES,
     Inventory,
     Migrate,
     Mirror,
@@ -40,9 +40,8 @@ from mpifl.wire import (
     Transport,
     VectorSpec,
     Verdict,
-    forsake,
-    read_request,
-    see_off,
+    mark_unresponsive,
+    wait_for_exit,
 )
 
 _ATTEMPTS = 1000
@@ -68,26 +67,27 @@ class Federation:
         self._faults = Judge(quorum, self.names, varied=knowledge.algorithm.varied)
         self.transport = transport
         self.ledger = Ledger()
-        self._worker, self.transforms, self._device = worker, transforms, device
-        self._deadline, self._serial = deadline, 0
+        self.transforms = transforms
+        self._worker = worker
+        self._deadline = deadline
         self.membership = Membership(placed)
         self.population = self.membership.population
         transport.limit_waits(deadline)
         self.knowledge = knowledge
         self.workload = Workload([examples["train"] for examples in knowledge.examples], self.membership)
-        self.gathering = Gathering(transport, self.membership, worker.aggregation, deadline)
-        self._received: dict[str, Tensor] = {}
+        self.gathering = Gathering(transport, self.membership, deadline)
+        self._broadcast = Broadcast(transport, device)
 
     @property
     def replicas(self) -> Sequence[Mirror]:
         """The server's state after the latest rounds, as this rank keeps it; the latest last."""
         return self._worker.replicas
 
-    def adopt(self, server: Server) -> None:
+    def move_to_shared_memory(self, server: Server) -> None:
         """Move the server's vectors to where the ranks of its node read them, so that asking copies nothing."""
         for name, value in server.state.items():
             if isinstance(value, Tensor) and value.is_cpu and value.dim() == 1:
-                server.state[name] = self.transport.memory.adopt(value)
+                server.state[name] = self.transport.memory.move_to_shared_memory(value)
 
     def cohort(self, silos: Sequence[int], server: Server, attempt: int = 0) -> Cohort:
         """Return the cohort of these silos for the server's current round."""
@@ -187,7 +187,7 @@ class Federation:
         """Find together with the other survivors of a death; who hosts what is known to none then."""
         ranks = self.transport.recover()
         self.membership.renumber(self.transport.workers, ranks)
-        self._received.clear()
+        self._broadcast.forget()
 
     def stop(self) -> list[int]:
         """Let the other ranks leave `serve`; the server goes last, or it would look dead and be replaced.
@@ -202,10 +202,10 @@ class Federation:
             except RankLost:
                 self.recover()
         neighbours, late = self.transport.nodes.neighbours, sorted(self.membership.timed_out)
-        forsake([neighbours[rank].process if rank in neighbours else None for rank in late])
+        mark_unresponsive([neighbours[rank].process if rank in neighbours else None for rank in late])
         if self._deadline:
             others = [one.process for rank, one in neighbours.items() if rank not in {*late, self.transport.rank}]
-            see_off(others, self._deadline)
+            wait_for_exit(others, self._deadline)
         return [self.transport.origins[rank] for rank in late]
 
     def exchange(
@@ -225,16 +225,16 @@ class Federation:
             RoundLost: on the server only, when too few silos answered, or their mean is not finite.
         """
         began = time.perf_counter()
-        request, message = self._request(request, dict(vectors or {}))
+        request, message = self._broadcast.deliver(request, vectors or {})
         told = {"serial": request.serial, "interrupted": signals.pending()}
         report = self._worker.answer(request, message).model_copy(update=told)
-        reports = self.gathering.collect(request, report, expected or Expected())
+        aggregation = self._worker.aggregation
+        reports = self.gathering.collect(request, report, expected or Expected(), aggregation)
         if request.last:
             self._part()
             return None
         headers = sorted(headers_of(reports) + self.gathering.missing(request), key=lambda header: header.silo)
-        verdict = self._judge(request, reports, headers)
-        aggregation = self._worker.aggregation
+        verdict = self._decide(request, reports, headers)
         combined = aggregation.combine(self.transport, verdict)
         self._worker.commit(request, verdict)
         self.membership.commit(request.reassigned, verdict.accepted, headers)
@@ -250,30 +250,14 @@ class Federation:
     def _part(self) -> None:
         """Leave when all ranks are known to have been told; what dies from here on is of no interest to the others."""
         if self.transport.is_server:
-            self.transport.tell(b"")
+            self.transport.broadcast_record(b"")
         else:
             with contextlib.suppress(RankLost):
-                self.transport.tell()
+                self.transport.broadcast_record()
 
-    def _request(self, request: Request | None, vectors: dict[str, Tensor]) -> tuple[Request, dict[str, Tensor]]:
-        if request is not None:
-            self._serial += 1
-            request = request.model_copy(update={"serial": self._serial, "direct": bool(self.transport.silent)})
-        request = read_request(self.transport.tell(request.encode() if request else None))
-        return request, {one.name: self._spread(one, vectors.get(one.name), request.direct) for one in request.vectors}
-
-    def _spread(self, spec: VectorSpec, vector: Tensor | None, direct: bool) -> Tensor:
-        """Send a vector from the server to all ranks; return it where this rank's silos read it."""
-        self._received.pop(spec.name, None)  # what was received last may be written over now
-        given = None if vector is None else vector.cpu()
-        here = self._received[spec.name] = self.transport.spread(given, spec.length, DTYPES[spec.dtype], direct)
-        if self._device.type == "cpu":
-            return here
-        return self.transport.memory.pinned(here).to(self._device, non_blocking=True)
-
-    def _judge(self, request: Request, reports: Mapping[int, Report], headers: list[Reply]) -> Verdict:
+    def _decide(self, request: Request, reports: Mapping[int, Report], headers: list[Reply]) -> Verdict:
         """Decide, at the server, whose updates count, and tell all ranks."""
         told = None
         if self.transport.is_server:
             told = self._faults.decide(request, reports, headers, self._worker.aggregation).encode()
-        return Verdict.model_validate_json(self.transport.tell(told))
+        return Verdict.model_validate_json(self.transport.broadcast_record(told))

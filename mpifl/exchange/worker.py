@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from mpifl.aggregation import Aggregator, WeightedMean
+from mpifl.aggregation import Aggregator, Rule, WeightedMean, aggregator_of
 from mpifl.algorithms import Algorithm, usual_weight
 from mpifl.common import InputError, Names, ShardError, SharedVectorChanged, Unwritable
 from mpifl.data import Batches, FederationSpec, Shard, open_shard
@@ -47,7 +47,7 @@ from mpifl.wire import (
 
 
 @dataclass(frozen=True)
-class Site:
+class WorkerContext:
     """What all silos of a run have in common: where things lie, and what is done."""
 
     folder: Path
@@ -60,6 +60,8 @@ class Site:
     models: Sequence[FlatModel]
     public: Batches | None = None
     select: str = "uniform"
+    rule: Rule | None = None
+    spill: str | None = None
 
 
 Handler = Callable[[int, Any, dict[str, Tensor]], AnyReply]
@@ -75,18 +77,24 @@ class Worker:
             have the latest.
     """
 
-    def __init__(self, site: Site, silos: Sequence[int], about: Mapping[str, str], transport: Transport) -> None:
+    def __init__(
+        self, context: WorkerContext, silos: Sequence[int], about: Mapping[str, str], transport: Transport
+    ) -> None:
         self.silos = set(silos)
         self.states = States()
         self.replicas: deque[Mirror] = deque(maxlen=2)
-        self.aggregation: Aggregator = WeightedMean(site.models[0].device, transport.memory)
         self._transport = transport
-        self._site, self._model, self._about = site, site.models[0], dict(about)
+        self._context, self._model, self._about = context, context.models[0], dict(about)
+        self._mean = WeightedMean(self._model.device, transport.memory)
+        rule = aggregator_of(context.rule, context.spill, self._model.device, transport.memory)
+        self._by_rule = rule or self._mean
+        self.aggregation: Aggregator = self._by_rule
+        """Of the request that is answered: the job's rule in training, the exact mean in all else."""
         self._shards: dict[int, Shard] = {}
         self._traces: dict[int, str] = {}
         """The tracebacks of what went wrong in the request that was answered last, by silo."""
         self._writer = Writer()
-        self._final = FinalModel(site.run, site.algorithm, self._model)
+        self._final = FinalModel(context.run, context.algorithm, self._model)
         self._handlers: dict[type[Request], Handler] = {
             Compute: self._compute,
             Open: self._open,
@@ -111,6 +119,7 @@ class Worker:
         handler = self._handlers.get(type(request))
         start = time.perf_counter()
         mine = self._asked(request) if handler else []
+        self.aggregation = self._aggregator_for(request)
         self.aggregation.begin(request, vectors, mine)
         replies = [self._guarded(handler, silo, request, vectors) for silo in mine] if handler else []
         about = self._about if request.introduces else {}
@@ -123,7 +132,7 @@ class Worker:
         What the server wants explained is printed: it knows what other ranks have said, so that it is said once.
         """
         for silo in self._traces.keys() & set(verdict.explain):
-            names = Names([entry.name for entry in self._site.spec.silos])
+            names = Names([entry.name for entry in self._context.spec.silos])
             print(f"silo {names[silo]} failed:\n{self._traces[silo]}", file=sys.stderr, flush=True)
         for silo in request.reassigned.keys() & set(verdict.accepted):
             if request.reassigned[silo] == self._transport.rank:
@@ -135,6 +144,10 @@ class Worker:
                 self._shards.pop(silo, None)
         for silo in set(request.cohort).difference(verdict.accepted):  # those on their way here, too
             self.states.pending.pop(silo, None)
+
+    def _aggregator_for(self, request: Request) -> Aggregator:
+        trains = isinstance(request, Compute) and request.work != "evaluate"
+        return self._by_rule if trains else self._mean
 
     def _asked(self, request: Request) -> list[int]:
         if not request.addressed:
@@ -165,21 +178,21 @@ class Worker:
         return f"{type(error).__name__}: {' '.join(str(error).split())} ({Path(frame.filename).name}:{frame.lineno})"
 
     def _compute(self, id: int, request: Compute, vectors: dict[str, Tensor]) -> Header:
-        examples = self._site.spec.silos[id].examples
-        weight = self._site.algorithm.weight(request.work, examples, usual_weight(self._site.weights, examples))
+        examples = self._context.spec.silos[id].examples
+        weight = self._context.algorithm.weight(request.work, examples, usual_weight(self._context.weights, examples))
         silo = self._silo(id, request.round, weight)
         message: dict[str, Any] = {**request.scalars, **vectors}
-        for transform in self._site.transforms:
+        for transform in self._context.transforms:
             message = transform.receive(silo, message)
         before = {name: vector._version for name, vector in vectors.items()}
-        algorithm = self._site.algorithm
+        algorithm = self._context.algorithm
         update = as_update(algorithm.work(request.work)(silo, **message), algorithm, request.work)
         for name, version in before.items():
             if vectors[name]._version != version:
                 raise SharedVectorChanged(
                     f"{request.work} wrote to '{name}', which all silos of the node read; have it write to a clone"
                 )
-        for transform in reversed(self._site.transforms):
+        for transform in reversed(self._context.transforms):
             update = transform.update(silo, update)
         check_update(update, request, silo.weight)
         try:
@@ -192,27 +205,27 @@ class Worker:
         return header
 
     def _silo(self, id: int, round: int, weight: float | None = None) -> Silo:
-        site = self._site
+        context = self._context
         return Silo(
             id,
             self._shard(id),
-            site.spec.features,
-            site.models,
+            context.spec.features,
+            context.models,
             state=self.states.of(id),
             round=round,
-            seed=site.seed,
-            task=site.algorithm.task,
-            objective=site.algorithm.objective,
-            own_objective=site.algorithm.own_objective,
+            seed=context.seed,
+            task=context.algorithm.task,
+            objective=context.algorithm.objective,
+            own_objective=context.algorithm.own_objective,
             weight=weight,
-            reweighed=(site.select, site.weights) == ("examples", "uniform"),
-            public=site.public,
+            reweighed=(context.select, context.weights) == ("examples", "uniform"),
+            public=context.public,
             allocate=self.aggregation.lend,
         )
 
     def _shard(self, id: int) -> Shard:
         if id not in self._shards:
-            self._shards[id] = open_shard(self._site.folder, self._site.spec.silos[id], self._site.spec)
+            self._shards[id] = open_shard(self._context.folder, self._context.spec.silos[id], self._context.spec)
         return self._shards[id]
 
     def _open(self, id: int, request: Open, vectors: dict[str, Tensor]) -> AnyReply:
@@ -223,11 +236,11 @@ class Worker:
         """Begin to write what a silo keeps; nothing is copied, since what is kept is replaced and never changed."""
         if not (state := self.states.kept.get(id)):
             return FileReply(silo=id)
-        self._writer.begin(checkpoint.silo_file(self._site.run, request.round, id), state)
+        self._writer.begin(checkpoint.silo_file(self._context.run, request.round, id), state)
         return FileReply(silo=id, writing=True)
 
     def _save_status(self, id: int, request: SaveStatus, vectors: dict[str, Tensor]) -> AnyReply:
-        path = checkpoint.silo_file(self._site.run, request.checkpoint, id)
+        path = checkpoint.silo_file(self._context.run, request.checkpoint, id)
         if self._writer.writing(path) and not request.wait:
             return FileReply(silo=id, writing=True)
         return FileReply(silo=id, sha256=self._writer.digest(path))
@@ -245,7 +258,7 @@ class Worker:
         return Done(silo=id, keeps=bool(state))
 
     def _read_state(self, id: int, files: Mapping[int, str], round: int) -> dict[str, Any]:
-        path = checkpoint.silo_file(self._site.run, round, id)
+        path = checkpoint.silo_file(self._context.run, round, id)
         return checkpoint.read_state(path, files[id], self._model.device) if id in files else {}
 
     def _replicate(self, request: Replicate, vectors: dict[str, Tensor]) -> None:

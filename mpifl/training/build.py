@@ -16,11 +16,12 @@ from mpifl import models
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, Names, RankLost, ShardError, Table, allow_many_open_files, lock
 from mpifl.data import Batches, FederationSpec, ShardEntry, open_shard, read_federation
-from mpifl.exchange import Federation, Knowledge, Site, Worker, place
+from mpifl.exchange import Federation, Knowledge, Worker, WorkerContext, place
 from mpifl.run import Job, Model, check_job, check_run, load_weights, read_job
 from mpifl.server import Server
 from mpifl.silo import FlatModel
 from mpifl.tracking import check_tracking
+from mpifl.training.validation import check_rule
 from mpifl.transforms import RunningStatistics
 from mpifl.wire import Transport, clean
 
@@ -70,6 +71,7 @@ def _plan(
     except InputError as error:
         raise InputError(f"{_source_of(given)}: {error}") from None
     spec = read_federation(Path(job.shards))
+    check_rule(job, spec, _source_of(given))
     lock.check(out)
     check_run(out, job, resume, force, spec)
     return {"job": job.model_dump_json(exclude_none=True), "spec": spec.model_dump_json(), "out": str(out)}
@@ -90,16 +92,16 @@ def _source_of(given: Path | Table | Job) -> str:
 def _agree(transport: Transport, prepare: Callable[[], dict[str, str]]) -> dict[str, Any]:
     """Prepare something on rank 0 and hand it to all; if that fails, it fails on all."""
     if not transport.is_server:
-        told: dict[str, Any] = json.loads(transport.tell())
+        told: dict[str, Any] = json.loads(transport.broadcast_record())
         if "error" in told:
             raise InputError(told["error"])
         return told
     try:
         prepared = prepare()
     except InputError as error:
-        transport.tell(json.dumps({"error": str(error)}).encode())
+        transport.broadcast_record(json.dumps({"error": str(error)}).encode())
         raise
-    transport.tell(json.dumps(prepared).encode())
+    transport.broadcast_record(json.dumps(prepared).encode())
     return prepared
 
 
@@ -110,7 +112,9 @@ def _agree_on(transport: Transport, problem: str) -> None:
         problems += [clean(record.decode(errors="replace")) for _, record in transport.reports()]
     else:
         transport.report(problem.encode())
-    first = transport.tell(next((p for p in problems if p), "").encode() if transport.is_server else None).decode()
+    first = transport.broadcast_record(
+        next((p for p in problems if p), "").encode() if transport.is_server else None
+    ).decode()
     if first:
         raise InputError(first)
 
@@ -131,11 +135,24 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
     # On the way back transforms act in reverse: nothing changes an update after its codec.
     transforms = [*job.compression.transforms(algorithm.absolute, algorithm.accumulated), RunningStatistics()]
     public = _batches(folder, spec, spec.public, "public", device)
-    site = Site(folder, run, spec, algorithm, transforms, job.seed, job.cohort.weights, flat, public, job.cohort.select)
+    context = WorkerContext(
+        folder,
+        run,
+        spec,
+        algorithm,
+        transforms,
+        job.seed,
+        job.cohort.weights,
+        flat,
+        public,
+        job.cohort.select,
+        job.build_rule(algorithm),
+        job.aggregation.spill,
+    )
     sizes = [entry.examples["train"] for entry in spec.silos]
     placed = place(sizes, transport.workers)
     silos = placed.get(transport.rank, [])
-    worker = Worker(site, silos, _about(device, silos), transport)
+    worker = Worker(context, silos, _about(device, silos), transport)
     test = _batches(folder, spec, spec.test, "test", device) if transport.is_server else None
     server = _server(job, algorithm, flat, test, public)
     quorum, deadline, total = job.cohort.quorum, job.cohort.deadline, job.cohort.total(sizes)

@@ -86,7 +86,7 @@ def _run(t: Training, resume: bool, force: bool, on_round: Callable[[Record], bo
         for note in claimed.notes:
             t.observers.note(note)
         progress = first_progress(t, resume)
-        t.exchange.adopt(t.server)
+        t.exchange.move_to_shared_memory(t.server)
         _describe_run(t, progress, claimed, ranks)
         try:
             progress = _train_rounds(t, progress, on_round)

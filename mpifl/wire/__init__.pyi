@@ -2,10 +2,10 @@ from . import launcher as launcher, point_to_point as point_to_point, transport 
 from .deaths import survivable as survivable
 from .joining import (
     abort_world as abort_world,
-    forsake as forsake,
     leave as leave,
     library as library,
-    see_off as see_off,
+    mark_unresponsive as mark_unresponsive,
+    wait_for_exit as wait_for_exit,
     world as world,
 )
 from .launcher import last_word as last_word, own_launcher as own_launcher, started_by as started_by

@@ -77,7 +77,7 @@ class Attacked(FedAvg):
         return super().evaluate(silo, **model)
 
 
-_real = {name: getattr(Transport, name) for name in ("report", "tell", "done", "_started")}
+_real = {name: getattr(Transport, name) for name in ("report", "broadcast_record", "done", "_started")}
 _real_mean = mpifl.exchange.cohort.Cohort.mean
 _real_combine = WeightedMean.combine
 _asked: dict[str, Any] = {}
@@ -91,8 +91,8 @@ def _note(line: str, ending: str = "") -> None:
         file.write(f"{line}\n")
 
 
-def _tell(transport: Any, record: bytes | None = None) -> bytes:
-    told = _real["tell"](transport, record)
+def _broadcast_record(transport: Any, record: bytes | None = None) -> bytes:
+    told = _real["broadcast_record"](transport, record)
     heard = json.loads(told) if told.startswith(b"{") else {}
     if "kind" in heard:
         _asked.clear()
@@ -172,5 +172,10 @@ if PLAN:
         Path(PLAN["made"] + ending).touch()
     mpifl.exchange.cohort.Cohort.mean = _noted_mean
 if PLAN and os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMIX_RANK")) == str(PLAN["rank"]):
-    Transport.report, Transport.tell, Transport.done, Transport._started = _report, _tell, _done, _started
+    Transport.report, Transport.broadcast_record, Transport.done, Transport._started = (
+        _report,
+        _broadcast_record,
+        _done,
+        _started,
+    )
     WeightedMean.combine = _combine

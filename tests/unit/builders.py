@@ -13,7 +13,7 @@ from mpifl.data.batches import Batches
 from mpifl.data.shards import Features, FederationSpec, Shard, Split, write_shard
 from mpifl.exchange.admission import ABOUT, Knowledge
 from mpifl.exchange.federation import Federation
-from mpifl.exchange.worker import Site, Worker
+from mpifl.exchange.worker import Worker, WorkerContext
 from mpifl.run.job import CohortTable
 from mpifl.server.server import Server
 from mpifl.silo.flat import FlatModel
@@ -102,9 +102,9 @@ class Alone(Transport):
         self.origins, self._first_size, self.silent = [0], 1, set()
         self.told = []
 
-    def tell(self, record=None):
+    def broadcast_record(self, record=None):
         self.told.append(record)
-        return super().tell(record)
+        return super().broadcast_record(record)
 
     def reports(self):
         return iter(())
@@ -113,9 +113,9 @@ class Alone(Transport):
 def make_worker(folder, spec, algorithm, model=None, transforms=(), silos=None, seed=0, cohort=EXAMPLES, rank=0):
     models = [model or FlatModel(net())]
     where, weights = (folder, folder / "run"), cohort.weights
-    site = Site(*where, spec, algorithm, list(transforms), seed, weights, models, select=cohort.select)
+    context = WorkerContext(*where, spec, algorithm, list(transforms), seed, weights, models, select=cohort.select)
     hosted = range(len(spec.silos)) if silos is None else silos
-    return Worker(site, hosted, dict.fromkeys(ABOUT, "here"), Alone(rank))
+    return Worker(context, hosted, dict.fromkeys(ABOUT, "here"), Alone(rank))
 
 
 def make_federation(folder, spec, algorithm=None, model=None, transforms=(), quorum=1.0, seed=0, cohort=EXAMPLES):

@@ -67,7 +67,7 @@ class Rank(Transport):
     def done(self, serial):
         pass
 
-    def await_done(self, workers, serial, patient=False):
+    def await_done(self, workers, serial, long=False):
         return set()
 
     def sum(self, piece, nodes):

@@ -82,7 +82,7 @@ class World(Transport):
         self.nodes, self.memory = Nodes([0] * self.size, 0), Memory(shared=False)
         self.origins, self._first_size, self.silent = list(range(self.size)), self.size, set()
 
-    def tell(self, record=None):
+    def broadcast_record(self, record=None):
         awake = [(rank, one) for rank, one in enumerate(self.workers_here) if rank and rank not in self.hung]
         if "kind" in json.loads(record):
             self.asked = read_request(record)
@@ -101,7 +101,7 @@ class World(Transport):
         assert until is not None, f"'{self.asked.kind}' waits for a hung rank for ever"
         return None
 
-    def spread(self, vector, length, dtype, direct=False):
+    def broadcast_vector(self, vector, length, dtype, direct=False):
         return vector
 
 
