@@ -107,6 +107,8 @@ class Tracking(_Table):
     jsonl: bool = True
     tensorboard: bool = False
     mlflow: bool = False
+    observers: list[str] = []
+    """Observers of the user's own, each "package.module:Class"."""
 
 
 class Job(_Table):
