@@ -60,6 +60,9 @@ class Algorithm(BaseModel, ABC):
     realigning: ClassVar[frozenset[str]] = frozenset()
     """Names of the silo's halves by which `realign` asks for what silos keep."""
 
+    needs_mean: ClassVar[str] = ""
+    """Why only the mean can combine its updates; empty where other rules can."""
+
     varied: ClassVar[bool] = False
     """Whether some silos send other vectors than others, as those with another architecture do."""
 

@@ -28,6 +28,7 @@ class FedDF(FedAvg):
     `prototypes` are architectures beside `[model]`, as tables like it; silo k has that of index k modulo their number.
     """
 
+    needs_mean: ClassVar[str] = "silos of each architecture are averaged apart, and logits are no changes"
     absolute: ClassVar[frozenset[str]] = frozenset({"logits"})
     varied: ClassVar[bool] = True
 

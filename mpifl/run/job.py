@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
+from mpifl.aggregation import AggregationSettings, Rule, with_uniform_weights
 from mpifl.algorithms import ALGORITHMS, Algorithm
 from mpifl.common import InputError, Table, read_toml
 from mpifl.run.cohort import CohortTable
@@ -40,14 +41,6 @@ class Model(BaseModel):
     def arguments(self) -> Table:
         """The keys that the model's factory takes."""
         return dict(self.model_extra or {})
-
-
-class Aggregation(_Table):
-    """`[aggregation]`: how updates become one."""
-
-    rule: Literal["mean"] = "mean"
-    clip: Annotated[float, Field(gt=0)] | None = None
-    """Largest L2 norm of an update; one that is longer is scaled down to it."""
 
 
 class Evaluate(_Table):
@@ -121,11 +114,21 @@ class Job(_Table):
     local: LocalTraining = LocalTraining()
     server_optimizer: Table = {"name": "sgd"}
     cohort: CohortTable = CohortTable()
-    aggregation: Aggregation = Aggregation()
+    aggregation: AggregationSettings = AggregationSettings()
     compression: CompressionSettings = CompressionSettings()
     evaluate: Evaluate = Evaluate()
     checkpoint: Checkpoint = Checkpoint()
     tracking: Tracking = Tracking()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _weights_by_rule(cls, table: Any) -> Any:
+        return with_uniform_weights(table) if isinstance(table, dict) else table
+
+    @model_validator(mode="after")
+    def _fit_for_the_rule(self) -> Job:
+        self.aggregation.check(self.cohort.weights, self.compression.up)
+        return self
 
     @property
     def plugins(self) -> dict[str, str]:
@@ -149,6 +152,14 @@ class Job(_Table):
             InputError: there is no such task, or a key is not one of its.
         """
         return _build_task(self, "the job")
+
+    def build_rule(self, algorithm: Algorithm) -> Rule | None:
+        """Return the rule of columns, None for the mean; InputError if there is none such, or the algorithm bars it."""
+        why = algorithm.needs_mean or ("both sides add up its vectors" if algorithm.accumulated else "")
+        if why and not self.aggregation.is_mean:
+            what = f"'{self.algorithm['name']}' needs the mean: {why}"
+            raise InputError(f"[aggregation] rule = '{self.aggregation.rule}': {what}")
+        return self.aggregation.build()
 
     def idle(self, algorithm: Algorithm) -> list[str]:
         """Say which keys have no effect with this algorithm, and which two together hardly the one that is meant."""

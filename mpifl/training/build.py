@@ -21,6 +21,7 @@ from mpifl.run import Job, Model, check_job, check_run, load_weights, read_job
 from mpifl.server import Server
 from mpifl.silo import FlatModel
 from mpifl.tracking import check_tracking
+from mpifl.training.validation import check_rule
 from mpifl.transforms import Clipping, RunningStatistics
 from mpifl.wire import Transport, clean
 
@@ -70,6 +71,7 @@ def _plan(
     except InputError as error:
         raise InputError(f"{_source_of(given)}: {error}") from None
     spec = read_federation(Path(job.shards))
+    check_rule(job, spec, _source_of(given))
     lock.check(out)
     check_run(out, job, resume, force, spec)
     return {"job": job.model_dump_json(exclude_none=True), "spec": spec.model_dump_json(), "out": str(out)}
@@ -135,7 +137,18 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
     transforms = [*compression, RunningStatistics(), *([Clipping(clip)] if clip else [])]
     public = _batches(folder, spec, spec.public, "public", device)
     context = WorkerContext(
-        folder, run, spec, algorithm, transforms, job.seed, job.cohort.weights, flat, public, job.cohort.drawn_by
+        folder,
+        run,
+        spec,
+        algorithm,
+        transforms,
+        job.seed,
+        job.cohort.weights,
+        flat,
+        public,
+        job.cohort.drawn_by,
+        job.build_rule(algorithm),
+        job.aggregation.spill,
     )
     sizes = [entry.examples["train"] for entry in spec.silos]
     job.cohort.check(len(sizes))

@@ -9,6 +9,7 @@ from mpifl.run import checkpoint, read_metrics
 from mpifl.tracking import Progress, Record
 from mpifl.training.parts import Training
 from mpifl.training.recovery import latest_mirror, state_of
+from mpifl.training.validation import memory_notes
 from mpifl.wire import Load, Open, survivable
 
 
@@ -55,6 +56,8 @@ def _idle_settings(t: Training) -> list[str]:
         idle.append("[checkpoint] mirror = true: without --survive nobody looks into it, and none is made")
     if t.job.aggregation.clip is not None and len(t.server.model.statistics):
         idle.append("[aggregation] clip: running statistics (BatchNorm) stay unclipped; GroupNorm has none")
+    hosted = [len(silos) for silos in t.exchange.membership.placed.values()]
+    idle += memory_notes(t.job, hosted, len(t.server.model.shared))
     return idle + t.metrics.target_notes()
 
 
