@@ -119,7 +119,8 @@ def _train_rounds(t: Training, progress: Progress, on_round: Callable[[Record], 
         progress = progress.adding(t.metrics.close_round())
         progress = _report(t, progress)
         stop = on_round(progress.record)
-        _update_checkpoints(t)
+        if _update_checkpoints(t):
+            _rebalance(t)
     return progress
 
 
@@ -189,11 +190,15 @@ def _report(t: Training, progress: Progress) -> Progress:
     return progress.after_report()
 
 
-def _update_checkpoints(t: Training) -> None:
-    """Begin or commit a checkpoint; let silos move to faster ranks with the state that was just written."""
+def _update_checkpoints(t: Training) -> bool:
+    """Begin a checkpoint if one is due, commit it if it is written; return whether one of this state was committed."""
     t.recovery.run_with_recovery(lambda: _realign_if_diverged(t))
-    if t.checkpoints.update(should_wait=t.exchange.would_rebalance):
-        t.recovery.run_with_recovery(lambda: t.exchange.rebalance(t.server, t.checkpoints.latest))
+    return t.checkpoints.update(should_wait=t.exchange.would_rebalance)
+
+
+def _rebalance(t: Training) -> None:
+    """Let silos move to ranks that have less to do, with the state that was just written."""
+    t.recovery.run_with_recovery(lambda: t.exchange.rebalance(t.server, t.checkpoints.latest))
 
 
 def _save_now(t: Training) -> bool:

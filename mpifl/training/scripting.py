@@ -33,7 +33,7 @@ class Run:
     Attributes:
         folder: The run folder, as `mpifl report` and `mpifl compare` take it.
         job: The job with every default filled in.
-        finished: Whether nothing is left to train: all rounds are done, or the accuracy is reached at which it stops.
+        finished: Whether nothing is left to train: all rounds are done, or the target is reached at which it stops.
     """
 
     folder: Path
