@@ -201,12 +201,13 @@ class Federation:
                 break
             except RankLost:
                 self.recover()
-        neighbours, late = self.transport.nodes.neighbours, sorted(self.membership.timed_out)
-        mark_unresponsive([neighbours[rank].process if rank in neighbours else None for rank in late])
+        neighbours = self.transport.nodes.neighbours
+        timed_out = sorted(self.membership.timed_out)
+        mark_unresponsive([neighbours[rank].process if rank in neighbours else None for rank in timed_out])
         if self._deadline:
-            others = [one.process for rank, one in neighbours.items() if rank not in {*late, self.transport.rank}]
+            others = [one.process for rank, one in neighbours.items() if rank not in {*timed_out, self.transport.rank}]
             wait_for_exit(others, self._deadline)
-        return [self.transport.origins[rank] for rank in late]
+        return [self.transport.origins[rank] for rank in timed_out]
 
     def exchange(
         self,

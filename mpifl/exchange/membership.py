@@ -40,6 +40,10 @@ class Membership:
         """Return those of the silos that some rank hosts or can host."""
         return [silo for silo in silos if silo not in self.unavailable]
 
+    def mark_unavailable(self, silos: Iterable[int]) -> None:
+        """Record which silos no living rank can host, and that all others are hosted."""
+        self.unavailable = set(silos)
+
     def answerable(self, request: Request, rank: int) -> set[int]:
         """Return the silos that a rank may answer for: its own of the cohort, and those that are to move there."""
         if not request.addressed:

@@ -44,7 +44,8 @@ def rebalance(
     """
     silos = {rank: sorted((seconds[silo], silo) for silo in held & seconds.keys()) for rank, held in placed.items()}
     loads = {rank: sum(cost for cost, _ in held) + (bound or {}).get(rank, 0.0) for rank, held in silos.items()}
-    longest, homes = max(loads.values(), default=0.0), dict[int, int]()
+    longest = max(loads.values(), default=0.0)
+    assignment: dict[int, int] = {}
     while loads:
         most, least = max(loads, key=lambda r: (loads[r], -r)), min(loads, key=lambda r: (loads[r], r))
         gap = loads[most] - loads[least]
@@ -55,10 +56,10 @@ def rebalance(
         insort(silos[least], moving)
         loads[most] -= cost
         loads[least] += cost
-        homes[silo] = least
+        assignment[silo] = least
     started = {silo: rank for rank, held in placed.items() for silo in held}
-    homes = {silo: rank for silo, rank in homes.items() if started[silo] != rank}
-    return homes if loads and max(loads.values()) <= longest - max(GAIN * longest, WORTH) else {}
+    assignment = {silo: rank for silo, rank in assignment.items() if started[silo] != rank}
+    return assignment if loads and max(loads.values()) <= longest - max(GAIN * longest, WORTH) else {}
 
 
 def _nearest(held: Sequence[tuple[float, int]], cost: float) -> int | None:

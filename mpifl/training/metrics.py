@@ -79,7 +79,7 @@ class MetricsCollector:
         found: Record = {"wire_sent": transport.sent, "wire_received": transport.received, "server_rss_mb": rss_mb()}
         if transport.lost:
             found["ranks_lost"] = transport.lost
-        transport.sent = transport.received = 0
+        transport.begin_count()
         federation.begin_ledger()
         return found
 

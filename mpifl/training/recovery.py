@@ -79,7 +79,7 @@ class Recovery:
         round, states = checkpoint.silos_of_latest(self._run, self._server.round)
         self.diverged |= bool(unassigned) and round != self._server.round
         faults = self._host(unassigned, states, round)
-        federation.membership.unavailable = set(faults)
+        federation.membership.mark_unavailable(faults)
         self._explain(sorted(lost - self._known), sorted(unassigned - set(faults)), round if states else None, faults)
         self._known = lost
 

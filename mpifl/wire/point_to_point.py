@@ -63,6 +63,10 @@ class PointToPoint:
         """Set the `timeout`."""
         self._timeout = timeout
 
+    def begin_count(self) -> None:
+        """Count the bytes that are sent and received from here on."""
+        self.sent = self.received = 0
+
     def wait(self, request: Any, until: float | None = None) -> bool:
         """Wait until an MPI request is done, or until the time comes; return whether it is done."""
         try:
