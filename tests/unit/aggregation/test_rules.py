@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, strategies as st
 from unit.builders import CPU, Alone, write_folder
 
-from mpifl.aggregation import rules
+from mpifl.aggregation import kernels
 from mpifl.aggregation.columns import ColumnRule, memory_of
 from mpifl.aggregation.rules import network, rule_of
 from mpifl.aggregation.settings import AggregationSettings
@@ -33,7 +33,13 @@ def matrices(draw, least=1):
 
 
 def applied(name, rows, tolerate=None):
-    return rule_of(name, tolerate)([torch.from_numpy(row.copy()) for row in rows]).numpy()
+    """Apply a rule by the compiled loop, if there is one, and by tensors; return what both give."""
+    vectors = [torch.from_numpy(row.copy()) for row in rows]
+    found = rule_of(name, tolerate)(vectors).numpy()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "compiled", lambda: None)
+        assert rule_of(name, tolerate)(vectors).numpy().tobytes() == found.tobytes()
+    return found
 
 
 def between(rows, first, last):
@@ -74,8 +80,10 @@ def test_two_silos_of_five_or_more_cannot_take_the_result_out_of_the_others_rang
 def test_many_silos_are_sorted_by_torch_to_the_same_bits(silos, monkeypatch):
     rows = np.random.default_rng(0).standard_normal((silos, 50)).astype(np.float32)
     found = applied("median", rows)
-    monkeypatch.setattr(rules, "NETWORK", 0 if silos <= 128 else 1000)
-    assert applied("median", rows).tobytes() == found.tobytes()
+    monkeypatch.setattr(kernels, "compiled", lambda: None)
+    for most in (0, 1000):
+        monkeypatch.setattr(kernels, "ROWS", most)
+        assert applied("median", rows).tobytes() == found.tobytes()
 
 
 @pytest.mark.parametrize("wires", range(1, 13))
