@@ -336,7 +336,7 @@ def test_a_model_beyond_all_numbers_is_never_written(digits: Path, tmp_path: Pat
     assert _finite(run)
 
 
-SILENT = [ONE_NODE, LEADER, pytest.param(FOLLOWER, marks=pytest.mark.slow)]
+SILENT = [ONE_NODE, LEADER, MEDIAN, pytest.param(FOLLOWER, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("world", SILENT)
