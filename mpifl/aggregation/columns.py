@@ -13,9 +13,10 @@ import torch
 from pydantic import Field, TypeAdapter
 from torch import Tensor
 
+from mpifl.aggregation import sharing
 from mpifl.aggregation.base import Aggregator, Combined, headers_of, read_records, updates_of
 from mpifl.aggregation.rules import Rule
-from mpifl.aggregation.sharing import BLOCK, ColumnsPlan, Located, Sharing, chunk_of
+from mpifl.aggregation.sharing import ColumnsPlan, Located, Sharing, chunk_of
 from mpifl.aggregation.spill import Spill
 from mpifl.aggregation.vectors import checked_peak
 from mpifl.common import RoundLost
@@ -55,8 +56,8 @@ class ColumnRule:
 
     A worker keeps the vector of each of its silos, float32, where its node's other ranks can read it, or in files.
     After the verdict each worker applies the rule to a slice of columns of all vectors. It is sent those that it
-    cannot read, in chunks. Slices begin at multiples of `BLOCK`, and the rule sees whole blocks, with rows in the order
-    of the silos. So the result does not depend on the ranks. The server holds it, and the vectors of its own silos.
+    cannot read, in chunks. Slices begin at multiples of a block, and the rule sees whole blocks, with rows in the
+    order of the silos. So the result does not depend on the ranks. The server holds it, and its own silos' vectors.
     """
 
     def __init__(self, rule: Rule, device: torch.device, memory: Memory, spill: Spill | None = None) -> None:
@@ -153,7 +154,7 @@ class ColumnRule:
     def _placed(self, name: str, length: int) -> Tensor:
         """Return memory for a result; a slice that is never made leaves NaN there."""
         self._results[name] = self._memory.empty(length, torch.float32)
-        self._results[name][::BLOCK] = torch.nan
+        self._results[name][:: sharing.BLOCK] = torch.nan
         return self._results[name]
 
     def combine(self, transport: Transport, verdict: Verdict) -> Combined:
@@ -161,18 +162,18 @@ class ColumnRule:
         self.hanging.clear()
         if transport.rank not in (0, *verdict.ranks) or not verdict.pieces:
             return Combined()
-        sharing = Sharing(transport, verdict, self._rule, self._rows, self._results)
-        sharing.run()
+        work = Sharing(transport, verdict, self._rule, self._rows, self._results)
+        work.run()
         if not transport.is_server:
             return Combined()
-        self.hanging |= sharing.hanging
-        if sharing.hanging:
+        self.hanging |= work.hanging
+        if work.hanging:
             self._abandoned += self._results.values()
             self._results = {name: self._memory.empty(len(one), torch.float32) for name, one in self._results.items()}
-            sharing.mend(self._results)
+            work.mend(self._results)
         results, self._results = self._results, {}
-        lost = sharing.fault or sharing.not_finite(results)
-        return Combined({n: one.to(self._device) for n, one in results.items()}, lost, sharing.fault is not None)
+        lost = work.fault or work.not_finite(results)
+        return Combined({n: one.to(self._device) for n, one in results.items()}, lost, work.fault is not None)
 
     def scalars(self, headers: Iterable[Header]) -> dict[str, float]:
         """Return the median of each number over the silos that name it."""

@@ -62,3 +62,32 @@ VECTORISED void mpifl_mean(float *restrict out, const void *const *parts, const 
         for (int64_t i = 0; i < size; i++) out[start + i] = (float)(total[i] * scale);
     }
 }
+
+#define ROWS 128
+#define COLUMNS 256
+
+/* out = the mean over ranks first, ..., last - 1 of each column's values in ascending order, zeros never negative; at most
+ * ROWS rows, which the comparators (low, high) of the network sort */
+VECTORISED void mpifl_between(float *restrict out, const float *const *rows, int64_t count, const int32_t *network,
+                              int64_t comparators, int64_t first, int64_t last, int64_t n) {
+    float values[ROWS][COLUMNS];
+    double total[COLUMNS];
+    for (int64_t start = 0; start < n; start += COLUMNS) {
+        int64_t size = n - start < COLUMNS ? n - start : COLUMNS;
+        for (int64_t k = 0; k < count; k++)
+            for (int64_t i = 0; i < size; i++) values[k][i] = rows[k][start + i];
+        for (int64_t c = 0; c < comparators; c++) {
+            float *restrict low = values[network[2 * c]];
+            float *restrict high = values[network[2 * c + 1]];
+            for (int64_t i = 0; i < COLUMNS; i++) {
+                const float a = low[i], b = high[i];
+                low[i] = a < b ? a : b;
+                high[i] = a < b ? b : a;
+            }
+        }
+        for (int64_t i = 0; i < size; i++) total[i] = 0;
+        for (int64_t k = first; k < last; k++)
+            for (int64_t i = 0; i < size; i++) total[i] += values[k][i];
+        for (int64_t i = 0; i < size; i++) out[start + i] = (float)(total[i] / (double)(last - first)) + 0.0f;
+    }
+}

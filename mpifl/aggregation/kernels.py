@@ -30,6 +30,8 @@ WITHOUT = "MPIFL_KERNELS"
 """Environment variable: "tensors" does without the compiled loops."""
 PIECE = 1 << 16
 """Elements handled at a time by tensor operations: 512 KiB of float64, which stay in the cache through all of them."""
+ROWS = 128
+"""Rows that `between` takes at most."""
 PATIENCE = 60.0
 """Seconds that a compiler may take."""
 
@@ -121,6 +123,24 @@ def mean(out: Tensor, windows: Sequence[Parts], scale: float) -> None:
     )
 
 
+def between(rows: Sequence[Tensor], network: Tensor, first: int, last: int) -> Tensor | None:
+    """Return the mean of some of each column's values in ascending order; None without the compiled loop.
+
+    Args:
+        rows: float32 on the CPU, contiguous, shape [n] each, at most `ROWS` of them.
+        network: Comparators that sort so many values, int32, shape [comparators, 2].
+        first: The first value of a column that counts, from 0.
+        last: The first after it that does not.
+    """
+    if (library := compiled()) is None:
+        return None
+    found = torch.empty(len(rows[0]))
+    addresses = (ctypes.c_void_p * len(rows))(*map(_at, rows))
+    sizes = len(network), first, last, len(found)
+    library.mpifl_between(_at(found), addresses, len(rows), _at(network), *sizes)
+    return found
+
+
 @functools.cache
 def compiled() -> Any:
     """Return the library of compiled loops, or None where it cannot be had."""
@@ -134,6 +154,8 @@ def compiled() -> Any:
     library.mpifl_peak.argtypes, library.mpifl_peak.restype = [pointer, whole], ctypes.c_float
     library.mpifl_add.argtypes = [pointer, pointer, real, real, whole, whole]
     library.mpifl_mean.argtypes = [pointer, pointer, pointer, pointer, pointer, whole, real, whole]
+    library.mpifl_between.argtypes = [pointer, pointer, whole, pointer, whole, whole, whole, whole]
+    library.mpifl_between.restype = None
     library.mpifl_add.restype = library.mpifl_mean.restype = None
     return library
 

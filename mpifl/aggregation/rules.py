@@ -6,18 +6,18 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
+from mpifl.aggregation import kernels
 from mpifl.common import InputError, load_plugin
+from mpifl.wire import pieces_of
 
-Columns: TypeAlias = Callable[[Tensor], Tensor]
-"""rows [K, n], float32, finite, in the order of the silos -> [n], float32, finite."""
+Columns: TypeAlias = Callable[[Any], Tensor]
+"""rows [K, n], float32, finite, in the order of the silos -> [n], float32, finite. Own rules get one tensor."""
 
-NETWORK = 128
-"""Rows up to which a network of comparators sorts them; more are left to torch."""
 CACHED = 1 << 18
 """Elements that are sorted at a time: 1 MiB, which stay in the cache through all comparators."""
 NAMES = ("mean", "median", "trimmed")
@@ -51,9 +51,9 @@ class Rule:
         Raises:
             InputError: it is the user's, and fails or returns what is no result; the line names it.
         """
-        together = torch.stack(list(rows))
         if not self.own:
-            return self.columns(together)
+            return self.columns(rows)
+        together = torch.stack(list(rows))
         try:
             found = self.columns(together)
         except Exception as error:
@@ -99,7 +99,7 @@ def rule_of(name: str, tolerate: int | None) -> Rule | None:
     return Rule(name, found, own=True)
 
 
-def median(rows: Tensor) -> Tensor:
+def median(rows: Sequence[Tensor]) -> Tensor:
     """Return the median of each column; of an even number of rows the mean, in float64, of the two in the middle.
 
     Coordinate-wise median (Yin et al. 2018, "Byzantine-Robust Distributed Learning", Algorithm 1, option I).
@@ -108,7 +108,7 @@ def median(rows: Tensor) -> Tensor:
     return _mean_between(rows, (silos - 1) // 2, silos // 2 + 1)
 
 
-def trimmed_mean(rows: Tensor, tolerate: int) -> Tensor:
+def trimmed_mean(rows: Sequence[Tensor], tolerate: int) -> Tensor:
     """Return the mean of each column without its `tolerate` largest and smallest values.
 
     Coordinate-wise trimmed mean (Yin et al. 2018, Algorithm 1, option II). The sum is in float64, smallest first.
@@ -116,23 +116,31 @@ def trimmed_mean(rows: Tensor, tolerate: int) -> Tensor:
     return _mean_between(rows, tolerate, len(rows) - tolerate)
 
 
-def _mean_between(rows: Tensor, first: int, last: int) -> Tensor:
+def _mean_between(rows: Sequence[Tensor], first: int, last: int) -> Tensor:
     """Return the mean over ranks first, ..., last - 1 of each column's sorted values; zeros are never negative."""
-    found = torch.empty(rows.shape[1])
-    width = max(CACHED // len(rows), 64)
-    for out, part in zip(torch.split(found, width), torch.split(rows, width, dim=1), strict=True):
-        total = torch.zeros(len(out), dtype=torch.float64)
-        for row in _sorted(part)[first:last]:
+    if len(rows) <= kernels.ROWS:
+        found = kernels.between(rows, _comparators(len(rows)), first, last)
+        if found is not None:
+            return found
+    found = torch.empty(len(rows[0]))
+    for where in pieces_of(len(found), max(CACHED // len(rows), 64)):
+        total = torch.zeros(len(found[where]), dtype=torch.float64)
+        for row in _sorted([row[where] for row in rows])[first:last]:
             total.add_(row)
-        out.copy_(total.div_(last - first)).add_(0.0)
-    return found
+        found[where] = total.div_(last - first)
+    return found.add_(0.0)
 
 
-def _sorted(rows: Tensor) -> Sequence[Tensor]:
+@functools.cache
+def _comparators(wires: int) -> Tensor:
+    return torch.tensor(network(wires), dtype=torch.int32)
+
+
+def _sorted(rows: Sequence[Tensor]) -> Sequence[Tensor]:
     """Return rows such that every column is in ascending order."""
-    if len(rows) > NETWORK:
-        return rows.sort(dim=0).values.unbind()
-    ordered = list(rows.clone().unbind())
+    if len(rows) > kernels.ROWS:
+        return torch.stack(list(rows)).sort(dim=0).values.unbind()
+    ordered = [row.clone() for row in rows]
     larger = torch.empty_like(ordered[0])
     for low, high in network(len(rows)):
         torch.maximum(ordered[low], ordered[high], out=larger)

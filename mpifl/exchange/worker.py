@@ -146,8 +146,9 @@ class Worker:
             self.states.pending.pop(silo, None)
 
     def _aggregator_for(self, request: Request) -> Aggregator:
-        trains = isinstance(request, Compute) and request.work != "evaluate"
-        return self._by_rule if trains else self._mean
+        if isinstance(request, Compute) and self._context.algorithm.purpose(request.work) == "training":
+            return self._by_rule
+        return self._mean
 
     def _asked(self, request: Request) -> list[int]:
         if not request.addressed:

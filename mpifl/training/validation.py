@@ -59,12 +59,13 @@ def check_rule(job: Job, spec: FederationSpec, source: str) -> None:
     Raises:
         InputError: it does not, or is none.
     """
-    if (rule := job.build_rule(job.build_algorithm())) is None:
-        return
-    asked = job.cohort.size(len(spec.silos))
-    if asked < rule.least:
-        raise InputError(f"{source}: {rule.needs} silos in a round, and a round asks {asked} of {len(spec.silos)}")
+    silos = len(spec.silos)
+    asked = job.cohort.size(silos)
     try:
-        rule.try_out(asked)
+        rule = job.build_rule(job.build_algorithm())
+        if rule is not None and asked < rule.least:
+            raise InputError(f"{rule.needs} silos in a round, and a round asks {asked} of {silos}")
+        if rule is not None:
+            rule.try_out(asked)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None

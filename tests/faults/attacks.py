@@ -27,6 +27,8 @@ REFUSED, MISPLACED, STOPPED, HARMLESS = "refused", "misplaced", "stopped", "harm
 lost; or it may be lost anywhere, and names the rank; or all may count, truly."""
 ONE_NODE, FOLLOWER, LEADER = "one-node", "follower", "leader"
 """Where the hostile rank is: on the server's node, on another that an honest rank leads, on one of its own."""
+MEDIAN, MEDIAN_NODES = "median", "median-on-nodes"
+"""The same as the first two of these, where updates are combined by a rule of columns."""
 HUGE = 10**400
 ANSI = "\x1b[2J\x1b]0;owned\x07\r\nround 1: all is well\u202e"
 
@@ -374,6 +376,24 @@ def _sum_of(change: Callable[[Any], Any]) -> Forge:
     return forge
 
 
+def _share_as(content: bytes | None) -> Forge:
+    """End one's share of the columns by other words, or by none."""
+
+    def forge(rank: Hostile) -> None:
+        rank.transport.share_as = (content,)
+
+    return forge
+
+
+def _rows_as(change: Callable[[Any], Any]) -> Forge:
+    """Send something else than one's silos' columns to other nodes."""
+
+    def forge(rank: Hostile) -> None:
+        rank.transport.rows_as = change
+
+    return forge
+
+
 ATTACKS = [
     # what cannot be read
     Attack("bytes-brace", raw(b"{"), "cannot be read", where=(ONE_NODE, LEADER)),
@@ -505,6 +525,37 @@ ATTACKS = [
     Attack("sum-between-nodes-nan", _sum_of(lambda total: total * float("nan")), ends=STOPPED, where=(LEADER,)),
     Attack("asleep-when-judged", sleeping(DEADLINE + 1), ends=HARMLESS, where=(ONE_NODE, LEADER)),
     Attack("stopped-when-judged", stopping, ends=HARMLESS, where=()),
+    # what a rank does whose silos' vectors are compared, and that makes columns of the result
+    Attack("row-of-no-vector", another(name="delta2"), "vectors are not those", where=(MEDIAN,)),
+    Attack("row-twice", another(), "vectors are not those", where=(MEDIAN, MEDIAN_NODES)),
+    Attack("row-missing", lambda rank: rank.parts.remove(rank.part()), "vectors are not those", where=(MEDIAN,)),
+    Attack("row-foreign", lambda rank: part(silo=rank.foreign)(rank), "vectors are not those", where=(MEDIAN,)),
+    Attack("rows-ten-thousand", lambda rank: rank.parts.extend([rank.part()] * 10_000), "vectors", where=(MEDIAN,)),
+    Attack("row-unreadable", part(silo="first"), "vectors cannot be read", where=(MEDIAN,)),
+    *(
+        Attack(f"row-{name}", forge, "cannot be read|suspected", MISPLACED, where=(MEDIAN, *farther))
+        for name, forge, *farther in [
+            ("not-open", part(handle=9999), MEDIAN_NODES),
+            ("on-disk", handle(_file)),
+            ("pipe", handle(_pipe), MEDIAN_NODES),
+            ("unsealed", handle(_unsealed)),
+            ("too-small", handle(lambda rank: _sealed(bytes(8)))),
+        ]
+    ),
+    Attack("row-sent-and-not-read", part(handle=0), ends=HARMLESS, where=(MEDIAN, MEDIAN_NODES)),
+    Attack("row-truncated-when-judged", truncated_when_judged, ends=HARMLESS, where=(MEDIAN,)),
+    Attack("row-gone-when-judged", _gone, ends=HARMLESS, where=(MEDIAN,)),
+    Attack("row-nan", written(float("nan"), dtype="f4"), ends=STOPPED, where=(MEDIAN, MEDIAN_NODES)),
+    Attack("row-inf", written(float("inf"), "shift", dtype="f4"), ends=STOPPED, where=(MEDIAN,)),
+    Attack("columns-never-told", _share_as(None), ends=HARMLESS, where=(MEDIAN,)),
+    Attack("columns-told-in-bytes", _share_as(b"\xff" * 1000), ends=HARMLESS, where=(MEDIAN,)),
+    Attack("columns-told-at-length", _share_as(b" " * 10_000_000), ends=HARMLESS, where=(MEDIAN,)),
+    Attack("columns-blame-others", _share_as(b'{"fault": "x", "suspects": [2, 99]}'), ends=HARMLESS, where=(MEDIAN,)),
+    Attack("rows-sent-short", _rows_as(lambda vector: vector[:-7]), ends=STOPPED, where=(MEDIAN_NODES,)),
+    Attack("rows-sent-long", _rows_as(lambda vector: vector.repeat(3)), ends=STOPPED, where=(MEDIAN_NODES,)),
+    Attack("rows-sent-nan", _rows_as(lambda vector: vector * float("nan")), ends=STOPPED, where=(MEDIAN_NODES,)),
+    Attack("columns-asleep", sleeping(DEADLINE + 2), ends=HARMLESS, where=(MEDIAN,)),
+    Attack("columns-asleep-elsewhere", sleeping(DEADLINE + 2), ends=STOPPED, where=(MEDIAN_NODES,)),
     # what numbers it sends
     *(
         Attack(f"scalar-{name}", all_scalars(**{name: value}), name)

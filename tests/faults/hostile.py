@@ -25,6 +25,7 @@ from torch import Tensor
 
 import mpifl.exchange.cohort
 import mpifl.exchange.placement
+from mpifl.aggregation import sharing
 from mpifl.aggregation.base import Combined
 from mpifl.aggregation.mean import WeightedMean
 from mpifl.algorithms.base import Cohort
@@ -77,7 +78,8 @@ class Attacked(FedAvg):
         return super().evaluate(silo, **model)
 
 
-_real = {name: getattr(Transport, name) for name in ("report", "broadcast_record", "done", "_started")}
+_TAKEN = ("report", "broadcast_record", "done", "_started", "hand_over", "trade")
+_real = {name: getattr(Transport, name) for name in _TAKEN}
 _real_mean = mpifl.exchange.cohort.Cohort.mean
 _real_combine = WeightedMean.combine
 _asked: dict[str, Any] = {}
@@ -102,6 +104,7 @@ def _broadcast_record(transport: Any, record: bytes | None = None) -> bytes:
         _now.clear()
         transport.instead_of_done = transport.done_as = transport.sum_as = None
         transport.no_share = False
+        transport.share_as = transport.rows_as = None
     elif "accepted" in heard:
         for act in [act for rank in _now for act in rank.judged]:
             act()
@@ -140,6 +143,19 @@ def _done(transport: Any, serial: int) -> None:
         _real["done"](transport, serial)
 
 
+def _hand_over(transport: Any, rank: int, content: Any, stamp: Any) -> bool:
+    if isinstance(content, bytes) and getattr(transport, "share_as", None):
+        (instead,) = transport.share_as
+        return instead is None or bool(_real["hand_over"](transport, rank, instead, stamp))
+    return bool(_real["hand_over"](transport, rank, content, stamp))
+
+
+def _trade(transport: Any, outgoing: Any, incoming: Any, stamp: Any) -> Any:
+    if change := getattr(transport, "rows_as", None):
+        outgoing = {rank: [change(vector).contiguous() for vector in vectors] for rank, vectors in outgoing.items()}
+    return _real["trade"](transport, outgoing, incoming, stamp)
+
+
 def _started(transport: Any, act: Any, *arguments: Any) -> Any:
     tag = arguments[2] if len(arguments) == 3 else None
     if tag == SUM and act.__name__ == "Isend" and getattr(transport, "sum_as", None):
@@ -167,15 +183,12 @@ def _noted_mean(cohort: Any, work: Any, /, **message: Any) -> Any:
     return mean
 
 
+sharing.BLOCK, sharing.LONGEST_CHUNK = 16, 48  # so that every rank makes some columns, in several chunks
 if PLAN:
     for ending in ("", ".scores"):
         Path(PLAN["made"] + ending).touch()
     mpifl.exchange.cohort.Cohort.mean = _noted_mean
 if PLAN and os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMIX_RANK")) == str(PLAN["rank"]):
-    Transport.report, Transport.broadcast_record, Transport.done, Transport._started = (
-        _report,
-        _broadcast_record,
-        _done,
-        _started,
-    )
+    for name, act in zip(_TAKEN, (_report, _broadcast_record, _done, _started, _hand_over, _trade), strict=True):
+        setattr(Transport, name, act)
     WeightedMean.combine = _combine

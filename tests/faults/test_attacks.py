@@ -21,7 +21,20 @@ from typing import Any
 import pytest
 import tomli_w
 import torch
-from faults.attacks import ATTACKS, DEADLINE, FOLLOWER, HARMLESS, LEADER, MISPLACED, ONCE, ONE_NODE, STOPPED, Attack
+from faults.attacks import (
+    ATTACKS,
+    DEADLINE,
+    FOLLOWER,
+    HARMLESS,
+    LEADER,
+    MEDIAN,
+    MEDIAN_NODES,
+    MISPLACED,
+    ONCE,
+    ONE_NODE,
+    STOPPED,
+    Attack,
+)
 from faults.conftest import Batch
 from faults.processes import Command, checkpoints, rounds_of, train
 from safetensors.torch import load_file
@@ -53,6 +66,7 @@ class World:
     ranks: int
     hostile: int
     per_node: int | None = None
+    rule: str = "mean"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -64,11 +78,18 @@ class World:
         found = [one for one in ATTACKS if re.search(ONLY, one.name) and where in one.where]
         return [one for one in found if self.name != FOLLOWER or not re.match(NEAR, one.name)]
 
+    @property
+    def shares(self) -> bool:
+        """Whether the hostile rank has a neighbour who reads its sums."""
+        return self.name != LEADER and self.rule == "mean"
+
 
 WORLDS = {
     ONE_NODE: World(ONE_NODE, 3, hostile=1),
     FOLLOWER: World(FOLLOWER, 4, hostile=3, per_node=2),
     LEADER: World(LEADER, 3, hostile=2, per_node=2),
+    MEDIAN: World(MEDIAN, 3, hostile=1, rule="median"),
+    MEDIAN_NODES: World(MEDIAN_NODES, 4, hostile=3, per_node=2, rule="median"),
 }
 PLAYED = [name for name in WORLDS if SLOW or name != FOLLOWER]
 """The worlds that the suite plays; all of them by MPIFL_SLOW=1."""
@@ -138,6 +159,7 @@ class Plan:
             },
             local={"lr": 0.02, "batch_size": 32},
             cohort={"quorum": 0.1},
+            aggregation={"rule": self.world.rule},
             checkpoint={"every": EVERY},
         )
         folder.mkdir(parents=True, exist_ok=True)
@@ -242,7 +264,7 @@ def test_an_attack_costs_the_hostile_rank_its_updates_and_nobody_else_anything(
     faults = {*map(int, record.get("faults", ())), *one.unscored.get(record.get("round", 0), ())}
     assert faults <= set(one.plan.own), "silos of others were left out"
     for why in record.get("attempts_lost", ()):
-        assert attack.ends in (STOPPED, HARMLESS) or (attack.ends, world) == (MISPLACED, FOLLOWER), why
+        assert attack.ends in (STOPPED, HARMLESS) or (attack.ends, WORLDS[world].per_node) == (MISPLACED, 2), why
         assert one.plan.names_the_hostile(why), why
 
 
@@ -324,7 +346,7 @@ def test_a_model_beyond_all_numbers_is_never_written(digits: Path, tmp_path: Pat
     assert _finite(run)
 
 
-SILENT = [LEADER, *(pytest.param(world, marks=pytest.mark.slow) for world in (ONE_NODE, FOLLOWER))]
+SILENT = [LEADER, MEDIAN, *(pytest.param(world, marks=pytest.mark.slow) for world in (ONE_NODE, FOLLOWER))]
 
 
 @pytest.mark.parametrize("world", SILENT)

@@ -146,6 +146,34 @@ def resumes(job: Job, ranks: int) -> bool:
     return job["rounds"] > 2 and (ranks == 1 or job not in ALGORITHMS or bool(os.environ.get("MPIFL_SLOW")))
 
 
+WIDE: Job = {"name": "mlp", "hidden": [300]}
+"""More parameters than a rule of columns sees at a time."""
+JOBS += [
+    job("rule-median", shards="many", model=WIDE, aggregation={"rule": "median"}, cohort={"fraction": 0.6}),
+    job(
+        "rule-trimmed",
+        shards="many",
+        algorithm={"name": "scenarios:Poisoned"},
+        aggregation={"rule": "trimmed", "tolerate": 2},
+        cohort={"quorum": 0.5},
+    ),
+    job(
+        "rule-own",
+        shards="many",
+        model={"name": "scenarios:small"},
+        aggregation={"rule": "scenarios:middle", "spill": "."},
+        compression={"up": "bfloat16"},
+    ),
+    job("rule-lost", shards="many", algorithm={"name": "scenarios:LosesARound"}, aggregation={"rule": "median"}),
+]
+"""Updates are combined by rules of columns."""
+
+
+def middle(rows: Tensor) -> Tensor:
+    """Half way between the least and the largest."""
+    return (rows.amin(0) + rows.amax(0)) / 2
+
+
 def normalised(shape: Sequence[int], classes: int) -> nn.Module:
     """A network with BatchNorm, whose statistics travel, and dropout, whose randomness must be derived."""
     return nn.Sequential(

@@ -129,7 +129,28 @@ WRONG = {
         '[tracking] console = "no": should be a valid boolean or',
     ),
     "word not in a list": (LEAST + '[local]\noptimizer = "lbfgs"\n', "should be 'sgd', 'adam' or 'adamw'"),
-    "unknown rule": (LEAST + '[aggregation]\nrule = "best"\n', '[aggregation] rule = "best": should be'),
+    "unknown rule": (
+        LEAST + '[aggregation]\nrule = "best"\n',
+        "[aggregation] rule = 'best': none such; take mean, median, trimmed or your own 'package.module:function'",
+    ),
+    "trimmed without a number": (LEAST + '[aggregation]\nrule = "trimmed"\n', "rule = 'trimmed' needs tolerate"),
+    "a number for the median": (
+        LEAST + '[aggregation]\nrule = "median"\ntolerate = 1\n',
+        "[aggregation] tolerate = 1: goes with rule = 'trimmed', not with 'median'",
+    ),
+    "nothing to trim": (
+        LEAST + '[aggregation]\nrule = "trimmed"\ntolerate = 0\n',
+        "[aggregation] tolerate = 0: should be greater than 0",
+    ),
+    "nothing to spill": (LEAST + '[aggregation]\nspill = "x"\n', "[aggregation] spill = 'x': goes with a rule of"),
+    "examples under a rule": (
+        LEAST + '[aggregation]\nrule = "median"\n[cohort]\nweights = "examples"\n',
+        "[cohort] weights = 'examples': by [aggregation] rule = 'median' silos count alike",
+    ),
+    "sparse updates under a rule": (
+        LEAST + '[aggregation]\nrule = "median"\n[compression]\nup = "topk"\n',
+        "[compression] up = 'topk': [aggregation] rule = 'median' compares single elements",
+    ),
     "unknown codec": (LEAST + '[compression]\nup = "zip"\n', "[compression] up = \"zip\": should be 'none', 'float16'"),
     "topk for the model itself": (
         LEAST + '[compression]\ndown = "topk"\n',
@@ -212,6 +233,23 @@ WRONG = {
     "a relative plugin": (LEAST + '[algorithm]\nname = ".toy:X"\n', "[algorithm] name = '.toy:X'"),
     "half a plugin": (LEAST + '[algorithm]\nname = "math:"\n', "[algorithm] name = 'math:'"),
 }
+
+
+def test_under_a_rule_of_columns_silos_count_alike_by_themselves(read):
+    assert read(LEAST + '[aggregation]\nrule = "median"\n').cohort.weights == "uniform"
+    assert read(LEAST + '[aggregation]\nrule = "mean"\n').cohort.weights == "examples"
+
+
+@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+def test_a_rule_of_columns_is_for_algorithms_whose_updates_it_can_combine(read, name):
+    allowed = {"fedavg", "fedprox", "fedsgd", "moon", "ditto", "fedper", "fedbn"}
+    personal = '\npersonal = ["x"]' if name == "fedper" else ""
+    job = read(LEAST + f'[algorithm]\nname = "{name}"{personal}\n[aggregation]\nrule = "median"\n')
+    if name in allowed:
+        assert job.build_rule(job.build_algorithm()) is not None
+    else:
+        with pytest.raises(InputError, match=rf"rule = 'median': '{name}' needs the mean: \w"):
+            job.build_rule(job.build_algorithm())
 
 
 @pytest.mark.parametrize("mistake", WRONG)

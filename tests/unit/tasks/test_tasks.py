@@ -24,7 +24,7 @@ from mpifl.run import read_job
 from mpifl.silo import FlatModel, evaluate
 from mpifl.silo.silo import _placed
 from mpifl.tasks import ACCURACY, CLASSIFICATION, MetricInfo
-from mpifl.training import train
+from mpifl.training.loop import train
 
 ORDINAL = "grades:Ordinal"
 
