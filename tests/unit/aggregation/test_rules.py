@@ -18,7 +18,8 @@ from mpifl.aggregation.spill import Spill
 from mpifl.common.errors import InputError, RoundLost
 from mpifl.training.loop import train
 from mpifl.wire.memory import Memory
-from mpifl.wire.messages import Folded, Header, Report, Request, Update
+from mpifl.wire.messages import Folded, Header, Report, Update
+from mpifl.wire.requests import Compute
 
 values = st.floats(width=32, allow_nan=False, allow_infinity=False) | st.sampled_from([0.0, -0.0, 1.0, -1.0, 3e38])
 HERE = "unit.aggregation.test_rules"
@@ -182,7 +183,7 @@ def test_a_folder_for_vectors_must_be_one(job, tmp_path):
 
 def aggregator(rule="median", tolerate=None, spill=None):
     made = ColumnRule(rule_of(rule, tolerate), CPU, Memory(shared=False), spill)
-    made.begin(Request(verb="work"), {}, [0, 1])
+    made.begin(Compute(), {}, [0, 1])
     return made
 
 
