@@ -183,7 +183,7 @@ def test_a_folder_for_vectors_must_be_one(job, tmp_path):
 
 def aggregator(rule="median", tolerate=None, spill=None):
     made = ColumnRule(rule_of(rule, tolerate), CPU, Memory(shared=False), spill)
-    made.begin(Compute(), {}, [0, 1])
+    made.begin(Compute(work="train"), {}, [0, 1])
     return made
 
 
