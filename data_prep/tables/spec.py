@@ -145,7 +145,9 @@ def read_spec(path: Path) -> TableSpec:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise InputError(f"{path}: {where}: {first['msg']}; see docs/howto/data.md for what a table spec holds") from None
+        raise InputError(
+            f"{path}: {where}: {first['msg']}; see docs/howto/data.md for what a table spec holds"
+        ) from None
     except (ValueError, RecursionError) as error:  # tomllib's, also for numbers of thousands of digits
         raise InputError(f"{path}: not TOML ({error}); write KEY = VALUE lines") from None
     if isinstance(spec.standardise, tuple):

@@ -36,6 +36,7 @@ class FSVRG(FedAvg):
     absolute: ClassVar[frozenset[str]] = frozenset({"gradient"})
 
     scaling: bool = False
+    """Scale each feature by how often it occurs; for logistic regression on sparse features."""
 
     @model_validator(mode="after")
     def _plain_steps(self) -> FSVRG:

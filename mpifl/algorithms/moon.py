@@ -26,7 +26,9 @@ class Moon(FedAvg):
     """
 
     mu: Annotated[float, Field(ge=0)] = 1.0
+    """The weight of the contrastive term; 0 is FedAvg."""
     temperature: Annotated[float, Field(gt=0)] = 0.5
+    """The temperature of the contrastive term."""
 
     def check(self, module: nn.Module, spec: FederationSpec) -> None:
         """See that the model exposes its features.

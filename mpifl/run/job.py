@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 from mpifl.algorithms import ALGORITHMS, Algorithm
 from mpifl.common import InputError, Table, load_plugin, read_toml
+from mpifl.run.validation import validated
 from mpifl.server import OPTIMIZERS, ServerOptimizer
 from mpifl.silo import LocalTraining
 from mpifl.transforms import CompressionSettings
@@ -27,7 +26,9 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow", strict=True)
 
     name: str
+    """A built-in model, or the user's own as "package.module:factory"; its arguments stand beside it."""
     weights: str | None = None
+    """A safetensors file of parameters to start from."""
 
     @property
     def arguments(self) -> Table:
@@ -39,12 +40,15 @@ class CohortTable(_Table):
     """`[cohort]`: which silos take part in a round, how many must answer, and what their updates weigh."""
 
     fraction: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """C, the share of silos that take part in a round: max(C * K, 1) of K silos."""
     quorum: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """The share of a round's silos that must answer, or the round is asked again."""
     deadline: Annotated[float, Field(gt=0)] | None = None
     """Seconds after which a rank that has not answered is left out of the round."""
     weights: Literal["examples", "uniform"] = "examples"
+    """What a silo's update weighs in the mean: its number of training examples, or 1."""
     select: Literal["uniform", "examples"] = "uniform"
-    """Whether all silos are as likely to be drawn, or each with the probability p_k = n_k / n."""
+    """Draw all silos with equal probability, or each with p_k = n_k / n, which wants weights = "uniform"."""
 
     def total(self, sizes: Sequence[int]) -> float:
         """Return what all silos weigh in the objective: silo k n_k where it is drawn by examples or counted by them."""
@@ -55,16 +59,20 @@ class Aggregation(_Table):
     """`[aggregation]`: how updates become one."""
 
     rule: Literal["mean"] = "mean"
+    """How the updates of a round become one."""
 
 
 class Evaluate(_Table):
     """`[evaluate]`: how often, and the test accuracy that the user waits for."""
 
     every: PositiveInt = 1
+    """Score the model after every so many rounds."""
     silos: bool = True
     """Score the model at every silo that holds out a split."""
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
+    """The test accuracy to which rounds, bytes and seconds are reported."""
     stop_at_target: bool = False
+    """End the training when the target is reached."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Evaluate:
@@ -77,43 +85,63 @@ class Checkpoint(_Table):
     """`[checkpoint]`: how often, how many are kept, and what for."""
 
     every: PositiveInt = 10
+    """Write a checkpoint after every so many rounds."""
     keep: PositiveInt = 3
+    """How many checkpoints are kept, the latest."""
     background: bool = False
-    """Whether it is written while the next rounds train, and counts from when it is whole."""
+    """Write it while the next rounds train; it counts when all ranks have written it."""
     mirror: bool = False
-    """Whether every rank keeps the server's state after each round, in case that the server dies."""
+    """Let every rank keep the server's state after each round, in case the server dies."""
 
 
 class Tracking(_Table):
     """`[tracking]`: who is told of each round."""
 
     console: bool | Literal["always"] = True
-    """Whether to show progress on a terminal; "always": also where there is none."""
+    """Show progress on a terminal; "always" prints plain lines elsewhere, too."""
     jsonl: bool = True
+    """Write metrics.jsonl, an object a round, into the run folder."""
     tensorboard: bool = False
+    """Write TensorBoard event files into RUN/tensorboard."""
     mlflow: bool = False
+    """Log to MLflow: to ./mlruns, or where MLFLOW_TRACKING_URI says."""
 
 
 class Job(_Table):
     """A whole job file."""
 
     name: Annotated[str, Field(pattern=r"^[\w.-]+$")]
+    """The name of the job, of letters, digits, ".", "_" and "-"."""
     shards: str
+    """The shard folder, relative to where the command runs."""
     seed: Annotated[int, Field(ge=0)] = 0
+    """All randomness is derived from it."""
     rounds: PositiveInt
+    """How many rounds to train."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where a worker trains: "cuda" is the GPU of its place on its node; "auto" takes a GPU if there is one."""
     threads: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = 1
-    """Of each rank; "auto" shares the cores that a rank may use among its node's ranks."""
+    """Threads of each rank; "auto" is its part of the node's cores. The same bits need the same number."""
     model: Model
+    """Which model is trained."""
     algorithm: Table = {"name": "fedavg"}
+    """The algorithm by name, or the user's own as "package.module:Class", and its hyperparameters."""
     local: LocalTraining = LocalTraining()
+    """How a silo trains in a round."""
     server_optimizer: Table = {"name": "sgd"}
+    """How the server moves the model along the mean of the updates."""
     cohort: CohortTable = CohortTable()
+    """Which silos take part in a round, how many must answer, and what they weigh."""
     aggregation: Aggregation = Aggregation()
+    """How updates become one."""
     compression: CompressionSettings = CompressionSettings()
+    """How updates and requests are encoded."""
     evaluate: Evaluate = Evaluate()
+    """How often the model is scored."""
     checkpoint: Checkpoint = Checkpoint()
+    """How often the state is written, and how many times it is kept."""
     tracking: Tracking = Tracking()
+    """Who is told of each round."""
 
     @property
     def plugins(self) -> dict[str, str]:
@@ -179,7 +207,7 @@ def check_job(table: Table, source: str, named: Collection[str] | None = None) -
         source: Where they come from, for the error.
         named: The plug-ins that may be imported, see `read_kept`; by default all.
     """
-    job: Job = _validated(Job, table, source, "")
+    job: Job = validated(Job, table, source, "")
     if named is not None and not {job.plugins.get(key) for key in ("algorithm", "server_optimizer")} <= {None, *named}:
         return job
     algorithm = _build_algorithm(job, source)
@@ -233,52 +261,4 @@ def _named(
     own = {k: v for k, v in table.items() if k != "name"}
     if taken := sorted(set(own) & set(shared)):
         raise InputError(f"{source}: [{key}] has no key '{taken[0]}'; it is a table of its own, [{taken[0]}]")
-    return _validated(kind, own, source, key, title=name, shared=shared)
-
-
-def _validated(
-    kind: Any, table: Table, source: str, where: str, title: str = "", shared: Mapping[str, Any] | None = None
-) -> Any:
-    try:
-        if shared:
-            return kind.model_validate({**table, **shared})
-        return kind.model_validate_json(json.dumps(table, default=str))
-    except ValidationError as error:
-        raise InputError(f"{source}: {_explained(error, kind, where, title, shared or {})}") from None
-
-
-def _explained(error: ValidationError, kind: Any, where: str, title: str, shared: Mapping[str, Any]) -> str:
-    """Say in one line what is wrong with the first key that is."""
-    errors = error.errors()
-    fields, path = _walk(kind, errors[0]["loc"])
-    same = [e for e in errors if _walk(kind, e["loc"])[1] == path]  # a union answers once for each of its members
-    more = f" (and {len(errors) - len(same)} more)" if len(errors) > len(same) else ""
-    table = where or ".".join(path[:-1])
-    first, key = errors[0], path[-1] if path else ""
-    takes = [name for name in fields if name not in shared]
-    if first["type"] == "extra_forbidden":
-        close = difflib.get_close_matches(key, takes, n=1)
-        hint = f"did you mean '{close[0]}'? " if close else ""
-        reason = f"has no key '{key}'; {hint}{title or table or 'a job'} takes {', '.join(takes) or 'none'}"
-    elif first["type"] == "missing":
-        reason = f"needs the key '{key}'"
-    elif first["type"] == "value_error":
-        table, reason = where or ".".join(path), str(first["msg"]).removeprefix("Value error, ")
-    else:
-        what = " or ".join(dict.fromkeys(str(e["msg"]).replace("Input should", "should") for e in same))
-        reason = f"{key} = {json.dumps(first['input'], default=str)}: {what}"
-    return f"[{table}] {reason}{more}" if table else reason + more
-
-
-def _walk(kind: Any, loc: Sequence[int | str]) -> tuple[list[str], list[str]]:
-    """Follow an error's location through nested tables; return the last table's keys and the path of the key."""
-    path: list[str] = []
-    fields: dict[str, Any] = {}
-    for part in map(str, loc):
-        fields = {field.alias or name: field for name, field in kind.model_fields.items()}
-        path.append(part)
-        inner = fields[part].annotation if part in fields else None
-        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
-            break
-        kind = inner
-    return list(fields), path
+    return validated(kind, own, source, key, title=name, shared=shared)

@@ -1,0 +1,73 @@
+"""A table of a job against its model: the model, or one line that says what is wrong with the first key."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from mpifl.common import InputError, Table
+
+
+def validated(
+    kind: Any, table: Table, source: str, where: str, title: str = "", shared: Mapping[str, Any] | None = None
+) -> Any:
+    """Return a table as its model.
+
+    Args:
+        kind: The model, a pydantic class.
+        table: The table's keys and values.
+        source: Where it comes from, for the error.
+        where: The table's name in the job, for the error.
+        title: What takes the keys, for the error; by default the table.
+        shared: Tables that the model takes whole, which are validated already.
+
+    Raises:
+        InputError: with one line that names the first key that is wrong.
+    """
+    try:
+        if shared:
+            return kind.model_validate({**table, **shared})
+        return kind.model_validate_json(json.dumps(table, default=str))
+    except ValidationError as error:
+        raise InputError(f"{source}: {_explained(error, kind, where, title, shared or {})}") from None
+
+
+def _explained(error: ValidationError, kind: Any, where: str, title: str, shared: Mapping[str, Any]) -> str:
+    """Say in one line what is wrong with the first key that is."""
+    errors = error.errors()
+    fields, path = _walk(kind, errors[0]["loc"])
+    same = [e for e in errors if _walk(kind, e["loc"])[1] == path]  # a union answers once for each of its members
+    more = f" (and {len(errors) - len(same)} more)" if len(errors) > len(same) else ""
+    table = where or ".".join(path[:-1])
+    first, key = errors[0], path[-1] if path else ""
+    takes = [name for name in fields if name not in shared]
+    if first["type"] == "extra_forbidden":
+        close = difflib.get_close_matches(key, takes, n=1)
+        hint = f"did you mean '{close[0]}'? " if close else ""
+        reason = f"has no key '{key}'; {hint}{title or table or 'a job'} takes {', '.join(takes) or 'none'}"
+    elif first["type"] == "missing":
+        reason = f"needs the key '{key}'"
+    elif first["type"] == "value_error":
+        table, reason = where or ".".join(path), str(first["msg"]).removeprefix("Value error, ")
+    else:
+        what = " or ".join(dict.fromkeys(str(e["msg"]).replace("Input should", "should") for e in same))
+        reason = f"{key} = {json.dumps(first['input'], default=str)}: {what}"
+    return f"[{table}] {reason}{more}" if table else reason + more
+
+
+def _walk(kind: Any, loc: Sequence[int | str]) -> tuple[list[str], list[str]]:
+    """Follow an error's location through nested tables; return the last table's keys and the path of the key."""
+    path: list[str] = []
+    fields: dict[str, Any] = {}
+    for part in map(str, loc):
+        fields = {field.alias or name: field for name, field in kind.model_fields.items()}
+        path.append(part)
+        inner = fields[part].annotation if part in fields else None
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            break
+        kind = inner
+    return list(fields), path
