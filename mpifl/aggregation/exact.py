@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor
 
 from mpifl.aggregation import kernels
@@ -23,14 +22,11 @@ STEP = 16
 
 def peak_of(vector: Tensor) -> float:
     """Return the largest magnitude in a vector in one pass, 0 for an empty one; NaN if it holds NaN."""
-    if len(vector) == 0:
-        return 0.0
-    low, high = torch.aminmax(vector)
-    return max(-float(low), float(high))
+    return kernels.peak(vector) if vector.numel() else 0.0
 
 
 def is_finite(vector: Tensor) -> bool:
-    """Whether a vector holds neither NaN nor Inf. Mostly its sum, half the time of a peak, says so already."""
+    """Whether a vector holds neither NaN nor Inf. Mostly its sum says so, in a quarter of a peak's time in tensors."""
     return math.isfinite(float(vector.sum())) or math.isfinite(peak_of(vector))
 
 

@@ -1,8 +1,9 @@
-/* The two loops that every round spends its time in, fused: one pass over memory where tensor operations take five.
+/* The loops that every round spends its time in, fused: one pass over memory where tensor operations take up to five.
  * kernels.py builds this file and states each loop in tensor operations, too; both give the same bits, for which
  * products and sums must not be contracted (-ffp-contract=off). */
 
 #include <stdint.h>
+#include <string.h>
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__gnu_linux__)
 #define VECTORISED __attribute__((target_clones("avx512f", "avx2", "default")))
@@ -11,6 +12,19 @@
 #endif
 
 #define BLOCK 1024
+
+/* the largest magnitude, NaN if there is one: as integers, magnitudes are ordered as they are as numbers, Inf follows
+ * and then NaN */
+VECTORISED float mpifl_peak(const int32_t *vector, int64_t n) {
+    int32_t peak = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t magnitude = vector[i] & INT32_MAX;
+        peak = magnitude > peak ? magnitude : peak;
+    }
+    float value;
+    memcpy(&value, &peak, sizeof value);
+    return value;
+}
 
 /* total (+)= vector * weight, rounded to the grid of the anchor */
 VECTORISED void mpifl_add(double *restrict total, const float *restrict vector, double weight, double anchor,

@@ -1,4 +1,4 @@
-"""The two loops that a round's aggregation spends its time in: fused in C where a compiler is at hand, else in tensors.
+"""The loops that a round's aggregation spends its time in: fused in C where a compiler is at hand, else in tensors.
 
 The C file beside this one is built once for a user, in a fifth of a second, and kept in the user's cache. Both ways
 give the same bits, so that nothing but time depends on the compiler.
@@ -34,6 +34,15 @@ PATIENCE = 60.0
 """Seconds that a compiler may take."""
 
 
+def peak(vector: Tensor) -> float:
+    """Return the largest magnitude in a tensor of at least one element, NaN if it holds NaN."""
+    library = compiled()
+    if library is not None and _plain(vector):
+        return float(library.mpifl_peak(_at(vector), vector.numel()))
+    low, high = torch.aminmax(vector)
+    return max(-float(low), float(high))
+
+
 def add(total: Tensor, vector: Tensor, weight: float, anchor: float, *, fresh: bool) -> None:
     """Add weight * vector to a float64 vector, rounded to the grid that adding and taking off `anchor` rounds to.
 
@@ -45,7 +54,7 @@ def add(total: Tensor, vector: Tensor, weight: float, anchor: float, *, fresh: b
         fresh: Whether this is the first summand.
     """
     library = compiled()
-    if library is not None and total.is_cpu and vector.dtype == torch.float32 and vector.is_contiguous():
+    if library is not None and total.is_cpu and _plain(vector):
         library.mpifl_add(_at(total), _at(vector), weight, anchor, int(fresh), len(total))
         return
     piece = torch.empty(min(PIECE, len(total)), dtype=torch.float64, device=total.device)
@@ -122,6 +131,7 @@ def compiled() -> Any:
     except (OSError, subprocess.SubprocessError):
         return None
     pointer, real, whole = ctypes.c_void_p, ctypes.c_double, ctypes.c_int64
+    library.mpifl_peak.argtypes, library.mpifl_peak.restype = [pointer, whole], ctypes.c_float
     library.mpifl_add.argtypes = [pointer, pointer, real, real, whole, whole]
     library.mpifl_mean.argtypes = [pointer, pointer, pointer, pointer, pointer, whole, real, whole]
     library.mpifl_add.restype = library.mpifl_mean.restype = None
@@ -164,6 +174,11 @@ def _build(path: Path) -> None:
         subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
         built.chmod(0o700)  # whatever the umask
         built.replace(path)
+
+
+def _plain(vector: Tensor) -> bool:
+    """Whether the compiled loops can read a tensor as a summand."""
+    return vector.is_cpu and vector.dtype == torch.float32 and vector.is_contiguous()
 
 
 def _at(vector: Tensor) -> int:

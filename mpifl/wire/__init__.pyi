@@ -36,4 +36,4 @@ from .messages import (
 )
 from .mpi_facts import Facts as Facts, facts as facts
 from .nodes import RANKS_PER_NODE as RANKS_PER_NODE
-from .transport import CHUNK_BYTES as CHUNK_BYTES, Transport as Transport
+from .transport import Transport as Transport

@@ -82,7 +82,7 @@ class Attack:
         ends: How it ends at best for the hostile rank.
         asked: Which silos: "some" of the hostile rank's, as many as others have; "one" of them alone; or it has "most".
         at: What it answers falsely: a verb, or the method of the work.
-        where: In which worlds the quick form of the suite tries it.
+        where: In which worlds it is tried. A follower tries in the long form of the suite what is tried on one node.
     """
 
     name: str
@@ -372,7 +372,7 @@ def _sum_of(change: Callable[[Any], Any]) -> Forge:
 
 ATTACKS = [
     # what cannot be read
-    Attack("bytes-brace", raw(b"{"), "cannot be read", where=(ONE_NODE, FOLLOWER, LEADER)),
+    Attack("bytes-brace", raw(b"{"), "cannot be read", where=(ONE_NODE, LEADER)),
     Attack("bytes-none", raw(b""), "cannot be read"),
     Attack("bytes-spaces", raw(b" " * 10_000_000), "cannot be read"),
     Attack("bytes-deep", raw(_deep(1_000_000)), "cannot be read"),
@@ -407,14 +407,14 @@ ATTACKS = [
     Attack("silo-foreign-fault", more(lambda rank: {"silo": rank.foreign, "fault": "evicted"}), "silo|header"),
     Attack("silo-foreign-instead", lambda rank: rank.header.update(silo=rank.foreign), "silo|header"),
     Attack("silo-not-asked", more(lambda rank: {"silo": rank.spared}), "silo|header"),
-    Attack("silo-twice", more(lambda rank: {}), "silo|header|twice", where=(ONE_NODE, FOLLOWER)),
+    Attack("silo-twice", more(lambda rank: {}), "silo|header|twice"),
     Attack("silo-often", more(*[lambda rank: {}] * 1000), "silo"),
     Attack("silo-unknown", more(lambda rank: {"silo": 10**30}), "silo"),
     Attack("silo-negative", more(lambda rank: {"silo": -1}), "silo"),
-    Attack("silo-left-out", lambda rank: rank.headers.pop(0), "silo|header|answer", where=(ONE_NODE, FOLLOWER)),
+    Attack("silo-left-out", lambda rank: rank.headers.pop(0), "silo|header|answer"),
     Attack("silos-left-out", report(headers=[]), "silo|header|answer"),
     # what it weighs
-    Attack("weight-1e300", header(weight=1e300), "weigh", where=(ONE_NODE, FOLLOWER, LEADER)),
+    Attack("weight-1e300", header(weight=1e300), "weigh", where=(ONE_NODE, LEADER)),
     Attack("weight-a-million-times", weight(lambda true: true * 1e6), "weigh"),
     Attack("weight-1.7e308", headers(weight=1.7e308), "weigh"),
     Attack("weight-none", header(weight=0.0), "weigh"),
@@ -425,14 +425,14 @@ ATTACKS = [
     Attack("weight-nan", header(weight=float("nan")), "weigh"),
     Attack("weight-huge", header(weight=HUGE), "weigh"),
     Attack("weight-of-one-silo", header(weight=1e6), "weigh", asked="one"),
-    Attack("counts-alike", vectors(uniform=True), "uniform|weigh|alike", STOPPED, where=(ONE_NODE, FOLLOWER)),
+    Attack("counts-alike", vectors(uniform=True), "uniform|weigh|alike", STOPPED),
     Attack("counts-not-alike", vectors("shift", uniform=False), "uniform|weigh|alike", STOPPED),
     # which vectors it sends
-    Attack("vector-renamed", _renamed, "delta", ends=STOPPED, where=(ONE_NODE, FOLLOWER)),
+    Attack("vector-renamed", _renamed, "delta", ends=STOPPED),
     Attack("vector-renamed-by-most", _renamed, "delta", asked="most", ends=STOPPED),
     Attack("vector-added", _added, "delta2", ends=STOPPED),
     Attack("vector-missing", _missing(slice(1)), "delta", ends=STOPPED),
-    Attack("vector-missing-of-all", _missing(slice(None)), "delta", ends=STOPPED, where=(ONE_NODE, FOLLOWER)),
+    Attack("vector-missing-of-all", _missing(slice(None)), "delta", ends=STOPPED),
     Attack("vectors-missing", header(vectors={}), "delta|vector", ends=STOPPED),
     Attack("length-short", _lengths(lambda true: true - 1, every=False), "element|length"),
     Attack("length-long", _lengths(lambda true: true + 1, every=False), "element|length"),
@@ -446,7 +446,7 @@ ATTACKS = [
     Attack("window-below", both(vectors(window=-100_000), part(window=-100_000)), "window"),
     Attack("window-huge", both(vectors(window=HUGE), part(window=HUGE)), "window"),
     Attack("window-in-header-alone", vectors(window=3), "window|part|sum"),
-    Attack("window-none-with-a-part", vectors(window=None), "window|part|sum", where=(ONE_NODE, FOLLOWER)),
+    Attack("window-none-with-a-part", vectors(window=None), "window|part|sum"),
     Attack("window-without-a-part", lambda rank: rank.parts.remove(rank.part()), "window|part|sum"),
     Attack("bytes-of-payload-negative", vector(bytes=-1), "bytes"),
     Attack("bytes-of-payload-huge", vector(bytes=10**15), "bytes|payload"),
@@ -454,9 +454,9 @@ ATTACKS = [
     Attack("part-of-no-vector", another(name="delta2"), "part|sum|delta2"),
     Attack("part-twice", another(), "part|sum|delta|window"),
     Attack("part-in-another-window", lambda rank: another(window=rank.part()["window"] - 1)(rank), "part|sum|window"),
-    Attack("part-of-failed-silos", _all_fail, "part|sum|disk", where=(ONE_NODE, FOLLOWER)),
+    Attack("part-of-failed-silos", _all_fail, "part|sum|disk"),
     Attack("parts-ten-thousand", lambda rank: rank.parts.extend([rank.part()] * 10_000), "part|sum"),
-    Attack("part-weighs", part(weight=1e6), "weigh|part|sum", where=(ONE_NODE, FOLLOWER)),
+    Attack("part-weighs", part(weight=1e6), "weigh|part|sum"),
     Attack("part-alone-weighs-more", part(weight=1e6), "weigh|part|sum", asked="one"),
     Attack("part-alone-weighs-double", lambda rank: part(weight=2 * rank.part()["weight"])(rank), "weigh", asked="one"),
     Attack("part-alone-weighs-nothing", part(weight=0.0), "weigh|part|sum|segment|memory", asked="one"),
@@ -466,16 +466,16 @@ ATTACKS = [
     Attack("handle-huge", part(handle=HUGE), "handle|cannot be read"),
     Attack("handle-negative", part(handle=-1), "handle|cannot be read"),
     *(
-        Attack(f"file-{name}", forge, "cannot be read|sealed|suspected", MISPLACED, where=(ONE_NODE, *farther))
-        for name, forge, *farther in [
-            ("none", part(handle=0), FOLLOWER),
-            ("not-open", part(handle=9999), FOLLOWER),
-            ("on-disk", handle(_file), FOLLOWER),
-            ("pipe", handle(_pipe), FOLLOWER),
+        Attack(f"file-{name}", forge, "cannot be read|sealed|suspected", MISPLACED)
+        for name, forge in [
+            ("none", part(handle=0)),
+            ("not-open", part(handle=9999)),
+            ("on-disk", handle(_file)),
+            ("pipe", handle(_pipe)),
             ("folder", handle(lambda rank: os.open("/", os.O_RDONLY))),
             ("device", handle(lambda rank: os.open("/dev/zero", os.O_RDWR))),
             ("socket", handle(lambda rank: socket.socket().detach())),
-            ("unsealed", handle(_unsealed), FOLLOWER),
+            ("unsealed", handle(_unsealed)),
             ("unsealed-then-truncated", _unsealed_and_truncated),
             ("sealed-by-half", handle(lambda rank: _sealed(_content(rank), fcntl.F_SEAL_GROW))),
             ("too-small", handle(lambda rank: _sealed(bytes(8)))),
@@ -484,22 +484,22 @@ ATTACKS = [
     Attack("file-sealed-against-writing", handle(lambda rank: _sealed(_content(rank), ALL_SEALS)), ends=HARMLESS),
     Attack("file-of-a-tebibyte", handle(_vast), ends=HARMLESS),
     Attack("file-gone-when-judged", _gone, ends=HARMLESS),
-    Attack("memory-truncated", truncated, ends=HARMLESS, where=(ONE_NODE, FOLLOWER)),
+    Attack("memory-truncated", truncated, ends=HARMLESS),
     Attack("memory-truncated-when-judged", truncated_when_judged, ends=HARMLESS),
     Attack("memory-swapped-when-judged", _swapped, ends=HARMLESS),
-    Attack("sum-nan", written(float("nan")), ends=STOPPED, where=(ONE_NODE, FOLLOWER)),
+    Attack("sum-nan", written(float("nan")), ends=STOPPED),
     Attack("sum-inf", written(float("inf"), "shift"), ends=STOPPED),
     Attack("sum-1e300", written(1e300), ends=STOPPED),
     Attack("sum-nan-of-one-silo", written(float("nan"), dtype="f4"), ends=STOPPED, asked="one"),
     Attack("share-never-told", _silent_share, ends=HARMLESS),
     Attack("share-never-made", _no_share, ends=STOPPED),
-    Attack("share-told-falsely", _wrong_done(b"\xff" * 1000), ends=HARMLESS, where=(FOLLOWER,)),
+    Attack("share-told-falsely", _wrong_done(b"\xff" * 1000), ends=HARMLESS),
     Attack("share-told-emptily", _wrong_done(b""), ends=HARMLESS),
     Attack("sum-between-nodes-short", _sum_of(lambda total: total[:-7]), ends=STOPPED, where=(LEADER,)),
     Attack("sum-between-nodes-long", _sum_of(lambda total: total.repeat(3)), ends=STOPPED, where=(LEADER,)),
     Attack("sum-between-nodes-empty", _sum_of(lambda total: total[:0]), ends=STOPPED, where=(LEADER,)),
     Attack("sum-between-nodes-nan", _sum_of(lambda total: total * float("nan")), ends=STOPPED, where=(LEADER,)),
-    Attack("asleep-when-judged", sleeping(DEADLINE + 2), ends=HARMLESS, where=(ONE_NODE, FOLLOWER, LEADER)),
+    Attack("asleep-when-judged", sleeping(DEADLINE + 1), ends=HARMLESS, where=(ONE_NODE, LEADER)),
     Attack("stopped-when-judged", stopping, ends=HARMLESS, where=()),
     # what numbers it sends
     *(
@@ -562,22 +562,22 @@ ATTACKS = [
     # what it says of its shards and files
     Attack("starting-control-characters", raw(ANSI.encode() * 100), ends=HARMLESS, at="start", where=()),
     Attack("starting-unreadable", raw(b"\xff\xfe"), ends=HARMLESS, at="start", where=()),
-    Attack("opening-nowhere", report(about={}), "where|about", at="open", where=(LEADER,)),
-    Attack("opening-unreadable", raw(b"{"), "cannot be read", at="open", where=(FOLLOWER,)),
-    Attack("opening-control-characters", _host_of(ANSI * 1000), ends=HARMLESS, at="open"),
-    Attack("saving-unreadable", raw(b"{"), "cannot be read", at="save", where=(FOLLOWER,)),
-    Attack("saving-text", all_scalars(writing="abc"), ends=HARMLESS, at="save", where=(FOLLOWER,)),
-    Attack("saving-for-others", more(lambda rank: {"silo": rank.foreign}), "silo", at="save", where=(FOLLOWER,)),
-    Attack("saved-nothing", headers(scalars={}), "written", at="saved", where=(FOLLOWER,)),
-    Attack("saved-with-a-number", all_scalars(sha256=5), "not asked|sha256", at="saved", where=(FOLLOWER,)),
-    Attack("saved-unreadable", raw(b""), "cannot be read", at="saved", where=(FOLLOWER,)),
-    Attack("saved-with-a-path", all_scalars(sha256="../" * 22), "not asked|sha256", at="saved", where=(FOLLOWER,)),
-    Attack("saved-for-others", more(lambda rank: {"silo": rank.foreign}), "silo", at="saved", where=(FOLLOWER,)),
+    Attack("opening-nowhere", report(about={}), "where|about", at="open"),
+    Attack("opening-unreadable", raw(b"{"), "cannot be read", at="open", where=(LEADER,)),
+    Attack("opening-control-characters", _host_of(ANSI * 1000), ends=HARMLESS, at="open", where=()),
+    Attack("saving-unreadable", raw(b"{"), "cannot be read", at="save", where=(LEADER,)),
+    Attack("saving-text", all_scalars(writing="abc"), ends=HARMLESS, at="save", where=(LEADER,)),
+    Attack("saving-for-others", more(lambda rank: {"silo": rank.foreign}), "silo", at="save", where=(LEADER,)),
+    Attack("saved-nothing", headers(scalars={}), "written", at="saved", where=(LEADER,)),
+    Attack("saved-with-a-number", all_scalars(sha256=5), "not asked|sha256", at="saved", where=(LEADER,)),
+    Attack("saved-unreadable", raw(b""), "cannot be read", at="saved", where=(LEADER,)),
+    Attack("saved-with-a-path", all_scalars(sha256="../" * 22), "not asked|sha256", at="saved", where=(LEADER,)),
+    Attack("saved-for-others", more(lambda rank: {"silo": rank.foreign}), "silo", at="saved", where=(LEADER,)),
     Attack("finishing-unreadable", raw(b"{"), ends=HARMLESS, at="finish"),
-    Attack("finishing-with-a-number", all_scalars(unwritten=5), ends=HARMLESS, at="finish", where=(FOLLOWER,)),
+    Attack("finishing-with-a-number", all_scalars(unwritten=5), ends=HARMLESS, at="finish", where=(LEADER,)),
     Attack("finishing-control-characters", all_scalars(unwritten=ANSI * 100), ends=HARMLESS, at="finish", where=()),
     Attack("stopping-unreadable", raw(b"{"), ends=HARMLESS, at="stop"),
-    Attack("stopping-often", _flood, ends=HARMLESS, at="stop", where=(FOLLOWER,)),
+    Attack("stopping-often", _flood, ends=HARMLESS, at="stop", where=(LEADER,)),
 ]
 ONCE = ("start", "open", "finish", "stop")
 """What is asked once in a training: one attack on each in a world."""

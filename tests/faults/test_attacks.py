@@ -57,13 +57,8 @@ class World:
 
     @property
     def attacks(self) -> list[Attack]:
-        slow = [one for one in ATTACKS if SLOW and ONE_NODE in one.where and one.at not in ONCE and self.shares]
-        return [one for one in ATTACKS if re.search(ONLY, one.name) and (self.name in one.where or one in slow)]
-
-    @property
-    def shares(self) -> bool:
-        """Whether the hostile rank has a neighbour who reads its memory."""
-        return self.name != LEADER
+        where = ONE_NODE if self.name == FOLLOWER else self.name
+        return [one for one in ATTACKS if re.search(ONLY, one.name) and where in one.where]
 
 
 WORLDS = {
@@ -71,7 +66,9 @@ WORLDS = {
     FOLLOWER: World(FOLLOWER, 4, hostile=3, per_node=2),
     LEADER: World(LEADER, 3, hostile=2, per_node=2),
 }
-CASES = [pytest.param(name, attack, id=f"{name}-{attack.name}") for name in WORLDS for attack in WORLDS[name].attacks]
+PLAYED = [name for name in WORLDS if SLOW or name != FOLLOWER]
+"""The worlds that the suite plays; all of them by MPIFL_SLOW=1."""
+CASES = [pytest.param(name, attack, id=f"{name}-{attack.name}") for name in PLAYED for attack in WORLDS[name].attacks]
 
 
 @dataclass
@@ -193,7 +190,7 @@ def _play(plan: Plan, folder: Path, deadline: float | None = DEADLINE, **more: A
 def played(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Played]:
     """The worlds after all attacks, played two at a time."""
     folder = tmp_path_factory.mktemp("attacks")
-    plans = {name: Plan(world, digits / "many", world.attacks) for name, world in WORLDS.items()}
+    plans = {name: Plan(WORLDS[name], digits / "many", WORLDS[name].attacks) for name in PLAYED}
     with ThreadPoolExecutor(2) as pool:
         playing = {name: pool.submit(_play, plan, folder / name) for name, plan in plans.items()}
     return {name: one.result() for name, one in playing.items() if not one.exception()}
@@ -251,7 +248,7 @@ def _brought(record: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if not name.startswith(costs)}
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("world", PLAYED)
 def test_all_attacks_together_end_at_the_mean_of_those_who_counted(
     played: dict[str, Played], harmless: dict[str, Path], world: str
 ) -> None:
@@ -263,15 +260,19 @@ def test_all_attacks_together_end_at_the_mean_of_those_who_counted(
     assert (one.run / model).read_bytes() == (harmless[world] / model).read_bytes()
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("world", PLAYED)
 def test_what_is_said_under_attack_is_lines_of_text(played: dict[str, Played], world: str) -> None:
-    said = played[world].said.replace("\0", "")  # the launcher's own block may end with one
+    _only_lines_of_text(played[world].said)
+
+
+def _only_lines_of_text(said: str) -> None:
     assert "Traceback" not in said
-    assert [line for line in said.splitlines() if not line.isprintable()] == []
-    assert max(map(len, said.splitlines())) < 2 * LONGEST
+    lines = said.replace("\0", "").splitlines()  # the launcher's own block may end with one
+    assert [line for line in lines if not line.isprintable()] == []
+    assert max(map(len, lines)) < 2 * LONGEST
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("world", PLAYED)
 def test_what_a_round_cost_is_a_figure_that_it_can_have_cost(played: dict[str, Played], world: str) -> None:
     for record in played[world].records.values():
         for name, value in _numbers(record):
@@ -285,8 +286,8 @@ def _numbers(record: dict[str, Any]) -> Iterator[tuple[str, float]]:
     yield from ((name, value) for name, value in {**record, **spent}.items() if isinstance(value, int | float))
 
 
-def _alone(digits: Path, world: str, name: str) -> Plan:
-    return Plan(WORLDS[world], digits / "many", [next(attack for attack in ATTACKS if attack.name == name)])
+def _alone(digits: Path, world: str, *names: str) -> Plan:
+    return Plan(WORLDS[world], digits / "many", [attack for attack in ATTACKS if attack.name in names])
 
 
 def _finite(run: Path) -> bool:
@@ -319,18 +320,19 @@ def test_a_model_beyond_all_numbers_is_never_written(digits: Path, tmp_path: Pat
     assert _finite(run)
 
 
-SILENT = [ONE_NODE, LEADER, pytest.param(FOLLOWER, marks=pytest.mark.slow)]
+SILENT = [LEADER, *(pytest.param(world, marks=pytest.mark.slow) for world in (ONE_NODE, FOLLOWER))]
 
 
 @pytest.mark.parametrize("world", SILENT)
 def test_a_rank_that_falls_silent_when_it_has_only_to_hand_over_is_given_up(
     digits: Path, tmp_path: Path, batch: Batch, world: str
 ) -> None:
-    one = _play(_alone(digits, world, "stopped-when-judged"), tmp_path, deadline=None)
+    made = ["0 opening-control-characters", "3 stopped-when-judged"]
+    one = _play(_alone(digits, world, *(name.split()[1] for name in made)), tmp_path, deadline=None)
     assert one.command.code == 0, one.said
-    assert "Traceback" not in one.said
+    _only_lines_of_text(one.said)
     assert f"ended without rank {one.plan.world.hostile}: no answer" in one.said
-    assert one.made == ["3 stopped-when-judged"]
+    assert one.made == made
     (done,) = batch(1, {"plain": train(one.plan.job(tmp_path / "plain", **one.failing()), tmp_path / "harmless")[2:]})
     assert done["plain"]["code"] == 0
     model = "model.safetensors"
@@ -344,8 +346,7 @@ def test_what_ends_a_run_at_a_ranks_word_is_one_line(digits: Path, tmp_path: Pat
     assert len(one.made) == 1
     assert one.command.code == 2
     assert one.command.err.startswith("error: ")
-    assert "Traceback" not in one.said
-    assert [line for line in one.said.splitlines() if not line.isprintable() or len(line) > 2 * LONGEST] == []
+    _only_lines_of_text(one.said)
 
 
 class Offering(Algorithm):

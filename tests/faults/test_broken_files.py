@@ -244,7 +244,7 @@ def test_a_folder_that_cannot_be_written_is_named(done: dict[str, Any], place: d
 
 def test_what_is_wrong_with_a_job_is_said_once_whatever_the_ranks(yard: Path, tmp_path: Path) -> None:
     arguments = train(yard / "plain.toml", tmp_path / "run", "--set", "local.lr=-1")
-    with Command(tmp_path / "command", 3, *arguments) as command:
+    with Command(tmp_path / "command", 2, *arguments) as command:
         assert command.end(30).code == 2
     (line,) = own_lines(command.err)
     assert line.startswith(f"error: {yard / 'plain.toml'}: [local] lr = -1: ")

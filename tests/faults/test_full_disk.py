@@ -47,7 +47,9 @@ def test_a_disk_that_fills_amid_a_training_ends_it_in_a_line_and_resume_goes_on(
     assert outcome(run) == outcome(untroubled / "whole")
 
 
-@pytest.mark.parametrize(("pages", "name"), [(2, "initial.safetensors"), (4, "environment.json")])
+@pytest.mark.parametrize(
+    ("pages", "name"), [pytest.param(2, "initial.safetensors", marks=pytest.mark.slow), (4, "environment.json")]
+)
 def test_a_disk_with_too_little_room_to_begin_is_a_line(
     yard: Path, tmp_path: Path, disk: Path, pages: int, name: str
 ) -> None:

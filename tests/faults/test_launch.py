@@ -80,7 +80,7 @@ def test_a_mistake_at_all_silos_is_shown_once_for_all_ranks(yard: Path, tmp_path
     assert checkpoints(run) == [1]
 
 
-@pytest.mark.parametrize("trouble", [None, {"mistake": 1}])
+@pytest.mark.parametrize("trouble", [pytest.param(None, marks=pytest.mark.slow), {"mistake": 1}])
 def test_the_last_line_is_the_commands_own_whatever_the_launcher_says(yard: Path, tmp_path: Path, trouble: Any) -> None:
     wrong = [] if trouble else ["--set", "local.lr=-1"]
     arguments = train(yard / "steady.toml", tmp_path / "run", *wrong, "--ranks", "2")
@@ -109,7 +109,7 @@ def test_a_world_of_less_than_a_rank_is_refused(yard: Path, tmp_path: Path) -> N
     assert "Traceback" not in command.err
 
 
-@pytest.mark.parametrize("number", [TERM, INT, USR1], ids=lambda number: number.name)
+@pytest.mark.parametrize("number", [TERM, pytest.param(INT, marks=pytest.mark.slow), USR1], ids=lambda one: one.name)
 def test_a_signal_to_the_command_ends_its_ranks_with_a_checkpoint(
     yard: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -156,9 +156,8 @@ def test_a_run_that_is_going_on_is_not_resumed(yard: Path, untroubled: Path, tmp
     with Command(tmp_path / "first", 2, *train(yard / "steady.toml", run), trouble={"hold": 3}) as first:
         first.reached()
         before = tree(run)
-        for nth, more in enumerate((["--resume"], [])):
-            line = _refused(tmp_path / f"second{nth}", 1, *train(yard / "steady.toml", run, *more))
-            assert line.startswith(f"error: {run}: is in use by a training with pid ")
+        line = _refused(tmp_path / "second", 1, *train(yard / "steady.toml", run, "--resume"))
+        assert line.startswith(f"error: {run}: is in use by a training with pid ")
         assert tree(run) == before
         assert first.release().end().code == 0
     assert outcome(run) == outcome(untroubled / "whole")
@@ -172,6 +171,7 @@ def test_of_two_jobs_that_begin_in_one_folder_one_is_refused(yard: Path, untroub
     assert outcome(tmp_path / "run") == outcome(untroubled / "whole")
 
 
+@pytest.mark.slow
 def test_a_killed_job_leaves_no_lock(yard: Path, untroubled: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     with Command(tmp_path / "first", 1, *train(yard / "steady.toml", run), trouble={"hold": 3}) as first:

@@ -70,7 +70,7 @@ CASES = {
 }
 
 
-SHORT = ("asked", "server", "server-early", "mirror", "leader")
+SHORT = ("asked", "server", "mirror", "leader")
 """What the suite looks at; all of them by MPIFL_SLOW=1."""
 if not os.environ.get("MPIFL_SLOW"):
     CASES = {name: CASES[name] for name in SHORT}

@@ -28,7 +28,7 @@ def main() -> None:
         if transport.is_server:
             file.write_text(tomli_w.dumps({**job, "shards": str(shards / job["shards"])}))
         train(file, out / job["name"], (), False, transport)
-        if job["rounds"] > 2:
+        if scenarios.resumes(job, transport.size):
             half = (f"rounds={job['rounds'] // 2 + 1}",)
             train(file, out / f"{job['name']}-resumed", half, False, transport)
             train(file, out / f"{job['name']}-resumed", (), True, transport)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -118,6 +119,11 @@ ALGORITHMS = [
 ]
 """One line an algorithm gets it the whole suite."""
 JOBS += ALGORITHMS
+
+
+def resumes(job: Job, ranks: int) -> bool:
+    """Whether a training is also stopped and gone on with: on several ranks each algorithm only by MPIFL_SLOW=1."""
+    return job["rounds"] > 2 and (ranks == 1 or job not in ALGORITHMS or bool(os.environ.get("MPIFL_SLOW")))
 
 
 def normalised(shape: Sequence[int], classes: int) -> nn.Module:

@@ -51,7 +51,9 @@ def found(file: Path) -> dict[str, list[tuple[str, str]]]:
     return {what: [(f["state"], f["found"]) for f in findings if f["what"] == what] for what in whats}
 
 
-@pytest.mark.parametrize(("n", "per_node"), [(1, ""), pytest.param(3, "", marks=pytest.mark.slow), (5, "2")])
+@pytest.mark.parametrize(
+    ("n", "per_node"), [(1, ""), (3, "2"), *(pytest.param(n, "2" * (n > 3), marks=pytest.mark.slow) for n in (3, 5))]
+)
 def test_any_number_of_ranks_is_well(n: int, per_node: str, digits: Path, tmp_path: Path) -> None:
     more = {"MPIFL_RANKS_PER_NODE": per_node} if per_node else {}
     file, run = tmp_path / "found.json", tmp_path / "run"
@@ -85,7 +87,7 @@ def test_a_worker_that_never_answers_is_named_in_time(tmp_path: Path) -> None:
 
 def test_a_rank_that_receives_something_else_is_named(tmp_path: Path) -> None:
     (tmp_path / "altered.py").write_text(ALTERED)
-    done = ranks(3, tmp_path / "altered.py", "doctor", "--json", tmp_path / "found.json", timeout=60)
+    done = ranks(2, tmp_path / "altered.py", "doctor", "--json", tmp_path / "found.json", timeout=60)
     assert done.returncode == 1
     said = [text for state, text in found(tmp_path / "found.json")["transport"] if state == "bad"]
     dtypes = ("float32", "float64", "int64", "uint8")

@@ -12,18 +12,17 @@ from safetensors.torch import load_file
 
 HERE = Path(__file__).parent
 NAMES = [job["name"] for job in scenarios.JOBS]
-LONG = [job["name"] for job in scenarios.JOBS if job["rounds"] > 2]
 COSTS = ("time", "seconds", "rank_seconds", "wire_", "bytes_received", "bytes_of_silo_max", "server_rss_mb")
 """Figures of a round that may differ from run to run."""
-DIFFERENCES = {2: {"MPIFL_KERNELS": "tensors"}, 5: {"MPIFL_RANKS_PER_NODE": "2"}}
-"""What else than the number of ranks must not matter: a world without a compiler, one of three nodes."""
+DIFFERENCES = {5: {"MPIFL_KERNELS": "tensors", "MPIFL_RANKS_PER_NODE": "2"}}
+"""What else than the number of ranks must not matter: a world of three nodes without a compiler."""
 
 
-WORLDS = [pytest.param(n, marks=[pytest.mark.slow] * (n == 3), id=f"{n}ranks") for n in RANKS]
-"""Three ranks train in most other tests, too."""
+WORLDS = {n: [pytest.mark.slow] * (n in (2, 3)) for n in RANKS}
+"""Two or three ranks train in most other tests, too."""
 
 
-@pytest.fixture(scope="session", params=WORLDS)
+@pytest.fixture(scope="session", params=[pytest.param(n, marks=WORLDS[n], id=f"{n}ranks") for n in WORLDS])
 def world(request: pytest.FixtureRequest, digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run folders of all scenarios on so many ranks."""
     out = tmp_path_factory.getbasetemp() / f"world{request.param}"
@@ -53,7 +52,15 @@ def test_any_number_of_ranks_gives_the_same_bits(world: Path, name: str, request
     assert kept(world / name) == kept(alone / name)
 
 
-@pytest.mark.parametrize("name", LONG)
+RESUMED = [
+    pytest.param(n, job["name"], marks=slow, id=f"{n}ranks-{job['name']}")
+    for n, slow in WORLDS.items()
+    for job in scenarios.JOBS
+    if scenarios.resumes(job, n)
+]
+
+
+@pytest.mark.parametrize(("world", "name"), RESUMED, indirect=["world"])
 def test_resuming_gives_the_bits_of_a_run_never_stopped(world: Path, name: str) -> None:
     whole, resumed = world / name, world / f"{name}-resumed"
     assert (resumed / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()

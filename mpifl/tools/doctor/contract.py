@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mpifl.aggregation import WeightedMean, plan
-from mpifl.wire import CHUNK_BYTES, Header, Report, Transport, Update, Verdict, point_to_point
+from mpifl.wire import Header, Report, Transport, Update, Verdict, point_to_point, transport as wire
 
 LARGE = 2_500_000
 """Elements of the vector that is timed: 10 MB of float32."""

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from unit.builders import CPU, Alone, same_bits
 
 from mpifl.aggregation import kernels, mean
-from mpifl.aggregation.exact import ExactSum, peak_of, window_of
+from mpifl.aggregation.exact import ExactSum, is_finite, peak_of, window_of
 from mpifl.aggregation.mean import WeightedMean
 from mpifl.aggregation.planning import plan
 from mpifl.wire.memory import Memory
@@ -396,10 +396,35 @@ def test_zeros_have_no_window_and_leave_a_sum_empty():
     assert total.windows == {}
 
 
-@given(st.lists(magnitudes, max_size=8))
-def test_a_peak_is_the_largest_magnitude(values):
-    assert peak_of(torch.tensor(values, dtype=torch.float32)) == max(map(abs, values), default=0.0)
+@pytest.fixture(params=["compiled", "tensors"])
+def loops(request, monkeypatch):
+    """Either way of the loops."""
+    if request.param == "tensors":
+        monkeypatch.setattr(kernels, "compiled", lambda: None)
+    elif kernels.compiled() is None:
+        pytest.skip("no C compiler here")
 
 
-def test_a_peak_of_a_vector_with_nan_is_nan():
-    assert math.isnan(peak_of(torch.tensor([1.0, math.nan, -5.0])))
+def test_a_peak_is_the_largest_magnitude(loops):
+    @given(st.lists(magnitudes, max_size=40))
+    def found(values):
+        assert peak_of(torch.tensor(values, dtype=torch.float32)) == max(map(abs, values), default=0.0)
+
+    found()
+
+
+@pytest.mark.parametrize("extreme", [-5.0, 3.4e38, math.inf, -math.inf, math.nan, -math.nan])
+def test_a_peak_is_found_wherever_it_lies_and_nan_before_all_others(loops, extreme):
+    for length in (1, 2, 71):
+        for place in range(length):
+            vector = torch.linspace(-1, 1, length).where(torch.arange(length) % 9 != 4, -0.0)
+            vector[-1 - place] = -4.0 if math.isfinite(extreme) else -math.inf
+            vector[place] = extreme
+            for kind in (vector, vector.double(), vector.repeat_interleave(3)[::3]):
+                assert repr(peak_of(kind)) == repr(abs(float(vector[place])))
+                assert is_finite(kind) == math.isfinite(extreme)
+
+
+def test_vectors_whose_sum_is_beyond_all_numbers_are_finite(loops):
+    assert is_finite(torch.full((9,), 3e38))
+    assert is_finite(torch.empty(0))

@@ -6,7 +6,6 @@ import subprocess
 
 import pytest
 import torch
-from unit.builders import same_bits
 
 from mpifl.aggregation import kernels
 from mpifl.silo import machine_code
@@ -126,25 +125,6 @@ def test_without_a_home_the_loops_are_built_for_this_process_alone(monkeypatch, 
 def step(x):
     x.mul_(3.0)
     return ()
-
-
-@needs_compiler
-def test_machine_code_that_others_may_have_written_is_made_anew_and_the_compiler_works_in_the_cache(home, monkeypatch):
-    x = torch.arange(3.0)
-    graph = machine_code.traced(step, [x])
-    packaged = machine_code._package
-    times = []
-    monkeypatch.setattr(machine_code, "_package", lambda *given: times.append(given) or packaged(*given))
-    machine_code.compiled(graph, [x], x.device)
-    [path] = home.glob("*.pt2")
-    assert any((home / "inductor").iterdir())
-    machine_code.compiled(graph, [x], x.device)
-    assert len(times) == 1
-    path.write_bytes(b"planted")
-    path.chmod(0o666)
-    machine_code.compiled(graph, [x], x.device)([x])
-    assert len(times) == 2
-    assert same_bits(x, torch.tensor([0.0, 3.0, 6.0]))
 
 
 def test_a_cache_that_others_may_write_to_holds_no_machine_code(home):

@@ -101,10 +101,10 @@ def test_a_module_of_the_run_folder_itself_is_not_imported(run, monkeypatch):
     assert not (run / "was run").exists()
 
 
-@pytest.mark.parametrize("name", ["rich", "typing", "signal"])
-def test_a_module_where_the_command_runs_does_not_stand_for_pythons_own(run, name):
+def test_modules_where_the_command_runs_do_not_stand_for_pythons_own(run):
     write_job(run)
-    (run / f"{name}.py").write_text(PLUGIN)
+    for name in ("rich", "typing", "signal"):
+        (run / f"{name}.py").write_text(PLUGIN)
     report = subprocess.run([sys.executable, "-m", "mpifl", "report", "."], cwd=run, capture_output=True, text=True)
     assert (report.returncode, report.stdout) == (0, "report: report.html\n")
     assert not (run / "was run").exists()

@@ -88,7 +88,11 @@ def test_every_cell_of_every_table_is_a_job_of_its_own_and_says_that_it_was_not_
         assert ("| of that |" in head) == (table.title.startswith("McMahan") and "| chosen |" in head)
 
 
-@pytest.mark.parametrize("table", QUICK)
+LONG = ("mcmahan-cnn", "mcmahan-cifar10", "niid-mnist", "niid-cifar10")
+"""Tables whose like is among the others, and which take longest."""
+
+
+@pytest.mark.parametrize("table", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in QUICK])
 def test_a_quick_cell_runs_once_and_is_read_again(table, folder, monkeypatch, capsys):
     from scripts.reproduce.__main__ import main
 
@@ -145,6 +149,7 @@ def test_of_several_settings_the_one_with_fewest_rounds_is_shown_and_later_ones_
     assert len(slow.read_text().splitlines()) == float(rounds)
 
 
+@pytest.mark.slow
 def test_of_several_settings_the_most_accurate_is_shown_where_accuracy_counts(folder, monkeypatch):
     from scripts.reproduce.__main__ import TABLES
     from scripts.reproduce.cells import Cell, Cut, Reproduction, Table

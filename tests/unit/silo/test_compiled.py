@@ -84,6 +84,25 @@ def test_what_lies_in_the_cache_is_loaded_and_gives_the_same_bits(cache, monkeyp
     assert {path: path.stat().st_mtime_ns for path in cache.glob("*.pt2")} == made
 
 
+def test_machine_code_that_others_may_have_written_is_made_anew_and_the_compiler_works_in_the_cache(cache, monkeypatch):
+    settings = {"lr": 0.1, "batch_size": 5, "weight_decay": 0.02, "compile": True}
+    first = trained(settings).delta
+    assert any((cache / "inductor").iterdir())
+    packages, again = {path.stem: path.read_bytes() for path in cache.glob("*.pt2")}, []
+    for name in packages:
+        (cache / f"{name}.pt2").write_bytes(b"planted")
+        (cache / f"{name}.pt2").chmod(0o666)
+
+    def packaged(graph, inputs, pieces):
+        """Hand out what the compiler made before: it takes long."""
+        again.append(machine_code._digest(graph, inputs, inputs[0].device))
+        return packages[again[-1]]
+
+    monkeypatch.setattr(machine_code, "_package", packaged)
+    assert same_bits(trained(settings).delta, first)
+    assert len(again) == 1
+
+
 def test_machine_code_of_other_constants_has_another_name():
     def digest(constant):
         def step(x):
