@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mpifl.algorithms import ALGORITHMS
+from mpifl.algorithms import ALGORITHMS, Algorithm
 from mpifl.common import InputError
 from mpifl.models import MODELS
 from mpifl.run import Job
@@ -25,8 +25,6 @@ from mpifl.server import OPTIMIZERS
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 NAMED: dict[str, Mapping[str, type[BaseModel]]] = {"algorithm": ALGORITHMS, "server_optimizer": OPTIMIZERS}
 """Tables whose keys depend on the name in them."""
-OF_THE_JOB = {"local", "server_optimizer"}
-"""Fields of an algorithm that are tables of the job."""
 PLUGIN = {"type": "string", "pattern": ":"}
 """The name of the user's own: package.module:name."""
 BOUNDS = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
@@ -125,7 +123,7 @@ def _one_of(whole: Schema, table: str, registry: Mapping[str, type[BaseModel]]) 
     """Add a definition for each of these; return what a table that names one of them, or the user's own, must be."""
     for name, kind in registry.items():
         own = _described(kind)
-        keys = {key: entry for key, entry in own["properties"].items() if key not in OF_THE_JOB}
+        keys = {key: entry for key, entry in own["properties"].items() if key not in Algorithm.model_fields}
         whole["$defs"][f"{table}.{name}"] = {
             "type": "object",
             "description": inspect.getdoc(kind).splitlines()[0],  # type: ignore[union-attr]

@@ -32,6 +32,7 @@ def test_every_key_has_a_meaning_in_a_sentence() -> None:
     said = {(table, row.name): row.meaning for table, rows in tables().items() for row in rows}
     assert [key for key, meaning in said.items() if not meaning.endswith(".")] == []
     assert [key for key, meaning in said.items() if len(meaning.split()) > 30] == []
+    assert [row.name for row in tables()[""] if row.values == "table"] == [], "name its kinds in keys.NAMED"
     assert {"", "local", "cohort", "algorithm", "compression", "tracking"} <= set(tables())
 
 
