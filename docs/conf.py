@@ -16,8 +16,12 @@ root_doc = "docs/index"
 html_theme = "pydata_sphinx_theme"
 html_title = f"mpifl {release}"
 html_show_copyright = False
+html_theme_options = {"show_toc_level": 2}
+smartquotes = False
 myst_heading_anchors = 3
 autodoc_typehints = "description"
+autodoc_preserve_defaults = True
+default_role = "code"
 autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True, "show-inheritance": True, "exclude-members": "model_config"}
 
