@@ -134,17 +134,20 @@ def evaluate(
 @app.command()
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
-    target_accuracy: Annotated[
-        float | None, typer.Option(help="Report rounds, seconds and bytes to it; by default the jobs' own.")
+    target: Annotated[
+        float | None,
+        typer.Option(
+            "--target", "--target-accuracy", help="Report rounds, seconds and bytes to it; by default the jobs' own."
+        ),
     ] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw curves: PNG, SVG or PDF.")] = None,
     csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a line for every run.")] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all figures.")] = None,
 ) -> None:
-    """Compare runs by accuracy, loss, rounds, bytes and seconds; what differs by seed alone also by its mean."""
+    """Compare runs by main metric, loss, rounds, bytes and seconds; what differs by seed alone also by its mean."""
     from mpifl.report import Output, compare_runs
 
-    compare_runs(runs, target_accuracy, Output(plot, csv, json))
+    compare_runs(runs, target, Output(plot, csv, json))
 
 
 @app.command()

@@ -109,7 +109,7 @@ def heart_row(runs: list[Path]) -> list[str]:
     from scripts.reproduce.scores import over_all, silos_of
 
     found = [silos_of(read_run(run)) for run in runs]
-    each = [percent(mean(silo.accuracy for silo in hospital)) for hospital in zip(*found, strict=True)]
+    each = [percent(mean(silo.metrics["accuracy"] for silo in hospital)) for hospital in zip(*found, strict=True)]
     pooled = spread([100 * over_all(silos, "accuracy") for silos in found])
     last = [records(run)[-1] for run in runs]
     silos = [percent(mean(r[f"silo_accuracy_{name}"] for r in last)) for name in ("mean", "worst", "std")]

@@ -13,7 +13,7 @@ FILES = MPIFL + DATA_PREP
 
 FLOORS = [
     ["common"],
-    ["wire", "data"],
+    ["wire", "data", "tasks"],
     ["silo", "models", "aggregation"],
     ["server"],
     ["transforms", "algorithms"],

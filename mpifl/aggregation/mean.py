@@ -4,29 +4,40 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 
 from mpifl.aggregation import kernels
-from mpifl.aggregation.exact import ExactSum, anchor_of, is_finite, peak_of, window_of
+from mpifl.aggregation.base import Combined
+from mpifl.aggregation.exact import anchor_of, is_finite
 from mpifl.aggregation.kernels import Parts
+from mpifl.aggregation.local_sums import LocalSums
+from mpifl.aggregation.planning import (
+    PARTS,
+    PartialSum,
+    ReductionPlan,
+    Window,
+    averages,
+    check_parts,
+    pieces_in,
+    plan,
+)
+from mpifl.aggregation.vectors import slice_of
 from mpifl.common import RoundLost, ranks_named
 from mpifl.wire import (
-    DTYPES,
-    LARGEST,
     Folded,
+    Header,
     Memory,
-    Part,
-    Piece,
+    Report,
+    Request,
     Transport,
-    Uniform,
     Update,
     Verdict,
-    Window,
     pieces_of,
-    unmarked,
 )
 
 CHUNK = 1 << 19  # elements of float64 that travel between nodes at a time: 4 MiB
@@ -42,91 +53,76 @@ class WeightedMean:
 
     def __init__(self, device: torch.device, memory: Memory) -> None:
         self._device, self._memory = device, memory
-        self._sums: dict[str, ExactSum] = {}
-        self._lone: dict[str, tuple[int, Tensor, float]] = {}
+        self._here = LocalSums(device, memory)
         self._means: dict[str, Tensor] = {}
         self._abandoned: list[Tensor] = []
         """Kept for ever: a rank that hung may still write there."""
-        self._summands, self._alone = 1, False
         self.hanging: set[int] = set()
         """Ranks of the server's node that did not make their share of the last sum in time."""
 
-    def begin(self, summands: int, *, alone: bool = False) -> None:
-        """Forget the sums of the round before.
+    def begin(self, request: Request, received: Mapping[str, Tensor], silos: Sequence[int]) -> None:
+        """Forget the sums of the round before; see `Aggregator`."""
+        self.expect(len(request.cohort), alone=len(silos) == 1 and self._memory.everywhere)
 
-        Args:
-            summands: How many updates will be added over all ranks, at most.
-            alone: Whether one of them, at most, is this rank's, and all ranks read its memory: the node's sum is then
-                made of the silo's vectors as they came.
-        """
-        self._sums.clear()
-        self._lone.clear()
+    def expect(self, summands: int, *, alone: bool = False) -> None:
+        """Forget the sums of before; see `LocalSums.expect`."""
         self._means.clear()
-        self._summands, self._alone = summands, alone and self._device.type == "cpu"
+        self._here.expect(summands, alone=alone)
 
-    def fold(self, update: Update) -> dict[str, Folded]:
-        """Add one silo's update to this rank's sums and describe its vectors for the header.
+    def lend(self, length: int, dtype: torch.dtype) -> Tensor:
+        """Return memory for a vector: where the node reads it if it stays as it is."""
+        return self._here.lend(length, dtype)
+
+    def accumulate(self, silo: int, update: Update) -> dict[str, Folded]:
+        """Add one silo's update to this rank's sums and describe its vectors for the header; see `Aggregator`."""
+        return self._here.add(update)
+
+    def parts(self) -> list[PartialSum]:
+        """Say in which windows this rank has sums, and where the ranks of its node find them."""
+        return self._here.parts()
+
+    def accept(self, transport: Transport, rank: int, parts: Sequence[Any], headers: Sequence[Header]) -> None:
+        """See that the parts of a rank are the sums that its headers tell of; see `Aggregator`."""
+        try:
+            found = PARTS.validate_python(parts)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise ValueError(f"its sums cannot be read ({where[:100]}: {first['msg'][:100]})") from None
+        check_parts(found, headers)
+        if not self._readable(transport, rank, found, headers):
+            raise ValueError("its sums cannot be read where it says that they lie")
+
+    def place(self, reports: Mapping[int, Report]) -> list[ReductionPlan]:
+        """Say, at the server, which sums are added up for the mean, and where that is to be written.
 
         Raises:
-            ValueError: a vector is not flat, is of a dtype that may not travel, has not the length of the other silos'
-                vectors of its name, or holds NaN, Inf or what its weight makes such.
-            OSError, MemoryError: there is no memory left for it, or no file that others could read it in. Whatever is
-                raised, nothing has been added.
+            RoundLost: all updates weigh 0.
         """
-        uniform = {name for name, value in update.vectors.items() if isinstance(value, Uniform)}
-        vectors = {name: unmarked(value) for name, value in update.vectors.items()}
-        weights = {name: 1.0 if name in uniform else update.weight for name in vectors}
-        peaks = {name: self._checked_peak(name, vector, weights[name]) for name, vector in vectors.items()}
-        rooms = {name: self._room(name, vector, weights[name] * peaks[name]) for name, vector in vectors.items()}
-        folded = {}
-        for name, vector in vectors.items():
-            window = self._add(name, vector, weights[name], peaks[name], rooms[name])
-            size = len(update.payloads[name]) if name in update.payloads else None
-            folded[name] = Folded(length=len(vector), window=window, uniform=name in uniform, bytes=size)
-        return folded
+        pieces = plan(reports)
+        if weightless := [piece.name for piece in pieces if piece.total == 0]:
+            raise RoundLost(f"all updates weigh 0 in the mean of '{weightless[0]}'")
+        return self.placed(pieces)
 
-    def _room(self, name: str, vector: Tensor, peak: float) -> Tensor | None:
-        """Return the memory that a vector takes when it is added, if it takes any: all of that which may fail."""
-        window = window_of(peak)
-        if window is None or (name in self._sums and window in self._sums[name].windows):
-            return None
-        return self._memory.adopt(vector.contiguous()) if self._stays(vector) else self._empty(len(vector))
-
-    def _add(self, name: str, vector: Tensor, weight: float, peak: float, room: Tensor | None) -> int | None:
-        if not self._stays(vector):
-            return self._sums.setdefault(name, ExactSum(len(vector), self._summands)).add(vector, weight, peak, room)
-        window = window_of(weight * peak)
-        if window is not None and room is not None:
-            self._lone[name] = window, room, weight
-        return window
-
-    def _stays(self, vector: Tensor) -> bool:
-        """Whether a vector is left as it came, for those to weigh who add it up."""
-        return self._alone and vector.dtype == torch.float32
-
-    def parts(self) -> list[Part]:
-        """Say in which windows this rank has sums, and where the ranks of its node find them."""
-        self._to_host()
-        handle = self._memory.handle
-        lone = [
-            Part(name=name, window=window, handle=handle(vector), weight=weight)
-            for name, (window, vector, weight) in sorted(self._lone.items())
-        ]
-        return lone + [
-            Part(name=name, window=window, handle=handle(total))
-            for name, sums in sorted(self._sums.items())
-            for window, total in sorted(sums.windows.items())
-        ]
-
-    def place(self, pieces: Sequence[Piece]) -> list[Piece]:
-        """Say, at the server, where the means are to be written; a share that is never made leaves NaN there."""
+    def placed(self, pieces: Sequence[ReductionPlan]) -> list[ReductionPlan]:
+        """Say where the means are to be written; a share that is never made leaves NaN there."""
         self._means = {piece.name: self._memory.empty(piece.length, torch.float32) for piece in pieces}
         for mean in self._means.values():
             mean[::ALIGNED] = math.nan  # one in each share, whatever lay there before
         return [piece.model_copy(update={"mean": self._memory.handle(self._means[piece.name])}) for piece in pieces]
 
-    def combine(self, transport: Transport, verdict: Verdict) -> dict[str, Tensor]:
-        """Sum the pieces of the verdict over the ranks; return the means on the server, nothing elsewhere.
+    def combine(self, transport: Transport, verdict: Verdict) -> Combined:
+        """Sum the pieces of the verdict over the ranks; the round is lost if a mean is not as finite as was said."""
+        pieces = pieces_in(verdict.pieces)
+        means = self._means_of(transport, verdict, pieces)
+        return Combined(means, self._fault(transport, pieces, means) if transport.is_server else None)
+
+    def scalars(self, headers: Iterable[Header]) -> dict[str, float]:
+        """Average the numbers of the updates by their weights."""
+        return averages(headers)
+
+    def _means_of(self, transport: Transport, verdict: Verdict, pieces: Sequence[ReductionPlan]) -> dict[str, Tensor]:
+        """Return the means on the server, nothing elsewhere.
 
         A mean is NaN where a rank's part could not be read, or did not come.
         """
@@ -134,7 +130,7 @@ class WeightedMean:
         self.hanging.clear()
         if transport.rank not in (0, *verdict.ranks):
             return {}
-        for piece in verdict.pieces:
+        for piece in pieces:
             if not piece.windows:
                 if transport.is_server:
                     self._means[piece.name].zero_()
@@ -150,36 +146,36 @@ class WeightedMean:
         self._means = {}
         return means
 
-    def _combine_here(self, transport: Transport, piece: Piece, workers: Sequence[int], serial: int) -> None:
+    def _combine_here(self, transport: Transport, piece: ReductionPlan, workers: Sequence[int], serial: int) -> None:
         """All parts lie on the server's node: every worker there writes a slice of the mean."""
         if transport.rank in workers and transport.nodes.number == 0:
             mean = self._means.get(piece.name)
             if mean is None:
                 mean = transport.read(0, piece.mean, piece.length, torch.float32)
-            where = _slice(workers.index(transport.rank), len(workers), piece.length)
+            where = slice_of(workers.index(transport.rank), len(workers), piece.length, ALIGNED)
             windows = [parts.cut(where) for parts in self._parts_here(transport, piece)]
             kernels.mean(mean[where], windows, 1 / piece.total)
             transport.done(serial)
 
-    def _combine_alone(self, transport: Transport, piece: Piece) -> None:
+    def _combine_alone(self, transport: Transport, piece: ReductionPlan) -> None:
         """Write all of a mean at the server, where ranks that hang will not write to when they wake up."""
         self._abandoned.append(self._means[piece.name])
         mean = self._means[piece.name] = self._memory.empty(piece.length, torch.float32)
         windows = [parts.cut(slice(0, piece.length)) for parts in self._parts_here(transport, piece)]
         kernels.mean(mean, windows, 1 / piece.total)
 
-    def _combine_nodes(self, transport: Transport, piece: Piece, workers: Sequence[int], serial: int) -> None:
+    def _combine_nodes(self, transport: Transport, piece: ReductionPlan, workers: Sequence[int], serial: int) -> None:
         """Sum inside each node into its first part, every worker a slice; then over the leaders; the server divides."""
         parts = [parts.vectors for parts in self._parts_here(transport, piece)]
         if transport.rank in workers and any(parts):
-            where = _slice(workers.index(transport.rank), len(workers), piece.length)
+            where = slice_of(workers.index(transport.rank), len(workers), piece.length, ALIGNED)
             for first, *others in filter(None, parts):
                 for other in others:
                     first[where].add_(other[where])
             transport.done(serial)
         if not transport.nodes.leads:
             return
-        if any(parts) and (hanging := transport.await_done(workers, serial, patient=True)):
+        if any(parts) and (hanging := transport.await_done(workers, serial, long=True)):
             self.hanging |= hanging
             self._spoil(parts)  # shares are made in place, and can be made once only
         for where in pieces_of(piece.length, CHUNK):
@@ -191,14 +187,14 @@ class WeightedMean:
             if transport.is_server:  # largest first, in a fixed order
                 self._means[piece.name][where] = functools.reduce(torch.add, totals) * (1 / piece.total)
 
-    def _parts_here(self, transport: Transport, piece: Piece) -> list[Parts]:
+    def _parts_here(self, transport: Transport, piece: ReductionPlan) -> list[Parts]:
         """Return the parts of each window that lie on this node."""
         found = []
         for window in piece.windows:
             ranks = [rank for rank in transport.nodes.mine if rank in window.parts]
             vectors = [self._part(transport, piece, window, rank) for rank in ranks]
             weights = [window.weights.get(rank, 0.0) for rank in ranks]
-            found.append(Parts(vectors, weights, anchor_of(window.number, self._summands)))
+            found.append(Parts(vectors, weights, anchor_of(window.number, self._here.summands)))
         return found
 
     def _spoil(self, parts: list[Sequence[Tensor]]) -> None:
@@ -206,18 +202,15 @@ class WeightedMean:
         self._abandoned += [vector for vectors in parts for vector in vectors]
         parts[:] = [[torch.full_like(vectors[0], math.nan)] if vectors else [] for vectors in parts]
 
-    def check(self, transport: Transport, pieces: Sequence[Piece], means: Mapping[str, Tensor]) -> None:
-        """See, at the server, that what was added up is as finite as it was said to be.
-
-        Raises:
-            RoundLost: it is not; the suspected ranks are named.
-        """
+    def _fault(self, transport: Transport, pieces: Sequence[ReductionPlan], means: Mapping[str, Tensor]) -> str | None:
+        """Say, at the server, which mean is not finite, and which ranks are suspected; None if all are."""
         for piece in pieces:
             if not is_finite(means[piece.name]):
                 suspected = [transport.origins[rank] for rank in self._suspects(transport, piece)]
-                raise RoundLost(f"the mean of '{piece.name}' is not finite; suspected: {ranks_named(suspected)}")
+                return f"the mean of '{piece.name}' is not finite; suspected: {ranks_named(suspected)}"
+        return None
 
-    def _suspects(self, transport: Transport, piece: Piece) -> list[int]:
+    def _suspects(self, transport: Transport, piece: ReductionPlan) -> list[int]:
         """Return the ranks of whose parts one, at least, must be what makes a mean not finite.
 
         Those of this node can be looked at. Others are named where these are sound.
@@ -227,12 +220,15 @@ class WeightedMean:
         spoiled = [rank for rank in near if not all(map(is_finite, self._parts_of(transport, piece, rank)))]
         return spoiled or [rank for rank in ranks if rank not in near] or ranks
 
-    def _parts_of(self, transport: Transport, piece: Piece, rank: int) -> list[Tensor]:
+    def _parts_of(self, transport: Transport, piece: ReductionPlan, rank: int) -> list[Tensor]:
         windows = [window for window in piece.windows if rank in window.parts]
         return [self._part(transport, piece, window, rank) for window in windows]
 
-    def readable(self, transport: Transport, rank: int, parts: Sequence[Part], lengths: Mapping[str, int]) -> bool:
+    def _readable(
+        self, transport: Transport, rank: int, parts: Sequence[PartialSum], headers: Sequence[Header]
+    ) -> bool:
         """Whether the parts of a rank of this node can be read where it says that they lie."""
+        lengths = {name: folded.length for header in headers for name, folded in header.vectors.items()}
         if rank == transport.rank or transport.nodes.of[rank] != transport.nodes.number:
             return True
         try:
@@ -242,42 +238,14 @@ class WeightedMean:
             return False
         return True
 
-    def _part(self, transport: Transport, piece: Piece, window: Window, rank: int) -> Tensor:
+    def _part(self, transport: Transport, piece: ReductionPlan, window: Window, rank: int) -> Tensor:
         if rank != transport.rank:
             dtype = _dtype(rank in window.weights)
             try:
                 return transport.read(rank, window.parts[rank], piece.length, dtype)
             except OSError:
                 return torch.full((piece.length,), math.nan, dtype=dtype)
-        if rank in window.weights:
-            return self._lone[piece.name][1]
-        return self._sums[piece.name].windows[window.number]
-
-    def _empty(self, length: int) -> Tensor:
-        if self._device.type == "cpu":
-            return self._memory.empty(length, torch.float64)
-        return torch.empty(length, dtype=torch.float64, device=self._device)
-
-    def _to_host(self) -> None:
-        """Bring sums that were made on a device to where the node reads them."""
-        for sums in self._sums.values():
-            for window, total in sums.windows.items():
-                if not total.is_cpu:
-                    host = self._memory.pinned(self._memory.empty(sums.length, torch.float64))
-                    sums.windows[window] = host.copy_(total)
-
-    def _checked_peak(self, name: str, vector: Tensor, weight: float) -> float:
-        """Return the largest magnitude of a vector that may be added."""
-        if vector.dim() != 1 or not vector.is_floating_point() or vector.dtype not in DTYPES.values():
-            raise ValueError(f"'{name}' is {vector.dtype} of shape {list(vector.shape)}; send flat float32 or float64")
-        if name in self._sums and len(vector) != self._sums[name].length:
-            raise ValueError(f"'{name}' has {len(vector)} elements, other silos sent {self._sums[name].length}")
-        peak = peak_of(vector)
-        if not math.isfinite(peak):
-            raise ValueError(f"'{name}' holds NaN or Inf; if training diverged, take a lower [local] lr")
-        if not weight * peak < LARGEST:
-            raise ValueError(f"'{name}' reaches {peak:g}, which a weight of {weight:g} takes beyond what can be summed")
-        return peak
+        return self._here.own(piece.name, window.number, alone=rank in window.weights)
 
 
 def _dtype(lone: bool) -> torch.dtype:
@@ -285,13 +253,7 @@ def _dtype(lone: bool) -> torch.dtype:
     return torch.float32 if lone else torch.float64
 
 
-def _slice(nth: int, workers: int, length: int) -> slice:
-    """Return the part of a vector that the nth of some workers adds up for its node."""
-    width = -(-length // (workers * ALIGNED)) * ALIGNED
-    return slice(min(nth * width, length), min((nth + 1) * width, length))
-
-
-def _nodes(transport: Transport, piece: Piece) -> list[list[int]]:
+def _nodes(transport: Transport, piece: ReductionPlan) -> list[list[int]]:
     """Return the nodes that have a part of each window, and the server's."""
     return [sorted({0, *(transport.nodes.of[rank] for rank in window.parts)}) for window in piece.windows]
 

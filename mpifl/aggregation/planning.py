@@ -1,29 +1,77 @@
-"""What the server makes of the reports before any vector travels."""
+"""What travels for the weighted mean: records of where its sums lie, and the server's plan of which are added up."""
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
 
-from mpifl.wire import Header, Part, Piece, Report, Window
+from pydantic import Field, TypeAdapter
+
+from mpifl.aggregation.base import headers_of, updates_of
+from mpifl.wire import LARGEST, Header, Message, Name, Report, WindowNumber
+
+Rank = Annotated[int, Field(strict=False)]
+"""As a key it comes as text."""
 
 
-def headers_of(reports: Mapping[int, Report]) -> list[Header]:
-    """Return the headers of all ranks in the order of their silos."""
-    return sorted((header for report in reports.values() for header in report.headers), key=lambda header: header.silo)
+class PartialSum(Message):
+    """Where one rank's sum of a vector lies, in one window of the exact sum."""
+
+    name: Name
+    window: WindowNumber
+    handle: int = Field(default=0, ge=0, le=2**31)
+    """By which the ranks of its node find it."""
+    weight: float = Field(default=0.0, ge=0, le=LARGEST)
+    """Above 0: it is one silo's vector as it came, yet to be weighted; 0: it is a sum."""
 
 
-def plan(reports: Mapping[int, Report]) -> list[Piece]:
+class Window(Message):
+    """One window of an exact sum: the handle of each rank's part, and its weight where it is not a sum."""
+
+    number: int
+    parts: dict[Rank, int]
+    weights: dict[Rank, float] = Field(default={})
+
+
+class ReductionPlan(Message):
+    """One vector to be summed over the ranks and divided by its total weight."""
+
+    name: str
+    length: int = Field(ge=0)
+    total: float
+    """The weight of all summands."""
+    windows: list[Window]
+    """Largest first; none where every silo's vector is zero, and nothing travels."""
+    mean: int = Field(default=0, ge=0)
+    """By which the ranks of the server's node find where the mean is to be written."""
+
+
+PARTS = TypeAdapter(list[PartialSum])
+
+
+def parts_of(report: Report) -> list[PartialSum]:
+    """Return the parts of a report that was accepted."""
+    return PARTS.validate_python(report.parts)
+
+
+def pieces_in(records: Sequence[Any]) -> list[ReductionPlan]:
+    """Return the pieces of a verdict."""
+    return [ReductionPlan.model_validate(record) for record in records]
+
+
+def plan(reports: Mapping[int, Report]) -> list[ReductionPlan]:
     """Plan what travels for these reports: each vector's total weight, and which ranks have a part in which windows."""
     lengths: dict[str, int] = {}
     weights: defaultdict[str, list[float]] = defaultdict(list)
-    for header in headers_of(reports):
-        for name, folded in header.vectors.items() if header.fault is None else ():
+    for header in updates_of(headers_of(reports)):
+        for name, folded in header.vectors.items():
             lengths[name] = folded.length
             weights[name].append(1.0 if folded.uniform else header.weight)
+    parts = {rank: parts_of(reports[rank]) for rank in sorted(reports)}
     return [
-        Piece(name=name, length=lengths[name], total=math.fsum(weights[name]), windows=_windows(name, reports))
+        ReductionPlan(name=name, length=lengths[name], total=math.fsum(weights[name]), windows=_windows(name, parts))
         for name in sorted(lengths)
     ]
 
@@ -41,10 +89,29 @@ def averages(headers: Iterable[Header]) -> dict[str, float]:
     return averages
 
 
-def _windows(name: str, reports: Mapping[int, Report]) -> list[Window]:
-    found: defaultdict[int, dict[int, Part]] = defaultdict(dict)
-    for rank in sorted(reports):
-        for part in reports[rank].parts:
+def check_parts(parts: Sequence[PartialSum], good: Sequence[Header]) -> None:
+    """See that a rank has just the sums that its headers tell of, each once.
+
+    Raises:
+        ValueError: it has not.
+    """
+    told = {(n, f.window) for header in good for n, f in header.vectors.items() if f.window is not None}
+    found = Counter((part.name, part.window) for part in parts)
+    if wrong := sorted(told.symmetric_difference(found)) or [one for one, times in found.items() if times > 1]:
+        raise ValueError(f"its sums are not those that its headers tell of ('{wrong[0][0]}' in window {wrong[0][1]})")
+    for part in parts:
+        if part.weight and (len(good) > 1 or part.weight != _weight_in(good[0], part.name)):
+            raise ValueError(f"its sum of '{part.name}' is not weighted as its header says")
+
+
+def _weight_in(header: Header, name: str) -> float:
+    return 1.0 if header.vectors[name].uniform else header.weight
+
+
+def _windows(name: str, parts: Mapping[int, Sequence[PartialSum]]) -> list[Window]:
+    found: defaultdict[int, dict[int, PartialSum]] = defaultdict(dict)
+    for rank, of_rank in parts.items():
+        for part in of_rank:
             if part.name == name:
                 found[part.window][rank] = part
     return [

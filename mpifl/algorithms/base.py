@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from mpifl.common import InputError
 from mpifl.data import FederationSpec
 from mpifl.server import SGD, Server, ServerOptimizer
-from mpifl.silo import LocalTraining, Objective, Silo, cross_entropy, held_out
+from mpifl.silo import LocalTraining, Objective, Silo, held_out
+from mpifl.tasks import CLASSIFICATION, Task
 from mpifl.wire import Mean, Scalar, Update
 
 Work: TypeAlias = Any
@@ -64,6 +65,7 @@ class Algorithm(BaseModel, ABC):
 
     local: LocalTraining = LocalTraining()
     server_optimizer: ServerOptimizer = SGD()
+    task: Task = CLASSIFICATION
 
     def check(self, module: nn.Module, spec: FederationSpec) -> None:
         """See that the model and the federation have what this algorithm needs.
@@ -146,12 +148,12 @@ class Algorithm(BaseModel, ABC):
         return None
 
     def objective(self, module: Any, x: Tensor, y: Tensor) -> Tensor:
-        """Return what training minimises: the mean loss over a batch, a scalar; cross entropy unless overridden."""
-        return cross_entropy(module, x, y)
+        """Return what training minimises: the mean loss over a batch, a scalar; the task's unless overridden."""
+        return self.task.objective(module, x, y)
 
     @property
     def own_objective(self) -> Objective | None:
-        """The objective where a subclass has overridden it, None where it is the cross entropy."""
+        """The objective where a subclass has overridden it, None where it is the task's loss."""
         return None if type(self).objective is Algorithm.objective else self.objective
 
     def evaluate(self, silo: Silo, **model: Tensor) -> Update:
@@ -160,7 +162,8 @@ class Algorithm(BaseModel, ABC):
             return silo.update(weight=0.0)
         model_of_silo = self.personal_model(silo, **model)
         score = silo.evaluate(model_of_silo, silo.held_out, self.personal_statistics(silo))
-        return silo.update(weight=float(score.examples), silo_loss=score.loss, silo_accuracy=score.accuracy)
+        metrics = {self.task.infos[name].silo: value for name, value in score.metrics.items()}
+        return silo.update(weight=float(score.examples), silo_loss=score.loss, **metrics)
 
 
 def usual_weight(weights: str, examples: Mapping[str, int]) -> float:

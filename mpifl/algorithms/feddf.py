@@ -53,6 +53,11 @@ class FedDF(FedAvg):
         Raises:
             InputError: it is not so.
         """
+        if not self.task.logits:
+            raise InputError(
+                "[algorithm] name = 'feddf': distills probabilities of classes, which only some tasks' models answer; "
+                "take [task] name = 'classification'"
+            )
         if spec.public is None:
             raise InputError(
                 "[algorithm] name = 'feddf': the shards have no public examples; partition with --public 0.1"

@@ -19,10 +19,10 @@ from mpifl.wire import Update
 class Moon(FedAvg):
     """MOON (Li, He & Song 2021, Algorithm 1 and equation 3).
 
-    To the cross entropy comes mu times -log(e^(s/t) / (e^(s/t) + e^(p/t))), where t is the temperature. Here
-    s is the cosine of an example's features with those in the global model w. Likewise p is that with those
-    in the silo's own model of its last round. The model exposes `features(x)` and `head(z)`. Both frozen
-    models see each example once a round, not once a step.
+    To the task's loss (the paper's cross entropy) comes mu times -log(e^(s/t) / (e^(s/t) + e^(p/t))), where t
+    is the temperature. Here s is the cosine of an example's features with those in the global model w.
+    Likewise p is that with those in the silo's own model of its last round. The model exposes `features(x)`
+    and `head(z)`. Both frozen models see each example once a round, not once a step.
     """
 
     mu: Annotated[float, Field(ge=0)] = 1.0
@@ -52,11 +52,11 @@ class Moon(FedAvg):
         return silo.update(delta=run.delta, train_loss=run.loss)
 
     def contrastive(self, module: Any, x: Tensor, y: Tensor, apart: Tensor) -> Tensor:
-        """Return the mean of cross entropy + mu * contrastive loss over a batch.
+        """Return the mean of the task's loss + mu * contrastive loss over a batch.
 
         Both cosines are linear in the frozen models' unit features, so their difference `apart`, shape [n, d,
         ...], is all that p - s takes. The loss -log(e^(s/t) / (e^(s/t) + e^(p/t))) is log(1 + e^((p - s)/t)).
         """
         z = module.features(x)
         difference = torch.linalg.vecdot(F.normalize(z, dim=1), apart, dim=1) / self.temperature
-        return F.cross_entropy(module.head(z), y) + self.mu * F.softplus(difference).mean()
+        return self.task.mean_loss(module.head(z), y) + self.mu * F.softplus(difference).mean()

@@ -2,5 +2,6 @@ from .admission import Knowledge as Knowledge
 from .cohort import Cohort as Cohort
 from .costs import Ledger as Ledger
 from .federation import Federation as Federation
-from .placement import place as place, rebalance as rebalance
-from .worker import Site as Site, Worker as Worker
+from .outcome import Outcome as Outcome
+from .placement import place as place
+from .worker import Worker as Worker, WorkerContext as WorkerContext

@@ -6,17 +6,30 @@ silos stay out of the round: a rank has added its silos up before the server loo
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from pydantic import ValidationError
 from torch import Tensor
 
+from mpifl.aggregation import updates_of
 from mpifl.algorithms import Algorithm, usual_weight
 from mpifl.server import Server
-from mpifl.wire import Header, Part, Report, Request, Scalar, wrong_length, wrong_weight
+from mpifl.wire import (
+    Compute,
+    Done,
+    FileReply,
+    Header,
+    Reply,
+    Report,
+    Request,
+    Save,
+    SaveStatus,
+    wrong_length,
+    wrong_weight,
+)
 
 _FIGURES = """
     round time seconds seconds_training seconds_waiting seconds_communication seconds_evaluation seconds_checkpoint
@@ -104,7 +117,7 @@ def screened(
     rank: int,
     silos: Collection[int],
     expected: Expected,
-    readable: Callable[[Sequence[Part], Mapping[str, int]], bool],
+    accept: Callable[[Sequence[Any], Sequence[Header]], None],
 ) -> Report:
     """Return a report that keeps all rules, or the faults of the silos of one that does not.
 
@@ -112,24 +125,20 @@ def screened(
         came: What a rank answered.
         request: What it was asked.
         rank: By which the user knows it.
-        silos: Those that it was to answer for; all that there are where the request asks who hosts which.
+        silos: Those that it was to answer for; all that there are where the request is `addressed` to none.
         expected: What the updates must be.
-        readable: Whether the rank's sums, of vectors of these lengths, can be read.
+        accept: The aggregator's own check of a report's parts, given the headers of silos that did not fail.
     """
     try:
         if isinstance(came, Refused):
             raise came
         headers = _checked(came, request, silos, expected)
-        lengths = {name: folded.length for header in headers for name, folded in header.vectors.items()}
-        if not readable(came.parts, lengths):
-            raise Refused("its sums cannot be read where it says that they lie")
+        accept(came.parts, updates_of(headers))
         return came.model_copy(update={"headers": headers})
-    except Refused as refused:
+    except (Refused, ValueError) as refused:
         why = f"the report of rank {rank} was refused: {refused}"
-        headers = [
-            Header(silo=silo, fault=why, passing=True) for silo in (() if request.verb == "roll" else sorted(silos))
-        ]
-        return Refusal(headers=headers)
+        missed = sorted(silos) if request.addressed else []
+        return Refusal(headers=[Done(silo=silo, fault=why, passing=True) for silo in missed])
 
 
 def taking_part(reports: Mapping[int, Report]) -> list[int]:
@@ -137,28 +146,34 @@ def taking_part(reports: Mapping[int, Report]) -> list[int]:
     return sorted(rank for rank, report in reports.items() if not isinstance(report, Refusal))
 
 
-def _checked(report: Report, request: Request, silos: Collection[int], expected: Expected) -> list[Header]:
-    """Return the headers of a report, those with a fault stripped of all else.
+def _checked(report: Report, request: Request, silos: Collection[int], expected: Expected) -> list[Reply]:
+    """Return the replies of a report, those with a fault stripped of all else.
 
     Raises:
         Refused: it breaks a rule.
     """
-    headers = [_bare(header) if header.fault is not None else header for header in report.headers]
-    _check_silos([header.silo for header in headers], silos, all_of_them=request.verb != "roll")
-    good = [header for header in headers if header.fault is None]
-    for header in good:
+    replies = [reply if reply.fault is None else _bare(reply) for reply in report.headers]
+    _check_silos([reply.silo for reply in replies], silos, all_of_them=request.addressed)
+    for reply in replies:
         try:
-            _RULES.get(request.verb, _nothing)(header, request, expected)
+            if reply.fault is None:
+                _check_reply(reply, request, expected)
         except Refused as refused:
-            raise Refused(f"silo {header.silo}: {refused}") from None
-    _check_parts(report.parts, good)
-    if request.verb == "open" and headers and not report.about.keys() >= ABOUT:
+            raise Refused(f"silo {reply.silo}: {refused}") from None
+    if request.introduces and replies and not report.about.keys() >= ABOUT:
         raise Refused("it does not say where it runs")
-    return headers
+    return replies
 
 
-def _bare(header: Header) -> Header:
-    return header.model_copy(update={"weight": 0.0, "scalars": {}, "vectors": {}, "keeps": False})
+def _bare(reply: Reply) -> Reply:
+    return Done(silo=reply.silo, seconds=reply.seconds, fault=reply.fault, passing=reply.passing)
+
+
+def _check_reply(reply: Reply, request: Request, expected: Expected) -> None:
+    if type(reply) is not request.reply:
+        raise Refused("it answers what was not asked")
+    if rule := _RULES.get(type(request)):
+        rule(reply, request, expected)
 
 
 def _check_silos(answered: Sequence[int], asked: Collection[int], *, all_of_them: bool) -> None:
@@ -170,7 +185,7 @@ def _check_silos(answered: Sequence[int], asked: Collection[int], *, all_of_them
         raise Refused(f"it says nothing of silo {missing[0]}")
 
 
-def _check_update(header: Header, request: Request, expected: Expected) -> None:
+def _check_update(header: Header, request: Compute, expected: Expected) -> None:
     if header.weight != (weight := expected.weights.get(header.silo, header.weight)):
         raise Refused(wrong_weight(header.weight, weight))
     for name, folded in header.vectors.items():
@@ -185,52 +200,19 @@ def _check_update(header: Header, request: Request, expected: Expected) -> None:
             raise Refused(f"the scalar '{name}' has the name of a figure of the server's; take another")
 
 
-def _check_parts(parts: Sequence[Part], good: Sequence[Header]) -> None:
-    """See that a rank has just the sums that its headers tell of, each once."""
-    told = {(n, f.window) for header in good for n, f in header.vectors.items() if f.window is not None}
-    found = Counter((part.name, part.window) for part in parts)
-    if wrong := sorted(told.symmetric_difference(found)) or [one for one, times in found.items() if times > 1]:
-        raise Refused(f"its sums are not those that its headers tell of ('{wrong[0][0]}' in window {wrong[0][1]})")
-    for part in parts:
-        if part.weight and (len(good) > 1 or part.weight != _weight_in(good[0], part.name)):
-            raise Refused(f"its sum of '{part.name}' is not weighted as its header says")
-
-
-def _weight_in(header: Header, name: str) -> float:
-    return 1.0 if header.vectors[name].uniform else header.weight
-
-
-def _nothing(header: Header, request: Request, expected: Expected) -> None:
-    _only(header)
-
-
-def _writing(header: Header, request: Request, expected: Expected) -> None:
-    _only(header, writing=lambda value: value is True)
-
-
-def _written(header: Header, request: Request, expected: Expected) -> None:
-    _only(header, writing=lambda value: value is True, sha256=_is_sha256)
-    if len(header.scalars) != 1:
-        raise Refused("it does not say whether its file is written")
-
-
-def _left(header: Header, request: Request, expected: Expected) -> None:
-    _only(header, unwritten=lambda value: isinstance(value, str))
-
-
-def _only(header: Header, **allowed: Callable[[Scalar], bool]) -> None:
-    if header.vectors or not all(name in allowed and allowed[name](value) for name, value in header.scalars.items()):
+def _check_begun(reply: FileReply, request: Save, expected: Expected) -> None:
+    if reply.sha256 is not None:
         raise Refused("it answers what was not asked")
 
 
-def _is_sha256(value: Scalar) -> bool:
-    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
+def _check_status(reply: FileReply, request: SaveStatus, expected: Expected) -> None:
+    if reply.writing == (reply.sha256 is not None):
+        raise Refused("it does not say whether its file is written")
 
 
-_RULES: dict[str, Callable[[Header, Request, Expected], None]] = {
-    "work": _check_update,
-    "save": _writing,
-    "saved": _written,
-    "finish": _left,
+_RULES: dict[type[Request], Callable[[Any, Any, Expected], None]] = {
+    Compute: _check_update,
+    Save: _check_begun,
+    SaveStatus: _check_status,
 }
-"""What else a header must be, by the verb of the request; those of other verbs say nothing more."""
+"""What else a reply must be, by the kind of the request."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
 from mpifl.algorithms import Work
 from mpifl.exchange.admission import Expected, Knowledge
+from mpifl.exchange.outcome import Outcome
 from mpifl.server import Server
 from mpifl.transforms import Transform
-from mpifl.wire import DTYPES, Mean, Request, Scalar, VectorSpec
+from mpifl.wire import DTYPES, Compute, Mean, Request, Scalar, VectorSpec
 
 
 class Asked(Protocol):
@@ -24,10 +25,10 @@ class Asked(Protocol):
     def attempt(self, nth: int) -> int:
         """Return the stamp of an attempt at a round."""
 
-    def dealt(self, cohort: Sequence[int]) -> dict[int, int]:
-        """Say which silos of a cohort another rank of their node had better take."""
+    def reassignments(self, cohort: Sequence[int]) -> dict[int, int]:
+        """Return {silo: rank} for silos of a cohort that another rank of their node should take."""
 
-    def exchange(self, request: Request, vectors: Mapping[str, Tensor], expected: Expected) -> Mean | None:
+    def exchange(self, request: Request, vectors: Mapping[str, Tensor], expected: Expected) -> Outcome | None:
         """Run one exchange."""
 
 
@@ -52,32 +53,38 @@ class Cohort:
         expected = self.federation.knowledge.expected(self.server, work.__name__, self.silos, message)
         for transform in transforms:
             message = transform.request(self.server, message)
-        mean = self._ask("work", work.__name__, expected, message)
+        vectors = {name: value.detach() for name, value in message.items() if isinstance(value, Tensor)}
+        mean = self._exchange(
+            Compute,
+            vectors,
+            expected,
+            work=work.__name__,
+            scalars={name: value for name, value in message.items() if not isinstance(value, Tensor)},
+            parameters=expected.parameters,
+            lengths=dict(expected.lengths),
+            assignment=self.federation.reassignments(self.silos),
+        ).mean()
         for transform in reversed(transforms):
             mean = transform.mean(self.server, mean)
         return mean
 
-    def ask(self, verb: str, work: str = "", /, **message: Tensor | Scalar) -> Mean:
-        """Make a request of any verb to these silos and return their answer as it is."""
-        return self._ask(verb, work, Expected(), message)
+    def ask(self, kind: type[Request], vectors: Mapping[str, Tensor] | None = None, /, **fields: Any) -> Outcome:
+        """Make a request of any kind, with the kind's own fields, to these silos; return what they reply."""
+        return self._exchange(kind, vectors or {}, Expected(), **fields)
 
-    def _ask(self, verb: str, work: str, expected: Expected, message: Mapping[str, Tensor | Scalar]) -> Mean:
-        vectors = {name: value.detach() for name, value in message.items() if isinstance(value, Tensor)}
-        request = Request(
-            verb=verb,  # type: ignore[arg-type]
-            work=work,
+    def _exchange(
+        self, kind: type[Request], vectors: Mapping[str, Tensor], expected: Expected, **fields: Any
+    ) -> Outcome:
+        request = kind(
             round=self.server.round,
             attempt=self.federation.attempt(self.attempt),
             cohort=self.silos,
-            scalars={name: value for name, value in message.items() if not isinstance(value, Tensor)},
             vectors=[_spec(name, vector) for name, vector in vectors.items()],
-            parameters=expected.parameters,
-            lengths=dict(expected.lengths),
-            homes=self.federation.dealt(self.silos) if verb == "work" else {},
+            **fields,
         )
-        mean = self.federation.exchange(request, vectors, expected)
-        assert mean is not None
-        return mean
+        outcome = self.federation.exchange(request, vectors, expected)
+        assert outcome is not None
+        return outcome
 
 
 def _spec(name: str, vector: Tensor) -> VectorSpec:

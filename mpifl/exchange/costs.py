@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mpifl.wire import DTYPES, Header, Request
+from mpifl.aggregation import updates_of
+from mpifl.wire import DTYPES, Header, Reply, Request
 
 RANKS_SHOWN = 64
 """Workers whose seconds are kept one by one."""
@@ -40,7 +41,7 @@ class Ledger:
     def add(
         self,
         request: Request,
-        headers: Sequence[Header],
+        headers: Sequence[Reply],
         accepted: Collection[int],
         seconds: Mapping[int, float],
         all_in_all: float,
@@ -54,14 +55,13 @@ class Ledger:
             seconds: How long each worker was at its silos' work.
             all_in_all: Seconds from the request to the mean.
         """
-        counted_alike = request.model_copy(
-            update={"serial": 0, "direct": False, "homes": {}}
-        )  # on any ranks, stopped or not
+        # What differs with the ranks, or with a stop and its resumption, is not counted.
+        counted_alike = request.model_copy(update={"serial": 0, "direct": False, "assignment": {}})
         down = len(counted_alike.encode()) + sum(v.length * DTYPES[v.dtype].itemsize for v in request.vectors)
         counted = set(accepted)
         self.bytes_sent += len(request.cohort) * down
         up = {header.silo: len(header.encode()) for header in headers}
-        up |= {header.silo: up[header.silo] + _size(header) for header in headers if header.silo in counted}
+        up |= {header.silo: up[header.silo] + _size(header) for header in updates_of(headers) if header.silo in counted}
         self.bytes_received += sum(up.values())
         self.bytes_of_silo.update({silo: down + up.get(silo, 0) for silo in request.cohort})
         self.faults.update({header.silo: header.fault for header in headers if header.fault is not None})

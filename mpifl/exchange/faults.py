@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from torch import Tensor
-
-from mpifl.aggregation import averages
+from mpifl.aggregation import Aggregator, Combined, updates_of
 from mpifl.common import Names, RoundLost
-from mpifl.wire import Header, Mean, Piece, Request, Verdict
+from mpifl.exchange.admission import taking_part
+from mpifl.exchange.outcome import Outcome
+from mpifl.wire import Header, Message, Reply, Report, Request, Verdict
 
 MOST_TOLD = 3
 """Faults that a lost round's line tells."""
@@ -26,9 +26,36 @@ class Judge:
         self._quorum, self._names, self._varied = quorum, names, varied
         self._explained: set[str] = set()
 
-    def reason_to_lose(self, request: Request, headers: Sequence[Header], pieces: Sequence[Piece]) -> str | None:
+    def decide(
+        self, request: Request, reports: Mapping[int, Report], headers: Sequence[Reply], aggregation: Aggregator
+    ) -> Verdict:
+        """Return whose updates count, and what travels.
+
+        Args:
+            request: What was asked.
+            reports: Of the ranks that answered in time.
+            headers: Of all silos, those of ranks that did not among them.
+            aggregation: The server's.
+        """
+        pieces: Sequence[Message] = []
+        lost = self.reason_to_lose(request, headers)
+        if lost is None:
+            try:
+                pieces = aggregation.place(reports)
+            except RoundLost as why:
+                lost = str(why)
+        return Verdict(
+            serial=request.serial,
+            lost=lost,
+            accepted=[] if lost else [header.silo for header in headers if header.fault is None],
+            explain=self.silos_to_explain(headers),
+            ranks=taking_part(reports),
+            pieces=list(pieces),
+        )
+
+    def reason_to_lose(self, request: Request, headers: Sequence[Reply]) -> str | None:
         """Return why a round is lost, or None if it is not, or no round."""
-        if request.verb != "work":
+        if not request.averaged:
             return None
         faults = [f"silo {self._names[header.silo]}: {header.fault}" for header in headers if header.fault is not None]
         answered, asked = len(headers) - len(faults), len(request.cohort)
@@ -36,12 +63,9 @@ class Judge:
             return f"none of {asked} silos answered, all alike: {faults[0]}"
         if answered < max(math.ceil(self._quorum * asked - 1e-9), 1):
             return f"{answered} of {asked} silos answered ({'; '.join(faults[:MOST_TOLD])})"
-        weightless = [piece.name for piece in pieces if piece.total == 0]
-        if weightless:
-            return f"all updates weigh 0 in the mean of '{weightless[0]}'"
-        return _disagreement(headers, self._varied)
+        return _disagreement(updates_of(headers), self._varied)
 
-    def silos_to_explain(self, headers: Sequence[Header]) -> list[int]:
+    def silos_to_explain(self, headers: Sequence[Reply]) -> list[int]:
         """Return the first silo with each kind of fault that there was none of before."""
         first = {_kind(header): header.silo for header in reversed(headers) if header.fault is not None}
         found = sorted(first[kind] for kind in first.keys() - self._explained)
@@ -49,25 +73,24 @@ class Judge:
         return found
 
 
-def alike(headers: Sequence[Header]) -> bool:
+def alike(headers: Sequence[Reply]) -> bool:
     """Whether several silos were asked, and all failed for one reason, which does not pass by itself."""
     lasting = all(header.fault is not None and not header.passing for header in headers)
     return lasting and len(headers) > 1 and len({_kind(header) for header in headers}) == 1
 
 
-def _kind(header: Header) -> str:
+def _kind(header: Reply) -> str:
     """Return a fault without its numbers, which differ with the silos' batches."""
     return re.sub(r"\d+", "#", header.fault or "")
 
 
-def _disagreement(headers: Sequence[Header], varied: bool) -> str | None:
+def _disagreement(good: Sequence[Header], varied: bool) -> str | None:
     """Say which silos' updates cannot be averaged together, if there are such.
 
     Args:
-        headers: Of all silos.
+        good: Of the updates that count.
         varied: Whether silos may send other vectors than others.
     """
-    good = [header for header in headers if header.fault is None]
     for header in good[1:]:
         if other := sorted(header.vectors.keys() ^ good[0].vectors.keys()) if not varied else []:
             first, second = (good[0], header) if other[0] in header.vectors else (header, good[0])
@@ -82,15 +105,24 @@ def _disagreement(headers: Sequence[Header], varied: bool) -> str | None:
     return None
 
 
-def mean_of(verdict: Verdict | None, headers: Sequence[Header], vectors: dict[str, Tensor]) -> Mean:
+def outcome_of(
+    verdict: Verdict | None, replies: Sequence[Reply], combined: Combined, aggregation: Aggregator
+) -> Outcome:
     """Return what an exchange brought.
 
+    Args:
+        verdict: The server's; None on other ranks, which go on.
+        replies: Of all silos.
+        combined: What came of their vectors.
+        aggregation: What combines their numbers.
+
     Raises:
-        RoundLost: the verdict says so; ranks other than the server's pass None, and go on.
+        RoundLost: the verdict says so, or no vectors came of it.
     """
     if verdict and verdict.lost:
-        raise RoundLost(verdict.lost, in_vain=alike(headers))
-    faults = {header.silo: header.fault for header in headers if header.fault is not None}
-    good = [header for header in headers if header.fault is None]
-    weight = math.fsum(header.weight for header in good)
-    return Mean(vectors, averages(good), {header.silo: header.scalars for header in good}, faults, weight)
+        raise RoundLost(verdict.lost, in_vain=alike(replies))
+    if combined.lost:
+        raise RoundLost(combined.lost, in_vain=combined.in_vain)
+    faults = {reply.silo: reply.fault for reply in replies if reply.fault is not None}
+    good = [reply for reply in replies if reply.fault is None]
+    return Outcome(good, faults, combined.vectors, aggregation.scalars(updates_of(good)))

@@ -1,56 +1,89 @@
-"""The reports of all ranks as they come to the server, and who is waited for."""
+"""The reports of all ranks as they come to the server: who is waited for, and what stands for those that miss."""
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 
-from mpifl.common import ranks_named
-from mpifl.exchange.admission import Refused, read
-from mpifl.wire import Report, Transport
+from mpifl.aggregation import Aggregator
+from mpifl.common import ranks_named, signals
+from mpifl.exchange.admission import Expected, Refused, read, screened
+from mpifl.exchange.membership import Membership
+from mpifl.wire import Done, Reply, Report, Request, Transport
 
 REMINDER = 60.0
 """Seconds after which the user is told who is waited for."""
 
 
 class Gathering:
-    """Waits for reports.
+    """Waits for reports, and checks them."""
 
-    Attributes:
-        late: Ranks that had not answered the last request in time.
-        silent: Ranks that fell silent when they had only to hand over; nothing waits for them until they answer again.
-        tell: Lets the user know.
-    """
+    def __init__(
+        self, transport: Transport, membership: Membership, aggregation: Aggregator, deadline: float | None
+    ) -> None:
+        self._transport, self._membership = transport, membership
+        self._aggregation, self._deadline = aggregation, deadline
+        self._tell: Callable[[str], None] = lambda note: print(note, file=sys.stderr, flush=True)
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-        self.late: set[int] = set()
-        self.silent: set[int] = set()
-        self.tell: Callable[[str], None] = lambda note: print(note, file=sys.stderr, flush=True)
+    def listen(self, tell: Callable[[str], None]) -> None:
+        """Have the user told by this whom the server waits for."""
+        self._tell = tell
+
+    def collect(self, request: Request, own: Report, expected: Expected) -> dict[int, Report]:
+        """Bring the reports of all ranks to the server, where they are held against what is known.
+
+        Args:
+            request: What was asked.
+            own: This rank's report.
+            expected: What the server knows of the answers.
+        """
+        if not self._transport.is_server:
+            self._transport.report(own.encode())
+            return {self._transport.rank: own}
+        reports = {self._transport.rank: self._screened(request, self._transport.rank, own, expected)}
+        for rank, came in self.reports(request.serial, self._deadline if request.has_deadline else None):
+            reports[rank] = self._screened(request, rank, came, expected)
+        if any(report.interrupted for report in reports.values()):
+            signals.note()
+        reports = {rank: one for rank, one in reports.items() if rank not in self._membership.timed_out}
+        self._membership.record(request, reports)
+        return reports
+
+    def missing(self, request: Request) -> list[Reply]:
+        """Return the faults of the silos whose ranks did not answer in time."""
+        fault = f"no answer within {self._deadline} s" if self._deadline else "its rank fell silent"
+        return [Done(silo=silo, fault=fault, passing=True) for silo in self._membership.missing(request)]
+
+    def _screened(self, request: Request, rank: int, came: Report | Refused, expected: Expected) -> Report:
+        """Return a rank's report if it keeps all rules, else the faults of its silos."""
+        silos = self._membership.answerable(request, rank)
+        accept = functools.partial(self._aggregation.accept, self._transport, rank)
+        return screened(came, request, self._transport.origins[rank], silos, expected, accept)
 
     def reports(self, serial: int, deadline: float | None) -> Iterator[tuple[int, Report | Refused]]:
         """Yield what each other rank reports of the request with this serial number, as it comes.
 
+        At the end the membership knows who has timed out, and who is silent no more.
+
         Args:
             serial: Counts the requests; a report of an earlier one is dropped.
-            deadline: Seconds after which the ranks that have not reported are `late`; None to wait for all.
+            deadline: Seconds after which the ranks that have not reported have timed out; None to wait for all.
         """
-        awaited = set(range(1, self._transport.size)) - self.silent - self._transport.silent
+        silent = self._membership.silent
+        awaited = set(range(1, self._transport.size)) - silent - self._transport.silent
         for rank, came in self._arriving(awaited, deadline):
             if isinstance(came, Report) and came.serial > serial:
                 came = Refused("it answers a request that was not made yet")
-            self.silent.discard(rank)
+            silent.discard(rank)
             if isinstance(came, Refused) or came.serial == serial:
                 awaited.discard(rank)
                 yield rank, came
-        missing, nodes = awaited | self.silent | self._transport.silent, self._transport.nodes
-        self.late = {rank for rank in range(self._transport.size) if missing & {rank, nodes.leader_of(nodes.of[rank])}}
-
-    def renumber(self, ranks: Mapping[int, int]) -> None:
-        """Take note of the ranks that survivors of a death have from now on, by their old ones."""
-        self.silent = {ranks[rank] for rank in self.silent if rank in ranks}
+        missing, nodes = awaited | silent | self._transport.silent, self._transport.nodes
+        everyone = range(self._transport.size)
+        self._membership.timed_out = {rank for rank in everyone if missing & {rank, nodes.leader_of(nodes.of[rank])}}
 
     def _arriving(self, awaited: Collection[int], deadline: float | None) -> Iterator[tuple[int, Report | Refused]]:
         now = time.perf_counter()
@@ -61,5 +94,5 @@ class Gathering:
             elif time.perf_counter() >= until:
                 return
             else:
-                self.tell(f"waiting for {ranks_named([self._transport.origins[rank] for rank in sorted(awaited)])}")
+                self._tell(f"waiting for {ranks_named([self._transport.origins[rank] for rank in sorted(awaited)])}")
                 remind = math.inf

@@ -1,34 +1,90 @@
-"""Which rank hosts which silo, as the server knows it."""
+"""The server's knowledge of the ranks and silos: who hosts what, who may move, who answers."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from mpifl.wire import Request
+from mpifl.wire import Reply, Report, Request
 
 
 class Membership:
-    """Who hosts what.
+    """Who hosts what; nothing else at the server remembers it.
 
     Attributes:
         placed: The silos of each worker.
         population: How many silos there are.
-        absent: Silos that no living rank can host.
+        unavailable: Silos that no living rank can host.
+        stateful: Silos that keep something for later rounds: another rank needs a checkpoint to take them over.
+        pinned: Silos that cannot move: another rank could not read their shard or their state.
+        timed_out: Ranks that did not answer the last request in time.
+        silent: Ranks that did not hand over a sum in time; nothing waits for them until they answer again.
+        about: What each worker said of itself when it opened its shards.
     """
 
     def __init__(self, placed: Mapping[int, Sequence[int]]) -> None:
         self.placed = {rank: set(silos) for rank, silos in placed.items()}
         self.population = sum(len(silos) for silos in placed.values())
-        self.absent: set[int] = set()
+        self.unavailable: set[int] = set()
+        self.stateful: set[int] = set()
+        self.pinned: set[int] = set()
+        self.timed_out: set[int] = set()
+        self.silent: set[int] = set()
+        self.about: dict[int, dict[str, str]] = {}
+
+    @property
+    def responsive(self) -> list[int]:
+        """The workers that answered the last request in time: they may be given silos."""
+        return [rank for rank in self.placed if rank not in self.timed_out]
+
+    def available(self, silos: Iterable[int]) -> list[int]:
+        """Return those of the silos that some rank hosts or can host."""
+        return [silo for silo in silos if silo not in self.unavailable]
 
     def answerable(self, request: Request, rank: int) -> set[int]:
-        """Return the silos of a request that a rank is to answer for: its own, and those that are to move there."""
-        own = self.placed.get(rank, set()).difference(request.homes).intersection(request.cohort)
-        return own | {silo for silo, home in request.homes.items() if home == rank}
+        """Return the silos that a rank may answer for: its own of the cohort, and those that are to move there."""
+        if not request.addressed:
+            return set(range(self.population))
+        own = self.placed.get(rank, set()).difference(request.reassigned).intersection(request.cohort)
+        return own | {silo for silo, home in request.reassigned.items() if home == rank}
 
-    def move(self, homes: Mapping[int, int], accepted: Collection[int]) -> None:
-        """Remember the new ranks of silos whose move was accepted."""
-        for silo in homes.keys() & set(accepted):
+    def missing(self, request: Request) -> list[int]:
+        """Return the silos of a request whose ranks did not answer in time."""
+        silos = {silo for rank in self.timed_out for silo in self.answerable(request, rank)}
+        return sorted(silos & self.stateful if request.only_stateful else silos)
+
+    def record(self, request: Request, reports: Mapping[int, Report]) -> None:
+        """Record what ranks said of themselves, and which silos they host, if they were asked that."""
+        if request.introduces:
+            self.about |= {rank: report.about for rank, report in reports.items() if report.about}
+        if not request.addressed:
+            workers = reports.keys() & self.placed.keys()
+            self.placed |= {rank: {reply.silo for reply in reports[rank].headers} for rank in workers}
+
+    def commit(self, assignment: Mapping[int, int], accepted: Collection[int], headers: Iterable[Reply]) -> None:
+        """Record who has moved, who keeps something now, and who could not move.
+
+        Args:
+            assignment: The new ranks of the silos that were asked to move.
+            accepted: The silos that answered without fault.
+            headers: What all silos answered.
+        """
+        for silo in assignment.keys() & set(accepted):
             for silos in self.placed.values():
                 silos.discard(silo)
-            self.placed[homes[silo]].add(silo)
+            self.placed[assignment[silo]].add(silo)
+        for header in headers:
+            if header.keeps:
+                self.stateful.add(header.silo)
+            if header.fault is not None and assignment.get(header.silo, -1) not in {-1, *self.timed_out}:
+                self.pinned.add(header.silo)
+
+    def renumber(self, workers: Iterable[int], ranks: Mapping[int, int]) -> None:
+        """Take note of a death: the survivors have new ranks, and who hosts what is unknown until they say so.
+
+        Args:
+            workers: The ranks that host silos from now on.
+            ranks: The new rank of each survivor by its old one.
+        """
+        self.placed = {rank: set() for rank in workers}
+        self.silent = {ranks[rank] for rank in self.silent if rank in ranks}
+        self.about = {ranks[rank]: about for rank, about in self.about.items() if rank in ranks}

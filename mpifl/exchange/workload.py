@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
+from mpifl.exchange.membership import Membership
 from mpifl.exchange.placement import rebalance
-from mpifl.wire import Header
+from mpifl.wire import Nodes, Reply
 
 MEASURED = 3
 """Times that a silo must have worked before its time is trusted."""
 
 
 class Workload:
-    """The seconds that each silo's work took.
+    """The seconds that each silo's work took, and which silos should move for all ranks to be done at the same time."""
 
-    Attributes:
-        bound: Silos that keep something for later rounds, or whose shard no other rank could open.
-    """
-
-    def __init__(self, sizes: Sequence[int]) -> None:
-        self.bound: set[int] = set()
-        self._sizes = sizes
+    def __init__(self, sizes: Sequence[int], membership: Membership) -> None:
+        self._sizes, self._membership = sizes, membership
         self._worked: dict[int, tuple[float, int]] = {}
         self._seconds, self._examples = 0.0, 0
 
-    def add(self, headers: Iterable[Header], at_most: float = math.inf) -> None:
+    def add(self, headers: Iterable[Reply], at_most: float = math.inf) -> None:
         """Remember how long the silos took that answered without fault, none longer than the request `at_most` did."""
         for header in headers:
             if header.fault is None:
@@ -41,21 +37,31 @@ class Workload:
         total, times = self._worked.get(silo, (0.0, 0))
         return total / times if times >= MEASURED else None
 
-    def deal(self, held: Mapping[int, set[int]]) -> dict[int, int]:
-        """Say which silos of a round go to another rank, so that all are done at the same time.
+    def reassignments(self, cohort: Sequence[int], nodes: Nodes) -> dict[int, int]:
+        """Return {silo: rank} for silos of a round that another rank of their node should take.
 
-        Args:
-            held: The silos of the round that each of the ranks hosts.
-
-        Returns:
-            The new rank of each silo that moves: of those that keep nothing.
+        Only silos that keep nothing move: the new rank needs no checkpoint.
         """
-        if len(held) < 2:
-            return {}
+        assignment: dict[int, int] = {}
+        for node in range(len(nodes)):
+            ranks = [rank for rank in self._membership.responsive if nodes.of[rank] == node]
+            if len(ranks) > 1:
+                assignment |= self._reassignments_among(ranks, cohort)
+        return assignment
+
+    def _reassignments_among(self, ranks: Sequence[int], cohort: Sequence[int]) -> dict[int, int]:
+        fixed = self._membership.stateful | self._membership.pinned
+        held = {rank: self._membership.placed[rank].intersection(cohort) for rank in ranks}
         costs = {silo: self._cost_of(silo) for silos in held.values() for silo in silos}
-        free = {silo: cost for silo, cost in costs.items() if silo not in self.bound}
-        fixed = {rank: sum(costs[silo] for silo in silos & self.bound) for rank, silos in held.items()}
-        return rebalance(free, held, fixed)
+        free = {silo: cost for silo, cost in costs.items() if silo not in fixed}
+        return rebalance(free, held, {rank: sum(costs[silo] for silo in silos & fixed) for rank, silos in held.items()})
+
+    def reassignments_with_state(self) -> dict[int, int]:
+        """Return the new rank of each silo that should move, as measured, together with what it keeps."""
+        members = self._membership
+        held = {rank: members.placed[rank] for rank in members.responsive}
+        free = set().union(*held.values()) - members.pinned
+        return rebalance({silo: seconds for silo in sorted(free) if (seconds := self.seconds_of(silo))}, held)
 
     def _cost_of(self, silo: int) -> float:
         """Return the seconds that a silo's work may take, as measured or as its examples take elsewhere; 0 at first."""

@@ -14,6 +14,7 @@ from mpifl.data import Features
 from mpifl.models.images import cnn
 from mpifl.models.perceptrons import logreg, mlp, two_nn
 from mpifl.models.text import char_lstm
+from mpifl.tasks import CLASSIFICATION, Task
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "logreg": logreg,
@@ -25,10 +26,18 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 """Factories (shape, classes, **arguments) -> module; shape is that of one example."""
 
 
-def build(name: str, arguments: Mapping[str, Any], features: Features, classes: int, seed: int) -> nn.Module:
+def build(
+    name: str,
+    arguments: Mapping[str, Any],
+    features: Features,
+    classes: int,
+    seed: int,
+    task: Task = CLASSIFICATION,
+) -> nn.Module:
     """Build a model with weights drawn from the seed and see that it takes the federation's features.
 
     A factory is given `shape` and `classes` if it has parameters of these names, and the arguments of the job.
+    `classes` is how many numbers the task has a model answer: of a classification one for each class.
 
     Raises:
         InputError: there is no such model, it does not take these arguments, or it does not fit the features.
@@ -37,7 +46,8 @@ def build(name: str, arguments: Mapping[str, Any], features: Features, classes: 
     if not callable(factory):
         raise InputError(f"[model] name = '{name}': is no function; name one that returns a torch.nn.Module")
     accepted = inspect.signature(factory).parameters
-    given = {"shape": features.shape, "classes": classes}
+    width = task.width(classes)
+    given = {"shape": features.shape, "classes": width}
     wanted = {key: value for key, value in given.items() if key in accepted} | dict(arguments)
     anything = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
     if unknown := [] if anything else sorted(set(wanted) - set(accepted)):
@@ -47,23 +57,20 @@ def build(name: str, arguments: Mapping[str, Any], features: Features, classes: 
         torch.manual_seed(rng.derive(seed, "initial weights"))
         try:
             module = factory(**wanted)
-            _try_out(module, features, classes)
+            _try_out(module, features, width, task)
         except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
             what = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise InputError(
-                f"[model] name = '{name}' does not take features of shape {list(features.shape)} and {classes} classes "
+                f"[model] name = '{name}' does not take features of shape {list(features.shape)} and {width} classes "
                 f"with {dict(arguments)}: {what}"
             ) from None
     return module
 
 
 @torch.no_grad()
-def _try_out(module: nn.Module, features: Features, classes: int) -> None:
+def _try_out(module: nn.Module, features: Features, width: int, task: Task) -> None:
     real = features.scale is not None or features.dtype.startswith("float")
     if not isinstance(module, nn.Module):
         raise TypeError(f"it returns {type(module).__name__}, not a torch.nn.Module")
-    logits = module.eval()(torch.zeros(2, *features.shape, dtype=torch.float32 if real else torch.int64))
-    if not isinstance(logits, torch.Tensor):
-        raise ValueError(f"it answers with {type(logits).__name__}, not a tensor of logits")
-    if logits.dim() < 2 or logits.shape[0] != 2 or logits.shape[1] != classes:
-        raise ValueError(f"it answers 2 examples with shape {list(logits.shape)}, not [2, {classes}]")
+    examples = torch.zeros(2, *features.shape, dtype=torch.float32 if real else torch.int64)
+    task.check_outputs(task.outputs(module.eval(), examples), len(examples), width)

@@ -15,65 +15,11 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from mpifl.common import InputError, write_aside, written_after
+from mpifl.report.columns import COSTS, NARROW, TO_TARGET, Column, columns_of, level_of, metrics_of
 from mpifl.report.runs import Summary, read_run
 from mpifl.report.seeds import Group, groups, on_other_shards, settings, shown, table_of_differences, varying
 from mpifl.run import read_kept, read_metrics
 from mpifl.tracking import HELD_OUT, PLAIN, on_terminal
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of the table: its heading, its figure, and how that is written."""
-
-    heading: str
-    figure: str
-    decimals: int
-    scale: float = 1.0
-    unit: str = ""
-
-    def show(self, value: float | None) -> str:
-        """Write one figure."""
-        return "-" if value is None else f"{self._figure(value)}{self.unit}"
-
-    def show_spread(self, spread: tuple[float, float] | None) -> str:
-        """Write a mean and a standard deviation."""
-        if spread is None:
-            return "-"
-        middle, deviation = map(self._figure, spread)
-        return f"{middle} ± {deviation}{self.unit}"
-
-    def _figure(self, value: float) -> str:
-        value *= self.scale
-        return f"{value:,.{self.decimals}f}" if abs(value) < 1e9 else f"{value:.3g}"
-
-
-COLUMNS = (
-    Column("accuracy", "test_accuracy", 2, 100, "%"),
-    Column("best", "best_accuracy", 2, 100, "%"),
-    Column("loss", "test_loss", 4),
-    Column("silos' mean", "silo_accuracy_mean", 2, 100, "%"),
-    Column("by examples", "silo_accuracy_weighted", 2, 100, "%"),
-    Column("worst silo", "silo_accuracy_worst", 2, 100, "%"),
-    Column("variance", "silo_accuracy_variance", 2, 1e4),
-    Column("seconds", "seconds", 1),
-    Column("MB sent", "bytes_sent", 1, 1e-6),
-    Column("MB received", "bytes_received", 1, 1e-6),
-)
-NARROW = (
-    "bytes_received",
-    "bytes_sent",
-    "silo_accuracy_mean",
-    "silo_accuracy_weighted",
-    "best_accuracy",
-    "silo_accuracy_variance",
-    "test_loss",
-)
-"""What a narrow terminal does without, the first first."""
-TO_TARGET = (
-    Column("", "rounds_to_target", 0, 1, " rounds"),
-    Column("", "seconds_to_target", 1, 1, " s"),
-    Column("", "bytes_to_target", 1, 1e-6, " MB"),
-)
 
 
 @dataclass(frozen=True)
@@ -91,7 +37,7 @@ def show_run(run: Path) -> None:
     recorded = read_kept(run / "job.toml").tracking.jsonl and bool(read_metrics(run))
     if recorded:
         summary = read_run(run)
-        _print(console, lambda columns: table([summary], summary.target, columns))
+        _print(console, [summary], lambda columns: table([summary], summary.target, columns))
     elif not written_after(model, run / "job.toml"):
         console.print(f"{run}: no round was run", soft_wrap=True)
         return
@@ -103,23 +49,24 @@ def compare_runs(runs: Sequence[Path], target: float | None = None, output: Outp
 
     Args:
         runs: Run folders; one that cannot be read is named and left out.
-        target: A test accuracy; by default the one that all jobs wait for.
+        target: A value of the main metric; by default the one that all jobs wait for.
         output: Files to write.
 
     Raises:
         InputError: no run can be read, the target is no share, or a file cannot be written.
     """
-    if target is not None and not 0 < target <= 1:
-        raise InputError(f"--target-accuracy {target:g}: is a share above 0 and up to 1; 0.97 is 97%")
     summaries, left_out = read_runs(runs)
+    shares = all(metric.share for metric in metrics_of(summaries))
+    if target is not None and shares and not 0 < target <= 1:
+        raise InputError(f"--target-accuracy {target:g}: is a share above 0 and up to 1; 0.97 is 97%")
     if not summaries:
         raise InputError("; ".join(left_out.values()))
     console = _console()
     target = common_target(summaries) if target is None else target
     together = [group for group in groups(summaries) if len(group.runs) > 1]
-    _print(console, lambda columns: table(summaries, target, columns))
+    _print(console, summaries, lambda columns: table(summaries, target, columns))
     if together:
-        _print(console, lambda columns: table_over_seeds(together, target, columns))
+        _print(console, summaries, lambda columns: table_over_seeds(together, target, columns))
     if keys := varying(summaries):
         console.print(table_of_differences(summaries, keys))
     for summary in summaries:
@@ -143,9 +90,9 @@ def read_runs(runs: Sequence[Path]) -> tuple[list[Summary], dict[Path, str]]:
 
 
 def common_target(summaries: Sequence[Summary]) -> float | None:
-    """Return the test accuracy that all the runs' jobs wait for, if it is one."""
-    targets = {summary.target for summary in summaries}
-    return targets.pop() if len(targets) == 1 else None
+    """Return the value of the main metric that all the runs' jobs wait for, if it is one."""
+    targets = {(summary.metric, summary.target) for summary in summaries}
+    return targets.pop()[1] if len(targets) == 1 else None
 
 
 def _write(
@@ -169,46 +116,49 @@ def _write(
         console.print(f"curves: {output.plot}", soft_wrap=True)
 
 
-def _print(console: Console, build: Callable[[Sequence[Column]], Table]) -> None:
+def _print(console: Console, summaries: Sequence[Summary], build: Callable[[Sequence[Column]], Table]) -> None:
     """Print a table; where the terminal is too narrow, without the columns that matter least."""
-    left = list(COLUMNS)
-    for name in NARROW:
+    left = columns_of(summaries)
+    for name in (name.format(metric.name) for name in NARROW for metric in metrics_of(summaries)):
         if Measurement.get(console, console.options.update(max_width=1000), build(left)).maximum <= console.width:
             break
         left = [column for column in left if column.figure != name]
     console.print(build(left))
 
 
-def table(summaries: Sequence[Summary], target: float | None, offered: Sequence[Column] = COLUMNS) -> Table:
+def table(summaries: Sequence[Summary], target: float | None, offered: Sequence[Column] | None = None) -> Table:
     """Return a table with a row for every run; columns for which no run has a figure are left out."""
     figures = [summary.figures(target) for summary in summaries]
-    columns = [column for column in offered if any(each[column.figure] is not None for each in figures)]
-    found = _headed(["run", "rounds"], columns, target)
+    columns = offered if offered is not None else columns_of(summaries)
+    columns = [column for column in columns if any(each.get(column.figure) is not None for each in figures)]
+    found = _headed(["run", "rounds"], columns, level_of(summaries, target))
     for summary, each in zip(summaries, figures, strict=True):
-        row = [str(summary.run), _rounds(summary), *(column.show(each[column.figure]) for column in columns)]
+        row = [str(summary.run), _rounds(summary), *(column.show(each.get(column.figure)) for column in columns)]
         found.add_row(*row, *([] if target is None else [_to_target(summary, each)]))
     return found
 
 
-def table_over_seeds(together: Sequence[Group], target: float | None, offered: Sequence[Column] = COLUMNS) -> Table:
+def table_over_seeds(together: Sequence[Group], target: float | None, offered: Sequence[Column]) -> Table:
     """Return a table with a row for each group of runs: mean and standard deviation over the seeds."""
     spreads = [group.spread(target) for group in together]
-    columns = [c for c in offered if c not in COLUMNS[-3:] and any(each[c.figure] is not None for each in spreads)]
-    found = _headed(["mean ± deviation over seeds", "seeds"], columns, target)
+    offered = [column for column in offered if column not in COSTS]
+    columns = [column for column in offered if any(each.get(column.figure) is not None for each in spreads)]
+    level = level_of([run for group in together for run in group.runs], target)
+    found = _headed(["mean ± deviation over seeds", "seeds"], columns, level)
     for group, each in zip(together, spreads, strict=True):
-        row = [group.name, str(len(group.runs)), *(column.show_spread(each[column.figure]) for column in columns)]
+        row = [group.name, str(len(group.runs)), *(column.show_spread(each.get(column.figure)) for column in columns)]
         found.add_row(*row, *([] if target is None else [_group_to_target(group, each, target)]))
     return found
 
 
-def _headed(first: Sequence[str], columns: Sequence[Column], target: float | None) -> Table:
+def _headed(first: Sequence[str], columns: Sequence[Column], level: str | None) -> Table:
     found = Table()
     for heading in [*first, *(column.heading for column in columns)]:
         found.add_column(
             heading, justify="left" if heading == first[0] else "right", no_wrap=heading != first[0], overflow="fold"
         )
-    if target is not None:
-        found.add_column(f"to {100 * target:g}%", justify="right")
+    if level is not None:
+        found.add_column(f"to {level}", justify="right")
     return found
 
 
@@ -221,7 +171,7 @@ def _rounds(summary: Summary) -> str:
 def _to_target(summary: Summary, figures: dict[str, float | None]) -> str:
     if summary.judged_by is None or summary.missing:
         return "-"
-    held_out = f", on {HELD_OUT}" if summary.judged_by != "test_accuracy" else ""
+    held_out = f", on {HELD_OUT}" if summary.judged_by != summary.metric.test else ""
     if figures["rounds_to_target"] is None:
         return f"not reached in {summary.rounds} rounds{held_out}"
     return ", ".join(column.show(figures[column.figure]) for column in TO_TARGET) + held_out
@@ -240,11 +190,13 @@ def as_csv(summaries: Sequence[Summary], target: float | None) -> str:
     keys = varying(summaries)
     content = io.StringIO()
     writer = csv.writer(content, lineterminator="\n")
-    writer.writerow(["run", "finished", "remarks", *keys, *summaries[0].figures(target)])
+    names = list(dict.fromkeys(name for summary in summaries for name in summary.figures(target)))
+    writer.writerow(["run", "finished", "remarks", *keys, *names])
     for summary in summaries:
         job = settings(summary.job)
         own = [shown(job[key]) if key in job else "" for key in keys]
-        figures = ["" if value is None else repr(value) for value in summary.figures(target).values()]
+        values = map(summary.figures(target).get, names)
+        figures = ["" if value is None else repr(value) for value in values]
         writer.writerow([summary.run, str(summary.finished).lower(), "; ".join(summary.remarks), *own, *figures])
     return content.getvalue()
 
@@ -263,7 +215,7 @@ def as_json(summaries: Sequence[Summary], left_out: dict[Path, str], target: flo
         for summary in summaries
     ]
     found: dict[str, Any] = {
-        "target_accuracy": target,
+        "_".join(["target", *(metric.name for metric in metrics_of(summaries))]): target,
         "runs": runs,
         "over_seeds": [_group_as_json(group, target) for group in groups(summaries) if len(group.runs) > 1],
         "left_out": [{"run": str(run), "reason": reason} for run, reason in left_out.items()],

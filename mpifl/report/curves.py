@@ -15,12 +15,9 @@ from mpifl.common import InputError
 from mpifl.report.runs import Summary
 from mpifl.report.seeds import Group
 from mpifl.run import number
+from mpifl.tasks import MetricInfo
 
-PANELS = (
-    ("test accuracy (%)", "test_accuracy", 100.0),
-    ("silos' mean accuracy (%)", "silo_accuracy_mean", 100.0),
-    ("training loss", "train_loss", 1.0),
-)
+LOSS = ("training loss", "train_loss", 1.0)
 AXES = (("round", 0), ("MB between server and silos", 1), ("seconds", 2))
 STYLES = ("-", "--", ":", "-.")
 
@@ -59,13 +56,23 @@ def _points(run: Summary, figure: str) -> dict[int, tuple[float, float, float, f
     }
 
 
+def panels_of(metrics: Sequence[MetricInfo]) -> list[tuple[str, str, float]]:
+    """Return a label, a figure and its scale for each row of the picture."""
+    found = []
+    for metric in metrics:
+        unit, scale = (" (%)", 100.0) if metric.share else ("", 1.0)
+        found.append((f"test {metric.name}{unit}", metric.test, scale))
+        found.append((f"silos' mean {metric.name}{unit}", f"{metric.silo}_mean", scale))
+    return [*found, LOSS]
+
+
 def draw(groups: Sequence[Group], path: Path, target: float | None = None) -> None:
-    """Draw accuracy and loss over rounds, bytes and seconds; a band is the deviation over seeds.
+    """Draw the main metric and the loss over rounds, bytes and seconds; a band is the deviation over seeds.
 
     Args:
         groups: A line for each.
         path: A PNG, SVG or PDF.
-        target: A test accuracy to mark.
+        target: A value of the main metric to mark.
 
     Raises:
         InputError: matplotlib is not installed or the file cannot be written.
@@ -79,8 +86,10 @@ def draw(groups: Sequence[Group], path: Path, target: float | None = None) -> No
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    curves = {name: [curve(group, name, scale) for group in groups] for _, name, scale in PANELS}
-    panels = [panel for panel in PANELS if any(curves[panel[1]])] or list(PANELS[-1:])
+    metrics = list(dict.fromkeys(run.metric for group in groups for run in group.runs))
+    offered, tested = panels_of(metrics), {metric.test for metric in metrics}
+    curves = {name: [curve(group, name, scale) for group in groups] for _, name, scale in offered}
+    panels = [panel for panel in offered if any(curves[panel[1]])] or [LOSS]
     height = 3.2 * len(panels) + 0.22 * -(-len(groups) // 2)
     figure, grid = pyplot.subplots(len(panels), 3, figsize=(12, height), layout="constrained", squeeze=False)
     for row, (label, name, scale) in zip(grid, panels, strict=True):
@@ -92,7 +101,7 @@ def draw(groups: Sequence[Group], path: Path, target: float | None = None) -> No
             axes.set_yscale("log" if name == "train_loss" else "linear")
             axes.grid(alpha=0.3)
             axes.spines[["top", "right"]].set_visible(False)
-            if name == "test_accuracy" and target is not None:
+            if name in tested and target is not None:
                 axes.axhline(scale * target, color="grey", linewidth=0.8, linestyle=(0, (4, 3)))
     _legend(figure, grid)
     try:

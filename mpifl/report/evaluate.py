@@ -37,9 +37,11 @@ def evaluate_run(run: Path, trusted: Collection[str] = ()) -> None:
         raise InputError(f"{run}: the shards at {folder} are not those that it was trained on; put its own there")
     model = FlatModel(_module(run, job, spec))
     test = open_shard(folder, spec.test, spec)["test"]
-    own_objective = job.build_algorithm().own_objective
-    score = evaluate(model, model.trained.clone(), Batches(test, spec.features, model.device), own_objective)
-    print(f"test loss {score.loss:.4f}, test accuracy {score.accuracy:.2%}, {score.examples} examples")
+    algorithm = job.build_algorithm()
+    batches = Batches(test, spec.features, model.device)
+    score = evaluate(model, model.trained.clone(), batches, algorithm.task, algorithm.own_objective)
+    found = [f"test {name} {info.write(score.metrics[name])}" for name, info in algorithm.task.infos.items()]
+    print(", ".join([f"test loss {score.loss:.4f}", *found, f"{score.examples} examples"]))
 
 
 def _check_plugins(run: Path, job: Job, trusted: Collection[str]) -> None:
@@ -61,10 +63,12 @@ def _module(run: Path, job: Job, spec: FederationSpec) -> nn.Module:
         raise InputError(f"{path}: is not there; the run has not come to its end (mpifl train ... --resume)")
     if not _is_of_the_end(run, job, path):
         raise InputError(f"{path}: is of an earlier end; the run has not come to its own (mpifl train ... --resume)")
-    module = models.build(job.model.name, job.model.arguments, spec.features, spec.classes, job.seed)
-    if personal := sorted(job.build_algorithm().personal_names(module)):
+    algorithm, named = job.build_algorithm(), (job.model.name, job.model.arguments)
+    module = models.build(*named, spec.features, spec.classes, job.seed, algorithm.task)
+    if personal := sorted(algorithm.personal_names(module)):
         whose = f"{job.algorithm['name']} leaves {', '.join(personal)} at the silos"
-        raise InputError(f"{run}: {whose}, which have a model each, in personal/; metrics.jsonl has their accuracy")
+        scores = f"metrics.jsonl has their {algorithm.task.main_metric.name}"
+        raise InputError(f"{run}: {whose}, which have a model each, in personal/; {scores}")
     load_weights(module, path, str(path))
     return module
 

@@ -22,11 +22,11 @@ MOST_ROWS = 200
 LAST_DAY = 253_370_000_000
 """Seconds since 1970 that a calendar knows."""
 PARTS = ("training", "waiting", "communication", "evaluation", "checkpoint")
-TABLE = (
-    ("test accuracy", "test_accuracy", "{:.2%}".format),
+LOSSES = (
     ("test loss", "test_loss", "{:.4f}".format),
     ("training loss", "train_loss", "{:.4f}".format),
-    ("worst silo", "silo_accuracy_worst", "{:.2%}".format),
+)
+COSTS = (
     ("seconds", "seconds", "{:.3f}".format),
     ("sent", "bytes_sent", units.size),
     ("received", "bytes_received", units.size),
@@ -60,7 +60,7 @@ def page(summary: Summary) -> str:
     every = [*_costs(summary), _time(summary), _ranks(summary, environment)]  # by round or in sum: none may be missing
     figures = "".join([*_reached(summary), *([] if summary.missing else every), data(summary, environment)])
     body = _head(summary, environment) + _cards(summary) + f'<div class="grid">{figures}</div>'
-    body += _faults(summary.records, Names(environment.get("silos", ()))) + _rounds(summary.records)
+    body += _faults(summary.records, Names(environment.get("silos", ()))) + _rounds(summary)
     body += _job(summary.run) + _environment(environment)
     title = escape(f"{summary.job.get('name', summary.run.name)}: {summary.run.absolute().name}")
     return (
@@ -89,12 +89,13 @@ def _head(summary: Summary, environment: dict[str, Any]) -> str:
 
 def _cards(summary: Summary) -> str:
     figures = summary.figures(summary.target)
-    accuracy, best, worst = (figures[name] for name in ("test_accuracy", "best_accuracy", "silo_accuracy_worst"))
-    cards = [(f"{accuracy:.2%}", f"test accuracy; the best was {best:.2%}")] if accuracy and best else []
+    metric, write = summary.metric, summary.metric.write
+    last, best, worst = (figures[name] for name in (metric.test, f"best_{metric.name}", f"{metric.silo}_worst"))
+    cards = [(write(last), f"test {metric.name}; the best was {write(best)}")] if last and best else []
     if figures["test_loss"] is not None:
         cards.append((f"{figures['test_loss']:.4f}", "test loss"))
     if worst is not None:
-        cards.append((f"{worst:.2%}", f"worst silo; the mean is {figures['silo_accuracy_mean'] or 0:.2%}"))
+        cards.append((write(worst), f"worst silo; the mean is {write(figures[f'{metric.silo}_mean'] or 0)}"))
     cards.append((f"{summary.rounds:,}", f"rounds, of {summary.job.get('rounds', summary.rounds):,} at most"))
     drawn = "".join(_card(*card) for card in cards + ([] if summary.missing else _sums(summary, figures)))
     return f'<div class="cards">{drawn}</div>'
@@ -111,7 +112,8 @@ def _sums(summary: Summary, figures: dict[str, float | None]) -> list[tuple[str,
         round = summary.reached(target)
         until = (figures["seconds_to_target"] or 0, figures["bytes_to_target"] or 0)
         cost = f"{units.seconds(until[0])}, {units.size(until[1])}"
-        wanted = units.percent(target) + ("" if summary.judged_by in (None, "test_accuracy") else f" on {HELD_OUT}")
+        on = "" if summary.judged_by in (None, summary.metric.test) else f" on {HELD_OUT}"
+        wanted = summary.metric.write_briefly(target) + on
         cards.append((f"{round:,}", f"rounds to {wanted}: {cost}") if round else ("–", f"{wanted} was not reached"))
     sent, received = figures["bytes_sent"] or 0, figures["bytes_received"] or 0
     scoring, saving = (summary.total(f"seconds_{part}") for part in ("evaluation", "checkpoint"))
@@ -128,31 +130,32 @@ def _line(summary: Summary, name: str, figure: str, colour: str) -> charts.Line:
 
 
 def _reached(summary: Summary) -> list[str]:
-    """Draw what the model reached: accuracy, losses, and how far the silos lie apart."""
+    """Draw what the model reached: the main metric, losses, and how far the silos lie apart."""
+    metric, target = summary.metric, summary.target
+    name, silo, write = metric.name, metric.silo, metric.write_briefly
     silos = [
-        (float(r["round"]), low, high)
+        (float(r["round"]), min(worst, best), max(worst, best))
         for r in summary.records
-        if (low := number(r, "silo_accuracy_worst")) is not None
-        and (high := number(r, "silo_accuracy_best")) is not None
+        if (worst := number(r, f"{silo}_worst")) is not None and (best := number(r, f"{silo}_best")) is not None
     ]
     losses = [_line(summary, "test", "test_loss", "one"), _line(summary, "training", "train_loss", "two")]
     apart = [
-        _line(summary, "silos’ mean", "silo_accuracy_mean", "one"),
-        _line(summary, "mean by examples", "silo_accuracy_weighted", "three"),
-        _line(summary, "worst tenth", "silo_accuracy_worst10", "two"),
+        _line(summary, "silos’ mean", f"{silo}_mean", "one"),
+        _line(summary, "mean by examples", f"{silo}_weighted", "three"),
+        _line(summary, "worst tenth", f"{silo}_worst10", "two"),
     ]
-    dashes = f"The dashes are the target, {units.percent(summary.target)}." if summary.target else ""
-    elsewhere = summary.judged_by == "silo_accuracy_weighted"
+    dashes = f"The dashes are the target, {write(target)}." if target is not None else ""
+    elsewhere = summary.judged_by == f"{silo}_weighted"
     band = charts.Band("from the worst silo to the best", silos, "one")
     note = "On what each silo holds out, every silo counting alike."
     return [
         charts.lines(
-            "Test accuracy", [_line(summary, "test", "test_accuracy", "one")], write=units.percent,
-            target=summary.target, note=dashes,
+            f"Test {name}", [_line(summary, "test", metric.test, "one")], write=write, target=target, note=dashes,
         ),
         charts.lines("Loss", losses, write="{:.3g}".format, log=True),
         charts.lines(
-            "Accuracy over the silos", apart, band, write=units.percent, target=summary.target if elsewhere else None,
+            f"{name[:1].upper()}{name[1:]} over the silos", apart, band, write=write,
+            target=target if elsewhere else None,
             note=f"{note} By examples: on all of it together. {dashes}" if elsewhere else note,
         ),
     ]  # fmt: skip
@@ -238,8 +241,11 @@ def _faults(records: Sequence[dict[str, Any]], names: Names) -> str:
     )
 
 
-def _rounds(records: Sequence[dict[str, Any]]) -> str:
-    columns = [column for column in TABLE if any(number(r, column[1]) is not None for r in records)]
+def _rounds(summary: Summary) -> str:
+    records, metric = summary.records, summary.metric
+    tested = (f"test {metric.name}", metric.test, metric.write)
+    table = (tested, *LOSSES, ("worst silo", f"{metric.silo}_worst", metric.write), *COSTS)
+    columns = [column for column in table if any(number(r, column[1]) is not None for r in records)]
     step = -(-len(records) // MOST_ROWS)
     chosen = [r for nth, r in enumerate(records) if nth % step == 0 or nth == len(records) - 1]
     rows = [

@@ -6,17 +6,21 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from math import isfinite
 from pathlib import Path
 from typing import Any
+
+from pydantic import ValidationError
 
 from mpifl import __version__
 from mpifl.common import InputError, tables
 from mpifl.run import number, read_environment, read_metrics, why_lost
-from mpifl.tracking import judged
+from mpifl.tasks import ACCURACY, MetricInfo
+from mpifl.tracking import judged, reached
 
 Record = dict[str, Any]
-NUMBERS = ("test_accuracy", "test_loss", "train_loss", "seconds", "bytes_sent", "bytes_received", "silo_accuracy_worst")
-"""Figures of a round that must be numbers, or null, for this program to have written it."""
+NUMBERS = ("test_loss", "train_loss", "seconds", "bytes_sent", "bytes_received")
+"""Figures of a round that must be numbers, or null, for this program to have written it; the main metric's, too."""
 TABLES = ("faults", "rank_seconds")
 RANK = re.compile("[0-9]{1,9}")
 MOST_GAPS = 5
@@ -38,6 +42,8 @@ class Summary:
     """What it was trained on, as `mpifl.run.describe` tells it."""
     forced: tuple[str, ...] = ()
     """What of its training was changed on the way, by --force."""
+    metric: MetricInfo = ACCURACY
+    """The main metric: the one that it is judged by."""
 
     @property
     def rounds(self) -> int:
@@ -53,22 +59,22 @@ class Summary:
     @property
     def last(self) -> Record:
         """The last round that was evaluated, or else the last."""
-        scored = ("test_accuracy", "silo_accuracy_mean")
+        scored = (self.metric.test, f"{self.metric.silo}_mean")
         return next((r for r in reversed(self.records) if any(name in r for name in scored)), self.records[-1])
 
     @property
     def target(self) -> float | None:
-        """The test accuracy that its job waits for."""
-        found = self.job.get("evaluate", {}).get("target_accuracy")
-        return None if found is None else float(found)
+        """The value of the main metric that its job waits for."""
+        return _target(self.job)
 
     def figure(self, name: str) -> float | None:
         """Return a figure of the last evaluated round."""
         return number(self.last, name)
 
     def best(self) -> float | None:
-        """Return the best test accuracy."""
-        return max((a for r in self.records if (a := number(r, "test_accuracy")) is not None), default=None)
+        """Return the best value of the main metric on the test set."""
+        values = [value for r in self.records if (value := number(r, self.metric.test)) is not None]
+        return self.metric.best(values) if values else None
 
     def total(self, *names: str, until: int | None = None) -> float:
         """Add up figures over the rounds, up to and with the round `until`."""
@@ -78,19 +84,20 @@ class Summary:
 
     @property
     def judged_by(self) -> str | None:
-        """Which of a round's accuracies a target is for."""
-        return next((found[0] for record in self.records if (found := judged(record))), None)
+        """The key of a round that a target is for."""
+        return next((found[0] for record in self.records if (found := judged(record, self.metric))), None)
 
     def reached(self, target: float) -> int | None:
-        """Return the first round with this accuracy: on the test set, or where there is none on what silos hold out."""
-        return next((r["round"] for r in self.records if (judged(r) or ("", -1.0))[1] >= target), None)
+        """Return the first round at the target: on the test set, or where there is none on what silos hold out."""
+        return next((r["round"] for r in self.records if reached(r, self.metric, target)), None)
 
     def figures(self, target: float | None) -> dict[str, float | None]:
         """Return every figure by the name that it has in files; sums over the rounds, in seconds and bytes.
 
         Where rounds are missing there is no sum, and nobody knows which was the first at the target.
         """
-        deviation, whole = self.figure("silo_accuracy_std"), not self.missing
+        name, silo = self.metric.name, self.metric.silo
+        deviation, whole = self.figure(f"{silo}_std"), not self.missing
         round = None if target is None or not whole else self.reached(target)
         reached = {
             "rounds_to_target": None if round is None else float(round),
@@ -99,14 +106,12 @@ class Summary:
         }
         return {
             "rounds_done": float(self.rounds),
-            "test_accuracy": self.figure("test_accuracy"),
-            "best_accuracy": self.best(),
+            self.metric.test: self.figure(self.metric.test),
+            f"best_{name}": self.best(),
             "test_loss": self.figure("test_loss"),
             "train_loss": number(self.records[-1], "train_loss"),
-            "silo_accuracy_mean": self.figure("silo_accuracy_mean"),
-            "silo_accuracy_weighted": self.figure("silo_accuracy_weighted"),
-            "silo_accuracy_worst": self.figure("silo_accuracy_worst"),
-            "silo_accuracy_variance": None if deviation is None else deviation**2,
+            **{f"{silo}_{of}": self.figure(f"{silo}_{of}") for of in ("mean", "weighted", "worst")},
+            f"{silo}_variance": None if deviation is None else deviation**2,
             **{name: self.total(name) if whole else None for name in ("seconds", "bytes_sent", "bytes_received")},
             **({} if target is None else reached),
         }
@@ -120,14 +125,16 @@ def read_run(run: Path) -> Summary:
     """
     if not run.is_dir():
         raise InputError(f"{run}: is no folder; name the folder of a run (mpifl train ... --out RUN)")
-    records, environment = _read_rounds(run), read_environment(run)
+    environment = read_environment(run)
+    metric = _metric(environment)
+    records = _read_rounds(run, metric)
     lost = why_lost(run)
     if not records and lost:
         raise InputError(f"{run}: {lost}")
     if not records:
         raise InputError(f"{run}: no rounds in metrics.jsonl; name the folder of a run (mpifl train ... --out RUN)")
     job, remarks = _read_job(run / "job.toml")
-    finished = _finished(run, job, records)
+    finished = _finished(run, job, records, metric)
     if lost:
         remarks.append(lost)
     elif not finished:
@@ -137,11 +144,11 @@ def read_run(run: Path) -> Summary:
         remarks.append(f"of another version: mpifl {version}, this is {__version__}")
     if forced := changed_by_force(environment):
         remarks.append(f"changed by --force: {'; '.join(forced)}")
-    if not any("test_accuracy" in record for record in records):
-        remarks.append("without test accuracy")
+    if not any(metric.test in record for record in records):
+        remarks.append(f"without test {metric.name}")
     if any(name in records[-1] and number(records[-1], name) is None for name in ("train_loss", "test_loss")):
         remarks.append("diverged: its loss is not finite")
-    summary = Summary(run, records, job, finished, tuple(remarks), environment.get("data", {}), forced)
+    summary = Summary(run, records, job, finished, tuple(remarks), environment.get("data", {}), forced, metric)
     if missing := summary.missing:
         which = ", ".join(f"{first} to {last}" if last > first else str(first) for first, last in missing[:MOST_GAPS])
         more = ", ..." if len(missing) > MOST_GAPS else ""
@@ -159,12 +166,27 @@ def changed_by_force(environment: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(c for c in changes if not c.startswith(('name "', 'shards "')) and not c.endswith(" after round 0"))
 
 
-def _read_rounds(run: Path) -> list[Record]:
+def _metric(environment: Mapping[str, Any]) -> MetricInfo:
+    """Return the main metric that a run notes; of one that notes none the accuracy."""
+    try:
+        return MetricInfo.model_validate(environment["metric"])
+    except (KeyError, ValidationError):
+        return ACCURACY
+
+
+def _target(job: Mapping[str, Any]) -> float | None:
+    """Return the target in a job's tables, by whichever key it is given."""
+    evaluate = job.get("evaluate", {})
+    found = evaluate.get("target", evaluate.get("target_accuracy"))
+    return None if found is None else float(found)
+
+
+def _read_rounds(run: Path, metric: MetricInfo) -> list[Record]:
     path = run / "metrics.jsonl"
     records = read_metrics(run)
     before: int = 0
     for record in records:
-        if not _is_round(record):
+        if not _is_round(record, metric):
             what = f"round {record['round']} is none as mpifl {__version__} writes it"
             raise InputError(f"{path}: {what}: of another version?")
         if (round := record["round"]) <= before:
@@ -173,8 +195,9 @@ def _read_rounds(run: Path) -> list[Record]:
     return records
 
 
-def _is_round(record: Record) -> bool:
-    numbers = all(record.get(name) is None or number(record, name) is not None for name in NUMBERS)
+def _is_round(record: Record, metric: MetricInfo) -> bool:
+    names = (*NUMBERS, metric.test, f"{metric.silo}_worst")
+    numbers = all(record.get(name) is None or number(record, name) is not None for name in names)
     tables = all(isinstance(record.get(name, {}), dict) for name in TABLES)
     ranks = record.get("rank_seconds", {})
     return numbers and tables and all(RANK.fullmatch(k) and isinstance(v, dict) for k, v in ranks.items())
@@ -189,16 +212,16 @@ def _read_job(path: Path) -> tuple[dict[str, Any], list[str]]:
     except ValueError:
         return {}, ["job.toml is torn"]
     nested = all(isinstance(job.get(name, {}), dict) for name in ("algorithm", "model", "evaluate"))
-    target = job["evaluate"].get("target_accuracy") if nested and "evaluate" in job else None
-    share = target is None or (type(target) in (int, float) and 0 < target <= 1)
-    if nested and share and type(job.get("rounds", 0)) is int:
+    evaluate = job.get("evaluate", {}) if nested else {}
+    share, target = evaluate.get("target_accuracy", 1), evaluate.get("target", 0)
+    targets = type(share) in (int, float) and 0 < share <= 1 and type(target) in (int, float) and isfinite(target)
+    if nested and targets and type(job.get("rounds", 0)) is int:
         return job, []
     return {}, [f"job.toml is none as mpifl {__version__} writes it"]
 
 
-def _finished(run: Path, job: Mapping[str, Any], records: list[Record]) -> bool:
+def _finished(run: Path, job: Mapping[str, Any], records: list[Record], metric: MetricInfo) -> bool:
     """Whether a run has left its model and has nothing more to do."""
-    evaluate = job.get("evaluate", {})
-    target = evaluate.get("target_accuracy") if evaluate.get("stop_at_target") else None
-    stopped = target is not None and (judged(records[-1]) or ("", -1.0))[1] >= target
+    target = _target(job) if job.get("evaluate", {}).get("stop_at_target") else None
+    stopped = reached(records[-1], metric, target)
     return (run / "model.safetensors").exists() and (stopped or records[-1]["round"] >= job.get("rounds", 0))

@@ -52,8 +52,3 @@ def size(value: float) -> str:
             return f"{value:.3g} {unit}"
         value /= 1000
     return f"{value:.3g} TB"
-
-
-def percent(share: float) -> str:
-    """Write a share of 1."""
-    return f"{100 * share:.4g}%"

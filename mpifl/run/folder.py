@@ -31,7 +31,8 @@ FORCEABLE = ("name", "shards", "device", "threads", "local", "cohort", "server_o
 """Keys that may change if the user insists: another training from there on, but nothing kept loses its meaning."""
 DIGESTS = {"sha256": "shards of sha256", "public": "public examples of sha256", "test": "test set of sha256"}
 """Of what `describe` says: what each is the digest of, as a change of it is told."""
-_KINDS = {"versions": dict, "ranks": dict, "data": dict, "silos": list, "changes": list, "directory": str}
+_KINDS = {"versions": dict, "ranks": dict, "data": dict, "metric": dict, "silos": list, "changes": list}
+_KINDS |= {"directory": str}
 """Of what in `environment.json` is read again."""
 _OWN = r"(job\.toml|(environment|checkpoint)\.json|metrics\.jsonl|\w+\.safetensors|report\.html|mlflow_run_id)"
 """Names of files that a run writes."""

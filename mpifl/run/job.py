@@ -9,11 +9,17 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 from mpifl.algorithms import ALGORITHMS, Algorithm
-from mpifl.common import InputError, Table, load_plugin, read_toml
-from mpifl.run.validation import validated
+from mpifl.common import InputError, Table, read_toml
+from mpifl.run.validation import plugged, validated
 from mpifl.server import OPTIMIZERS, ServerOptimizer
 from mpifl.silo import LocalTraining
+from mpifl.tasks import ACCURACY, TASKS, MetricInfo, Task
 from mpifl.transforms import CompressionSettings
+
+_SHARED = ("local", "server_optimizer", "task")
+"""Tables of a job that are fields of every algorithm."""
+_PLUGGABLE = ("task", "algorithm", "server_optimizer")
+"""Tables whose `name` may be code of the user's, imported when the job is read."""
 
 
 class _Table(BaseModel):
@@ -63,22 +69,36 @@ class Aggregation(_Table):
 
 
 class Evaluate(_Table):
-    """`[evaluate]`: how often, and the test accuracy that the user waits for."""
+    """`[evaluate]`: how often, and the value of the task's main metric that the user waits for."""
 
     every: PositiveInt = 1
     """Score the model after every so many rounds."""
     silos: bool = True
     """Score the model at every silo that holds out a split."""
+    target: float | None = None
+    """The value of the main metric to wait for, on the test set, or else on what the silos hold out."""
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
-    """The test accuracy to which rounds, bytes and seconds are reported."""
+    """The same where the main metric is the accuracy; rounds, bytes and seconds to it are reported."""
     stop_at_target: bool = False
     """End the training when the target is reached."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Evaluate:
-        if self.stop_at_target and self.target_accuracy is None:
-            raise ValueError("stop_at_target needs target_accuracy")
+        if self.target is not None and self.target_accuracy is not None:
+            raise ValueError("target and target_accuracy are two names of one key; take one of them")
+        if self.stop_at_target and self.wanted is None:
+            raise ValueError("stop_at_target needs target_accuracy, or target where another metric is the main one")
         return self
+
+    @property
+    def wanted(self) -> float | None:
+        """The target, by whichever key it is given."""
+        return self.target_accuracy if self.target is None else self.target
+
+    @property
+    def stops_at(self) -> float | None:
+        """The target where the training ends at it."""
+        return self.wanted if self.stop_at_target else None
 
 
 class Checkpoint(_Table):
@@ -124,6 +144,8 @@ class Job(_Table):
     """Threads of each rank; "auto" is its part of the node's cores. The same bits need the same number."""
     model: Model
     """Which model is trained."""
+    task: Table = {"name": "classification"}
+    """What the model is trained for: its loss and its metrics."""
     algorithm: Table = {"name": "fedavg"}
     """The algorithm by name, or the user's own as "package.module:Class", and its hyperparameters."""
     local: LocalTraining = LocalTraining()
@@ -147,14 +169,14 @@ class Job(_Table):
     def plugins(self) -> dict[str, str]:
         """The user's own code that the job names, `package.module:name`, by the table that names it."""
         named = {"model": self.model.name}
-        named |= {key: str(getattr(self, key).get("name")) for key in ("algorithm", "server_optimizer")}
+        named |= {key: str(getattr(self, key).get("name")) for key in _PLUGGABLE}
         return {key: name for key, name in named.items() if ":" in name}
 
     def build_algorithm(self) -> Algorithm:
-        """Return the algorithm with its hyperparameters.
+        """Return the algorithm with its hyperparameters, its server optimizer and the task.
 
         Raises:
-            InputError: there is no such algorithm or server optimizer, or a hyperparameter is not one of its.
+            InputError: there is no such algorithm, server optimizer or task, or a key is not one of its.
         """
         return _build_algorithm(self, "the job")
 
@@ -208,11 +230,14 @@ def check_job(table: Table, source: str, named: Collection[str] | None = None) -
         named: The plug-ins that may be imported, see `read_kept`; by default all.
     """
     job: Job = validated(Job, table, source, "")
-    if named is not None and not {job.plugins.get(key) for key in ("algorithm", "server_optimizer")} <= {None, *named}:
+    if named is not None and not {job.plugins.get(key) for key in _PLUGGABLE} <= {None, *named}:
         return job
     algorithm = _build_algorithm(job, source)
-    own = algorithm.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"local", "server_optimizer"})
+    own = algorithm.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={*_SHARED})
+    task = algorithm.task.model_dump(mode="json", by_alias=True, exclude_none=True)
+    _check_target(job, algorithm.task.main_metric, source)
     tables = {
+        "task": {"name": job.task.get("name", "classification"), **task},
         "algorithm": {"name": job.algorithm["name"], **own},
         "server_optimizer": {
             "name": job.server_optimizer.get("name", "sgd"),
@@ -238,27 +263,20 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Table:
 
 
 def _build_algorithm(job: Job, source: str) -> Algorithm:
-    optimizer: ServerOptimizer = _named(
-        ServerOptimizer, OPTIMIZERS, job.server_optimizer, source, "server_optimizer", {}
+    optimizer: ServerOptimizer = plugged(
+        ServerOptimizer, OPTIMIZERS, job.server_optimizer, source, "server_optimizer", {}, "sgd"
     )
-    shared = {"local": job.local, "server_optimizer": optimizer}
-    algorithm: Algorithm = _named(Algorithm, ALGORITHMS, job.algorithm, source, "algorithm", shared)
+    task: Task = plugged(Task, TASKS, job.task, source, "task", {}, "classification")
+    shared = {"local": job.local, "server_optimizer": optimizer, "task": task}
+    algorithm: Algorithm = plugged(Algorithm, ALGORITHMS, job.algorithm, source, "algorithm", shared, "")
     return algorithm
 
 
-def _named(
-    base: type, registry: Mapping[str, Any], table: Table, source: str, key: str, shared: Mapping[str, Any]
-) -> Any:
-    name = table.get("name", "sgd" if base is ServerOptimizer else None)
-    if not isinstance(name, str):
-        raise InputError(f"{source}: [{key}] needs name, one of {', '.join(registry)}")
-    try:
-        kind = registry.get(name) or load_plugin(name, f"[{key}] name", registry)
-    except InputError as error:
-        raise InputError(f"{source}: {error}") from None
-    if not (isinstance(kind, type) and issubclass(kind, base)):
-        raise InputError(f"{source}: [{key}] name = '{name}': is no mpifl {base.__name__}; name a subclass of it")
-    own = {k: v for k, v in table.items() if k != "name"}
-    if taken := sorted(set(own) & set(shared)):
-        raise InputError(f"{source}: [{key}] has no key '{taken[0]}'; it is a table of its own, [{taken[0]}]")
-    return validated(kind, own, source, key, title=name, shared=shared)
+def _check_target(job: Job, metric: MetricInfo, source: str) -> None:
+    """See that a target is one of the metric that the training is judged by."""
+    evaluate = job.evaluate
+    if evaluate.target_accuracy is not None and metric.name != ACCURACY.name:
+        raise InputError(f"{source}: [evaluate] target_accuracy: the main metric is {metric.name}; take target")
+    if evaluate.target is not None and metric.share and not 0 < evaluate.target <= 1:
+        given = f"target = {evaluate.target:g}"
+        raise InputError(f"{source}: [evaluate] {given}: {metric.name} is a share above 0 and up to 1; 0.97 is 97%")

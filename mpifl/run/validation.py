@@ -1,4 +1,4 @@
-"""A table of a job against its model: the model, or one line that says what is wrong with the first key."""
+"""Tables of a job file as models, with errors that name the key and what would do."""
 
 from __future__ import annotations
 
@@ -9,24 +9,48 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from mpifl.common import InputError, Table
+from mpifl.common import InputError, Table, load_plugin
+
+
+def plugged(
+    base: type, registry: Mapping[str, Any], table: Table, source: str, key: str, shared: Mapping[str, Any], usual: str
+) -> Any:
+    """Make what a table of a job names, from a registry or a plug-in, of the table's other keys.
+
+    Args:
+        base: The class that it must be of.
+        registry: The built-in ones by name.
+        table: The table.
+        source: Where it comes from, for the error.
+        key: The table's name.
+        shared: Fields that come from tables of their own.
+        usual: The name where the table has none.
+
+    Raises:
+        InputError: there is no such thing, or a key is not one of its.
+    """
+    name = table.get("name", usual or None)
+    if not isinstance(name, str):
+        raise InputError(f"{source}: [{key}] needs name, one of {', '.join(registry)}")
+    try:
+        kind = registry.get(name) or load_plugin(name, f"[{key}] name", registry)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
+    if not (isinstance(kind, type) and issubclass(kind, base)):
+        raise InputError(f"{source}: [{key}] name = '{name}': is no mpifl {base.__name__}; name a subclass of it")
+    own = {k: v for k, v in table.items() if k != "name"}
+    if taken := sorted(set(own) & set(shared)):
+        raise InputError(f"{source}: [{key}] has no key '{taken[0]}'; it is a table of its own, [{taken[0]}]")
+    return validated(kind, own, source, key, title=name, shared=shared)
 
 
 def validated(
     kind: Any, table: Table, source: str, where: str, title: str = "", shared: Mapping[str, Any] | None = None
 ) -> Any:
-    """Return a table as its model.
-
-    Args:
-        kind: The model, a pydantic class.
-        table: The table's keys and values.
-        source: Where it comes from, for the error.
-        where: The table's name in the job, for the error.
-        title: What takes the keys, for the error; by default the table.
-        shared: Tables that the model takes whole, which are validated already.
+    """Return a model of a table's keys, and of fields that are there already (`shared`).
 
     Raises:
-        InputError: with one line that names the first key that is wrong.
+        InputError: a key is wrong; one line names it, what was given and what would do.
     """
     try:
         if shared:

@@ -11,6 +11,8 @@ from mpifl.common import InputError, read_whole
 
 PICKLES = (b"PK\x03\x04", b"\x80")
 """What files begin with that `torch.save` has written, now and before 1.6."""
+JSON = b"{"
+"""What follows the eight bytes of a length in a safetensors file; that length may begin as a pickle does."""
 
 
 def load_weights(module: nn.Module, path: Path, what: str) -> None:
@@ -30,7 +32,7 @@ def load_weights(module: nn.Module, path: Path, what: str) -> None:
         raise InputError(f"{what}: is not there; name a .safetensors file") from None
     except OSError as error:
         raise InputError(f"{what}: cannot be read: {error.strerror}") from None
-    if content.startswith(PICKLES):
+    if content.startswith(PICKLES) and content[8:9] != JSON:
         raise InputError(f"{what}: is a pickle, which is a program and not run here; {_conversion(path)}")
     try:
         module.load_state_dict(load(content))

@@ -12,6 +12,7 @@ from torch import Tensor
 from mpifl.common import rng
 from mpifl.data import Batches
 from mpifl.silo import FlatModel, LocalRun, LocalTraining, Objective, Score, evaluate, local
+from mpifl.tasks import CLASSIFICATION, Task
 
 
 @dataclass
@@ -25,7 +26,8 @@ class Server:
         round: Rounds done.
         test: The global test set, if the shard folder has one.
         public: Examples that belong to no silo, if the shard folder has some.
-        own_objective: What the reported loss is the mean of, where that is not the cross entropy.
+        own_objective: What the reported loss is the mean of, where that is not the task's loss.
+        task: What is learned: its loss, and the metrics by which a model is scored.
     """
 
     models: Sequence[FlatModel]
@@ -35,6 +37,7 @@ class Server:
     test: Batches | None = None
     public: Batches | None = None
     own_objective: Objective | None = None
+    task: Task = CLASSIFICATION
 
     @property
     def model(self) -> FlatModel:
@@ -63,7 +66,7 @@ class Server:
         if self.test is None or not self.judges:
             return None
         self.load(w)
-        return evaluate(self.model, self.model.trained, self.test, self.own_objective)
+        return evaluate(self.model, self.model.trained, self.test, self.task, self.own_objective)
 
     @torch.no_grad()
     def public_logits(self) -> int:

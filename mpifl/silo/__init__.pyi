@@ -2,7 +2,6 @@ from . import local as local
 from .flat import (
     FlatModel as FlatModel,
     Objective as Objective,
-    cross_entropy as cross_entropy,
     in_precision as in_precision,
 )
 from .local import (

@@ -42,7 +42,7 @@ def find(
             model.compiled[key] = None
             model.compiled[key] = CompiledStep(model, local, objective, correct, batch)
     except NotCompiled as reason:
-        if model.speaks and str(reason) not in _TOLD:
+        if model.is_reporter and str(reason) not in _TOLD:
             print(f"[local] compile = true: {reason}; the plain step runs instead", file=sys.stderr, flush=True)
         _TOLD.add(str(reason))
         return None

@@ -7,17 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from mpifl.common import InputError
 
 Objective = Callable[..., Tensor]
 """(module, x, y, ...) -> mean loss over the batch, a scalar tensor."""
-
-
-def cross_entropy(module: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> Tensor:
-    """Return the mean cross entropy of `module(x)`, logits of shape [n, classes, ...], against y of shape [n, ...]."""
-    return F.cross_entropy(module(x), y)
 
 
 def scalar(loss: Any) -> Tensor:
@@ -47,6 +41,8 @@ def in_precision(precision: str, objective: Objective) -> Objective:
     return mixed
 
 
+Allocate = Callable[..., Tensor]
+"""(length, dtype=) -> an uninitialised vector on the CPU."""
 _ENGINE: Any = torch.autograd.Variable._execution_engine
 """What torch.autograd.grad calls, without its checks of the arguments: these are a tenth of a small model's step."""
 
@@ -62,10 +58,17 @@ class FlatModel:
         shared, personal: The two parts of `trained`, as views. Only `shared` ever leaves a silo.
         statistics, personal_statistics: The module's buffers, those that are averaged and those that stay at home.
         compiled: What `mpifl.silo.compiled` has made for this module, by what it is good for.
-        speaks: Whether this rank says what is the same for all ranks of its node.
+        is_reporter: Whether this rank says what is the same for all ranks of its node.
     """
 
-    def __init__(self, module: nn.Module, device: torch.device | str = "cpu", personal: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        device: torch.device | str = "cpu",
+        personal: Collection[str] = (),
+        *,
+        is_reporter: bool = True,
+    ) -> None:
         self.module = module.to(device)
         named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         ordered = sorted(named, key=lambda item: item[0] in personal)  # a stable sort: shared ones keep their order
@@ -82,12 +85,10 @@ class FlatModel:
         self._inputs = tuple(self.parameters)
         self.initial_personal = self.personal.clone(), self.personal_statistics.read()
         """What personal parameters and statistics are before a silo has trained its own."""
-        self.lender: Callable[..., Tensor] = torch.empty
-        """(length, dtype=) -> where a delta is to be put on the CPU."""
         self._grad: Tensor | None = None
         self._one = (torch.ones((), device=device),)
         self.compiled: dict[Hashable, Any] = {}
-        self.speaks = True
+        self.is_reporter = is_reporter
 
     @property
     def device(self) -> torch.device:
@@ -101,11 +102,11 @@ class FlatModel:
             self._grad = torch.zeros_like(self.trained)
         return self._grad
 
-    def delta(self, start: Tensor) -> Tensor:
-        """Return trained - start, shape [P]."""
+    def delta(self, start: Tensor, allocate: Allocate = torch.empty) -> Tensor:
+        """Return trained - start, shape [P]; on the CPU, in memory that `allocate` gives."""
         if not self.trained.is_cpu:
             return self.trained - start
-        return torch.sub(self.trained, start, out=self.lender(len(start), dtype=torch.float32))
+        return torch.sub(self.trained, start, out=allocate(len(start), dtype=torch.float32))
 
     def views(self, vector: Tensor) -> list[Tensor]:
         """Cut a vector of shape [P] into views of the parameters' shapes."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mpifl.data import Batches
 from mpifl.silo import compiled
-from mpifl.silo.flat import FlatModel, Objective, cross_entropy, in_precision, scalar
+from mpifl.silo.flat import Allocate, FlatModel, Objective, in_precision, scalar
 from mpifl.silo.optimizers import OPTIMIZERS, SGD, Adam, Batch, Constant, Correction, Proximal
 from mpifl.silo.settings import LocalTraining
 
@@ -45,9 +45,10 @@ def train(
     start: Tensor,
     local: LocalTraining,
     generator: torch.Generator,
-    objective: Objective = cross_entropy,
+    objective: Objective,
     correct: Correction | None = None,
     beside: Sequence[Tensor] = (),
+    allocate: Allocate = torch.empty,
 ) -> LocalRun:
     """Train the model from `start`, shape [P], and return what came of it.
 
@@ -57,6 +58,7 @@ def train(
         objective: The loss whose gradient is taken.
         correct: Changes each gradient before the step that takes it.
         beside: Tensors of shape [n, ...], an entry an example, that the objective is given beside x and y.
+        allocate: Gives the memory for the delta.
     """
     model.trained.copy_(start)
     model.module.train()
@@ -75,10 +77,10 @@ def train(
         steps, examples = steps + 1, examples + len(batch[1])
         if local.deadline and time.perf_counter() > until:
             break
-    return LocalRun(model.delta(start), model.trained, steps, examples, float(total) / examples)
+    return LocalRun(model.delta(start, allocate), model.trained, steps, examples, float(total) / examples)
 
 
-def gradient(model: FlatModel, batches: Iterator[Batch], at: Tensor, objective: Objective = cross_entropy) -> LocalRun:
+def gradient(model: FlatModel, batches: Iterator[Batch], at: Tensor, objective: Objective) -> LocalRun:
     """Return the mean gradient over all examples of `batches` at the parameters `at`, shape [P], as a run's `delta`."""
     model.trained.copy_(at)
     model.module.train()

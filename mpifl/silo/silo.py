@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -13,8 +14,9 @@ from torch import Tensor
 from mpifl.common import rng
 from mpifl.data import Batches, Features, Shard
 from mpifl.silo import local
-from mpifl.silo.flat import FlatModel, Objective, cross_entropy, scalar
+from mpifl.silo.flat import Allocate, FlatModel, Objective, scalar
 from mpifl.silo.local import Batch, Correction, LocalRun, LocalTraining
+from mpifl.tasks import CLASSIFICATION, Metric, Task
 from mpifl.wire import Scalar, Uniform, Update
 
 EVALUATION_BATCH = 1000
@@ -27,10 +29,10 @@ UNSENT = "unsent "
 
 @dataclass(frozen=True)
 class Score:
-    """How a model does on some examples: mean loss, share of right answers, and how many there were."""
+    """How a model does on some examples: mean loss, the task's metrics by name, and how many examples there were."""
 
     loss: float
-    accuracy: float
+    metrics: dict[str, float]
     examples: int
 
 
@@ -45,7 +47,8 @@ class Silo:
         weight: What an update weighs unless it says otherwise; n_k by default.
         reweighed: Whether silos weigh otherwise in the objective than their updates do: drawn by n_k, counted alike.
         objective: What training minimises: the algorithm's.
-        own_objective: The same, None where it is the cross entropy: the loss that an evaluation reports.
+        own_objective: The same, None where it is the task's loss: the loss that an evaluation reports.
+        task: What is learned: its loss, and the metrics of an evaluation.
         public: The federation's public examples, if there are any.
         model: The lent model; what is in it is gone when the work is done.
         kept: What `keep` was given during this request.
@@ -63,15 +66,24 @@ class Silo:
         state: Mapping[str, Any],
         round: int = 0,
         seed: int = 0,
+        task: Task = CLASSIFICATION,
+        objective: Objective | None = None,
+        own_objective: Objective | None = None,
+        weight: float | None = None,
+        reweighed: bool = False,
+        public: Batches | None = None,
+        allocate: Allocate = torch.empty,
     ) -> None:
         self.id = id
         self.round = round
         self.state = state
         self.model = models[0]
-        self.public: Batches | None = None
-        self.reweighed = False
-        self.objective: Objective = cross_entropy
-        self.own_objective: Objective | None = None
+        self.public = public
+        self.reweighed = reweighed
+        self.task = task
+        self.objective = objective or task.objective
+        self.own_objective = own_objective
+        self._allocate = allocate
         self._models = models
         self.kept: dict[str, Any] = {}
         self.learned_statistics: Tensor | None = None
@@ -79,7 +91,7 @@ class Silo:
         self._seed = seed
         self._splits = {name: Batches(split, features, self.model.device) for name, split in shard.splits.items()}
         self.examples = len(self._splits["train"])
-        self.weight = float(self.examples)
+        self.weight = float(self.examples) if weight is None else weight
 
     def unsent(self, name: str) -> Tensor | float:
         """Return what compression has left out of a vector of this silo's updates, and will send with the next."""
@@ -115,7 +127,7 @@ class Silo:
         examples = self._splits["train"]
         settings = settings.at_round(self.round).of_silo(self.id, self.stream("stragglers"))
         with self.randomness("train") as order:
-            run = local.train(self.model, examples, w, settings, order, objective, correct, beside)
+            run = local.train(self.model, examples, w, settings, order, objective, correct, beside, self._allocate)
         self.learned_statistics = self.model.statistics.read()
         return run
 
@@ -161,7 +173,7 @@ class Silo:
     def evaluate(self, w: Tensor, split: str = "train", statistics: Tensor | None = None) -> Score:
         """Score the model w, shape [P], on one of the silo's splits; see `train_locally` for `statistics`."""
         self._begin_pass(statistics)
-        return evaluate(self.model, w, self._splits[split], self.own_objective)
+        return evaluate(self.model, w, self._splits[split], self.task, self.own_objective)
 
     def loss(self, w: Tensor) -> float:
         """Return the mean of the objective at w, shape [P], over the training examples."""
@@ -241,17 +253,29 @@ def mean_loss(model: FlatModel, w: Tensor, batches: Batches, objective: Objectiv
 
 
 @torch.no_grad()
-def evaluate(model: FlatModel, w: Tensor, batches: Batches, own_objective: Objective | None = None) -> Score:
-    """Score the model w, shape [P], on all examples of `batches`; the loss is the cross entropy if not another's."""
+def evaluate(
+    model: FlatModel, w: Tensor, batches: Batches, task: Task, own_objective: Objective | None = None
+) -> Score:
+    """Score the model w, shape [P], on all examples of `batches`; the loss is the task's if not another's."""
     model.trained.copy_(w)
     model.module.eval()
     loss = torch.zeros((), dtype=torch.float64, device=model.device)
-    right = torch.zeros((), dtype=torch.int64, device=model.device)
-    answers = 0
+    count: Tensor | int = 0
+    metrics = {name: _placed(metric, model.device) for name, metric in task.metrics().items()}
     for x, y in batches.in_order(EVALUATION_BATCH):
-        answer = model.module(x)
-        loss += torch.nn.functional.cross_entropy(answer, y, reduction="sum")
-        right += (answer.argmax(1) == y).sum()
-        answers += y.numel()
-    mean = float(loss) / answers if own_objective is None else mean_loss(model, w, batches, own_objective)
-    return Score(mean, float(right) / answers, len(batches))
+        outputs = task.outputs(model.module, x)
+        total, counted = task.loss(outputs, y)
+        loss += total
+        count = count + counted
+        for metric in metrics.values():
+            metric.update(outputs, y)
+    if own_objective is not None:
+        mean = mean_loss(model, w, batches, own_objective)
+    else:
+        mean = float(loss) / float(count) if count else math.nan
+    return Score(mean, {name: float(metric.compute()) for name, metric in metrics.items()}, len(batches))
+
+
+def _placed(metric: Metric, device: torch.device) -> Metric:
+    """Return a metric whose states lie on a device: torchmetrics' are modules, others follow what they are given."""
+    return metric.to(device) if isinstance(metric, torch.nn.Module) else metric

@@ -21,9 +21,14 @@ from mpifl.common import InputError
 from mpifl.models import MODELS
 from mpifl.run import Job
 from mpifl.server import OPTIMIZERS
+from mpifl.tasks import TASKS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-NAMED: dict[str, Mapping[str, type[BaseModel]]] = {"algorithm": ALGORITHMS, "server_optimizer": OPTIMIZERS}
+NAMED: dict[str, Mapping[str, type[BaseModel]]] = {
+    "task": TASKS,
+    "algorithm": ALGORITHMS,
+    "server_optimizer": OPTIMIZERS,
+}
 """Tables whose keys depend on the name in them."""
 PLUGIN = {"type": "string", "pattern": ":"}
 """The name of the user's own: package.module:name."""

@@ -8,22 +8,27 @@ from typing import Any, TypeAlias
 import torch
 
 from mpifl.run import number
+from mpifl.tasks import MetricInfo
 
 Record: TypeAlias = dict[str, Any]
 """One round as it stands in `metrics.jsonl`."""
 
 
-JUDGED_BY = ("test_accuracy", "silo_accuracy_weighted")
-"""The accuracies that a target may be for, the first that a round has: on the test set, on all that silos hold out."""
 HELD_OUT = "what silos hold out"
 
 
-def judged(record: Record) -> tuple[str, float] | None:
-    """Return the accuracy of a round that a target is for, by name; None where it was not scored."""
-    for name in JUDGED_BY:
+def judged(record: Record, metric: MetricInfo) -> tuple[str, float] | None:
+    """Return the value of a round's main metric that a target is for, and its key; None where it was not scored."""
+    for name in metric.judged_by:
         if (value := number(record, name)) is not None:
             return name, value
     return None
+
+
+def reached(record: Record, metric: MetricInfo, target: float | None) -> bool:
+    """Return whether a round is at the target or better; False where there is none, or no score."""
+    found = judged(record, metric)
+    return target is not None and found is not None and metric.reaches(found[1], target)
 
 
 class Observer:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from torch.utils.tensorboard import SummaryWriter
 
+from mpifl.tasks import ACCURACY, MetricInfo
 from mpifl.tracking.base import Observer, Record
 
-TAGS = {"train_loss": "loss/train", "test_loss": "loss/test", "test_accuracy": "accuracy/test", "seconds": "time/round"}
+TAGS = {"train_loss": "loss/train", "test_loss": "loss/test", "seconds": "time/round"}
 GROUPS = (
-    ("silo_accuracy_", "accuracy_of_silos/"),
     ("silo_loss_", "loss_of_silos/"),
     ("seconds_", "time/"),
     ("bytes_", "bytes/"),
@@ -26,8 +26,8 @@ class TensorBoard(Observer):
     A disk that is full is told of once; training goes on without the event file.
     """
 
-    def __init__(self, run: Path) -> None:
-        self._run = run
+    def __init__(self, run: Path, metrics: Collection[MetricInfo] = (ACCURACY,)) -> None:
+        self._run, self._metrics = run, metrics
         self._writer: SummaryWriter | None = None
 
     def begin(self, round: int, title: str) -> None:
@@ -37,7 +37,7 @@ class TensorBoard(Observer):
     def round(self, record: Record) -> None:
         """Write the numbers of one round, and how many silos were left out of it."""
         if (writer := self._writer) is not None:
-            self._guarded(lambda: _write(writer, record))
+            self._guarded(lambda: _write(writer, record, self._metrics))
 
     def end(self) -> None:
         """Close the event file."""
@@ -56,15 +56,17 @@ class TensorBoard(Observer):
             self._writer = None
 
 
-def _write(writer: SummaryWriter, record: Record) -> None:
+def _write(writer: SummaryWriter, record: Record, metrics: Collection[MetricInfo]) -> None:
     for name, value in record.items():
         if isinstance(value, int | float) and name not in ("round", "time"):
-            writer.add_scalar(tag(name), value, record["round"])
+            writer.add_scalar(tag(name, metrics), value, record["round"])
     writer.add_scalar("silos/left_out", len(record.get("faults") or {}), record["round"])
     writer.flush()
 
 
-def tag(name: str) -> str:
+def tag(name: str, metrics: Collection[MetricInfo] = (ACCURACY,)) -> str:
     """Return the tag of a figure: what belongs together stands under one heading."""
-    group = next(((before, after) for before, after in GROUPS if name.startswith(before)), ("", ""))
-    return TAGS.get(name, group[1] + name.removeprefix(group[0]))
+    tags = TAGS | {metric.test: f"{metric.name}/test" for metric in metrics}
+    groups = (*((f"{metric.silo}_", f"{metric.name}_of_silos/") for metric in metrics), *GROUPS)
+    group = next(((before, after) for before, after in groups if name.startswith(before)), ("", ""))
+    return tags.get(name, group[1] + name.removeprefix(group[0]))

@@ -26,17 +26,18 @@ def check_packages(job: Job) -> None:
 def observers(job: Job, run: Path, names: Names | None = None) -> list[Observer]:
     """Return the observers that a job's `[tracking]` asks for; `names` are the silos'."""
     chosen: list[Observer] = []
+    task = job.build_algorithm().task
     if job.tracking.jsonl:
         chosen.append(JsonLines(run))
     if job.tracking.tensorboard:
         from mpifl.tracking.board import TensorBoard
 
-        chosen.append(TensorBoard(run))
+        chosen.append(TensorBoard(run, task.infos.values()))
     if job.tracking.mlflow:
         from mpifl.tracking.mlflow import MLflow
 
-        chosen.append(MLflow(job, run))
-    chosen.append(Console(job.rounds, job.tracking.console, names))
+        chosen.append(MLflow(job, run, task.main_metric))
+    chosen.append(Console(job.rounds, job.tracking.console, names, task.main_metric))
     return chosen
 
 

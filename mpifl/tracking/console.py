@@ -12,7 +12,8 @@ from rich.console import Console as Terminal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from mpifl.common import Names
-from mpifl.tracking.base import Observer, Record
+from mpifl.tasks import ACCURACY, MetricInfo
+from mpifl.tracking.base import Observer, Record, judged
 
 MOST_SILOS = 8
 """How many silos that were left out a round's line names."""
@@ -26,8 +27,10 @@ class Console(Observer):
     What the user should see (a silo left out, a checkpoint that was not written) is told even if nothing else is.
     """
 
-    def __init__(self, rounds: int, wanted: bool | str = True, names: Names | None = None) -> None:
-        self._names = names or Names()
+    def __init__(
+        self, rounds: int, wanted: bool | str = True, names: Names | None = None, metric: MetricInfo = ACCURACY
+    ) -> None:
+        self._names, self._metric = names or Names(), metric
         live = on_terminal() and bool(wanted)
         self._shown = live or wanted == "always"
         self._terminal = Terminal(force_terminal=live, force_interactive=live, width=None if live else 120, **PLAIN)
@@ -58,7 +61,8 @@ class Console(Observer):
         """Tell what a round brought, and the first time also why a silo was left out; move the bar on."""
         self._progress.update(self._task, completed=record["round"])
         if self._shown:
-            line = f"round {record['round']}  {record['seconds']:.2f} s  {figures_of(record, self._names)}"
+            figures = figures_of(record, self._names, self._metric)
+            line = f"round {record['round']}  {record['seconds']:.2f} s  {figures}"
             self._terminal.print(line, soft_wrap=True)
         together: dict[str, list[str]] = {}
         for silo, fault in (record.get("faults") or {}).items():
@@ -89,17 +93,16 @@ def without(silos: list[str], names: Names) -> str:
     return f"without {names.listed(silos[:MOST_SILOS])}{more}"
 
 
-def figures_of(record: Record, names: Names | None = None) -> str:
-    """Return a round's loss and accuracy in a few words."""
+def figures_of(record: Record, names: Names | None = None, metric: MetricInfo = ACCURACY) -> str:
+    """Return a round's loss and main metric in a few words."""
     parts = []
     if record.get("train_loss") is not None:
         parts.append(f"loss {record['train_loss']:{'.4f' if record['train_loss'] < 1e6 else '.3g'}}")
-    if record.get("test_accuracy") is not None:
-        parts.append(f"accuracy {record['test_accuracy']:.2%}")
-    elif record.get("silo_accuracy_weighted") is not None:
-        parts.append(f"silos' accuracy {record['silo_accuracy_weighted']:.2%}")
-    if record.get("silo_accuracy_worst") is not None:
-        parts.append(f"worst silo {record['silo_accuracy_worst']:.2%}")
+    if (found := judged(record, metric)) is not None:
+        whose = "" if found[0] == metric.test else "silos' "
+        parts.append(f"{whose}{metric.name} {metric.write(found[1])}")
+    if (worst := record.get(f"{metric.silo}_worst")) is not None:
+        parts.append(f"worst silo {metric.write(worst)}")
     if silos := list(record.get("faults") or {}):
         parts.append(without(silos, names or Names()))
     return "  ".join(parts)

@@ -18,7 +18,8 @@ from mlflow.exceptions import MlflowException
 
 from mpifl.common import write_aside
 from mpifl.run import Job, flat, read_environment, read_metrics
-from mpifl.tracking.base import Observer, Record, judged
+from mpifl.tasks import ACCURACY, MetricInfo
+from mpifl.tracking.base import Observer, Record, reached
 
 LONGEST = 500
 """Of a parameter's value, which some stores refuse if it is longer."""
@@ -32,8 +33,8 @@ class MLflow(Observer):
     A store that fails is told of once and then left alone: training goes on.
     """
 
-    def __init__(self, job: Job, run: Path) -> None:
-        self._job, self._run = job, run
+    def __init__(self, job: Job, run: Path, metric: MetricInfo = ACCURACY) -> None:
+        self._job, self._run, self._metric = job, run, metric
         self._client: MlflowClient | None = None
         self._id, self._done = "", False
         self._logged: set[int] = set()
@@ -66,8 +67,7 @@ class MLflow(Observer):
 
     def _ends(self, record: Record) -> bool:
         """Whether nothing is left to do after this round."""
-        target = self._job.evaluate.target_accuracy if self._job.evaluate.stop_at_target else None
-        return record["round"] >= self._job.rounds or (judged(record) or ("", 0.0))[1] >= (target or math.inf)
+        return record["round"] >= self._job.rounds or reached(record, self._metric, self._job.evaluate.stops_at)
 
     def _begin(self, title: str) -> None:
         self._client = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI") or (Path.cwd() / "mlruns").as_uri())

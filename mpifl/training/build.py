@@ -16,7 +16,7 @@ from mpifl import models
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, Names, RankLost, ShardError, allow_many_open_files, lock
 from mpifl.data import Batches, FederationSpec, ShardEntry, open_shard, read_federation
-from mpifl.exchange import Federation, Knowledge, Site, Worker, place
+from mpifl.exchange import Federation, Knowledge, Worker, WorkerContext, place
 from mpifl.run import Job, Model, check_run, load_weights, read_job
 from mpifl.server import Server
 from mpifl.silo import FlatModel
@@ -66,16 +66,16 @@ def _plan(job_file: Path, out: Path, overrides: tuple[str, ...], resume: bool, f
 def _agree(transport: Transport, prepare: Callable[[], dict[str, str]]) -> dict[str, Any]:
     """Prepare something on rank 0 and hand it to all; if that fails, it fails on all."""
     if not transport.is_server:
-        told: dict[str, Any] = json.loads(transport.tell())
+        told: dict[str, Any] = json.loads(transport.broadcast_record())
         if "error" in told:
             raise InputError(told["error"])
         return told
     try:
         prepared = prepare()
     except InputError as error:
-        transport.tell(json.dumps({"error": str(error)}).encode())
+        transport.broadcast_record(json.dumps({"error": str(error)}).encode())
         raise
-    transport.tell(json.dumps(prepared).encode())
+    transport.broadcast_record(json.dumps(prepared).encode())
     return prepared
 
 
@@ -86,7 +86,9 @@ def _agree_on(transport: Transport, problem: str) -> None:
         problems += [clean(record.decode(errors="replace")) for _, record in transport.reports()]
     else:
         transport.report(problem.encode())
-    first = transport.tell(next((p for p in problems if p), "").encode() if transport.is_server else None).decode()
+    first = transport.broadcast_record(
+        next((p for p in problems if p), "").encode() if transport.is_server else None
+    ).decode()
     if first:
         raise InputError(first)
 
@@ -103,19 +105,19 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
         )
     folder = Path(job.shards)
     algorithm = job.build_algorithm()
-    flat = _models(job, spec, algorithm, device)
-    for model in flat:
-        model.speaks = nth == 0
+    flat = _models(job, spec, algorithm, device, is_reporter=nth == 0)
     # On the way back transforms act in reverse: nothing changes an update after its codec.
     transforms = [*job.compression.transforms(algorithm.absolute, algorithm.accumulated), RunningStatistics()]
     public = _batches(folder, spec, spec.public, "public", device)
-    site = Site(folder, run, spec, algorithm, transforms, job.seed, job.cohort.weights, flat, public, job.cohort.select)
+    context = WorkerContext(
+        folder, run, spec, algorithm, transforms, job.seed, job.cohort.weights, flat, public, job.cohort.select
+    )
     sizes = [entry.examples["train"] for entry in spec.silos]
     placed = place(sizes, transport.workers)
     silos = placed.get(transport.rank, [])
-    worker = Worker(site, silos, _about(device, silos), transport.memory)
+    worker = Worker(context, silos, _about(device, silos), transport)
     test = _batches(folder, spec, spec.test, "test", device) if transport.is_server else None
-    server = Server(flat, job.seed, test=test, public=public, own_objective=algorithm.own_objective)
+    server = _server(job, algorithm, flat, test, public)
     quorum, deadline, total = job.cohort.quorum, job.cohort.deadline, job.cohort.total(sizes)
     knowledge = Knowledge(algorithm, [entry.examples for entry in spec.silos], job.cohort.weights, total)
     names = Names([entry.name for entry in spec.silos])
@@ -128,20 +130,32 @@ def successor(job: Job, spec: FederationSpec, worker: Server) -> Server:
     test = _batches(Path(job.shards), spec, spec.test, "test", device)
     algorithm = job.build_algorithm()
     flat = _models(job, spec, algorithm, device)
-    return Server(flat, job.seed, test=test, public=worker.public, own_objective=algorithm.own_objective)
+    return _server(job, algorithm, flat, test, worker.public)
 
 
-def _models(job: Job, spec: FederationSpec, algorithm: Algorithm, device: torch.device) -> list[FlatModel]:
+def _server(
+    job: Job, algorithm: Algorithm, flat: list[FlatModel], test: Batches | None, public: Batches | None
+) -> Server:
+    own, task = algorithm.own_objective, algorithm.task
+    return Server(flat, job.seed, test=test, public=public, own_objective=own, task=task)
+
+
+def _models(
+    job: Job, spec: FederationSpec, algorithm: Algorithm, device: torch.device, is_reporter: bool = True
+) -> list[FlatModel]:
     tables = [job.model, *map(Model.model_validate, algorithm.architectures())]
-    return [_model(table, job.seed, spec, algorithm, device) for table in tables]
+    return [_model(table, job.seed, spec, algorithm, device, is_reporter) for table in tables]
 
 
-def _model(table: Model, seed: int, spec: FederationSpec, algorithm: Algorithm, device: torch.device) -> FlatModel:
-    module = models.build(table.name, table.arguments, spec.features, spec.classes, seed)
+def _model(
+    table: Model, seed: int, spec: FederationSpec, algorithm: Algorithm, device: torch.device, is_reporter: bool
+) -> FlatModel:
+    module = models.build(table.name, table.arguments, spec.features, spec.classes, seed, algorithm.task)
     if table.weights is not None:
         load_weights(module, Path(table.weights), f"[model] weights = '{table.weights}'")
+    algorithm.task.check(spec, module)
     algorithm.check(module, spec)
-    return FlatModel(module, device, algorithm.personal_names(module))
+    return FlatModel(module, device, algorithm.personal_names(module), is_reporter=is_reporter)
 
 
 def _batches(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,11 @@ from torch import Tensor
 
 from mpifl.aggregation import is_finite
 from mpifl.common import RoundLost
-from mpifl.exchange import rebalance
+from mpifl.exchange import Outcome
 from mpifl.run import Checkpoint, CheckpointError, Writer, checkpoint, note_lost
 from mpifl.server import Server
 from mpifl.training.recovery import Survival
-from mpifl.wire import Mean
+from mpifl.wire import FileReply, Save, SaveStatus
 
 
 class Saving:
@@ -27,9 +27,8 @@ class Saving:
     are ever at stake. In the foreground a checkpoint is waited for as soon as it is begun.
     """
 
-    def __init__(self, run: Path, table: Checkpoint, server: Server, survival: Survival, sizes: Sequence[int]) -> None:
+    def __init__(self, run: Path, table: Checkpoint, server: Server, survival: Survival) -> None:
         self._run, self._table, self._server, self._survival = run, table, server, survival
-        self._silos = range(len(sizes))
         self._writer = Writer()
         self._copy: dict[str, Tensor] = {}
         self._due = False
@@ -44,8 +43,6 @@ class Saving:
         """How long checkpoints have held the training up."""
         self._told = ""
         """Why the last one could not be written, as the user knows."""
-        self._settled: set[int] = set()
-        """Silos that cannot move: no other rank reads their shard, or their state."""
 
     def after_round(self) -> None:
         """Commit what is written by now, and begin a checkpoint where one is due."""
@@ -86,7 +83,8 @@ class Saving:
         self._conclude(wait=True)
         while self._due and self.committed != self._server.round:
             self._begin(copied=not wait)
-            if wait or self._moves():  # silos may only move with what has just been written
+            # Silos may move only with what has just been written.
+            if wait or self._survival.federation.would_rebalance():
                 self._conclude(wait=True)
         self._due = False
 
@@ -95,8 +93,8 @@ class Saving:
         checkpoint.discard(self._run, server.round)
         self._due, self._begun, self._lost = False, server.round, self._dead()
         self._writer.begin(self._server_file(), self._copied(server.state) if copied else server.state)
-        answer = self._survival.ask("save")
-        self._keeping = [silo for silo, scalars in answer.silos.items() if "writing" in scalars]
+        answer = self._survival.ask(Save)
+        self._keeping = [silo for silo, reply in answer.of(FileReply).items() if reply.writing]
         if answer.faults:
             self._give_up(next(iter(answer.faults.values())))
 
@@ -116,29 +114,30 @@ class Saving:
         if self._begun is None:
             return
         answer = self._survival.through(functools.partial(self._saved, wait))
-        if any("writing" in scalars for scalars in answer.silos.values()):
+        replies = answer.of(FileReply)
+        if any(reply.writing for reply in replies.values()):
             return
         try:
             own = self._writer.digest(self._server_file())
             if faults := [
                 *answer.faults.values(),
-                *(f"silo {self._survival.federation.names[k]} is lost" for k in self._keeping if k not in answer.silos),
+                *(f"silo {self._survival.federation.names[k]} is lost" for k in self._keeping if k not in replies),
             ]:
                 raise CheckpointError(faults[0])
-            digests = {silo: str(scalars["sha256"]) for silo, scalars in answer.silos.items()}
+            digests = {silo: reply.sha256 for silo, reply in replies.items() if reply.sha256}
             checkpoint.commit(self._run, self._begun, own, digests)
         except (OSError, CheckpointError) as error:
             self._give_up(str(error))
         else:
             self._follow(digests)
 
-    def _saved(self, wait: bool) -> Mean:
+    def _saved(self, wait: bool) -> Outcome:
         """Ask the silos that have a file in the checkpoint whether it is written."""
         if not self._keeping:
-            return Mean({}, {}, {})
+            return Outcome()
         asked = self._survival.federation.cohort(self._keeping, self._server)
         assert self._begun is not None
-        return asked.ask("saved", checkpoint=self._begun, wait=wait)
+        return asked.ask(SaveStatus, checkpoint=self._begun, wait=wait)
 
     def _follow(self, digests: dict[int, str]) -> None:
         """Do what a new checkpoint allows: old ones go, and silos that have too slow a rank."""
@@ -146,7 +145,7 @@ class Saving:
         self.committed, self._begun = self._begun, None
         checkpoint.keep(self._run, self._table.keep, self.committed)
         if self.committed == self._server.round:
-            self._survival.through(lambda: self._balance(digests))
+            self._survival.through(lambda: self._survival.federation.rebalance(self._server, digests))
 
     def _give_up(self, why: str) -> None:
         """Let go of the checkpoint that was begun; the one before it stays, and training goes on.
@@ -160,16 +159,6 @@ class Saving:
         self._told = why
         checkpoint.discard(self._run, self._begun)
         self._begun = None
-
-    def _balance(self, states: dict[int, str]) -> None:
-        """Let silos move to ranks that have less to do, as measured; their state has just been written."""
-        if homes := self._moves():
-            self._settled |= self._survival.federation.move(self._server, homes, states).keys()
-
-    def _moves(self) -> dict[int, int]:
-        federation = self._survival.federation
-        seconds = {k: s for k in self._silos if (s := federation.workload.seconds_of(k)) and k not in self._settled}
-        return rebalance(seconds, {rank: federation.membership.placed[rank] for rank in federation.prompt})
 
     def _dead(self) -> list[int]:
         return list(self._survival.federation.transport.lost)

@@ -18,13 +18,13 @@ from mpifl.data import FederationSpec
 from mpifl.exchange import Federation
 from mpifl.run import Claim, Job, checkpoint, claim, describe, note_lost, read_metrics, trim_metrics, write_environment
 from mpifl.server import Server
-from mpifl.tracking import Observer, Record, check_packages, judged, observers
+from mpifl.tracking import Observer, Record, check_packages, observers, reached
 from mpifl.training.build import build, successor
 from mpifl.training.checkpointing import Saving
 from mpifl.training.metrics import Recorder, reportable, title
 from mpifl.training.recovery import Survival, latest_mirror, state_of
 from mpifl.training.sampling import sample
-from mpifl.wire import Transport, library, survivable
+from mpifl.wire import Finish, FinishReply, Load, Open, Transport, library, survivable
 
 ATTEMPTS = 3
 """How often a round is asked before too few answers end the run."""
@@ -88,9 +88,9 @@ class _Training:
         self._algorithm: Algorithm = job.build_algorithm()
         self._observers: list[Observer] = []
         self._sizes = [entry.examples["train"] for entry in spec.silos]
-        federation.gathering.tell = functools.partial(self._tell, "note")
+        federation.listen(functools.partial(self._tell, "note"))
         self._survival = Survival(federation, server, out, self._sizes, self._algorithm.realign)
-        self._saving = Saving(out, job.checkpoint, server, self._survival, self._sizes)
+        self._saving = Saving(out, job.checkpoint, server, self._survival)
         self._recorder = Recorder(job, spec, self._algorithm, server, self._survival)
         self._unreported: dict[str, Any] | None = None
         """What a round brought that a server did which died before it had said so."""
@@ -110,13 +110,14 @@ class _Training:
                 self._succeed()
             elif not (resume and self._restore()):
                 self._begin()
-            self._federation.adopt(self._server)
+            self._federation.move_to_shared_memory(self._server)
             return self._run(ranks, claimed)
 
     def _run(self, ranks: dict[str, dict[str, str]], claimed: Claim) -> End:
         done = self._server.round - (self._unreported is not None)
         trim_metrics(self._out, done)
-        names = {"silos": told} if (told := self._federation.names.told) else {}
+        names: dict[str, Any] = {"silos": told} if (told := self._federation.names.told) else {}
+        names["metric"] = self._algorithm.task.main_metric.model_dump()
         changes = [f"{change} after round {done}" for change in claimed.changes]
         write_environment(
             self._out, changes, mpi=library(), ranks=ranks, data=describe(self._spec), resumed_after_round=done, **names
@@ -153,7 +154,7 @@ class _Training:
         server, federation = self._server, self._federation
         present: Sequence[int] = range(federation.population)  # of thousands, copied only if some are not there
         sizes = self._sizes
-        if absent := federation.membership.absent:
+        if absent := federation.membership.unavailable:
             present = [silo for silo in present if silo not in absent]
             sizes = [sizes[silo] for silo in present]
         drawn = [present[nth] for nth in sample(self._job.cohort, sizes, self._job.seed, server.round)]
@@ -198,8 +199,7 @@ class _Training:
         )
 
     def _reached(self, record: Record) -> bool:
-        target, found = self._job.evaluate.target_accuracy, judged(record)
-        return target is not None and found is not None and found[1] >= target
+        return reached(record, self._algorithm.task.main_metric, self._job.evaluate.wanted)
 
     def _open_shards(self) -> tuple[dict[str, dict[str, str]], list[str]]:
         """Have every worker open and verify its shards; a broken one ends the run unless the quorum allows for it.
@@ -207,7 +207,7 @@ class _Training:
         Returns:
             What each worker says of itself, and what the user should be warned of.
         """
-        opened = self._survival.ask("open")
+        opened = self._survival.ask(Open)
         if opened.faults and self._job.cohort.quorum == 1.0:
             first = next(iter(opened.faults.values()))
             more = f" (and {len(opened.faults) - 1} more silos)" if len(opened.faults) > 1 else ""
@@ -218,7 +218,7 @@ class _Training:
         if silos < workers:
             warnings.append(f"{workers - silos} of {workers} workers have no silo and stay idle: there are {silos}")
         origins = self._federation.transport.origins
-        about = {str(origins[rank]): about for rank, about in sorted(self._federation.about.items())}
+        about = {str(origins[rank]): about for rank, about in sorted(self._federation.membership.about.items())}
         return about, warnings + self._idle_settings()
 
     def _idle_settings(self) -> list[str]:
@@ -239,7 +239,7 @@ class _Training:
             self._unreported = None if self._told else dict(mirror.scalars)
             self._server.state = state_of(mirror, self._server.model.device)
         elif not self._restore():
-            self._survival.ask("load")  # silos forget what they kept
+            self._survival.ask(Load)  # silos forget what they kept
             self._begin()
         how = "from the mirror" if mirror else "from the last checkpoint" if self._server.round else "anew"
         me = self._federation.transport.origins[0]
@@ -256,8 +256,7 @@ class _Training:
             try:
                 state, silos = checkpoint.read(self._out, round, begun, moments)
                 self._server.round = round
-                files = {str(silo): digest for silo, digest in silos.items()}
-                loaded = self._survival.ask("load", **files)
+                loaded = self._survival.ask(Load, files=dict(silos))
                 if loaded.faults:
                     raise checkpoint.CheckpointError(next(iter(loaded.faults.values())))
             except checkpoint.CheckpointError as error:
@@ -272,7 +271,7 @@ class _Training:
             return True
         self._server.round = 0
         if rounds:
-            self._survival.ask("load")  # silos forget what a broken checkpoint gave them
+            self._survival.ask(Load)  # silos forget what a broken checkpoint gave them
             self._tell("note", f"{self._out}: no checkpoint is whole, starting anew")
         return False
 
@@ -288,8 +287,8 @@ class _Training:
         vectors = self._algorithm.global_model(server)
         if "statistics" in server.state:
             vectors["statistics"] = server.state["statistics"]
-        answer = self._survival.ask("finish", sha256=sha256, **vectors)
-        if unwritten := [str(scalars["unwritten"]) for scalars in answer.silos.values() if "unwritten" in scalars]:
+        answer = self._survival.ask(Finish, vectors, sha256=sha256)
+        if unwritten := [reply.unwritten for reply in answer.of(FinishReply).values() if reply.unwritten]:
             raise InputError(unwritten[0])
 
     def _tell(self, what: str, *told: Any) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, RoundLost
 from mpifl.data import FederationSpec
-from mpifl.exchange import Ledger
 from mpifl.run import Job, rss_mb
 from mpifl.server import Server
 from mpifl.tracking import Record, spread
@@ -58,7 +57,7 @@ class Recorder:
             record["attempts_lost"] = ledger.lost
         if transport.lost:
             record["ranks_lost"] = transport.lost
-        federation.ledger = Ledger()
+        federation.begin_ledger()
         return record
 
     @property
@@ -71,18 +70,23 @@ class Recorder:
         if not self._due:
             return {}
         score = self._server.evaluate(self._server.state["w"])
-        found = {"test_loss": score.loss, "test_accuracy": score.accuracy} if score else {}
+        found = {}
+        if score:
+            found = {"test_loss": score.loss}
+            found |= {info.test: score.metrics[name] for name, info in self._algorithm.task.infos.items()}
         return found | self._evaluated_at_silos(left_out)
 
     def target_notes(self) -> list[str]:
         """Say what a target is held against, where that is not the test set."""
-        if self._job.evaluate.target_accuracy is None or self._server.judges:
+        evaluate, metric = self._job.evaluate, self._algorithm.task.main_metric.name
+        if evaluate.wanted is None or self._server.judges:
             return []
+        key = "[evaluate] target" + ("_accuracy" if evaluate.target is None else "")
         why = "there is no test set" if self._spec.test is None else "silos own a part of the model"
         if self._held_out and self._job.evaluate.silos:
-            return [f"[evaluate] target_accuracy: is for the accuracy on all that the silos hold out, as {why}"]
+            return [f"{key}: is for the {metric} on all that the silos hold out, as {why}"]
         nor = "and [evaluate] silos = false" if self._held_out else "nor do silos hold out data"
-        return [f"[evaluate] target_accuracy: {why}, {nor}"]
+        return [f"{key}: {why}, {nor}"]
 
     @property
     def _held_out(self) -> bool:
@@ -108,12 +112,12 @@ class Recorder:
             if silo not in left_out and self._unscored.get(silo) != fault:
                 self._survival.tell(f"round {self._server.round}: silo {names[silo]} not evaluated: {fault}")
         self._unscored = mean.faults
-        weighted = mean.scalars.get("silo_accuracy")
-        return {
-            **({} if weighted is None else {"silo_accuracy_weighted": weighted}),
-            **spread("silo_accuracy", list(mean.each("silo_accuracy")), worst=min, best=max),
-            **spread("silo_loss", list(mean.each("silo_loss")), worst=max, best=min),
-        }
+        found: Record = {}
+        for info in self._algorithm.task.infos.values():
+            if (weighted := mean.scalars.get(info.silo)) is not None:
+                found[f"{info.silo}_weighted"] = weighted
+            found |= spread(info.silo, list(mean.each(info.silo)), worst=info.worst, best=info.best)
+        return found | spread("silo_loss", list(mean.each("silo_loss")), worst=max, best=min)
 
 
 def reportable(brought: Any, algorithm: Algorithm) -> dict[str, float]:

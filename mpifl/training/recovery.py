@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from mpifl.common import RankLost, RoundLost, ranks_named
-from mpifl.exchange import Cohort, Federation
+from mpifl.exchange import Cohort, Federation, Outcome
 from mpifl.run import checkpoint
 from mpifl.server import Server
-from mpifl.wire import Mean, Mirror, Request, Scalar, VectorSpec
+from mpifl.wire import Mirror, Request, Scalar
 
 Answer = TypeVar("Answer")
 _ROUND = "round of the mirror"
@@ -64,30 +64,28 @@ class Survival:
             except RankLost:
                 self.federation.recover()
 
-    def ask(self, verb: str, /, **message: Tensor | Scalar) -> Mean:
-        """Ask all silos, however many ranks die meanwhile."""
-        mean = self.through(lambda: self.federation.everyone(self._server).ask(verb, **message))
-        self._apart &= verb != "load"  # with which all go back to the same round
-        return mean
+    def ask(self, kind: type[Request], vectors: Mapping[str, Tensor] | None = None, /, **fields: Any) -> Outcome:
+        """Make a request to all silos, however many ranks die meanwhile."""
+        outcome = self.through(lambda: self.federation.everyone(self._server).ask(kind, vectors, **fields))
+        self._apart &= not kind.resets
+        return outcome
 
     def mirror(self, scalars: Mapping[str, Scalar]) -> None:
         """Let every rank keep the state of the server after this round, and what the round brought."""
         federation, server = self.federation, self._server
         packed = checkpoint.pack({**server.state, _ROUND: server.round}, federation.transport.memory.empty)
-        spec = [VectorSpec(name="state", length=len(packed), dtype="uint8")]
-        request = Request(verb="mirror", round=server.round, scalars=dict(scalars), vectors=spec)
-        self.through(lambda: federation.exchange(request, {"state": packed}))
+        self.through(lambda: federation.replicate(server, scalars, packed))
 
     def _rehome(self) -> None:
         """Learn who hosts what, and find a rank that can for each silo that none does or, half moved, several do."""
         federation, lost = self.federation, set(self.federation.transport.lost)
-        federation.exchange(Request(verb="roll", round=self._server.round, attempt=federation.attempt()))
+        federation.take_inventory(self._server)
         hosts = Counter(silo for held in federation.membership.placed.values() for silo in held)
         homeless = {silo for silo in range(federation.population) if hosts[silo] != 1}
         round, states = checkpoint.silos_of_latest(self._run, self._server.round)
         self._apart |= bool(homeless) and round != self._server.round
         faults = self._host(homeless, states, round)
-        federation.membership.absent = set(faults)
+        federation.membership.unavailable = set(faults)
         self._explain(sorted(lost - self._known), sorted(homeless - set(faults)), round if states else None, faults)
         self._known = lost
 
@@ -117,10 +115,10 @@ class Survival:
 
     def _homes(self, silos: Collection[int], tried: Mapping[tuple[int, int], int]) -> dict[int, int]:
         """Choose a rank for each of some silos: one that was asked least often, answered in time, and has least."""
-        federation, homes = self.federation, dict[int, int]()
-        loads = {rank: sum(self._sizes[k] for k in held) for rank, held in federation.membership.placed.items()}
+        members, homes = self.federation.membership, dict[int, int]()
+        loads = {rank: sum(self._sizes[k] for k in held) for rank, held in members.placed.items()}
         for silo in sorted(silos, key=lambda silo: -self._sizes[silo]):
-            asked = {rank: (tried.get((silo, rank), 0), rank in federation.late, loads[rank]) for rank in loads}
+            asked = {rank: (tried.get((silo, rank), 0), rank in members.timed_out, loads[rank]) for rank in loads}
             homes[silo] = min(asked, key=asked.__getitem__)
             loads[homes[silo]] += self._sizes[silo]
         return homes
@@ -136,7 +134,7 @@ class Survival:
 
 def latest_mirror(federation: Federation) -> Mirror | None:
     """Return what this rank has of the dead server; nothing if it came so late that the server had written over it."""
-    mirror = federation.mirrors[-1] if federation.mirrors else None
+    mirror = federation.replicas[-1] if federation.replicas else None
     if mirror and checkpoint.numbers_of(mirror.state.numpy().data).get(_ROUND) != mirror.round:
         return None
     return mirror

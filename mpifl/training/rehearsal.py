@@ -25,7 +25,9 @@ def rehearse(job: Job, source: str) -> FederationSpec:
     try:
         check_packages(job)
         for table in (job.model, *map(Model.model_validate, algorithm.architectures())):
-            module = models.build(table.name, table.arguments, spec.features, spec.classes, job.seed)
+            given = (table.name, table.arguments, spec.features, spec.classes, job.seed)
+            module = models.build(*given, algorithm.task)
+            algorithm.task.check(spec, module)
             algorithm.check(module, spec)
             algorithm.personal_names(module)
     except InputError as error:

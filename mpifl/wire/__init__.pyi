@@ -2,10 +2,10 @@ from . import launcher as launcher, point_to_point as point_to_point, transport 
 from .deaths import survivable as survivable
 from .joining import (
     abort_world as abort_world,
-    forsake as forsake,
     leave as leave,
     library as library,
-    see_off as see_off,
+    mark_unresponsive as mark_unresponsive,
+    wait_for_exit as wait_for_exit,
     world as world,
 )
 from .launcher import last_word as last_word, own_launcher as own_launcher, started_by as started_by
@@ -13,21 +13,26 @@ from .memory import Memory as Memory, pieces_of as pieces_of, possible as possib
 from .messages import (
     DTYPES as DTYPES,
     LARGEST as LARGEST,
+    AnyReply as AnyReply,
+    Count as Count,
+    Done as Done,
+    FileReply as FileReply,
+    FinishReply as FinishReply,
     Folded as Folded,
     Header as Header,
     Mean as Mean,
     Message as Message,
     Mirror as Mirror,
-    Part as Part,
-    Piece as Piece,
+    Name as Name,
+    Reply as Reply,
     Report as Report,
-    Request as Request,
     Scalar as Scalar,
+    Text as Text,
     Uniform as Uniform,
     Update as Update,
     VectorSpec as VectorSpec,
     Verdict as Verdict,
-    Window as Window,
+    WindowNumber as WindowNumber,
     clean as clean,
     uniform as uniform,
     unmarked as unmarked,
@@ -35,5 +40,19 @@ from .messages import (
     wrong_weight as wrong_weight,
 )
 from .mpi_facts import Facts as Facts, facts as facts
-from .nodes import RANKS_PER_NODE as RANKS_PER_NODE
+from .nodes import RANKS_PER_NODE as RANKS_PER_NODE, Nodes as Nodes
+from .requests import (
+    Compute as Compute,
+    Finish as Finish,
+    Inventory as Inventory,
+    Load as Load,
+    Migrate as Migrate,
+    Open as Open,
+    Replicate as Replicate,
+    Request as Request,
+    Save as Save,
+    SaveStatus as SaveStatus,
+    Stop as Stop,
+    read_request as read_request,
+)
 from .transport import Transport as Transport

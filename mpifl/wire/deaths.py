@@ -15,8 +15,8 @@ from mpifl.common import RankLost
 _LAUNCHERS_WORD = "OMPI_MCA_mpi_ft_enable"
 """What `--with-ft ulfm` sets. MPI's functions for it answer under any launcher."""
 _TRIES = 10
-_HEARSAY = 20.0
-"""Seconds in which a death is told of to those who may have seen it by other signs."""
+DETECTION_TIMEOUT = 20.0
+"""Seconds to wait for MPI to confirm a suspected failure."""
 
 
 def survivable() -> bool:
@@ -38,23 +38,23 @@ class Watch:
         if self._on:
             comm.Set_errhandler(MPI.ERRORS_RETURN)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Raise RankLost if a rank has died or another has noticed a death; nothing is sent for this."""
         if self._on and (self._comm.Is_revoked() or self._comm.Get_failed().size):
             self._comm.Revoke()
             raise RankLost
 
-    def expect(self) -> None:
-        """Raise RankLost as soon as the death is told that seems to have happened; return if none is."""
+    def wait_for_failure(self) -> None:
+        """Wait until MPI confirms a suspected failure, then raise RankLost; return if it does not."""
         from mpi4py import MPI
 
-        deadline = time.monotonic() + _HEARSAY
+        deadline = time.monotonic() + DETECTION_TIMEOUT
         while self._on and time.monotonic() < deadline:
-            self.look()
+            self.check()
             MPI.COMM_SELF.Iprobe()  # MPI hears of nothing unless it is called to make progress
             time.sleep(1e-3)
 
-    def explained(self, error: Exception) -> Exception:
+    def translate_error(self, error: Exception) -> Exception:
         """Return RankLost, with all other ranks alarmed, for what MPI raises when a rank dies; else the error itself.
 
         A transfer from a process that has just died may fail in another way than by the error meant for it.

@@ -45,12 +45,12 @@ def world() -> Transport:
     Raises:
         InputError: there is no MPI library, or the launcher is another MPI's and made lonely ranks.
     """
-    with _settled_for_one_node(), _patience():
+    with _settled_for_one_node(), _join_timeout():
         return _joined()
 
 
 @contextlib.contextmanager
-def _patience() -> Iterator[None]:
+def _join_timeout() -> Iterator[None]:
     """Die rather than wait for ever for a rank that died before there was a world; MPI_Init notices no death."""
     if survivable():
         given = os.environ.get(JOIN_SECONDS, "")
@@ -92,7 +92,7 @@ def abort_world(code: int) -> None:
         MPI.COMM_WORLD.Abort(code)
 
 
-def forsake(processes: Sequence[int | None]) -> None:
+def mark_unresponsive(processes: Sequence[int | None]) -> None:
     """Remember ranks that hang, so that this one does not wait for them when it leaves.
 
     Args:
@@ -101,7 +101,7 @@ def forsake(processes: Sequence[int | None]) -> None:
     _hanging.extend(processes)
 
 
-def see_off(processes: Sequence[int], seconds: float) -> None:
+def wait_for_exit(processes: Sequence[int], seconds: float) -> None:
     """Have this rank wait so long for others to leave before it leaves itself, and then end those that have not.
 
     Only where deaths end nobody else: elsewhere MPI_Finalize waits for them.

@@ -56,7 +56,7 @@ class Memory:
         weakref.finalize(array, self._return, vector.data_ptr()).atexit = False
         return vector
 
-    def adopt(self, vector: Tensor) -> Tensor:
+    def move_to_shared_memory(self, vector: Tensor) -> Tensor:
         """Return the vector itself if other ranks can read it or none can read anything, else a copy that they can."""
         if not self.shared or self.handle(vector):
             return vector

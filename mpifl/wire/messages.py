@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import torch
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -38,6 +38,7 @@ def _printable(name: str) -> str:
 Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_printable)]
 Text: TypeAlias = Annotated[str, AfterValidator(clean)]
 Count: TypeAlias = Annotated[int, Field(ge=0, le=2**48)]
+Digest: TypeAlias = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Seconds: TypeAlias = Annotated[float, Field(ge=0, le=1e9)]
 WindowNumber: TypeAlias = Annotated[int, Field(ge=-70, le=60)]
 """Those of all float64 numbers below `LARGEST`; see `aggregation.exact`."""
@@ -73,37 +74,6 @@ class VectorSpec(Message):
     dtype: str
 
 
-class Request(Message):
-    """What the server asks: a verb, the silos it goes to, and the message to the silo's half of the work.
-
-    (round, attempt) stamps what silos keep: it becomes true when a later round is asked and is forgotten when the same
-    round is asked again.
-    """
-
-    verb: Literal["work", "open", "save", "saved", "load", "host", "roll", "mirror", "finish", "stop"]
-    work: str = ""
-    round: int = 0
-    attempt: int = 0
-    cohort: list[int] = []
-    scalars: dict[str, Scalar] = {}
-    vectors: list[VectorSpec] = []
-    parameters: int | None = None
-    """P: the length of a vector of an update that `lengths` does not name; None where the silos need not know."""
-    lengths: dict[str, int] = {}
-    """Of vectors of an update, where it is not P."""
-    direct: bool = False
-    """Whether the server sends the vectors to each node itself."""
-    serial: int = 0
-    """Counts the requests of a run."""
-    homes: dict[int, int] = {}
-    """Silos of the cohort that another rank is to host from now on, and which."""
-
-    @property
-    def has_deadline(self) -> bool:
-        """Whether a deadline is for it; at the start shards are opened, and states read, however long it takes."""
-        return self.verb in ("work", "save", "saved", "host", "mirror", "finish", "stop")
-
-
 class Folded(Message):
     """A vector of an update as its silo's worker took it up: how long, and the window of the exact sum it is in."""
 
@@ -115,66 +85,81 @@ class Folded(Message):
     """How long the payload is that a codec wrote of it; None: it is sent as float32."""
 
 
-class Header(Message):
-    """What one silo answers before any vector travels."""
+class Reply(Message):
+    """What one silo answers.
 
+    Attributes:
+        kind: Which record it is.
+        silo: Whose it is.
+        seconds: Time that its work took.
+        keeps: Whether it has kept something for later rounds, and so cannot be taken over by a rank without that.
+        fault: What went wrong; nothing else of the reply counts then.
+        passing: Whether the fault may pass by itself: the machine's, not the program's.
+    """
+
+    kind: str
     silo: Count
+    seconds: Seconds = 0.0
+    keeps: bool = False
+    fault: Text | None = None
+    passing: bool = False
+
+
+class Done(Reply):
+    """It is done, or a fault; there is no more to say."""
+
+    kind: Literal["done"] = "done"
+
+
+class Header(Reply):
+    """What a silo says of its update before any vector travels."""
+
+    kind: Literal["update"] = "update"
     weight: float = Field(default=0.0, ge=0, le=LARGEST)
     scalars: dict[Name, Value] = Field(default={}, max_length=MOST_SCALARS)
     vectors: dict[Name, Folded] = Field(default={}, max_length=MOST_VECTORS)
-    seconds: Seconds = 0.0
-    """Time that its work took."""
-    keeps: bool = False
-    """Whether it has kept something for later rounds, and so cannot be taken over by a rank without that."""
-    fault: Text | None = None
-    passing: bool = False
-    """Whether the fault may pass by itself: the machine's, not the program's."""
 
 
-class Part(Message):
-    """Where one rank's sum of a vector lies, in one window of the exact sum."""
+class FileReply(Reply):
+    """How far the silo's file of a checkpoint is; neither where there is none.
 
-    name: Name
-    window: WindowNumber
-    handle: int = Field(default=0, ge=0, le=2**31)
-    """By which the ranks of its node find it."""
-    weight: float = Field(default=0.0, ge=0, le=LARGEST)
-    """Above 0: it is one silo's vector as it came, yet to be weighted; 0: it is a sum."""
+    Attributes:
+        writing: It is being written.
+        sha256: It is written, and this is its digest.
+    """
+
+    kind: Literal["file"] = "file"
+    writing: bool = False
+    sha256: Digest | None = None
+
+
+class FinishReply(Reply):
+    """The silo has the final model.
+
+    Attributes:
+        unwritten: Why it could not be written, if so.
+    """
+
+    kind: Literal["finish"] = "finish"
+    unwritten: Text | None = None
+
+
+AnyReply: TypeAlias = Annotated[Done | Header | FileReply | FinishReply, Field(discriminator="kind")]
 
 
 class Report(Message):
-    """What one rank answers: a header for each of its silos that was asked, and how it fares."""
+    """What one rank answers: a reply for each of its silos that was asked, and how it fares."""
 
     serial: int = Field(default=0, ge=0, le=2**63)
     """Of the request that it answers."""
-    headers: list[Header] = []
-    parts: list[Part] = []
+    headers: list[AnyReply] = []
+    parts: list[Any] = Field(default=[], max_length=2**20)
+    """Where this rank's share of the sums lies: records of the aggregator's own, which reads them."""
     seconds: Seconds = 0.0
     """Time spent in the silos' work."""
     interrupted: bool = False
     """A signal asks this rank to end."""
     about: dict[Name, Text] = Field(default={}, max_length=16)
-
-
-class Window(Message):
-    """One window of an exact sum: the handle of each rank's part, and its weight where it is not a sum."""
-
-    number: int
-    parts: dict[int, int]
-    weights: dict[int, float] = {}
-
-
-class Piece(Message):
-    """One vector to be summed over the ranks and divided by its total weight."""
-
-    name: str
-    length: int = Field(ge=0)
-    total: float
-    """The weight of all summands."""
-    windows: list[Window]
-    """Largest first; none where every silo's vector is zero, and nothing travels."""
-    mean: int = Field(default=0, ge=0)
-    """By which the ranks of the server's node find where the mean is to be written."""
 
 
 class Verdict(Message):
@@ -189,7 +174,8 @@ class Verdict(Message):
     """Silos whose ranks are to print the traceback of what went wrong."""
     ranks: list[int] = []
     """The ranks that answered in time; the others take no part in what follows."""
-    pieces: list[Piece] = []
+    pieces: list[Any] = []
+    """What travels now: records of the aggregator's own."""
 
 
 @dataclass(frozen=True)

@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from mpifl.wire.doorbell import TOKEN_BYTES, Bell
+from mpifl.wire.doorbell import TOKEN_BYTES, Doorbell
 from mpifl.wire.memory import Memory, probe
 
 RANKS_PER_NODE = "MPIFL_RANKS_PER_NODE"
 """Environment variable: take so many ranks for a node, where sockets share memory badly, or to try many nodes."""
-_CARD = struct.Struct(f"<qqq{TOKEN_BYTES}s")
-"""What a rank says of itself: process, handle of a probe of its memory, number of its node, its bell."""
+_NODE_INFO = struct.Struct(f"<qqq{TOKEN_BYTES}s")
+"""What a rank says of itself: process, handle of a probe of its memory, number of its node, its doorbell."""
 
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A rank of this node: its process and its bell."""
+    """A rank of this node: its process and its doorbell."""
 
     process: int
     token: bytes
@@ -75,35 +75,40 @@ def children(node: int, nodes: int) -> list[int]:
     return steps[::-1]
 
 
-def survey(comm: Any, bell: Bell, ranks_per_node: int | None = None) -> Nodes:
+def discover_nodes(comm: Any, doorbell: Doorbell, ranks_per_node: int | None = None) -> Nodes:
     """Find out which ranks can share memory; all ranks call this together.
 
     Args:
         comm: The world.
-        bell: This rank's own.
+        doorbell: This rank's own.
         ranks_per_node: How many ranks to take for a node, None to ask MPI.
     """
     rank, size = comm.Get_rank(), comm.Get_size()
     if size == 1:
         return Nodes([0], 0)
-    memory = Memory(shared=bell.works)
+    memory = Memory(shared=doorbell.works)
     mark = memory.empty(1, torch.int64).fill_(os.getpid())
     first = _first_of_node(comm, ranks_per_node)
-    cards = _exchanged(comm, _CARD.pack(os.getpid(), memory.handle(mark), first, bell.token), _CARD)
-    mine = [card for card in cards if card[2] == first]
-    reach = bell.works and all(probe(process, handle) for process, handle, _, _ in mine)
+    infos = _exchanged(comm, _NODE_INFO.pack(os.getpid(), memory.handle(mark), first, doorbell.token), _NODE_INFO)
+    mine = [info for info in infos if info[2] == first]
+    reach = doorbell.works and all(probe(process, handle) for process, handle, _, _ in mine)
     reaches = _exchanged(comm, struct.pack("<?", reach), struct.Struct("<?"))  # also keeps `mark` until all have looked
-    apart = {card[2] for card, (ok,) in zip(cards, reaches, strict=True) if not ok}
-    firsts = [other if card[2] in apart else card[2] for other, card in enumerate(cards)]
+    apart = {info[2] for info, (ok,) in zip(infos, reaches, strict=True) if not ok}
+    firsts = [other if info[2] in apart else info[2] for other, info in enumerate(infos)]
     order = sorted(set(firsts))
     nodes = Nodes([order.index(node) for node in firsts], rank)
-    nodes.neighbours = {other: Neighbour(cards[other][0], cards[other][3]) for other in nodes.mine}
-    meet(nodes, comm)
+    nodes.neighbours = {other: Neighbour(infos[other][0], infos[other][3]) for other in nodes.mine}
+    split_leaders(nodes, comm)
     return nodes
 
 
 def left_of(nodes: Nodes, ranks: Sequence[int]) -> Nodes:
-    """Return the nodes as the survivors of a death see them, who had these ranks; their leaders have yet to meet."""
+    """Return the nodes as the survivors of a death see them; their leaders have no communicator yet.
+
+    Args:
+        nodes: As they were.
+        ranks: Those that the survivors had.
+    """
     where = [nodes.of[rank] for rank in ranks]
     order = list(dict.fromkeys(where))
     left = Nodes([order.index(node) for node in where], ranks.index(nodes.rank))
@@ -111,7 +116,7 @@ def left_of(nodes: Nodes, ranks: Sequence[int]) -> Nodes:
     return left
 
 
-def meet(nodes: Nodes, comm: Any) -> None:
+def split_leaders(nodes: Nodes, comm: Any) -> None:
     """Give the leaders a communicator of their own; all ranks call this together."""
     if len(nodes) > 1:
         leaders = comm.Split(0 if nodes.leads else 1, nodes.rank)
@@ -125,19 +130,19 @@ def _first_of_node(comm: Any, ranks_per_node: int | None) -> int:
         return int(comm.Get_rank()) // ranks_per_node * ranks_per_node
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
     first = np.array([comm.Get_rank()], np.int64)
-    patiently(node.Ibcast(first, 0))
+    poll(node.Ibcast(first, 0))
     node.Free()
     return int(first[0])
 
 
-def _exchanged(comm: Any, card: bytes, form: struct.Struct) -> list[tuple[Any, ...]]:
+def _exchanged(comm: Any, info: bytes, form: struct.Struct) -> list[tuple[Any, ...]]:
     """Return what every rank says of itself."""
-    cards = np.zeros((comm.Get_size(), form.size), np.uint8)
-    patiently(comm.Iallgather(np.frombuffer(card, np.uint8), cards))
-    return [form.unpack(row.tobytes()) for row in cards]
+    infos = np.zeros((comm.Get_size(), form.size), np.uint8)
+    poll(comm.Iallgather(np.frombuffer(info, np.uint8), infos))
+    return [form.unpack(row.tobytes()) for row in infos]
 
 
-def patiently(request: Any) -> None:
-    """Wait for others that may still be starting, without a bell."""
+def poll(request: Any) -> None:
+    """Wait for others that may still be starting, without a doorbell."""
     while not request.Test():
         time.sleep(1e-3)

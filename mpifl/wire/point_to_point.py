@@ -1,6 +1,6 @@
 """Messages from rank to rank, and waiting for them.
 
-Every wait looks, then sleeps ever longer until its bell rings, so that ranks that outnumber the cores leave them to
+Every wait looks, then sleeps ever longer until its doorbell rings, so that ranks that outnumber the cores leave them to
 training, under every MPI and without any setting.
 """
 
@@ -15,31 +15,30 @@ import numpy as np
 
 from mpifl.common import RankLost
 from mpifl.wire.deaths import Watch
-from mpifl.wire.doorbell import Bell
-from mpifl.wire.nodes import Nodes, survey
+from mpifl.wire.doorbell import Doorbell
+from mpifl.wire.nodes import Nodes, discover_nodes
 
 EAGER = 4000
 """Bytes of a message up to which its sender need not wait for the receiver."""
-SHORTEST_NAP, LONGEST_NAP, LONGEST_SLEEP = 1e-4, 1e-3, 2e-2
-"""Seconds between two looks: at first, where other nodes cannot ring, and where all can."""
+SHORTEST_POLL, LONGEST_POLL, LONGEST_SLEEP = 1e-4, 1e-3, 2e-2
+"""Seconds between two looks: at first, where other nodes cannot notify this rank, and where all can."""
 RECORD_LIMIT = 64 << 20
 """Bytes of the largest record that is received."""
 TRANSFER_TIMEOUT = "MPIFL_TRANSFER_TIMEOUT"
 """Environment variable: seconds to wait for a rank that computes nothing any more and has only to hand over; 300."""
 
 
-class Post:
+class PointToPoint:
     """What one rank sends to others and receives.
 
     Attributes:
-        patience: Seconds after which what a rank does not take is left on its way to it; None for `transfer_timeout`.
         transfer_timeout: Seconds to wait for a rank that has only to hand over.
         sent: Bytes that this rank has handed to MPI, or put where its node reads them.
         received: Bytes that came.
         nodes: The world, node by node.
     """
 
-    patience: float | None = None
+    _timeout: float | None = None
     transfer_timeout = float(os.environ.get(TRANSFER_TIMEOUT, "300"))
 
     def __init__(self, comm: Any, ranks_per_node: int | None) -> None:
@@ -48,12 +47,16 @@ class Post:
         self._abandoned: list[Any] = []
         self._underway: dict[int, list[Any]] = {}  # what ranks that hang have not taken yet
         self.sent = self.received = 0
-        self._bell = Bell()
-        self.nodes: Nodes = survey(comm, self._bell, ranks_per_node)
+        self._doorbell = Doorbell()
+        self.nodes: Nodes = discover_nodes(comm, self._doorbell, ranks_per_node)
 
     @property
     def _longest_sleep(self) -> float:
-        return LONGEST_SLEEP if len(self.nodes) == 1 else LONGEST_NAP
+        return LONGEST_SLEEP if len(self.nodes) == 1 else LONGEST_POLL
+
+    def limit_waits(self, timeout: float | None) -> None:
+        """Leave what a rank does not take within `timeout` seconds on its way to it; None for `transfer_timeout`."""
+        self._timeout = timeout
 
     def wait(self, request: Any, until: float | None = None) -> bool:
         """Wait until an MPI request is done, or until the time comes; return whether it is done."""
@@ -68,19 +71,19 @@ class Post:
         try:
             return act(*arguments)
         except self._watch.error as error:
-            raise self._alarmed(error) from None
+            raise self._translated(error) from None
 
-    def _alarmed(self, error: Exception) -> Exception:
+    def _translated(self, error: Exception) -> Exception:
         """Return the error, as RankLost if that is what it means, with the node's ranks awake to hear of it."""
-        explained = self._watch.explained(error)
-        if isinstance(explained, RankLost):
-            self._ring(list(self.nodes.neighbours))
-        return explained
+        translated = self._watch.translate_error(error)
+        if isinstance(translated, RankLost):
+            self._notify(list(self.nodes.neighbours))
+        return translated
 
     def _send_all(self, record: bytes, ranks: Sequence[int], tag: int) -> None:
         buffer = np.frombuffer(record, np.uint8)
         requests = {rank: self._started(self._comm.Isend, buffer, rank, tag) for rank in ranks}
-        self._ring(ranks)
+        self._notify(ranks)
         until = self._limit()
         for rank, request in requests.items():
             earlier = [one for one in self._underway.pop(rank, []) if not self.wait(one, 0.0)]
@@ -119,25 +122,25 @@ class Post:
         self.wait(self._started(message.Irecv, record))
         self.received += len(record)
         if len(record) > EAGER:
-            self._ring([status.Get_source()])  # its sender waits for this
+            self._notify([status.Get_source()])  # its sender waits for this
         return status.Get_source(), record
 
-    def _ring(self, ranks: Sequence[int]) -> None:
+    def _notify(self, ranks: Sequence[int]) -> None:
         for rank in ranks:
             if rank in self.nodes.neighbours:
-                self._bell.ring(self.nodes.neighbours[rank].token)
+                self._doorbell.notify(self.nodes.neighbours[rank].token)
 
     def _limit(self) -> float:
-        return time.perf_counter() + (self.transfer_timeout if self.patience is None else self.patience)
+        return time.perf_counter() + (self.transfer_timeout if self._timeout is None else self._timeout)
 
-    def _until(self, done: Callable[[], Any], longest: float = LONGEST_NAP, until: float | None = None) -> Any:
-        nap = SHORTEST_NAP
+    def _until(self, done: Callable[[], Any], longest: float = LONGEST_POLL, until: float | None = None) -> Any:
+        poll_interval = SHORTEST_POLL
         try:
             while not (result := done()) and (until is None or time.perf_counter() < until):
-                if nap >= LONGEST_NAP:
-                    self._watch.look()
-                self._bell.wait(nap)
-                nap = min(1.25 * nap, longest)
+                if poll_interval >= LONGEST_POLL:
+                    self._watch.check()
+                self._doorbell.wait(poll_interval)
+                poll_interval = min(1.25 * poll_interval, longest)
         except (RankLost, self._watch.error) as error:
-            raise self._alarmed(error) from None
+            raise self._translated(error) from None
         return result

@@ -14,8 +14,8 @@ from torch import Tensor
 from mpifl.common import RankLost
 from mpifl.wire.deaths import Watch, survivors
 from mpifl.wire.memory import Memory, pieces_of
-from mpifl.wire.nodes import left_of, meet
-from mpifl.wire.point_to_point import Post
+from mpifl.wire.nodes import left_of, split_leaders
+from mpifl.wire.point_to_point import PointToPoint
 
 CHUNK_BYTES = 1 << 24
 """Bytes of a vector that travel between nodes at a time; Open MPI 5 cannot count to 2^31."""
@@ -24,7 +24,7 @@ RECORD, REPORT, HANDLE, SUM, DONE, VECTOR = range(1, 7)
 vector sent to one node alone."""
 
 
-class Transport(Post):
+class Transport(PointToPoint):
     """One rank's end of the wire. Rank 0 is the server; in a world of one rank it is the only worker, too.
 
     Whatever waits or sends raises RankLost when a rank dies that MPI survives; after that nothing works but `recover`.
@@ -78,7 +78,7 @@ class Transport(Post):
             self.rank, self.size = self._comm.Get_rank(), self._comm.Get_size()
             self.nodes = left_of(self.nodes, ranks)
             try:
-                self._started(meet, self.nodes, self._comm)
+                self._started(split_leaders, self.nodes, self._comm)
                 break
             except RankLost:  # one more has died meanwhile
                 continue
@@ -96,21 +96,21 @@ class Transport(Post):
         return [rank for rank in self.nodes.mine if rank in self.workers]
 
     @property
-    def rings(self) -> bool:
+    def has_doorbell(self) -> bool:
         """Whether this rank can be woken by those of its node."""
-        return self._bell.works
+        return self._doorbell.works
 
     def place(self) -> tuple[int, int]:
         """Return this rank's place among the workers of its node and how many they are; the server has none."""
         return (self.peers.index(self.rank), len(self.peers)) if self.rank in self.workers else (0, 0)
 
-    def tell(self, record: bytes | None = None) -> bytes:
+    def broadcast_record(self, record: bytes | None = None) -> bytes:
         """Send a record from the server (who gives it) to all ranks (who receive it), along a tree of the nodes."""
         told = record if self.is_server else self._receive(self.nodes.parent, RECORD)
         self._send_all(told or b"", self.nodes.children + self.nodes.followers, RECORD)
         return told or b""
 
-    def spread(self, vector: Tensor | None, length: int, dtype: torch.dtype, direct: bool = False) -> Tensor:
+    def broadcast_vector(self, vector: Tensor | None, length: int, dtype: torch.dtype, direct: bool = False) -> Tensor:
         """Send a contiguous vector on the CPU from the server (who gives it) to all ranks.
 
         Args:
@@ -131,7 +131,7 @@ class Transport(Post):
             handle = int.from_bytes(self._receive(self.nodes.leader, HANDLE), "little")
             self.received += length * dtype.itemsize
             return self._attach(self.nodes.leader, handle, length, dtype)
-        here = self.memory.adopt(vector) if vector is not None else self.memory.empty(length, dtype)
+        here = self.memory.move_to_shared_memory(vector) if vector is not None else self.memory.empty(length, dtype)
         if self.nodes.leaders is not None:
             for where in pieces_of(length, CHUNK_BYTES // dtype.itemsize):
                 if direct:
@@ -184,13 +184,13 @@ class Transport(Post):
         if not self.nodes.leads:
             self._send_all(serial.to_bytes(8, "little"), [self.nodes.leader], DONE)
 
-    def await_done(self, workers: Sequence[int], serial: int, patient: bool = False) -> set[int]:
+    def await_done(self, workers: Sequence[int], serial: int, long: bool = False) -> set[int]:
         """Wait, as the node's leader, until these workers of the node, this rank apart, have made their shares.
 
         Returns:
-            Those that have not within the `patience`, or `transfer_timeout` if the wait is to be patient.
+            Those that have not in the time of `limit_waits`, or of `transfer_timeout` if the wait may be long.
         """
-        until = time.perf_counter() + self.transfer_timeout if patient else self._limit()
+        until = time.perf_counter() + self.transfer_timeout if long else self._limit()
         return {rank for rank in workers if rank != self.rank and not self._has_done(rank, serial, until)}
 
     def _has_done(self, rank: int, serial: int, until: float | None) -> bool:
@@ -203,7 +203,7 @@ class Transport(Post):
         """Return the sum of a float64 vector over some nodes, the server's first; each node's leader calls this.
 
         A binomial tree of point-to-point messages: whole pieces cross at once, where a non-blocking `Ireduce` moves
-        small segments, each of which would wait for a nap to end. The order of addition is that of the tree; the
+        small segments, each of which would wait for the next poll. The order of addition is that of the tree; the
         callers' summands add up to the same bits in any. Only the server's result means anything. It is NaN where a
         node has sent one of another length, or none in time; nothing is taken any more from a node that was late.
         """
@@ -242,7 +242,7 @@ class Transport(Post):
         try:
             return self.memory.attach(self.nodes.neighbours[rank].process, handle, length, dtype)
         except OSError:  # a process that has died has no files
-            self._watch.expect()
+            self._watch.wait_for_failure()
             raise
 
     def _count(self, nbytes: int, outward: bool) -> None:

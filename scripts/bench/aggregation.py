@@ -26,7 +26,6 @@ from common import save, start_ranks
 from torch import Tensor
 
 from mpifl.aggregation.mean import WeightedMean
-from mpifl.aggregation.planning import plan
 from mpifl.wire.joining import world
 from mpifl.wire.messages import Header, Report, Update, Verdict
 from mpifl.wire.transport import Transport
@@ -45,17 +44,17 @@ def ours(transport: Transport, mean: WeightedMean, vector: Tensor) -> Tensor | N
 
     Whoever changes how `Federation.exchange` moves vectors changes this function, and nothing else here.
     """
-    mean.begin(len(transport.workers), alone=transport.memory.everywhere)
+    mean.expect(len(transport.workers), alone=transport.memory.everywhere)
     if not transport.is_server:
-        header = Header(silo=transport.rank - 1, weight=1.0, vectors=mean.fold(Update(1.0, {"delta": vector})))
+        header = Header(silo=transport.rank - 1, weight=1.0, vectors=mean.accumulate(0, Update(1.0, {"delta": vector})))
         transport.report(Report(headers=[header], parts=mean.parts()).encode())
-        mean.combine(transport, Verdict.model_validate_json(transport.tell()))
+        mean.combine(transport, Verdict.model_validate_json(transport.broadcast_record()))
         return None
     reports = {rank: Report.model_validate_json(record) for rank, record in transport.reports()}
     accepted = [header.silo for report in reports.values() for header in report.headers]
-    verdict = Verdict(accepted=accepted, ranks=[0, *reports], pieces=mean.place(plan(reports)))
-    transport.tell(verdict.encode())
-    return mean.combine(transport, verdict)["delta"]
+    verdict = Verdict(accepted=accepted, ranks=[0, *reports], pieces=mean.place(reports))
+    transport.broadcast_record(verdict.encode())
+    return mean.combine(transport, verdict).vectors["delta"]
 
 
 def rows(comm: Any, transport: Transport, length: int) -> dict[str, Callable[[], Any]]:
@@ -68,7 +67,7 @@ def rows(comm: Any, transport: Transport, length: int) -> dict[str, Callable[[],
     total = np.zeros(length if transport.is_server else 0, np.float32)
     sent = MPI.IN_PLACE if transport.is_server else vector.numpy()
     mean = WeightedMean(torch.device("cpu"), transport.memory)
-    model = transport.memory.adopt(received)
+    model = transport.memory.move_to_shared_memory(received)
     comm.Reduce(sent, total, root=0)
     if (found := ours(transport, mean, vector)) is not None:
         expected = torch.from_numpy(total) / len(transport.workers)
@@ -78,7 +77,7 @@ def rows(comm: Any, transport: Transport, length: int) -> dict[str, Callable[[],
         "add_": lambda: received.add_(vector),
         "Bcast": lambda: comm.Bcast(received.numpy(), 0),
         "Reduce": lambda: comm.Reduce(sent, total, root=0),
-        "mpifl send": lambda: transport.spread(model if transport.is_server else None, length, torch.float32),
+        "mpifl send": lambda: transport.broadcast_vector(model if transport.is_server else None, length, torch.float32),
         "mpifl mean": lambda: ours(transport, mean, vector),
     }
 

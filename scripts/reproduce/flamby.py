@@ -75,10 +75,14 @@ CELLS = tuple(
 def figures(runs: list[Summary]) -> tuple[str, ...]:
     """Return the mean accuracy over hospitals, that over all test rows, and each hospital's; over the seeds."""
     found = [silos_of(run) for run in runs]
-    means = [mean(silo.accuracy for silo in silos) for silos in found]
+    means = [mean(silo.metrics["accuracy"] for silo in silos) for silos in found]
     rows = [over_all(silos, "accuracy") for silos in found]
     each = zip(*found, strict=True)
-    return percent(means), percent(rows), *(percent([mean(silo.accuracy for silo in hospital)]) for hospital in each)
+    return (
+        percent(means),
+        percent(rows),
+        *(percent([mean(silo.metrics["accuracy"] for silo in hospital)]) for hospital in each),
+    )
 
 
 TABLES = {

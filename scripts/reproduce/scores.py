@@ -38,19 +38,24 @@ def silos_of(run: Summary, split: str = "test") -> list[Score]:
     """Score the model that each silo ends with on a split of its own."""
     job = read_job(run.run / "job.toml")
     spec = read_federation(Path(job.shards))
-    model = FlatModel(models.build(job.model.name, job.model.arguments, spec.features, spec.classes, job.seed))
+    task = job.build_algorithm().task
+    module = models.build(job.model.name, job.model.arguments, spec.features, spec.classes, job.seed, task)
+    model = FlatModel(module)
     found = []
     for entry in spec.silos:
         own = run.run / "personal" / f"silo_{entry.silo:04d}.safetensors"
         model.module.load_state_dict(load_file(own if own.exists() else run.run / "model.safetensors"))
         held = open_shard(Path(job.shards), entry, spec)[split]
-        found.append(evaluate(model, model.trained.clone(), Batches(held, spec.features, model.device)))
+        batches = Batches(held, spec.features, model.device)
+        found.append(evaluate(model, model.trained.clone(), batches, task))
     return found
 
 
 def over_all(silos: list[Score], figure: str) -> float:
-    """Average a figure of silos over all their examples alike."""
-    return sum(getattr(silo, figure) * silo.examples for silo in silos) / sum(silo.examples for silo in silos)
+    """Average the loss or a metric of silos over all their examples alike."""
+    figures = [silo.loss if figure == "loss" else silo.metrics[figure] for silo in silos]
+    total = sum(value * silo.examples for value, silo in zip(figures, silos, strict=True))
+    return total / sum(silo.examples for silo in silos)
 
 
 def percent(values: list[float], digits: int = 1) -> str:

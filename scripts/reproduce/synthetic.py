@@ -66,14 +66,14 @@ FAIR = tuple(
 
 def unfairness(run: Summary) -> float:
     """Return the errors of the silos' worst tenth, on rows that are held out to choose by."""
-    each = np.sort([silo.accuracy for silo in silos_of(run, "valid")])
+    each = np.sort([silo.metrics["accuracy"] for silo in silos_of(run, "valid")])
     return 1 - float(each[: max(len(each) // 10, 1)].mean())
 
 
 def fairness(runs: list[Summary]) -> tuple[str, ...]:
     """Return accuracy over all rows, the silos' mean, that of the worst and best tenth, and the variance in %^2."""
     found = [silos_of(run) for run in runs]
-    each = [np.sort([silo.accuracy for silo in silos]) for silos in found]
+    each = [np.sort([silo.metrics["accuracy"] for silo in silos]) for silos in found]
     tenth = max(len(each[0]) // 10, 1)
     variances = [float(np.var(100 * silos)) for silos in each]
     deviation = f" ± {stdev(variances):.0f}" if len(runs) > 1 else ""

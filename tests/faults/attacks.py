@@ -81,7 +81,7 @@ class Attack:
         word: What the fault says, or the line of the lost attempt: a regular expression, in either case of letters.
         ends: How it ends at best for the hostile rank.
         asked: Which silos: "some" of the hostile rank's, as many as others have; "one" of them alone; or it has "most".
-        at: What it answers falsely: a verb, or the method of the work.
+        at: What it answers falsely: a kind of request, or the method of the work.
         where: In which worlds it is tried. A follower tries in the long form of the suite what is tried on one node.
     """
 
@@ -219,6 +219,10 @@ def _unasked(rank: Hostile) -> Reports:
 
 def _many_scalars(rank: Hostile) -> None:
     rank.header["scalars"].update({f"extra_{n}": 1.0 for n in range(10_000)})
+
+
+def _as_updates(rank: Hostile) -> None:
+    rank.headers[:] = [{"kind": "update", "silo": one["silo"], "weight": 1e6} for one in rank.headers]
 
 
 def _host_of(text: str) -> Forge:
@@ -566,16 +570,17 @@ ATTACKS = [
     Attack("opening-unreadable", raw(b"{"), "cannot be read", at="open", where=(LEADER,)),
     Attack("opening-control-characters", _host_of(ANSI * 1000), ends=HARMLESS, at="open", where=()),
     Attack("saving-unreadable", raw(b"{"), "cannot be read", at="save", where=(LEADER,)),
-    Attack("saving-text", all_scalars(writing="abc"), ends=HARMLESS, at="save", where=(LEADER,)),
+    Attack("saving-text", headers(writing="abc"), ends=HARMLESS, at="save", where=(LEADER,)),
     Attack("saving-for-others", more(lambda rank: {"silo": rank.foreign}), "silo", at="save", where=(LEADER,)),
-    Attack("saved-nothing", headers(scalars={}), "written", at="saved", where=(LEADER,)),
-    Attack("saved-with-a-number", all_scalars(sha256=5), "not asked|sha256", at="saved", where=(LEADER,)),
-    Attack("saved-unreadable", raw(b""), "cannot be read", at="saved", where=(LEADER,)),
-    Attack("saved-with-a-path", all_scalars(sha256="../" * 22), "not asked|sha256", at="saved", where=(LEADER,)),
-    Attack("saved-for-others", more(lambda rank: {"silo": rank.foreign}), "silo", at="saved", where=(LEADER,)),
+    Attack("saved-nothing", headers(sha256=None), "written", at="save_status", where=(LEADER,)),
+    Attack("saved-with-a-number", headers(sha256=5), "sha256", at="save_status", where=(LEADER,)),
+    Attack("saved-unreadable", raw(b""), "cannot be read", at="save_status", where=(LEADER,)),
+    Attack("saved-with-a-path", headers(sha256="../" * 22), "sha256", at="save_status", where=(LEADER,)),
+    Attack("saved-as-if-trained", _as_updates, "not asked", at="save_status", where=(LEADER,)),
+    Attack("saved-for-others", more(lambda rank: {"silo": rank.foreign}), "silo", at="save_status", where=(LEADER,)),
     Attack("finishing-unreadable", raw(b"{"), ends=HARMLESS, at="finish"),
-    Attack("finishing-with-a-number", all_scalars(unwritten=5), ends=HARMLESS, at="finish", where=(LEADER,)),
-    Attack("finishing-control-characters", all_scalars(unwritten=ANSI * 100), ends=HARMLESS, at="finish", where=()),
+    Attack("finishing-with-a-number", headers(unwritten=5), ends=HARMLESS, at="finish", where=(LEADER,)),
+    Attack("finishing-control-characters", headers(unwritten=ANSI * 100), ends=HARMLESS, at="finish", where=()),
     Attack("stopping-unreadable", raw(b"{"), ends=HARMLESS, at="stop"),
     Attack("stopping-often", _flood, ends=HARMLESS, at="stop", where=(LEADER,)),
 ]

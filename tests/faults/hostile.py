@@ -25,6 +25,7 @@ from torch import Tensor
 
 import mpifl.exchange.cohort
 import mpifl.exchange.placement
+from mpifl.aggregation.base import Combined
 from mpifl.aggregation.mean import WeightedMean
 from mpifl.algorithms.base import Cohort
 from mpifl.algorithms.fedavg import FedAvg
@@ -76,7 +77,7 @@ class Attacked(FedAvg):
         return super().evaluate(silo, **model)
 
 
-_real = {name: getattr(Transport, name) for name in ("report", "tell", "done", "_started")}
+_real = {name: getattr(Transport, name) for name in ("report", "broadcast_record", "done", "_started")}
 _real_mean = mpifl.exchange.cohort.Cohort.mean
 _real_combine = WeightedMean.combine
 _asked: dict[str, Any] = {}
@@ -90,10 +91,10 @@ def _note(line: str, ending: str = "") -> None:
         file.write(f"{line}\n")
 
 
-def _tell(transport: Any, record: bytes | None = None) -> bytes:
-    told = _real["tell"](transport, record)
+def _broadcast_record(transport: Any, record: bytes | None = None) -> bytes:
+    told = _real["broadcast_record"](transport, record)
     heard = json.loads(told) if told.startswith(b"{") else {}
-    if "verb" in heard:
+    if "kind" in heard:
         _asked.clear()
         _asked.update(heard)
         for undo in [undo for rank in _now for undo in rank.undo]:
@@ -113,9 +114,10 @@ def _tell(transport: Any, record: bytes | None = None) -> bytes:
 
 
 def _report(transport: Any, record: bytes) -> None:
-    asked = _asked or {"work": "", "verb": "start", "round": -1}
-    verb, round = asked["work"] or asked["verb"], asked["round"] + (asked["work"] == "train")
-    name = next((name for name in PLAN["rounds"].get(str(round), ()) if BY_NAME[name].at == verb), None)
+    asked = _asked or {"kind": "start", "round": -1}
+    what = asked.get("work", asked["kind"])
+    round = asked["round"] + (what == "train")
+    name = next((name for name in PLAN["rounds"].get(str(round), ()) if BY_NAME[name].at == what), None)
     if name is None or ((name, round) in _made and not PLAN.get("always")):
         _real["report"](transport, record)
         return
@@ -154,7 +156,7 @@ def _combine(mean: Any, transport: Any, verdict: Any) -> Any:
     except (KeyError, OSError, RuntimeError):
         if not _now:
             raise
-        return {}
+        return Combined()
 
 
 def _noted_mean(cohort: Any, work: Any, /, **message: Any) -> Any:
@@ -170,5 +172,10 @@ if PLAN:
         Path(PLAN["made"] + ending).touch()
     mpifl.exchange.cohort.Cohort.mean = _noted_mean
 if PLAN and os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMIX_RANK")) == str(PLAN["rank"]):
-    Transport.report, Transport.tell, Transport.done, Transport._started = _report, _tell, _done, _started
+    Transport.report, Transport.broadcast_record, Transport.done, Transport._started = (
+        _report,
+        _broadcast_record,
+        _done,
+        _started,
+    )
     WeightedMean.combine = _combine

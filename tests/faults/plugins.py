@@ -8,10 +8,10 @@
     {"mistake": r}                  every silo fails from round r on, by a mistake in the algorithm
     {"slow": [k, r, s]}             silo k takes s seconds longer in round r
     {"hold": r, "at": FOLDER}       in round r each silo waits until FOLDER/open is there, and says so by FOLDER/reached
-    {"die": {R: [WHEN, verb, r]}}   rank R kills itself when it is asked this (a verb, or the method of work) in round r
-                                    (WHEN = "asked"), has done it ("worked"), has the verdict ("judged"), or is to leave
-                                    ("leaving")
-    {"freeze": {R: [WHEN, verb, r]}}
+    {"die": {R: [WHEN, kind, r]}}   rank R kills itself when it is asked this (a kind of request, or the method of
+                                    `compute`) in round r (WHEN = "asked"), has done it ("worked"), has the verdict
+                                    ("judged"), or is to leave ("leaving")
+    {"freeze": {R: [WHEN, kind, r]}}
                                     the same, but it stops for ever instead
     {"blind": [[R, ...], k]}        ranks R cannot read the shard of silo k
     {"restless": true}              silos move after every checkpoint, however little is won by it
@@ -155,7 +155,8 @@ def _die_if(when: str) -> None:
 
 
 def _answer_or_die(worker: Any, request: Any, vectors: Any) -> Any:
-    _asked.append((request.work or request.verb, request.round + (request.work == "learn")))
+    work = getattr(request, "work", request.kind)
+    _asked.append((work, request.round + (work == "learn")))
     _die_if("asked")
     report = _answer(worker, request, vectors)
     _die_if("worked")

@@ -30,7 +30,8 @@ from unit.builders import make_worker, write_folder
 
 from mpifl.algorithms.base import Algorithm
 from mpifl.exchange.placement import place
-from mpifl.wire.messages import Request, Update
+from mpifl.wire.messages import Update
+from mpifl.wire.requests import Compute
 
 ONLY = os.environ.get("ATTACKS", "")
 """To try some attacks alone: a regular expression that their names fit."""
@@ -88,7 +89,7 @@ class Plan:
         self.rounds: dict[int, Attack] = {}
         self.last = 3  # two rounds without an attack, so that everybody has mapped everybody's memory
         for attack in self.attacks:
-            if attack.at in ("save", "saved"):
+            if attack.at in ("save", "save_status"):
                 self.last += -self.last % EVERY
             if attack.at not in ONCE:
                 self.rounds[self.last] = attack
@@ -213,7 +214,7 @@ def _told(one: Played, attack: Attack) -> list[str]:
     assert made, f"the attack was not made; the world ended with {one.command.code} after {one.made[-1:]}"
     if attack.at == "open":
         return re.findall(r"^going on without silo \d+ while it is broken: (.*)$", one.said, re.M)
-    if attack.at in ("save", "saved"):
+    if attack.at in ("save", "save_status"):
         return re.findall(rf"^the checkpoint of round {round} could not be written \((.*)\); training", one.said, re.M)
     if attack.at == "evaluate":
         return list(one.unscored[round].values())
@@ -368,7 +369,7 @@ NO_WORK = ["", "round", "begin", "check", "personal_model", "model_dump", "copy"
 @pytest.mark.parametrize("name", [*NO_WORK, "local", "server_optimizer", "train.__func__", "x" * 100_000, "\x1b[2J"])
 def test_a_hostile_server_has_a_worker_call_nothing_but_work(tmp_path: Path, name: str) -> None:
     worker = make_worker(tmp_path, write_folder(tmp_path, [4]), Offering())
-    (header,) = worker.answer(Request(verb="work", work=name, cohort=[0]), {}).headers
+    (header,) = worker.answer(Compute(work=name, cohort=[0]), {}).headers
     assert header.fault is not None
     assert "work" in header.fault
     assert len(header.fault) <= LONGEST

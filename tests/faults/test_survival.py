@@ -61,7 +61,7 @@ CASES = {
     "server-early": Case({"0": ("worked", "learn", 1)}, f"{SERVER} anew, after round 0"),
     "server-finishing": Case({"0": ("worked", "finish", 6)}, f"{SERVER} from the last checkpoint, after round 6"),
     "mirror": Case({"0": ("judged", "learn", 4)}, f"{SERVER} from the mirror, after round 3", MIRROR),
-    "mirror-half": Case({"0": ("worked", "mirror", 3)}, f"{SERVER} from the mirror, after round 3", MIRROR),
+    "mirror-half": Case({"0": ("worked", "replicate", 3)}, f"{SERVER} from the mirror, after round 3", MIRROR),
     "mirror-twice": Case(
         {"0": ("judged", "learn", 4), "1": ("asked", "learn", 5)}, "rank 2 is the server now", MIRROR, same=False
     ),

@@ -12,8 +12,11 @@ from unit.builders import Alone
 
 from data_prep.cli import app as data_prep
 from fuzzing.sources import make_sources
+from mpifl.aggregation.planning import PartialSum, ReductionPlan, Window
 from mpifl.training.loop import train
-from mpifl.wire.messages import Folded, Header, Part, Piece, Report, Request, VectorSpec, Verdict, Window
+from mpifl.wire.messages import Done, FileReply, Folded, Header, Report, VectorSpec, Verdict
+from mpifl.wire.nodes import Nodes
+from mpifl.wire.requests import Compute, Migrate, Request
 
 JOB = """
 name = "fuzzed"
@@ -62,29 +65,38 @@ def make(folder: Path) -> Path:
 
 
 def reports() -> dict[str, Report]:
-    """Return what a rank answers for silos 0 and 1, of which the latter has a fault, by the verb of the request."""
+    """Return what a rank answers for silos 0 and 1, of which the latter has a fault, by the kind of the request."""
     vectors = {"delta": Folded(length=20, window=-3), "c": Folded(length=20, window=None, uniform=True, bytes=40)}
     scalars = {"loss": 0.5, "n": 3, "ok": True}
     work = Header(silo=0, weight=12.0, scalars=scalars, vectors=vectors, seconds=0.1, keeps=True)
-    saved = Header(silo=0, scalars={"sha256": "ab" * 32}, keeps=True)
-    parts = [Part(name="delta", window=-3, handle=1, weight=12.0)]
+    saved = FileReply(silo=0, sha256="ab" * 32, keeps=True)
+    parts = [PartialSum(name="delta", window=-3, handle=1, weight=12.0)]
     about = {"host": "here", "device": "cpu", "threads": "1", "silos": "2", "pid": "7"}
-    faulty = Header(silo=1, fault="NaN in 'delta'")
+    faulty = Done(silo=1, fault="NaN in 'delta'")
     return {
-        "work": Report(serial=4, headers=[work, faulty], parts=parts, seconds=0.2),
-        "saved": Report(serial=4, headers=[saved, faulty]),
-        "open": Report(serial=4, headers=[Header(silo=0), Header(silo=1)], about=about),
-        "roll": Report(serial=4, headers=[Header(silo=0), Header(silo=1)], interrupted=True),
+        "compute": Report(serial=4, headers=[work, faulty], parts=parts, seconds=0.2),
+        "save_status": Report(serial=4, headers=[saved, faulty]),
+        "open": Report(serial=4, headers=[Done(silo=0), Done(silo=1)], about=about),
+        "inventory": Report(serial=4, headers=[Done(silo=0), Done(silo=1)], interrupted=True),
     }
 
 
 def records() -> list[Request | Verdict]:
-    """Return what a server sends: a request to work, one to host, and a verdict."""
+    """Return what a server sends: a request to compute, one to migrate silos, and a verdict."""
     vectors = [VectorSpec(name="w", length=20, dtype="float32")]
-    work = Request(verb="work", work="train", round=3, cohort=[0, 1, 2], scalars={"lr": 0.1}, vectors=vectors, serial=4)
-    host = Request(verb="host", round=3, cohort=[0], scalars={"0": "ab", "checkpoint": 2}, serial=5, homes={0: 1})
-    piece = Piece(name="delta", length=20, total=24.0, windows=[Window(number=-3, parts={0: 1}, weights={0: 2.0})])
-    return [work, host, Verdict(serial=4, accepted=[0, 2], ranks=[0, 1], pieces=[piece])]
+    compute = Compute(work="train", round=3, cohort=[0, 1, 2], scalars={"lr": 0.1}, vectors=vectors, serial=4)
+    migrate = Migrate(round=3, cohort=[0], assignment={0: 1}, files={0: "ab"}, checkpoint=2, serial=5)
+    piece = ReductionPlan(
+        name="delta", length=20, total=24.0, windows=[Window(number=-3, parts={0: 1}, weights={0: 2.0})]
+    )
+    return [compute, migrate, Verdict(serial=4, accepted=[0, 2], ranks=[0, 1], pieces=[piece])]
+
+
+class TwoNodes:
+    """The server's end of a world whose rank 1 is on another node: of its memory nothing can be read."""
+
+    rank = 0
+    nodes = Nodes([0, 1, 1], 0)
 
 
 def vector(draw_from: int, length: int) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from random import Random
 
@@ -10,13 +11,25 @@ import torch
 from fuzzing import artefacts
 from fuzzing.mutations import harmed_bytes, harmed_json
 from fuzzing.outcomes import Undocumented
-from mpifl.aggregation.planning import averages, headers_of, plan
+from mpifl.aggregation.base import headers_of, updates_of
+from mpifl.aggregation.mean import WeightedMean
+from mpifl.common.errors import RoundLost
 from mpifl.common.names import Names
 from mpifl.exchange.admission import Expected, Refused, read, screened
 from mpifl.exchange.faults import Judge
 from mpifl.tools.doctor.condition import Plan
 from mpifl.transforms.codecs import QSGD, Cast, Codec, TopK
-from mpifl.wire.messages import Header, Report, Request, Verdict
+from mpifl.wire.memory import Memory
+from mpifl.wire.messages import Header, Report, Verdict
+from mpifl.wire.requests import Compute, Inventory, Open, Request, SaveStatus
+
+ASKED = {"round": 3, "cohort": [0, 1, 2], "serial": 4}
+REQUESTS: dict[str, Request] = {
+    "compute": Compute(work="train", **ASKED),
+    "save_status": SaveStatus(checkpoint=3, wait=True, **ASKED),
+    "open": Open(**ASKED),
+    "inventory": Inventory(**ASKED),
+}
 
 
 def messages(draw: Random, valid: Path, folder: Path) -> tuple[type, bytes]:
@@ -30,24 +43,29 @@ def decode(given: tuple[type, bytes]) -> None:
 
 
 def reports(draw: Random, valid: Path, folder: Path) -> tuple[str, bytes]:
-    """Return a verb and a harmed answer, mostly to a request with that verb."""
+    """Return a kind of request and a harmed answer, mostly to a request of that kind."""
     honest = artefacts.reports()
-    verb = draw.choice(("work", "work", "work", *honest))
-    return draw.choice((verb, verb, verb, *honest)), harmed_json(draw, honest[verb].encode())
+    kind = draw.choice(("compute", "compute", "compute", *honest))
+    return draw.choice((kind, kind, kind, *honest)), harmed_json(draw, honest[kind].encode())
 
 
 def take_report(given: tuple[str, bytes]) -> None:
     """Have the server make of a report what it makes of it, beside another rank's; raise what it refuses it by."""
-    verb, came = given[0], read(given[1])
-    request, expected = Request(verb=verb, round=3, cohort=[0, 1, 2], serial=4), Expected({0: 12.0}, 20, {})
-    taken = screened(came, request, 1, {0, 1}, expected, lambda parts, lengths: True)
+    came = read(given[1])
+    request, expected = REQUESTS[given[0]], Expected({0: 12.0}, 20, {})
+    mean = WeightedMean(torch.device("cpu"), Memory(shared=False))
+    accept = functools.partial(mean.accept, artefacts.TwoNodes(), 1)
+    taken = screened(came, request, 1, {0, 1}, expected, accept)
     other = Report(
-        serial=4, headers=[Header(silo=2, weight=3.0, vectors=artefacts.reports()["work"].headers[0].vectors)]
+        serial=4, headers=[Header(silo=2, weight=3.0, vectors=artefacts.reports()["compute"].headers[0].vectors)]
     )
     headers = headers_of({1: taken, 2: other})
-    pieces = plan({1: taken, 2: other})
-    Judge(0.5, Names()).reason_to_lose(request, headers, pieces)
-    averages([header for header in headers if header.fault is None])
+    Judge(0.5, Names()).reason_to_lose(request, headers)
+    try:
+        pieces = mean.place({1: taken, 2: other})
+    except RoundLost:
+        pieces = []
+    mean.scalars(updates_of(headers))
     Verdict(serial=4, accepted=[header.silo for header in headers], ranks=[1, 2], pieces=pieces).encode()
     if isinstance(came, Refused) or any("was refused" in (header.fault or "") for header in headers):
         raise Refused

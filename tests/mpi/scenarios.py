@@ -44,6 +44,7 @@ JOBS = [
     job("lost", shards="many", algorithm={"name": "scenarios:LosesARound"}, cohort={"fraction": 0.6}),
     job("nan", shards="many", algorithm={"name": "scenarios:Poisoned"}, cohort={"quorum": 0.5}),
     job("few", shards="few"),
+    job("task", task={"name": "grades:Ordinal"}, local={"lr": 0.01, "batch_size": 16}, evaluate={"target": 1.0}),
 ]
 COMPRESSED = [
     job(

@@ -13,11 +13,12 @@ from mpifl.data.batches import Batches
 from mpifl.data.shards import Features, FederationSpec, Shard, Split, write_shard
 from mpifl.exchange.admission import ABOUT, Knowledge
 from mpifl.exchange.federation import Federation
-from mpifl.exchange.worker import Site, Worker
+from mpifl.exchange.worker import Worker, WorkerContext
 from mpifl.run.job import CohortTable
 from mpifl.server.server import Server
 from mpifl.silo.flat import FlatModel
 from mpifl.silo.silo import Silo
+from mpifl.tasks import CLASSIFICATION
 from mpifl.wire.memory import Memory
 from mpifl.wire.nodes import Nodes
 from mpifl.wire.transport import Transport
@@ -30,6 +31,7 @@ CPU = torch.device("cpu")
 FEATURES = Features(shape=(4,), dtype="float32")
 CLASSES = 3
 EXAMPLES = CohortTable()
+cross_entropy = CLASSIFICATION.objective
 
 
 def stream(seed=0):
@@ -63,9 +65,8 @@ def make_silo(model, n=12, seed=0, splits=(), randomness=0, weights="examples", 
     sizes = {"train": n, **dict(splits)}
     shard = Shard(None, {name: Split(*arrays(size, seed + i)) for i, (name, size) in enumerate(sizes.items())})
     given = {"id": 0, "shard": shard, "features": FEATURES, "models": [model], "state": {}, "seed": randomness}
-    silo = Silo(**{**given, **more})
-    silo.weight = float(n) if weights == "examples" else 1.0
-    return silo
+    weight = float(n) if weights == "examples" else 1.0
+    return Silo(**{**given, "weight": weight, **more})
 
 
 def write_folder(folder, sizes, features=FEATURES, classes=CLASSES, test=0, **splits):
@@ -95,26 +96,26 @@ def write_folder(folder, sizes, features=FEATURES, classes=CLASSES, test=0, **sp
 class Alone(Transport):
     """A world of one rank that needs no MPI and remembers what it was told."""
 
-    def __init__(self):
-        self.rank, self.size, self.sent, self.received = 0, 1, 0, 0
+    def __init__(self, rank=0):
+        self.rank, self.size, self.sent, self.received = rank, 1, 0, 0
         self.nodes, self.memory = Nodes([0], 0), Memory(shared=False)
         self.origins, self._first_size, self.silent = [0], 1, set()
         self.told = []
 
-    def tell(self, record=None):
+    def broadcast_record(self, record=None):
         self.told.append(record)
-        return super().tell(record)
+        return super().broadcast_record(record)
 
     def reports(self):
         return iter(())
 
 
-def make_worker(folder, spec, algorithm, model=None, transforms=(), silos=None, seed=0, cohort=EXAMPLES):
+def make_worker(folder, spec, algorithm, model=None, transforms=(), silos=None, seed=0, cohort=EXAMPLES, rank=0):
     models = [model or FlatModel(net())]
     where, weights = (folder, folder / "run"), cohort.weights
-    site = Site(*where, spec, algorithm, list(transforms), seed, weights, models, select=cohort.select)
+    context = WorkerContext(*where, spec, algorithm, list(transforms), seed, weights, models, select=cohort.select)
     hosted = range(len(spec.silos)) if silos is None else silos
-    return Worker(site, hosted, dict.fromkeys(ABOUT, "here"), Memory(shared=False))
+    return Worker(context, hosted, dict.fromkeys(ABOUT, "here"), Alone(rank))
 
 
 def make_federation(folder, spec, algorithm=None, model=None, transforms=(), quorum=1.0, seed=0, cohort=EXAMPLES):

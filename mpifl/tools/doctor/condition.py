@@ -82,7 +82,7 @@ def examine_rank(transport: Transport, plan: Plan) -> Condition:
         rank=transport.rank,
         host=socket.gethostname(),
         node=transport.nodes.number,
-        bell=transport.rings,
+        bell=transport.has_doorbell,
         memory=possible(),
         mpi=facts(),
         launcher=program,

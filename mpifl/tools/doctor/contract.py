@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from mpifl.aggregation import WeightedMean, plan
+from mpifl.aggregation import WeightedMean
 from mpifl.wire import Header, Report, Transport, Update, Verdict, point_to_point, transport as wire
 
 LARGE = 2_500_000
@@ -44,7 +44,7 @@ def check(transport: Transport, stage: Callable[[str], None] = lambda name: None
 def _records(transport: Transport) -> Iterator[str]:
     for length in (0, 1, point_to_point.EAGER - 1, point_to_point.EAGER, point_to_point.EAGER + 1, 1 << 17):
         sent = bytes(i % PERIOD for i in range(length))
-        received = transport.tell(sent if transport.is_server else None)
+        received = transport.broadcast_record(sent if transport.is_server else None)
         if received != sent:
             yield f"{length} bytes arrived as {len(received)}, or altered"
 
@@ -54,7 +54,7 @@ def _vectors(transport: Transport) -> Iterator[str]:
     awkward = [(dtype, length) for dtype in DTYPES for length in (0, 1, 63, 64, 65, 1000)]
     for dtype, length in [*awkward, *((torch.uint8, piece + more) for more in (-1, 0, 1))]:
         sent = pattern(length, dtype)
-        received = transport.spread(sent.clone() if transport.is_server else None, length, dtype)
+        received = transport.broadcast_vector(sent.clone() if transport.is_server else None, length, dtype)
         if not torch.equal(received, sent):
             yield f"{length} elements of {dtype} arrived altered"
         _answer(transport)  # as in an exchange: only then may what was received be written over
@@ -73,7 +73,7 @@ def _reports(transport: Transport) -> Iterator[str]:
 def _meet(transport: Transport) -> None:
     """Wait until all ranks have come this far."""
     _answer(transport)
-    transport.tell(b"" if transport.is_server else None)
+    transport.broadcast_record(b"" if transport.is_server else None)
 
 
 def _answer(transport: Transport) -> None:
@@ -100,9 +100,9 @@ def _memory(transport: Transport) -> Iterator[str]:
     vector = transport.memory.empty(length, torch.float64)
     if transport.is_server:
         vector[:] = 1.0
-        transport.tell(transport.memory.handle(vector).to_bytes(8, "little"))
+        transport.broadcast_record(transport.memory.handle(vector).to_bytes(8, "little"))
     else:
-        handle = int.from_bytes(transport.tell(), "little")
+        handle = int.from_bytes(transport.broadcast_record(), "little")
         if here:
             vector = transport.read(0, handle, length, torch.float64)
             if not bool((vector == 1.0).all()):
@@ -137,23 +137,23 @@ def mean_over_ranks(transport: Transport, aggregation: WeightedMean, length: int
     Returns:
         The mean, at the server only; seconds from the last report to the mean.
     """
-    aggregation.begin(len(transport.workers))
+    aggregation.expect(len(transport.workers))
     report = Report()
     if transport.rank in transport.workers:
         weight, vector = float(1 + transport.rank % 3), pattern(length, torch.float32) * (transport.rank + 1)
-        folded = aggregation.fold(Update(weight=weight, vectors={"probe": vector}))
+        folded = aggregation.accumulate(transport.rank, Update(weight=weight, vectors={"probe": vector}))
         header = Header(silo=transport.rank, weight=weight, vectors=folded)
         report = Report(headers=[header], parts=aggregation.parts())
     if not transport.is_server:
         transport.report(report.encode())
-        verdict = Verdict.model_validate_json(transport.tell())
+        verdict = Verdict.model_validate_json(transport.broadcast_record())
         aggregation.combine(transport, verdict)
         return None, 0.0
     reports = {0: report} | {rank: Report.model_validate_json(record) for rank, record in transport.reports()}
     began = time.perf_counter()
-    verdict = Verdict(ranks=list(range(transport.size)), pieces=aggregation.place(plan(reports)))
-    transport.tell(verdict.encode())
-    return aggregation.combine(transport, verdict)["probe"], time.perf_counter() - began
+    verdict = Verdict(ranks=list(range(transport.size)), pieces=aggregation.place(reports))
+    transport.broadcast_record(verdict.encode())
+    return aggregation.combine(transport, verdict).vectors["probe"], time.perf_counter() - began
 
 
 def measure(transport: Transport) -> dict[str, float]:
@@ -178,14 +178,14 @@ def measure(transport: Transport) -> dict[str, float]:
 
 def _trip(transport: Transport) -> float:
     began = time.perf_counter()
-    transport.tell(bytes(200) if transport.is_server else None)
+    transport.broadcast_record(bytes(200) if transport.is_server else None)
     _answer(transport)
     return time.perf_counter() - began
 
 
 def _spread(transport: Transport, vector: Tensor | None) -> float:
     began = time.perf_counter()
-    received = transport.spread(vector, LARGE, torch.float32)
+    received = transport.broadcast_vector(vector, LARGE, torch.float32)
     if not transport.is_server:
         received.sum()
     _answer(transport)

@@ -90,7 +90,9 @@ def _examine(transport: Transport, record: _Record, watch: Watch, target: Path |
     watch.begin("telling all ranks what to look at")
     if transport.is_server:
         record.plan, record.findings = _plan(target, out)
-    plan = record.plan = Plan.model_validate_json(transport.tell(record.plan.encode() if transport.is_server else None))
+    plan = record.plan = Plan.model_validate_json(
+        transport.broadcast_record(record.plan.encode() if transport.is_server else None)
+    )
     watch.begin("looking at each rank")
     own = examine_rank(transport, plan)
     if transport.is_server:
@@ -103,8 +105,8 @@ def _examine(transport: Transport, record: _Record, watch: Watch, target: Path |
     record.findings += _between(transport, record, watch)
     watch.begin("the verdict")
     if transport.is_server:
-        return int(transport.tell(b"\x01" if hurts(record.findings) else b"\x00")[0])
-    return int(transport.tell()[0])
+        return int(transport.broadcast_record(b"\x01" if hurts(record.findings) else b"\x00")[0])
+    return int(transport.broadcast_record()[0])
 
 
 def _between(transport: Transport, record: _Record, watch: Watch) -> list[Finding]:

@@ -140,7 +140,7 @@ def run_all(tasks: Sequence[Task], job: Path, ranks: int, retry: bool = False) -
                 progress.say("stopped by a signal; the same command goes on")
                 return INTERRUPTED
     if any(task.summary() is not None for task in tasks):
-        targets = {task.job.evaluate.target_accuracy for task in tasks}
+        targets = {task.job.evaluate.wanted for task in tasks}
         target = targets.pop() if len(targets) == 1 else None  # of a run that was done before, its job may name another
         compare_runs([task.run for task in tasks if task.state != "new"], target)
     return next((code for code in codes.values() if code), 0)
@@ -180,7 +180,8 @@ class _Progress:
     def look(self, task: Task, stopping: bool) -> None:
         records = read_metrics(task.run)
         last = records[-1] if records else {"round": 0}
-        figures = "stopping; once more ends it at once" if stopping else f"round {last['round']} {figures_of(last)}"
+        told = f"round {last['round']} {figures_of(last, metric=task.metric)}"
+        figures = "stopping; once more ends it at once" if stopping else told
         done = self._before + last["round"]
         self._bar.update(self._all, completed=done, description=self._nth(task), figures=figures)
 
@@ -189,7 +190,7 @@ class _Progress:
         self._bar.update(self._all, completed=self._before)
         found = task.summary()
         rounds = "no round" if found is None else f"{found.rounds} rounds  {found.total('seconds'):.1f} s"
-        figures = figures_of(found.last) if found else ""
+        figures = figures_of(found.last, metric=task.metric) if found else ""
         self.say(f"{self._nth(task)} {rounds}  {figures}")
         if code not in (0, INTERRUPTED):
             self.say(f"  ended with exit code {code}, {task.log} says: {_last_line(task)}")

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from mpifl.common import InputError
@@ -23,6 +24,7 @@ from mpifl.run import (
     same_data,
     why_lost,
 )
+from mpifl.tasks import MetricInfo
 from mpifl.training import rehearse
 
 OPENING, CLOSING = "[{(", "]})"
@@ -40,6 +42,11 @@ class Task:
     settings: tuple[str, ...]
     """Keys and values as `mpifl train --set` takes them."""
     job: Job
+
+    @cached_property
+    def metric(self) -> MetricInfo:
+        """The main metric of its job."""
+        return self.job.build_algorithm().task.main_metric
 
     @property
     def log(self) -> Path:
@@ -85,8 +92,7 @@ class Task:
         return None
 
     def _at_target(self, found: Summary) -> bool:
-        evaluate = self.job.evaluate
-        target = evaluate.target_accuracy if evaluate.stop_at_target else None
+        target = self.job.evaluate.stops_at
         return target is not None and found.reached(target) is not None
 
 

@@ -11,6 +11,7 @@ sys.path.append(str(Path(__file__).parents[3]))
 import torch
 
 from mpifl.aggregation import kernels
+from mpifl.aggregation.local_sums import LocalSums
 from mpifl.aggregation.mean import WeightedMean
 
 
@@ -39,9 +40,9 @@ def part(self, transport, piece, window, rank):
     """Return a rank's sum or summand; both are float32."""
     if rank != transport.rank:
         return transport.read(rank, window.parts[rank], piece.length, torch.float32)
-    return self._lone[piece.name][1] if rank in window.weights else self._sums[piece.name].windows[window.number]
+    return self._here.own(piece.name, window.number, alone=rank in window.weights)
 
 
 kernels.add, kernels.mean = add, mean
 WeightedMean._part = part
-WeightedMean._empty = lambda self, length: self._memory.empty(length, torch.float32)
+LocalSums._empty = lambda self, length: self._memory.empty(length, torch.float32)

@@ -14,9 +14,9 @@ from unit.builders import CPU, Alone, same_bits
 from mpifl.aggregation import kernels, mean
 from mpifl.aggregation.exact import ExactSum, is_finite, peak_of, window_of
 from mpifl.aggregation.mean import WeightedMean
-from mpifl.aggregation.planning import plan
+from mpifl.aggregation.planning import PartialSum, ReductionPlan, Window, plan
 from mpifl.wire.memory import Memory
-from mpifl.wire.messages import Folded, Header, Part, Piece, Report, Update, Verdict, Window, uniform
+from mpifl.wire.messages import Folded, Header, Report, Update, Verdict, uniform
 from mpifl.wire.nodes import Nodes
 from mpifl.wire.transport import Transport
 
@@ -67,7 +67,7 @@ class Rank(Transport):
     def done(self, serial):
         pass
 
-    def await_done(self, workers, serial, patient=False):
+    def await_done(self, workers, serial, long=False):
         return set()
 
     def sum(self, piece, nodes):
@@ -92,13 +92,13 @@ def over_ranks(silos, workers, seed):
     headers = defaultdict(list)
     dealt = [shuffle.choice(list(ranks[0].workers)) for _ in silos]
     for rank, one in enumerate(sums):
-        one.begin(len(silos), alone=dealt.count(rank) == 1 and len(ranks[0].nodes) == 1)
+        one.expect(len(silos), alone=dealt.count(rank) == 1 and len(ranks[0].nodes) == 1)
     for rank, (silo, update) in zip(dealt, silos, strict=True):
-        headers[rank].append(Header(silo=silo, weight=update.weight, vectors=sums[rank].fold(update)))
+        headers[rank].append(Header(silo=silo, weight=update.weight, vectors=sums[rank].accumulate(silo, update)))
     reports = {rank: Report(headers=headers[rank], parts=one.parts()) for rank, one in enumerate(sums)}
-    verdict = Verdict(accepted=[k for k, _ in silos], ranks=list(range(size)), pieces=sums[0].place(plan(reports)))
+    verdict = Verdict(accepted=[k for k, _ in silos], ranks=list(range(size)), pieces=sums[0].place(reports))
     for rank in sorted(ranks, key=lambda rank: (rank.nodes.leads, -rank.rank)):  # leaders last, the server after all
-        means = sums[rank.rank].combine(rank, verdict)
+        means = sums[rank.rank].combine(rank, verdict).vectors
         assert rank.is_server or not means
     assert not any(sent.values())
     return means
@@ -262,17 +262,17 @@ BAD = {
 
 def sums_of(aggregation):
     """Return the sums of all that has been added, by name."""
-    windows = {name: sorted(sums.windows, reverse=True) for name, sums in aggregation._sums.items()}
+    windows = {name: sorted(sums.windows, reverse=True) for name, sums in aggregation._here._sums.items()}
     pieces = [
-        Piece(
+        ReductionPlan(
             name=name,
-            length=aggregation._sums[name].length,
+            length=aggregation._here._sums[name].length,
             total=1.0,
             windows=[Window(number=number, parts={0: 0}) for number in numbers],
         )
         for name, numbers in sorted(windows.items())
     ]
-    return aggregation.combine(Alone(), Verdict(ranks=[0], pieces=aggregation.place(pieces)))
+    return aggregation.combine(Alone(), Verdict(ranks=[0], pieces=aggregation.placed(pieces))).vectors
 
 
 @pytest.mark.parametrize("name", ["a", "b"])
@@ -281,11 +281,11 @@ def test_a_bad_vector_is_refused_and_nothing_of_its_update_is_added(kind, name):
     bad, reason = BAD[kind]
     good = {"a": torch.tensor([1.0, 2.0, 3.0]), "b": torch.tensor([4.0, 5.0, 6.0])}
     aggregation = WeightedMean(CPU, Memory(shared=False))
-    aggregation.begin(2)
-    aggregation.fold(Update(2.0, dict(good)))
+    aggregation.expect(2)
+    aggregation.accumulate(0, Update(2.0, dict(good)))
     before = sums_of(aggregation)
     with pytest.raises(ValueError, match=f"^'{name}'.*{reason}"):
-        aggregation.fold(Update(3.0, {**good, name: bad}))
+        aggregation.accumulate(0, Update(3.0, {**good, name: bad}))
     after = sums_of(aggregation)
     assert before.keys() == after.keys() == good.keys()
     assert all(same_bits(before[key], after[key]) for key in good)
@@ -294,11 +294,11 @@ def test_a_bad_vector_is_refused_and_nothing_of_its_update_is_added(kind, name):
 @pytest.mark.parametrize("kind", ["NaN", "Inf", "too short", "matrix", "bfloat16"])
 def test_a_refused_update_that_came_first_is_no_measure_for_the_others(kind):
     aggregation = WeightedMean(CPU, Memory(shared=False))
-    aggregation.begin(2)
+    aggregation.expect(2)
     bad = {"a": torch.ones(2), "b": torch.tensor([math.nan])} if kind == "too short" else {"a": BAD[kind][0][1:]}
     with pytest.raises(ValueError):
-        aggregation.fold(Update(1.0, bad))
-    aggregation.fold(Update(1.0, {"a": torch.ones(3), "b": torch.ones(1)}))
+        aggregation.accumulate(0, Update(1.0, bad))
+    aggregation.accumulate(0, Update(1.0, {"a": torch.ones(3), "b": torch.ones(1)}))
     assert {name: vector.tolist() for name, vector in sums_of(aggregation).items()} == {"a": [1.0] * 3, "b": [1.0]}
 
 
@@ -314,11 +314,11 @@ def test_a_refused_update_that_came_first_is_no_measure_for_the_others(kind):
 )
 def test_what_cannot_be_added_up_is_refused_and_nothing_of_it_is_added(weight, vector):
     aggregation = WeightedMean(CPU, Memory(shared=False))
-    aggregation.begin(2)
-    aggregation.fold(Update(1.0, {"a": torch.ones(3), "b": torch.ones(3)}))
+    aggregation.expect(2)
+    aggregation.accumulate(0, Update(1.0, {"a": torch.ones(3), "b": torch.ones(3)}))
     before = sums_of(aggregation)
     with pytest.raises(ValueError):
-        aggregation.fold(Update(weight, {"a": torch.ones(3), "b": vector}))
+        aggregation.accumulate(0, Update(weight, {"a": torch.ones(3), "b": vector}))
     after = sums_of(aggregation)
     assert all(same_bits(before[key], after[key]) for key in "ab")
 
@@ -327,7 +327,7 @@ def test_what_cannot_be_added_up_is_refused_and_nothing_of_it_is_added(weight, v
 def test_without_memory_for_one_of_its_vectors_nothing_of_an_update_is_added(alone):
     """The process may open two files more, which is what the first vector takes: one that Python's mmap dups."""
     aggregation = WeightedMean(CPU, Memory(shared=True))
-    aggregation.begin(2, alone=alone)
+    aggregation.expect(2, alone=alone)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = [os.dup(0), os.dup(0)]
     for file in free:
@@ -335,11 +335,11 @@ def test_without_memory_for_one_of_its_vectors_nothing_of_an_update_is_added(alo
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (free[1] + 1, limits[1]))
         with pytest.raises(OSError, match="Too many open files"):
-            aggregation.fold(Update(1.0, {"a": torch.ones(3), "b": torch.ones(4)}))
+            aggregation.accumulate(0, Update(1.0, {"a": torch.ones(3), "b": torch.ones(4)}))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert aggregation.parts() == []
-    aggregation.fold(Update(1.0, {"a": torch.full((3,), 2.0), "b": torch.ones(4)}))
+    aggregation.accumulate(0, Update(1.0, {"a": torch.full((3,), 2.0), "b": torch.ones(4)}))
     assert [part.name for part in aggregation.parts()] == ["a", "b"]
     if not alone:
         assert [vector.tolist() for vector in sums_of(aggregation).values()] == [[2.0] * 3, [1.0] * 4]
@@ -348,8 +348,8 @@ def test_without_memory_for_one_of_its_vectors_nothing_of_an_update_is_added(alo
 def test_a_new_round_forgets_the_sums_of_the_one_before():
     aggregation = WeightedMean(CPU, Memory(shared=False))
     for length, value in ((3, 5.0), (2, 1.0)):
-        aggregation.begin(1)
-        aggregation.fold(Update(1.0, {"a": torch.full((length,), value)}))
+        aggregation.expect(1)
+        aggregation.accumulate(0, Update(1.0, {"a": torch.full((length,), value)}))
     assert sums_of(aggregation)["a"].tolist() == [1.0, 1.0]
 
 
@@ -361,9 +361,13 @@ def test_a_plan_lists_every_window_of_every_name_once_largest_first():
     reports = {
         2: Report(
             headers=[header(0, 2.0, b=(3, 0), a=(4, -1)), header(1, 0.5, a=(4, 2))],
-            parts=[Part(name="a", window=-1, handle=7), Part(name="a", window=2), Part(name="b", window=0)],
+            parts=[
+                PartialSum(name="a", window=-1, handle=7),
+                PartialSum(name="a", window=2),
+                PartialSum(name="b", window=0),
+            ],
         ),
-        1: Report(headers=[header(2, 1.0, a=(4, -1))], parts=[Part(name="a", window=-1, handle=5)]),
+        1: Report(headers=[header(2, 1.0, a=(4, -1))], parts=[PartialSum(name="a", window=-1, handle=5)]),
         3: Report(headers=[Header(silo=3, fault="no disk")]),
     }
     one, other = plan(reports)

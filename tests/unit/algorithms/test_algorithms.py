@@ -31,8 +31,7 @@ class Flat(FedProx):
 @pytest.mark.parametrize(("kind", "measured"), [(FedProx, True), (Flat, False)])
 def test_a_silo_whose_gradient_is_zero_has_no_gamma(kind, measured):
     algorithm = kind(measure_gamma=True)
-    silo = make_silo(FlatModel(net()))
-    silo.objective = algorithm.objective
+    silo = make_silo(FlatModel(net()), objective=algorithm.objective)
     update = algorithm.train_near(silo, silo.model.trained.clone(), 0.1)
     assert ("gamma" in update.scalars) is measured
 
@@ -161,7 +160,7 @@ def test_fsvrg_counts_once_and_only_over_all_silos(sparse):
         algorithm.round(server, federation.cohort([1], server))
     for server.round in range(2):
         algorithm.round(server, federation.everyone(server))
-    asked = [json.loads(told)["work"] for told in federation.transport.told if b'"verb"' in told]
+    asked = [json.loads(told)["work"] for told in federation.transport.told if b'"kind"' in told]
     assert asked == ["count", "full_gradient", "train_reduced", "full_gradient", "train_reduced"]
     algorithm.round(server, federation.cohort([1], server))  # silo 0 has died: what is known of it stays
     assert server.state["a"].tolist() == SPREAD

@@ -1,5 +1,6 @@
 """What the server takes of a report, and what it refuses: a rank that breaks one rule has all its silos stay out."""
 
+import functools
 import json
 import os
 import time
@@ -9,8 +10,10 @@ import pytest
 import tomli_w
 import torch
 from torch import nn
-from unit.builders import Alone, make_federation, net, write_folder
+from unit.builders import CPU, Alone, make_federation, net, write_folder
 
+from mpifl.aggregation.mean import WeightedMean
+from mpifl.aggregation.planning import PartialSum
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.registry import ALGORITHMS
 from mpifl.common.errors import InputError, RoundLost
@@ -18,12 +21,14 @@ from mpifl.common.names import Names
 from mpifl.exchange import gathering
 from mpifl.exchange.admission import ABOUT, RESERVED, Expected, Knowledge, Refused, read, screened
 from mpifl.exchange.faults import Judge
+from mpifl.exchange.membership import Membership
 from mpifl.server.server import Server
 from mpifl.silo.flat import FlatModel
 from mpifl.training.loop import train
 from mpifl.wire.memory import Memory
-from mpifl.wire.messages import LONGEST_TEXT, Folded, Header, Part, Report, Request, clean
+from mpifl.wire.messages import LONGEST_TEXT, Done, FileReply, FinishReply, Folded, Header, Report, clean
 from mpifl.wire.nodes import Nodes
+from mpifl.wire.requests import Compute, Finish, Load, Open, Save, SaveStatus
 
 P = 5
 SHA = "a" * 64
@@ -35,13 +40,27 @@ def header(silo=0, weight=10.0, length=P, window=0, **more):
 
 
 def report(*headers, parts=None, **more):
-    usual = [Part(name="delta", window=0, handle=3)]
+    usual = [PartialSum(name="delta", window=0, handle=3)]
     return Report(headers=list(headers) or [header()], parts=usual if parts is None else parts, **more)
 
 
-def screen(came, silos=(0,), verb="work", work="train", readable=True):
-    request = Request(verb=verb, work=work, cohort=list(silos))
-    return screened(came, request, 2, silos, EXPECTED, lambda parts, lengths: readable)
+class Elsewhere:
+    """The server's end of a world in which rank 2 is on another node, or on this one with memory that none can read."""
+
+    rank = 0
+
+    def __init__(self, elsewhere):
+        self.nodes = Nodes([0, 0, 1] if elsewhere else [0, 0, 0], 0)
+
+    def read(self, rank, handle, length, dtype):
+        raise OSError("no such file")
+
+
+def screen(came, silos=(0,), kind=Compute, readable=True, **fields):
+    own = {"work": "train"} if kind is Compute else fields
+    request = kind(cohort=list(silos), **own)
+    accept = functools.partial(WeightedMean(CPU, Memory(shared=False)).accept, Elsewhere(readable), 2)
+    return screened(came, request, 2, silos, EXPECTED, accept)
 
 
 def faults(*arguments, **more):
@@ -49,16 +68,16 @@ def faults(*arguments, **more):
 
 
 def test_a_report_that_keeps_the_rules_is_taken_as_it_is():
-    whole = report(header(), header(1, 20.0), Header(silo=2, fault="no disk"), seconds=0.5)
+    whole = report(header(), header(1, 20.0), Done(silo=2, fault="no disk"), seconds=0.5)
     assert screen(whole, (0, 1, 2)) == whole
 
 
 def test_of_a_silo_that_failed_only_the_fault_is_taken():
     failed = Header(silo=0, weight=1e6, fault="no", vectors={"x": Folded(length=1, window=0)}, scalars={"round": 1})
-    assert screen(report(failed, parts=[])).headers == [Header(silo=0, fault="no")]
+    assert screen(report(failed, parts=[])).headers == [Done(silo=0, fault="no")]
 
 
-ALONE = Part(name="delta", window=0, handle=3, weight=10.0)
+ALONE = PartialSum(name="delta", window=0, handle=3, weight=10.0)
 REFUSED = {
     "answers for another's silo": (report(header(), header(1, 20.0)), "it answers for silo 1"),
     "answers twice": (report(header(), header()), "silo 0 more than once"),
@@ -76,8 +95,8 @@ REFUSED = {
     "has no sum": (report(header(), parts=[]), "sums are not those"),
     "has a sum of nothing": (report(header(window=None)), "sums are not those"),
     "has a sum twice": (report(header(), parts=[ALONE, ALONE]), "sums are not those"),
-    "has another's sum": (report(header(), parts=[Part(name="c", window=0)]), "sums are not those"),
-    "sums in another window": (report(header(), parts=[Part(name="delta", window=1)]), "sums are not those"),
+    "has another's sum": (report(header(), parts=[PartialSum(name="c", window=0)]), "sums are not those"),
+    "sums in another window": (report(header(), parts=[PartialSum(name="delta", window=1)]), "sums are not those"),
     "weighs its part": (report(header(), parts=[ALONE.model_copy(update={"weight": 1e6})]), "is not weighted"),
 }
 
@@ -104,16 +123,26 @@ def test_a_vector_as_it_came_is_weighted_as_its_header_says():
     assert "is not weighted" in faults(two, (0, 1))[0]
 
 
+@pytest.mark.parametrize("part", [7, {}, {"name": "delta"}, {"name": "delta", "window": 100_000}, [], "delta", None])
+def test_parts_of_another_form_are_refused_in_a_short_line(part):
+    came = Report(headers=[header()], parts=[part])
+    (fault,) = faults(read(came.encode()))
+    assert "its sums cannot be read" in fault
+    assert len(fault) < LONGEST_TEXT
+
+
 def test_sums_that_cannot_be_read_are_refused():
     assert "cannot be read where it says that they lie" in faults(report(), readable=False)[0]
+
+
+UPDATE = b'{"headers": [{"kind": "update", "silo": 0, %s}]}'
 
 
 @pytest.mark.parametrize(
     "record",
     [b"{", b"", b"[]", b"\xff", b"[" * 100_000, b'{"serial": 1e400}', b'{"serial": ' + b"9" * 5000 + b"}"]
-    + [b'{"parts": [{"name": "a", "window": %d}]}' % window for window in (100_000, -100_000)]
-    + [b'{"headers": [{"silo": 0, "weight": %s}]}' % weight for weight in (b"NaN", b"1.7e308", b"-1")]
-    + [b'{"headers": [{"silo": 0, "scalars": {"a": %s}}]}' % value for value in (b"1" + b"0" * 400, b"1e308", b"[]")],
+    + [UPDATE % (b'"weight": %s' % weight) for weight in (b"NaN", b"1.7e308", b"-1")]
+    + [UPDATE % (b'"scalars": {"a": %s}' % value) for value in (b"1" + b"0" * 400, b"1e308", b"[]")],
     ids=lambda record: record[:40].decode("latin1"),
 )  # fmt: skip
 def test_what_is_no_report_is_refused_in_a_short_line(record):
@@ -123,25 +152,50 @@ def test_what_is_no_report_is_refused_in_a_short_line(record):
     assert "cannot be read" in faults(found)[0]
 
 
+UNASKED = "it answers what was not asked"
+STATUS = (SaveStatus, {"checkpoint": 1, "wait": False})
 ANSWERS = {
-    "save": ({"writing": True}, {"writing": False}),
-    "saved": ({"sha256": SHA}, {"sha256": "../" + SHA}),
-    "finish": ({"unwritten": "the disk is full"}, {"unwritten": True}),
-    "load": ({}, {"sha256": SHA}),
+    "a save begun": ((Save, {}), FileReply(silo=0, writing=True), FileReply(silo=0, sha256=SHA), UNASKED),
+    "nothing to save": ((Save, {}), FileReply(silo=0), Done(silo=0), UNASKED),
+    "a file written": (STATUS, FileReply(silo=0, sha256=SHA), FileReply(silo=0), "does not say whether"),
+    "a file that is not yet": (
+        *(STATUS, FileReply(silo=0, writing=True)),
+        *(FileReply(silo=0, writing=True, sha256=SHA), "does not say whether"),
+    ),
+    "a full disk": ((Finish, {"sha256": SHA}), FinishReply(silo=0, unwritten="full"), Header(silo=0), UNASKED),
+    "a load": ((Load, {}), Done(silo=0), FileReply(silo=0, sha256=SHA), UNASKED),
+    "a training": ((Compute, {}), header(), Done(silo=0), UNASKED),
 }
 
 
-@pytest.mark.parametrize("verb", ANSWERS)
-def test_what_silos_say_to_other_requests_is_held_against_a_form(verb):
-    good, bad = (Report(headers=[Header(silo=0, scalars=scalars)]) for scalars in ANSWERS[verb])
-    assert faults(good, verb=verb) == [None]
-    assert "it answers what was not asked" in faults(bad, verb=verb)[0]
+@pytest.mark.parametrize("case", ANSWERS)
+def test_what_silos_reply_to_a_request_is_held_against_its_kind(case):
+    (kind, fields), good, bad, why = ANSWERS[case]
+    parts = [PartialSum(name="delta", window=0)] if kind is Compute else []
+    assert faults(Report(headers=[good], parts=parts), kind=kind, **fields) == [None]
+    assert why in faults(Report(headers=[bad]), kind=kind, **fields)[0]
+
+
+OTHER_FORMS = [
+    b'"kind": "file", "sha256": "../"',
+    b'"kind": "file", "sha256": 5',
+    b'"kind": "file", "writing": "yes"',
+    b'"kind": "finish", "unwritten": true',
+    b'"kind": "done", "sha256": null',
+    b'"kind": "shell"',
+    b'"weight": 1.0',
+]
+
+
+@pytest.mark.parametrize("reply", OTHER_FORMS, ids=lambda reply: reply.decode())
+def test_a_reply_of_another_form_cannot_be_read(reply):
+    assert isinstance(read(b'{"headers": [{"silo": 0, %s}]}' % reply), Refused)
 
 
 def test_a_worker_that_opens_its_shards_says_where_it_runs():
     about = dict.fromkeys(ABOUT, "x")
-    assert faults(Report(headers=[Header(silo=0)], about=about), verb="open") == [None]
-    assert "does not say where it runs" in faults(Report(headers=[Header(silo=0)]), verb="open")[0]
+    assert faults(Report(headers=[Done(silo=0)], about=about), kind=Open) == [None]
+    assert "does not say where it runs" in faults(Report(headers=[Done(silo=0)]), kind=Open)[0]
 
 
 def test_texts_of_others_are_one_line_without_control_characters():
@@ -152,7 +206,7 @@ def test_texts_of_others_are_one_line_without_control_characters():
 
 def test_a_vector_that_some_silos_count_alike_and_others_do_not_loses_the_round():
     alike = Header(silo=1, weight=20.0, vectors={"delta": Folded(length=P, window=0, uniform=True)})
-    why = Judge(1.0, Names()).reason_to_lose(Request(verb="work", cohort=[0, 1]), [header(), alike], [])
+    why = Judge(1.0, Names()).reason_to_lose(Compute(work="train", cohort=[0, 1]), [header(), alike])
     assert why == "silo 1 has 'delta' averaged with equal weights, silo 0 has not"
 
 
@@ -227,15 +281,16 @@ class Slow:
 def test_the_user_is_told_once_who_is_waited_for_and_the_wait_goes_on(monkeypatch):
     monkeypatch.setattr(gathering, "REMINDER", 0.01)
     told, first, second = [], Report(serial=7).encode(), Report(serial=7).encode()
-    waiting = gathering.Gathering(Slow((1, first), (2, second)))
-    waiting.tell = told.append
+    waiting = gathering.Gathering(Slow((1, first), (2, second)), Membership({}), None, None)
+    waiting.listen(told.append)
     assert [rank for rank, _ in waiting.reports(7, None)] == [1, 2]
     assert told == ["waiting for rank 4"]
-    assert waiting.late == set()
+    assert waiting._membership.timed_out == set()
 
 
 def test_a_report_of_before_is_dropped_and_one_of_the_future_is_refused():
-    waiting = gathering.Gathering(Slow((1, Report(serial=6).encode()), (1, b""), (2, Report(serial=9).encode())))
+    reports = (1, Report(serial=6).encode()), (1, b""), (2, Report(serial=9).encode())
+    waiting = gathering.Gathering(Slow(*reports), Membership({}), None, None)
     waiting._transport.asked = 2
     came = dict(waiting.reports(7, None))
     assert "a request that was not made yet" in str(came[2])
@@ -286,7 +341,7 @@ def test_a_mean_that_is_not_finite_loses_the_round_and_names_who_sent_it(pair, m
     parts = aggregation.parts
 
     def spoiled():
-        for sums in aggregation._sums.values():
+        for sums in aggregation._here._sums.values():
             for total in sums.windows.values():
                 total[0] = float("nan")
         return parts()

@@ -23,8 +23,9 @@ from mpifl.silo.flat import FlatModel
 from mpifl.training.checkpointing import Saving
 from mpifl.training.recovery import Survival, latest_mirror, state_of
 from mpifl.wire.memory import Memory
-from mpifl.wire.messages import Mirror, Request, Verdict
+from mpifl.wire.messages import Mirror, Verdict
 from mpifl.wire.nodes import Nodes
+from mpifl.wire.requests import Inventory, Open, Save, read_request
 from mpifl.wire.transport import Transport
 
 DEADLINE = 0.05
@@ -65,28 +66,27 @@ class World(Transport):
         self.rank, self.size, self.sent, self.received = 0, len(workers), 0, 0
         self.nodes, self.memory = Nodes([0] * self.size, 0), Memory(shared=False)
         self.origins, self._first_size, self.silent = list(range(self.size)), self.size, set()
-        for rank, worker in enumerate(workers):
-            worker.rank = rank
 
-    def tell(self, record=None):
+    def broadcast_record(self, record=None):
         awake = [(rank, one) for rank, one in enumerate(self.workers_here) if rank and rank not in self.hung]
-        if "verb" in json.loads(record):
-            self.asked = Request.model_validate_json(record)
+        if "kind" in json.loads(record):
+            self.asked = read_request(record)
             told = {"serial": self.asked.serial}
-            self.came = deque((rank, one.answer(self.asked, {}).model_copy(update=told)) for rank, one in awake)
+            vectors = {spec.name: torch.empty(0) for spec in self.asked.vectors}
+            self.came = deque((rank, one.answer(self.asked, vectors).model_copy(update=told)) for rank, one in awake)
         else:
             for _, one in awake:
-                one.settle(self.asked, Verdict.model_validate_json(record))
+                one.commit(self.asked, Verdict.model_validate_json(record))
         return record
 
     def next_report(self, until=None):
         if self.came:
             rank, report = self.came.popleft()
             return rank, report.encode()
-        assert until is not None, f"'{self.asked.verb}' waits for a hung rank for ever"
+        assert until is not None, f"'{self.asked.kind}' waits for a hung rank for ever"
         return None
 
-    def spread(self, vector, length, dtype, direct=False):
+    def broadcast_vector(self, vector, length, dtype, direct=False):
         return vector
 
 
@@ -98,8 +98,8 @@ def folder(tmp_path):
 
 @pytest.fixture
 def world(folder):
-    spec, algorithm = read_federation(folder), Working()
-    return World([make_worker(folder, spec, algorithm, silos=silos) for silos in ([], [0, 1, 2], [3, 4, 5])])
+    spec, algorithm, hosted = read_federation(folder), Working(), ([], [0, 1, 2], [3, 4, 5])
+    return World([make_worker(folder, spec, algorithm, silos=silos, rank=rank) for rank, silos in enumerate(hosted)])
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def server():
 @pytest.fixture
 def federation(world, server):
     federation = federate(world)
-    federation.everyone(server).ask("open")  # or it would count as the first round's work
+    federation.everyone(server).ask(Open)  # or it would count as the first round's work
     return federation
 
 
@@ -144,16 +144,16 @@ def test_silos_on_their_way_to_a_rank_that_hangs_are_faults_and_those_on_their_w
     rounds(federation, server, Working().free, 3)
     world.hung = {2}  # not known yet
     mean = federation.cohort([0, 1], server).mean(Working().free)
-    moved = set(world.asked.homes)
+    moved = set(world.asked.assignment)
     assert moved
     assert mean.faults == dict.fromkeys(moved, LATE)
-    federation.gathering.late = set()
+    federation.membership.timed_out = set()
     server.round += 1
     mean = federation.cohort([3, 4], server).mean(Working().free)
-    moved = set(world.asked.homes)
+    moved = set(world.asked.assignment)
     assert moved
     assert (set(mean.silos), mean.faults) == (moved, dict.fromkeys({3, 4} - moved, LATE))
-    assert not federation.workload.bound
+    assert not federation.membership.pinned
 
 
 def test_silos_that_a_late_rank_was_to_take_over_find_another(federation, server, world, folder):
@@ -178,7 +178,7 @@ def test_the_server_is_brought_into_line_with_silos_that_lost_what_they_kept(fed
     survival = Survival(federation, server, folder / "run", [10] * 6, realign)
     survival.tell = said.append
     rounds(federation, server, Working().count, 2)
-    survival.ask("open")
+    survival.ask(Open)
     assert not aligned, "nobody has died"
     server.state["w"] = torch.zeros(4)
     world.workers_here.pop()
@@ -186,7 +186,7 @@ def test_the_server_is_brought_into_line_with_silos_that_lost_what_they_kept(fed
     federation.recover = lambda: None
     federation.membership.placed = {1: set()}
     for _ in range(3):
-        survival.ask("open")
+        survival.ask(Open)
     assert aligned == [list(range(6))] * 2
     assert said[1] == "the server's state was not brought into line with silos that moved: too few"
 
@@ -204,17 +204,17 @@ def test_a_mirror_that_was_written_over_is_none(federation, server, folder):
     for server.round in (1, 2):
         server.state["w"] = torch.full((3,), float(server.round))
         survival.mirror({})
-    old, new = federation.mirrors
+    old, new = federation._worker.replicas
     assert latest_mirror(federation) is new
-    federation.mirrors.append(Mirror(old.round, {}, new.state))  # as a rank sees it that was asleep meanwhile
+    federation._worker.replicas.append(Mirror(old.round, {}, new.state))  # as a rank sees it that was asleep meanwhile
     assert latest_mirror(federation) is None
 
 
 def test_a_new_server_knows_whose_silos_keep_something(federation, server, world):
     rounds(federation, server, Working().count, 3)
     successor = federate(world)
-    successor.exchange(Request(verb="roll", round=3))
-    assert successor.workload.bound == set(range(6))
+    successor.exchange(Inventory(round=3))
+    assert successor.membership.stateful == set(range(6))
 
 
 def test_a_checkpoint_that_was_given_up_and_comes_back_takes_no_ones_place(federation, server, world, folder):
@@ -222,14 +222,14 @@ def test_a_checkpoint_that_was_given_up_and_comes_back_takes_no_ones_place(feder
     server.state["w"] = torch.zeros(4)
     survival = Survival(federation, server, run, [10] * 6)
     survival.tell = said.append
-    saving = Saving(run, Checkpoint(every=1, keep=2), server, survival, [10] * 6)
+    saving = Saving(run, Checkpoint(every=1, keep=2), server, survival)
     for number in range(1, 6):
         world.hung = {2} if number == 4 else set()
         rounds(federation, server, Working().count, 1)
         saving.after_round()
         if number == 4:
             assert said == [f"the checkpoint of round 4 could not be written ({LATE}); training goes on"]
-            late = world.asked.model_copy(update={"verb": "save", "round": 4, "cohort": [3, 4, 5]})
+            late = Save(round=4, attempt=world.asked.attempt, cohort=[3, 4, 5])
             world.workers_here[2].answer(late, {})  # it wakes up
     assert checkpoint.rounds(run) == [5, 3]
 
@@ -239,7 +239,7 @@ def test_whether_there_is_a_checkpoint_at_the_end_is_known_and_told_once(federat
     server.state["w"] = torch.zeros(4)
     survival = Survival(federation, server, folder / "run", [10] * 6)
     survival.tell = said.append
-    saving = Saving(folder / "run", Checkpoint(every=1), server, survival, [10] * 6)
+    saving = Saving(folder / "run", Checkpoint(every=1), server, survival)
     rounds(federation, server, Working().count, 1)
     assert saving.last()
     rounds(federation, server, Working().count, 1)

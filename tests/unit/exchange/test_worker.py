@@ -7,7 +7,6 @@ import torch
 from safetensors.torch import load_file
 from unit.builders import Alone, make_worker, net, room_for, write_folder
 
-from mpifl.aggregation.planning import plan
 from mpifl.algorithms.base import Algorithm
 from mpifl.common.errors import SharedVectorChanged
 from mpifl.common.files import sha256_of
@@ -15,7 +14,8 @@ from mpifl.data.shards import read_federation
 from mpifl.exchange.admission import ABOUT
 from mpifl.run import checkpoint
 from mpifl.silo.flat import FlatModel
-from mpifl.wire.messages import Report, Request, Verdict
+from mpifl.wire.messages import FileReply, Report, Verdict
+from mpifl.wire.requests import Compute, Finish, Load, Migrate, Open, Save, SaveStatus
 
 
 class Counting(Algorithm):
@@ -53,19 +53,20 @@ def worker(folder):
     return make_worker(folder, read_federation(folder), Counting(), silos=[0, 1, 2])
 
 
-def ask(worker, round=0, attempt=0, accepted=None, cohort=(0, 1, 2), verb="work", explain=(), **scalars):
+def ask(worker, round=0, attempt=0, accepted=None, cohort=(0, 1, 2), kind=Compute, explain=(), **fields):
     """Make a request and settle it; return each header by silo. By default all that did not fail are accepted."""
-    request = Request(verb=verb, work="count", round=round, attempt=attempt, cohort=list(cohort), scalars=scalars)
+    own = {"work": "count", "scalars": fields} if kind is Compute else fields
+    request = kind(round=round, attempt=attempt, cohort=list(cohort), **own)
     report = worker.answer(request, {})
     good = [header.silo for header in report.headers if header.fault is None]
-    worker.settle(request, Verdict(accepted=good if accepted is None else accepted, explain=list(explain)))
+    worker.commit(request, Verdict(accepted=good if accepted is None else accepted, explain=list(explain)))
     return {header.silo: header for header in report.headers}
 
 
 def save(worker, round):
     """Have a worker write the states of its silos, and wait until it has."""
-    begun = [silo for silo, header in ask(worker, round, verb="save").items() if "writing" in header.scalars]
-    return ask(worker, round, verb="saved", cohort=begun, checkpoint=round, wait=True)
+    begun = [silo for silo, header in ask(worker, round, kind=Save).items() if header.writing]
+    return ask(worker, round, kind=SaveStatus, cohort=begun, checkpoint=round, wait=True)
 
 
 def seen(headers):
@@ -90,9 +91,9 @@ def test_a_new_attempt_of_the_round_starts_from_before_it(worker):
 def test_a_lost_round_changes_nothing(worker):
     ask(worker, 0)
     for attempt in range(3):
-        request = Request(verb="work", work="count", round=1, attempt=attempt, cohort=[0, 1, 2])
+        request = Compute(work="count", round=1, attempt=attempt, cohort=[0, 1, 2])
         worker.answer(request, {})
-        worker.settle(request, Verdict(lost="too few"))
+        worker.commit(request, Verdict(lost="too few"))
     assert seen(ask(worker, 2)) == [1, 1, 1]
 
 
@@ -110,33 +111,31 @@ def test_a_silo_outside_of_the_cohort_is_not_asked_and_keeps_what_it_has(worker)
 def test_kept_state_is_saved_once_it_is_true_and_loads_into_another_worker(worker, folder):
     ask(worker, 0)
     ask(worker, 1, accepted=[0, 1])
-    saved = {silo: header.scalars["sha256"] for silo, header in save(worker, 2).items()}
+    saved = {silo: header.sha256 for silo, header in save(worker, 2).items()}
     run = folder / "run"
     states = [checkpoint.read_state(checkpoint.silo_file(run, 2, k), saved[k]) for k in saved]
     assert [state["count"] for state in states] == [2, 2, 1]
     assert states[0]["latest"].tolist() == [2.0, 2.0]
     other = make_worker(folder, read_federation(folder), Counting())
-    assert all(
-        h.fault is None for h in ask(other, 2, verb="load", **{str(k): sha for k, sha in saved.items()}).values()
-    )
+    assert all(header.fault is None for header in ask(other, 2, kind=Load, files=saved).values())
     assert seen(ask(other, 2)) == [2, 2, 1]
 
 
 def test_a_silo_without_state_saves_nothing_and_loading_none_forgets(worker, folder):
-    assert all((header.scalars, header.fault) == ({}, None) for header in ask(worker, 0, verb="save").values())
+    assert all(header == FileReply(silo=k, seconds=header.seconds) for k, header in ask(worker, 0, kind=Save).items())
     assert save(worker, 0) == {}
     assert not (folder / "run").exists()
     ask(worker, 0)
-    ask(worker, 1, verb="load")
+    ask(worker, 1, kind=Load)
     assert seen(ask(worker, 1)) == [0, 0, 0]
 
 
 def test_a_torn_state_is_a_fault_of_its_silo(worker, folder):
     ask(worker, 0)
-    saved = {str(k): header.scalars["sha256"] for k, header in save(worker, 1).items()}
+    saved = {k: header.sha256 for k, header in save(worker, 1).items()}
     path = checkpoint.silo_file(folder / "run", 1, 1)
     path.write_bytes(path.read_bytes()[:-1])
-    faults = {k: header.fault for k, header in ask(worker, 1, verb="load", **saved).items()}
+    faults = {k: header.fault for k, header in ask(worker, 1, kind=Load, files=saved).items()}
     assert (faults[0], faults[2]) == (None, None)
     assert faults[1].startswith(f"{path}: torn or altered")
 
@@ -167,8 +166,9 @@ def test_a_traceback_of_the_users_lines_is_printed_where_the_server_asks_for_it(
 
 
 def mean_of(worker, headers):
-    pieces = plan({0: Report(headers=list(headers.values()), parts=worker.aggregation.parts())})
-    return worker.aggregation.combine(Alone(), Verdict(ranks=[0], pieces=worker.aggregation.place(pieces)))
+    reports = {0: Report(headers=list(headers.values()), parts=worker.aggregation.parts())}
+    verdict = Verdict(ranks=[0], pieces=worker.aggregation.place(reports))
+    return worker.aggregation.combine(Alone(), verdict).vectors
 
 
 class Careless(Counting):
@@ -180,35 +180,34 @@ class Careless(Counting):
 def test_writing_to_a_vector_that_all_silos_read_ends_the_run(folder):
     worker = make_worker(folder, read_federation(folder), Careless(), silos=[0, 1])
     with pytest.raises(SharedVectorChanged, match="count wrote to 'w'"):
-        worker.answer(Request(verb="work", work="count", cohort=[0, 1]), {"w": torch.zeros(3)})
+        worker.answer(Compute(work="count", cohort=[0, 1]), {"w": torch.zeros(3)})
 
 
 def test_silos_that_move_take_their_state_along(folder):
     spec = read_federation(folder)
-    old, new = (make_worker(folder, spec, Counting(), silos=silos) for silos in ([0, 1, 2], []))
-    old.rank, new.rank = 1, 2
+    old, new = (make_worker(folder, spec, Counting(), silos=silos, rank=k) for k, silos in ((1, [0, 1, 2]), (2, [])))
     assert seen(ask(old, 0)) == [0, 0, 0]
     saved = save(old, 1)
-    states = {str(k): header.scalars["sha256"] for k, header in saved.items()}
-    request = Request(verb="host", round=1, cohort=[1, 2], homes={1: 2, 2: 2}, scalars={"1": states["1"], "2": "torn"})
+    states = {k: header.sha256 for k, header in saved.items()}
+    files = {1: states[1], 2: "torn"}
+    request = Migrate(round=1, cohort=[1, 2], assignment={1: 2, 2: 2}, files=files, checkpoint=1)
     reports = {1: old.answer(request, {}), 2: new.answer(request, {})}
     assert reports[1].headers == []
     assert [header.fault is None for header in reports[2].headers] == [True, False]
     for worker in (old, new):
-        worker.settle(request, Verdict(accepted=[1]))
+        worker.commit(request, Verdict(accepted=[1]))
     assert (old.silos, new.silos) == ({0, 2}, {1})
     assert seen(ask(new, 1)) == [1]
     assert seen(ask(old, 1)) == [1, 1]
 
 
 def test_a_silo_that_was_dealt_here_and_not_accepted_leaves_nothing_behind(folder):
-    worker = make_worker(folder, read_federation(folder), Counting(), silos=[1])
-    worker.rank = 2
-    request = Request(verb="work", work="count", round=0, cohort=[0, 1], homes={0: 2})
+    worker = make_worker(folder, read_federation(folder), Counting(), silos=[1], rank=2)
+    request = Compute(work="count", round=0, cohort=[0, 1], assignment={0: 2})
     assert [header.silo for header in worker.answer(request, {}).headers] == [0, 1]
-    worker.settle(request, Verdict(accepted=[1]))
+    worker.commit(request, Verdict(accepted=[1]))
     assert seen(ask(worker, 1)) == [1]
-    again = Request(verb="work", work="count", round=2, cohort=[0], homes={0: 2})
+    again = Compute(work="count", round=2, cohort=[0], assignment={0: 2})
     [header] = worker.answer(again, {}).headers
     assert header.scalars["seen"] == 0
 
@@ -256,7 +255,7 @@ def test_a_vector_that_is_not_finite_has_diverged(worker):
     ],
 )
 def test_a_half_that_returns_no_update_is_told_so(worker, capsys, work, said):
-    report = worker.answer(Request(verb="work", work=work, cohort=[0, 1]), {})
+    report = worker.answer(Compute(work=work, cohort=[0, 1]), {})
     assert [header.fault for header in report.headers] == [said] * 2
     assert capsys.readouterr().err == ""
 
@@ -265,11 +264,11 @@ def test_a_broken_shard_is_a_fault_of_its_silo_and_is_read_again_when_mended(wor
     path = folder / "silo_0001.h5"
     content = path.read_bytes()
     path.unlink()
-    headers = ask(worker, 0, verb="open")
+    headers = ask(worker, 0, kind=Open)
     assert headers[1].fault.startswith(f"{path}: is missing")
     assert headers[0].fault is None
     path.write_bytes(content)
-    assert ask(worker, 0, verb="open")[1].fault is None
+    assert ask(worker, 0, kind=Open)[1].fault is None
 
 
 def test_a_worker_opens_its_own_silos_files_and_no_other(folder):
@@ -279,12 +278,12 @@ def test_a_worker_opens_its_own_silos_files_and_no_other(folder):
 
 
 def test_a_worker_tells_about_itself_when_it_opens_its_shards_only(worker):
-    assert worker.answer(Request(verb="open", cohort=[0]), {}).about == dict.fromkeys(ABOUT, "here")
-    assert worker.answer(Request(verb="work", work="count", cohort=[0]), {}).about == {}
+    assert worker.answer(Open(cohort=[0]), {}).about == dict.fromkeys(ABOUT, "here")
+    assert worker.answer(Compute(work="count", cohort=[0]), {}).about == {}
 
 
 def finish(worker, w, sha256, cohort=(0, 1, 2)):
-    return worker.answer(Request(verb="finish", cohort=list(cohort), scalars={"sha256": sha256}), {"w": w}).headers
+    return worker.answer(Finish(cohort=list(cohort), sha256=sha256), {"w": w}).headers
 
 
 def final_model(folder, value):
@@ -329,6 +328,6 @@ def test_a_final_model_that_a_full_disk_does_not_take_is_a_line_and_no_fault(fol
         (header,) = finish(worker, w, sha256, cohort=[1])
     path = folder / "run" / f"{name}.safetensors"
     said = f"{path}: cannot be written (File too large); make room, and go on with --resume"
-    assert (header.fault, header.scalars) == (None, {"unwritten": said})
+    assert (header.fault, header.unwritten) == (None, said)
     assert capsys.readouterr().err == ""
     assert not path.exists()

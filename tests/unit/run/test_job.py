@@ -92,7 +92,7 @@ def test_a_models_own_arguments_are_kept_apart(read):
 
 
 NAMES = ", ".join(ALGORITHMS)
-TABLES = "name, shards, seed, rounds, device, threads, model, algorithm, local, server_optimizer, cohort"
+TABLES = "name, shards, seed, rounds, device, threads, model, task, algorithm, local, server_optimizer, cohort"
 WRONG = {
     "unknown key": ("seeed = 1\n" + LEAST, "has no key 'seeed'; did you mean 'seed'? a job takes " + TABLES),
     "unknown table": (LEAST + "[locl]\nlr = 1\n", "has no key 'locl'; did you mean 'local'? a job takes " + TABLES),

@@ -45,6 +45,17 @@ def test_a_pickle_under_another_name_is_not_run_either(tmp_path):
     assert "is a pickle" in refused(tmp_path / "a.safetensors")
 
 
+def test_a_header_as_long_as_pickles_begin_is_no_pickle(tmp_path):
+    """One safetensors file in 32 begins with the byte that pickles begin with: the length of its header."""
+    path, model = tmp_path / "a.safetensors", net()
+    for length in range(1, 300):
+        save_file(model.state_dict(), path, metadata={"padding": "x" * length})
+        if path.read_bytes()[0] == 0x80:
+            break
+    load_weights(found := net(seed=4), path, "x")
+    assert all(same_bits(value, model.state_dict()[name]) for name, value in found.state_dict().items())
+
+
 def test_weights_of_another_model_or_no_model_are_one_line(tmp_path):
     save_file({"0.weight": torch.zeros(2, 2)}, tmp_path / "other.safetensors")
     assert "cannot be read: Error(s) in loading state_dict" in refused(tmp_path / "other.safetensors")

@@ -3,12 +3,12 @@
 import pytest
 import torch
 from torch import nn
-from unit.builders import FEATURES, batch_norm_net, batches, net, same_bits, stream
+from unit.builders import FEATURES, batch_norm_net, batches, cross_entropy, net, same_bits, stream
 
 from mpifl.data.shards import Features
 from mpifl.models.images import cnn
 from mpifl.silo import compiled, local, machine_code
-from mpifl.silo.flat import FlatModel, cross_entropy
+from mpifl.silo.flat import FlatModel
 from mpifl.silo.local import Constant, LocalTraining, Proximal
 
 IMAGES = Features(shape=(1, 8, 8), dtype="float32")
@@ -23,11 +23,11 @@ def cache(tmp_path_factory, monkeypatch):
     return folder / "mpifl"
 
 
-def trained(settings, model=None, correct=None, features=FEATURES, seed=0, n=23, **more):
+def trained(settings, model=None, correct=None, features=FEATURES, seed=0, n=23, objective=cross_entropy):
     model = model or FlatModel(net())
     start = torch.linspace(-0.5, 0.5, len(model.trained))
     examples = batches(n, features=features)
-    return local.train(model, examples, start, LocalTraining(**settings), stream(seed), correct=correct, **more)
+    return local.train(model, examples, start, LocalTraining(**settings), stream(seed), objective, correct)
 
 
 def compare(settings, factory=net, kind=None, **more):
@@ -140,7 +140,6 @@ def test_what_cannot_be_compiled_runs_plainly_and_is_told_once(settings, more, r
     assert told.count("\n") == 1
     assert reason in told
     torch.manual_seed(0)
-    model.speaks = False
     if "random" not in reason:
         assert same_bits(found.delta, trained(settings, **more).delta)
 
@@ -242,8 +241,7 @@ def test_machine_code_that_cannot_be_run_is_not_run_again(monkeypatch, capsys):
 
 
 def test_a_rank_that_is_not_to_speak_says_nothing(capsys):
-    model = FlatModel(net())
-    model.speaks = False
+    model = FlatModel(net(), is_reporter=False)
     trained({"lr": 0.1, "batch_size": "full", "compile": True}, model)
     assert not capsys.readouterr().err
 

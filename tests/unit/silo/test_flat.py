@@ -3,11 +3,11 @@
 import pytest
 import torch
 from torch import nn
-from unit.builders import CLASSES, batch_norm_net, net, same_bits, stream
+from unit.builders import CLASSES, batch_norm_net, cross_entropy, net, same_bits, stream
 
 from mpifl import models
 from mpifl.data.shards import Features
-from mpifl.silo.flat import FlatModel, cross_entropy
+from mpifl.silo.flat import FlatModel
 
 MNIST = Features(shape=(1, 28, 28), dtype="uint8", scale=1 / 255)
 NAMES = ["0.weight", "0.bias", "2.weight", "2.bias"]

@@ -6,19 +6,20 @@ import pytest
 import torch
 from pydantic import ValidationError
 from torch import nn
-from unit.builders import batches, net, same_bits, stream
+from unit.builders import batches, cross_entropy, net, same_bits, stream
 
 from mpifl.common.errors import InputError
 from mpifl.silo import local
-from mpifl.silo.flat import FlatModel, cross_entropy
+from mpifl.silo.flat import FlatModel
 from mpifl.silo.local import LocalTraining
 from mpifl.silo.silo import mean_loss
 
 
-def trained(settings, n=24, seed=0, model=None, **more):
+def trained(settings, n=24, seed=0, model=None, objective=cross_entropy, **more):
     """Train a fresh small net as the settings say; return the run, its delta and end copied."""
     model = model or FlatModel(net())
-    return local.train(model, batches(n), model.trained.clone(), LocalTraining(**settings), stream(seed), **more)
+    start = model.trained.clone()
+    return local.train(model, batches(n), start, LocalTraining(**settings), stream(seed), objective, **more)
 
 
 def torch_optimizer(settings, parameters):
@@ -173,11 +174,11 @@ def test_the_objective_is_what_is_descended():
 def test_a_run_starts_from_where_it_is_told_and_leaves_that_alone():
     model = FlatModel(net())
     start = torch.full_like(model.trained, 0.1)
-    run = local.train(model, batches(24), start, LocalTraining(lr=0.1), stream())
+    run = local.train(model, batches(24), start, LocalTraining(lr=0.1), stream(), cross_entropy)
     assert bool((start == torch.full_like(start, 0.1)).all())
     assert torch.equal(run.delta, model.trained - start)
     assert run.end.data_ptr() == model.trained.data_ptr()
-    fresh = local.train(FlatModel(net(seed=9)), batches(24), start, LocalTraining(lr=0.1), stream())
+    fresh = local.train(FlatModel(net(seed=9)), batches(24), start, LocalTraining(lr=0.1), stream(), cross_entropy)
     assert same_bits(run.delta, fresh.delta)
 
 
@@ -191,7 +192,7 @@ def test_the_model_trains_in_training_mode():
 def test_the_mean_gradient_does_not_depend_on_the_batches_it_is_taken_in():
     def taken(size):
         model = FlatModel(net())
-        return local.gradient(model, batches(24).in_order(size), model.trained.clone())
+        return local.gradient(model, batches(24).in_order(size), model.trained.clone(), cross_entropy)
 
     whole, cut = taken(24), taken(7)
     assert (whole.steps, whole.examples, cut.steps, cut.examples) == (1, 24, 4, 24)
@@ -258,11 +259,9 @@ def test_settings_that_make_no_sense_are_refused(settings, reason):
 
 def test_a_deadline_ends_a_training_early_and_the_run_says_how_far_it_came():
     model = FlatModel(net())
-    run = local.train(
-        model, batches(40), model.trained.clone(), LocalTraining(deadline=1e-9, epochs=5, batch_size=4), stream()
-    )
+    run = trained({"deadline": 1e-9, "epochs": 5, "batch_size": 4}, n=40, model=model)
     assert (run.steps, run.examples) == (1, 4)
-    whole = local.train(model, batches(40), model.trained.clone(), LocalTraining(deadline=60, batch_size=4), stream())
+    whole = trained({"deadline": 60, "batch_size": 4}, n=40, model=model)
     assert whole.steps == 10
 
 

@@ -3,14 +3,14 @@
 import pytest
 import torch
 from torch import nn
-from unit.builders import arrays, batch_norm_net, batches, make_silo, net, same_bits
+from unit.builders import arrays, batch_norm_net, batches, cross_entropy, make_silo, net, same_bits
 
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.moon import Moon
 from mpifl.common import rng
 from mpifl.server.server import Server
 from mpifl.silo import local
-from mpifl.silo.flat import FlatModel, cross_entropy
+from mpifl.silo.flat import FlatModel
 from mpifl.silo.local import LocalTraining
 from mpifl.wire.messages import uniform
 
@@ -26,7 +26,7 @@ def test_a_silo_trains_on_its_own_stream_of_the_round():
     settings = LocalTraining(lr=0.1, lr_decay=0.5, batch_size=5)
     start = model.trained.clone()
     order = rng.torch_stream(4, "train", 2, 3)
-    expected = local.train(model, batches(12), start, settings.model_copy(update={"lr": 0.0125}), order)
+    expected = local.train(model, batches(12), start, settings.model_copy(update={"lr": 0.0125}), order, cross_entropy)
     silo = make_silo(FlatModel(net()), id=2, round=3, randomness=4)
     assert same_bits(silo.train_locally(start, settings).delta, expected.delta)
 
@@ -100,7 +100,7 @@ def test_an_evaluation_counts_right_answers_and_leaves_statistics_alone():
     x, y = arrays(8, seed=1)
     logits = model.module.eval()(torch.from_numpy(x))
     assert score.examples == 8
-    assert score.accuracy == (logits.argmax(1) == torch.from_numpy(y)).double().mean()
+    assert score.metrics["accuracy"] == (logits.argmax(1) == torch.from_numpy(y)).double().mean()
     loss = nn.functional.cross_entropy(logits.detach(), torch.from_numpy(y))
     assert score.loss == pytest.approx(float(loss), rel=1e-6)
     assert torch.equal(model.statistics.read(), before)
@@ -116,7 +116,7 @@ def test_the_loss_that_is_reported_is_the_objective_where_an_algorithm_has_its_o
     own.own_objective = doubled
     one, other = usual.evaluate(w, "test"), own.evaluate(w, "test")
     assert other.loss == pytest.approx(2 * one.loss, rel=1e-6)
-    assert (other.accuracy, other.examples) == (one.accuracy, one.examples)
+    assert (other.metrics, other.examples) == (one.metrics, one.examples)
     scores = [Server([FlatModel(net())], test=batches(1100), own_objective=o).evaluate(w) for o in (None, doubled)]
     assert scores[1].loss == pytest.approx(2 * scores[0].loss, rel=1e-6)
 
@@ -202,8 +202,7 @@ def test_a_silo_is_lent_another_architecture_when_it_takes_it():
 
 
 def test_public_logits_are_what_the_model_says_of_every_public_example_in_order():
-    silo = make_silo(FlatModel(net()))
-    silo.public = batches(7, seed=5)
+    silo = make_silo(FlatModel(net()), public=batches(7, seed=5))
     x = torch.from_numpy(arrays(7, seed=5)[0])
     w = silo.model.trained.clone()
     assert torch.allclose(silo.public_logits(w), silo.model.module(x), atol=1e-7)

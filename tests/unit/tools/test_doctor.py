@@ -151,7 +151,7 @@ def test_blocked_signals_are_noticed_and_handlers_put_back():
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-@pytest.mark.parametrize("part", ["tell", "spread", "sum"])
+@pytest.mark.parametrize("part", ["broadcast_record", "broadcast_vector", "sum"])
 def test_a_transport_that_alters_what_it_moves_is_found(monkeypatch, part):
     transport = world()
     assert contract.check(transport) == []

@@ -84,7 +84,7 @@ def test_silos_start_from_what_the_payload_says_and_the_server_goes_on_from_full
     assert 0 < (sent[0] - start).abs().max() < 0.01
     mean = sum(n * delta.double() for n, (_, _, delta) in zip(SIZES, _seen, strict=True)) / sum(SIZES)
     assert torch.allclose(server.state["w"], start + mean.float(), rtol=0, atol=1e-7)
-    record = next(json.loads(r) for r in federation.transport.told if b'"verb"' in r)
+    record = next(json.loads(r) for r in federation.transport.told if b'"kind"' in r)
     assert [(v["dtype"], v["length"]) for v in record["vectors"]] == [("uint8", 43 + 4 if down == "qsgd" else 86)]
 
 
@@ -128,7 +128,7 @@ def test_what_was_sent_and_what_is_left_are_what_there_was(settings):
 
 def controls(federation, name="c"):
     worker = federation._worker
-    return [{**worker._states.get(k, {}), **worker._pending.get(k, {})}.get(name, 0.0) for k in range(3)]
+    return [{**worker.states.kept.get(k, {}), **worker.states.pending.get(k, {})}.get(name, 0.0) for k in range(3)]
 
 
 def told(kind, federation, cohort):
@@ -169,13 +169,13 @@ def test_the_servers_control_is_brought_into_line_with_silos_that_have_lost_thei
     """A silo that no rank can host has lost its own for good; shares stay those of all silos, as the rounds' do."""
     algorithm, server, federation = run(kind(local=LOCAL), cohort=cohort, **up)
     go(algorithm, server, federation, rounds=2)
-    before = dict(federation._worker._states[1])
+    before = dict(federation._worker.states.kept[1])
     go(algorithm, server, federation, rounds=2)
     federation.everyone(server).mean(algorithm.tell_control)
-    federation._worker._states[1] = before
+    federation._worker.states.kept[1] = before
     for silo in {2, *absent}:
-        federation._worker._states.pop(silo)
-    federation.absent = absent
+        federation._worker.states.kept.pop(silo)
+    federation.membership.unavailable = absent
     apart = server.state[kind.at_server].clone()
     algorithm.realign(server, federation.everyone(server))
     assert torch.allclose(server.state[kind.at_server], told(kind, federation, cohort), rtol=0, atol=1e-7)
@@ -238,14 +238,14 @@ def test_fsvrgs_full_gradient_travels_whole_and_owes_nothing(run):
     right = sum(n * gradient for n, gradient in zip(SIZES, own, strict=True)) / sum(SIZES)
     assert torch.allclose(full.double(), right, rtol=0, atol=1e-6)
     go(algorithm, server, federation)
-    assert set(federation._worker._pending[0]) == {"unsent delta"}
+    assert set(federation._worker.states.pending[0]) == {"unsent delta"}
 
 
 def test_statistics_and_whatever_is_not_float32_stay_exact(run):
     given = {"up": "topk", "share": 0.01, "down": "bfloat16"}
     algorithm, server, federation = run(model=batch_norm_net(), **given)
     go(algorithm, server, federation)
-    record = next(json.loads(r) for r in federation.transport.told if b'"verb"' in r)
+    record = next(json.loads(r) for r in federation.transport.told if b'"kind"' in r)
     assert {v["name"]: v["dtype"] for v in record["vectors"]} == {"w": "uint8", "statistics": "float64"}
     found, exact = server.state["statistics"], FlatModel(batch_norm_net()).statistics.read()
     assert found[-1] == 3
@@ -281,7 +281,7 @@ def test_bytes_are_those_of_the_payloads_and_of_the_records(run, settings, up, d
     algorithm, server, federation = run(algorithm=Watched(local=LOCAL), **settings)
     assert len(server.state["w"]) == 43
     go(algorithm, server, federation)
-    record = next(r for r in federation.transport.told if b'"verb"' in r)
+    record = next(r for r in federation.transport.told if b'"kind"' in r)
     ledger = federation.ledger
     assert ledger.bytes_sent == 3 * (down + len(record))
     headers = ledger.bytes_received - 3 * up
@@ -341,7 +341,7 @@ def test_an_update_with_nan_is_refused_as_ever_and_leaves_no_memory(run, up):
     algorithm, server, federation = run(Poisoned(), up=up)
     with pytest.raises(RoundLost, match="'delta' holds NaN or Inf"):
         go(algorithm, server, federation)
-    assert not any(federation._worker._pending.values())
+    assert not any(federation._worker.states.pending.values())
 
 
 def test_a_request_beyond_the_codecs_range_loses_the_round_with_its_reason(run):
@@ -356,7 +356,7 @@ def test_a_request_beyond_the_codecs_range_loses_the_round_with_its_reason(run):
 def test_scaffolds_controls_travel_compressed_both_ways(run):
     algorithm, server, federation = run(Scaffold(local=LOCAL), up="qsgd", down="bfloat16", error_feedback=True)
     go(algorithm, server, federation, rounds=3)
-    state = federation._worker._pending[0]
+    state = federation._worker.states.pending[0]
     assert set(state) == {"c", "unsent delta", "unsent shift"}
     assert server.state["c"].abs().max() > 0
 

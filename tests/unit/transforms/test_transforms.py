@@ -101,7 +101,7 @@ def test_fedsgd_averages_the_statistics_of_its_one_pass(tmp_path):
 def test_statistics_travel_only_if_the_model_has_some(tmp_path, make, names):
     server, federation = exchange(tmp_path, FlatModel(make()))
     records = [json.loads(record) for record in federation.transport.told]
-    assert [{vector["name"] for vector in r["vectors"]} for r in records if "verb" in r] == [names]
+    assert [{vector["name"] for vector in r["vectors"]} for r in records if "kind" in r] == [names]
     pieces = {piece["name"] for r in records if "pieces" in r for piece in r["pieces"]}
     assert pieces == {name.replace("w", "delta") if name == "w" else name for name in names}
     assert ("statistics" in server.state) == ("statistics" in names)

@@ -9,22 +9,37 @@ from hypothesis import given, strategies as st
 from pydantic import ValidationError
 from unit import builders  # noqa: F401 - its settings of hypothesis
 
+from mpifl.aggregation.planning import PartialSum, ReductionPlan, Window, parts_of, pieces_in
 from mpifl.wire.messages import (
     DTYPES,
     LARGEST,
     LARGEST_SCALAR,
+    Done,
+    FileReply,
+    FinishReply,
     Folded,
     Header,
     Mean,
-    Part,
-    Piece,
     Report,
-    Request,
     Uniform,
     VectorSpec,
     Verdict,
-    Window,
     uniform,
+)
+from mpifl.wire.requests import (
+    Compute,
+    Finish,
+    Inventory,
+    Load,
+    Migrate,
+    Open,
+    Reassigning,
+    Replicate,
+    Request,
+    Save,
+    SaveStatus,
+    Stop,
+    read_request,
 )
 
 text = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -36,33 +51,52 @@ shown = text.filter(str.isprintable)
 bounded = st.integers(-(2**63), 2**63) | st.floats(-LARGEST_SCALAR, LARGEST_SCALAR)
 numbered = st.integers(-70, 60)
 folded = st.builds(Folded, length=counts, window=st.none() | numbered, uniform=st.booleans())
+answered = {"silo": counts, "fault": st.none() | shown, "keeps": st.booleans()}
 headers = st.builds(
     Header,
-    silo=counts,
+    **answered,
     weight=st.floats(0, LARGEST),
     scalars=st.dictionaries(names, st.booleans() | bounded | shown, max_size=4),
     vectors=st.dictionaries(names, folded, max_size=3),
-    fault=st.none() | shown,
+)
+digests = st.none() | st.text("0123456789abcdef", min_size=64, max_size=64)
+replies = (
+    headers
+    | st.builds(Done, **answered)
+    | st.builds(FileReply, **answered, writing=st.booleans(), sha256=digests)
+    | st.builds(FinishReply, **answered, unwritten=st.none() | shown)
 )
 windows = st.builds(Window, number=numbered, parts=st.dictionaries(st.integers(0, 9), counts, max_size=3))
 pieces = st.builds(
-    Piece, name=text, length=counts, total=st.floats(0, 1e300), windows=st.lists(windows, max_size=3), mean=counts
+    ReductionPlan,
+    name=text,
+    length=counts,
+    total=st.floats(0, 1e300),
+    windows=st.lists(windows, max_size=3),
+    mean=counts,
 )
+files = st.dictionaries(counts, text, max_size=3)
+common = {
+    "round": counts,
+    "attempt": counts,
+    "cohort": st.lists(counts, max_size=4),
+    "vectors": st.lists(st.builds(VectorSpec, name=text, length=counts, dtype=text), max_size=3),
+}
+assignments = st.dictionaries(counts, counts, max_size=3)
+REQUESTS = [
+    st.builds(Compute, work=text, scalars=scalars, assignment=assignments, **common),
+    st.builds(SaveStatus, checkpoint=counts, wait=st.booleans(), **common),
+    st.builds(Load, files=files, **common),
+    st.builds(Migrate, assignment=assignments, checkpoint=counts, files=files, **common),
+    st.builds(Replicate, scalars=scalars, **common),
+    st.builds(Finish, sha256=text, **common),
+    *(st.builds(kind, **common) for kind in (Open, Save, Inventory, Stop)),
+]
+parts = st.builds(PartialSum, name=names, window=numbered, handle=st.integers(0, 2**31))
 RECORDS = {
-    Request: st.builds(
-        Request,
-        verb=st.sampled_from(["work", "open", "save", "load", "finish", "stop"]),
-        work=text,
-        round=counts,
-        attempt=counts,
-        cohort=st.lists(counts, max_size=4),
-        scalars=scalars,
-        vectors=st.lists(st.builds(VectorSpec, name=text, length=counts, dtype=text), max_size=3),
-    ),
     Report: st.builds(
         Report,
-        headers=st.lists(headers, max_size=3),
-        parts=st.lists(st.builds(Part, name=names, window=numbered, handle=st.integers(0, 2**31)), max_size=2),
+        headers=st.lists(replies, max_size=3),
         seconds=st.floats(0, 1e6),
         interrupted=st.booleans(),
         about=st.dictionaries(names, shown, max_size=2),
@@ -71,7 +105,6 @@ RECORDS = {
         Verdict,
         lost=st.none() | st.text(),
         accepted=st.lists(counts, max_size=3),
-        pieces=st.lists(pieces, max_size=3),
     ),
 }
 
@@ -85,13 +118,21 @@ def test_a_record_comes_back_as_it_went_types_included(kind, data):
     assert repr(back) == repr(record)  # == holds between True, 1 and 1.0
 
 
+@given(st.lists(parts, max_size=3), st.lists(pieces, max_size=3))
+def test_an_aggregators_own_records_come_back_as_they_went(parts, pieces):
+    report = Report.model_validate_json(Report(parts=parts).encode())
+    verdict = Verdict.model_validate_json(Verdict(pieces=pieces).encode())
+    assert repr(parts_of(report)) == repr(parts)
+    assert repr(pieces_in(verdict.pieces)) == repr(pieces)
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize(
     "make",
     [
         lambda v: Header(silo=0, weight=v),
         lambda v: Header(silo=0, scalars={"loss": v}),
-        lambda v: Request(verb="work", scalars={"mu": v}),
+        lambda v: Compute(work="train", scalars={"mu": v}),
         lambda v: Report(seconds=v),
     ],
     ids=["weight", "a silo's scalar", "the server's scalar", "seconds"],
@@ -145,10 +186,38 @@ def test_any_bytes_are_a_record_or_refused(record):
             assert isinstance(kind.model_validate_json(record), kind)
 
 
-@pytest.mark.parametrize("verb", ["", "exec", "Work", None, 1])
-def test_an_unknown_verb_is_refused(verb):
+@given(request=st.one_of(REQUESTS))
+def test_a_request_comes_back_as_it_went_its_kind_included(request):
+    back = read_request(request.encode())
+    assert back == request
+    assert repr(back) == repr(request)
+
+
+def test_every_kind_of_request_has_its_example():
+    assert {kind.__name__ for kind in (*Request.__subclasses__(), *Reassigning.__subclasses__())} == {
+        *("Reassigning", "Compute", "Open", "Save", "SaveStatus", "Load"),
+        *("Migrate", "Inventory", "Replicate", "Finish", "Stop"),
+    }
+    assert len(REQUESTS) == 10
+
+
+NO_REQUESTS = [
+    b"{}",
+    b'{"kind": ""}',
+    b'{"kind": "exec"}',
+    b'{"kind": "Compute", "work": "a"}',
+    b'{"kind": null}',
+    b'{"kind": 1}',
+    b'{"kind": "compute"}',
+    b'{"kind": "stop", "work": "train"}',
+    b'{"kind": "save", "files": {}}',
+]
+
+
+@pytest.mark.parametrize("record", NO_REQUESTS, ids=lambda record: record.decode())
+def test_an_unknown_kind_or_another_kinds_field_is_refused(record):
     with pytest.raises(ValidationError):
-        Request(verb=verb)
+        read_request(record)
 
 
 def test_records_cannot_be_changed():

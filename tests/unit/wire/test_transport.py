@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, strategies as st
 
 from mpifl.wire.deaths import survivable
-from mpifl.wire.doorbell import Bell
+from mpifl.wire.doorbell import Doorbell
 from mpifl.wire.memory import Memory
 from mpifl.wire.mpi_facts import facts
 from mpifl.wire.nodes import Nodes, children
@@ -61,10 +61,10 @@ def test_a_vector_that_nobody_refers_to_is_lent_again():
 def test_a_vector_that_others_can_read_is_adopted_as_it_is():
     memory = Memory(shared=True)
     own = torch.arange(5.0)
-    adopted = memory.adopt(own)
+    adopted = memory.move_to_shared_memory(own)
     assert adopted is not own
     assert torch.equal(adopted, own)
-    assert memory.adopt(adopted) is adopted
+    assert memory.move_to_shared_memory(adopted) is adopted
     assert memory.handle(own) == memory.handle(adopted[1:]) == 0
     assert memory.handle(adopted[:3]) == memory.handle(adopted) > 0
     private = Memory(shared=False)
@@ -101,28 +101,28 @@ def test_a_handle_of_nothing_or_of_less_is_refused():
 
 
 def test_a_ring_ends_a_wait_and_one_that_came_before_is_not_lost():
-    mine, other = Bell(), Bell()
+    mine, other = Doorbell(), Doorbell()
     assert mine.works
     began = time.perf_counter()
-    threading.Timer(0.05, other.ring, [mine.token]).start()
+    threading.Timer(0.05, other.notify, [mine.token]).start()
     mine.wait(30)
-    mine_again = Bell()
-    other.ring(mine_again.token)
-    other.ring(mine_again.token)
+    mine_again = Doorbell()
+    other.notify(mine_again.token)
+    other.notify(mine_again.token)
     mine_again.wait(30)
     assert time.perf_counter() - began < 20
     mine_again.wait(0.01)  # both rings are answered: this ends by time alone
 
 
 def test_a_bell_that_is_gone_is_rung_in_vain():
-    gone = Bell()
+    gone = Doorbell()
     gone._socket.close()
-    Bell().ring(gone.token)
+    Doorbell().notify(gone.token)
 
 
 LEAVER = """
 import ctypes, struct, sys
-from mpifl.wire import leave, see_off
+from mpifl.wire import leave, wait_for_exit
 
 PIDFD_OPEN, ALLOW, ERRNO = 434, 0x7FFF0000, 0x00050000 | int(sys.argv[1])
 steps = [(0x20, 0, 0, 0), (0x15, 0, 1, PIDFD_OPEN), (0x06, 0, 0, ERRNO), (0x06, 0, 0, ALLOW)]
@@ -131,7 +131,7 @@ program = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(steps), ctypes
 prctl = ctypes.CDLL(None).prctl
 if prctl(38, 1, 0, 0, 0) or prctl(22, 2, program, 0, 0):  # NO_NEW_PRIVS, SECCOMP with a filter
     sys.exit(77)
-see_off([int(sys.argv[2])], 1.0)
+wait_for_exit([int(sys.argv[2])], 1.0)
 leave(3)
 """
 

@@ -1,0 +1,101 @@
+"""What an aggregator is: it makes one update of many, with an instance on every rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from mpifl.wire import Folded, Header, Message, Reply, Report, Request, Transport, Update, Verdict
+
+
+@dataclass
+class Combined:
+    """What came of a round's updates.
+
+    Attributes:
+        vectors: By name, at the server; none elsewhere.
+        lost: Why there is no result, at the server; None if there is one.
+        in_vain: Whether the same would come of asking again.
+    """
+
+    vectors: dict[str, Tensor] = field(default_factory=dict)
+    lost: str | None = None
+    in_vain: bool = False
+
+
+class Aggregator(Protocol):
+    """Makes one update of those of the cohort; it owns their vectors, and decides where these lie and what travels.
+
+    Every rank calls the same methods in this order: `begin`, `accumulate` once for each silo, `parts`; the server
+    `accept` for each report, then `place` unless the round is lost; every rank `combine`. What `parts` and `place`
+    return travels in the report and in the verdict. Its schema is the aggregator's own. `combine` may exchange any
+    further messages: all ranks of the verdict are in it together.
+
+    Attributes:
+        hanging: Ranks that did not do their share of the last result in time, at the server.
+    """
+
+    hanging: set[int]
+
+    def begin(self, request: Request, received: Mapping[str, Tensor], silos: Sequence[int]) -> None:
+        """Forget the round before.
+
+        Args:
+            request: What the server asks.
+            received: The vectors that came with it.
+            silos: Those of this rank that are asked.
+        """
+
+    def lend(self, length: int, dtype: torch.dtype) -> Tensor:
+        """Return memory on the CPU, of any content, for a vector that a silo's update will hold."""
+
+    def accumulate(self, silo: int, update: Update) -> dict[str, Folded]:
+        """Take up one silo's update and describe its vectors for the header.
+
+        Raises:
+            ValueError: a vector cannot be combined with those of other silos; that is the silo's fault.
+            OSError, MemoryError: there is no memory left. Whatever is raised, nothing has been taken up.
+        """
+
+    def parts(self) -> Sequence[Message]:
+        """Say where the other ranks find what this rank has taken up."""
+
+    def accept(self, transport: Transport, rank: int, parts: Sequence[Any], headers: Sequence[Header]) -> None:
+        """See, at the server, that the parts of a rank's report are those that its headers tell of.
+
+        Args:
+            transport: The world.
+            rank: Whose report it is.
+            parts: What the rank's `parts` returned, or anything else: nothing in it is to be believed.
+            headers: Of the silos that did not fail.
+
+        Raises:
+            ValueError: they are not, or cannot be read.
+        """
+
+    def place(self, reports: Mapping[int, Report]) -> Sequence[Message]:
+        """Say, at the server, what travels for these reports.
+
+        Raises:
+            RoundLost: nothing can come of them.
+        """
+
+    def combine(self, transport: Transport, verdict: Verdict) -> Combined:
+        """Bring together what the verdict's ranks have taken up; the result is the server's."""
+
+    def scalars(self, headers: Iterable[Header]) -> dict[str, float]:
+        """Combine the numbers of the updates; silos that do not name one are left out of it."""
+
+
+def headers_of(reports: Mapping[int, Report]) -> list[Reply]:
+    """Return the replies of all ranks in the order of their silos."""
+    return sorted((header for report in reports.values() for header in report.headers), key=lambda header: header.silo)
+
+
+def updates_of(replies: Iterable[Reply]) -> list[Header]:
+    """Return the headers of the updates that count."""
+    return [reply for reply in replies if isinstance(reply, Header) and reply.fault is None]

@@ -1,0 +1,115 @@
+"""What one rank adds up of the weighted mean: a running sum for each named vector, where its node can read it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mpifl.aggregation.exact import ExactSum, window_of
+from mpifl.aggregation.planning import PartialSum
+from mpifl.aggregation.vectors import checked_peak
+from mpifl.wire import Folded, Memory, Uniform, Update, unmarked
+
+
+class LocalSums:
+    """The sums of weight * vector over the silos of one rank, exact; or the vectors of its only silo as they came."""
+
+    def __init__(self, device: torch.device, memory: Memory) -> None:
+        self._device, self._memory = device, memory
+        self._sums: dict[str, ExactSum] = {}
+        self._lone: dict[str, tuple[int, Tensor, float]] = {}
+        self.expect(1)
+
+    def expect(self, summands: int, *, alone: bool = False) -> None:
+        """Forget the sums of before, and be ready for new ones.
+
+        Args:
+            summands: How many updates will be added over all ranks, at most.
+            alone: Whether one of them, at most, is this rank's, and all ranks read its memory: the node's sum is then
+                made of the silo's vectors as they came.
+        """
+        self._sums.clear()
+        self._lone.clear()
+        self._lends = self._memory.empty if alone else torch.empty
+        self.summands, self._alone = summands, alone and self._device.type == "cpu"
+
+    def lend(self, length: int, dtype: torch.dtype) -> Tensor:
+        """Return memory for a vector: where the node reads it if it stays as it is."""
+        return self._lends(length, dtype=dtype)
+
+    def add(self, update: Update) -> dict[str, Folded]:
+        """Add one silo's update to this rank's sums and describe its vectors for the header.
+
+        Raises:
+            ValueError: a vector is not flat, is of a dtype that may not travel, has not the length of the other silos'
+                vectors of its name, or holds NaN, Inf or what its weight makes such.
+            OSError, MemoryError: there is no memory left for it, or no file that others could read it in. Whatever is
+                raised, nothing has been added.
+        """
+        uniform = {name for name, value in update.vectors.items() if isinstance(value, Uniform)}
+        vectors = {name: unmarked(value) for name, value in update.vectors.items()}
+        weights = {name: 1.0 if name in uniform else update.weight for name in vectors}
+        peaks = {name: self._peak(name, vector, weights[name]) for name, vector in vectors.items()}
+        rooms = {name: self._room(name, vector, weights[name] * peaks[name]) for name, vector in vectors.items()}
+        folded = {}
+        for name, vector in vectors.items():
+            window = self._add(name, vector, weights[name], peaks[name], rooms[name])
+            size = len(update.payloads[name]) if name in update.payloads else None
+            folded[name] = Folded(length=len(vector), window=window, uniform=name in uniform, bytes=size)
+        return folded
+
+    def _peak(self, name: str, vector: Tensor, weight: float) -> float:
+        sums = self._sums.get(name)
+        return checked_peak(name, vector, weight, sums.length if sums is not None else None)
+
+    def _room(self, name: str, vector: Tensor, peak: float) -> Tensor | None:
+        """Return the memory that a vector takes when it is added, if it takes any: all of that which may fail."""
+        window = window_of(peak)
+        if window is None or (name in self._sums and window in self._sums[name].windows):
+            return None
+        return (
+            self._memory.move_to_shared_memory(vector.contiguous()) if self._stays(vector) else self._empty(len(vector))
+        )
+
+    def _add(self, name: str, vector: Tensor, weight: float, peak: float, room: Tensor | None) -> int | None:
+        if not self._stays(vector):
+            return self._sums.setdefault(name, ExactSum(len(vector), self.summands)).add(vector, weight, peak, room)
+        window = window_of(weight * peak)
+        if window is not None and room is not None:
+            self._lone[name] = window, room, weight
+        return window
+
+    def _stays(self, vector: Tensor) -> bool:
+        """Whether a vector is left as it came, for those to weigh who add it up."""
+        return self._alone and vector.dtype == torch.float32
+
+    def parts(self) -> list[PartialSum]:
+        """Say in which windows this rank has sums, and where the ranks of its node find them."""
+        self._to_host()
+        handle = self._memory.handle
+        lone = [
+            PartialSum(name=name, window=window, handle=handle(vector), weight=weight)
+            for name, (window, vector, weight) in sorted(self._lone.items())
+        ]
+        return lone + [
+            PartialSum(name=name, window=window, handle=handle(total))
+            for name, sums in sorted(self._sums.items())
+            for window, total in sorted(sums.windows.items())
+        ]
+
+    def own(self, name: str, window: int, *, alone: bool) -> Tensor:
+        """Return this rank's sum of a vector in a window, or the vector of its only silo as it came."""
+        return self._lone[name][1] if alone else self._sums[name].windows[window]
+
+    def _empty(self, length: int) -> Tensor:
+        if self._device.type == "cpu":
+            return self._memory.empty(length, torch.float64)
+        return torch.empty(length, dtype=torch.float64, device=self._device)
+
+    def _to_host(self) -> None:
+        """Bring sums that were made on a device to where the node reads them."""
+        for sums in self._sums.values():
+            for window, total in sums.windows.items():
+                if not total.is_cpu:
+                    host = self._memory.pinned(self._memory.empty(sums.length, torch.float64))
+                    sums.windows[window] = host.copy_(total)

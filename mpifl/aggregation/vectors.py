@@ -1,0 +1,41 @@
+"""What every aggregator asks of a silo's vector, and how vectors are cut among the workers of a node."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+from mpifl.aggregation.exact import peak_of
+from mpifl.wire import DTYPES, LARGEST
+
+
+def checked_peak(name: str, vector: Tensor, weight: float, length: int | None) -> float:
+    """Return the largest magnitude of a silo's vector, if it may be combined with others.
+
+    Args:
+        name: The vector's.
+        vector: The vector.
+        weight: By which it is multiplied.
+        length: That of other silos' vectors of the name, if there were any.
+
+    Raises:
+        ValueError: it is not flat, is of a dtype that may not travel, has another length, or holds NaN, Inf or what
+            its weight makes such.
+    """
+    if vector.dim() != 1 or not vector.is_floating_point() or vector.dtype not in DTYPES.values():
+        raise ValueError(f"'{name}' is {vector.dtype} of shape {list(vector.shape)}; send flat float32 or float64")
+    if length is not None and len(vector) != length:
+        raise ValueError(f"'{name}' has {len(vector)} elements, other silos sent {length}")
+    peak = peak_of(vector)
+    if not math.isfinite(peak):
+        raise ValueError(f"'{name}' holds NaN or Inf; if training diverged, take a lower [local] lr")
+    if not weight * peak < LARGEST:
+        raise ValueError(f"'{name}' reaches {peak:g}, which a weight of {weight:g} takes beyond what can be summed")
+    return peak
+
+
+def slice_of(nth: int, workers: int, length: int, aligned: int) -> slice:
+    """Return the part of a vector that the nth of some workers makes; parts begin at multiples of `aligned`."""
+    width = -(-length // (workers * aligned)) * aligned
+    return slice(min(nth * width, length), min((nth + 1) * width, length))

@@ -1,0 +1,51 @@
+"""The end of a training: the final model, left where each silo can use it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import Tensor
+
+from mpifl.algorithms import Algorithm
+from mpifl.common import sha256_of
+from mpifl.run import checkpoint
+from mpifl.silo import FlatModel, Silo
+
+
+class FinalModel:
+    """Writes the server's model where a rank's run folder is not the server's, and silos' own models."""
+
+    def __init__(self, run: Path, algorithm: Algorithm, model: FlatModel) -> None:
+        self._run, self._algorithm, self._model = run, algorithm, model
+        self._written = ""
+        """The sha256 of the final model that is known to lie in the run folder."""
+
+    def leave(self, silo: Silo, vectors: Mapping[str, Tensor], sha256: str) -> None:
+        """Leave the final model where a silo can use it, and the silo's own if it has one.
+
+        Raises:
+            Unwritable: it cannot be written.
+        """
+        if "statistics" in vectors:
+            self._model.statistics.write(vectors["statistics"])
+        message = {name: vector for name, vector in vectors.items() if name != "statistics"}
+        own = self._algorithm.personal_model(silo, **message)
+        if own is vectors["w"]:
+            self._leave_global(own, sha256)
+        else:
+            self._leave_own(silo, own)
+
+    def _leave_own(self, silo: Silo, own: Tensor) -> None:
+        silo.model.trained.copy_(own)
+        if (statistics := self._algorithm.personal_statistics(silo)) is not None:
+            silo.model.statistics.write(statistics)
+        checkpoint.write_model(self._run / "personal" / f"silo_{silo.id:04d}.safetensors", silo.model)
+
+    def _leave_global(self, w: Tensor, sha256: str) -> None:
+        """Write the server's model where the run folder has none, or that of an earlier end."""
+        path = self._run / "model.safetensors"
+        if self._written != sha256 and not (path.exists() and sha256_of(path) == sha256):
+            self._model.shared.copy_(w)
+            checkpoint.write_model(path, self._model)
+        self._written = sha256

@@ -1,0 +1,53 @@
+"""What a silo's half of an algorithm returned, checked before it is added to the updates of other silos."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from mpifl.algorithms import Algorithm
+from mpifl.common import InputError
+from mpifl.wire import Compute, Scalar, Update, unmarked, wrong_length, wrong_weight
+
+
+def as_update(update: Any, algorithm: Algorithm, work: str) -> Update:
+    """Return what a silo's half has returned, if it is an update."""
+    if not isinstance(update, Update):
+        what = "None" if update is None else f"a {type(update).__name__}"
+        raise InputError(f"{type(algorithm).__name__}.{work} returned {what}; have it return silo.update(...)")
+    return update
+
+
+def check_update(update: Update, request: Compute, weight: float) -> None:
+    """Check that an update is as the server expects it.
+
+    Raises:
+        InputError: it is not.
+    """
+    if request.parameters is None:
+        return
+    if update.weight != weight:
+        raise InputError(f"its update was refused: {wrong_weight(update.weight, weight)}")
+    for name, value in update.vectors.items():
+        found, expected = unmarked(value).numel(), request.lengths.get(name, request.parameters)
+        if found != expected:
+            raise InputError(f"its update was refused: {wrong_length(name, found, expected)}")
+
+
+def defined(scalars: Mapping[str, Scalar | None]) -> dict[str, Scalar]:
+    """Leave out numbers that a silo does not have: None, NaN, and Inf, which JSON does not know either."""
+    there = ((name, value) for name, value in scalars.items() if value is not None)
+    return {name: value for name, value in there if not isinstance(value, float) or math.isfinite(value)}
+
+
+def reason_of(error: ValueError) -> str:
+    """Say in one line what is wrong with an update."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors()[0]
+    if first["loc"][0] == "scalars":  # whose values may be of several types: pydantic names the first
+        return f"{first['loc'][1]} = {first['input']}: is no number, true or false, or text"
+    return f"{first['loc'][-1]} = {first['input']}: {first['msg']}"

@@ -1,0 +1,99 @@
+"""What every task is: a loss, metrics, and what a model has to answer."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import cached_property
+from typing import Any, ClassVar, Protocol
+
+from pydantic import BaseModel, ConfigDict, model_validator
+from torch import Tensor, nn
+
+from mpifl.tasks.metrics import Metric, MetricInfo
+
+
+class Shards(Protocol):
+    """What a task is told of a federation's examples: its `federation.json`."""
+
+    @property
+    def features(self) -> Any:
+        """What one example is: its `shape`, `dtype`, `scale` and `offset`."""
+
+    @property
+    def classes(self) -> int:
+        """How many classes the labels are of: they are whole numbers from 0 to classes - 1."""
+
+
+class Task(BaseModel, ABC):
+    """What is learned, by which loss, and judged by which metrics: the keys of `[task]` and nothing else.
+
+    A batch is (x, y): inputs as the model takes them, and targets of shape [n, ...] as the shards hold them.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    logits: ClassVar[bool] = False
+    """Whether its outputs are logits, of which a softmax over dimension 1 makes probabilities of classes."""
+
+    main: str | None = None
+    """The metric that target, early stop, first chart and worst silo are about; by default the task's first."""
+
+    @abstractmethod
+    def loss(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor | int]:
+        """Return the sum of the losses of a batch, a scalar, and how many were summed up."""
+
+    @abstractmethod
+    def metrics(self) -> dict[str, Metric]:
+        """Return new metrics by name, in the order of their importance."""
+
+    def outputs(self, module: Any, x: Tensor) -> Any:
+        """Return what the model answers: one forward pass that serves both loss and metrics."""
+        return module(x)
+
+    def mean_loss(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Return the mean loss of a batch, a scalar: what training minimises."""
+        total, count = self.loss(outputs, y)
+        return total / count
+
+    def objective(self, module: Any, x: Tensor, y: Tensor) -> Tensor:
+        """Return the mean loss of a model on a batch, a scalar."""
+        return self.mean_loss(self.outputs(module, x), y)
+
+    def check(self, spec: Shards, module: nn.Module) -> None:
+        """See that the federation and the model have what this task needs.
+
+        Raises:
+            InputError: they have not; the line says what would do.
+        """
+
+    def width(self, classes: int) -> int:
+        """Return how many numbers a model answers for each target: a model's factory is given it as `classes`."""
+        return classes
+
+    def check_outputs(self, outputs: Any, examples: int, width: int) -> None:
+        """See that a model's outputs for some examples have the shape that loss and metrics take.
+
+        Raises:
+            ValueError: they have not; the text says both shapes.
+        """
+        if not isinstance(outputs, Tensor):
+            raise ValueError(f"it answers with {type(outputs).__name__}, not a tensor of logits")
+        if outputs.dim() < 2 or outputs.shape[0] != examples or outputs.shape[1] != width:
+            wanted = f"[{examples}, {width}]"
+            raise ValueError(f"it answers {examples} examples with shape {list(outputs.shape)}, not {wanted}")
+
+    @cached_property
+    def infos(self) -> dict[str, MetricInfo]:
+        """What is to be known of each metric, by its name."""
+        return {name: MetricInfo.of(name, metric) for name, metric in self.metrics().items()}
+
+    @property
+    def main_metric(self) -> MetricInfo:
+        """What is to be known of the main metric."""
+        return self.infos[self.main or next(iter(self.infos))]
+
+    @model_validator(mode="after")
+    def _main_is_one_of_its_metrics(self) -> Task:
+        if self.main is not None and self.main not in self.metrics():
+            raise ValueError(f"main = '{self.main}': is none of its metrics; take {', '.join(self.metrics())}")
+        return self

@@ -1,0 +1,170 @@
+"""What a task owns, and that everything else asks it: one of a user's is trained, judged and compared by its own."""
+
+import json
+
+import pytest
+import tomli_w
+import torch
+from grades import Ordinal, Within
+from torch.nn import functional as F
+from typer.testing import CliRunner
+from unit.builders import CLASSES, FEATURES, Alone, arrays, batches, net, same_bits, stream, write_folder
+
+from mpifl import models
+from mpifl.algorithms.feddf import FedDF
+from mpifl.cli import app
+from mpifl.common import InputError
+from mpifl.report.compare import as_json, read_runs
+from mpifl.report.evaluate import evaluate_run
+from mpifl.report.page import page
+from mpifl.report.runs import read_run
+from mpifl.run import read_job
+from mpifl.silo import FlatModel, evaluate
+from mpifl.silo.silo import _placed
+from mpifl.tasks import ACCURACY, CLASSIFICATION, MetricInfo
+from mpifl.training import train
+
+ORDINAL = "grades:Ordinal"
+
+
+def examples(n=40, *shape):
+    logits = torch.randn(n, CLASSES, *shape, generator=stream(1))
+    return logits, torch.randint(0, CLASSES, (n, *shape), generator=stream(2))
+
+
+@pytest.mark.parametrize("shape", [(), (6,)], ids=["a label", "a label a place"])
+def test_a_classification_is_cross_entropy_and_accuracy(shape):
+    logits, y = examples(40, *shape)
+    total, count = CLASSIFICATION.loss(logits, y)
+    assert (float(total), count) == (float(F.cross_entropy(logits, y, reduction="sum")), y.numel())
+    assert same_bits(CLASSIFICATION.mean_loss(logits, y), F.cross_entropy(logits, y))
+    assert same_bits(CLASSIFICATION.objective(torch.nn.Identity(), logits, y), F.cross_entropy(logits, y))
+    accuracy = CLASSIFICATION.metrics()["accuracy"]
+    for half in (slice(0, 13), slice(13, None)):
+        accuracy.update(logits[half], y[half])
+    assert accuracy.compute() == (logits.argmax(1) == y).double().mean()
+
+
+def test_a_metric_knows_its_keys_its_direction_and_how_it_is_written():
+    error = MetricInfo(name="mae", higher_is_better=False)
+    assert ACCURACY.judged_by == ("test_accuracy", "silo_accuracy_weighted")
+    assert [metric.best([0.5, 0.25]) for metric in (ACCURACY, error)] == [0.5, 0.25]
+    assert [metric.worst([0.5, 0.25]) for metric in (ACCURACY, error)] == [0.25, 0.5]
+    assert [metric.reaches(0.5, 0.25) for metric in (ACCURACY, error)] == [True, False]
+    assert [metric.reaches(0.5, 0.5) for metric in (ACCURACY, error)] == [True, True]
+    assert [metric.write(0.12345) for metric in (ACCURACY, error)] == ["12.35%", "0.1235"]
+    assert [metric.write_briefly(0.12345) for metric in (ACCURACY, error)] == ["12.35%", "0.1235"]
+    assert error.write(2e9) == "2e+09"
+
+
+def test_an_evaluation_goes_by_the_task():
+    task, model = Ordinal(), FlatModel(models.build("logreg", {}, FEATURES, CLASSES, 0, Ordinal()))
+    x, y = map(torch.from_numpy, arrays(1100))
+    score = evaluate(model, model.trained.clone(), batches(1100), task)
+    off = (model.module(x).detach().squeeze(1) - y).abs().double()
+    assert score.loss == pytest.approx(float(off.square().mean()), rel=1e-6)
+    assert score.metrics["absolute_error"] == pytest.approx(float(off.mean()), rel=1e-6)
+    assert score.metrics["within"] == float((off <= 0.5).double().mean())
+    assert score.examples == 1100
+
+
+def test_states_of_a_metric_lie_where_the_model_does():
+    assert _placed(Within(0.5), torch.device("meta")).right.device.type == "meta"
+    plain = CLASSIFICATION.metrics()["accuracy"]
+    assert _placed(plain, torch.device("meta")) is plain
+
+
+def test_a_model_answers_what_the_task_takes():
+    width = [p.shape[0] for p in models.build("logreg", {}, FEATURES, CLASSES, 0, Ordinal()).parameters()]
+    assert width == [1, 1]
+    with pytest.raises(InputError, match=r"answers 2 examples with shape \[2, 3\], not \[2\]"):
+        models.build("unit.builders:net", {}, FEATURES, CLASSES, 0, Ordinal())
+
+
+def job_of(tmp_path, **more):
+    tables = {"name": "toy", "shards": str(tmp_path / "shards"), "rounds": 6, "model": {"name": "logreg"}}
+    tables |= {"local": {"lr": 0.05, "batch_size": 4}, **more}
+    path = tmp_path / "job.toml"
+    path.write_text(tomli_w.dumps(tables))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("tables", "reason"),
+    [
+        ({"task": {"name": "nothing"}}, "[task] name = 'nothing': none such; take classification or your own"),
+        ({"task": {"name": "math:pi"}}, "[task] name = 'math:pi': is no mpifl Task; name a subclass of it"),
+        ({"task": {"name": "classification", "mian": "f1"}}, "[task] has no key 'mian'; did you mean 'main'?"),
+        ({"task": {"main": "f1"}}, "main = 'f1': is none of its metrics; take accuracy"),
+        ({"task": {"name": ORDINAL, "main": "f1"}}, "is none of its metrics; take absolute_error, within"),
+        (
+            {"algorithm": {"name": "fedavg", "task": {}}},
+            "[algorithm] has no key 'task'; it is a table of its own",
+        ),
+        ({"evaluate": {"target": 1.5}}, "[evaluate] target = 1.5: accuracy is a share above 0 and up to 1"),
+        ({"evaluate": {"target": 0.5, "target_accuracy": 0.5}}, "are two names of one key"),
+        ({"evaluate": {"stop_at_target": True}}, "stop_at_target needs target_accuracy, or target"),
+        (
+            {"task": {"name": ORDINAL}, "evaluate": {"target_accuracy": 0.5}},
+            "[evaluate] target_accuracy: the main metric is absolute_error; take target",
+        ),
+    ],
+    ids=str,
+)
+def test_a_mistake_about_the_task_is_one_line(tmp_path, tables, reason):
+    with pytest.raises(InputError) as refused:
+        read_job(job_of(tmp_path, **tables))
+    assert reason in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_job_that_names_no_task_is_a_classification_and_one_may_have_keys(tmp_path):
+    job = read_job(job_of(tmp_path))
+    assert job.task == {"name": "classification"}
+    assert job.build_algorithm().task.main_metric == ACCURACY
+    job = read_job(job_of(tmp_path, task={"name": ORDINAL, "by": 1.5, "main": "within"}, evaluate={"target": 0.9}))
+    assert job.task == {"name": ORDINAL, "by": 1.5, "main": "within"}
+    assert job.plugins == {"task": ORDINAL}
+    assert job.build_algorithm().task.main_metric == MetricInfo(name="within", share=True)
+    assert (job.evaluate.wanted, job.evaluate.stops_at) == (0.9, None)
+
+
+def test_an_algorithm_that_needs_probabilities_says_so():
+    with pytest.raises(InputError, match=r"'feddf': distills probabilities of classes.*take \[task\] name = 'classif"):
+        FedDF(task=Ordinal()).check(net(), None)
+
+
+def test_a_task_may_refuse_a_federation(tmp_path):
+    write_folder(tmp_path / "shards", [8, 8], classes=2, test=8)
+    with pytest.raises(InputError, match="2 grades are too few; take 3 or more"):
+        train(job_of(tmp_path, task={"name": ORDINAL}), tmp_path / "run", (), False, Alone())
+
+
+def test_a_users_task_is_trained_stopped_reported_and_compared_by_its_own_metric(tmp_path, capsys):
+    write_folder(tmp_path / "shards", [12, 20], test=30, valid=6)
+    task = {"name": ORDINAL, "by": 1.0}
+    job = job_of(tmp_path, task=task, tracking={"console": "always"}, evaluate={"target": 1.0, "stop_at_target": True})
+    run = tmp_path / "run"
+    train(job, run, (), False, Alone())
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    last = records[-1]
+    assert last["round"] < 6
+    assert [record["test_absolute_error"] <= 1.0 for record in records] == [*[False] * (len(records) - 1), True]
+    assert last["silo_absolute_error_worst"] >= last["silo_absolute_error_mean"] >= last["silo_absolute_error_best"]
+    assert {"test_within", "silo_within_weighted", "silo_within_worst10", "silo_loss_mean"} <= set(last)
+    assert not [name for name in last if "accuracy" in name]
+    assert f"absolute_error {last['test_absolute_error']:.4f}  worst silo" in capsys.readouterr().out
+    summary = read_run(run)
+    assert (summary.finished, summary.remarks, summary.best()) == (True, (), last["test_absolute_error"])
+    assert summary.reached(1.0) == last["round"]
+    assert "Absolute_error over the silos" in page(summary)
+    told = json.loads(as_json(*read_runs([run]), 1.0))
+    assert told["target_absolute_error"] == 1.0
+    assert told["runs"][0]["rounds_to_target"] == last["round"]
+    said = CliRunner().invoke(app, ["compare", str(run)]).output
+    assert "absolute_error" in said
+    assert "to 1 " in said
+    assert "%" not in said
+    evaluate_run(run, [ORDINAL])
+    said = capsys.readouterr().out
+    assert f"test absolute_error {last['test_absolute_error']:.4f}, test within {last['test_within']:.2%}" in said
