@@ -102,6 +102,6 @@ def test_the_command_prints_a_table_or_says_which_there_are() -> None:
     everything = CliRunner().invoke(app, ["keys"]).stdout
     assert "quorum" in everything
     assert "lr_decay" in everything
-    with pytest.raises(InputError, match="no such table; there are model, algorithm, local"):
+    with pytest.raises(InputError, match=r"no such table; there are .*algorithm, local"):
         CliRunner().invoke(app, ["keys", "nosuch"], catch_exceptions=False)
     assert json.loads(CliRunner().invoke(app, ["schema"]).stdout)["$schema"] == DIALECT
