@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from mpifl.wire import Folded, Header, Message, Reply, Report, Request, Transport, Update, Verdict
+
+Read = TypeVar("Read", bound=Message)
 
 
 @dataclass
@@ -89,6 +92,20 @@ class Aggregator(Protocol):
 
     def scalars(self, headers: Iterable[Header]) -> dict[str, float]:
         """Combine the numbers of the updates; silos that do not name one are left out of it."""
+
+
+def read_records(kind: TypeAdapter[list[Read]], parts: Sequence[Any], what: str) -> list[Read]:
+    """Return the parts of a rank's report as records of a kind.
+
+    Raises:
+        ValueError: they are none.
+    """
+    try:
+        return kind.validate_python(parts)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{what} cannot be read ({where[:100]}: {first['msg'][:100]})") from None
 
 
 def headers_of(reports: Mapping[int, Report]) -> list[Reply]:

@@ -8,11 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
 from mpifl.aggregation import kernels
-from mpifl.aggregation.base import Combined
+from mpifl.aggregation.base import Combined, read_records
 from mpifl.aggregation.exact import anchor_of, is_finite
 from mpifl.aggregation.kernels import Parts
 from mpifl.aggregation.local_sums import LocalSums
@@ -83,12 +82,7 @@ class WeightedMean:
 
     def accept(self, transport: Transport, rank: int, parts: Sequence[Any], headers: Sequence[Header]) -> None:
         """See that the parts of a rank are the sums that its headers tell of; see `Aggregator`."""
-        try:
-            found = PARTS.validate_python(parts)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(map(str, first["loc"]))
-            raise ValueError(f"its sums cannot be read ({where[:100]}: {first['msg'][:100]})") from None
+        found = read_records(PARTS, parts, "its sums")
         check_parts(found, headers)
         if not self._readable(transport, rank, found, headers):
             raise ValueError("its sums cannot be read where it says that they lie")

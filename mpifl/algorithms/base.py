@@ -57,6 +57,9 @@ class Algorithm(BaseModel, ABC):
     accumulated: ClassVar[frozenset[str]] = frozenset()
     """Names of vectors of its updates whose sum over rounds both the server and the silos keep, each for itself."""
 
+    needs_mean: ClassVar[str] = ""
+    """Why only the mean can combine its updates; empty where other rules can."""
+
     varied: ClassVar[bool] = False
     """Whether some silos send other vectors than others, as those with another architecture do."""
 

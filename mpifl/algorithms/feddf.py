@@ -26,6 +26,7 @@ class FedDF(FedAvg):
     the server holds one mean of logits and no silo's model. The student's statistics become the server's.
     """
 
+    needs_mean: ClassVar[str] = "silos of each architecture are averaged apart, and logits are no changes"
     absolute: ClassVar[frozenset[str]] = frozenset({"logits"})
     varied: ClassVar[bool] = True
 

@@ -21,6 +21,7 @@ class FedDyn(Controlled):
     silos alike, [cohort] weights = "uniform"; by examples h = sum_k p_k g_k, and the v_k weigh n_k as elsewhere.
     """
 
+    needs_mean: ClassVar[str] = "what the server adds up must stay the mean of what the silos do"
     accumulated: ClassVar[frozenset[str]] = frozenset({"delta", "shift"})
     at_server: ClassVar[str] = "h"
     at_silo: ClassVar[str] = "g"

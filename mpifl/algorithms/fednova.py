@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import model_validator
 from torch import Tensor
 
@@ -20,6 +22,8 @@ class FedNova(FedAvg):
     tau_eff = sum_k p_k ||a_k||_1, for plain SGD the paper's sum_k p_k tau_k; with equal work this is exactly
     FedAvg.
     """
+
+    needs_mean: ClassVar[str] = "its step is multiplied by a mean of numbers, which no rule bounds"
 
     @model_validator(mode="after")
     def _known_accumulation(self) -> FedNova:

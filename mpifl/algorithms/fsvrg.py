@@ -33,6 +33,7 @@ class FSVRG(FedAvg):
     are counted in the first round, and anew when more silos take part in one; shares weigh as the deltas do.
     """
 
+    needs_mean: ClassVar[str] = "silos correct their steps by the mean of all gradients"
     absolute: ClassVar[frozenset[str]] = frozenset({"gradient"})
 
     scaling: bool = False

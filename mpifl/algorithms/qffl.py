@@ -29,6 +29,7 @@ class QFedAvg(FedAvg):
     whatever `[cohort] weights` says. q = 0 is FedAvg with uniform weights.
     """
 
+    needs_mean: ClassVar[str] = "its step is divided by a sum of numbers, which no rule bounds"
     ignores: ClassVar[frozenset[str]] = frozenset({"cohort.weights"})
 
     q: Annotated[float, Field(ge=0)] = 1.0

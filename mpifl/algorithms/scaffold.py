@@ -28,6 +28,7 @@ class Scaffold(Controlled):
     K eta: the mean of the gradients, each as often as the steps carry it on; as before, no silo moves at the optimum.
     """
 
+    needs_mean: ClassVar[str] = "the server's control variate must stay the mean of the silos'"
     accumulated: ClassVar[frozenset[str]] = frozenset({"shift"})
     at_server: ClassVar[str] = "c"
     at_silo: ClassVar[str] = "c"

@@ -75,7 +75,7 @@ class Federation:
         transport.limit_waits(deadline)
         self.knowledge = knowledge
         self.workload = Workload([examples["train"] for examples in knowledge.examples], self.membership)
-        self.gathering = Gathering(transport, self.membership, worker.aggregation, deadline)
+        self.gathering = Gathering(transport, self.membership, deadline)
         self._broadcast = Broadcast(transport, device)
 
     @property
@@ -228,13 +228,13 @@ class Federation:
         request, message = self._broadcast.deliver(request, vectors or {})
         told = {"serial": request.serial, "interrupted": signals.pending()}
         report = self._worker.answer(request, message).model_copy(update=told)
-        reports = self.gathering.collect(request, report, expected or Expected())
+        aggregation = self._worker.aggregation
+        reports = self.gathering.collect(request, report, expected or Expected(), aggregation)
         if request.last:
             self._part()
             return None
         headers = sorted(headers_of(reports) + self.gathering.missing(request), key=lambda header: header.silo)
         verdict = self._decide(request, reports, headers)
-        aggregation = self._worker.aggregation
         combined = aggregation.combine(self.transport, verdict)
         self._worker.commit(request, verdict)
         self.membership.commit(request.reassigned, verdict.accepted, headers)

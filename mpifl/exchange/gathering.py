@@ -21,31 +21,36 @@ REMINDER = 60.0
 class Gathering:
     """Waits for reports, and checks them."""
 
-    def __init__(
-        self, transport: Transport, membership: Membership, aggregation: Aggregator, deadline: float | None
-    ) -> None:
+    def __init__(self, transport: Transport, membership: Membership, deadline: float | None) -> None:
         self._transport, self._membership = transport, membership
-        self._aggregation, self._deadline = aggregation, deadline
+        self._deadline = deadline
         self._tell: Callable[[str], None] = lambda note: print(note, file=sys.stderr, flush=True)
 
     def listen(self, tell: Callable[[str], None]) -> None:
         """Have the user told by this whom the server waits for."""
         self._tell = tell
 
-    def collect(self, request: Request, own: Report, expected: Expected) -> dict[int, Report]:
+    def collect(self, request: Request, own: Report, expected: Expected, aggregation: Aggregator) -> dict[int, Report]:
         """Bring the reports of all ranks to the server, where they are held against what is known.
 
         Args:
             request: What was asked.
             own: This rank's report.
             expected: What the server knows of the answers.
+            aggregation: The request's, which checks its own records.
         """
         if not self._transport.is_server:
             self._transport.report(own.encode())
             return {self._transport.rank: own}
-        reports = {self._transport.rank: self._screened(request, self._transport.rank, own, expected)}
+
+        def checked(rank: int, came: Report | Refused) -> Report:
+            silos = self._membership.answerable(request, rank)
+            accept = functools.partial(aggregation.accept, self._transport, rank)
+            return screened(came, request, self._transport.origins[rank], silos, expected, accept)
+
+        reports = {self._transport.rank: checked(self._transport.rank, own)}
         for rank, came in self.reports(request.serial, self._deadline if request.has_deadline else None):
-            reports[rank] = self._screened(request, rank, came, expected)
+            reports[rank] = checked(rank, came)
         if any(report.interrupted for report in reports.values()):
             signals.note()
         reports = {rank: one for rank, one in reports.items() if rank not in self._membership.timed_out}
@@ -56,12 +61,6 @@ class Gathering:
         """Return the faults of the silos whose ranks did not answer in time."""
         fault = f"no answer within {self._deadline} s" if self._deadline else "its rank fell silent"
         return [Done(silo=silo, fault=fault, passing=True) for silo in self._membership.missing(request)]
-
-    def _screened(self, request: Request, rank: int, came: Report | Refused, expected: Expected) -> Report:
-        """Return a rank's report if it keeps all rules, else the faults of its silos."""
-        silos = self._membership.answerable(request, rank)
-        accept = functools.partial(self._aggregation.accept, self._transport, rank)
-        return screened(came, request, self._transport.origins[rank], silos, expected, accept)
 
     def reports(self, serial: int, deadline: float | None) -> Iterator[tuple[int, Report | Refused]]:
         """Yield what each other rank reports of the request with this serial number, as it comes.

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from mpifl.aggregation import Aggregator, WeightedMean
+from mpifl.aggregation import Aggregator, Rule, WeightedMean, aggregator_of
 from mpifl.algorithms import Algorithm, usual_weight
 from mpifl.common import InputError, Names, ShardError, SharedVectorChanged, Unwritable
 from mpifl.data import Batches, FederationSpec, Shard, open_shard
@@ -60,6 +60,8 @@ class WorkerContext:
     models: Sequence[FlatModel]
     public: Batches | None = None
     select: str = "uniform"
+    rule: Rule | None = None
+    spill: str | None = None
 
 
 Handler = Callable[[int, Any, dict[str, Tensor]], AnyReply]
@@ -81,9 +83,13 @@ class Worker:
         self.silos = set(silos)
         self.states = States()
         self.replicas: deque[Mirror] = deque(maxlen=2)
-        self.aggregation: Aggregator = WeightedMean(context.models[0].device, transport.memory)
         self._transport = transport
         self._context, self._model, self._about = context, context.models[0], dict(about)
+        self._mean = WeightedMean(self._model.device, transport.memory)
+        rule = aggregator_of(context.rule, context.spill, self._model.device, transport.memory)
+        self._by_rule = rule or self._mean
+        self.aggregation: Aggregator = self._by_rule
+        """Of the request that is answered: the job's rule in training, the exact mean in all else."""
         self._shards: dict[int, Shard] = {}
         self._traces: dict[int, str] = {}
         """The tracebacks of what went wrong in the request that was answered last, by silo."""
@@ -113,6 +119,7 @@ class Worker:
         handler = self._handlers.get(type(request))
         start = time.perf_counter()
         mine = self._asked(request) if handler else []
+        self.aggregation = self._aggregator_for(request)
         self.aggregation.begin(request, vectors, mine)
         replies = [self._guarded(handler, silo, request, vectors) for silo in mine] if handler else []
         about = self._about if request.introduces else {}
@@ -137,6 +144,10 @@ class Worker:
                 self._shards.pop(silo, None)
         for silo in set(request.cohort).difference(verdict.accepted):  # those on their way here, too
             self.states.pending.pop(silo, None)
+
+    def _aggregator_for(self, request: Request) -> Aggregator:
+        trains = isinstance(request, Compute) and request.work != "evaluate"
+        return self._by_rule if trains else self._mean
 
     def _asked(self, request: Request) -> list[int]:
         if not request.addressed:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
+from mpifl.aggregation import AggregationSettings, Rule, with_uniform_weights
 from mpifl.algorithms import ALGORITHMS, Algorithm
 from mpifl.common import InputError, Table, read_toml
 from mpifl.run.validation import plugged, validated
@@ -59,13 +60,6 @@ class CohortTable(_Table):
     def total(self, sizes: Sequence[int]) -> float:
         """Return what all silos weigh in the objective: silo k n_k where it is drawn by examples or counted by them."""
         return float(sum(sizes) if "examples" in (self.select, self.weights) else len(sizes))
-
-
-class Aggregation(_Table):
-    """`[aggregation]`: how updates become one."""
-
-    rule: Literal["mean"] = "mean"
-    """How the updates of a round become one."""
 
 
 class Evaluate(_Table):
@@ -154,7 +148,7 @@ class Job(_Table):
     """How the server moves the model along the mean of the updates."""
     cohort: CohortTable = CohortTable()
     """Which silos take part in a round, how many must answer, and what they weigh."""
-    aggregation: Aggregation = Aggregation()
+    aggregation: AggregationSettings = AggregationSettings()
     """How updates become one."""
     compression: CompressionSettings = CompressionSettings()
     """How updates and requests are encoded."""
@@ -164,6 +158,16 @@ class Job(_Table):
     """How often the state is written, and how many times it is kept."""
     tracking: Tracking = Tracking()
     """Who is told of each round."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _weights_by_rule(cls, table: Any) -> Any:
+        return with_uniform_weights(table) if isinstance(table, dict) else table
+
+    @model_validator(mode="after")
+    def _fit_for_the_rule(self) -> Job:
+        self.aggregation.check(self.cohort.weights, self.compression.up)
+        return self
 
     @property
     def plugins(self) -> dict[str, str]:
@@ -179,6 +183,14 @@ class Job(_Table):
             InputError: there is no such algorithm, server optimizer or task, or a key is not one of its.
         """
         return _build_algorithm(self, "the job")
+
+    def build_rule(self, algorithm: Algorithm) -> Rule | None:
+        """Return the rule of columns, None for the mean; InputError if there is none such, or the algorithm bars it."""
+        why = algorithm.needs_mean or ("both sides add up its vectors" if algorithm.accumulated else "")
+        if why and not self.aggregation.is_mean:
+            what = f"'{self.algorithm['name']}' needs the mean: {why}"
+            raise InputError(f"[aggregation] rule = '{self.aggregation.rule}': {what}")
+        return self.aggregation.build()
 
     def idle(self, algorithm: Algorithm) -> list[str]:
         """Say which keys have no effect with this algorithm, and which two together hardly the one that is meant."""

@@ -7,7 +7,7 @@ import inspect
 import itertools
 import json
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mpifl.aggregation import NAMES as RULES
 from mpifl.algorithms import ALGORITHMS, Algorithm
 from mpifl.common import InputError
 from mpifl.models import MODELS
@@ -30,6 +31,8 @@ NAMED: dict[str, Mapping[str, type[BaseModel]]] = {
     "server_optimizer": OPTIMIZERS,
 }
 """Tables whose keys depend on the name in them."""
+OPEN: dict[tuple[str, str], Iterable[str]] = {("Model", "name"): MODELS, ("AggregationSettings", "rule"): RULES}
+"""Keys that name something built in, or the user's own."""
 PLUGIN = {"type": "string", "pattern": ":"}
 """The name of the user's own: package.module:name."""
 BOUNDS = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
@@ -54,7 +57,8 @@ def schema() -> Schema:
     made = _described(Job)
     for table, registry in NAMED.items():
         made["properties"][table] |= _one_of(made, table, registry)
-    made["$defs"]["Model"]["properties"]["name"] |= {"anyOf": [{"enum": [*MODELS]}, PLUGIN]}
+    for (table, key), names in OPEN.items():
+        made["$defs"][table]["properties"][key] |= {"anyOf": [{"enum": [*names]}, PLUGIN]}
     return {"$schema": DIALECT, "title": "a job of mpifl", **{k: v for k, v in made.items() if k != "title"}}
 
 

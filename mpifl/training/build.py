@@ -20,6 +20,7 @@ from mpifl.exchange import Federation, Knowledge, Worker, WorkerContext, place
 from mpifl.run import Job, Model, check_run, load_weights, read_job
 from mpifl.server import Server
 from mpifl.silo import FlatModel
+from mpifl.training.rehearsal import check_rule
 from mpifl.transforms import RunningStatistics
 from mpifl.wire import Transport, clean
 
@@ -58,6 +59,7 @@ def _plan(job_file: Path, out: Path, overrides: tuple[str, ...], resume: bool, f
     """Read on rank 0 what all ranks have to know."""
     job = read_job(job_file, overrides)
     spec = read_federation(Path(job.shards))
+    check_rule(job, spec, str(job_file))
     lock.check(out)
     check_run(out, job, resume, force, spec)
     return {"job": job.model_dump_json(exclude_none=True), "spec": spec.model_dump_json(), "out": str(out)}
@@ -110,7 +112,18 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
     transforms = [*job.compression.transforms(algorithm.absolute, algorithm.accumulated), RunningStatistics()]
     public = _batches(folder, spec, spec.public, "public", device)
     context = WorkerContext(
-        folder, run, spec, algorithm, transforms, job.seed, job.cohort.weights, flat, public, job.cohort.select
+        folder,
+        run,
+        spec,
+        algorithm,
+        transforms,
+        job.seed,
+        job.cohort.weights,
+        flat,
+        public,
+        job.cohort.select,
+        job.build_rule(algorithm),
+        job.aggregation.spill,
     )
     sizes = [entry.examples["train"] for entry in spec.silos]
     placed = place(sizes, transport.workers)

@@ -23,6 +23,7 @@ from mpifl.training.build import build, successor
 from mpifl.training.checkpointing import Saving
 from mpifl.training.metrics import Recorder, reportable, title
 from mpifl.training.recovery import Survival, latest_mirror, state_of
+from mpifl.training.rehearsal import memory_notes
 from mpifl.training.sampling import sample
 from mpifl.wire import Finish, FinishReply, Load, Open, Transport, library, survivable
 
@@ -226,6 +227,8 @@ class _Training:
         idle = self._job.idle(self._algorithm)
         if self._job.checkpoint.mirror and not survivable():
             idle.append("[checkpoint] mirror = true: without --survive nobody looks into it, and none is made")
+        hosted = [len(silos) for silos in self._federation.membership.placed.values()]
+        idle += memory_notes(self._job, hosted, len(self._server.model.shared))
         return idle + self._recorder.target_notes()
 
     def _begin(self) -> None:

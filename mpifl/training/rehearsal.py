@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from mpifl import models
+from mpifl.aggregation import memory_of
 from mpifl.common import InputError
 from mpifl.data import FederationSpec, read_federation
 from mpifl.run import Job, Model
 from mpifl.tracking import check_packages
+from mpifl.training.sampling import size_of
 
 
 def rehearse(job: Job, source: str) -> FederationSpec:
@@ -32,4 +35,36 @@ def rehearse(job: Job, source: str) -> FederationSpec:
             algorithm.personal_names(module)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
+    check_rule(job, spec, source)
     return spec
+
+
+def memory_notes(job: Job, hosted: Sequence[int], length: int) -> list[str]:
+    """Say what memory the job's rule of columns takes, if it has one.
+
+    Args:
+        job: The job.
+        hosted: How many silos each rank hosts.
+        length: Of the vectors.
+    """
+    if job.aggregation.is_mean:
+        return []
+    asked = size_of(job.cohort.fraction, sum(hosted))
+    return [memory_of(hosted, asked, length, job.aggregation.spill)]
+
+
+def check_rule(job: Job, spec: FederationSpec, source: str) -> None:
+    """See that a round asks enough silos for the rule of columns, and that the user's rule is one.
+
+    Raises:
+        InputError: it does not, or is none.
+    """
+    if (rule := job.build_rule(job.build_algorithm())) is None:
+        return
+    asked = size_of(job.cohort.fraction, len(spec.silos))
+    if asked < rule.least:
+        raise InputError(f"{source}: {rule.needs} silos in a round, and a round asks {asked} of {len(spec.silos)}")
+    try:
+        rule.try_out(asked)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None

@@ -10,6 +10,11 @@ from mpifl.common import rng
 from mpifl.run import CohortTable
 
 
+def size_of(fraction: float, silos: int) -> int:
+    """Return how many of so many silos take part in a round: max(C * K, 1)."""
+    return max(int(fraction * silos + 1e-9), 1)
+
+
 def sample(cohort: CohortTable, sizes: Sequence[int], seed: int, round: int) -> list[int]:
     """Draw the silos of a round: max(C * K, 1) of K at random (McMahan et al. 2017, Algorithm 1).
 
@@ -19,7 +24,7 @@ def sample(cohort: CohortTable, sizes: Sequence[int], seed: int, round: int) -> 
         seed: The job's.
         round: Counted from 0.
     """
-    size = max(int(cohort.fraction * len(sizes) + 1e-9), 1)
+    size = size_of(cohort.fraction, len(sizes))
     chances = np.divide(sizes, sum(sizes)) if cohort.select == "examples" else None
     drawn = rng.numpy_stream(seed, "cohort", round).choice(len(sizes), size, replace=False, p=chances)
     return sorted(int(silo) for silo in drawn)

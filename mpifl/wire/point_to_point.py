@@ -54,8 +54,13 @@ class PointToPoint:
     def _longest_sleep(self) -> float:
         return LONGEST_SLEEP if len(self.nodes) == 1 else LONGEST_POLL
 
+    @property
+    def timeout(self) -> float | None:
+        """Seconds after which what a rank does not take is left on its way to it; None for `transfer_timeout`."""
+        return self._timeout
+
     def limit_waits(self, timeout: float | None) -> None:
-        """Leave what a rank does not take within `timeout` seconds on its way to it; None for `transfer_timeout`."""
+        """Set the `timeout`."""
         self._timeout = timeout
 
     def wait(self, request: Any, until: float | None = None) -> bool:

@@ -15,7 +15,7 @@ from mpifl.common import RankLost
 from mpifl.wire.deaths import Watch, survivors
 from mpifl.wire.memory import Memory, pieces_of
 from mpifl.wire.nodes import left_of, split_leaders
-from mpifl.wire.point_to_point import PointToPoint
+from mpifl.wire.stamped import StampedPointToPoint
 
 CHUNK_BYTES = 1 << 24
 """Bytes of a vector that travel between nodes at a time; Open MPI 5 cannot count to 2^31."""
@@ -24,7 +24,7 @@ RECORD, REPORT, HANDLE, SUM, DONE, VECTOR = range(1, 7)
 vector sent to one node alone."""
 
 
-class Transport(PointToPoint):
+class Transport(StampedPointToPoint):
     """One rank's end of the wire. Rank 0 is the server; in a world of one rank it is the only worker, too.
 
     Whatever waits or sends raises RankLost when a rank dies that MPI survives; after that nothing works but `recover`.

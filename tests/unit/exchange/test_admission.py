@@ -281,7 +281,7 @@ class Slow:
 def test_the_user_is_told_once_who_is_waited_for_and_the_wait_goes_on(monkeypatch):
     monkeypatch.setattr(gathering, "REMINDER", 0.01)
     told, first, second = [], Report(serial=7).encode(), Report(serial=7).encode()
-    waiting = gathering.Gathering(Slow((1, first), (2, second)), Membership({}), None, None)
+    waiting = gathering.Gathering(Slow((1, first), (2, second)), Membership({}), None)
     waiting.listen(told.append)
     assert [rank for rank, _ in waiting.reports(7, None)] == [1, 2]
     assert told == ["waiting for rank 4"]
@@ -290,7 +290,7 @@ def test_the_user_is_told_once_who_is_waited_for_and_the_wait_goes_on(monkeypatc
 
 def test_a_report_of_before_is_dropped_and_one_of_the_future_is_refused():
     reports = (1, Report(serial=6).encode()), (1, b""), (2, Report(serial=9).encode())
-    waiting = gathering.Gathering(Slow(*reports), Membership({}), None, None)
+    waiting = gathering.Gathering(Slow(*reports), Membership({}), None)
     waiting._transport.asked = 2
     came = dict(waiting.reports(7, None))
     assert "a request that was not made yet" in str(came[2])

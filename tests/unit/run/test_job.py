@@ -129,7 +129,10 @@ WRONG = {
         '[tracking] console = "no": should be a valid boolean or',
     ),
     "word not in a list": (LEAST + '[local]\noptimizer = "lbfgs"\n', "should be 'sgd', 'adam' or 'adamw'"),
-    "unknown rule": (LEAST + '[aggregation]\nrule = "best"\n', '[aggregation] rule = "best": should be'),
+    "unknown rule": (
+        LEAST + '[aggregation]\nrule = "best"\n',
+        "[aggregation] rule = 'best': none such; take mean, median, trimmed or your own 'package.module:function'",
+    ),
     "unknown codec": (LEAST + '[compression]\nup = "zip"\n', "[compression] up = \"zip\": should be 'none', 'float16'"),
     "topk for the model itself": (
         LEAST + '[compression]\ndown = "topk"\n',

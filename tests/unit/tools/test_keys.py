@@ -73,6 +73,7 @@ def test_the_schema_takes_the_jobs_of_the_checkout(path: Path, validator: jsonsc
         ("algorithm", "name", "fedprx"),
         ("algorithm", "mu", 0.1),
         ("model", "name", "nosuch"),
+        ("aggregation", "rule", "best"),
         ("server_optimizer", "tau", 0.1),
     ],
 )
@@ -80,7 +81,7 @@ def test_the_schema_refuses_what_a_job_refuses(
     table: str, key: str, value: object, validator: jsonschema.Draft202012Validator
 ) -> None:
     job = copy.deepcopy(LEAST) | ({} if table in ("", "model") else {table: {"name": "fedavg"}})
-    if table in ("local", "cohort"):
+    if table in ("local", "cohort", "aggregation"):
         job[table] = {}
     if table == "server_optimizer":
         job[table] = {"name": "sgd"}

@@ -1,0 +1,220 @@
+"""Rules of columns over all silos: each silo's vector stays at its rank, each rank makes a slice of the result."""
+
+from __future__ import annotations
+
+import statistics
+import weakref
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import Field, TypeAdapter
+from torch import Tensor
+
+from mpifl.aggregation.base import Aggregator, Combined, headers_of, read_records, updates_of
+from mpifl.aggregation.rules import Rule
+from mpifl.aggregation.sharing import BLOCK, ColumnsPlan, Located, Sharing, chunk_of
+from mpifl.aggregation.spill import Spill
+from mpifl.aggregation.vectors import checked_peak
+from mpifl.common import RoundLost
+from mpifl.wire import (
+    Count,
+    Folded,
+    Header,
+    Memory,
+    Message,
+    Name,
+    Report,
+    Request,
+    Transport,
+    Uniform,
+    Update,
+    Verdict,
+    unmarked,
+)
+
+LARGEST_FLOAT32 = torch.finfo(torch.float32).max
+
+
+class Row(Message):
+    """Where a rank has one silo's vector."""
+
+    name: Name
+    silo: Count
+    handle: int = Field(default=0, ge=0, le=2**31)
+    """By which the ranks of its node find it; 0: they cannot, and are sent it."""
+
+
+ROWS = TypeAdapter(list[Row])
+
+
+class ColumnRule:
+    """Apply a rule of columns to the updates of all silos, each of which counts alike.
+
+    A worker keeps the vector of each of its silos, float32, where its node's other ranks can read it, or in files.
+    After the verdict each worker applies the rule to a slice of columns of all vectors. It is sent those that it
+    cannot read, in chunks. Slices begin at multiples of `BLOCK`, and the rule sees whole blocks, with rows in the order
+    of the silos. So the result does not depend on the ranks. The server holds it, and the vectors of its own silos.
+    """
+
+    def __init__(self, rule: Rule, device: torch.device, memory: Memory, spill: Spill | None = None) -> None:
+        self._rule, self._device, self._memory, self._spill = rule, device, memory, spill
+        self._rows: dict[tuple[str, int], Tensor] = {}
+        self._lengths: dict[str, int] = {}
+        self._lent: list[weakref.ref[Tensor]] = []
+        self._results: dict[str, Tensor] = {}
+        self._abandoned: list[Tensor] = []
+        """Kept for ever: a rank that hung may still write there."""
+        self.hanging: set[int] = set()
+
+    def begin(self, request: Request, received: Mapping[str, Tensor], silos: Sequence[int]) -> None:
+        """Forget the vectors of the round before; see `Aggregator`."""
+        for held in (self._rows, self._lengths, self._lent, self._results):
+            held.clear()
+
+    def lend(self, length: int, dtype: torch.dtype) -> Tensor:
+        """Return memory for a vector where the node reads it, so that it need not be copied there."""
+        if self._spill is not None:
+            return torch.empty(length, dtype=dtype)
+        vector = self._memory.empty(length, dtype)
+        self._lent.append(weakref.ref(vector))
+        return vector
+
+    def accumulate(self, silo: int, update: Update) -> dict[str, Folded]:
+        """Keep one silo's vectors and describe them for the header; see `Aggregator`."""
+        vectors = {name: unmarked(value) for name, value in update.vectors.items()}
+        for name, vector in vectors.items():
+            peak = checked_peak(name, vector, 1.0, self._lengths.get(name))
+            if peak > LARGEST_FLOAT32:
+                raise ValueError(f"'{name}' reaches {peak:g}, which is beyond float32")
+        kept = {(name, silo): self._kept(vector) for name, vector in vectors.items()}
+        self._rows |= kept
+        self._lent.clear()
+        for name, vector in vectors.items():
+            self._lengths[name] = len(vector)
+        return {name: _described(name, vector, update) for name, vector in vectors.items()}
+
+    def _kept(self, vector: Tensor) -> Tensor:
+        """Return a vector where it stays until the next round, whatever the silo's model is lent for meanwhile."""
+        if vector.dtype == torch.float32 and any(ref() is vector for ref in self._lent):
+            return vector
+        if self._spill is not None:
+            return self._spill.empty(len(vector)).copy_(vector)
+        row = self._memory.empty(len(vector), torch.float32)
+        return (row if vector.is_cpu else self._memory.pinned(row)).copy_(vector)
+
+    def parts(self) -> list[Row]:
+        """Say where the other ranks of the node find the vectors of this rank's silos."""
+        return [
+            Row(name=name, silo=silo, handle=self._memory.handle(row))
+            for (name, silo), row in sorted(self._rows.items(), key=lambda item: item[0])
+        ]
+
+    def accept(self, transport: Transport, rank: int, parts: Sequence[Any], headers: Sequence[Header]) -> None:
+        """See that a rank has just the vectors that its headers tell of; see `Aggregator`."""
+        rows = read_records(ROWS, parts, "its vectors")
+        lengths = {(name, header.silo): folded.length for header in headers for name, folded in header.vectors.items()}
+        found = Counter((row.name, row.silo) for row in rows)
+        if wrong := sorted(lengths.keys() ^ found.keys()) or [one for one, times in found.items() if times > 1]:
+            name, silo = wrong[0]
+            raise ValueError(f"its vectors are not those that its headers tell of ('{name}' of silo {silo})")
+        if rank == transport.rank or transport.nodes.of[rank] != transport.nodes.number:
+            return
+        try:
+            for row in filter(lambda row: row.handle, rows):
+                transport.read(rank, row.handle, lengths[row.name, row.silo], torch.float32)
+        except OSError:
+            raise ValueError("its vectors cannot be read where it says that they lie") from None
+
+    def place(self, reports: Mapping[int, Report]) -> list[ColumnsPlan]:
+        """Say, at the server, which vectors there are, and where the results are to be written; see `Aggregator`."""
+        rows: defaultdict[str, list[Located]] = defaultdict(list)
+        for rank, report in reports.items():
+            for row in ROWS.validate_python(report.parts):
+                rows[row.name].append(Located(silo=row.silo, rank=rank, handle=row.handle))
+        lengths = {
+            name: folded.length for header in updates_of(headers_of(reports)) for name, folded in header.vectors.items()
+        }
+        for name, located in rows.items():
+            if len(located) < self._rule.least:
+                raise RoundLost(f"{len(located)} silos sent '{name}', and {self._rule.needs}")
+        return [
+            ColumnsPlan(
+                name=name,
+                length=lengths[name],
+                rows=sorted(rows[name], key=lambda row: row.silo),
+                result=self._memory.handle(self._placed(name, lengths[name])),
+            )
+            for name in sorted(rows)
+        ]
+
+    def _placed(self, name: str, length: int) -> Tensor:
+        """Return memory for a result; a slice that is never made leaves NaN there."""
+        self._results[name] = self._memory.empty(length, torch.float32)
+        self._results[name][::BLOCK] = torch.nan
+        return self._results[name]
+
+    def combine(self, transport: Transport, verdict: Verdict) -> Combined:
+        """Make this rank's slices of the results; at the server bring them together. See `Aggregator`."""
+        self.hanging.clear()
+        if transport.rank not in (0, *verdict.ranks) or not verdict.pieces:
+            return Combined()
+        sharing = Sharing(transport, verdict, self._rule, self._rows, self._results)
+        sharing.run()
+        if not transport.is_server:
+            return Combined()
+        self.hanging |= sharing.hanging
+        if sharing.hanging:
+            self._abandoned += self._results.values()
+            self._results = {name: self._memory.empty(len(one), torch.float32) for name, one in self._results.items()}
+            sharing.mend(self._results)
+        results, self._results = self._results, {}
+        lost = sharing.fault or sharing.not_finite(results)
+        return Combined({n: one.to(self._device) for n, one in results.items()}, lost, sharing.fault is not None)
+
+    def scalars(self, headers: Iterable[Header]) -> dict[str, float]:
+        """Return the median of each number over the silos that name it."""
+        found: defaultdict[str, list[float]] = defaultdict(list)
+        for header in headers:
+            for name, value in header.scalars.items():
+                if not isinstance(value, str):
+                    found[name].append(float(value))
+        return {name: statistics.median(values) for name, values in sorted(found.items())}
+
+
+def aggregator_of(rule: Rule | None, spill: str | None, device: torch.device, memory: Memory) -> Aggregator | None:
+    """Return what combines the updates of training by a rule of columns; None where the mean does.
+
+    Raises:
+        InputError: no files can be made in the folder `spill`.
+    """
+    if rule is None:
+        return None
+    return ColumnRule(rule, device, memory, Spill(Path(spill)) if spill is not None else None)
+
+
+def memory_of(hosted: Iterable[int], asked: int, length: int, spill: str | None) -> str:
+    """Return a line that estimates what a rule of columns takes of memory.
+
+    Args:
+        hosted: How many silos each rank hosts.
+        asked: How many silos a round asks.
+        length: Of a vector.
+        spill: The folder where vectors are kept, if not in memory.
+    """
+    most = min(max(hosted), asked)
+    where = f"in files in {spill}" if spill else "of memory"
+    sizes = [4e-6 * length * most, 4e-6 * min(length, chunk_of(asked)) * asked, 4e-6 * length]
+    vectors, chunk, result = (f"{size:,.1f} MB" for size in sizes)
+    return (
+        f"vectors of single silos are kept: {vectors} {where} on the rank with most silos ({most}), up to "
+        f"twice {chunk} for a chunk of all silos where ranks are on several nodes; the server has the result, {result}"
+    )
+
+
+def _described(name: str, vector: Tensor, update: Update) -> Folded:
+    size = len(update.payloads[name]) if name in update.payloads else None
+    uniform = isinstance(update.vectors[name], Uniform)
+    return Folded(length=len(vector), window=None, uniform=uniform, bytes=size)

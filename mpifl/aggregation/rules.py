@@ -1,0 +1,172 @@
+"""Rules of columns: functions of all silos' values of one element, [K, n] -> [n], that a few wild silos cannot move."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from mpifl.common import InputError, load_plugin
+
+Columns: TypeAlias = Callable[[Tensor], Tensor]
+"""rows [K, n], float32, finite, in the order of the silos -> [n], float32, finite."""
+
+NETWORK = 128
+"""Rows up to which a network of comparators sorts them; more are left to torch."""
+CACHED = 1 << 18
+"""Elements that are sorted at a time: 1 MiB, which stay in the cache through all comparators."""
+NAMES = ("mean", "median", "trimmed")
+"""The rules of `[aggregation] rule`; all but the first are rules of columns."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule of columns.
+
+    Attributes:
+        name: As the job has it.
+        columns: The function.
+        least: How many silos it takes at least.
+        own: Whether it is the user's.
+    """
+
+    name: str
+    columns: Columns
+    least: int = 1
+    own: bool = False
+
+    @property
+    def needs(self) -> str:
+        """How many silos it takes, as a line that has begun goes on."""
+        return f"[aggregation] tolerate = {self.least // 2} takes {self.least}"
+
+    def __call__(self, rows: Sequence[Tensor]) -> Tensor:
+        """Apply the rule to rows of one length, each a silo's slice of columns.
+
+        Raises:
+            InputError: it is the user's, and fails or returns what is no result; the line names it.
+        """
+        together = torch.stack(list(rows))
+        if not self.own:
+            return self.columns(together)
+        try:
+            found = self.columns(together)
+        except Exception as error:
+            line = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise InputError(f"[aggregation] rule = '{self.name}' failed: {line}") from None
+        if wrong := _wrong(found, together.shape[1]):
+            raise InputError(f"[aggregation] rule = '{self.name}' returned {wrong}; {_WANTED}")
+        return found
+
+    def try_out(self, silos: int) -> None:
+        """Apply a rule of the user's to rows of some finite values, to find out at the start whether it can be.
+
+        Raises:
+            InputError: it cannot.
+        """
+        if self.own:
+            self(torch.linspace(-1, 1, 8 * silos).view(8, silos).T.contiguous().unbind())
+
+
+_WANTED = "have it take rows [K, n] and return [n], float32 and finite"
+
+
+def rule_of(name: str, tolerate: int | None) -> Rule | None:
+    """Return the rule of columns that a job names; None for the mean.
+
+    Args:
+        name: One of `NAMES`, or the user's own function, "package.module:name".
+        tolerate: For `trimmed`: how many silos are left out at each end of a column.
+
+    Raises:
+        InputError: there is no such rule.
+    """
+    if name == "mean":
+        return None
+    if name == "median":
+        return Rule(name, median)
+    if name == "trimmed":
+        assert tolerate is not None
+        return Rule(name, functools.partial(trimmed_mean, tolerate=tolerate), least=2 * tolerate + 1)
+    found = load_plugin(name, "[aggregation] rule", NAMES)
+    if not callable(found) or inspect.isclass(found):
+        raise InputError(f"[aggregation] rule = '{name}': is no function; {_WANTED}")
+    return Rule(name, found, own=True)
+
+
+def median(rows: Tensor) -> Tensor:
+    """Return the median of each column; of an even number of rows the mean, in float64, of the two in the middle.
+
+    Coordinate-wise median (Yin et al. 2018, "Byzantine-Robust Distributed Learning", Algorithm 1, option I).
+    """
+    silos = len(rows)
+    return _mean_between(rows, (silos - 1) // 2, silos // 2 + 1)
+
+
+def trimmed_mean(rows: Tensor, tolerate: int) -> Tensor:
+    """Return the mean of each column without its `tolerate` largest and smallest values.
+
+    Coordinate-wise trimmed mean (Yin et al. 2018, Algorithm 1, option II). The sum is in float64, smallest first.
+    """
+    return _mean_between(rows, tolerate, len(rows) - tolerate)
+
+
+def _mean_between(rows: Tensor, first: int, last: int) -> Tensor:
+    """Return the mean over ranks first, ..., last - 1 of each column's sorted values; zeros are never negative."""
+    found = torch.empty(rows.shape[1])
+    width = max(CACHED // len(rows), 64)
+    for out, part in zip(torch.split(found, width), torch.split(rows, width, dim=1), strict=True):
+        total = torch.zeros(len(out), dtype=torch.float64)
+        for row in _sorted(part)[first:last]:
+            total.add_(row)
+        out.copy_(total.div_(last - first)).add_(0.0)
+    return found
+
+
+def _sorted(rows: Tensor) -> Sequence[Tensor]:
+    """Return rows such that every column is in ascending order."""
+    if len(rows) > NETWORK:
+        return rows.sort(dim=0).values.unbind()
+    ordered = list(rows.clone().unbind())
+    larger = torch.empty_like(ordered[0])
+    for low, high in network(len(rows)):
+        torch.maximum(ordered[low], ordered[high], out=larger)
+        torch.minimum(ordered[low], ordered[high], out=ordered[low])
+        larger, ordered[high] = ordered[high], larger
+    return ordered
+
+
+@functools.cache
+def network(wires: int) -> list[tuple[int, int]]:
+    """Return the comparators (low, high) that sort so many values: Batcher's merge exchange.
+
+    Knuth, The Art of Computer Programming, volume 3, section 5.2.2, Algorithm M.
+    """
+    comparators = []
+    top = 1 << max((wires - 1).bit_length() - 1, 0)
+    p = top
+    while p and wires > 1:
+        q, r, d = top, 0, p
+        while True:
+            comparators += [(i, i + d) for i in range(wires - d) if i & p == r]
+            if q == p:
+                break
+            q, r, d = q // 2, p, q - p
+        p //= 2
+    return comparators
+
+
+def _wrong(found: object, length: int) -> str:
+    """Say what a rule of the user's returned in place of a result; nothing if it is one."""
+    if not isinstance(found, Tensor):
+        return "None" if found is None else f"a {type(found).__name__}"
+    if tuple(found.shape) != (length,):
+        return f"a tensor of shape {list(found.shape)} for {length} columns"
+    if found.dtype != torch.float32:
+        return str(found.dtype)
+    return "" if bool(found.isfinite().all()) else "NaN or Inf"

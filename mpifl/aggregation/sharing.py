@@ -1,0 +1,245 @@
+"""How the ranks share the work of a rule of columns: who makes which columns, and what travels for that."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from pydantic import Field, ValidationError
+from torch import Tensor
+
+from mpifl.aggregation.exact import is_finite
+from mpifl.aggregation.rules import Rule
+from mpifl.aggregation.vectors import slice_of
+from mpifl.common import InputError, ranks_named
+from mpifl.wire import Count, Message, Text, Transport, Verdict, pieces_of
+
+BLOCK = 1 << 14
+"""Columns that a rule sees at a time, on any number of ranks."""
+LONGEST_CHUNK = 1 << 18
+"""Columns that travel between nodes at a time, and that a rank makes before it hands them over."""
+CHUNK_ELEMENTS = 1 << 23
+"""Elements of all silos in a chunk, unless one block has more: 32 MiB."""
+LAST = -1
+"""The stamp of the record with which a rank ends its part."""
+
+
+class Located(Message):
+    """A silo's vector: the rank that has it, and the handle by which the rank's node finds it, 0 if it cannot."""
+
+    silo: int
+    rank: int
+    handle: int
+
+
+class ColumnsPlan(Message):
+    """One vector of all silos, in their order, and where the server wants the result."""
+
+    name: str
+    length: int = Field(ge=0)
+    rows: list[Located]
+    result: int
+
+
+class Share(Message):
+    """What a rank says of the columns that it made."""
+
+    fault: Text | None = None
+    """What is wrong with the user's rule."""
+    suspects: list[Count] = Field(default=[], max_length=2**20)
+    """Ranks whose vectors did not come, or hold NaN or Inf."""
+
+
+class Sharing:
+    """One result, as one rank takes part in it.
+
+    Attributes:
+        fault: What is wrong with the user's rule.
+        hanging: Ranks that did not hand over their columns in time, at the server.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        verdict: Verdict,
+        rule: Rule,
+        own: Mapping[tuple[str, int], Tensor],
+        results: Mapping[str, Tensor],
+    ) -> None:
+        self._transport, self._rule, self._own, self._results = transport, rule, own, results
+        self._plans = [ColumnsPlan.model_validate(record) for record in verdict.pieces]
+        self._workers = [rank for rank in transport.workers if rank in verdict.ranks]
+        self._serial = verdict.serial
+        self._suspects: set[int] = set()
+        self._missing: set[int] = set()
+        """Ranks that nothing is sent to any more, nor expected from."""
+        self._all_here = all(self._reaches(0, row) for plan in self._plans for row in plan.rows)
+        self.fault: str | None = None
+        self.hanging: set[int] = set()
+
+    def run(self) -> None:
+        """Make this rank's columns of every result and hand them over; at the server take those of all others."""
+        count = 0
+        for plan in self._plans:
+            shares = self._shares(plan)
+            chunk = chunk_of(len(plan.rows))
+            longest = max(share.stop - share.start for share in shares.values())
+            for start in range(0, longest, chunk):
+                self._step(plan, {rank: _part(share, start, chunk) for rank, share in shares.items()}, count)
+                count += 1
+        if self._transport.is_server:
+            self._take_last()
+        else:
+            share = Share(fault=self.fault, suspects=sorted(self._suspects))
+            self._transport.hand_over(0, share.encode(), (self._serial, LAST))
+
+    def mend(self, results: Mapping[str, Tensor]) -> None:
+        """Write all results anew at the server, where ranks that hang will not write to when they wake up.
+
+        Their columns are made here if all vectors can be read here; else they hold NaN.
+        """
+        for plan in self._plans:
+            result = results[plan.name].copy_(self._results[plan.name])
+            for rank in self.hanging:
+                where = self._shares(plan).get(rank, slice(0, 0))
+                result[where] = self._made(plan, where, {}) if self._all_here else torch.nan
+
+    def not_finite(self, results: Mapping[str, Tensor]) -> str | None:
+        """Say which result is not finite, and which ranks are suspected; None if all are."""
+        for plan in self._plans:
+            if not is_finite(results[plan.name]):
+                makers = {r for r, where in self._shares(plan).items() if not is_finite(results[plan.name][where])}
+                suspects = self._suspects | self.hanging or makers
+                named = ranks_named(sorted(self._transport.origins[rank] for rank in suspects))
+                return f"the {self._rule.name} of '{plan.name}' is not finite; suspected: {named}"
+        return None
+
+    def _shares(self, plan: ColumnsPlan) -> dict[int, slice]:
+        """Return the columns that each worker makes."""
+        workers = self._workers
+        return {rank: slice_of(nth, len(workers), plan.length, BLOCK) for nth, rank in enumerate(workers)}
+
+    def _step(self, plan: ColumnsPlan, wheres: Mapping[int, slice], count: int) -> None:
+        mine = wheres.get(self._transport.rank, slice(0, 0))
+        received = self._trade(plan, wheres, count)
+        if mine.start < mine.stop:
+            self._deliver(plan, mine, self._made(plan, mine, received), count)
+        if self._transport.is_server:
+            self._take(plan, wheres, count)
+
+    def _trade(self, plan: ColumnsPlan, wheres: Mapping[int, slice], count: int) -> dict[int, list[Tensor]]:
+        """Send the others the columns that they make of vectors that they cannot read; return theirs by rank."""
+        me = self._transport.rank
+        outgoing, incoming = {}, {}
+        for other in [rank for rank in self._workers if rank not in {me, *self._missing}]:
+            if ours := [self._own[plan.name, row.silo][wheres[other]] for row in self._unread(plan, me, other)]:
+                outgoing[other] = ours
+            if theirs := self._unread(plan, other, me) if me in wheres else ():
+                incoming[other] = len(theirs) * (wheres[me].stop - wheres[me].start)
+        outgoing = {rank: rows for rank, rows in outgoing.items() if len(rows[0])}
+        incoming = {rank: length for rank, length in incoming.items() if length}
+        if not outgoing and not incoming:
+            return {}
+        found, missing = self._transport.trade(outgoing, incoming, (self._serial, count))
+        self._missing |= missing
+        return {rank: list(rows.view(len(self._unread(plan, rank, me)), -1)) for rank, rows in found.items()}
+
+    def _unread(self, plan: ColumnsPlan, holder: int, reader: int) -> list[Located]:
+        """Return the vectors of one rank that another cannot read where they lie."""
+        return [row for row in plan.rows if row.rank == holder and not self._reaches(reader, row)]
+
+    def _reaches(self, rank: int, row: Located) -> bool:
+        of = self._transport.nodes.of
+        return rank == row.rank or (row.handle > 0 and of[rank] == of[row.rank])
+
+    def _made(self, plan: ColumnsPlan, where: slice, received: Mapping[int, Sequence[Tensor]]) -> Tensor:
+        """Apply the rule to some columns; the result is NaN where a silo's vector is not finite, or did not come."""
+        made = torch.full((where.stop - where.start,), torch.nan)
+        rows, coming = [], {rank: iter(vectors) for rank, vectors in received.items()}
+        for row in plan.rows:
+            values = self._values(plan, row, where, coming)
+            if values is None or (row.rank != self._transport.rank and not is_finite(values)):
+                self._suspects.add(row.rank)
+            else:
+                rows.append(values)
+        if len(rows) < len(plan.rows) or self.fault:
+            return made
+        try:
+            for block in pieces_of(len(made), BLOCK):
+                made[block] = self._rule([row[block] for row in rows])
+        except InputError as error:
+            self.fault = str(error)
+        return made
+
+    def _values(
+        self, plan: ColumnsPlan, row: Located, where: slice, coming: Mapping[int, Iterator[Tensor]]
+    ) -> Tensor | None:
+        """Return some columns of a silo's vector; None if they cannot be had."""
+        if row.rank == self._transport.rank:
+            return self._own[plan.name, row.silo][where]
+        if not self._reaches(self._transport.rank, row):
+            return next(coming[row.rank], None) if row.rank in coming else None
+        try:
+            return self._transport.read(row.rank, row.handle, plan.length, torch.float32)[where]
+        except OSError:
+            return None
+
+    def _deliver(self, plan: ColumnsPlan, where: slice, made: Tensor, count: int) -> None:
+        """Write columns of the result where the server has it, or send them there."""
+        transport = self._transport
+        if transport.is_server:
+            self._results[plan.name][where] = made
+        elif transport.nodes.number == 0:
+            transport.read(0, plan.result, plan.length, torch.float32)[where] = made
+        elif 0 not in self._missing and not transport.hand_over(0, [made], (self._serial, count)):
+            self._missing.add(0)
+
+    def _take(self, plan: ColumnsPlan, wheres: Mapping[int, slice], count: int) -> None:
+        """Receive, at the server, what ranks of other nodes have made."""
+        transport = self._transport
+        until = self._until()
+        for rank, where in wheres.items():
+            nbytes = 4 * (where.stop - where.start)
+            if nbytes and transport.nodes.of[rank] != 0 and rank not in self.hanging:
+                came = transport.next_share(rank, (self._serial, count), nbytes, until)
+                if came is not None and len(came) == nbytes:
+                    self._results[plan.name][where] = torch.frombuffer(came, dtype=torch.float32)
+                else:
+                    self.hanging.add(rank)
+
+    def _take_last(self) -> None:
+        """Receive what every other rank says of its columns; who says nothing hangs."""
+        until = self._until()
+        for rank in self._workers:
+            if rank == self._transport.rank or rank in self.hanging:
+                continue
+            came = self._transport.next_share(rank, (self._serial, LAST), 0, until)
+            if came is None:
+                self.hanging.add(rank)
+                continue
+            try:
+                share = Share.model_validate_json(bytes(came))
+            except ValidationError:
+                share = Share(suspects=[rank])
+            if share.suspects:
+                self._suspects |= {rank, *share.suspects} & set(self._workers)
+            if share.fault and self._rule.own:
+                self.fault = self.fault or share.fault
+
+    def _until(self) -> float:
+        """Return how long the server waits: for ranks that may wait for others first, longer."""
+        timeout = self._transport.timeout
+        if self._all_here and timeout is not None:
+            return time.perf_counter() + timeout
+        return time.perf_counter() + 2 * self._transport.transfer_timeout
+
+
+def chunk_of(silos: int) -> int:
+    """Return how many columns travel at a time: whole blocks."""
+    return BLOCK * max(min(LONGEST_CHUNK, CHUNK_ELEMENTS // silos) // BLOCK, 1)
+
+
+def _part(share: slice, start: int, length: int) -> slice:
+    begin = min(share.start + start, share.stop)
+    return slice(begin, min(begin + length, share.stop))

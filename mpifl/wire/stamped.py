@@ -1,0 +1,79 @@
+"""Vectors from rank to rank that say which exchange they belong to: what comes too late is not taken for another."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mpifl.wire.point_to_point import PointToPoint
+
+ROWS, SHARE = 7, 8
+"""Tags: columns of silos' vectors, what a rank has made of its columns."""
+_STAMP = struct.Struct("<qq")
+Stamp = tuple[int, int]
+"""The serial number of the request, and a count within the exchange."""
+SHORTEST_LIMIT = 1 << 16
+"""Bytes that are received at least, whatever is expected."""
+
+
+class StampedPointToPoint(PointToPoint):
+    """Sends float32 vectors and records with a stamp; none waits for a rank for longer than it is told."""
+
+    def hand_over(self, rank: int, content: bytes | Sequence[Tensor], stamp: Stamp) -> bool:
+        """Send a record or vectors, one after another, to a rank; return whether it took them in time."""
+        limit = time.perf_counter() + self.transfer_timeout
+        return self._taken(*self._begin(rank, SHARE, content, stamp), limit)
+
+    def next_share(self, rank: int, stamp: Stamp, nbytes: int, until: float) -> memoryview | None:
+        """Return what a rank hands over under this stamp; None if it has not by the time `until`, or far more."""
+        return self._stamped(rank, SHARE, stamp, nbytes, until)
+
+    def trade(
+        self, outgoing: Mapping[int, Sequence[Tensor]], incoming: Mapping[int, int], stamp: Stamp
+    ) -> tuple[dict[int, Tensor], set[int]]:
+        """Send float32 vectors to some ranks while some send theirs.
+
+        Args:
+            outgoing: What each rank is sent, one after another.
+            incoming: How many elements each rank sends.
+            stamp: Of all of these.
+
+        Returns:
+            What came, by rank; and the ranks from which nothing of that length came, or that took nothing in time.
+        """
+        underway = {rank: self._begin(rank, ROWS, vectors, stamp) for rank, vectors in outgoing.items()}
+        until = time.perf_counter() + self.transfer_timeout
+        found = {}
+        for rank, length in incoming.items():
+            content = self._stamped(rank, ROWS, stamp, 4 * length, until)
+            if content is not None and len(content) == 4 * length:
+                found[rank] = torch.frombuffer(content, dtype=torch.float32)
+        stuck = {rank for rank, sending in underway.items() if not self._taken(*sending, until)}
+        return found, stuck | (incoming.keys() - found.keys())
+
+    def _begin(self, rank: int, tag: int, content: bytes | Sequence[Tensor], stamp: Stamp) -> tuple[Any, Any]:
+        parts = [content] if isinstance(content, bytes) else [vector.numpy().view(np.uint8) for vector in content]
+        buffer = np.concatenate([np.frombuffer(part, np.uint8) for part in (_STAMP.pack(*stamp), *parts)])
+        request = self._started(self._comm.Isend, buffer, rank, tag)
+        self._notify([rank])
+        self.sent += buffer.nbytes
+        return request, buffer
+
+    def _taken(self, request: Any, buffer: Any, until: float) -> bool:
+        if self.wait(request, until):
+            return True
+        self._abandoned += [request, buffer]  # MPI may still read it
+        return False
+
+    def _stamped(self, rank: int, tag: int, stamp: Stamp, nbytes: int, until: float) -> memoryview | None:
+        limit = _STAMP.size + max(nbytes, SHORTEST_LIMIT)
+        while (found := self._next_buffer(rank, tag, until, limit)) and len(found[1]) >= _STAMP.size:
+            if _STAMP.unpack_from(found[1]) == stamp:
+                return memoryview(found[1])[_STAMP.size :]
+        return None

@@ -1,0 +1,51 @@
+"""Rules of columns against a few lines of numpy, to the bit, on any number of ranks and nodes."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import columns
+import numpy as np
+import pytest
+from conftest import RANKS, ranks
+
+HERE = Path(__file__).parent
+WORLDS = [(n, None, False) for n in RANKS] + [(3, 1, False), (5, 2, False), (5, 1, True), (2, None, True)]
+"""Ranks, ranks to a node, and whether vectors lie in files."""
+
+
+def oracle(name: str, rows: np.ndarray) -> np.ndarray:
+    """What a rule makes of rows [K, n], float32."""
+    if name == "columns:spread":
+        blocks = [rows[:, start : start + 16] for start in range(0, rows.shape[1], 16)]
+        means = [functools.reduce(np.add, block) / np.float32(len(rows)) for block in blocks]
+        return np.concatenate([np.clip(mean, -1e30, 1e30) + np.float32(mean.shape[0]) for mean in means])
+    silos = len(rows)
+    first, last = ((silos - 1) // 2, silos // 2 + 1) if name == "median" else (2, silos - 2)
+    chosen = np.sort(rows, axis=0)[first:last].astype(np.float64)
+    return (functools.reduce(np.add, chosen) / (last - first)).astype(np.float32) + np.float32(0)
+
+
+@pytest.fixture(scope="module", params=WORLDS, ids=str)
+def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    n, per_node, spilled = request.param
+    out, files = tmp_path_factory.mktemp("columns"), tmp_path_factory.mktemp("spill")
+    more = {"MPIFL_RANKS_PER_NODE": str(per_node)} if per_node else {}
+    done = ranks(n, HERE / "columns.py", out, *([files] if spilled else []), timeout=100, **more)
+    assert (out / "done").exists(), done.stdout + done.stderr
+    assert not list(files.iterdir()), "a file of a vector has a name"
+    return out
+
+
+@pytest.mark.parametrize("name", columns.RULES)
+def test_a_rule_gives_the_bits_of_numpy_on_any_ranks(found: Path, name: str) -> None:
+    there = [silo for silo in range(columns.SILOS) if silo not in columns.FAILING]
+    for round in range(columns.ROUNDS):
+        vectors = [columns.vectors_of(silo, round) for silo in there]
+        for vector, length in columns.LENGTHS.items():
+            made = np.load(found / f"{name.replace(':', '-')}-{round}-{vector}.npy")
+            rows = np.stack([one[vector] for one in vectors])
+            expected = oracle(name, rows) if length else np.empty(0, np.float32)
+            assert made.dtype == np.float32
+            assert made.tobytes() == expected.tobytes(), (round, vector)
