@@ -78,15 +78,14 @@ MANY = """
 import sys
 from pathlib import Path
 
+import mpifl
 import trouble
-from mpifl.training import train
-from mpifl.wire import leave, world
+from mpifl.wire import leave
 
 job, out, *troubles = sys.argv[1:]
-ranks = world()
 for nth, where in enumerate(troubles):
     trouble.WHERE = where.split()
-    train(Path(job), Path(out) / str(nth), (), False, ranks)
+    mpifl.train(job, out=Path(out) / str(nth))
 leave(0)
 """
 """Many trainings in one world, each with a silo that stumbles."""

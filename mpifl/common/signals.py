@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import signal
+import threading
+from collections.abc import Iterator
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 _noted = False
@@ -14,6 +17,30 @@ def install() -> None:
     for name in SIGNALS:
         signal.signal(name, lambda *_: note())
     atexit.register(_deaf_to_late_signals)
+
+
+@contextlib.contextmanager
+def kept_back() -> Iterator[None]:
+    """Leave a note on these signals for as long as the context lasts, and send those that came on at its end.
+
+    Python lets the main thread alone do so; in others nothing is kept back.
+    """
+    came: list[int] = []
+
+    def keep(number: int, _: object) -> None:
+        came.append(number)
+        note()
+
+    main = threading.current_thread() is threading.main_thread()
+    found = {name: signal.signal(name, keep) for name in SIGNALS} if main else {}
+    try:
+        yield
+    finally:
+        clear()
+        for name, handler in found.items():
+            signal.signal(name, signal.SIG_DFL if handler is None else handler)
+        for number in dict.fromkeys(came):
+            signal.raise_signal(number)
 
 
 def note() -> None:

@@ -27,7 +27,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 
 
 def build(
-    name: str,
+    model: str | Callable[..., nn.Module],
     arguments: Mapping[str, Any],
     features: Features,
     classes: int,
@@ -39,12 +39,18 @@ def build(
     A factory is given `shape` and `classes` if it has parameters of these names, and the arguments of the job.
     `classes` is how many numbers the task has a model answer: of a classification one for each class.
 
+    Args:
+        model: A name of MODELS, the user's own `package.module:factory`, or a factory.
+        arguments: The job's.
+        features: What one example is.
+        classes: How many there are.
+        seed: The job's.
+        task: What the model is for.
+
     Raises:
         InputError: there is no such model, it does not take these arguments, or it does not fit the features.
     """
-    factory = MODELS.get(name) or load_plugin(name, "[model] name", MODELS)
-    if not callable(factory):
-        raise InputError(f"[model] name = '{name}': is no function; name one that returns a torch.nn.Module")
+    name, factory = _factory_of(model)
     accepted = inspect.signature(factory).parameters
     width = task.width(classes)
     given = {"shape": features.shape, "classes": width}
@@ -65,6 +71,16 @@ def build(
                 f"with {dict(arguments)}: {what}"
             ) from None
     return module
+
+
+def _factory_of(model: str | Callable[..., nn.Module]) -> tuple[str, Callable[..., nn.Module]]:
+    """Return what errors call a model, and what makes it."""
+    if not isinstance(model, str):
+        return getattr(model, "__qualname__", repr(model)), model
+    factory = MODELS.get(model) or load_plugin(model, "[model] name", MODELS)
+    if not callable(factory):
+        raise InputError(f"[model] name = '{model}': is no function; name one that returns a torch.nn.Module")
+    return model, factory
 
 
 @torch.no_grad()

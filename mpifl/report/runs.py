@@ -16,7 +16,7 @@ from mpifl import __version__
 from mpifl.common import InputError, tables
 from mpifl.run import number, read_environment, read_metrics, why_lost
 from mpifl.tasks import ACCURACY, MetricInfo
-from mpifl.tracking import judged, reached
+from mpifl.tracking import at_end, judged, reached
 
 Record = dict[str, Any]
 NUMBERS = ("test_loss", "train_loss", "seconds", "bytes_sent", "bytes_received")
@@ -223,5 +223,5 @@ def _read_job(path: Path) -> tuple[dict[str, Any], list[str]]:
 def _finished(run: Path, job: Mapping[str, Any], records: list[Record], metric: MetricInfo) -> bool:
     """Whether a run has left its model and has nothing more to do."""
     target = _target(job) if job.get("evaluate", {}).get("stop_at_target") else None
-    stopped = reached(records[-1], metric, target)
-    return (run / "model.safetensors").exists() and (stopped or records[-1]["round"] >= job.get("rounds", 0))
+    last = records[-1]
+    return (run / "model.safetensors").exists() and at_end(last["round"], last, job.get("rounds", 0), target, metric)

@@ -22,6 +22,7 @@ from .job import (
     CohortTable as CohortTable,
     Job as Job,
     Model as Model,
+    check_job as check_job,
     differing_keys as differing_keys,
     flat as flat,
     read_job as read_job,

@@ -119,6 +119,8 @@ class Tracking(_Table):
     """Write TensorBoard event files into RUN/tensorboard."""
     mlflow: bool = False
     """Log to MLflow: to ./mlruns, or where MLFLOW_TRACKING_URI says."""
+    observers: list[str] = []
+    """Observers of the user's own, each "package.module:Class"."""
 
 
 class Job(_Table):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mpifl.common import InputError, write_aside
 from mpifl.run import Job, check_run, read_job
-from mpifl.training import rehearse
+from mpifl.training import validate_job
 
 SECONDS_TO_SAVE = 120
 """How long before the end of its time a job is told to save; SLURM may say so up to a minute earlier."""
@@ -82,7 +82,7 @@ def submit_job(
         InputError: the job, its model, the shards or a wish is wrong, there is no SLURM here, or it refuses.
     """
     job = read_job(job_file, overrides)
-    spec = rehearse(job, str(job_file))
+    spec = validate_job(job, str(job_file))
     check_run(out, job, True, force, spec)
     ranks = _ranks(job, len(spec.silos), wishes)
     if job.tracking.console is True:  # for a log, where no terminal is

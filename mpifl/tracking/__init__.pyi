@@ -4,7 +4,8 @@ from .base import (
     Record as Record,
     judged as judged,
     reached as reached,
-    spread as spread,
 )
-from .configured import check_packages as check_packages, observers as observers
+from .configured import check_tracking as check_tracking, observers as observers
 from .console import PLAIN as PLAIN, figures_of as figures_of, on_terminal as on_terminal
+from .group import Observers as Observers
+from .progress import Progress as Progress, at_end as at_end

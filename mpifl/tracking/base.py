@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeAlias
 
-import torch
-
-from mpifl.run import number
+from mpifl.run import Job, number
 from mpifl.tasks import MetricInfo
 
 Record: TypeAlias = dict[str, Any]
@@ -32,7 +30,21 @@ def reached(record: Record, metric: MetricInfo, target: float | None) -> bool:
 
 
 class Observer:
-    """Told of a run as it goes; by itself it reports nothing."""
+    """Told of a run as it goes, on the server's rank; by itself it reports nothing.
+
+    An observer may only report. If one raises, a line says so, and training goes on without it.
+
+    Attributes:
+        job: The job, with every default filled in.
+        folder: The run folder.
+    """
+
+    def __init__(self, job: Job, folder: Path) -> None:
+        self.job = job
+        self.folder = folder
+
+    def __str__(self) -> str:
+        return type(self).__name__
 
     def begin(self, round: int, title: str) -> None:
         """Hear that the run starts after `round` rounds done."""
@@ -45,18 +57,3 @@ class Observer:
 
     def end(self) -> None:
         """Hear that the run is over, whatever its end."""
-
-
-def spread(name: str, values: list[float], worst: Callable[..., float], best: Callable[..., float]) -> Record:
-    """Summarise a figure over silos, each counting alike: mean, worst, best, deviation, mean of the worst tenth."""
-    if not values:
-        return {}
-    figures = torch.tensor(values, dtype=torch.float64)
-    tenth = torch.topk(figures, max(len(values) // 10, 1), largest=worst is max).values
-    return {
-        f"{name}_mean": float(figures.mean()),
-        f"{name}_worst": worst(values),
-        f"{name}_best": best(values),
-        f"{name}_std": float(figures.std(correction=0)),
-        f"{name}_worst10": float(tenth.mean()),
-    }

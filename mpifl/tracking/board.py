@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 
 from torch.utils.tensorboard import SummaryWriter
@@ -21,10 +20,7 @@ GROUPS = (
 
 
 class TensorBoard(Observer):
-    """Write every number of a round as a scalar at its round, and the job as text.
-
-    A disk that is full is told of once; training goes on without the event file.
-    """
+    """Write every number of a round as a scalar at its round, and the job as text."""
 
     def __init__(self, run: Path, metrics: Collection[MetricInfo] = (ACCURACY,)) -> None:
         self._run, self._metrics = run, metrics
@@ -32,28 +28,18 @@ class TensorBoard(Observer):
 
     def begin(self, round: int, title: str) -> None:
         """Open the event file; what earlier ones say of rounds that are done again is dropped."""
-        self._guarded(lambda: self._begin(round, title))
+        self._writer = SummaryWriter(str(self._run / "tensorboard"), purge_step=round + 1)
+        self._writer.add_text("job", f"{title}\n\n```\n{(self._run / 'job.toml').read_text()}\n```", round)
 
     def round(self, record: Record) -> None:
         """Write the numbers of one round, and how many silos were left out of it."""
-        if (writer := self._writer) is not None:
-            self._guarded(lambda: _write(writer, record, self._metrics))
+        if self._writer is not None:
+            _write(self._writer, record, self._metrics)
 
     def end(self) -> None:
         """Close the event file."""
         if self._writer is not None:
-            self._guarded(self._writer.close)
-
-    def _begin(self, round: int, title: str) -> None:
-        self._writer = SummaryWriter(str(self._run / "tensorboard"), purge_step=round + 1)
-        self._writer.add_text("job", f"{title}\n\n```\n{(self._run / 'job.toml').read_text()}\n```", round)
-
-    def _guarded(self, act: Callable[[], None]) -> None:
-        try:
-            act()
-        except OSError as error:
-            print(f"TensorBoard: {error}; training goes on without it", file=sys.stderr, flush=True)
-            self._writer = None
+            self._writer.close()
 
 
 def _write(writer: SummaryWriter, record: Record, metrics: Collection[MetricInfo]) -> None:

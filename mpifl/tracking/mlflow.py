@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # a training talks to nobody unasked
 os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # MLflow 3 keeps files only if told to
@@ -19,7 +16,8 @@ from mlflow.exceptions import MlflowException
 from mpifl.common import write_aside
 from mpifl.run import Job, flat, read_environment, read_metrics
 from mpifl.tasks import ACCURACY, MetricInfo
-from mpifl.tracking.base import Observer, Record, reached
+from mpifl.tracking.base import Observer, Record
+from mpifl.tracking.progress import Progress
 
 LONGEST = 500
 """Of a parameter's value, which some stores refuse if it is longer."""
@@ -28,10 +26,7 @@ EVERY_ROUND = "silos_left_out"
 
 
 class MLflow(Observer):
-    """Log every number of a round as a metric under its own name, at its round; the job's keys as parameters.
-
-    A store that fails is told of once and then left alone: training goes on.
-    """
+    """Log every number of a round as a metric under its own name, at its round; the job's keys as parameters."""
 
     def __init__(self, job: Job, run: Path, metric: MetricInfo = ACCURACY) -> None:
         self._job, self._run, self._metric = job, run, metric
@@ -43,12 +38,13 @@ class MLflow(Observer):
     def begin(self, round: int, title: str) -> None:
         """Start a run, or go on with the one that this run folder has started."""
         last = (read_metrics(self._run) or [{}])[-1]
-        self._done = self._ends({**last, "round": round})
-        self._guarded(lambda: self._begin(title))
+        self._done = Progress(round, last).finished(self._job, self._metric)
+        self._begin(title)
 
     def round(self, record: Record) -> None:
         """Log the numbers of one round, and how many silos were left out of it."""
-        self._done, at = self._ends(record), int(1000 * record["time"])
+        self._done = Progress(record["round"], record).finished(self._job, self._metric)
+        at = int(1000 * record["time"])
         if record["round"] in self._logged:
             return
         figures = {name: value for name, value in record.items() if name not in ("round", "time")}
@@ -58,16 +54,13 @@ class MLflow(Observer):
             for name, value in figures.items()
             if isinstance(value, int | float) and math.isfinite(value)
         ]
-        self._guarded(lambda: self._client.log_batch(self._id, metrics=metrics) if self._client else None)
+        if self._client:
+            self._client.log_batch(self._id, metrics=metrics)
 
     def end(self) -> None:
         """Mark the run as finished, or as killed where rounds are left to do."""
-        status = "FINISHED" if self._done else "KILLED"
-        self._guarded(lambda: self._client.set_terminated(self._id, status) if self._client else None)
-
-    def _ends(self, record: Record) -> bool:
-        """Whether nothing is left to do after this round."""
-        return record["round"] >= self._job.rounds or reached(record, self._metric, self._job.evaluate.stops_at)
+        if self._client:
+            self._client.set_terminated(self._id, "FINISHED" if self._done else "KILLED")
 
     def _begin(self, title: str) -> None:
         self._client = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI") or (Path.cwd() / "mlruns").as_uri())
@@ -98,11 +91,3 @@ class MLflow(Observer):
                 if found is None:
                     raise
         return str(found.experiment_id)
-
-    def _guarded(self, act: Callable[[], Any]) -> None:
-        try:
-            act()
-        except (MlflowException, OSError, ValueError) as error:
-            reason = " ".join(str(error).split())
-            print(f"MLflow: {reason}; training goes on without it", file=sys.stderr, flush=True)
-            self._client = None

@@ -14,55 +14,79 @@ import torch
 
 from mpifl import models
 from mpifl.algorithms import Algorithm
-from mpifl.common import InputError, Names, RankLost, ShardError, allow_many_open_files, lock
+from mpifl.common import InputError, Names, RankLost, ShardError, Table, allow_many_open_files, lock
 from mpifl.data import Batches, FederationSpec, ShardEntry, open_shard, read_federation
 from mpifl.exchange import Federation, Knowledge, Worker, WorkerContext, place
-from mpifl.run import Job, Model, check_run, load_weights, read_job
+from mpifl.run import Job, Model, check_job, check_run, load_weights, read_job
 from mpifl.server import Server
 from mpifl.silo import FlatModel
-from mpifl.training.rehearsal import check_rule
+from mpifl.tracking import check_tracking
+from mpifl.training.validation import check_rule
 from mpifl.transforms import RunningStatistics
 from mpifl.wire import Transport, clean
 
 
 def build(
-    job_file: Path, out: Path, overrides: tuple[str, ...], resume: bool, transport: Transport, force: bool = False
+    job: Path | Table | Job,
+    out: Path,
+    overrides: tuple[str, ...],
+    resume: bool,
+    transport: Transport,
+    force: bool = False,
 ) -> tuple[Job, FederationSpec, Server, Federation]:
-    """Build a training; every rank of the world calls this together.
+    """Build a training; every rank of the world calls this together, and rank 0's arguments count.
 
     Raises:
         InputError: on all ranks if anything is wrong on any of them, with the line to show.
     """
     while True:
         try:
-            return _build(job_file, out, overrides, resume, transport, force)
+            return _build(job, out, overrides, resume, transport, force)
         except RankLost:
             transport.recover()
 
 
 def _build(
-    job_file: Path, out: Path, overrides: tuple[str, ...], resume: bool, transport: Transport, force: bool
+    given: Path | Table | Job, out: Path, overrides: tuple[str, ...], resume: bool, transport: Transport, force: bool
 ) -> tuple[Job, FederationSpec, Server, Federation]:
     allow_many_open_files()
-    plan = _agree(transport, lambda: _plan(job_file, out, overrides, resume, force))
+    plan = _agree(transport, lambda: _plan(given, out, overrides, resume, force))
     job, spec = Job.model_validate_json(plan["job"]), FederationSpec.model_validate_json(plan["spec"])
     try:
         built, problem = _assemble(job, spec, Path(plan["out"]), transport), ""
     except InputError as error:
-        built, problem = None, str(error) if isinstance(error, ShardError) else f"{job_file}: {error}"
+        built, problem = None, str(error) if isinstance(error, ShardError) else f"{_source_of(given)}: {error}"
     _agree_on(transport, problem)
     assert built is not None
     return job, spec, *built
 
 
-def _plan(job_file: Path, out: Path, overrides: tuple[str, ...], resume: bool, force: bool) -> dict[str, str]:
+def _plan(
+    given: Path | Table | Job, out: Path, overrides: tuple[str, ...], resume: bool, force: bool
+) -> dict[str, str]:
     """Read on rank 0 what all ranks have to know."""
-    job = read_job(job_file, overrides)
+    job = _resolved(given, overrides)
+    try:
+        check_tracking(job)
+    except InputError as error:
+        raise InputError(f"{_source_of(given)}: {error}") from None
     spec = read_federation(Path(job.shards))
-    check_rule(job, spec, str(job_file))
+    check_rule(job, spec, _source_of(given))
     lock.check(out)
     check_run(out, job, resume, force, spec)
     return {"job": job.model_dump_json(exclude_none=True), "spec": spec.model_dump_json(), "out": str(out)}
+
+
+def _resolved(given: Path | Table | Job, overrides: tuple[str, ...]) -> Job:
+    """Return the job that is given as a file, as tables or as a Job, with every default filled in."""
+    if isinstance(given, Path):
+        return read_job(given, overrides)
+    table = given.model_dump(mode="json", exclude_none=True) if isinstance(given, Job) else given
+    return check_job(table, _source_of(given))
+
+
+def _source_of(given: Path | Table | Job) -> str:
+    return str(given) if isinstance(given, Path) else "the job"
 
 
 def _agree(transport: Transport, prepare: Callable[[], dict[str, str]]) -> dict[str, Any]:

@@ -4,31 +4,39 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mpifl.aggregation import is_finite
-from mpifl.common import RoundLost
 from mpifl.exchange import Outcome
-from mpifl.run import Checkpoint, CheckpointError, Writer, checkpoint, note_lost
+from mpifl.run import Checkpoint, CheckpointError, Writer, checkpoint
 from mpifl.server import Server
-from mpifl.training.recovery import Survival
+from mpifl.training.recovery import Recovery
 from mpifl.wire import FileReply, Save, SaveStatus
 
 
-class Saving:
-    """Has all ranks write what they hold of a checkpoint, and commits it when they have.
+class CheckpointManager:
+    """Have all ranks write what they hold of a checkpoint, and commit it when they have.
 
     At most one is being written; the next waits for it, so that no more than `every` rounds and those that one takes
     are ever at stake. In the foreground a checkpoint is waited for as soon as it is begun.
+
+    Attributes:
+        committed: Rounds done at the last checkpoint that counts, if it is of this training; else -1.
+        latest: The sha256 of each silo's file in it, for silos that keep state.
     """
 
-    def __init__(self, run: Path, table: Checkpoint, server: Server, survival: Survival) -> None:
-        self._run, self._table, self._server, self._survival = run, table, server, survival
+    def __init__(
+        self, run: Path, table: Checkpoint, server: Server, recovery: Recovery, note: Callable[..., None]
+    ) -> None:
+        self._run = run
+        self._table = table
+        self._server = server
+        self._recovery = recovery
+        self._note = note
         self._writer = Writer()
         self._copy: dict[str, Tensor] = {}
         self._due = False
@@ -37,55 +45,75 @@ class Saving:
         """The silos that have a file in it; they stay where they are until then, but for deaths."""
         self._lost: list[int] = []
         """The ranks that had died when it was begun."""
+        self._seconds = 0.0
         self.committed = -1
-        """Rounds done at the last checkpoint that counts, if it is of this training."""
-        self.seconds = 0.0
-        """How long checkpoints have held the training up."""
-        self._told = ""
-        """Why the last one could not be written, as the user knows."""
+        self.latest: dict[int, str] = {}
 
-    def after_round(self) -> None:
-        """Commit what is written by now, and begin a checkpoint where one is due."""
-        began = time.perf_counter()
-        self._due |= self._server.round % self._table.every == 0
+    def update(self, should_wait: Callable[[], bool] = lambda: False) -> bool:
+        """Commit what is written by now, and begin a checkpoint where one is due.
+
+        Args:
+            should_wait: Says, once one is begun in the background, whether it is needed at once.
+
+        Returns:
+            Whether a checkpoint of the server's current state has just been committed.
+        """
+        began, before, round = time.perf_counter(), self.committed, self._server.round
+        self._due |= round % self._table.every == 0 and round not in (0, before)
         if not self._due and self._begun is None:
-            return
+            return False
         if self._begun is not None and not self._writer.writing(self._server_file()):
-            self._conclude(wait=False)
+            self.commit_if_written(wait=False)
         if self._due:
-            self._save(wait=not self._table.background)
-        self.seconds += time.perf_counter() - began
+            self._save(self._table.background, should_wait)
+        self._seconds += time.perf_counter() - began
+        return self.committed == round != before
 
-    def last(self) -> bool:
+    def save_now(self) -> bool:
         """Write a checkpoint of the state as it is, unless there is one; return whether there is one then."""
         self._due = True
-        self._save(wait=True)
+        self._save(background=False)
         return self.committed == self._server.round
 
-    def check_finite(self, model: Iterable[Tensor]) -> None:
-        """End the run where the model holds NaN or Inf: no file is to say that this is what was learned.
+    def resume_from(self, round: int) -> None:
+        """Take note that the training goes on from this checkpoint."""
+        self.committed = round
 
-        Raises:
-            RoundLost: it does; a checkpoint that was begun is finished first.
-        """
-        state = self._server.state
-        statistics = [state["statistics"]] if "statistics" in state else []
-        if all(is_finite(vector) for vector in (*model, *statistics)):
+    def take_seconds(self) -> float:
+        """Return how long checkpoints have held the training up since this was asked last."""
+        seconds, self._seconds = self._seconds, 0.0
+        return seconds
+
+    def commit_if_written(self, wait: bool) -> None:
+        """Commit the checkpoint that was begun, if one was and all have written it; give it up if one could not."""
+        if self._begun is None:
             return
-        self._due = False
-        self._conclude(wait=True)
-        last = f"the last checkpoint is of round {self.committed}" if self.committed >= 0 else "there is no checkpoint"
-        what = f"the model is not finite after round {self._server.round}, and is not written; {last}"
-        note_lost(self._run, what)
-        raise RoundLost(what)
+        answer = self._recovery.run_with_recovery(functools.partial(self._ask_whether_written, wait))
+        replies = answer.of(FileReply)
+        if any(reply.writing for reply in replies.values()):
+            return
+        try:
+            own = self._writer.digest(self._server_file())
+            if faults := [
+                *answer.faults.values(),
+                *(f"silo {self._recovery.federation.names[k]} is lost" for k in self._keeping if k not in replies),
+            ]:
+                raise CheckpointError(faults[0])
+            digests = {silo: reply.sha256 for silo, reply in replies.items() if reply.sha256}
+            checkpoint.commit(self._run, self._begun, own, digests)
+        except (OSError, CheckpointError) as error:
+            self._give_up(str(error))
+        else:
+            self.committed, self._begun = self._begun, None
+            self.latest = digests
+            checkpoint.keep(self._run, self._table.keep, self.committed)
 
-    def _save(self, wait: bool) -> None:
-        self._conclude(wait=True)
+    def _save(self, background: bool, should_wait: Callable[[], bool] = lambda: True) -> None:
+        self.commit_if_written(wait=True)
         while self._due and self.committed != self._server.round:
-            self._begin(copied=not wait)
-            # Silos may move only with what has just been written.
-            if wait or self._survival.federation.would_rebalance():
-                self._conclude(wait=True)
+            self._begin(copied=background)
+            if not background or should_wait():
+                self.commit_if_written(wait=True)
         self._due = False
 
     def _begin(self, copied: bool) -> None:
@@ -93,7 +121,7 @@ class Saving:
         checkpoint.discard(self._run, server.round)
         self._due, self._begun, self._lost = False, server.round, self._dead()
         self._writer.begin(self._server_file(), self._copied(server.state) if copied else server.state)
-        answer = self._survival.ask(Save)
+        answer = self._recovery.ask(Save)
         self._keeping = [silo for silo, reply in answer.of(FileReply).items() if reply.writing]
         if answer.faults:
             self._give_up(next(iter(answer.faults.values())))
@@ -109,43 +137,13 @@ class Saving:
                 self._copy[name] = copy.copy_(value)
         return {**state, **self._copy}
 
-    def _conclude(self, wait: bool) -> None:
-        """Commit the checkpoint that was begun, if one was and all have written it; give it up if one could not."""
-        if self._begun is None:
-            return
-        answer = self._survival.through(functools.partial(self._saved, wait))
-        replies = answer.of(FileReply)
-        if any(reply.writing for reply in replies.values()):
-            return
-        try:
-            own = self._writer.digest(self._server_file())
-            if faults := [
-                *answer.faults.values(),
-                *(f"silo {self._survival.federation.names[k]} is lost" for k in self._keeping if k not in replies),
-            ]:
-                raise CheckpointError(faults[0])
-            digests = {silo: reply.sha256 for silo, reply in replies.items() if reply.sha256}
-            checkpoint.commit(self._run, self._begun, own, digests)
-        except (OSError, CheckpointError) as error:
-            self._give_up(str(error))
-        else:
-            self._follow(digests)
-
-    def _saved(self, wait: bool) -> Outcome:
+    def _ask_whether_written(self, wait: bool) -> Outcome:
         """Ask the silos that have a file in the checkpoint whether it is written."""
         if not self._keeping:
             return Outcome()
-        asked = self._survival.federation.cohort(self._keeping, self._server)
+        asked = self._recovery.federation.cohort(self._keeping, self._server)
         assert self._begun is not None
         return asked.ask(SaveStatus, checkpoint=self._begun, wait=wait)
-
-    def _follow(self, digests: dict[int, str]) -> None:
-        """Do what a new checkpoint allows: old ones go, and silos that have too slow a rank."""
-        assert self._begun is not None
-        self.committed, self._begun = self._begun, None
-        checkpoint.keep(self._run, self._table.keep, self.committed)
-        if self.committed == self._server.round:
-            self._survival.through(lambda: self._survival.federation.rebalance(self._server, digests))
 
     def _give_up(self, why: str) -> None:
         """Let go of the checkpoint that was begun; the one before it stays, and training goes on.
@@ -154,14 +152,13 @@ class Saving:
         """
         assert self._begun is not None
         self._due |= self._dead() != self._lost
-        if why != self._told:
-            self._survival.tell(f"the checkpoint of round {self._begun} could not be written ({why}); training goes on")
-        self._told = why
+        what = f"the checkpoint of round {self._begun} could not be written ({why}); training goes on"
+        self._note(what, once=("checkpoint", why))
         checkpoint.discard(self._run, self._begun)
         self._begun = None
 
     def _dead(self) -> list[int]:
-        return list(self._survival.federation.transport.lost)
+        return list(self._recovery.federation.transport.lost)
 
     def _server_file(self) -> Path:
         assert self._begun is not None

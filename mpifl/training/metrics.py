@@ -3,78 +3,85 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
+
+import torch
 
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, RoundLost
 from mpifl.data import FederationSpec
 from mpifl.run import Job, rss_mb
 from mpifl.server import Server
-from mpifl.tracking import Record, spread
-from mpifl.training.recovery import Survival
+from mpifl.tracking import Record
+from mpifl.training.recovery import Recovery
 from mpifl.wire import library
 
 
-class Recorder:
-    """Puts together the record of each round."""
+class MetricsCollector:
+    """Collect the figures of each round: what it cost, what the model is worth after it, what it moved."""
 
     def __init__(
-        self, job: Job, spec: FederationSpec, algorithm: Algorithm, server: Server, survival: Survival
+        self,
+        job: Job,
+        spec: FederationSpec,
+        algorithm: Algorithm,
+        server: Server,
+        recovery: Recovery,
+        note: Callable[..., None],
     ) -> None:
-        self._job, self._spec, self._algorithm = job, spec, algorithm
-        self._server, self._survival = server, survival
-        self._unscored: dict[int, str] = {}
-        """Why silos could not be evaluated last time."""
-        self._why_unscored = ""
-        """Why none was, if so."""
+        self._job = job
+        self._spec = spec
+        self._algorithm = algorithm
+        self._server = server
+        self._recovery = recovery
+        self._note = note
 
-    def record(self, scalars: dict[str, float], began: float) -> Record:
-        """Evaluate where it is due and put together what is to be reported of a round."""
-        server, federation = self._server, self._survival.federation
-        ledger = federation.ledger
-        costs = {name: value for name, value in vars(ledger).items() if isinstance(value, int | float)}
+    def costs_of_round(self, began: float) -> Record:
+        """Return what asking the silos cost, and the faults of those that were left out.
+
+        Args:
+            began: When the round began, by `time.perf_counter`.
+        """
+        ledger = self._recovery.federation.ledger
+        costs: Record = {"seconds": time.perf_counter() - began}
+        costs |= {name: value for name, value in vars(ledger).items() if isinstance(value, int | float)}
         costs["bytes_of_silo_max"] = max(ledger.bytes_of_silo.values(), default=0)
-        trained: Record = {"seconds": time.perf_counter() - began, **costs}
         if ledger.rank_seconds:
-            trained["rank_seconds"] = {str(rank): dict(spent) for rank, spent in ledger.rank_seconds.items()}
-        left_out = dict(ledger.faults)
-        trained["faults"] = {str(silo): fault for silo, fault in left_out.items()}
-        record: Record = {"round": server.round, "time": time.time(), **scalars}
-        if self._due:
-            evaluating = time.perf_counter()
-            record |= self.evaluated(left_out)
-            trained["seconds_evaluation"] = time.perf_counter() - evaluating
-        transport = federation.transport
-        record |= {
-            **trained,
-            "wire_sent": transport.sent,
-            "wire_received": transport.received,
-            "server_rss_mb": rss_mb(),
-        }
-        transport.sent = transport.received = 0
+            costs["rank_seconds"] = {str(rank): dict(spent) for rank, spent in ledger.rank_seconds.items()}
+        costs["faults"] = {str(silo): fault for silo, fault in ledger.faults.items()}
         if ledger.lost:
-            record["attempts_lost"] = ledger.lost
-        if transport.lost:
-            record["ranks_lost"] = transport.lost
-        federation.begin_ledger()
-        return record
+            costs["attempts_lost"] = ledger.lost
+        return costs
 
-    @property
-    def _due(self) -> bool:
-        round = self._server.round
-        return round % self._job.evaluate.every == 0 or round == self._job.rounds
+    def evaluate_if_due(self, left_out: Mapping[str, str] = MappingProxyType({})) -> Record:
+        """Score w on the test set and at the silos, where there is something to score on and it is due.
 
-    def evaluated(self, left_out: Collection[int] = ()) -> Record:
-        """Score w on the global test set, and at the silos, where there is something to score on and it is due."""
-        if not self._due:
+        Args:
+            left_out: The faults of silos that the round went on without: they are known, whatever comes of scoring.
+        """
+        round, began = self._server.round, time.perf_counter()
+        if round % self._job.evaluate.every and round != self._job.rounds:
             return {}
         score = self._server.evaluate(self._server.state["w"])
-        found = {}
+        found: Record = {}
         if score:
             found = {"test_loss": score.loss}
             found |= {info.test: score.metrics[name] for name, info in self._algorithm.task.infos.items()}
-        return found | self._evaluated_at_silos(left_out)
+        found |= self._evaluated_at_silos(left_out)
+        return found | {"seconds_evaluation": time.perf_counter() - began}
+
+    def close_round(self) -> Record:
+        """Return what a round moved over the wire and what it left of ranks and memory; the next counts anew."""
+        federation = self._recovery.federation
+        transport = federation.transport
+        found: Record = {"wire_sent": transport.sent, "wire_received": transport.received, "server_rss_mb": rss_mb()}
+        if transport.lost:
+            found["ranks_lost"] = transport.lost
+        transport.sent = transport.received = 0
+        federation.begin_ledger()
+        return found
 
     def target_notes(self) -> list[str]:
         """Say what a target is held against, where that is not the test set."""
@@ -92,32 +99,43 @@ class Recorder:
     def _held_out(self) -> bool:
         return any(entry.examples.get("test") or entry.examples.get("valid") for entry in self._spec.silos)
 
-    def _evaluated_at_silos(self, left_out: Collection[int]) -> Record:
-        """Score w at every silo that holds out a split; tell of those that failed, but not of those left out anyway."""
+    def _evaluated_at_silos(self, left_out: Mapping[str, str]) -> Record:
+        """Score w at every silo that holds out a split; report those that failed and were not left out anyway."""
         if not (self._job.evaluate.silos and self._held_out):
             return {}
-        federation, model = self._survival.federation, self._algorithm.global_model(self._server)
-        names = federation.names
+        federation, model = self._recovery.federation, self._algorithm.global_model(self._server)
         try:
-            mean = self._survival.through(
+            mean = self._recovery.run_with_recovery(
                 lambda: federation.everyone(self._server).mean(self._algorithm.evaluate, **model)
             )
         except RoundLost as lost:
-            if str(lost) != self._why_unscored:
-                self._survival.tell(f"round {self._server.round}: not evaluated at the silos: {lost}")
-            self._why_unscored = str(lost)
+            self._note(f"round {self._server.round}: not evaluated at the silos: {lost}", once=("unscored", str(lost)))
             return {}
-        self._why_unscored = ""
         for silo, fault in mean.faults.items():
-            if silo not in left_out and self._unscored.get(silo) != fault:
-                self._survival.tell(f"round {self._server.round}: silo {names[silo]} not evaluated: {fault}")
-        self._unscored = mean.faults
+            if str(silo) not in left_out:
+                what = f"round {self._server.round}: silo {federation.names[silo]} not evaluated: {fault}"
+                self._note(what, once=("unscored", silo, fault))
         found: Record = {}
         for info in self._algorithm.task.infos.values():
             if (weighted := mean.scalars.get(info.silo)) is not None:
                 found[f"{info.silo}_weighted"] = weighted
-            found |= spread(info.silo, list(mean.each(info.silo)), worst=info.worst, best=info.best)
-        return found | spread("silo_loss", list(mean.each("silo_loss")), worst=max, best=min)
+            found |= summarize(info.silo, list(mean.each(info.silo)), worst=info.worst, best=info.best)
+        return found | summarize("silo_loss", list(mean.each("silo_loss")), worst=max, best=min)
+
+
+def summarize(name: str, values: list[float], worst: Callable[..., float], best: Callable[..., float]) -> Record:
+    """Summarize a figure over silos, each counting alike: mean, worst, best, deviation, mean of the worst tenth."""
+    if not values:
+        return {}
+    figures = torch.tensor(values, dtype=torch.float64)
+    tenth = torch.topk(figures, max(len(values) // 10, 1), largest=worst is max).values
+    return {
+        f"{name}_mean": float(figures.mean()),
+        f"{name}_worst": worst(values),
+        f"{name}_best": best(values),
+        f"{name}_std": float(figures.std(correction=0)),
+        f"{name}_worst10": float(tenth.mean()),
+    }
 
 
 def reportable(brought: Any, algorithm: Algorithm) -> dict[str, float]:

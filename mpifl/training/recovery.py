@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from mpifl.common import RankLost, RoundLost, ranks_named
-from mpifl.exchange import Cohort, Federation, Outcome
+from mpifl.common import RankLost, ranks_named
+from mpifl.exchange import Federation, Outcome
 from mpifl.run import checkpoint
 from mpifl.server import Server
 from mpifl.wire import Mirror, Request, Scalar
@@ -20,36 +20,32 @@ Answer = TypeVar("Answer")
 _ROUND = "round of the mirror"
 
 
-class Survival:
-    """Keeps a training going as long as its server lives; another server's goes on from a mirror or a checkpoint."""
+class Recovery:
+    """Keep a training going when ranks die, as long as its server lives.
+
+    Another rank that becomes the server goes on from a mirror of the state or from a checkpoint.
+
+    Attributes:
+        diverged: Silos keep what belongs to another round than the server's state: the algorithm has to realign them.
+    """
 
     def __init__(
-        self,
-        federation: Federation,
-        server: Server,
-        run: Path,
-        sizes: Sequence[int],
-        realign: Callable[[Server, Cohort], None] | None = None,
+        self, federation: Federation, server: Server, run: Path, sizes: Sequence[int], note: Callable[[str], None]
     ) -> None:
-        self.federation, self._realign, self._apart = federation, realign, False
-        self._server, self._run, self._sizes = server, run, sizes
+        self.federation = federation
+        self.diverged = False
+        self._server = server
+        self._run = run
+        self._sizes = sizes
+        self._note = note
         self._known: set[int] = set()
-        self._untold: list[str] = []
-        self.tell: Callable[[str], None] = self._untold.append
-        """Lets the user know; what nobody listened to is told later."""
 
-    def listen(self, tell: Callable[[str], None]) -> None:
-        """Have the user told by this from now on."""
-        self.tell = tell
-        for note in self._untold:
-            tell(note)
+    def mark_diverged(self, diverged: bool = True) -> None:
+        """Take note that the server's state and what silos keep have to be realigned, or have been."""
+        self.diverged = diverged
 
-    def realign(self) -> None:
-        """Have the algorithm put the server's state right before silos are asked anything else."""
-        self._apart = True
-
-    def through(self, act: Callable[[], Answer]) -> Answer:
-        """Return what `act` returns; when ranks die in it, have their silos hosted elsewhere and act again.
+    def run_with_recovery(self, act: Callable[[], Answer]) -> Answer:
+        """Return what `act` returns; when ranks die in it, have other ranks host their silos and act again.
 
         Args:
             act: Asks the silos, and changes nothing before they have answered.
@@ -58,53 +54,42 @@ class Survival:
             try:
                 if set(self.federation.transport.lost) != self._known:
                     self._rehome()
-                if self._apart and self._server.state:
-                    self._bring_together()
                 return act()
             except RankLost:
                 self.federation.recover()
 
     def ask(self, kind: type[Request], vectors: Mapping[str, Tensor] | None = None, /, **fields: Any) -> Outcome:
         """Make a request to all silos, however many ranks die meanwhile."""
-        outcome = self.through(lambda: self.federation.everyone(self._server).ask(kind, vectors, **fields))
-        self._apart &= not kind.resets
+        outcome = self.run_with_recovery(lambda: self.federation.everyone(self._server).ask(kind, vectors, **fields))
+        self.diverged &= not kind.resets
         return outcome
 
-    def mirror(self, scalars: Mapping[str, Scalar]) -> None:
-        """Let every rank keep the state of the server after this round, and what the round brought."""
+    def replicate(self, figures: Mapping[str, Scalar]) -> None:
+        """Let every rank keep the state of the server after this round, and the figures that the round brought."""
         federation, server = self.federation, self._server
         packed = checkpoint.pack({**server.state, _ROUND: server.round}, federation.transport.memory.empty)
-        self.through(lambda: federation.replicate(server, scalars, packed))
+        self.run_with_recovery(lambda: federation.replicate(server, figures, packed))
 
     def _rehome(self) -> None:
         """Learn who hosts what, and find a rank that can for each silo that none does or, half moved, several do."""
         federation, lost = self.federation, set(self.federation.transport.lost)
         federation.take_inventory(self._server)
         hosts = Counter(silo for held in federation.membership.placed.values() for silo in held)
-        homeless = {silo for silo in range(federation.population) if hosts[silo] != 1}
+        unassigned = {silo for silo in range(federation.population) if hosts[silo] != 1}
         round, states = checkpoint.silos_of_latest(self._run, self._server.round)
-        self._apart |= bool(homeless) and round != self._server.round
-        faults = self._host(homeless, states, round)
+        self.diverged |= bool(unassigned) and round != self._server.round
+        faults = self._host(unassigned, states, round)
         federation.membership.unavailable = set(faults)
-        self._explain(sorted(lost - self._known), sorted(homeless - set(faults)), round if states else None, faults)
+        self._explain(sorted(lost - self._known), sorted(unassigned - set(faults)), round if states else None, faults)
         self._known = lost
 
-    def _bring_together(self) -> None:
-        """Have the algorithm put the server's state right, with what silos keep now."""
-        try:
-            if self._realign:
-                self._realign(self._server, self.federation.everyone(self._server))
-            self._apart = False
-        except RoundLost as lost:
-            self.tell(f"the server's state was not brought into line with silos that moved: {lost}")
-
-    def _host(self, homeless: set[int], states: dict[int, str], round: int) -> dict[int, str]:
+    def _host(self, unassigned: set[int], states: dict[int, str], round: int) -> dict[int, str]:
         """Offer each silo to one rank after another, the least loaded first; return why none could host it.
 
         Each is offered it twice: one that was late because opening the shard takes long has it open then.
         """
         federation, tried = self.federation, Counter[tuple[int, int]]()
-        faults = dict.fromkeys(homeless, "")
+        faults = dict.fromkeys(unassigned, "")
         for _ in range(2 * len(federation.transport.workers)):
             if not faults:
                 break
@@ -127,9 +112,9 @@ class Survival:
         federation = self.federation
         state = "" if round is None else f", with what was kept in round {round}"
         went = f"; other ranks take over {federation.names.listed(moved)}{state}" if moved else ""
-        self.tell(f"{ranks_named(lost)} died{went}")
+        self._note(f"{ranks_named(lost)} died{went}")
         for silo, fault in faults.items():
-            self.tell(f"silo {federation.names[silo]} is left out, no rank can host it: {fault}")
+            self._note(f"silo {federation.names[silo]} is left out, no rank can host it: {fault}")
 
 
 def latest_mirror(federation: Federation) -> Mirror | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeAlias
 
 import torch
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SerializeAsAny
 from torch import Tensor
 
 Scalar: TypeAlias = bool | int | float | str
@@ -152,7 +152,8 @@ class Report(Message):
 
     serial: int = Field(default=0, ge=0, le=2**63)
     """Of the request that it answers."""
-    headers: list[AnyReply] = []
+    headers: list[SerializeAsAny[AnyReply]] = []
+    """Each is written as what it is: to look for its class among all would take twice as long."""
     parts: list[Any] = Field(default=[], max_length=2**20)
     """Where this rank's share of the sums lies: records of the aggregator's own, which reads them."""
     seconds: Seconds = 0.0

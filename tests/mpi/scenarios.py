@@ -10,13 +10,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from mpifl.algorithms.base import Cohort
-from mpifl.algorithms.fedavg import FedAvg
-from mpifl.models.classifier import Classifier
-from mpifl.server.server import Server
-from mpifl.silo.flat import FlatModel
-from mpifl.silo.silo import Silo
-from mpifl.wire.messages import Update, uniform
+from mpifl import Classifier, Cohort, FedAvg, Server, Silo, Update, uniform
 
 Job = dict[str, Any]
 MLP: Job = {"name": "mlp", "hidden": [16]}
@@ -179,7 +173,7 @@ class LosesARound(Stateful):
         return update
 
 
-_failed: WeakKeyDictionary[FlatModel, set[int]] = WeakKeyDictionary()
+_failed: WeakKeyDictionary[Any, set[int]] = WeakKeyDictionary()
 
 
 class Poisoned(FedAvg):

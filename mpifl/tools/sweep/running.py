@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from mpifl.common import InputError, cannot_be_written, no_link
 from mpifl.report import compare_runs
 from mpifl.run import read_metrics, why_lost
-from mpifl.tools.sweep.settings_grid import Task, grid, rehearse_all
+from mpifl.tools.sweep.settings_grid import Task, grid, validate_all
 from mpifl.tracking import PLAIN, figures_of
 from mpifl.wire import own_launcher
 
@@ -61,7 +61,7 @@ def sweep_command(
     if what == "list":
         sys.stdout.write(list_tasks(tasks))
         return 0
-    rehearse_all(tasks, job)
+    validate_all(tasks, job)
     if what == "dry-run":
         sys.stdout.write("".join(f"{shlex.join(command(task, job, ranks))}  # {task.state}\n" for task in tasks))
         return 0

@@ -25,7 +25,8 @@ from mpifl.run import (
     why_lost,
 )
 from mpifl.tasks import MetricInfo
-from mpifl.training import rehearse
+from mpifl.tracking import Progress
+from mpifl.training import validate_job
 
 OPENING, CLOSING = "[{(", "]})"
 LONGEST_NAME = 255
@@ -64,11 +65,14 @@ class Task:
     def state(self) -> str:
         """What is to be done with it: it is `done`, `lost` (too few silos answered), `cut`, or `new`."""
         found = self.summary()
-        if found is not None and found.finished and (found.rounds >= self.job.rounds or self._at_target(found)):
+        if found and found.finished and self._at_end(found):
             return "done"
         if why_lost(self.run) is not None:
             return "lost"
         return "cut" if (self.run / "job.toml").exists() else "new"
+
+    def _at_end(self, found: Summary) -> bool:
+        return Progress(found.rounds, found.records[-1]).finished(self.job, self.metric)
 
     def of_another(self, spec: FederationSpec | None) -> str | None:
         """Return why the run in its folder is not its own; None if it is, or there is none.
@@ -90,10 +94,6 @@ class Task:
         if found is not None and found.rounds > self.job.rounds:
             return f"has done {found.rounds} rounds, more than the {self.job.rounds} that are asked for"
         return None
-
-    def _at_target(self, found: Summary) -> bool:
-        target = self.job.evaluate.stops_at
-        return target is not None and found.reached(target) is not None
 
 
 def grid(job: Path, given: Sequence[str], out: Path) -> list[Task]:
@@ -122,7 +122,7 @@ def grid(job: Path, given: Sequence[str], out: Path) -> list[Task]:
     return tasks
 
 
-def rehearse_all(tasks: Sequence[Task], job: Path) -> None:
+def validate_all(tasks: Sequence[Task], job: Path) -> None:
     """See that every task that has something to do could start; each model on each shards once.
 
     Raises:
@@ -133,7 +133,7 @@ def rehearse_all(tasks: Sequence[Task], job: Path) -> None:
         parts = task.job.model_dump_json(include={"model", "algorithm", "shards", "tracking"})
         if parts not in seen and task.state != "done":
             seen.add(parts)
-            rehearse(task.job, " ".join([str(job), *(f"--set {setting}" for setting in task.settings)]))
+            validate_job(task.job, " ".join([str(job), *(f"--set {setting}" for setting in task.settings)]))
 
 
 def _axis(setting: str) -> tuple[str, list[str]]:

@@ -50,6 +50,24 @@ def test_help_imports_nothing_that_takes_long(arguments):
     assert not found & HEAVY
 
 
+FACE = """
+import sys
+import mpifl
+found = set(sys.modules)
+names = [name for name in dir(mpifl) if getattr(mpifl, name) is not None]
+print(mpifl.__version__, *names, "|", *found, file=sys.stderr)
+"""
+
+
+def test_the_face_for_users_imports_nothing_until_a_name_is_asked_for():
+    words, code = told_at_the_end(FACE)
+    names, modules = set(words[: words.index("|")]), words[words.index("|") :]
+    assert code == 0
+    assert names >= {"Algorithm", "FedAvg", "Silo", "Server", "Update", "uniform", "Constant", "Proximal"}
+    assert names >= {"Observer", "InputError", "Job", "train"}
+    assert not {name.partition(".")[0] for name in modules} & HEAVY
+
+
 PARSED = """
 import runpy, sys
 try:

@@ -6,12 +6,14 @@ The world is one process: real workers answer, but for those that hang.
 import json
 import time
 from collections import deque
+from types import SimpleNamespace
 
 import pytest
 import torch
 from unit.builders import CPU, make_worker, net, room_for, write_folder
 
 from mpifl.algorithms.base import Algorithm
+from mpifl.algorithms.fedavg import FedAvg
 from mpifl.common.errors import RoundLost
 from mpifl.data.shards import read_federation
 from mpifl.exchange.admission import Knowledge
@@ -20,8 +22,11 @@ from mpifl.run import checkpoint
 from mpifl.run.job import Checkpoint
 from mpifl.server.server import Server
 from mpifl.silo.flat import FlatModel
-from mpifl.training.checkpointing import Saving
-from mpifl.training.recovery import Survival, latest_mirror, state_of
+from mpifl.tracking.base import Observer
+from mpifl.tracking.group import Observers
+from mpifl.training import loop
+from mpifl.training.checkpointing import CheckpointManager
+from mpifl.training.recovery import Recovery, latest_mirror, state_of
 from mpifl.wire.memory import Memory
 from mpifl.wire.messages import Mirror, Verdict
 from mpifl.wire.nodes import Nodes
@@ -56,6 +61,16 @@ class Working(Algorithm):
         if how == "disk":
             raise OSError("the disk is gone")
         raise RuntimeError(f"shapes {silo.id + 7}x4 and 3x4" if how == "alike" else f"{'ab'[silo.id % 2]}")
+
+
+class Seen(Observer):
+    """Remembers what the user is told."""
+
+    def __init__(self):
+        self.notes = []
+
+    def note(self, text):
+        self.notes.append(text)
 
 
 class World(Transport):
@@ -160,25 +175,31 @@ def test_silos_that_a_late_rank_was_to_take_over_find_another(federation, server
     federation.membership.placed = {1: {0, 1, 2}, 2: set()}
     world.workers_here[2].silos.clear()
     world.hung = {2}
-    survival = Survival(federation, server, folder / "run", [10] * 6)
-    assert survival._host({3, 4, 5}, {}, 0) == {}
+    recovery = Recovery(federation, server, folder / "run", [10] * 6, print)
+    assert recovery._host({3, 4, 5}, {}, 0) == {}
     assert federation.membership.placed == {1: {0, 1, 2, 3, 4, 5}, 2: set()}
     mean = federation.cohort(range(6), server).mean(Working().free)
     assert (len(mean.silos), mean.faults) == (6, {})
 
 
 def test_the_server_is_brought_into_line_with_silos_that_lost_what_they_kept(federation, server, world, folder):
-    said, aligned = [], []
+    aligned = []
 
-    def realign(server, everyone):
-        aligned.append(everyone.silos)
-        if len(aligned) == 1:
-            raise RoundLost("too few")
+    class Realigned(FedAvg):
+        def realign(self, server, everyone):
+            aligned.append(everyone.silos)
+            if len(aligned) == 1:
+                raise RoundLost("too few")
 
-    survival = Survival(federation, server, folder / "run", [10] * 6, realign)
-    survival.tell = said.append
+    observers, seen = Observers(), Seen()
+    observers.attach([seen])
+    recovery = Recovery(federation, server, folder / "run", [10] * 6, observers.note)
+    training = SimpleNamespace(
+        algorithm=Realigned(), server=server, exchange=federation, recovery=recovery, observers=observers
+    )
     rounds(federation, server, Working().count, 2)
-    survival.ask(Open)
+    recovery.ask(Open)
+    loop._realign_if_diverged(training)
     assert not aligned, "nobody has died"
     server.state["w"] = torch.zeros(4)
     world.workers_here.pop()
@@ -186,24 +207,25 @@ def test_the_server_is_brought_into_line_with_silos_that_lost_what_they_kept(fed
     federation.recover = lambda: None
     federation.membership.placed = {1: set()}
     for _ in range(3):
-        survival.ask(Open)
+        recovery.ask(Open)
+        loop._realign_if_diverged(training)
     assert aligned == [list(range(6))] * 2
-    assert said[1] == "the server's state was not brought into line with silos that moved: too few"
+    assert seen.notes[1] == "the server's state was not brought into line with silos that moved: too few"
 
 
 def test_a_mirror_waits_for_no_hung_rank(federation, server, world, folder):
     world.hung = {2}
     server.state["w"] = torch.ones(3)
-    Survival(federation, server, folder / "run", [10] * 6).mirror({"loss": 0.5})
+    Recovery(federation, server, folder / "run", [10] * 6, print).replicate({"loss": 0.5})
     assert state_of(latest_mirror(federation), CPU)["w"].tolist() == [1.0] * 3
     assert "round of the mirror" not in state_of(latest_mirror(federation), CPU)
 
 
 def test_a_mirror_that_was_written_over_is_none(federation, server, folder):
-    survival = Survival(federation, server, folder / "run", [10] * 6)
+    recovery = Recovery(federation, server, folder / "run", [10] * 6, print)
     for server.round in (1, 2):
         server.state["w"] = torch.full((3,), float(server.round))
-        survival.mirror({})
+        recovery.replicate({})
     old, new = federation._worker.replicas
     assert latest_mirror(federation) is new
     federation._worker.replicas.append(Mirror(old.round, {}, new.state))  # as a rank sees it that was asleep meanwhile
@@ -218,35 +240,36 @@ def test_a_new_server_knows_whose_silos_keep_something(federation, server, world
 
 
 def test_a_checkpoint_that_was_given_up_and_comes_back_takes_no_ones_place(federation, server, world, folder):
-    run, said = folder / "run", []
+    run, observers, seen = folder / "run", Observers(), Seen()
+    observers.attach([seen])
     server.state["w"] = torch.zeros(4)
-    survival = Survival(federation, server, run, [10] * 6)
-    survival.tell = said.append
-    saving = Saving(run, Checkpoint(every=1, keep=2), server, survival)
+    recovery = Recovery(federation, server, run, [10] * 6, observers.note)
+    checkpoints = CheckpointManager(run, Checkpoint(every=1, keep=2), server, recovery, observers.note)
     for number in range(1, 6):
         world.hung = {2} if number == 4 else set()
         rounds(federation, server, Working().count, 1)
-        saving.after_round()
+        checkpoints.update()
         if number == 4:
-            assert said == [f"the checkpoint of round 4 could not be written ({LATE}); training goes on"]
+            assert seen.notes == [f"the checkpoint of round 4 could not be written ({LATE}); training goes on"]
             late = Save(round=4, attempt=world.asked.attempt, cohort=[3, 4, 5])
             world.workers_here[2].answer(late, {})  # it wakes up
     assert checkpoint.rounds(run) == [5, 3]
 
 
 def test_whether_there_is_a_checkpoint_at_the_end_is_known_and_told_once(federation, server, world, folder):
-    said = []
+    observers, seen = Observers(), Seen()
+    observers.attach([seen])
     server.state["w"] = torch.zeros(4)
-    survival = Survival(federation, server, folder / "run", [10] * 6)
-    survival.tell = said.append
-    saving = Saving(folder / "run", Checkpoint(every=1), server, survival)
+    recovery = Recovery(federation, server, folder / "run", [10] * 6, observers.note)
+    checkpoints = CheckpointManager(folder / "run", Checkpoint(every=1), server, recovery, observers.note)
     rounds(federation, server, Working().count, 1)
-    assert saving.last()
+    assert checkpoints.save_now()
     rounds(federation, server, Working().count, 1)
     with room_for(100):
-        saving.after_round()
-        assert not saving.last()
-    assert len(said) == 1
+        assert not checkpoints.update()
+        assert not checkpoints.save_now()
+    assert len(seen.notes) == 1
+    assert checkpoints.update(), "there is room again"
 
 
 def test_all_silos_that_fail_alike_are_told_of_once_and_not_asked_again(federation, server, world, capsys):

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from typer.testing import CliRunner
-from unit.builders import write_folder
+from unit.builders import Alone, write_folder
 from unit.report.test_report import make_model, write
 
 from mpifl.cli import app
@@ -15,6 +15,7 @@ from mpifl.report.page import write_report
 from mpifl.run.folder import check_run, claim_run
 from mpifl.run.job import check_job
 from mpifl.tools.sweep.settings_grid import grid
+from mpifl.training import loop
 
 JOB = """name = "toy"
 shards = "{shards}"
@@ -81,6 +82,29 @@ def test_what_a_foreign_job_names_is_not_run(run, command, job):
     if refused:
         assert isinstance(refused, InputError)
         assert "is code that evaluating would import and run; name it by --trust" in str(refused)
+
+
+OBSERVED = '[tracking]\nobservers = ["planted:Mine"]'
+
+
+@pytest.mark.parametrize("command", ["evaluate", "report", "compare"])
+def test_observers_of_a_foreign_run_are_not_imported(run, command):
+    write_job(run, more=OBSERVED)
+    assert commanded(command, run) is None
+    assert not mark(run).exists()
+
+
+def test_a_run_goes_on_without_observers_that_its_folder_alone_names(run):
+    write_job(run, more=OBSERVED)
+    mine = run.parent / "mine.toml"
+    job = JOB.format(shards=run.parent / "shards", model="logreg", arguments="", more="threads = 1")
+    mine.write_text(job)
+    loop.train(mine, run, (), True, Alone())
+    assert not mark(run).exists()
+    mine.write_text(f"{job}\n{OBSERVED}")
+    with pytest.raises(InputError, match=r"mine\.toml: \[tracking\] observers: 'planted:Mine' is no mpifl Observer"):
+        loop.train(mine, run, (), True, Alone())
+    assert mark(run).exists(), "the user has named it"
 
 
 def test_a_user_evaluates_with_code_that_they_name(run, capsys):

@@ -19,7 +19,7 @@ from mpifl.run.folder import (
     write_environment,
 )
 from mpifl.run.job import check_job, read_job
-from mpifl.tracking.configured import check_packages, observers
+from mpifl.tracking.configured import check_tracking, observers
 from mpifl.tracking.jsonlines import JsonLines
 
 
@@ -286,5 +286,5 @@ def test_the_observers_are_those_that_the_job_asks_for(tmp_path, tracking, kinds
 def test_an_observer_whose_package_is_missing_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr("mpifl.tracking.configured.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"tensorboard = true: needs 'pip install mpifl\[tensorboard\]'"):
-        check_packages(make_job(tracking={"tensorboard": True}))
-    check_packages(make_job(tracking={"tensorboard": False}))
+        check_tracking(make_job(tracking={"tensorboard": True}))
+    check_tracking(make_job(tracking={"tensorboard": False}))

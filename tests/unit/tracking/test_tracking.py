@@ -5,12 +5,17 @@ import threading
 import pytest
 from unit.builders import room_for
 
+from mpifl.common.errors import InputError
 from mpifl.common.names import Names
 from mpifl.run.folder import claim_run, encode_record, read_metrics, trim_metrics, write_environment
 from mpifl.run.job import check_job
+from mpifl.tasks.metrics import ACCURACY
 from mpifl.tracking.base import Observer
+from mpifl.tracking.configured import check_tracking, observers as observers_of
 from mpifl.tracking.console import Console, figures_of
+from mpifl.tracking.group import Observers
 from mpifl.tracking.jsonlines import JsonLines
+from mpifl.tracking.progress import Progress, at_end
 
 RECORD = {
     "round": 3, "time": 1e9, "seconds": 0.5, "seconds_training": 0.25, "train_loss": 0.5, "test_accuracy": 0.25,
@@ -89,13 +94,115 @@ def test_silos_are_told_by_name_and_those_of_one_fault_together(capsys):
     ]
 
 
-def test_an_observer_by_itself_reports_nothing(capsys):
-    observer = Observer()
+def test_an_observer_by_itself_reports_nothing(tmp_path, capsys):
+    observer = Observer(make_job(), tmp_path)
     observer.begin(0, "title")
     observer.round({"round": 1})
     observer.note("a line")
     observer.end()
     assert capsys.readouterr() == ("", "")
+
+
+class Recorded(Observer):
+    """Writes what it hears into the run folder, and trips over the third round."""
+
+    def begin(self, round, title):
+        self.write(f"begin {round} {title} {self.job.name}")
+
+    def round(self, record):
+        if record["round"] == 3:
+            raise KeyError("nothing to show")
+        self.write(f"round {record['round']}")
+        record["test_accuracy"] = 1.0
+
+    def note(self, text):
+        self.write(f"note {text}")
+
+    def end(self):
+        self.write("end")
+
+    def write(self, line):
+        with (self.folder / "heard.txt").open("a") as file:
+            file.write(f"{line}\n")
+
+
+OWN = "unit.tracking.test_tracking:Recorded"
+
+
+def test_an_observer_of_the_users_own_hears_all_and_takes_no_training_along(tmp_path, capsys):
+    group, record = Observers(), {**RECORD, "round": 2}
+    group.note("before there was anybody")
+    group.attach(observers_of(make_job(tracking={"jsonl": False, "observers": [OWN]}), tmp_path))
+    group.begin(1, "toy: fedavg")
+    group.round(record)
+    group.note("a line")
+    for round in (3, 4):
+        group.round({**RECORD, "round": round})
+    group.end()
+    heard = (tmp_path / "heard.txt").read_text().splitlines()
+    assert heard == ["note before there was anybody", "begin 1 toy: fedavg toy", "round 2", "note a line"]
+    assert record["test_accuracy"] == RECORD["test_accuracy"], "it was given a copy"
+    said = [line for line in capsys.readouterr().err.splitlines() if "training goes on" in line]
+    what = f"[tracking] observers: '{OWN}': KeyError: 'nothing to show' (test_tracking.py:"
+    assert len(said) == 1
+    assert said[0].startswith(what)
+
+
+class Unmade(Observer):
+    def __init__(self, job, folder):
+        raise RuntimeError(f"no server for {job.name}")
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("console", "'console' names no class; give 'package.module:Class'"),
+        ("nowhere_to_be_found:Own", "= 'nowhere_to_be_found:Own': No module named 'nowhere_to_be_found'; it is imp"),
+        ("unit.tracking.test_tracking:Nobody", "has no attribute 'Nobody'"),
+        ("unit.tracking.test_tracking:make_job", "make_job' is no mpifl Observer; name a subclass of it"),
+        ("builtins:dict", "'builtins:dict' is no mpifl Observer; name a subclass of it"),
+    ],
+)
+def test_a_name_of_no_observer_is_refused_in_a_line(name, why):
+    with pytest.raises(InputError) as refused:
+        check_tracking(make_job(tracking={"observers": [name]}))
+    assert str(refused.value).startswith("[tracking] observers")
+    assert why in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_an_observer_that_cannot_be_made_is_refused_in_a_line(tmp_path):
+    own = make_job(tracking={"observers": ["unit.tracking.test_tracking:Unmade"]})
+    check_tracking(own)
+    with pytest.raises(InputError, match=r"Unmade' cannot be made: RuntimeError: no server for toy \(test_tracking"):
+        observers_of(own, tmp_path)
+
+
+def test_of_one_thing_the_user_reads_once(tmp_path, capsys):
+    group = Observers()
+    group.attach(observers_of(make_job(tracking={"jsonl": False}), tmp_path))
+    for round in (1, 2):
+        group.note(f"round {round}: no room", once="no room")
+        group.note("a line")
+    assert capsys.readouterr().err.splitlines() == ["round 1: no room", "a line", "a line"]
+
+
+@pytest.mark.parametrize(
+    ("round", "accuracy", "stop", "finished"),
+    [
+        (3, 0.9, False, False),
+        (4, 0.1, False, True),
+        (3, 0.9, True, True),
+        (3, 0.5, True, False),
+        (3, None, True, False),
+    ],
+)
+def test_a_run_is_finished_by_one_rule(round, accuracy, stop, finished):
+    job = make_job(evaluate={"target_accuracy": 0.8, "stop_at_target": stop})
+    progress = Progress(round - 1).next({"train_loss": 1.0}).adding({"test_accuracy": accuracy})
+    assert (progress.round, progress.reported) == (round, False)
+    assert progress.finished(job, ACCURACY) is finished
+    assert at_end(round, progress.record, job.rounds, job.evaluate.stops_at, ACCURACY) is finished
 
 
 def test_lines_that_a_full_disk_does_not_take_are_told_of_once_and_written_later(tmp_path, capsys):
@@ -124,7 +231,8 @@ def test_tensorboard_on_a_full_disk_is_told_of_once(tmp_path, capsys):
 
     claim_run(tmp_path, make_job())
     others = set(threading.enumerate())  # of tests before, which nobody ends
-    board = TensorBoard(tmp_path)
+    board = Observers()
+    board.attach([TensorBoard(tmp_path)])
     with room_for(10):
         board.begin(0, "toy: fedavg")
         for round in (1, 2, 3):
@@ -239,7 +347,8 @@ def test_a_store_that_fails_is_told_of_once(tmp_path, monkeypatch, capsys):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "file" / "mlruns").as_uri())
     (tmp_path / "run").mkdir()
-    observer = MLflow(make_job(), tmp_path / "run")
+    observer = Observers()
+    observer.attach([MLflow(make_job(), tmp_path / "run")])
     observer.begin(0, "toy")
     for round in (1, 2):
         observer.round({**RECORD, "round": round})

@@ -20,8 +20,8 @@ from mpifl.common.errors import InputError, RoundLost
 from mpifl.run import checkpoint
 from mpifl.run.folder import read_environment
 from mpifl.run.job import CohortTable
-from mpifl.tracking.base import spread
 from mpifl.training.loop import train
+from mpifl.training.metrics import summarize
 from mpifl.training.sampling import sample
 
 fractions = st.floats(0, 1)
@@ -66,7 +66,7 @@ def test_cohorts_are_functions_of_seed_and_round_and_reach_every_silo():
 
 
 def test_figures_over_silos_are_summed_up_each_silo_alike():
-    found = spread("silo_loss", [1.0, 2.0, 6.0], worst=max, best=min)
+    found = summarize("silo_loss", [1.0, 2.0, 6.0], worst=max, best=min)
     assert found == {
         "silo_loss_mean": 3.0,
         "silo_loss_worst": 6.0,
@@ -75,11 +75,11 @@ def test_figures_over_silos_are_summed_up_each_silo_alike():
         "silo_loss_worst10": 6.0,
     }
     twenty = [k / 20 for k in range(20)]
-    assert spread("a", twenty, worst=min, best=max)["a_worst10"] == pytest.approx(0.025)
-    assert spread("a", twenty, worst=max, best=min)["a_worst10"] == pytest.approx(0.925)
-    assert spread("silo_accuracy", [0.5], worst=min, best=max)["silo_accuracy_std"] == 0.0
-    assert spread("silo_accuracy", [0.5, 0.25], worst=min, best=max)["silo_accuracy_worst"] == 0.25
-    assert spread("silo_loss", [], worst=max, best=min) == {}
+    assert summarize("a", twenty, worst=min, best=max)["a_worst10"] == pytest.approx(0.025)
+    assert summarize("a", twenty, worst=max, best=min)["a_worst10"] == pytest.approx(0.925)
+    assert summarize("silo_accuracy", [0.5], worst=min, best=max)["silo_accuracy_std"] == 0.0
+    assert summarize("silo_accuracy", [0.5, 0.25], worst=min, best=max)["silo_accuracy_worst"] == 0.25
+    assert summarize("silo_loss", [], worst=max, best=min) == {}
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2"])

@@ -1,4 +1,4 @@
-"""Whether a job could start: what a run would refuse in its first second, found before it, and without ranks."""
+"""Find without ranks what a run of a job would refuse in its first second."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from mpifl.aggregation import memory_of
 from mpifl.common import InputError
 from mpifl.data import FederationSpec, read_federation
 from mpifl.run import Job, Model
-from mpifl.tracking import check_packages
+from mpifl.tracking import check_tracking
 from mpifl.training.sampling import size_of
 
 
-def rehearse(job: Job, source: str) -> FederationSpec:
+def validate_job(job: Job, source: str) -> FederationSpec:
     """See that a job's shards, models and algorithm are there and fit each other; return what the shards are.
 
     Args:
@@ -26,7 +26,7 @@ def rehearse(job: Job, source: str) -> FederationSpec:
     """
     spec, algorithm = read_federation(Path(job.shards)), job.build_algorithm()
     try:
-        check_packages(job)
+        check_tracking(job)
         for table in (job.model, *map(Model.model_validate, algorithm.architectures())):
             given = (table.name, table.arguments, spec.features, spec.classes, job.seed)
             module = models.build(*given, algorithm.task)

@@ -1,0 +1,57 @@
+"""How far a run has come, and the one rule of when it has nothing left to do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mpifl.run import Job
+from mpifl.tasks import MetricInfo
+from mpifl.tracking.base import Record, reached
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run has come.
+
+    Attributes:
+        round: Rounds done.
+        record: What is known of the last of them, by the names in `metrics.jsonl`.
+        reported: Whether the observers have been told of it.
+    """
+
+    round: int = 0
+    record: Record = field(default_factory=dict)
+    reported: bool = True
+
+    def next(self, scalars: Mapping[str, Any]) -> Progress:
+        """Return the progress after one more round, which brought these figures."""
+        round = self.round + 1
+        return Progress(round, {"round": round, "time": time.time(), **scalars}, reported=False)
+
+    def adding(self, figures: Record) -> Progress:
+        """Return the progress with more figures of the last round."""
+        return replace(self, record={**self.record, **figures})
+
+    def after_report(self) -> Progress:
+        """Return the progress of which the observers have been told."""
+        return replace(self, reported=True)
+
+    def finished(self, job: Job, metric: MetricInfo) -> bool:
+        """Return whether a run of this job, judged by this metric, has nothing left to train."""
+        return at_end(self.round, self.record, job.rounds, job.evaluate.stops_at, metric)
+
+
+def at_end(round: int, record: Record, rounds: int, stops_at: float | None, metric: MetricInfo) -> bool:
+    """Return whether a run has done all its rounds, or has reached the value at which it stops.
+
+    Args:
+        round: Rounds done.
+        record: The last of them.
+        rounds: The rounds that the job asks for.
+        stops_at: The value of the metric at which the job stops, if it does.
+        metric: The main metric of the job's task.
+    """
+    return round >= rounds or reached(record, metric, stops_at)

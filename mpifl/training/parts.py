@@ -1,0 +1,63 @@
+"""The parts of the server's side of a training, put together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mpifl.algorithms import Algorithm
+from mpifl.data import FederationSpec
+from mpifl.exchange import Federation
+from mpifl.run import Job
+from mpifl.server import Server
+from mpifl.tasks import MetricInfo
+from mpifl.tracking import Observers
+from mpifl.training.checkpointing import CheckpointManager
+from mpifl.training.metrics import MetricsCollector
+from mpifl.training.recovery import Recovery
+
+
+@dataclass(frozen=True)
+class Training:
+    """The server's side of one training.
+
+    Attributes:
+        job: What is to be trained, on the shards of `spec`, with `algorithm`.
+        out: The run folder.
+        server: The state of the training.
+        exchange: Reaches the silos.
+        observers: Hear of each round, and of what the user should know.
+        recovery: Keeps the training going when ranks die.
+        checkpoints: When one is written, and when it counts.
+        metrics: The figures of each round.
+        sizes: The training examples of silo 0, 1, 2, ...
+    """
+
+    job: Job
+    spec: FederationSpec
+    algorithm: Algorithm
+    out: Path
+    server: Server
+    exchange: Federation
+    observers: Observers
+    recovery: Recovery
+    checkpoints: CheckpointManager
+    metrics: MetricsCollector
+    sizes: list[int]
+
+    @property
+    def metric(self) -> MetricInfo:
+        """The main metric of the task, which the training is judged by."""
+        return self.algorithm.task.main_metric
+
+
+def assemble(job: Job, spec: FederationSpec, out: Path, server: Server, exchange: Federation) -> Training:
+    """Put together what the server of a training needs beside its silos."""
+    algorithm = job.build_algorithm()
+    observers = Observers()
+    exchange.listen(observers.note)
+    sizes = [entry.examples["train"] for entry in spec.silos]
+    recovery = Recovery(exchange, server, out, sizes, observers.note)
+    checkpoints = CheckpointManager(out, job.checkpoint, server, recovery, observers.note)
+    metrics = MetricsCollector(job, spec, algorithm, server, recovery, observers.note)
+    return Training(job, spec, algorithm, out, server, exchange, observers, recovery, checkpoints, metrics, sizes)

@@ -1,0 +1,114 @@
+"""Where a training begins: anew, at its last checkpoint, or where a server that died left it."""
+
+from __future__ import annotations
+
+import torch
+
+from mpifl.common import InputError
+from mpifl.run import checkpoint, read_metrics
+from mpifl.tracking import Progress, Record
+from mpifl.training.parts import Training
+from mpifl.training.recovery import latest_mirror, state_of
+from mpifl.training.validation import memory_notes
+from mpifl.wire import Load, Open, survivable
+
+
+def open_shards(t: Training) -> dict[str, dict[str, str]]:
+    """Have every worker open and verify its shards, and note what the user should know before the training starts.
+
+    Returns:
+        What each worker says of itself.
+
+    Raises:
+        InputError: a shard is broken, and the quorum does not allow for that.
+    """
+    opened = t.recovery.ask(Open)
+    if opened.faults and t.job.cohort.quorum == 1.0:
+        first = next(iter(opened.faults.values()))
+        more = f" (and {len(opened.faults) - 1} more silos)" if len(opened.faults) > 1 else ""
+        raise InputError(f"{first}{more}; [cohort] quorum below 1 would go on without")
+    for silo, why in opened.faults.items():
+        t.observers.note(f"going on without silo {t.exchange.names[silo]} while it is broken: {why}")
+    for warning in [*_idle_workers(t), *_idle_settings(t)]:
+        t.observers.note(warning)
+    origins = t.exchange.transport.origins
+    return {str(origins[rank]): about for rank, about in sorted(t.exchange.membership.about.items())}
+
+
+def first_progress(t: Training, resume: bool) -> Progress:
+    """Give server and silos the state to start from; return how far the training has come."""
+    if t.exchange.transport.origins[0] != 0:
+        return _succeed(t)
+    return (_restore(t) if resume else None) or _begin(t)
+
+
+def _idle_workers(t: Training) -> list[str]:
+    silos, workers = len(t.spec.silos), len(t.exchange.transport.workers)
+    if silos >= workers:
+        return []
+    return [f"{workers - silos} of {workers} workers have no silo and stay idle: there are {silos}"]
+
+
+def _idle_settings(t: Training) -> list[str]:
+    """Say which keys of the job can have no effect here."""
+    idle = t.job.idle(t.algorithm)
+    if t.job.checkpoint.mirror and not survivable():
+        idle.append("[checkpoint] mirror = true: without --survive nobody looks into it, and none is made")
+    hosted = [len(silos) for silos in t.exchange.membership.placed.values()]
+    idle += memory_notes(t.job, hosted, len(t.server.model.shared))
+    return idle + t.metrics.target_notes()
+
+
+def _begin(t: Training) -> Progress:
+    t.server.state = t.server.begun(t.algorithm.begin)
+    checkpoint.write_model(t.out / "initial.safetensors", t.server.model)
+    return Progress()
+
+
+def _restore(t: Training) -> Progress | None:
+    """Load the latest whole checkpoint, on the server and at the silos; return None if there is none."""
+    server, rounds = t.server, checkpoint.rounds(t.out)
+    begun = server.begun(t.algorithm.begin) if rounds else {}
+    for round in rounds:
+        try:
+            state, silos = checkpoint.read(t.out, round, begun, t.algorithm.server_optimizer.moments)
+            server.round = round
+            loaded = t.recovery.ask(Load, files=dict(silos))
+            if loaded.faults:
+                raise checkpoint.CheckpointError(next(iter(loaded.faults.values())))
+        except checkpoint.CheckpointError as error:
+            t.observers.note(f"{error}; using the checkpoint before it")
+            continue
+        device = server.model.device
+        server.state = {k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in state.items()}
+        t.checkpoints.resume_from(round)
+        if not t.algorithm.aligned(server, t.exchange.everyone(server)):
+            t.recovery.mark_diverged()
+        return Progress(round, _reported_of(t, round) or t.metrics.evaluate_if_due())
+    server.round = 0
+    if rounds:
+        t.recovery.ask(Load)  # silos forget what a broken checkpoint gave them
+        t.observers.note(f"{t.out}: no checkpoint is whole, starting anew")
+    return None
+
+
+def _succeed(t: Training) -> Progress:
+    """Go on where the server died: after the round that this rank has a mirror of, else as if resumed."""
+    if mirror := latest_mirror(t.exchange):
+        t.server.state = state_of(mirror, t.server.model.device)
+        reported = _reported_of(t, mirror.round)
+        progress = Progress(mirror.round, reported or dict(mirror.scalars), reported is not None)
+        how = "from the mirror"
+    elif restored := _restore(t):
+        progress, how = restored, "from the last checkpoint"
+    else:
+        t.recovery.ask(Load)  # silos forget what they kept
+        progress, how = _begin(t), "anew"
+    me = t.exchange.transport.origins[0]
+    t.observers.note(f"rank {me} is the server now and goes on {how}, after round {t.server.round}")
+    return progress
+
+
+def _reported_of(t: Training, round: int) -> Record | None:
+    """Return what the run folder says of a round, if it does."""
+    return next((record for record in read_metrics(t.out) if record["round"] == round), None)
