@@ -18,6 +18,7 @@ html_title = f"mpifl {release}"
 html_show_copyright = False
 html_theme_options = {"show_toc_level": 2}
 smartquotes = False
+suppress_warnings = ["ref.python"]  # a name in two faces, that of its room and that of mpifl, is one object
 myst_heading_anchors = 3
 autodoc_typehints = "description"
 autodoc_preserve_defaults = True
