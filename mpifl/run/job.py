@@ -173,7 +173,7 @@ class Job(_Table):
 
     @property
     def plugins(self) -> dict[str, str]:
-        """The user's own code that the job names, `package.module:name`, by the table that names it."""
+        """The user's own code that the job names, by the table that names it."""
         named = {"model": self.model.name}
         named |= {key: str(getattr(self, key).get("name")) for key in _PLUGGABLE}
         return {key: name for key, name in named.items() if ":" in name}
