@@ -198,6 +198,24 @@ def doctor(
     raise typer.Exit(examine(target, out, json, timeout, _rank() == "0"))
 
 
+@app.command()
+def keys(
+    table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="local, cohort, ...; all by default.")] = None,
+) -> None:
+    """Print the keys of the job file: values, default and meaning."""
+    from mpifl.tools import show_keys
+
+    show_keys(table)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON schema of the job file, by which editors complete its keys."""
+    from mpifl.tools import show_schema
+
+    show_schema()
+
+
 def _launched(code: int, run: Path) -> int:
     """Return the exit code of a training, given its launcher's, and say how to go on where the ranks could not.
 

@@ -2,7 +2,7 @@
 
 MNIST runs once unless --seeds names more, the four hospitals over several seeds, for their test sets are small; a
 figure is then the mean. How the jobs' hyperparameters were found: scripts/search_hyperparameters.py.
-What docs/algorithms.md shows:
+What docs/explanation/algorithms.md shows:
     python scripts/compare_algorithms.py --data mnist --seeds 7 8 9 --rounds 30 --figures docs/figures
 """
 

@@ -31,7 +31,7 @@ class Run:
         mpirun = [str(Path(sys.prefix) / "bin" / "mpirun"), "--oversubscribe", "--bind-to", "none", *root]
         command = [*mpirun, *ULFM, "-n", str(RANKS), sys.executable, *map(str, start), *more]
         paths = os.pathsep.join([str(ROOT), str(job.parent), os.environ.get("PYTHONPATH", "")])
-        session = tempfile.mkdtemp(dir=folder)  # mpirun's, which it leaves behind when it is killed: docs/faults.md
+        session = tempfile.mkdtemp(dir=folder)  # mpirun leaves it behind when it is killed: docs/explanation/faults.md
         self.lines: list[tuple[float, str]] = []
         self.began = time.monotonic()
         self.process = subprocess.Popen(

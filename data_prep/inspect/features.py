@@ -77,9 +77,9 @@ def total(moments: Iterable[Moments]) -> Moments:
 def feature_skew(silos: list[Moments]) -> float:
     """Return the mean distance of the silos' features to those of all, in standard deviations.
 
-    The distance of a feature is that of two normal distributions (2-Wasserstein: the root of the squared differences
-    of mean and deviation), over its deviation in all silos; features that are the same everywhere don't count.
-    Silos of n examples that differ by chance only are about n^-1/2 apart.
+    The distance of a feature is that of two normal distributions (2-Wasserstein: the root of the squared
+    differences of mean and deviation), over its deviation in all silos. Features that are the same everywhere
+    don't count. Silos of n examples that differ by chance only are about n^-1/2 apart.
     """
     return float(np.mean([apart.mean() for apart in standardised(silos)])) if silos else 0.0
 

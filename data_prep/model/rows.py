@@ -19,10 +19,10 @@ on its own id and silo alone, never on the others it is handed with: pieces are 
 class Rows(Protocol):
     """Examples along the first axis, read only when they are asked for: a numpy array or memmap is one.
 
-    An index is a slice or a 1-D integer array (in any order, perhaps with repeats) and yields an array in memory.
-    An object whose rows are only cheap in their order (a compressed file) has `sequential = True`; the writer then
-    reads it once, in slices that begin and end at multiples of `step` where it has one (the rows of a chunk).
-    Both are read by several threads at a time.
+    An index is a slice or a 1-D integer array (in any order, perhaps with repeats) and yields an array in
+    memory. An object whose rows are only cheap in their order (a compressed file) has `sequential = True`.
+    The writer then reads it once, in slices that begin and end at multiples of `step` where it has one (the
+    rows of a chunk). Both are read by several threads at a time.
     """
 
     @property

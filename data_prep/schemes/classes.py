@@ -11,9 +11,9 @@ from mpifl.common import InputError
 def classes(labels: np.ndarray, silos: int, rng: np.random.Generator, *, classes: int = 2) -> list[np.ndarray]:
     """Give every silo exactly c different classes, and divide each class evenly among its owners (#C = c).
 
-    Li et al. (2022, NIID-Bench, sec. 4.2.1): silo k owns class k mod C and c - 1 others drawn at random. Here also:
-    no class is left without an owner (those beyond the number of silos are dealt to them at random, before the other
-    draws), and none has more owners than examples.
+    Li et al. (2022, NIID-Bench, sec. 4.2.1): silo k owns class k mod C and c - 1 others drawn at random. Here
+    also no class is left without an owner, and none has more owners than examples. Classes beyond the number
+    of silos are dealt to them at random, before the other draws.
     """
     sizes = histogram(labels)
     present = np.flatnonzero(sizes)
@@ -29,8 +29,9 @@ def classes(labels: np.ndarray, silos: int, rng: np.random.Generator, *, classes
 def draw_owners(sizes: np.ndarray, silos: int, c: int, rng: np.random.Generator) -> np.ndarray:
     """Draw which silo owns which class, bool [silos, classes]: every row has c, no column more than its size.
 
-    A class with fewer places left than silos to come is scarce. The silos to come find c classes each as long as no
-    silo takes more scarce ones than there are places to spare (Gale 1957), so that no draw has to be repeated.
+    A class with fewer places left than silos to come is scarce. The silos to come find c classes each as long
+    as no silo takes more scarce ones than there are places to spare (Gale 1957). So no draw has to be
+    repeated.
     """
     owned = np.zeros((silos, len(sizes)), dtype=bool)
     places = np.minimum(sizes, silos)

@@ -14,8 +14,8 @@ def permute_labels(
 ) -> Examples:
     """Permute the labels of the last silos, a share `drifted` of them (as in Sattler et al. 2020, sec. V-A).
 
-    The drifted silos take concepts 1..G in turn. With p a random order of all C classes, concept g calls p_i what is
-    p_(i+g mod C) elsewhere: no label keeps its meaning, and no two concepts agree in any.
+    The drifted silos take concepts 1..G in turn. With p a random order of all C classes, concept g calls p_i
+    what is p_(i+g mod C) elsewhere. No label keeps its meaning, and no two concepts agree in any.
     """
     if not (g := concept(place.silo, place.silos, drifted, concepts)):
         return x, y

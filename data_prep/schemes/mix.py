@@ -35,9 +35,9 @@ class Part:
 class Mix(Scheme):
     """Cut by at most one scheme of labels and one of sizes, and let any number of effects follow in their order.
 
-    With n_ck examples of class c at silo k by the scheme of labels, and shares q_k by the one of sizes, silo k gets
-    the part n_ck q_k / sum_j n_cj q_j of class c. So a class that a silo did not have stays away, and where labels
-    are spread alike the sizes are q.
+    The scheme of labels gives silo k n_ck examples of class c, and the one of sizes gives it a share q_k.
+    Then silo k gets the part n_ck q_k / sum_j n_cj q_j of class c. So a class that a silo did not have stays
+    away, and where labels are spread alike the sizes are q.
     """
 
     @property

@@ -24,10 +24,11 @@ LACKING = ("workclass", "occupation", "native-country")
 def read_adult(data: Path | None, seed: int, *, missing: str = "level", silo: str = "") -> Dataset:
     """Read adult.data and adult.test of a folder; `$MPIFL_DATA/adult` if no folder is given.
 
-    Numeric columns are standardised by all rows of adult.data, those included that silos hold out of it (`--valid`,
-    `--test`), and none of adult.test; the others become a column for every level, float32 [n, 108]. A missing value
-    ('?') is a level of its own; with `missing=drop` its row is left out. Label 1 is above 50K. `silo` is a column of
-    categories to be natural silos, for instance education (Mohri et al. 2019 split by it).
+    Numeric columns are standardised by all rows of adult.data, those included that silos hold out of it
+    (`--valid`, `--test`), and none of adult.test. The others become a column for every level, float32 [n,
+    108]. A missing value ('?') is a level of its own; with `missing=drop` its row is left out. Label 1 is
+    above 50K. `silo` is a column of categories to be natural silos, for instance education (Mohri et al. 2019
+    split by it).
     """
     if missing not in ("level", "drop"):
         raise InputError(f"--option: missing={missing} given; it must be level or drop")

@@ -21,13 +21,12 @@ def read_synthetic(
 ) -> Dataset:
     """Draw synthetic(alpha, beta) of Li et al. (2020, FedProx, section 5.1, appendix C.1), after Shamir et al. (2014).
 
-    Silo k labels by its own y = argmax(softmax(W x + b)): the entries of W_k and b_k are N(u_k, 1) with
-    u_k ~ N(0, alpha), those of x are N(v_k, Sigma) with Sigma_jj = j^-1.2, those of v_k are N(B_k, 1) with
-    B_k ~ N(0, beta). `alpha` and `beta` are variances, as N's second argument is throughout the paper (its code takes
-    them for standard deviations; the same for 0 and 1). With `iid`, which takes neither, all silos have one W and b,
-    of N(0, 1), and v_k = 0.
-    The number of a silo's examples is lognormal(4, 2), rounded down, plus 50, as in the paper's code. Features are
-    float32 [n, 60], labels 0 to 9.
+    Silo k labels by its own y = argmax(softmax(W x + b)). The entries of W_k and b_k are N(u_k, 1) with u_k ~
+    N(0, alpha). Those of x are N(v_k, Sigma) with Sigma_jj = j^-1.2, and those of v_k are N(B_k, 1) with B_k
+    ~ N(0, beta). `alpha` and `beta` are variances, as N's second argument is throughout the paper (its code
+    takes them for standard deviations; the same for 0 and 1). With `iid`, which takes neither, all silos have
+    one W and b, of N(0, 1), and v_k = 0. The number of a silo's examples is lognormal(4, 2), rounded down,
+    plus 50, as in the paper's code. Features are float32 [n, 60], labels 0 to 9.
     """
     _no_data("synthetic", data)
     for name, value in (("alpha", alpha), ("beta", beta)):
@@ -81,9 +80,10 @@ def read_bags(
 ) -> Dataset:
     """Draw documents whose words are sparse and unevenly spread over silos, as users' posts are.
 
-    A document says which of the words are among `length` drawn ones; silo k draws by q_k ~ Dirichlet(variety p),
-    p being Zipf's law, p_j ~ 1/j: everybody has the common words, few silos a rare one. Label 1 is u x > 0, for one u
-    of N(0, 1) and all silos. A silo has lognormal(4, 1) documents, rounded down, plus 10. Features are uint8.
+    A document says which of the words are among `length` drawn ones. Silo k draws by q_k ~ Dirichlet(variety
+    p), p being Zipf's law, p_j ~ 1/j. Everybody has the common words, few silos a rare one. Label 1 is u x >
+    0, for one u of N(0, 1) and all silos. A silo has lognormal(4, 1) documents, rounded down, plus 10.
+    Features are uint8.
     """
     _no_data("bag-of-words", data)
     if min(silos, words, length) < 1 or not 0 < variety < math.inf:

@@ -16,9 +16,9 @@ from mpifl.common import InputError
 def read_table(kind: str, data: Path | None, seed: int, *, spec: str = "", test: str = "") -> Dataset:
     """Read a `csv` or `parquet` table piece by piece; features become float32 [n, d].
 
-    `spec` is the TOML file; the table's name with the ending .toml unless given. `test` is another table with the same
-    columns, the server's test set; levels, classes and statistics come of the first one alone, of all its rows: what
-    silos hold out of it later has a part in them.
+    `spec` is the TOML file; the table's name with the ending .toml unless given. `test` is another table with
+    the same columns, the server's test set. Levels, classes and statistics come from the first one alone,
+    from all its rows. What silos hold out of it later has a part in them.
     """
     path = needed(kind, data, f"patients.{kind}")
     files: dict[str, str] = {}

@@ -40,12 +40,12 @@ def read_known_text(name: str, data: Path | None, seed: int, *, min_lines: int =
 def read_text(data: Path | None, seed: int, *, roles: bool = True, min_lines: int = 2, length: int = 80) -> Dataset:
     """Read a text file, or the one in a zip archive, as next-character sequences of `length` characters.
 
-    With `roles`, each speaking role of each play that has at least `min_lines` lines is a silo; the last fifth of its
-    lines, rounded up, is held for its test split (McMahan et al. 2017, section 3). Without, the text is one, and the
-    last fifth of its lines is the server's test set. Lines are joined by newlines and cut into x [n, length] and
-    y [n, length], which is x moved by one character; what is left at the end (less than a sequence and the character
-    after it) is dropped, and so is a role that has no whole sequence to train on. The classes are the characters that
-    occur, in their order; `class_names` is the vocabulary.
+    With `roles`, each speaking role of each play that has at least `min_lines` lines is a silo. The last
+    fifth of its lines, rounded up, is held for its test split (McMahan et al. 2017, section 3). Without, the
+    text is one, and the last fifth of its lines is the server's test set. Lines are joined by newlines and
+    cut into x [n, length] and y [n, length], which is x moved by one character. What is left at the end (less
+    than a sequence and the character after it) is dropped. So is a role that has no whole sequence to train
+    on. The classes are the characters that occur, in their order; `class_names` is the vocabulary.
     """
     path = needed("text", data, "book.txt")
     if length < 1 or min_lines < 2:

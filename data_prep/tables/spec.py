@@ -76,9 +76,9 @@ class TableSpec(_Strict):
         threshold: In place of classes: the label is a number, and class 1 is above this, class 0 is not.
         silo: The column of natural silos.
         missing: What stands for a missing value; a null of Parquet always does.
-        standardise: Bring numeric columns to mean 0 and deviation 1: not at all, by the table's own statistics (of all
-            its rows, those that silos hold out of it later included), or by those in files that silos made of theirs
-            (counts, sums and sums of squares, which are added up).
+        standardise: Bring numeric columns to mean 0 and deviation 1: not at all, by the table's own statistics, or by
+            those in files that silos made of theirs. The table's own are of all its rows, those that silos hold out
+            of it later included. The files hold counts, sums and sums of squares, which are added up.
         delimiter: csv: what separates values.
         names: csv: the columns' names, for a file without a header line.
         comment: csv: lines that begin with this are skipped.
@@ -145,7 +145,9 @@ def read_spec(path: Path) -> TableSpec:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise InputError(f"{path}: {where}: {first['msg']}; see docs/data.md for what a table spec holds") from None
+        raise InputError(
+            f"{path}: {where}: {first['msg']}; see docs/howto/data.md for what a table spec holds"
+        ) from None
     except (ValueError, RecursionError) as error:  # tomllib's, also for numbers of thousands of digits
         raise InputError(f"{path}: not TOML ({error}); write KEY = VALUE lines") from None
     if isinstance(spec.standardise, tuple):

@@ -5,5 +5,5 @@ from .exact import is_finite as is_finite, peak_of as peak_of
 from .kernels import WITHOUT as WITHOUT
 from .mean import WeightedMean as WeightedMean
 from .planning import plan as plan
-from .rules import Rule as Rule
+from .rules import NAMES as NAMES, Rule as Rule
 from .settings import AggregationSettings as AggregationSettings, with_uniform_weights as with_uniform_weights

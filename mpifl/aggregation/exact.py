@@ -1,10 +1,11 @@
 """Sums whose bits depend neither on the order of the summands nor on how they are grouped.
 
-Every summand is rounded to a fixed grid before it is added; multiples of one grid add up in float64 without any further
-rounding, so that order and grouping cannot matter (the pre-rounding of Rump 2009 and of Demmel & Nguyen 2013, "Fast
-reproducible floating-point summation"). The grid follows from the summand's own largest magnitude alone, coarsened to
-steps of 2^16, its *window*: no rank has to know another's data. Summands of one federation mostly share one window;
-where they do not, each window is summed for itself and the windows are added largest first.
+Every summand is rounded to a fixed grid before it is added. Multiples of one grid add up in float64 without
+any further rounding, so order and grouping cannot matter (the pre-rounding of Rump 2009 and of Demmel &
+Nguyen 2013, "Fast reproducible floating-point summation"). The grid follows from the summand's own largest
+magnitude alone, coarsened to steps of 2^16, its *window*: no rank has to know another's data. Summands of one
+federation mostly share one window; where they do not, each window is summed for itself and the windows are
+added largest first.
 """
 
 from __future__ import annotations

@@ -17,11 +17,11 @@ from mpifl.wire import Mean, Update
 class Controlled(FedAvg):
     """What silos keep controls for: g_k each, 0 at first, and h = sum_k p_k g_k over all silos at the server.
 
-    p_k is what silo k weighs in the objective: n_k / n, or 1/N where `[cohort]` draws and counts all silos alike. No
-    silo moves where each g_k is its gradient and h = 0, that is at the optimum of sum_k p_k F_k; so h decides which
-    optimum it is, and what deltas weigh only how it is reached. Silos that are drawn by n_k and counted alike weigh n_k
-    in h as well: E[delta] weighs p_k then. h is a sum over all silos, not an estimate from those drawn, so that it
-    takes each shift by p_k however often the silo is drawn.
+    p_k is what silo k weighs in the objective: n_k / n, or 1/N where `[cohort]` draws and counts all silos
+    alike. No silo moves where each g_k is its gradient and h = 0, that is at the optimum of sum_k p_k F_k. So
+    h decides which optimum it is, and what deltas weigh decides only how it is reached. Silos that are drawn
+    by n_k and counted alike weigh n_k in h as well: E[delta] weighs p_k then. h is a sum over all silos, not
+    an estimate from those drawn, so that it takes each shift by p_k however often the silo is drawn.
 
     Attributes:
         at_server, at_silo: The names of h in `server.state` and of g_k in `silo.state`.

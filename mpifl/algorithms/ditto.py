@@ -19,6 +19,7 @@ class Ditto(FedAvg):
     """
 
     strength: Annotated[float, Field(ge=0, alias="lambda")] = 0.1
+    """The strength of the pull of personal models towards the global model."""
 
     def train(self, silo: Silo, w: Tensor) -> Update:
         """Train the personal model near w, then do as FedAvg does."""

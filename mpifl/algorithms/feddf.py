@@ -24,8 +24,6 @@ class FedDF(FedAvg):
     and without their labels, towards softmax(mean over the cohort of the silos' logits) by Kullback-Leibler divergence.
     Silos evaluate their own models, with running statistics as they have learned them, on the public examples, so that
     the server holds one mean of logits and no silo's model. The student's statistics become the server's.
-
-    `prototypes` are architectures beside `[model]`, as tables like it; silo k has that of index k modulo their number.
     """
 
     needs_mean: ClassVar[str] = "silos of each architecture are averaged apart, and logits are no changes"
@@ -33,9 +31,13 @@ class FedDF(FedAvg):
     varied: ClassVar[bool] = True
 
     distill_steps: PositiveInt = 100
+    """Steps of the distillation in each round, for each architecture."""
     distill_batch: PositiveInt = 128
+    """Public examples in a batch of the distillation."""
     distill_lr: Annotated[float, Field(gt=0)] = 1e-3
+    """The learning rate of the distillation."""
     prototypes: list[dict[str, Any]] = Field(default=[])
+    """Architectures beside [model], as tables like it; silo k has that of index k modulo their number."""
 
     @model_validator(mode="after")
     def _plain_average(self) -> FedDF:

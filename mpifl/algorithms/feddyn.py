@@ -27,6 +27,7 @@ class FedDyn(Controlled):
     at_silo: ClassVar[str] = "g"
 
     alpha: PositiveFloat = 0.1
+    """The strength of the pull; small values let silos run, large values hold them."""
 
     @model_validator(mode="after")
     def _own_step(self) -> FedDyn:

@@ -17,9 +17,10 @@ from mpifl.wire import Update
 class FedNova(FedAvg):
     """FedNova (Wang et al. 2020, equation 6): w += tau_eff * sum_k p_k delta_k / ||a_k||_1.
 
-    a_k says how often each of silo k's gradients is in its delta: once each for plain SGD, so that ||a_k||_1 is its
-    number of steps tau_k; with momentum a later gradient less often than an earlier one. tau_eff = sum_k p_k
-    ||a_k||_1, for plain SGD the paper's sum_k p_k tau_k; with equal work this is exactly FedAvg.
+    a_k says how often each of silo k's gradients is in its delta. For plain SGD that is once each, so that
+    ||a_k||_1 is its number of steps tau_k; with momentum a later gradient less often than an earlier one.
+    tau_eff = sum_k p_k ||a_k||_1, for plain SGD the paper's sum_k p_k tau_k; with equal work this is exactly
+    FedAvg.
     """
 
     needs_mean: ClassVar[str] = "its step is multiplied by a mean of numbers, which no rule bounds"

@@ -17,10 +17,11 @@ from mpifl.wire import Update
 class FedPer(FedAvg):
     """FedPer (Arivazhagan et al. 2019, Algorithms 1 and 2): base layers are averaged, personal layers stay at home.
 
-    `personal` holds patterns of parameter names, for instance ["head.*"]. Both are trained together, each round.
+    Both are trained together, each round.
     """
 
     personal: list[str]
+    """Patterns of the names of parameters that never leave their silo, such as "head.*"."""
 
     def personal_names(self, module: nn.Module) -> set[str]:
         """Return the names that match a pattern.
@@ -57,6 +58,7 @@ class FedBN(FedPer):
     """FedBN (Li et al. 2021, Algorithm 1): all of BatchNorm is personal, statistics too; `personal` adds to it."""
 
     personal: list[str] = Field(default=[])
+    """Patterns of names that are personal beside all of BatchNorm."""
 
     def personal_names(self, module: nn.Module) -> set[str]:
         """Return the names of everything in a BatchNorm layer, and what matches a pattern."""

@@ -26,10 +26,15 @@ class FedProx(FedAvg):
     """
 
     mu: NonNegative = 0.01
+    """The strength of the pull towards the global model; 0 is FedAvg."""
     adaptive: bool = False
+    """Adapt mu to the training loss."""
     mu_step: NonNegative = 0.1
+    """By how much adaptive moves mu at a time."""
     patience: PositiveInt = 5
+    """After how many falls of the loss in a row adaptive lowers mu."""
     measure_gamma: bool = False
+    """Report how inexact each silo was, at the cost of two more full gradients."""
 
     def begin(self, server: Server) -> None:
         """Start from mu, whether or not it will be adapted."""

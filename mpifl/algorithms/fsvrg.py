@@ -21,22 +21,23 @@ from mpifl.wire import Update, uniform
 class FSVRG(FedAvg):
     """Federated SVRG (Konečný et al. 2016, "Federated optimization", Algorithm 4).
 
-    After the full gradient at w_t, silo k goes through a permutation of its data with steps w -= h_k (S_k (grad f_i(w)
-    - grad f_i(w_t)) + grad f(w_t)), h_k = h / n_k, and w moves by A times the mean of the deltas, which weigh n_k / n.
-    The paper is epochs = 1 and batch_size = 1; h is `local.lr`. The full gradient is the cohort's: of all silos at
-    `[cohort] fraction = 1`.
+    After the full gradient at w_t, silo k goes through a permutation of its data. Its steps are w -= h_k (S_k
+    (grad f_i(w) - grad f_i(w_t)) + grad f(w_t)), with h_k = h / n_k. Then w moves by A times the mean of the
+    deltas, which weigh n_k / n. The paper is epochs = 1 and batch_size = 1; h is `local.lr`. The full
+    gradient is the cohort's: of all silos at `[cohort] fraction = 1`.
 
-    Without `scaling` S_k = A = I. With it they are diagonal, for sparse features: S_k has phi^j / phi_k^j, phi^j being
-    the share of all examples in which feature j is not 0, phi_k^j that of silo k's; A has K / omega^j, omega^j being
-    how many of the K silos have such an example. A feature that a silo has nowhere has 1 in its S_k, one that no silo
-    has 1 in A: its gradients are 0. A bias is a feature of all examples. Silos are counted in the first round, and
-    anew when more silos take part in one; shares weigh as the deltas do.
+    Without `scaling` S_k = A = I. With it they are diagonal, for sparse features. S_k has phi^j / phi_k^j:
+    phi^j is the share of all examples in which feature j is not 0, phi_k^j that of silo k's. A has K /
+    omega^j: omega^j is how many of the K silos have such an example. A feature that a silo has nowhere has 1
+    in its S_k, one that no silo has 1 in A: its gradients are 0. A bias is a feature of all examples. Silos
+    are counted in the first round, and anew when more silos take part in one; shares weigh as the deltas do.
     """
 
     needs_mean: ClassVar[str] = "silos correct their steps by the mean of all gradients"
     absolute: ClassVar[frozenset[str]] = frozenset({"gradient"})
 
     scaling: bool = False
+    """Scale each feature by how often it occurs; for logistic regression on sparse features."""
 
     @model_validator(mode="after")
     def _plain_steps(self) -> FSVRG:

@@ -19,10 +19,10 @@ from mpifl.wire import Update
 class Moon(FedAvg):
     """MOON (Li, He & Song 2021, Algorithm 1 and equation 3).
 
-    To the task's loss comes mu times -log(e^(s/t) / (e^(s/t) + e^(p/t))), where t is the temperature. Here
-    s is the cosine of an example's features with those in the global model w. Likewise p is that with those
-    in the silo's own model of its last round. The model exposes `features(x)` and `head(z)`. Both frozen
-    models see each example once a round, not once a step.
+    To the task's loss (the paper's cross entropy) comes mu times -log(e^(s/t) / (e^(s/t) + e^(p/t))), where t
+    is the temperature. Here s is the cosine of an example's features with those in the global model w.
+    Likewise p is that with those in the silo's own model of its last round. The model exposes `features(x)`
+    and `head(z)`. Both frozen models see each example once a round, not once a step.
     """
 
     mu: Annotated[float, Field(ge=0)] = 1.0

@@ -33,6 +33,7 @@ class QFedAvg(FedAvg):
     ignores: ClassVar[frozenset[str]] = frozenset({"cohort.weights"})
 
     q: Annotated[float, Field(ge=0)] = 1.0
+    """The power of the loss by which silos weigh; 0 is FedAvg with equal weights."""
 
     @model_validator(mode="after")
     def _plain_steps(self) -> QFedAvg:

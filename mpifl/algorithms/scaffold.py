@@ -34,6 +34,7 @@ class Scaffold(Controlled):
     at_silo: ClassVar[str] = "c"
 
     option: Literal["I", "II"] = "II"
+    """How a silo's control is renewed: by a full gradient (I), or by the steps just done (II)."""
 
     @model_validator(mode="after")
     def _known_steps(self) -> Scaffold:

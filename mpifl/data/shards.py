@@ -1,8 +1,9 @@
 """The shard format: one HDF5 file a silo, and the `federation.json` that describes the folder.
 
-A shard holds, for each of its splits (`train`, and where wanted `valid` and `test`), the data sets `SPLIT/x` and
-`SPLIT/y`: contiguous and uncompressed unless asked, so that a reader maps them into memory without a copy. HDF5 does
-not notice a flipped byte in contiguous data; the sha256 of the whole file in `federation.json` does.
+A shard holds, for each of its splits (`train`, and where wanted `valid` and `test`), the data sets `SPLIT/x`
+and `SPLIT/y`. They are contiguous, and uncompressed unless asked, so that a reader maps them into memory
+without a copy. HDF5 does not notice a flipped byte in contiguous data; the sha256 of the whole file in
+`federation.json` does.
 
 This file needs no torch: `data_prep` is built on it.
 """
@@ -123,7 +124,7 @@ def check_entries(path: Path, files: Sequence[str], labels: Sequence[Sequence[in
 
 @dataclass(frozen=True)
 class Split:
-    """One split of a shard: x of shape [n, *features] as stored, y of shape [n, ...] int64; mapped, not copied."""
+    """One split of a shard: x of shape `[n, *features]` as stored, y of shape [n, ...] int64; mapped, not copied."""
 
     x: np.ndarray
     y: np.ndarray

@@ -17,12 +17,15 @@ class CohortTable(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     fraction: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """C, the share of silos that take part in a round: max(C * K, 1) of K silos."""
     quorum: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """The share of a round's silos that must answer, or the round is asked again."""
     deadline: Annotated[float, Field(gt=0)] | None = None
     """Seconds after which a rank that has not answered is left out of the round."""
     weights: Literal["examples", "uniform"] = "examples"
+    """What a silo's update weighs in the mean: its number of training examples, or 1."""
     select: str = "uniform"
-    """How silos are drawn: "uniform", "examples" (p_k = n_k / n), "power-of-choice", or "module:function"."""
+    """How silos are drawn: all alike, by p_k = n_k / n, by their last losses, or by your own "module:function"."""
     candidates: PositiveInt | None = None
     """Of power-of-choice: how many silos are drawn by p_k; those with the largest last losses take part."""
 

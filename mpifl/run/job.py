@@ -35,7 +35,9 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow", strict=True)
 
     name: str
+    """A built-in model, or the user's own as "package.module:factory"; its arguments stand beside it."""
     weights: str | None = None
+    """A safetensors file of parameters to start from."""
 
     @property
     def arguments(self) -> Table:
@@ -47,13 +49,15 @@ class Evaluate(_Table):
     """`[evaluate]`: how often, and the value of the task's main metric that the user waits for."""
 
     every: PositiveInt = 1
+    """Score the model after every so many rounds."""
     silos: bool = True
     """Score the model at every silo that holds out a split."""
     target: float | None = None
-    """Of the main metric, on the test set; where there is none, on what the silos hold out."""
+    """The value of the main metric to wait for, on the test set, or else on what the silos hold out."""
     target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
-    """The target of a task whose main metric is the accuracy."""
+    """The same where the main metric is the accuracy; rounds, bytes and seconds to it are reported."""
     stop_at_target: bool = False
+    """End the training when the target is reached."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Evaluate:
@@ -78,21 +82,26 @@ class Checkpoint(_Table):
     """`[checkpoint]`: how often, how many are kept, and what for."""
 
     every: PositiveInt = 10
+    """Write a checkpoint after every so many rounds."""
     keep: PositiveInt = 3
+    """How many checkpoints are kept, the latest."""
     background: bool = False
-    """Whether it is written while the next rounds train, and counts from when it is whole."""
+    """Write it while the next rounds train; it counts when all ranks have written it."""
     mirror: bool = False
-    """Whether every rank keeps the server's state after each round, in case that the server dies."""
+    """Let every rank keep the server's state after each round, in case the server dies."""
 
 
 class Tracking(_Table):
     """`[tracking]`: who is told of each round."""
 
     console: bool | Literal["always"] = True
-    """Whether to show progress on a terminal; "always": also where there is none."""
+    """Show progress on a terminal; "always" prints plain lines elsewhere, too."""
     jsonl: bool = True
+    """Write metrics.jsonl, an object a round, into the run folder."""
     tensorboard: bool = False
+    """Write TensorBoard event files into RUN/tensorboard."""
     mlflow: bool = False
+    """Log to MLflow: to ./mlruns, or where MLFLOW_TRACKING_URI says."""
     observers: list[str] = []
     """Observers of the user's own, each "package.module:Class"."""
 
@@ -101,24 +110,39 @@ class Job(_Table):
     """A whole job file."""
 
     name: Annotated[str, Field(pattern=r"^[\w.-]+$")]
+    """The name of the job, of letters, digits, ".", "_" and "-"."""
     shards: str
+    """The shard folder, relative to where the command runs."""
     seed: Annotated[int, Field(ge=0)] = 0
+    """All randomness is derived from it."""
     rounds: PositiveInt
+    """How many rounds to train."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where a worker trains: "cuda" is the GPU of its place on its node; "auto" takes a GPU if there is one."""
     threads: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = 1
-    """Of each rank; "auto" shares the cores that a rank may use among its node's ranks."""
+    """Threads of each rank; "auto" is its part of the node's cores. The same bits need the same number."""
     model: Model
+    """Which model is trained."""
     task: Table = {"name": "classification"}
     """What is learned, by which loss, and judged by which metrics; or the user's own as "package.module:Class"."""
     algorithm: Table = {"name": "fedavg"}
+    """The algorithm by name, or the user's own as "package.module:Class", and its hyperparameters."""
     local: LocalTraining = LocalTraining()
+    """How a silo trains in a round."""
     server_optimizer: Table = {"name": "sgd"}
+    """How the server moves the model along the mean of the updates."""
     cohort: CohortTable = CohortTable()
+    """Which silos take part in a round, how many must answer, and what they weigh."""
     aggregation: AggregationSettings = AggregationSettings()
+    """How updates become one."""
     compression: CompressionSettings = CompressionSettings()
+    """How updates and requests are encoded."""
     evaluate: Evaluate = Evaluate()
+    """How often the model is scored."""
     checkpoint: Checkpoint = Checkpoint()
+    """How often the state is written, and how many times it is kept."""
     tracking: Tracking = Tracking()
+    """Who is told of each round."""
 
     @model_validator(mode="before")
     @classmethod
@@ -132,7 +156,7 @@ class Job(_Table):
 
     @property
     def plugins(self) -> dict[str, str]:
-        """The user's own code that the job names, `package.module:name`, by the table that names it."""
+        """The user's own code that the job names, by the table that names it."""
         named = {"model": self.model.name}
         named |= {key: str(getattr(self, key).get("name")) for key in _PLUGGABLE}
         return {key: name for key, name in named.items() if ":" in name}

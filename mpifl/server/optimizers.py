@@ -27,6 +27,7 @@ class ServerOptimizer(BaseModel, ABC):
     """Names of vectors like `w` that it keeps in the server's state."""
 
     lr: Annotated[float, Field(gt=0, le=LARGEST)] = 1.0
+    """The learning rate of the server."""
 
     @abstractmethod
     def step(self, state: State, delta: Tensor) -> None:
@@ -39,6 +40,7 @@ class SGD(ServerOptimizer):
     moments: ClassVar[frozenset[str]] = frozenset({"velocity"})
 
     momentum: Share = 0.0
+    """The momentum of FedAvgM; 0 is FedAvg."""
 
     def step(self, state: State, delta: Tensor) -> None:
         """Move `state["w"]` along `delta`; with momentum, `state["velocity"]` is kept."""
@@ -56,8 +58,11 @@ class _Adaptive(ServerOptimizer):
     moments: ClassVar[frozenset[str]] = frozenset({"m", "v"})
 
     lr: Annotated[float, Field(gt=0, le=LARGEST)] = 0.01
+    """The learning rate of the server."""
     beta1: Share = 0.9
+    """The decay of the first moment."""
     tau: Annotated[float, Field(gt=0, le=LARGEST)] = 1e-3
+    """Added to the root of the second moment; small values adapt more."""
 
     def step(self, state: State, delta: Tensor) -> None:
         """Move `state["w"]` along `delta`; `state["m"]` and `state["v"]` are kept."""
@@ -74,6 +79,7 @@ class Adagrad(_Adaptive):
     """FedAdagrad: v += delta^2."""
 
     beta1: Share = 0.0
+    """The decay of the first moment."""
 
     def _second_moment(self, v: Tensor, square: Tensor) -> None:
         v.add_(square)
@@ -83,6 +89,7 @@ class Adam(_Adaptive):
     """FedAdam: v = beta2 v + (1 - beta2) delta^2."""
 
     beta2: Share = 0.99
+    """The decay of the second moment."""
 
     def _second_moment(self, v: Tensor, square: Tensor) -> None:
         v.mul_(self.beta2).add_(square, alpha=1 - self.beta2)
@@ -92,6 +99,7 @@ class Yogi(_Adaptive):
     """FedYogi: v -= (1 - beta2) delta^2 sign(v - delta^2)."""
 
     beta2: Share = 0.99
+    """The decay of the second moment."""
 
     def _second_moment(self, v: Tensor, square: Tensor) -> None:
         v.addcmul_(square, torch.sign(v - square), value=self.beta2 - 1)

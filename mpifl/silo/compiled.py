@@ -1,7 +1,7 @@
 """A whole local step as machine code: forward, backward, correction and optimizer in one call.
 
-What is called is one C++ function: no Python between a step's operations, and none of `torch.compile`'s guards, which
-are not needed where a step is called only for the very shapes that it was traced with.
+What is called is one C++ function, with no Python between a step's operations. It has none of
+`torch.compile`'s guards: a step is called only for the very shapes that it was traced with.
 """
 
 from __future__ import annotations

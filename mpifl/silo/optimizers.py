@@ -1,7 +1,7 @@
 """What is done with a gradient: an algorithm corrects it, the silo's optimizer steps along it.
 
-The numbers that may change from round to round or step to step (learning rates, FedProx's mu) are floats in the plain
-step and tensors while a step is compiled, so that another number needs no other compilation.
+Some numbers may change from round to round or step to step (learning rates, FedProx's mu). They are floats in
+the plain step and tensors while a step is compiled, so that another number needs no other compilation.
 """
 
 from __future__ import annotations

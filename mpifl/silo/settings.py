@@ -17,32 +17,41 @@ class LocalTraining(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
+    """The optimizer of a silo's steps."""
     lr: Annotated[float, Field(gt=0, le=LARGEST)] = 0.1
+    """The learning rate; the step size of FedSGD and the h of FSVRG, too."""
     lr_decay: Annotated[float, Field(gt=0)] = 1.0
     """The learning rate of round t is lr * lr_decay^t."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """The momentum of sgd."""
     nesterov: bool = False
+    """Take Nesterov's momentum."""
     beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """The decay of the first moment, of adam and adamw."""
     beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
+    """The decay of the second moment, of adam and adamw."""
     epsilon: Annotated[float, Field(gt=0)] = 1e-8
+    """Added to the root of the second moment, of adam and adamw."""
     weight_decay: Annotated[float, Field(ge=0, le=LARGEST)] = 0.0
+    """The factor of the parameters that is added to the gradient; adamw decays the parameters themselves."""
     epochs: PositiveInt | None = None
-    """1 unless `steps` is given."""
+    """Passes over a silo's examples in a round; 1 unless steps or epochs_of is given."""
     steps: PositiveInt | None = None
-    """Number of batches, in place of epochs."""
+    """Number of batches in a round, in place of epochs."""
     batch_size: PositiveInt | Literal["full"] = 10
+    """Examples in a batch; "full" is all of the silo's."""
     drop_last: bool = False
     """Leave out an epoch's last batch where it is smaller; BatchNorm cannot train on a batch of one example."""
     stragglers: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """The chance of a silo to do, in a round, only a part of its epochs or steps, drawn from 1 to all of them."""
+    """The chance that a silo does only a part of its epochs or steps in a round, drawn from 1 to all."""
     deadline: Annotated[float, Field(gt=0)] | None = None
-    """Seconds after which a silo ends its training and answers with what it has done; bits then depend on the clock."""
+    """Seconds after which a silo answers with what it has done; bits then depend on the clock."""
     epochs_of: list[PositiveInt] | None = None
-    """Epochs of silo 0, 1, 2, ..., in place of `epochs`; from the start again where there are more silos."""
+    """Epochs of silo 0, 1, 2, ..., in place of epochs; the list repeats where there are more silos."""
     compile: bool = False
-    """Whether to compile the step where that can be done; it is equal to the plain step to rounding."""
+    """Compile the whole step to machine code where that can be done; it equals the plain step to rounding."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """What forward and backward passes compute in; parameters and their updates are float32 always."""
+    """What forward and backward passes compute in; bf16 needs a GPU, and parameters stay float32."""
 
     @model_validator(mode="before")
     @classmethod

@@ -1,4 +1,4 @@
-"""Commands around a training: doctor, sweep, submit."""
+"""Commands around a training: doctor, sweep, submit, keys."""
 
 import lazy_loader
 

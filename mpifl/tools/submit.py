@@ -44,8 +44,8 @@ echo "exit code $code after $(latest): queued again"
 scontrol requeue "$SLURM_JOB_ID"
 exit "$code"
 """
-"""The end of every batch script, in `jobs/slurm` too. A rank or a node that died is as good a reason to go on as a
-signal; a start that brought no checkpoint is not, for the next would not either."""
+"""The end of every batch script, in `jobs/slurm` too. A rank or a node that died is as good a reason to go on
+as a signal. A start that brought no checkpoint is not, for the next would not either."""
 
 FORCE = """[[ $SLURM_RESTART_COUNT ]] || train+=(--force)  # then the job is the run's own
 """

@@ -72,10 +72,11 @@ class Cast(Codec):
 class QSGD(Codec):
     """Stochastic quantisation (Alistarh et al. 2017, "QSGD", section 3.1) with codes of a fixed width.
 
-    Element i of a bucket of d becomes norm * sign(v_i) * xi_i, where xi_i is one of the two multiples of 1/s next to
-    |v_i| / norm, drawn so that the mean is v_i; s = 2^(bits - 1) - 1, so that the 2 s + 1 codes fit. For the
-    Euclidean norm the expected squared error of a bucket is at most min(d/s^2, sqrt(d)/s) * ||v||^2 (Lemma 3.1). The
-    maximum in its place, which the paper's experiments use, gives d/(4 s^2) * max^2, mostly far less.
+    Element i of a bucket of d becomes norm * sign(v_i) * xi_i. Here xi_i is one of the two multiples of 1/s
+    next to |v_i| / norm, drawn so that the mean is v_i. With s = 2^(bits - 1) - 1 the 2 s + 1 codes fit. For
+    the Euclidean norm the expected squared error of a bucket is at most min(d/s^2, sqrt(d)/s) * ||v||^2
+    (Lemma 3.1). The maximum in its place, which the paper's experiments use, gives d/(4 s^2) * max^2, mostly
+    far less.
 
     The payload is each bucket's norm as float32, then all codes, packed: 4 * ceil(n/d) + ceil(n * bits/8) bytes. The
     paper's Elias coding, which is shorter for few levels, is not used.

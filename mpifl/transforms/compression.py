@@ -39,14 +39,19 @@ class CompressionSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     up: Literal["none", "float16", "bfloat16", "qsgd", "topk"] = "none"
+    """How silos encode their updates."""
     down: Literal["none", "float16", "bfloat16", "qsgd"] = "none"
-    """Not topk: most of a model's weights cannot be left out of it."""
+    """How requests are encoded; topk is none of the ways, since most weights cannot be left out of a model."""
     error_feedback: bool | None = None
-    """Whether silos add what was left out to their next update; by default with topk, which is not unbiased."""
+    """Silos add what was left out to their next update; by default with topk alone, which is biased."""
     bits: Annotated[int, Field(ge=2, le=8)] | None = None
+    """Bits an element of qsgd, both ways; 8 unless given."""
     bucket: Annotated[int, Field(ge=1)] | None = None
+    """How many elements share a norm in qsgd; 512 unless given."""
     norm: Literal["max", "l2"] | None = None
+    """The norm that qsgd divides by; "max" unless given."""
     share: Annotated[float, Field(gt=0, le=1)] | None = None
+    """The share of the elements that topk sends, the largest; 0.01 unless given."""
 
     @model_validator(mode="before")
     @classmethod

@@ -189,7 +189,7 @@ class Uniform:
 
 
 def uniform(vector: torch.Tensor) -> Uniform:
-    """Mark a value of an update to be averaged with equal weights: a paper's 1/|S|."""
+    """Mark a value of an update to be averaged with equal weights: a paper's `1/|S|`."""
     return Uniform(vector)
 
 

@@ -170,7 +170,7 @@ def test_drawings_are_to_scale():
     assert bar(0.5, unicode=False) == "######"
 
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "data.md").read_text()
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "howto" / "data.md").read_text()
 DOCUMENTED = [line for line in re.findall(r"python -m data_prep ([^`#\n]*)", DOCUMENT) if "SOURCE" not in line]
 OPTIONS = {option for scheme in SCHEMES.values() for option in scheme.options}
 

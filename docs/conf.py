@@ -1,0 +1,42 @@
+"""Sphinx: the documents of this repository and the API as a site; scripts/docs.sh builds it."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from mpifl import __version__
+
+ROOT = Path(__file__).parents[1]
+
+project, release = "mpifl", __version__
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+include_patterns = ["ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "docs/**/*.md"]
+exclude_patterns = [".venv", ".git", "runs", "shards", "build", "mpifl-demo"]
+root_doc = "docs/index"
+html_theme = "pydata_sphinx_theme"
+html_title = f"mpifl {release}"
+html_show_copyright = False
+html_theme_options = {"show_toc_level": 2}
+smartquotes = False
+suppress_warnings = ["ref.python"]  # a name in two faces, that of its room and that of mpifl, is one object
+myst_heading_anchors = 3
+autodoc_typehints = "description"
+autodoc_preserve_defaults = True
+default_role = "code"
+autodoc_member_order = "bysource"
+autodoc_default_options = {"members": True, "show-inheritance": True, "exclude-members": "model_config"}
+
+
+def without_folders(app: Any, name: str, source: list[str]) -> None:
+    """Turn links to folders into plain text: a site has no page for a folder."""
+    here = (ROOT / name).parent
+
+    def plain(link: re.Match[str]) -> str:
+        return link[1] if (here / link[2]).is_dir() else link[0]
+
+    source[0] = re.sub(r"\[([^\]\[]+)\]\(([^)#:\s]+)\)", plain, source[0])
+
+
+def setup(app: Any) -> None:
+    """Register what this file does."""
+    app.connect("source-read", without_folders)

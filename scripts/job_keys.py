@@ -1,0 +1,40 @@
+"""Write docs/reference/job-keys.md from the models of the job file: python -m scripts.job_keys"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mpifl.tools import tables
+from mpifl.tools.keys import Key
+
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "job-keys.md"
+HEAD = """# The keys of the job file
+
+`python -m scripts.job_keys` writes this page from the models of the job file, and `mpifl keys [TABLE]` prints the same.
+[The job file](job-file.md) says more. A key without a default is left out unless it is given.
+"""
+
+
+def default_of(row: Key) -> str:
+    """Return the default as code, and as words what is none."""
+    return row.default if row.default in ("", "required") else f"`{row.default}`"
+
+
+def table_of(rows: list[Key]) -> str:
+    """Return the keys as a Markdown table, with a column of owners if some have one."""
+    of = any(row.of for row in rows)
+    lines = ["| key | of | values | default | meaning |", "|---|---|---|---|---|"]
+    lines += [f"| `{r.name}` | {r.of} | {r.values} | {default_of(r)} | {r.meaning} |" for r in rows]
+    if not of:
+        lines = ["|".join(cell for place, cell in enumerate(line.split("|")) if place != 2) for line in lines]
+    return "\n".join(lines)
+
+
+def page() -> str:
+    """Return the page."""
+    parts = [f"## {name or 'Above all tables'}\n\n{table_of(rows)}\n" for name, rows in tables().items()]
+    return "\n".join([HEAD, *parts])
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

@@ -1,0 +1,53 @@
+"""Every relative link of the documents leads to a file, and every anchor to a heading."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
+
+
+def prose(text: str) -> str:
+    """Return a document without its fenced blocks and code."""
+    return re.sub(r"`[^`\n]*`", "code", re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE))
+
+
+def anchors(text: str) -> set[str]:
+    """Return the anchors of a document's headings, as GitHub makes them."""
+    blocks = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    titles = re.findall(r"^#+ +(.+?) *$", blocks, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def broken_links(path: Path, text: str) -> list[str]:
+    """Find the links of a document that lead nowhere."""
+    found = []
+    for link in LINK.findall(prose(text)):
+        name, _, anchor = link.partition("#")
+        target = path.parent / name if name else path
+        if re.match(r"\w+:", link):
+            continue
+        if name and not target.exists():
+            found.append(f"{link}: no such file")
+        elif anchor and anchor not in anchors(target.read_text() if name else text):
+            found.append(f"{link}: no such heading")
+    return found
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path: Path) -> None:
+    assert broken_links(path, path.read_text()) == []
+
+
+def test_a_broken_link_is_found() -> None:
+    text = "[a](nowhere.md) [b](README.md#the-moon) [c](#here)\n# Here\n[d](README.md) [e](https://example.org)"
+    assert broken_links(ROOT / "some.md", text) == ["nowhere.md: no such file", "README.md#the-moon: no such heading"]
+
+
+def test_the_readme_shows_fedavg_as_it_is() -> None:
+    assert (ROOT / "mpifl/algorithms/fedavg.py").read_text() in (ROOT / "README.md").read_text()
