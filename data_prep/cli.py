@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from data_prep.commands import app as site_commands, with_scheme_options
-from data_prep.cut import Manner, partition as cut_into_silos
+from data_prep.cut import WriteOptions, partition as cut_into_silos
 from data_prep.inspect import counted
 from data_prep.schemes import SCHEMES, Shares, find_scheme
 from data_prep.sources import SOURCES
@@ -59,7 +59,7 @@ def partition(
 
         data = download(source, data)
     shares = Shares(valid, test, public)
-    manner = Manner(default_jobs() if jobs is None else jobs, compression, resume)
+    manner = WriteOptions(default_jobs() if jobs is None else jobs, compression, resume)
     more: dict[str, Any] = {"shares": shares, "name": name, "source_options": option or (), "manner": manner}
     if find_scheme(scheme).layout == "vertical":
         from data_prep.check import told

@@ -63,7 +63,7 @@ def train(
     run = out or Path("runs") / job.stem
     if ranks is not None and ranks > 1 and not launcher.launched():
         raise typer.Exit(_launched(launcher.launch(ranks, survive), run))
-    with imports.lasting():
+    with imports.gc_frozen():
         from mpifl.data import start_parser
 
         start_parser()  # it has to import h5py, while this process imports torch and joins the others
@@ -111,9 +111,9 @@ def submit(
     force: Annotated[bool, typer.Option("--force", help="As of train, for the first start alone.")] = False,
 ) -> None:
     """Train as a SLURM job that queues itself again until it is done."""
-    from mpifl.tools import Wishes, submit_job
+    from mpifl.tools import SlurmOptions, submit_job
 
-    wishes = Wishes(nodes, ranks, gpus_per_node, cpus_per_task, time, partition, account, launcher)
+    wishes = SlurmOptions(nodes, ranks, gpus_per_node, cpus_per_task, time, partition, account, launcher)
     submit_job(job, out or Path("runs") / job.stem, tuple(set_), wishes, dry_run, force)
 
 
@@ -125,7 +125,7 @@ def evaluate(
     ] = [],  # noqa: B006
 ) -> None:
     """Score the model of a finished run on its shard folder's test set."""
-    with imports.lasting():
+    with imports.gc_frozen():
         from mpifl.report import evaluate_run
 
     evaluate_run(run, trust)
@@ -192,7 +192,7 @@ def doctor(
 
     if ranks is not None and ranks > 1 and not launcher.launched():
         raise typer.Exit(abs(launcher.launch(ranks)))
-    with imports.lasting():
+    with imports.gc_frozen():
         from mpifl.tools.doctor import examine
 
     raise typer.Exit(examine(target, out, json, timeout, _rank() == "0"))

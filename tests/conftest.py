@@ -20,7 +20,7 @@ RANKS = (1, 2, 3, 5)
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    with imports.lasting():
+    with imports.gc_frozen():
         return (yield)
 
 

@@ -36,12 +36,12 @@ def import_own(
     compression: Annotated[str, typer.Option(help=f"{', '.join(COMPRESSIONS)}.")] = "none",
 ) -> None:
     """Turn a site's own data into its shard, silo_N.h5, and silo_N.json, the entry that the others may see."""
-    from data_prep.cut import Manner
+    from data_prep.cut import WriteOptions
     from data_prep.site import Site, import_site
 
     if (silo is None) != server:
         raise InputError("--silo: give the silo's number, or --server for its test set; one of them")
-    manner = Manner(default_jobs() if jobs is None else jobs, compression)
+    manner = WriteOptions(default_jobs() if jobs is None else jobs, compression)
     site, shares = Site(silo, name), Shares(valid, test)
     made = import_site(source, data, spec, out, site, seed, shares=shares, source_options=option or (), manner=manner)
     entry = made.test if made.test else made.silos[0]

@@ -29,7 +29,7 @@ from data_prep.write import (
     filters_of,
     make_shards,
     row_bytes,
-    written_aside,
+    written_atomically,
 )
 from mpifl.common import InputError, ShardError, numpy_stream
 from mpifl.data import FederationSpec, read_federation
@@ -39,7 +39,7 @@ HEADER = 1 << 14
 
 
 @dataclass(frozen=True)
-class Manner:
+class WriteOptions:
     """How shards are written; what they hold does not depend on it.
 
     Attributes:
@@ -69,7 +69,7 @@ def partition(
     shares: Shares,
     name: str | None = None,
     source_options: Sequence[str] = (),
-    manner: Manner | None = None,
+    manner: WriteOptions | None = None,
 ) -> FederationSpec:
     """Read a source, cut it by a scheme and write a shard for every silo; return what `federation.json` says.
 
@@ -78,7 +78,7 @@ def partition(
     Raises:
         InputError: anything given is wrong; nothing is left of `out` then, unless it is to be resumed.
     """
-    read, cut, manner = find_source(source, source_options), find_scheme(scheme), manner or Manner()
+    read, cut, manner = find_source(source, source_options), find_scheme(scheme), manner or WriteOptions()
     chosen, filters = resolve(scheme, cut, options), filters_of(manner.compression)
     before = _finished(out) if manner.resume else None
     if not before:
@@ -121,7 +121,7 @@ def write_folder(
     silos: Sequence[Shard],
     shared: Sequence[Shard],
     writer: Callable[..., Writer],
-    manner: Manner,
+    manner: WriteOptions,
 ) -> FederationSpec:
     """Write the shards of a federation and its `federation.json`, all or nothing; return what that says."""
     every = [*silos, *shared]
@@ -141,13 +141,13 @@ def write_folder(
 
 
 @contextmanager
-def _aside(out: Path, manner: Manner, shards: Sequence[Shard]) -> Iterator[tuple[Path, Path | None]]:
+def _aside(out: Path, manner: WriteOptions, shards: Sequence[Shard]) -> Iterator[tuple[Path, Path | None]]:
     """Lend the folder to write to, and the same if it is to be kept when this is interrupted."""
     keep = out.resolve().with_name(f".{out.resolve().name}.resume") if manner.resume else None
     if not (keep and keep.exists()):
         check_room(out, room(shards))
     try:
-        with written_aside(out, keep) as folder:
+        with written_atomically(out, keep) as folder:
             yield folder, keep
     except (KeyboardInterrupt, SystemExit):
         if keep:

@@ -10,11 +10,11 @@ from typing import Any
 import h5py
 import numpy as np
 
-from data_prep.cut.partitioning import HEADER, Manner, described
+from data_prep.cut.partitioning import HEADER, WriteOptions, described
 from data_prep.model import Dataset, Rows, release
 from data_prep.schemes import Options, Shares, chosen, find_scheme, resolve
 from data_prep.sources import find_source
-from data_prep.write import PIECE, check_free, check_room, filters_of, row_bytes, written_aside
+from data_prep.write import PIECE, check_free, check_room, filters_of, row_bytes, written_atomically
 from mpifl.common import InputError, numpy_stream, sha256_of
 from mpifl.data import VerticalEntry, VerticalSpec, new_vertical
 
@@ -34,7 +34,7 @@ def partition_columns(
     shares: Shares,
     name: str | None = None,
     source_options: Sequence[str] = (),
-    manner: Manner | None = None,
+    manner: WriteOptions | None = None,
 ) -> VerticalSpec:
     """Read a source and write some of its columns for every silo; return what `federation.json` says.
 
@@ -44,7 +44,7 @@ def partition_columns(
     Raises:
         InputError: anything given is wrong; nothing is left of `out` then.
     """
-    read, cut, manner = find_source(source, source_options), find_scheme(scheme), manner or Manner()
+    read, cut, manner = find_source(source, source_options), find_scheme(scheme), manner or WriteOptions()
     options, filters = resolve(scheme, cut, options), filters_of(manner.compression)
     _refuse(shares, manner)
     check_free(out)
@@ -60,7 +60,7 @@ def partition_columns(
     cut_by = {"name": scheme, **options, **{key: share for key, share in vars(shares).items() if share}}
     spec = described(dataset, name or f"{source}-{scheme}", seed, cut_by, source, source_options)
     common = spec.model_dump(exclude={"silos", "test", "public"})
-    with written_aside(out) as folder:
+    with written_atomically(out) as folder:
         entries = _write(folder, dataset, dealt, options["label_silo"], splits, filters)
         made = VerticalSpec(**common, silos=entries)
         made.write(folder)
@@ -73,7 +73,7 @@ def _room(splits: Mapping[str, Taken], silos: int) -> int:
     return size + HEADER * silos
 
 
-def _refuse(shares: Shares, manner: Manner) -> None:
+def _refuse(shares: Shares, manner: WriteOptions) -> None:
     if shares.public:
         raise InputError("--public: vertical silos share all their rows; leave it out")
     if manner.resume:

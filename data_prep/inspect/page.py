@@ -13,7 +13,7 @@ from data_prep.inspect import figures
 from data_prep.inspect.overview import chosen_rows, compared, totals
 from data_prep.inspect.style import STYLE
 from data_prep.inspect.summary import Measure, Summary
-from mpifl.common import InputError, write_aside
+from mpifl.common import InputError, write_atomic
 
 MOST_ROWS = 200
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -31,7 +31,7 @@ def write_page(summaries: Sequence[Summary], path: Path) -> None:
     if path.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"--page: {path} ends in '{path.suffix}'; it must be .html")
     try:
-        write_aside(path, page(summaries).encode())
+        write_atomic(path, page(summaries).encode())
     except OSError as error:
         raise InputError(f"--page: {path} cannot be written ({error.strerror}); name another") from None
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from data_prep.inspect.overview import counted
 from data_prep.inspect.summary import Summary
-from mpifl.common import InputError, write_aside
+from mpifl.common import InputError, write_atomic
 
 FORMATS = (".png", ".pdf", ".svg")
 MOST_ANNOTATED = 12  # silos, or classes, whose cells still have room for a figure
@@ -30,7 +30,7 @@ def draw(summaries: Sequence[Summary], path: Path) -> None:
     picture = io.BytesIO()
     _figure(summaries).savefig(picture, format=path.suffix[1:].lower(), dpi=150)
     try:
-        write_aside(path, picture.getvalue())
+        write_atomic(path, picture.getvalue())
     except OSError as error:
         raise InputError(f"--plot: {path} cannot be written ({error.strerror}); name another") from None
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.write import unwritable
-from mpifl.common import InputError, write_aside
+from mpifl.common import InputError, write_atomic
 from mpifl.data import Features, FederationSpec, ShardEntry, read_spec
 
 DESCRIBED = ("features", "classes", "class_names", "feature_names")
@@ -85,7 +85,7 @@ def describe(path: Path, spec: FederationSpec) -> FederationSpec:
     """Write a spec to a file, with the folders above it; return it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_aside(path, spec.model_dump_json(indent=1).encode() + b"\n")
+        write_atomic(path, spec.model_dump_json(indent=1).encode() + b"\n")
     except OSError as error:
         raise unwritable(path, error) from None
     return spec

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.cut import Manner, room
+from data_prep.cut import WriteOptions, room
 from data_prep.model import Dataset
 from data_prep.schemes import Shares
 from data_prep.site.agreement import describe, said_of
@@ -48,7 +48,7 @@ def import_site(
     *,
     shares: Shares,
     source_options: Sequence[str] = (),
-    manner: Manner | None = None,
+    manner: WriteOptions | None = None,
 ) -> FederationSpec:
     """Turn a site's own data into its shard in `out`, and beside it a `.json` with the entry that others may see.
 
@@ -66,7 +66,7 @@ def import_site(
     Raises:
         InputError: something given is wrong, or the data is not what the federation's spec says.
     """
-    manner, read = manner or Manner(), find_source(source, source_options)
+    manner, read = manner or WriteOptions(), find_source(source, source_options)
     filters, common = filters_of(manner.compression), read_spec(spec / "federation.json" if spec.is_dir() else spec)
     _check(site, shares, out)
     dataset = fitted(read(data, seed), common)

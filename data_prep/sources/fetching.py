@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 from data_prep.sources.known import KNOWN, Remote
 from data_prep.sources.reading import known_folder
-from mpifl.common import InputError, write_aside
+from mpifl.common import InputError, write_atomic
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -180,7 +180,7 @@ def _unpack(archive: Path, members: Sequence[str]) -> None:
             for member in tar:
                 name = Path(member.name).name
                 if name in missing and (content := tar.extractfile(member)) is not None:
-                    write_aside(archive.parent / name, content.read())
+                    write_atomic(archive.parent / name, content.read())
                     missing.remove(name)
     except (tarfile.TarError, EOFError) as error:
         raise InputError(f"--fetch: {archive} is damaged ({error}); remove it, and fetch it again") from None

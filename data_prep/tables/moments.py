@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mpifl.common import InputError, write_aside
+from mpifl.common import InputError, write_atomic
 
 ROUNDING = 1e-6
 """A deviation this small beside its mean is what rounding leaves of a constant column."""
@@ -54,7 +54,7 @@ class Moments(BaseModel):
 
     def write(self, path: Path) -> None:
         """Write them as JSON, aside and renamed."""
-        write_aside(path, self.model_dump_json(indent=1).encode() + b"\n")
+        write_atomic(path, self.model_dump_json(indent=1).encode() + b"\n")
 
 
 def moments_of(columns: dict[str, np.ndarray]) -> Moments:

@@ -4,7 +4,7 @@ from .folder import (
     check_room as check_room,
     scratch as scratch,
     unwritable as unwritable,
-    written_aside as written_aside,
+    written_atomically as written_atomically,
 )
 from .layout import PIECE as PIECE, Section as Section, row_bytes as row_bytes
 from .ledger import FILE as FILE, Ledger as Ledger, digest_of as digest_of

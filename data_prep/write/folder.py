@@ -34,7 +34,7 @@ def check_room(out: Path, needed: int) -> None:
 
 
 @contextlib.contextmanager
-def written_aside(out: Path, keep: Path | None = None) -> Iterator[Path]:
+def written_atomically(out: Path, keep: Path | None = None) -> Iterator[Path]:
     """Lend a folder next to `out` and rename it to `out` when the block ends well; otherwise remove it.
 
     Ctrl-C and an exit count as otherwise. A folder to `keep` may be there before, and stays when the block ends badly.

@@ -62,4 +62,4 @@ class Controlled(FedAvg):
 
     def untold(self, silo: Silo) -> Tensor | float:
         """Return what compression has left out of the shifts of g_k so far."""
-        return silo.unsent("shift")
+        return silo.residual("shift")

@@ -55,4 +55,4 @@ class FedDyn(Controlled):
 
     def untold(self, silo: Silo) -> Tensor | float:
         """Return what compression has left out of the shifts of g_k so far: it acts on delta_k."""
-        return -self.alpha * silo.unsent("shift" if silo.reweighed else "delta")
+        return -self.alpha * silo.residual("shift" if silo.reweighed else "delta")

@@ -17,7 +17,7 @@ from .files import (
     read_whole as read_whole,
     remove_left_behind as remove_left_behind,
     sha256_of as sha256_of,
-    write_aside as write_aside,
+    write_atomic as write_atomic,
     written_after as written_after,
 )
 from .lock import cannot_be_written as cannot_be_written

@@ -16,7 +16,7 @@ from typing import BinaryIO, TypeAlias
 Buffer: TypeAlias = bytes | memoryview
 
 
-def write_aside(path: Path, content: Buffer | Iterable[Buffer], mode: int = 0o666) -> None:
+def write_atomic(path: Path, content: Buffer | Iterable[Buffer], mode: int = 0o666) -> None:
     """Write a file, given whole or piece by piece, under another name, flush it to the disk and rename it.
 
     So it is there whole or not at all, and a link of either name is replaced and not written through.

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def lasting() -> Iterator[None]:
+def gc_frozen() -> Iterator[None]:
     """Import with the garbage collector off, and hide what there is then from it for good.
 
     Torch brings hundreds of thousands of objects. To search them for cycles while they come, and once more when the

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from mpifl.common import ShardError, sha256_of, write_aside
+from mpifl.common import ShardError, sha256_of, write_atomic
 from mpifl.data.features import (
     FEATURE_DTYPES as FEATURE_DTYPES,
     Classes,
@@ -80,7 +80,7 @@ class FederationSpec(Record):
 
     def write(self, folder: Path) -> None:
         """Write `federation.json` into `folder`, aside and renamed, as the last act of making it."""
-        write_aside(folder / "federation.json", self.model_dump_json(indent=1).encode() + b"\n")
+        write_atomic(folder / "federation.json", self.model_dump_json(indent=1).encode() + b"\n")
 
 
 def read_federation(folder: Path) -> FederationSpec:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from mpifl.common import ShardError, write_aside
+from mpifl.common import ShardError, write_atomic
 from mpifl.data.features import Classes, Features, check_forms, check_labels
 from mpifl.data.hdf5_reading import Opened, opened
 from mpifl.data.records import Counts, Examples, FileName, Record, Text, Texts, as_record, read_parts
@@ -56,7 +56,7 @@ class VerticalSpec(Record):
 
     def write(self, folder: Path) -> None:
         """Write `federation.json` into `folder`, aside and renamed, as the last act of making it."""
-        write_aside(folder / "federation.json", self.model_dump_json(indent=1).encode() + b"\n")
+        write_atomic(folder / "federation.json", self.model_dump_json(indent=1).encode() + b"\n")
 
 
 @dataclass(frozen=True)

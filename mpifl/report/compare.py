@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from mpifl.common import InputError, write_aside, written_after
+from mpifl.common import InputError, write_atomic, written_after
 from mpifl.report.columns import COSTS, NARROW, TO_TARGET, Column, columns_of, level_of, metrics_of
 from mpifl.report.runs import Summary, read_run
 from mpifl.report.seeds import Group, groups, on_other_shards, settings, shown, table_of_differences, varying
@@ -105,7 +105,7 @@ def _write(
     for option, path, content in contents:
         if path is not None:
             try:
-                write_aside(path, content().encode())
+                write_atomic(path, content().encode())
             except OSError as error:
                 raise InputError(f"{option} {path}: cannot be written ({error.strerror})") from None
             console.print(f"{option[2:]}: {path}", soft_wrap=True)

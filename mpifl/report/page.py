@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from mpifl.common import LARGEST_FILE, InputError, Names, read_whole, write_aside
+from mpifl.common import LARGEST_FILE, InputError, Names, read_whole, write_atomic
 from mpifl.report import charts, units
 from mpifl.report.data import data
 from mpifl.report.runs import Summary, read_run
@@ -48,7 +48,7 @@ def write_report(run: Path, out: Path | None = None) -> Path:
         raise InputError(f"--out {path}: ends in '{path.suffix}'; it must be .html")
     content = page(read_run(run))
     try:
-        write_aside(path, content.encode())
+        write_atomic(path, content.encode())
     except OSError as error:
         raise InputError(f"--out {path}: cannot be written ({error.strerror}); name another file") from None
     return path

@@ -22,7 +22,7 @@ from pydantic_core import from_json
 from safetensors.torch import load as from_bytes
 from torch import Tensor
 
-from mpifl.common import Buffer, InputError, Unwritable, read_whole, write_aside
+from mpifl.common import Buffer, InputError, Unwritable, read_whole, write_atomic
 from mpifl.silo import FlatModel
 
 VERSION = 1
@@ -136,7 +136,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
                 beside.submit(digest.update, piece)
                 yield piece
 
-        write_aside(path, hashed())
+        write_atomic(path, hashed())
     return digest.hexdigest()
 
 
@@ -188,7 +188,7 @@ def commit(run: Path, round: int, server: str, silos: Mapping[int, str]) -> None
     """
     body = {"version": VERSION, "round": round, "server": server, "silos": {str(k): silos[k] for k in sorted(silos)}}
     content = json.dumps({**body, "sha256": _digest(body)}, indent=1).encode() + b"\n"
-    write_aside(round_folder(run, round) / "checkpoint.json", content)
+    write_atomic(round_folder(run, round) / "checkpoint.json", content)
 
 
 def read(

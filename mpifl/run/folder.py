@@ -20,7 +20,7 @@ import tomli_w
 from pydantic_core import from_json
 
 from mpifl import __version__
-from mpifl.common import LARGEST_FILE, InputError, Unwritable, lock, read_whole, remove_left_behind, write_aside
+from mpifl.common import LARGEST_FILE, InputError, Unwritable, lock, read_whole, remove_left_behind, write_atomic
 from mpifl.data import FederationSpec
 from mpifl.run import checkpoint
 from mpifl.run.job import Job, differing_keys, read_kept
@@ -147,7 +147,7 @@ def claim_run(folder: Path, job: Job) -> None:
         checkpoints = (checkpoint.round_folder(folder, round) for round in checkpoint.rounds(folder))
         for place in (folder, folder / "personal", *checkpoints):
             remove_left_behind(place, _OWN)
-        write_aside(folder / "job.toml", tomli_w.dumps(job.model_dump(mode="json", exclude_none=True)).encode())
+        write_atomic(folder / "job.toml", tomli_w.dumps(job.model_dump(mode="json", exclude_none=True)).encode())
     except OSError as error:
         raise lock.cannot_be_written(folder, error) from None
 
@@ -189,7 +189,7 @@ def read_environment(folder: Path) -> dict[str, Any]:
 def note_lost(folder: Path, why: str) -> None:
     """Note in `environment.json` that too few silos answered in the end; a run that goes on drops it."""
     with suppress(OSError):  # it was said already
-        write_aside(
+        write_atomic(
             folder / "environment.json", json.dumps(read_environment(folder) | {"lost": why}, indent=1).encode() + b"\n"
         )
 
@@ -240,7 +240,7 @@ def trim_metrics(folder: Path, round: int) -> None:
 
 def _write(path: Path, content: bytes) -> None:
     try:
-        write_aside(path, content)
+        write_atomic(path, content)
     except OSError as error:
         raise Unwritable(path, error) from None
 

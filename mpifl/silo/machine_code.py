@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mpifl.common import cache, write_aside
+from mpifl.common import cache, write_atomic
 
 LARGEST_GRAPH = 1500
 """Operations of a graph at most: beyond, the compiler takes minutes."""
@@ -79,7 +79,7 @@ def compiled(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], device: torc
             content = _kept(path)
             if content is None:
                 content = _package(graph, inputs, path.parent / "inductor")
-                write_aside(path, content, mode=0o600)
+                write_atomic(path, content, mode=0o600)
         index = device.index if device.type == "cuda" else -1
         with tempfile.TemporaryDirectory(prefix="mpifl-step-") as private:  # what was read is what is loaded
             copy = Path(private) / path.name

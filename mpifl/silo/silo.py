@@ -23,7 +23,7 @@ EVALUATION_BATCH = 1000
 """Examples of a forward pass that takes no gradient."""
 
 
-UNSENT = "unsent "
+RESIDUAL = "unsent "
 """Before a vector's name, in a silo's state: what payloads have left out so far."""
 
 
@@ -93,9 +93,9 @@ class Silo:
         self.examples = len(self._splits["train"])
         self.weight = float(self.examples) if weight is None else weight
 
-    def unsent(self, name: str) -> Tensor | float:
+    def residual(self, name: str) -> Tensor | float:
         """Return what compression has left out of a vector of this silo's updates, and will send with the next."""
-        owed: Tensor | float = self.state.get(UNSENT + name, 0.0)
+        owed: Tensor | float = self.state.get(RESIDUAL + name, 0.0)
         return owed
 
     def take(self, architecture: int) -> FlatModel:

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from mpifl.common import InputError, write_aside
+from mpifl.common import InputError, write_atomic
 from mpifl.run import Job, check_run, read_job
 from mpifl.training import validate_job
 
@@ -52,7 +52,7 @@ FORCE = """[[ $SLURM_RESTART_COUNT ]] || train+=(--force)  # then the job is the
 
 
 @dataclass(frozen=True)
-class Wishes:
+class SlurmOptions:
     """What is asked of SLURM; what is None is left to the job's silos, or to the site."""
 
     nodes: int = 1
@@ -66,7 +66,7 @@ class Wishes:
 
 
 def submit_job(
-    job_file: Path, out: Path, overrides: tuple[str, ...], wishes: Wishes, dry_run: bool, force: bool = False
+    job_file: Path, out: Path, overrides: tuple[str, ...], wishes: SlurmOptions, dry_run: bool, force: bool = False
 ) -> None:
     """Write a job's batch script beside its run folder, submit it, and print SLURM's id of it; or print the script.
 
@@ -100,7 +100,7 @@ def submit_job(
     print(f"submitted: {where}; script {path}, log {_beside(out, '.log')}", file=sys.stderr)
 
 
-def _ranks(job: Job, silos: int, wishes: Wishes) -> int:
+def _ranks(job: Job, silos: int, wishes: SlurmOptions) -> int:
     """Return the ranks that were wished for, or a worker a silo, up to what the nodes hold, and the server."""
     cpus = _cpus_per_task(job, wishes)
     if cpus < _threads(job):
@@ -120,7 +120,7 @@ def _threads(job: Job) -> int:
     return 1 if job.threads == "auto" else job.threads
 
 
-def _cpus_per_task(job: Job, wishes: Wishes) -> int:
+def _cpus_per_task(job: Job, wishes: SlurmOptions) -> int:
     return wishes.cpus_per_task or _threads(job)
 
 
@@ -131,7 +131,7 @@ def _cpus_of_a_node(partition: str | None) -> int:
     return min((int(cpus) for cpus, name in nodes if partition or name.endswith("*")), default=0)
 
 
-def _script(job: Job, out: Path, train: list[str], ranks: int, wishes: Wishes, more: str) -> str:
+def _script(job: Job, out: Path, train: list[str], ranks: int, wishes: SlurmOptions, more: str) -> str:
     cpus = _cpus_per_task(job, wishes)
     asked = {
         "job-name": job.name,
@@ -168,7 +168,7 @@ def _quoted(value: object) -> str:
     return f'"{text}"' if any(character in text for character in " \t#'") else text
 
 
-def _launcher(wishes: Wishes, ranks: int, cpus: int) -> list[str]:
+def _launcher(wishes: SlurmOptions, ranks: int, cpus: int) -> list[str]:
     """Return the command that starts the ranks: srun where it can start this MPI's, otherwise this MPI's mpirun.
 
     Ranks are dealt out to the nodes in turn, so that each has as many workers as the others and the first the server.
@@ -206,7 +206,7 @@ def _submit(path: Path, script: str) -> str:
         raise InputError("sbatch: not on the PATH; submit on a login node of a SLURM cluster, or look with --dry-run")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_aside(path, script.encode())
+        write_atomic(path, script.encode())
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror}); name another run folder by --out") from None
     asked = subprocess.run(["sbatch", "--parsable", str(path)], capture_output=True, text=True)

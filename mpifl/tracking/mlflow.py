@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 
-from mpifl.common import write_aside
+from mpifl.common import write_atomic
 from mpifl.run import Job, flat, read_environment, read_metrics
 from mpifl.tasks import ACCURACY, MetricInfo
 from mpifl.tracking.base import Observer, Record
@@ -78,7 +78,7 @@ class MLflow(Observer):
         params = [Param(name, str(value)[:LONGEST]) for name, value in settings.items()]
         tags = [RunTag("mlflow.note.content", title), RunTag("run_folder", str(self._run.absolute()))]
         self._client.log_batch(self._id, params=params, tags=tags)
-        write_aside(note, f"{self._id}\n".encode())
+        write_atomic(note, f"{self._id}\n".encode())
 
     def _experiment(self, client: MlflowClient) -> str:
         """Return the id of the experiment by the job's name; another run may make it in the same moment."""

@@ -19,7 +19,7 @@ from torch import Tensor
 from mpifl.aggregation import peak_of
 from mpifl.common import InputError, RoundLost, rng
 from mpifl.server import Server
-from mpifl.silo import UNSENT, Silo
+from mpifl.silo import RESIDUAL, Silo
 from mpifl.transforms.base import Message, Transform
 from mpifl.transforms.codecs import QSGD, Cast, Codec, TopK
 from mpifl.wire import Purpose, Uniform, Update
@@ -167,12 +167,12 @@ class Compression(Transform):
 
     def _sent(self, silo: Silo, name: str, vector: Tensor, codec: Codec, remembers: bool) -> tuple[Tensor, Tensor]:
         """Return a vector's payload and what it stands for; where the silo remembers, its memory is part of both."""
-        memory = silo.state.get(UNSENT + name) if remembers else None
+        memory = silo.state.get(RESIDUAL + name) if remembers else None
         whole = vector if memory is None else vector + memory
         payload = codec.encode(whole, silo.stream(f"compression of {name}"))
         seen = codec.decode(payload, len(whole))
         if remembers:
-            silo.keep(**{UNSENT + name: whole - seen})
+            silo.keep(**{RESIDUAL + name: whole - seen})
         return payload, seen
 
 

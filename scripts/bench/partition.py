@@ -20,7 +20,7 @@ from statistics import median
 
 from common import save  # which has the tree measured that this file stands in
 
-from data_prep.cut.partitioning import Manner, partition
+from data_prep.cut.partitioning import WriteOptions, partition
 from data_prep.schemes.holdout import Shares
 from data_prep.write.making import default_jobs
 
@@ -37,7 +37,7 @@ def main() -> None:
             target.write_bytes(content + bytes(max(room, 0)))
 
         def ours() -> None:
-            manner = Manner(arguments.jobs)
+            manner = WriteOptions(arguments.jobs)
             common = {"options": {}, "shares": Shares(), "manner": manner}
             partition("mnist", source, target, arguments.scheme, arguments.silos, 0, **common)
 

@@ -35,8 +35,8 @@ import contextlib, json, os, sys, time
 began = time.time()
 from mpifl.common import imports
 if "PLAIN" in os.environ:
-    imports.lasting = contextlib.nullcontext
-with imports.lasting():
+    imports.gc_frozen = contextlib.nullcontext
+with imports.gc_frozen():
     import mpifl.training.loop
 imported = time.time()
 from mpifl.wire import world

@@ -9,7 +9,7 @@ from data_prep.cli import main
 from data_prep.sources.fetching import fetch_files
 from data_prep.sources.known import Remote
 from mpifl.common.errors import InputError
-from mpifl.common.files import write_aside
+from mpifl.common.files import write_atomic
 
 
 def command(*words):
@@ -54,7 +54,7 @@ def test_a_link_where_a_page_or_statistics_go_is_replaced(tmp_path, kept):
 
 def test_a_link_where_a_file_is_written_aside_is_not_followed(tmp_path, kept):
     linked(tmp_path / f".a.{os.getpid()}.partial", kept)
-    write_aside(tmp_path / "a", b"new")
+    write_atomic(tmp_path / "a", b"new")
     assert (tmp_path / "a").read_bytes() == b"new"
 
 

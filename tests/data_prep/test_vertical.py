@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 
 from data_prep.check.columns import check_columns
 from data_prep.cli import main
-from data_prep.cut.partitioning import Manner
+from data_prep.cut.partitioning import WriteOptions
 from data_prep.cut.vertical import partition_columns
 from data_prep.schemes.holdout import Shares
 from data_prep.schemes.lookup import SCHEMES
@@ -103,7 +103,7 @@ def test_pieces_and_compression_change_nothing_that_is_read(tmp_path, monkeypatc
     plain, spec = cut(tmp_path, 2, shares=Shares(test=0.3))
     monkeypatch.setattr("data_prep.cut.vertical.PIECE", 100)
     pieced, again = cut(tmp_path, 2, shares=Shares(test=0.3), out="pieced")
-    packed, small = cut(tmp_path, 2, shares=Shares(test=0.3), out="packed", manner=Manner(compression="gzip"))
+    packed, small = cut(tmp_path, 2, shares=Shares(test=0.3), out="packed", manner=WriteOptions(compression="gzip"))
     assert again == spec
     for a, b in zip(spec.silos, small.silos, strict=True):
         one, two = open_vertical(plain, a, 3), open_vertical(packed, b, 3)
@@ -122,7 +122,7 @@ def test_pieces_and_compression_change_nothing_that_is_read(tmp_path, monkeypatc
         (2, {"alpha": 0.5}, "--alpha: --scheme vertical has no use for it"),
         (2, {"min_examples": 41}, "own.npz has 40 examples, which every silo has, 41 asked; lower it"),
         (2, {"shares": Shares(public=0.1)}, "--public"),
-        (2, {"manner": Manner(resume=True)}, "--resume"),
+        (2, {"manner": WriteOptions(resume=True)}, "--resume"),
     ],
 )
 def test_what_cannot_be_is_refused_and_nothing_left(tmp_path, silos, options, said):

@@ -114,7 +114,7 @@ def _reach_and_wait() -> None:
         time.sleep(0.005)
 
 
-_write_aside = checkpoint.write_aside
+_write_aside = checkpoint.write_atomic
 _fitting: list[Path] = []
 
 
@@ -187,9 +187,9 @@ if "die" in TROUBLE or "freeze" in TROUBLE:
 if "blind" in TROUBLE:
     mpifl.exchange.worker.open_shard = _open_or_not
 if "write" in TROUBLE:
-    checkpoint.write_aside = _write_half
+    checkpoint.write_atomic = _write_half
 if TROUBLE.get("restless"):
     mpifl.exchange.placement.GAIN = mpifl.exchange.placement.WORTH = 0.0
     mpifl.exchange.workload.MEASURED = 1
 if "full" in TROUBLE:
-    checkpoint.write_aside = _write_where_all_is_full
+    checkpoint.write_atomic = _write_where_all_is_full

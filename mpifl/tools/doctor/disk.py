@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from mpifl.common import write_aside
+from mpifl.common import write_atomic
 from mpifl.wire import Message
 
 PROBE = 1 << 20
@@ -56,7 +56,7 @@ def _written(scratch: Path) -> float:
     """
     path, content = scratch / "probe", bytes(range(256)) * (PROBE // 256)
     began = time.perf_counter()
-    write_aside(path, content)
+    write_atomic(path, content)
     seconds = time.perf_counter() - began
     if path.read_bytes() != content:
         raise OSError("what was written reads otherwise")

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mpifl import __version__
-from mpifl.common import InputError, write_aside
+from mpifl.common import InputError, write_atomic
 from mpifl.tracking import on_terminal
 
 State = Literal["ok", "note", "warning", "bad"]
@@ -57,7 +57,7 @@ def write(path: Path, findings: Sequence[Finding], ranks: Sequence[Mapping[str, 
     """
     body = {"version": __version__, "hurts": hurts(findings), "findings": [asdict(finding) for finding in findings]}
     try:
-        write_aside(path, json.dumps({**body, "figures": figures, "ranks": ranks}, indent=1).encode() + b"\n")
+        write_atomic(path, json.dumps({**body, "figures": figures, "ranks": ranks}, indent=1).encode() + b"\n")
     except OSError as error:
         raise InputError(f"--json {path}: cannot be written ({error.strerror}); name another file") from None
 

@@ -117,7 +117,7 @@ def test_what_torch_brings_is_out_of_the_garbage_collectors_sight(command, wrong
 
 def test_the_garbage_collector_is_on_again_after_an_import_that_failed():
     def attempt():
-        with imports.lasting():
+        with imports.gc_frozen():
             assert not gc.isenabled()
             importlib.import_module("nothing_of_this_name")
 

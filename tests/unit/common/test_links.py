@@ -7,7 +7,7 @@ import pytest
 
 from mpifl.common import lock
 from mpifl.common.errors import InputError, Unwritable
-from mpifl.common.files import write_aside
+from mpifl.common.files import write_atomic
 from mpifl.run import checkpoint
 from mpifl.run.folder import claim_run, note_lost, trim_metrics, write_environment
 from mpifl.run.job import check_job
@@ -134,7 +134,7 @@ def test_a_folder_in_the_way_of_a_file_is_one_line(tmp_path):
 def test_what_is_written_has_the_rights_that_it_always_had(tmp_path):
     before = os.umask(0o027)
     try:
-        write_aside(tmp_path / "a", b"a")
+        write_atomic(tmp_path / "a", b"a")
     finally:
         os.umask(before)
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640

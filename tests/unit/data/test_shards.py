@@ -21,7 +21,7 @@ from mpifl.data.shards import (
     open_shard,
     read_federation,
     sha256_of,
-    write_aside,
+    write_atomic,
     write_shard,
 )
 
@@ -337,7 +337,7 @@ def test_a_write_that_breaks_off_leaves_what_was_there(tmp_path, monkeypatch):
         write_shard(path, {"train": (X, Y)}, silo=0, name="a", features=FEATURES, classes=3)
     monkeypatch.setattr(shards.os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
-        write_aside(path, b"after")
+        write_atomic(path, b"after")
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {"silo_0000.h5": b"before"}
 
 

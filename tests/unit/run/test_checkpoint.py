@@ -152,7 +152,7 @@ def test_what_a_kill_leaves_half_written_is_no_checkpoint(run, monkeypatch):
 
     digest = checkpoint.write_state(checkpoint.silo_file(run, 30, 3), {"c": torch.ones(5)})
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "write_aside", killed)
+        patch.setattr(checkpoint, "write_atomic", killed)
         with pytest.raises(KeyboardInterrupt):
             write(run, 30, STATE, {3: digest})
     assert checkpoint.rounds(run) == [30, 20, 10]

@@ -15,13 +15,13 @@ from mpifl.run.writer import Writer
 @pytest.fixture
 def gate(monkeypatch):
     """What the writing of files waits for."""
-    opened, write_aside = threading.Event(), checkpoint.write_aside
+    opened, write_atomic = threading.Event(), checkpoint.write_atomic
 
     def later(path, content):
         assert opened.wait(30)
-        write_aside(path, content)
+        write_atomic(path, content)
 
-    monkeypatch.setattr(checkpoint, "write_aside", later)
+    monkeypatch.setattr(checkpoint, "write_atomic", later)
     yield opened
     opened.set()
 

@@ -14,7 +14,7 @@ from conftest import ROOT
 from unit import builders  # noqa: F401 - torch on one thread
 
 from mpifl.common.errors import InputError
-from mpifl.tools.submit import GOING_ON, Wishes, submit_job
+from mpifl.tools.submit import GOING_ON, SlurmOptions, submit_job
 
 JOB = ROOT / "jobs" / "demo.toml"
 SCRIPTS = sorted((ROOT / "jobs" / "slurm").glob("*.sbatch"))
@@ -30,7 +30,7 @@ def place(digits, tmp_path, monkeypatch):
 
 
 def script(capsys, *overrides, out="runs/demo", force=False, **wishes):
-    submit_job(JOB, Path(out), overrides, Wishes(**{"launcher": "srun", **wishes}), dry_run=True, force=force)
+    submit_job(JOB, Path(out), overrides, SlurmOptions(**{"launcher": "srun", **wishes}), dry_run=True, force=force)
     return capsys.readouterr().out
 
 
@@ -112,7 +112,7 @@ def test_what_is_wrong_is_said_before_anything_is_written(place, capsys, overrid
 
 def test_without_slurm_it_says_so(place):
     with pytest.raises(InputError, match=r"^sbatch: not on the PATH"):
-        submit_job(JOB, Path("runs/demo"), (), Wishes(launcher="srun"), dry_run=False)
+        submit_job(JOB, Path("runs/demo"), (), SlurmOptions(launcher="srun"), dry_run=False)
     assert not (place / "runs").exists()
 
 
