@@ -628,7 +628,7 @@ ATTACKS = [
     Attack("saved-unreadable", raw(b""), "cannot be read", at="save_status", where=(LEADER,)),
     Attack("saved-with-a-path", headers(sha256="../" * 22), "sha256", at="save_status", where=(LEADER,)),
     Attack("saved-as-if-trained", _as_updates, "not asked", at="save_status", where=(LEADER,)),
-    Attack("saved-for-others", more(lambda rank: {"silo": rank.foreign}), "silo", at="save_status", where=(LEADER,)),
+    Attack("saved-for-others", more(lambda rank: {"silo": 99}), "silo", at="save_status", where=(LEADER,)),
     Attack("finishing-unreadable", raw(b"{"), ends=HARMLESS, at="finish"),
     Attack("finishing-with-a-number", headers(unwritten=5), ends=HARMLESS, at="finish", where=(LEADER,)),
     Attack("finishing-control-characters", headers(unwritten=ANSI * 100), ends=HARMLESS, at="finish", where=()),

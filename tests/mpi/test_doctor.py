@@ -30,7 +30,7 @@ import os
 from mpifl.cli import main
 from mpifl.wire import Transport
 
-whole = Transport.spread
+whole = Transport.broadcast_vector
 
 def altered(self, *given):
     vector = whole(self, *given)
@@ -39,7 +39,7 @@ def altered(self, *given):
         vector[64] += 1
     return vector
 
-Transport.spread = altered
+Transport.broadcast_vector = altered
 main()
 """
 
