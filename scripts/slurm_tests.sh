@@ -5,4 +5,5 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export MPIFL_SLURM_TESTS=1 MPIFL_SLOW=1
+export PYTEST_DEBUG_TEMPROOT=${TMPDIR:-/tmp}           # the nodes do not share /dev/shm
 exec bash scripts/test.sh tests/slurm -rs "$@"

@@ -12,7 +12,7 @@ if [[ -z ${MPIFL_DATA:-} && -d ../shared/data ]]; then
     export MPIFL_DATA
 fi
 # Every checkpoint waits for its disk, and the tests write thousands: in memory, where there is room for their 2 GB.
-if [[ -w /dev/shm && $(df -Pk /dev/shm | awk 'NR == 2 { print $4 }') -gt 4000000 ]]; then
+if [[ -z ${PYTEST_DEBUG_TEMPROOT:-} && -w /dev/shm && $(df -Pk /dev/shm | awk 'NR == 2 { print $4 }') -gt 4000000 ]]; then
     export PYTEST_DEBUG_TEMPROOT=/dev/shm
 fi
 # A file at a time to each core, in their order: those that start ranks come first and take longest.
