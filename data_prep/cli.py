@@ -36,21 +36,36 @@ def partition(
     scheme: Annotated[str, typer.Option(help=f"{', '.join(SCHEMES)}.")],
     data: Annotated[
         Path | None,
-        typer.Option(help="The source's folder, or npz's file; the default is $MPIFL_DATA/SOURCE. None for digits."),
+        typer.Option(
+            help="The source's folder, or npz's file; the default is $MPIFL_DATA/SOURCE. None for digits."
+        ),
     ] = None,
     silos: Annotated[int | None, typer.Option(help="How many silos; natural has its own number.")] = None,
     seed: Annotated[int, typer.Option(help="What all randomness is derived from.")] = 0,
-    valid: Annotated[float, typer.Option(help="The share of a silo's examples it keeps for validation.")] = 0.0,
+    valid: Annotated[
+        float, typer.Option(help="The share of a silo's examples it keeps for validation.")
+    ] = 0.0,
     test: Annotated[float, typer.Option(help="The share of a silo's examples it keeps for testing.")] = 0.0,
     public: Annotated[
-        float, typer.Option(help="The share of all training examples that belongs to no silo, for algorithms that ask.")
+        float,
+        typer.Option(
+            help="The share of all training examples that belongs to no silo, for algorithms that ask."
+        ),
     ] = 0.0,
     name: Annotated[str | None, typer.Option(help="The federation's name; SOURCE-SCHEME.")] = None,
-    option: Annotated[list[str] | None, typer.Option(help="An option of the source, as KEY=VALUE; many.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(help="An option of the source, as KEY=VALUE; many.")
+    ] = None,
     fetch: Annotated[bool, typer.Option("--fetch", help="Download a known set into --data first.")] = False,
-    jobs: Annotated[int | None, typer.Option(help="How many threads write; the cores, at most 4; vertical 1.")] = None,
-    compression: Annotated[str, typer.Option(help=f"{', '.join(COMPRESSIONS)}; only none maps into memory.")] = "none",
-    resume: Annotated[bool, typer.Option(help="Keep what is done if interrupted, and go on from there.")] = False,
+    jobs: Annotated[
+        int | None, typer.Option(help="How many threads write; the cores, at most 4; vertical 1.")
+    ] = None,
+    compression: Annotated[
+        str, typer.Option(help=f"{', '.join(COMPRESSIONS)}; only none maps into memory.")
+    ] = "none",
+    resume: Annotated[
+        bool, typer.Option(help="Keep what is done if interrupted, and go on from there.")
+    ] = False,
     **options: Any,
 ) -> None:
     """Cut a data set into silos: one HDF5 shard each, and the federation.json that describes them."""
@@ -65,7 +80,9 @@ def partition(
         from data_prep.check import told
         from data_prep.cut import partition_columns
 
-        typer.echo(told(out, partition_columns(source, data, out, scheme, silos, seed, options=options, **more)))
+        typer.echo(
+            told(out, partition_columns(source, data, out, scheme, silos, seed, options=options, **more))
+        )
         return
     spec = cut_into_silos(source, data, out, scheme, silos, seed, options=options, **more)
     typer.echo(_summary(spec, out))
@@ -76,7 +93,9 @@ def statistics(
     source: Annotated[str, typer.Argument(help="csv or parquet.", show_default=False)],
     data: Annotated[Path, typer.Option(help="The table.")],
     out: Annotated[Path, typer.Option(help="The JSON file to write.")],
-    spec: Annotated[Path | None, typer.Option(help="What its columns mean; the table's name with .toml.")] = None,
+    spec: Annotated[
+        Path | None, typer.Option(help="What its columns mean; the table's name with .toml.")
+    ] = None,
 ) -> None:
     """Write a table's counts, sums and sums of squares, which silos may share to standardise alike."""
     from data_prep.sources import write_statistics
@@ -87,13 +106,20 @@ def statistics(
 
 @app.command()
 def inspect(
-    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="A folder of shards, or two to compare.")],
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="A folder of shards, or two to compare.")
+    ],
     plot: Annotated[Path | None, typer.Option(help="Also draw it, to FILE.png, .pdf or .svg.")] = None,
-    page: Annotated[Path | None, typer.Option(help="Also write a page of it, FILE.html, whole in itself.")] = None,
-    features: Annotated[bool, typer.Option(help="Also read the shards: what do their features look like?")] = False,
+    page: Annotated[
+        Path | None, typer.Option(help="Also write a page of it, FILE.html, whole in itself.")
+    ] = None,
+    features: Annotated[
+        bool, typer.Option(help="Also read the shards: what do their features look like?")
+    ] = False,
     everything: Annotated[bool, typer.Option("--all", help="Print every silo, however many.")] = False,
 ) -> None:
-    """Show what every silo holds and how much the silos differ; without --features opens federation.json alone."""
+    """Show what every silo holds and how much the silos differ;
+    without --features opens federation.json alone."""
     from data_prep.inspect import inspect as look
 
     look(folders, plot, page, features=features, everything=everything)
@@ -103,7 +129,9 @@ def _summary(spec: FederationSpec, out: Path) -> str:
     sizes = [sum(entry.examples.values()) for entry in spec.silos]
     least, most = sizes.index(min(sizes)), sizes.index(max(sizes))
     server = f", {sum(spec.test.examples.values()):,} test examples of the server" if spec.test else ""
-    extremes = f"silo {least} is the smallest with {sizes[least]:,}, silo {most} the largest with {sizes[most]:,}"
+    extremes = (
+        f"silo {least} is the smallest with {sizes[least]:,}, silo {most} the largest with {sizes[most]:,}"
+    )
     if sizes[least] == sizes[most]:
         extremes = f"every silo has {sizes[least]:,}"
     return f"{out}: {counted(spec)}, {sum(sizes):,} examples{server}; {extremes}"

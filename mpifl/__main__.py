@@ -5,7 +5,8 @@ import sys
 
 HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - pathlib is not to be had yet
 if __name__ == "__main__" and sys.path[0] == os.getcwd() != HOME:  # noqa: PTH109
-    del sys.path[0]  # by `-m`: modules of a folder where a command happens to run would stand for Python's own
+    # by `-m`: modules of a folder where a command happens to run would stand for Python's own
+    del sys.path[0]
 
 from mpifl.common import signals  # noqa: E402
 

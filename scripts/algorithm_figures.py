@@ -19,7 +19,11 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 
 FAMILIES = (
-    ("another step at the server", "test_accuracy", ("fedsgd", "fedavgm", "fedadagrad", "fedadam", "fedyogi")),
+    (
+        "another step at the server",
+        "test_accuracy",
+        ("fedsgd", "fedavgm", "fedadagrad", "fedadam", "fedyogi"),
+    ),
     ("other steps at the silos", "test_accuracy", ("fedprox", "fednova", "scaffold", "feddyn", "fsvrg")),
     ("other aims", "test_accuracy", ("qfedavg", "moon", "feddf")),
     ("a model for each silo", "silo_accuracy_mean", ("fedper", "ditto")),
@@ -69,7 +73,9 @@ def curves(read: dict[str, list[Summary]], along: int, name: str) -> Any:
         by_error(axes, "y")
         axes.set(ylim=(0, 98), ylabel=NAMES[what], xscale="log" if along else "linear")
         if axes.lines:
-            axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=3, fontsize=8, handlelength=3)
+            axes.legend(
+                frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=3, fontsize=8, handlelength=3
+            )
     for axes in grid[-1]:
         axes.set_xlabel(name)
         if along:
@@ -79,24 +85,38 @@ def curves(read: dict[str, list[Summary]], along: int, name: str) -> Any:
 
 
 def by_error(axes: Any, which: str) -> None:
-    """Space accuracies by the logarithm of the error, so that 95 % and 97 % lie as far apart as 50 % and 70 %."""
+    """Space accuracies by the logarithm of the error,
+    so that 95 % and 97 % lie as far apart as 50 % and 70 %."""
     scale = (lambda accuracy: -np.log(np.maximum(100 - accuracy, 0.1)), lambda given: 100 - np.exp(-given))
     axes.set(**{f"{which}scale": matplotlib.scale.FuncScale(axes, scale), f"{which}ticks": LEVELS})
 
 
 def line(
-    axes: Any, runs: Sequence[Summary], what: str, along: int, name: str, colour: str, dashes: Any, width: float
+    axes: Any,
+    runs: Sequence[Summary],
+    what: str,
+    along: int,
+    name: str,
+    colour: str,
+    dashes: Any,
+    width: float,
 ) -> None:
     found = curve(Group(name, list(runs)), what, 100)
     if found is not None:
-        axes.plot(found.at[along], found.mean, linestyle=dashes, color=colour, linewidth=width, label=LABELS[name])
+        axes.plot(
+            found.at[along], found.mean, linestyle=dashes, color=colour, linewidth=width, label=LABELS[name]
+        )
+
+
+def _ends(run: Summary) -> list[float]:
+    return [100 * (run.figure(f"silo_accuracy_{end}") or 0.0) for end in ("worst", "mean", "best")]
 
 
 def silos(read: dict[str, list[Summary]]) -> Any:
-    """Draw, for each algorithm, its silos' own test accuracy at the end: from the worst to the best, and the mean."""
+    """Draw, for each algorithm, its silos' own test accuracy at the end:
+    from the worst to the best, and the mean."""
     order = [name for name in LABELS if name in read]
-    ends = {name: np.array([[100 * (run.figure(f"silo_accuracy_{f}") or 0.0) for f in ("worst", "mean", "best")]
-                            for run in read[name]]) for name in order}  # fmt: skip
+    ends = {name: np.array([_ends(run) for run in read[name]]) for name in order}
     order.sort(key=lambda name: float(ends[name][:, 0].mean()))
     figure, axes = pyplot.subplots(figsize=(8, 0.26 * len(order) + 0.9), layout="constrained")
     for row, name in enumerate(order):

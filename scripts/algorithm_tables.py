@@ -11,8 +11,10 @@ Record = dict[str, Any]
 TARGET = 0.9
 SPREAD = ("mean", "worst", "std")
 LABELS = {
-    "fedsgd": "FedSGD", "fedavg": "FedAvg", "fedavgm": "FedAvgM", "fedadagrad": "FedAdagrad", "fedadam": "FedAdam",
-    "fedyogi": "FedYogi", "fedprox": "FedProx", "fednova": "FedNova", "scaffold": "SCAFFOLD II", "feddyn": "FedDyn",
+    "fedsgd": "FedSGD", "fedavg": "FedAvg", "fedavgm": "FedAvgM", "fedadagrad": "FedAdagrad",
+    "fedadam": "FedAdam",
+    "fedyogi": "FedYogi", "fedprox": "FedProx", "fednova": "FedNova", "scaffold": "SCAFFOLD II",
+    "feddyn": "FedDyn",
     "fsvrg": "FSVRG", "qfedavg": "q-FedAvg", "moon": "MOON", "feddf": "FedDF",
     "fedper": "FedPer", "ditto": "Ditto",
 }  # fmt: skip
@@ -28,7 +30,13 @@ def mnist_row(runs: list[Path]) -> list[str]:
     tested = [[r["test_accuracy"] for r in rounds if "test_accuracy" in r] for rounds in each]
     accuracy = [spread([100 * of(a) for a in tested]) if all(tested) else "–" for of in (last, late, max)]
     silos = [spread([100 * rounds[-1][f"silo_accuracy_{name}"] for rounds in each]) for name in SPREAD]
-    return [*accuracy, *silos, *to_target(runs), megabytes([r for rounds in each for r in rounds]), processor(runs)]
+    return [
+        *accuracy,
+        *silos,
+        *to_target(runs),
+        megabytes([r for rounds in each for r in rounds]),
+        processor(runs),
+    ]
 
 
 def last(values: list[float]) -> float:
@@ -46,7 +54,8 @@ def spread(values: list[float], decimals: int = 1) -> str:
 
 
 def to_target(runs: list[Path]) -> list[str]:
-    """Return the rounds, MB and silos' steps to the target, means over the seeds; or how many seeds reach it."""
+    """Return the rounds, MB and silos' steps to the target,
+    means over the seeds; or how many seeds reach it."""
     found = [reached(run) for run in runs]
     there = [costs for costs in found if costs is not None]
     if len(there) < len(found):
@@ -65,7 +74,8 @@ def reached(run: Path) -> tuple[float, float, float] | None:
 
 
 def steps(run: Path) -> list[int]:
-    """Return how many gradient steps all silos took in each round, by the silos that it drew and their examples."""
+    """Return how many gradient steps all silos took in each round,
+    by the silos that it drew and their examples."""
     from mpifl.data.shards import read_federation
     from mpifl.run.job import read_job
     from mpifl.server.server import Server
@@ -85,7 +95,8 @@ def steps(run: Path) -> list[int]:
 
 
 def cost_row(run: Path) -> list[str]:
-    """Return what a silo is sent and sends in a round and what is kept, in models; and its steps in a round."""
+    """Return what a silo is sent and sends in a round and what is kept,
+    in models; and its steps in a round."""
     from safetensors.torch import load_file
 
     from mpifl.data.shards import read_federation
@@ -96,7 +107,9 @@ def cost_row(run: Path) -> list[str]:
 
     job, rounds = read_job(run / "job.toml"), records(run)
     model = size(run / "initial.safetensors")
-    drawn = len(rounds) * max(int(job.cohort.fraction * len(read_federation(Path(job.shards)).silos) + 1e-9), 1)
+    drawn = len(rounds) * max(
+        int(job.cohort.fraction * len(read_federation(Path(job.shards)).silos) + 1e-9), 1
+    )
     wire = [sum(r[name] for r in rounds) / drawn / model for name in ("bytes_sent", "bytes_received")]
     saved = max((run / "checkpoints").iterdir())
     silos = [size(file) / model for file in saved.glob("silo_*.safetensors")]
@@ -110,7 +123,9 @@ def heart_row(runs: list[Path]) -> list[str]:
     from scripts.reproduce.scores import over_all, silos_of
 
     found = [silos_of(read_run(run)) for run in runs]
-    each = [percent(mean(silo.metrics["accuracy"] for silo in hospital)) for hospital in zip(*found, strict=True)]
+    each = [
+        percent(mean(silo.metrics["accuracy"] for silo in hospital)) for hospital in zip(*found, strict=True)
+    ]
     pooled = spread([100 * over_all(silos, "accuracy") for silos in found])
     last = [records(run)[-1] for run in runs]
     silos = [percent(mean(r[f"silo_accuracy_{name}"] for r in last)) for name in ("mean", "worst", "std")]

@@ -1,7 +1,8 @@
-"""Train every job of jobs/algorithms on real data, each on one rank, and print what it reaches as Markdown tables.
+"""Train every job of jobs/algorithms on real data, each on one rank, and print what it reaches as Markdown
+tables.
 
-MNIST runs once unless --seeds names more, the four hospitals over several seeds, for their test sets are small; a
-figure is then the mean. How the jobs' hyperparameters were found: scripts/search_hyperparameters.py.
+MNIST runs once unless --seeds names more, the four hospitals over several seeds, for their test sets are
+small; a figure is then the mean. How the jobs' hyperparameters were found: scripts/search_hyperparameters.py.
 What docs/explanation/algorithms.md shows:
     python scripts/compare_algorithms.py --data mnist --seeds 7 8 9 --rounds 30 --figures docs/figures
 """
@@ -19,7 +20,8 @@ from multiprocessing import get_context
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]  # run the tree that this file stands in, whatever is installed
+# run the tree that this file stands in, whatever is installed
+sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
 from algorithm_tables import COSTS, HEADINGS, ROWS, TITLES, cost_row, records, table  # noqa: E402
 
@@ -30,7 +32,8 @@ QUICK_ROUNDS = 3
 
 @dataclass(frozen=True)
 class Data:
-    """A data set of the comparison: how it is cut, and with which seeds; `shards` is the folder that jobs name."""
+    """A data set of the comparison: how it is cut, and with which seeds;
+    `shards` is the folder that jobs name."""
 
     shards: str
     cut: tuple[str, ...]
@@ -64,7 +67,8 @@ DATA = {
 
 
 def train(task: Task) -> str:
-    """Train a job in this process, or go on with it; note its processor seconds, and return why it was lost, if so.
+    """Train a job in this process, or go on with it; note its processor seconds, and return why it was lost,
+    if so.
 
     Raises:
         InputError: it cannot be trained, or its folder holds a run of another job.
@@ -114,7 +118,9 @@ def run_all(data: str, options: argparse.Namespace) -> dict[str, list[Path]]:
     rounds = QUICK_ROUNDS if options.quick else options.rounds
     fixed = ("tracking.console=false", *([f"rounds={rounds}"] if rounds else []))
     each = [
-        (job, options.out / f"{job.stem}-seed{seed}", seed) for job in jobs_of(data, options.only) for seed in seeds
+        (job, options.out / f"{job.stem}-seed{seed}", seed)
+        for job in jobs_of(data, options.only)
+        for seed in seeds
     ]
     tasks = [(job, run, (f"shards={folders[seed]}", f"seed={seed}", *fixed)) for job, run, seed in each]
     runs: dict[str, list[Path]] = {}
@@ -122,7 +128,8 @@ def run_all(data: str, options: argparse.Namespace) -> dict[str, list[Path]]:
         name = job.stem.partition("-")[2]
         runs.setdefault(name, []).extend([] if lost else [run])
     return {
-        name if len(of) == len(seeds) else f"{name} ({len(of)} of {len(seeds)} seeds)": of for name, of in runs.items()
+        name if len(of) == len(seeds) else f"{name} ({len(of)} of {len(seeds)} seeds)": of
+        for name, of in runs.items()
     }
 
 
@@ -141,7 +148,9 @@ def options_of(about: str | None, folder: str, given: list[str] | None = None) -
     parser.add_argument("--data", nargs="+", choices=DATA, default=list(DATA), help="(%(default)s)")
     parser.add_argument("--seeds", nargs="+", type=int, metavar="SEED", help="of the cut and of the job")
     parser.add_argument("--rounds", type=int, help="other than the jobs'")
-    parser.add_argument("--at-a-time", type=int, default=2, metavar="N", help="trainings side by side (%(default)s)")
+    parser.add_argument(
+        "--at-a-time", type=int, default=2, metavar="N", help="trainings side by side (%(default)s)"
+    )
     parser.add_argument("--figures", type=Path, metavar="DIR", help="draw the runs on MNIST, as SVG files")
     parser.add_argument("--out", type=Path, help=f"runs and tables go here, and go on here (runs/{folder})")
     options = parser.parse_args(given)
@@ -158,7 +167,9 @@ def main(given: list[str] | None = None) -> None:
         if data == "mnist":
             made += "\n" + table(COSTS, {name: cost_row(of[0]) for name, of in runs.items() if of})
         (options.out / f"{data}.md").write_text(made)
-        print(f"{data}: {TITLES[data]}{', --quick: tiny data' if options.quick else ''}\n\n{made}", flush=True)
+        print(
+            f"{data}: {TITLES[data]}{', --quick: tiny data' if options.quick else ''}\n\n{made}", flush=True
+        )
         if data == "mnist" and options.figures:
             from algorithm_figures import draw_all
 

@@ -32,8 +32,6 @@ echo "2. Training: 5 MPI ranks, a server and 4 workers with a silo each"
 
 echo
 echo "3. What came of it"
-"$py" -m mpifl compare "$run" --plot "$run/curve.png"
-
-echo
+"$py" -m mpifl compare "$run" --plot "$run/curve.png" >/dev/null   # the table stands above
 echo "The model: $work/$run/model.safetensors"
 echo "The curve: $work/$run/curve.png"

@@ -3,10 +3,11 @@
     python scripts/faults.py --runs 20                    # of each kind
     python scripts/faults.py --runs 5 --only worker server --job jobs/demo.toml --seed 3
 
-One harm in five is done while the ranks start, the others at a moment of the training. A run has *survived* if the
-command that was harmed ends with code 0 and the model, *resumed* if the command with --resume does after it, else it
-is *lost*. `bits` counts models that are those of a run that nothing troubled. `noticed` is the time from the kill to
-the line that says so: to notice, to find together, and to place the silos of the dead.
+One harm in five is done while the ranks start, the others at a moment of the training. A run has *survived*
+if the command that was harmed ends with code 0 and the model, *resumed* if the command with --resume does
+after it, else it is *lost*. `bits` counts models that are those of a run that nothing troubled. `noticed` is
+the time from the kill to the line that says so: to notice, to find together, and to place the silos of the
+dead.
 """
 
 from __future__ import annotations
@@ -136,12 +137,20 @@ class Yard:
         for nth, trouble in enumerate(troubles):
             run = many.run / str(nth)
             records = (run / "metrics.jsonl").read_text().splitlines() if run.exists() else []
-            told = trouble.split()[1] in (json.loads(records[int(trouble.split()[2])])["faults"] if records else {})
+            told = trouble.split()[1] in (
+                json.loads(records[int(trouble.split()[2])])["faults"] if records else {}
+            )
             tally.outcomes["survived" if told and (run / "model.safetensors").exists() else "lost"] += 1
 
     def harm(self, kind: str, tally: Tally) -> str:
         """Do one harm; return what became of it."""
-        more = ["--set", "checkpoint.mirror=true"] if kind == "server-mirror" else HURRY if kind == "stop" else []
+        more = (
+            ["--set", "checkpoint.mirror=true"]
+            if kind == "server-mirror"
+            else HURRY
+            if kind == "stop"
+            else []
+        )
         folder = self._next()
         run = Run(folder, self.job, *more)
         early = kind != "stop" and self._moments.random() < EARLY
@@ -195,10 +204,14 @@ def _job(folder: Path) -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--only", nargs="+", choices=KINDS, help="these kinds of harm")
-    parser.add_argument("--job", type=Path, help=f"an own job; its silos do not stumble, so not {', '.join(STUMBLES)}")
+    parser.add_argument(
+        "--job", type=Path, help=f"an own job; its silos do not stumble, so not {', '.join(STUMBLES)}"
+    )
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     given = parser.parse_args()
     kinds = [kind for kind in given.only or KINDS if not (given.job and kind in STUMBLES)]
@@ -208,7 +221,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         yard = Yard(Path(folder) / "runs", given.job or _job(Path(folder)), random.Random(given.seed))
         print(
-            f"untroubled: {yard.seconds:.1f} s, of which {yard.begins:.1f} s to begin, {yard.rounds} rounds", flush=True
+            f"untroubled: {yard.seconds:.1f} s, of which {yard.begins:.1f} s to begin, {yard.rounds} rounds",
+            flush=True,
         )
         tallies = {kind: Tally() for kind in kinds}
         for kind in set(STUMBLES).intersection(tallies):

@@ -1,6 +1,6 @@
 """The sha256 of what every job of the suite trains to, so that a change of one bit is seen.
 
-    python -m scripts.fingerprints                      prints a line a job: its name, its model, its last checkpoint
+    python -m scripts.fingerprints                      a line a job: its name, model, last checkpoint
     python -m scripts.fingerprints --tree OTHER         compares with what another checkout trains here to
 
 The bits belong to one processor and one version of PyTorch: a list is only good on the machine that made it.
@@ -63,7 +63,8 @@ def main() -> None:
     for job in sorted(here.keys() | there.keys()):
         same = here.get(job) == there.get(job)
         print(
-            f"{job}  {here.get(job, 'missing here')}" + ("" if same else f"  DIFFERS from {there.get(job, 'nothing')}")
+            f"{job}  {here.get(job, 'missing here')}"
+            + ("" if same else f"  DIFFERS from {there.get(job, 'nothing')}")
         )
     differing = sum(here.get(job) != there.get(job) for job in here.keys() | there.keys())
     if other:

@@ -1,14 +1,16 @@
-"""Have everything that reads what others wrote read harmed inputs for a while, and count what becomes of them.
+"""Have everything that reads what others wrote read harmed inputs for a while, and count what becomes of
+them.
 
     python scripts/fuzz.py --minutes 10
     python scripts/fuzz.py --minutes 60 --seed 3 --only shards checkpoints --keep harmed/
     python scripts/fuzz.py --inputs 2000                   # of each kind, however long it takes
     python scripts/fuzz.py --replay shards 17 --seed 3     # one of them again, with its traceback
 
-An input is read as a *value*, or ends with the error that is *documented*. What must not be: a *traceback*, a *hang*
-(more than 20 s), a *crash* of the process, or *too much* memory: 512 MiB above what the process held, or in one that
-it started. Each kind is read in processes of their own; one that dies or falls silent costs its input alone. The same
-seed gives the same inputs. Exit code 1: something was found; `--keep` makes those inputs again in a folder.
+An input is read as a *value*, or ends with the error that is *documented*. What must not be: a *traceback*, a
+*hang* (more than 20 s), a *crash* of the process, or *too much* memory: 512 MiB above what the process held,
+or in one that it started. Each kind is read in processes of their own; one that dies or falls silent costs
+its input alone. The same seed gives the same inputs. Exit code 1: something was found; `--keep` makes those
+inputs again in a folder.
 """
 
 from __future__ import annotations
@@ -34,12 +36,13 @@ from random import Random
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]  # harm the tree that this file stands in, whatever is installed
+# harm the tree that this file stands in, whatever is installed
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 os.environ.update(OMP_NUM_THREADS="1", COLUMNS="120")
 DEAF, SILENCE, START = 1.5, 2.0, 120.0
-"""After how many times its patience a worker that hears no signal ends itself, and is ended where it does not; and
-after how many seconds without a word at its start."""
+"""After how many times its patience a worker that hears no signal ends itself, and is ended where it does
+not; and after how many seconds without a word at its start."""
 ROOM = 4 << 30
 """Bytes of address space that a worker may take in addition to what it has after its imports."""
 BAD = ("traceback", "hang", "crash", "memory")
@@ -79,7 +82,11 @@ def main() -> int:
         module.make(options.valid)
         if options.replay:
             return replay(options, Path(scratch))
-        kinds = [name for name in module.KINDS if not options.only or any(name.startswith(one) for one in options.only)]
+        kinds = [
+            name
+            for name in module.KINDS
+            if not options.only or any(name.startswith(one) for one in options.only)
+        ]
         tallies = {name: fuzz(name, options, 60 * options.minutes / len(kinds)) for name in kinds}
         show(tallies, options)
         for name, tally in tallies.items() if options.keep else ():
@@ -88,15 +95,23 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--inputs", type=int, help="of each kind, in place of --minutes")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="*", help="kinds, or how their names begin")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="make the inputs that were taken badly again there")
+    parser.add_argument(
+        "--keep", type=Path, metavar="DIR", help="make the inputs that were taken badly again there"
+    )
     parser.add_argument("--replay", nargs=2, metavar=("KIND", "N"))
-    parser.add_argument("--patience", type=float, default=20.0, metavar="SECONDS", help="that one input may take")
-    parser.add_argument("--kinds", default="fuzzing.kinds", metavar="MODULE", help="another module with KINDS")
+    parser.add_argument(
+        "--patience", type=float, default=20.0, metavar="SECONDS", help="that one input may take"
+    )
+    parser.add_argument(
+        "--kinds", default="fuzzing.kinds", metavar="MODULE", help="another module with KINDS"
+    )
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--start", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, help=argparse.SUPPRESS)
@@ -105,7 +120,8 @@ def _options() -> argparse.Namespace:
 
 
 def _kinds(options: argparse.Namespace) -> Any:
-    """Return the module with the kinds of input, and with what makes the valid artefacts that they start from."""
+    """Return the module with the kinds of input,
+    and with what makes the valid artefacts that they start from."""
     return importlib.import_module(options.kinds)
 
 
@@ -140,7 +156,8 @@ def work(options: argparse.Namespace) -> int:
 
 
 def _bounded() -> None:
-    """Bound the address space, so that an absurd size is refused and takes nothing from others on this machine."""
+    """Bound the address space,
+    so that an absurd size is refused and takes nothing from others on this machine."""
     pages = int(Path("/proc/self/statm").read_text().split()[0]) if sys.platform == "linux" else 0
     if pages:
         most = pages * resource.getpagesize() + ROOM
@@ -187,7 +204,8 @@ def _worker(name: str, options: argparse.Namespace, seconds: float, start: int, 
 
 
 def _death(code: int | None, told: str) -> tuple[str, str, str]:
-    """Say how a worker came to its end while it read an input, from its exit code and Python's own last words."""
+    """Say how a worker came to its end while it read an input,
+    from its exit code and Python's own last words."""
     from fuzzing.outcomes import place_in
 
     *_, last = told.split("Fatal Python error: " if "Fatal Python error: " in told else "Timeout (")
@@ -215,7 +233,11 @@ def _lines(process: subprocess.Popen, silence: float) -> Iterator[dict[str, Any]
 def show(tallies: dict[str, Tally], options: argparse.Namespace) -> None:
     """Print the counts, and every place that took an input badly."""
     names = ("values", "documented", "tracebacks", "hangs", "crashes", "too much")
-    print(f"\n{'kind':<26}{'inputs':>8}" + "".join(f"{name:>12}" for name in names) + f"{'peak MiB':>10}{'seconds':>9}")
+    print(
+        f"\n{'kind':<26}{'inputs':>8}"
+        + "".join(f"{name:>12}" for name in names)
+        + f"{'peak MiB':>10}{'seconds':>9}"
+    )
     for name, tally in [*tallies.items(), ("all", _sum(tallies))]:
         counts = [tally.counts[one] for one in ("value", "documented", *BAD)]
         figures = "".join(f"{count:>12,}" for count in counts) + f"{tally.mib:>10.0f}{tally.seconds:>9.0f}"

@@ -24,14 +24,17 @@ ULFM = ["--with-ft", "ulfm"]
 class Run:
     """A training on 5 ranks; reads along what it says."""
 
-    def __init__(self, folder: Path, job: Path, *more: str, start: Sequence[str | Path] | None = None) -> None:
+    def __init__(
+        self, folder: Path, job: Path, *more: str, start: Sequence[str | Path] | None = None
+    ) -> None:
         self.run = folder / "run"
         start = start or ["-m", "mpifl", "train", job, "--out", self.run]
         root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
         mpirun = [str(Path(sys.prefix) / "bin" / "mpirun"), "--oversubscribe", "--bind-to", "none", *root]
         command = [*mpirun, *ULFM, "-n", str(RANKS), sys.executable, *map(str, start), *more]
         paths = os.pathsep.join([str(ROOT), str(job.parent), os.environ.get("PYTHONPATH", "")])
-        session = tempfile.mkdtemp(dir=folder)  # mpirun leaves it behind when it is killed: docs/explanation/faults.md
+        # mpirun leaves it behind when it is killed: docs/explanation/faults.md
+        session = tempfile.mkdtemp(dir=folder)
         self.lines: list[tuple[float, str]] = []
         self.began = time.monotonic()
         self.process = subprocess.Popen(

@@ -10,7 +10,8 @@ from mpifl.tools.keys import Key
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "job-keys.md"
 HEAD = """# The keys of the job file
 
-`python -m scripts.job_keys` writes this page from the models of the job file, and `mpifl keys [TABLE]` prints the same.
+`python -m scripts.job_keys` writes this page from the models of the job file.
+`mpifl keys [TABLE]` prints the same.
 [The job file](job-file.md) says more. A key without a default is left out unless it is given.
 """
 

@@ -1,9 +1,10 @@
-"""Try the values that each job of jobs/algorithms says were searched, and print what each combination reaches.
+"""Try the values that each job of jobs/algorithms says were searched, and print what each combination
+reaches.
 
-A job's comments `# searched: KEY = [...]` are the values; all combinations are tried, for a part of the job's rounds.
-They are judged by the silos' mean accuracy, or what a comment `# judged by: FIGURE` names, over the later half of the
-evaluations, on a fifth of each silo's training rows that is held out for it: no test row is looked at. What diverges
-counts 0.
+A job's comments `# searched: KEY = [...]` are the values; all combinations are tried, for a part of the job's
+rounds. They are judged by the silos' mean accuracy, or what a comment `# judged by: FIGURE` names, over the
+later half of the evaluations, on a fifth of each silo's training rows that is held out for it: no test row is
+looked at. What diverges counts 0.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ HELD_OUT = 0.2
 
 
 def hold_out(folder: Path) -> Path:
-    """Return a shard folder with the same silos, whose test rows are a fifth of the training rows of `folder`."""
+    """Return a shard folder with the same silos,
+    whose test rows are a fifth of the training rows of `folder`."""
     out = folder.with_name(f"{folder.name}-search")
     if out.exists():
         return out
@@ -82,7 +84,9 @@ def search(data: str, jobs: list[Path], options: argparse.Namespace) -> str:
         for (job, values), runs in tried.items()
     }
     ordered = sorted(scored, key=lambda key: (jobs.index(key[0]), -scored[key]))
-    return "".join(f"{job.stem:18} {percent(scored[job, values])}  {' '.join(values)}\n" for job, values in ordered)
+    return "".join(
+        f"{job.stem:18} {percent(scored[job, values])}  {' '.join(values)}\n" for job, values in ordered
+    )
 
 
 def _shorter(job: Path, quick: bool) -> tuple[str, ...]:

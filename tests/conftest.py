@@ -67,10 +67,15 @@ def ranks(
 
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the shards `digits` (4 silos), `many` (7 silos that hold out a test split) and `few` (2 silos)."""
+    """A folder with the shards `digits` (4 silos),
+    `many` (7 silos that hold out a test split) and `few` (2 silos)."""
     folder = tmp_path_factory.mktemp("shards")
     cut = ["partition", "digits", "--seed", "7", "--scheme", "dirichlet", "--alpha", "0.5"]
-    for name, silos, more in (("digits", 4, []), ("many", 7, ["--test", "0.2", "--public", "0.1"]), ("few", 2, [])):
+    for name, silos, more in (
+        ("digits", 4, []),
+        ("many", 7, ["--test", "0.2", "--public", "0.1"]),
+        ("few", 2, []),
+    ):
         data_prep([*cut, "--silos", str(silos), *more, "--out", str(folder / name)], standalone_mode=False)
     return folder
 

@@ -18,7 +18,9 @@ def limited():
 def refused(*words, **more):
     """Run a command in a process with limits, and return the one line that it says, with exit code 2."""
     command = [sys.executable, *map(str, words)]
-    done = subprocess.run(command, cwd=ROOT, preexec_fn=limited, capture_output=True, text=True, check=False, **more)
+    done = subprocess.run(
+        command, cwd=ROOT, preexec_fn=limited, capture_output=True, text=True, check=False, **more
+    )
     assert done.returncode == 2, done.stderr[-2000:]
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1, done.stderr

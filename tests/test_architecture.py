@@ -1,4 +1,5 @@
-"""The rules of the house that no reviewer should have to look for: who imports whom, what nobody does, how long."""
+"""The rules of the house that no reviewer should have to look for:
+who imports whom, what nobody does, how long."""
 
 import ast
 import re
@@ -56,7 +57,19 @@ MESSAGES, WITH_TORCH = "mpifl.wire.messages", {"mpifl.data.batches"}
 MOST_ROOMS, MOST_FLOORS = {"mpifl": 16, "data_prep": 12}, 11
 
 PICKLES = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "multiprocessing"}
-OBJECT_CALLS = {"send", "recv", "isend", "irecv", "ssend", "bsend", "issend", "ibsend", "sendrecv", "bcast", "ibcast"}
+OBJECT_CALLS = {
+    "send",
+    "recv",
+    "isend",
+    "irecv",
+    "ssend",
+    "bsend",
+    "issend",
+    "ibsend",
+    "sendrecv",
+    "bcast",
+    "ibcast",
+}
 OBJECT_CALLS |= {"gather", "scatter", "allgather", "alltoall", "allreduce"}
 ONLY_IN_TRANSPORT = {"reduce", "scan", "exscan"}  # elsewhere these are functools' and numpy's
 SEEDS = {"manual_seed", "seed", "set_rng_state", "manual_seed_all"}
@@ -209,12 +222,16 @@ def test_a_face_says_what_its_folder_is_for_and_holds_no_code(folder):
 
 @pytest.mark.parametrize("path", DATA_PREP, ids=name_of)
 def test_data_prep_imports_no_torch_and_no_mpi(path):
-    complain(path, [(line, name) for line, name in imports(path) if name.split(".")[0] in ("torch", "mpi4py")])
+    complain(
+        path, [(line, name) for line, name in imports(path) if name.split(".")[0] in ("torch", "mpi4py")]
+    )
 
 
 @pytest.mark.parametrize("path", MPIFL, ids=name_of)
 def test_mpifl_imports_neither_data_prep_nor_tests(path):
-    complain(path, [(line, name) for line, name in imports(path) if name.split(".")[0] in ("data_prep", "tests")])
+    complain(
+        path, [(line, name) for line, name in imports(path) if name.split(".")[0] in ("data_prep", "tests")]
+    )
 
 
 def test_the_wire_alone_joins_the_world_and_its_launcher_asks_whose_it_is():
@@ -237,7 +254,11 @@ def pickled(path, tree=None):
         method, owner = name.rpartition(".")[2], name.rpartition(".")[0]
         if name in ("torch.load", "torch.save") or any(map(allows_pickles, node.keywords)):
             found.append((line, f"{name} pickles"))
-        if owner and owner != "torch" and method in OBJECT_CALLS | (ONLY_IN_TRANSPORT if in_transport else set()):
+        if (
+            owner
+            and owner != "torch"
+            and method in OBJECT_CALLS | (ONLY_IN_TRANSPORT if in_transport else set())
+        ):
             found.append((line, f".{method}( pickles; mpi4py's {method.capitalize()} moves buffers"))
     return found
 
@@ -253,7 +274,10 @@ def forks(tree):
     return [
         range(block.lineno, block.end_lineno + 1)
         for block in blocks
-        if any(isinstance(i.context_expr, ast.Call) and "fork_rng" in dotted(i.context_expr.func) for i in block.items)
+        if any(
+            isinstance(i.context_expr, ast.Call) and "fork_rng" in dotted(i.context_expr.func)
+            for i in block.items
+        )
     ]
 
 
@@ -261,7 +285,9 @@ def globally_random(path, tree=None):
     tree = tree or TREES[path]
     found = [(line, "imports random") for line, name in imports(path, tree) if name.split(".")[0] == "random"]
     found += [
-        (line, f"imports {n}") for line, n in imports(path, tree) if n.startswith(("torch.random", "numpy.random."))
+        (line, f"imports {n}")
+        for line, n in imports(path, tree)
+        if n.startswith(("torch.random", "numpy.random."))
     ]
     may_fork = name_of(path) in ("mpifl/common/rng.py", "mpifl/models/building.py")
     for line, name, node in calls(tree):
@@ -294,7 +320,9 @@ def repeated(tree):
             words |= {n.attr for n in ast.walk(loop.iter) if isinstance(n, ast.Attribute)}
             words |= {n.id for n in ast.walk(loop.iter) if isinstance(n, ast.Name)}
             if any(re.search("batch|epoch|shuffled|in_order|^x$", word) for word in words):
-                found.append((loop.iter.lineno, "a loop over batches; take silo.train_locally or silo.gradient"))
+                found.append(
+                    (loop.iter.lineno, "a loop over batches; take silo.train_locally or silo.gradient")
+                )
         if isinstance(node, ast.Call) and dotted(node.func) in ("sum", "math.fsum"):
             inside = [*ast.walk(node)][1:]
             words = {n.id for n in inside if isinstance(n, ast.Name)} | {
@@ -316,7 +344,9 @@ def undocumented(tree):
 
     def visit(body, inside):
         for node in body:
-            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) or node.name.startswith("_"):
+            if not isinstance(
+                node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+            ) or node.name.startswith("_"):
                 continue
             setter = any(isinstance(d, ast.Attribute) and d.attr == "setter" for d in node.decorator_list)
             if not ast.get_docstring(node) and not setter:
@@ -338,7 +368,9 @@ def too_long(tree):
     functions = [node for node in ast.walk(tree) if isinstance(node, kinds)]
     lengths = [(node.lineno, node.name, node.end_lineno - node.lineno + 1) for node in functions]
     return [
-        (line, f"{name} has {n} lines, {LONGEST_FUNCTION} at most") for line, name, n in lengths if n > LONGEST_FUNCTION
+        (line, f"{name} has {n} lines, {LONGEST_FUNCTION} at most")
+        for line, name, n in lengths
+        if n > LONGEST_FUNCTION
     ]
 
 
@@ -402,7 +434,10 @@ def tree_of(text):
         ("silo/silo.py", "from mpifl import training"),
         ("silo/silo.py", "import mpifl.exchange.worker"),
         ("silo/silo.py", "def f():\n    from mpifl.server import Server"),
-        ("silo/silo.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from mpifl.run import Job"),
+        (
+            "silo/silo.py",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from mpifl.run import Job",
+        ),
         ("silo/silo.py", "from ..exchange.worker import Worker"),
         ("silo/silo.py", "import importlib\nimportlib.import_module('mpifl.exchange.worker')"),
         ("silo/silo.py", "from mpifl.wire import Transport"),
@@ -430,8 +465,12 @@ def test_an_arrow_that_runs_up_is_found(where, text):
 )
 def test_a_way_past_a_face_is_found(text):
     assert past_a_face(ROOT / "mpifl/training/loop.py", tree_of(text))
-    assert not past_a_face(ROOT / "mpifl/training/loop.py", tree_of("from mpifl.common import InputError, rng"))
-    assert not past_a_face(ROOT / "mpifl/common/files.py", tree_of("from mpifl.common.errors import InputError"))
+    assert not past_a_face(
+        ROOT / "mpifl/training/loop.py", tree_of("from mpifl.common import InputError, rng")
+    )
+    assert not past_a_face(
+        ROOT / "mpifl/common/files.py", tree_of("from mpifl.common.errors import InputError")
+    )
 
 
 @pytest.mark.parametrize(
@@ -497,7 +536,8 @@ def test_a_second_loop_or_mean_is_found(text):
 
 def test_a_missing_docstring_and_a_long_function_are_found():
     bare = (
-        '"""A file."""\nclass A:\n    """A class."""\n    def b(self):\n        pass\n    def _c(self):\n        pass\n'
+        '"""A file."""\nclass A:\n    """A class."""\n    def b(self):\n   '
+        "     pass\n    def _c(self):\n        pass\n"
     )
     assert undocumented(tree_of(bare)) == [(4, "A.b has no docstring")]
     assert undocumented(tree_of("x = 1")) == [(1, "the file has no docstring")]
@@ -506,7 +546,9 @@ def test_a_missing_docstring_and_a_long_function_are_found():
 
 
 def test_a_tree_that_is_not_the_tree_is_found():
-    block = tree_block("Text.\n\n```\nmpifl/\n  cli.py, nosuch.py   the commands\n  models/   the papers'\n```\n")
+    block = tree_block(
+        "Text.\n\n```\nmpifl/\n  cli.py, nosuch.py   the commands\n  models/   the papers'\n```\n"
+    )
     assert set(listed(block)) == {"mpifl/", "mpifl/cli.py", "mpifl/nosuch.py", "mpifl/models/"}
     faults = tree_faults(block)
     assert "mpifl/nosuch.py is listed and does not exist" in faults

@@ -45,8 +45,13 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 
 def test_a_broken_link_is_found() -> None:
-    text = "[a](nowhere.md) [b](README.md#the-moon) [c](#here)\n# Here\n[d](README.md) [e](https://example.org)"
-    assert broken_links(ROOT / "some.md", text) == ["nowhere.md: no such file", "README.md#the-moon: no such heading"]
+    text = (
+        "[a](nowhere.md) [b](README.md#the-moon) [c](#here)\n# Here\n[d](README.md) [e](https://example.org)"
+    )
+    assert broken_links(ROOT / "some.md", text) == [
+        "nowhere.md: no such file",
+        "README.md#the-moon: no such heading",
+    ]
 
 
 def test_the_readme_shows_fedavg_as_it_is() -> None:

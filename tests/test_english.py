@@ -23,14 +23,16 @@ def sentences(text: str) -> Iterator[str]:
 
 
 def words(sentence: str) -> int:
-    """Count the words of a sentence; code, links' addresses and numbers between symbols are a word at most."""
+    """Count the words of a sentence; code,
+    links' addresses and numbers between symbols are a word at most."""
     plain = re.sub(r"`[^`]*`", "code", sentence)
     plain = re.sub(r"\]\([^)]*\)", "]", plain)
     return len(re.findall(r"[A-Za-zÀ-ž][\wÀ-ž'’.-]*", plain))
 
 
 def paragraphs(text: str) -> Iterator[str]:
-    """Yield what stands together in Markdown: a paragraph, an item of a list, a cell of a table, a heading."""
+    """Yield what stands together in Markdown: a paragraph,
+    an item of a list, a cell of a table, a heading."""
     text = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r"(?m)^( *)([-*] |\d+\. |#+ )", r"\n\n", text)
     for block in re.split(r"\n\s*\n", text):
@@ -48,7 +50,11 @@ def in_docstring(text: str) -> Iterator[str]:
 def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Yield the strings that stand as statements: of files, classes, functions and attributes."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
             yield node.lineno, node.value.value
 
 

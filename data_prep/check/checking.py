@@ -32,9 +32,10 @@ class Finding:
 def check(folder: Path, *, duplicated: bool = True) -> tuple[FederationSpec, list[Finding]]:
     """Look through a folder of shards.
 
-    Every shard is held against its entry (size, sha256, format, shape, dtype, label range, label counts) and read once
-    for NaN and infinite features, and for examples that occur more than once, in a silo or in several: a fault where
-    one is trained on (train, public) and held out (valid, test), a warning elsewhere. Memory holds 16 bytes an example.
+    Every shard is held against its entry (size, sha256, format, shape, dtype, label range, label counts) and
+    read once for NaN and infinite features, and for examples that occur more than once, in a silo or in
+    several: a fault where one is trained on (train, public) and held out (valid, test), a warning elsewhere.
+    Memory holds 16 bytes an example.
 
     Args:
         folder: The folder.
@@ -64,7 +65,9 @@ def faults(findings: Sequence[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.severity == "fault"]
 
 
-def _check_shard(folder: Path, entry: ShardEntry, spec: FederationSpec, hashes: Hashes | None) -> Iterator[Finding]:
+def _check_shard(
+    folder: Path, entry: ShardEntry, spec: FederationSpec, hashes: Hashes | None
+) -> Iterator[Finding]:
     path = folder / entry.file
     try:
         shard = open_shard(folder, entry, spec)
@@ -88,7 +91,9 @@ def _check_labels(shard: Shard, entry: ShardEntry, spec: FederationSpec) -> Iter
     counted = shard["train"] if "train" in shard else next(iter(shard.splits.values()))
     counts = np.bincount(counted.y.reshape(-1), minlength=spec.classes).tolist()
     if counts != entry.labels:
-        label = next((at for at, pair in enumerate(zip(counts, entry.labels, strict=False)) if pair[0] != pair[1]), 0)
+        label = next(
+            (at for at, pair in enumerate(zip(counts, entry.labels, strict=False)) if pair[0] != pair[1]), 0
+        )
         names = spec.class_names or []
         called = f"label {label}" + (f" ({names[label]})" if label < len(names) else "")
         said = f"{called} occurs {counts[label]} times, federation.json says {[*entry.labels, 0][label]}"
@@ -114,7 +119,8 @@ class Finite:
 
 
 def _pieces(split: Split) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Yield the examples of a split piece by piece, with the position of the first; pages are let go after each."""
+    """Yield the examples of a split piece by piece,
+    with the position of the first; pages are let go after each."""
     step = max(1, PIECE // (row_bytes(split.x) + row_bytes(split.y)))
     for start in range(0, len(split), step):
         yield start, split.x[start : start + step], split.y[start : start + step]
@@ -139,8 +145,13 @@ def show_findings(folder: Path, silos: int, findings: Sequence[Finding], console
         console.print(table)
     wrong = len(faults(findings))
     warnings = len(findings) - wrong
-    told = [f"{silos} silo{'s' * (silos != 1)}", _counted(wrong, "thing") + " wrong" if wrong else "nothing wrong"]
-    console.print(Text(f"{folder}: {', '.join([*told, *([_counted(warnings, 'warning')] if warnings else [])])}"))
+    told = [
+        f"{silos} silo{'s' * (silos != 1)}",
+        _counted(wrong, "thing") + " wrong" if wrong else "nothing wrong",
+    ]
+    console.print(
+        Text(f"{folder}: {', '.join([*told, *([_counted(warnings, 'warning')] if warnings else [])])}")
+    )
 
 
 def _counted(number: int, what: str) -> str:

@@ -28,7 +28,9 @@ def told(folder: Path, spec: VerticalSpec) -> str:
     rows = ", ".join(f"{n:,} {split}" for split, n in spec.silos[0].examples.items())
     holder = next((entry.silo for entry in spec.silos if entry.labels is not None), "no silo")
     extent = f"{min(widths)} to {max(widths)}" if min(widths) < max(widths) else str(widths[0])
-    return f"{folder}: {len(widths)} silos of {extent} columns each, the same rows ({rows}), labels at {holder}"
+    return (
+        f"{folder}: {len(widths)} silos of {extent} columns each, the same rows ({rows}), labels at {holder}"
+    )
 
 
 def show_columns(folder: Path, console: Console) -> None:
@@ -57,7 +59,8 @@ def _named(entry: VerticalEntry, spec: VerticalSpec) -> str:
 
 
 def check_columns(folder: Path) -> tuple[VerticalSpec, list[Finding]]:
-    """Look through a vertical folder: each shard, the columns, the labels' holder, and that all have the same rows.
+    """Look through a vertical folder: each shard, the columns, the labels' holder, and that all have the same
+    rows.
 
     Raises:
         ShardError: there is no `federation.json` that can be read.
@@ -76,7 +79,9 @@ def check_columns(folder: Path) -> tuple[VerticalSpec, list[Finding]]:
         own = {name: split.id for name, split in splits.items()}
         first = first or own
         findings += _check_rows(entry, own, first)
-        findings += [found for name, split in splits.items() for found in _check_split(entry, name, split, spec)]
+        findings += [
+            found for name, split in splits.items() for found in _check_split(entry, name, split, spec)
+        ]
     return spec, findings
 
 
@@ -88,19 +93,28 @@ def _check_entries(spec: VerticalSpec) -> Iterator[Finding]:
         yield Finding("federation.json", "labels", f"{holders} silos hold the labels; one must")
     for entry in spec.silos:
         if entry.features.shape != (len(entry.columns),):
-            what = f"silo {entry.silo} has {len(entry.columns)} columns and features of shape {entry.features.shape}"
+            what = (
+                f"silo {entry.silo} has {len(entry.columns)} columns and "
+                f"features of shape {entry.features.shape}"
+            )
             yield Finding("federation.json", "columns", what)
 
 
-def _check_rows(entry: VerticalEntry, own: dict[str, np.ndarray], first: dict[str, np.ndarray]) -> Iterator[Finding]:
+def _check_rows(
+    entry: VerticalEntry, own: dict[str, np.ndarray], first: dict[str, np.ndarray]
+) -> Iterator[Finding]:
     for name in sorted(own.keys() | first.keys()):
         if name not in own or name not in first or not np.array_equal(own[name], first[name]):
-            yield Finding(entry.file, "rows", f"{name}: the ids are not those of the first silo, in the same order")
+            yield Finding(
+                entry.file, "rows", f"{name}: the ids are not those of the first silo, in the same order"
+            )
         elif len(np.unique(own[name])) < len(own[name]):
             yield Finding(entry.file, "rows", f"{name}: an id occurs more than once")
 
 
-def _check_split(entry: VerticalEntry, name: str, split: VerticalSplit, spec: VerticalSpec) -> Iterator[Finding]:
+def _check_split(
+    entry: VerticalEntry, name: str, split: VerticalSplit, spec: VerticalSpec
+) -> Iterator[Finding]:
     finite, step = Finite(), max(1, PIECE // row_bytes(split.x))
     for start in range(0, len(split.x), step):
         finite(start, split.x[start : start + step])

@@ -34,8 +34,8 @@ class Hashes:
     def add(self, file: str, split: str, x: np.ndarray, y: np.ndarray) -> None:
         """Hash the rows of a piece [m, ...] and their labels [m, ...]; those of a split follow one another.
 
-        It is Python's own hash of bytes (SipHash, 64 bits, other values in every process): of 30 million different
-        examples two have the same with a probability of 2e-5.
+        It is Python's own hash of bytes (SipHash, 64 bits, other values in every process): of 30 million
+        different examples two have the same with a probability of 2e-5.
         """
         if not self.spans or (self.spans[-1].file, self.spans[-1].split) != (file, split):
             self.spans.append(Span(file, split, self._length))
@@ -73,7 +73,8 @@ class Equal(NamedTuple):
 
 
 def duplicates(hashes: Hashes) -> Iterator[Equal]:
-    """Yield what is trained on and held out, too, then what else is twice; first what one shard has by itself."""
+    """Yield what is trained on and held out, too, then what else is twice;
+    first what one shard has by itself."""
     leaks, copies = _pairs(hashes)
     for (file, other), (count, first, second) in _sorted(found := _by_files(hashes, leaks)):
         what = f"{_examples(count)} trained on here {'is' if count == 1 else 'are'} held out"
@@ -99,19 +100,24 @@ def _shared(found: Twins) -> list[tuple[tuple[str, str], tuple[int, str, str]]]:
 def _rest(found: Twins, *, leak: bool) -> Iterator[Equal]:
     if rest := _shared(found)[MOST_PAIRS:]:
         files = sorted({file for pair, _ in rest for file in pair})
-        yield Equal(files[0], f"{len(rest)} more pairs of shards have examples in common, of {len(files)} shards", leak)
+        yield Equal(
+            files[0],
+            f"{len(rest)} more pairs of shards have examples in common, of {len(files)} shards",
+            leak,
+        )
 
 
 Twins = dict[tuple[str, str], tuple[int, str, str]]
-"""By pairs of files: how many examples of the second are in the first too, and where the first such example stands."""
+"""By pairs of files: how many examples of the second are in the first too,
+and where the first such example stands."""
 
 
 def _pairs(hashes: Hashes) -> tuple[np.ndarray, np.ndarray]:
     """Hold equal examples against each other, by their positions.
 
     Returns:
-        For every held-out example that is trained on, too: the first that trains, and it [n, 2]. For every other that
-        occurred before: the one before it, and it [m, 2].
+        For every held-out example that is trained on, too: the first that trains, and it [n, 2]. For every
+        other that occurred before: the one before it, and it [m, 2].
     """
     values, held = hashes.whole(), hashes.held()
     order = np.lexsort((held, values))  # of equal ones those that train come first

@@ -1,4 +1,5 @@
-"""The options of all schemes as options of a command: what a scheme takes by keyword, the command line takes too."""
+"""The options of all schemes as options of a command:
+what a scheme takes by keyword, the command line takes too."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ HELP = {
 def with_scheme_options(command: Callable[..., None]) -> Callable[..., None]:
     """Have a command with a parameter `**options` take every scheme's options, None where not given."""
     own, hints = inspect.signature(command), get_type_hints(command, include_extras=True)
-    plain = [p.replace(annotation=hints[p.name]) for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    plain = [
+        p.replace(annotation=hints[p.name]) for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD
+    ]
     taken = [_parameter(name, kind) for name, kind in _kinds().items()]
     command.__signature__ = own.replace(parameters=[*plain, *taken])  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in (*plain, *taken)}
@@ -47,5 +50,7 @@ def _parameter(name: str, kind: type) -> inspect.Parameter:
 
 def _kinds() -> dict[str, type]:
     """Return the type of every option that some scheme takes, the common one last."""
-    found: dict[str, Any] = {name: type(value) for scheme in SCHEMES.values() for name, value in scheme.options.items()}
+    found: dict[str, Any] = {
+        name: type(value) for scheme in SCHEMES.values() for name, value in scheme.options.items()
+    }
     return {**{name: kind for name, kind in found.items() if name != "min_examples"}, "min_examples": int}

@@ -22,20 +22,29 @@ app = typer.Typer()
 @app.command("import")
 def import_own(
     source: Annotated[str, typer.Argument(help=f"{', '.join(SOURCES)}.", show_default=False)],
-    spec: Annotated[Path, typer.Option(help="The federation.json that the sites agreed on, with or without silos.")],
+    spec: Annotated[
+        Path, typer.Option(help="The federation.json that the sites agreed on, with or without silos.")
+    ],
     out: Annotated[Path, typer.Option(help="The folder for the shard and its entry.")],
     silo: Annotated[int | None, typer.Option(help="The silo's number: 0, 1, 2, ...")] = None,
-    server: Annotated[bool, typer.Option("--server", help="Make the server's test set in place of a silo.")] = False,
+    server: Annotated[
+        bool, typer.Option("--server", help="Make the server's test set in place of a silo.")
+    ] = False,
     data: Annotated[Path | None, typer.Option(help="The source's file or folder.")] = None,
     name: Annotated[str | None, typer.Option(help="What the silo is called; 'silo N'.")] = None,
     seed: Annotated[int, typer.Option(help="What the hold-out is drawn by.")] = 0,
     valid: Annotated[float, typer.Option(help="The share of the examples kept for validation.")] = 0.0,
-    test: Annotated[float, typer.Option(help="The share kept for testing; else the source's own test set is.")] = 0.0,
-    option: Annotated[list[str] | None, typer.Option(help="An option of the source, as KEY=VALUE; many.")] = None,
+    test: Annotated[
+        float, typer.Option(help="The share kept for testing; else the source's own test set is.")
+    ] = 0.0,
+    option: Annotated[
+        list[str] | None, typer.Option(help="An option of the source, as KEY=VALUE; many.")
+    ] = None,
     jobs: Annotated[int | None, typer.Option(help="How many threads write; the cores, at most 4.")] = None,
     compression: Annotated[str, typer.Option(help=f"{', '.join(COMPRESSIONS)}.")] = "none",
 ) -> None:
-    """Turn a site's own data into its shard, silo_N.h5, and silo_N.json, the entry that the others may see."""
+    """Turn a site's own data into its shard, silo_N.h5,
+    and silo_N.json, the entry that the others may see."""
     from data_prep.cut import WriteOptions
     from data_prep.site import Site, import_site
 
@@ -43,7 +52,9 @@ def import_own(
         raise InputError("--silo: give the silo's number, or --server for its test set; one of them")
     manner = WriteOptions(default_jobs() if jobs is None else jobs, compression)
     site, shares = Site(silo, name), Shares(valid, test)
-    made = import_site(source, data, spec, out, site, seed, shares=shares, source_options=option or (), manner=manner)
+    made = import_site(
+        source, data, spec, out, site, seed, shares=shares, source_options=option or (), manner=manner
+    )
     entry = made.test if made.test else made.silos[0]
     held = ", ".join(f"{count:,} {split}" for split, count in entry.examples.items())
     typer.echo(f"{out / entry.file}: {held}; give {site.stem}.json to whoever assembles the federation")
@@ -54,12 +65,20 @@ def spec(
     file: Annotated[Path, typer.Argument(help="The file to make, as agreed.json.")],
     shape: Annotated[str | None, typer.Option(help="The shape of one example, as 1,28,28.")] = None,
     dtype: Annotated[str | None, typer.Option(help="What features are stored as, as uint8; float32.")] = None,
-    classes: Annotated[int | None, typer.Option(help="How many classes there are; as many as --class-names.")] = None,
+    classes: Annotated[
+        int | None, typer.Option(help="How many classes there are; as many as --class-names.")
+    ] = None,
     scale: Annotated[float | None, typer.Option(help="What a model multiplies stored features by.")] = None,
     offset: Annotated[float | None, typer.Option(help="What a model adds to scaled features; 0.")] = None,
-    class_names: Annotated[str | None, typer.Option(help="Their names in the labels' order, as cat,dog.")] = None,
-    feature_names: Annotated[str | None, typer.Option(help="The names of a table's columns, as age,sex.")] = None,
-    like: Annotated[Path | None, typer.Option(help="Take what is not given from this federation.json.")] = None,
+    class_names: Annotated[
+        str | None, typer.Option(help="Their names in the labels' order, as cat,dog.")
+    ] = None,
+    feature_names: Annotated[
+        str | None, typer.Option(help="The names of a table's columns, as age,sex.")
+    ] = None,
+    like: Annotated[
+        Path | None, typer.Option(help="Take what is not given from this federation.json.")
+    ] = None,
     name: Annotated[str | None, typer.Option(help="The federation's name; that of --like.")] = None,
 ) -> None:
     """Make a spec without data, which sites agree on before any of them imports its own."""
@@ -77,11 +96,18 @@ def spec(
 
 
 def _described(
-    before: FederationSpec | None, shape: str | None, dtype: str | None, scale: float | None, offset: float | None
+    before: FederationSpec | None,
+    shape: str | None,
+    dtype: str | None,
+    scale: float | None,
+    offset: float | None,
 ) -> dict[str, object]:
-    """Return what is given of an example's description, the rest as before, or as it is unless told otherwise."""
+    """Return what is given of an example's description, the rest as before,
+    or as it is unless told otherwise."""
     if not (shape or before):
-        raise InputError("--shape: not given; write the shape of one example, as 1,28,28, or take --like a federation")
+        raise InputError(
+            "--shape: not given; write the shape of one example, as 1,28,28, or take --like a federation"
+        )
     numbers = [part.strip() for part in shape.replace("x", ",").split(",")] if shape else None
     given = {"shape": numbers, "dtype": dtype, "scale": scale, "offset": offset}
     known = before.features.model_dump() if before else {"dtype": "float32"}

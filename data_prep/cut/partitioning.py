@@ -73,7 +73,8 @@ def partition(
 ) -> FederationSpec:
     """Read a source, cut it by a scheme and write a shard for every silo; return what `federation.json` says.
 
-    The same source, seed and options give the same bytes. `options` are those of the scheme; None is not given.
+    The same source, seed and options give the same bytes. `options` are those of the scheme; None is not
+    given.
 
     Raises:
         InputError: anything given is wrong; nothing is left of `out` then, unless it is to be resumed.
@@ -85,7 +86,9 @@ def partition(
         check_free(out)
     dataset = cut.prepared(read(data, seed), chosen)
     private, public = shares.set_public_aside(dataset, seed, natural=cut.by(chosen) == "silo")
-    parts = cut(dataset.pick(private) if len(public) else dataset, silos, numpy_stream(seed, "partition"), chosen)
+    parts = cut(
+        dataset.pick(private) if len(public) else dataset, silos, numpy_stream(seed, "partition"), chosen
+    )
     shards = _silos(dataset, private, parts.parts, names_of(parts, dataset, private), shares, seed)
     cut_by = {"name": scheme, **chosen, **_given(shares)}
     spec = described(dataset, name or f"{source}-{scheme}", seed, cut_by, source, source_options)
@@ -156,7 +159,8 @@ def _aside(out: Path, manner: WriteOptions, shards: Sequence[Shard]) -> Iterator
 
 
 def room(shards: Sequence[Shard]) -> int:
-    """Return the bytes that uncompressed shards take; twice for the largest, if it is to be put into order."""
+    """Return the bytes that uncompressed shards take;
+    twice for the largest, if it is to be put into order."""
     sizes = [HEADER + sum(map(_bytes, shard.sections)) for shard in shards]
     return sum(sizes) + max(sizes) * any(section.swept for shard in shards for section in shard.sections)
 
@@ -184,7 +188,9 @@ def _silos(
     return shards
 
 
-def shard_of(file: str, name: str, silo: int | None, x: Rows, y: np.ndarray, splits: dict[str, np.ndarray]) -> Shard:
+def shard_of(
+    file: str, name: str, silo: int | None, x: Rows, y: np.ndarray, splits: dict[str, np.ndarray]
+) -> Shard:
     """Describe a shard by the positions of each split's examples in x and y."""
     return Shard(name, [Section(file, split, silo, x, y, ids) for split, ids in splits.items()])
 
@@ -225,7 +231,9 @@ def _finished(out: Path) -> FederationSpec | None:
     return read_federation(out) if (out / "federation.json").exists() else None
 
 
-def _same(out: Path, before: FederationSpec, asked: FederationSpec, silos: int, compression: str) -> FederationSpec:
+def _same(
+    out: Path, before: FederationSpec, asked: FederationSpec, silos: int, compression: str
+) -> FederationSpec:
     """Return what a finished folder says, if it is what was asked for."""
     apart: dict[str, Any] = {"silos": [], "test": None, "public": None}
     if before.model_copy(update=apart) != asked or len(before.silos) != silos:

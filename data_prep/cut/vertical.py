@@ -19,7 +19,8 @@ from mpifl.common import InputError, numpy_stream, sha256_of
 from mpifl.data import VerticalEntry, VerticalSpec, new_vertical
 
 Taken = tuple[Rows, np.ndarray, np.ndarray, int]
-"""A split: rows, their labels, the positions in both that it has, ascending, and the id of the rows' first."""
+"""A split: rows, their labels, the positions in both that it has, ascending, and the id of the rows' first.
+"""
 
 
 def partition_columns(
@@ -38,8 +39,9 @@ def partition_columns(
 ) -> VerticalSpec:
     """Read a source and write some of its columns for every silo; return what `federation.json` says.
 
-    The same source, seed and options give the same bytes. The source's own test set is every silo's split `test`; its
-    rows' ids go on where those of the training set end. Memory holds the labels and a piece of the rows.
+    The same source, seed and options give the same bytes. The source's own test set is every silo's split
+    `test`; its rows' ids go on where those of the training set end. Memory holds the labels and a piece of
+    the rows.
 
     Raises:
         InputError: anything given is wrong; nothing is left of `out` then.
@@ -53,7 +55,10 @@ def partition_columns(
         found = f"{dataset.where} has {len(dataset)} examples, which every silo has"
         raise InputError(f"--min-examples: {found}, {options['min_examples']} asked; lower it")
     dealt = cut.assign(
-        math.prod(dataset.features.shape), silos, numpy_stream(seed, "partition"), **chosen(cut.assign, options)
+        math.prod(dataset.features.shape),
+        silos,
+        numpy_stream(seed, "partition"),
+        **chosen(cut.assign, options),
     )
     splits = _splits(dataset, shares, seed)
     check_room(out, _room(splits, len(dealt)))
@@ -81,9 +86,12 @@ def _refuse(shares: Shares, manner: WriteOptions) -> None:
 
 
 def _splits(data: Dataset, shares: Shares, seed: int) -> dict[str, Taken]:
-    """Hold rows out, the same at all silos; positions ascend, so that the source is read from front to back."""
+    """Hold rows out, the same at all silos; positions ascend,
+    so that the source is read from front to back."""
     if data.test and (shares.test or (data.held is not None and data.held.any())):
-        raise InputError(f"--test: {data.where} has a test set of its own, which is that of all silos; leave it out")
+        raise InputError(
+            f"--test: {data.where} has a test set of its own, which is that of all silos; leave it out"
+        )
     parts = shares.split(np.arange(len(data)), seed, 0, data.held)
     splits: dict[str, Taken] = {split: (data.x, data.y, np.sort(at), 0) for split, at in parts.items()}
     if data.test:

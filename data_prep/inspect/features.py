@@ -11,7 +11,8 @@ import numpy as np
 from mpifl.data import Features, FederationSpec, open_shard
 
 PIECE = 1 << 20  # values that are looked at together
-MOST_KEPT = 1 << 24  # means of single features, over all silos; with more of them an example counts as one feature
+# means of single features, over all silos; with more of them an example counts as one feature
+MOST_KEPT = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,9 @@ class Moments:
         count = self.count + other.count
         apart = other.mean - self.mean
         mean = self.mean + apart * (other.count / count)
-        return Moments(count, mean, self.squares + other.squares + apart**2 * (self.count * other.count / count))
+        return Moments(
+            count, mean, self.squares + other.squares + apart**2 * (self.count * other.count / count)
+        )
 
     def seen(self, features: Features) -> Moments:
         """Return the moments of what a model sees: x * scale + offset."""
@@ -47,7 +50,8 @@ class Moments:
 
 
 def feature_moments(folder: Path, spec: FederationSpec) -> list[Moments]:
-    """Read the training features of every silo, piece by piece, and return their moments as a model sees them."""
+    """Read the training features of every silo, piece by piece,
+    and return their moments as a model sees them."""
     width = int(np.prod(spec.features.shape))
     single = width * len(spec.silos) <= MOST_KEPT
     found = []
@@ -55,7 +59,9 @@ def feature_moments(folder: Path, spec: FederationSpec) -> list[Moments]:
         x = open_shard(folder, entry, spec, checksum=False)["train"].x
         step = max(1, PIECE // width)
         rows = (x[start : start + step] for start in range(0, len(x), step))
-        found.append(total(moments_of(piece.reshape(-1, width if single else 1)) for piece in rows).seen(spec.features))
+        found.append(
+            total(moments_of(piece.reshape(-1, width if single else 1)) for piece in rows).seen(spec.features)
+        )
     return found
 
 
@@ -91,4 +97,6 @@ def standardised(silos: list[Moments]) -> list[np.ndarray]:
     if not varying.any():
         return [np.zeros(1) for _ in silos]
     mean, deviation = pooled.mean[varying], pooled.deviation[varying]
-    return [np.hypot(one.mean[varying] - mean, one.deviation[varying] - deviation) / deviation for one in silos]
+    return [
+        np.hypot(one.mean[varying] - mean, one.deviation[varying] - deviation) / deviation for one in silos
+    ]

@@ -27,13 +27,15 @@ def sizes(summary: Summary, most: int) -> str:
     )
     bars = (
         f'<svg class="bars" viewBox="0 0 {len(of_silo)} 100" preserveAspectRatio="none" role="img" '
-        f'aria-label="Training examples of every silo, {of_silo.min():,} to {of_silo.max():,}"><path d="{path}"/></svg>'
+        'aria-label="Training examples of every silo, '
+        f'{of_silo.min():,} to {of_silo.max():,}"><path d="{path}"/></svg>'
     )
     return _framed([f"{most:,}", f"{most // 2:,}", "0"], bars, "between")
 
 
 def labels(summary: Summary, most: float) -> str:
-    """Draw the share of each label in each silo's training set: a column a silo, a row a label, the first lowest."""
+    """Draw the share of each label in each silo's training set:
+    a column a silo, a row a label, the first lowest."""
     shares = summary.shares
     names = [summary.label(number) for number in range(shares.shape[1])]
     image = _image(
@@ -57,7 +59,8 @@ def moments(summary: Summary) -> str:
     heights = [100 - 100 * (level - low) / span for level in (mean + deviation, mean, mean - deviation)]
     marks = "".join(
         f'<path class="spread" d="M{silo + 0.2:g} {top:.2f}H{silo + 0.8:g}V{bottom:.2f}H{silo + 0.2:g}Z"/>'
-        f'<path class="mean" d="M{silo + 0.1:g} {middle - 1.2:.2f}H{silo + 0.9:g}V{middle + 1.2:.2f}H{silo + 0.1:g}Z"/>'
+        f'<path class="mean" d="M{silo + 0.1:g} '
+        f'{middle - 1.2:.2f}H{silo + 0.9:g}V{middle + 1.2:.2f}H{silo + 0.1:g}Z"/>'
         for silo, (top, middle, bottom) in enumerate(zip(*heights, strict=True))
     )
     drawing = (
@@ -70,21 +73,25 @@ def moments(summary: Summary) -> str:
 
 
 def shifts(summary: Summary) -> str:
-    """Draw how far the mean of each feature lies from that of all silos, in deviations: red below, blue above."""
+    """Draw how far the mean of each feature lies from that of all silos,
+    in deviations: red below, blue above."""
     means = np.array([one.mean for one in summary.moments or ()])
     spread = np.array([one.deviation for one in summary.moments or ()])
     deviation = np.sqrt((spread**2).mean(axis=0) + means.var(axis=0))
     apart = (means - means.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
     given = summary.spec.feature_names or []
     names = given if len(given) == means.shape[1] else [str(number) for number in range(means.shape[1])]
-    image = _image(coloured(np.clip(apart.T / 4 + 0.5, 0, 1), DIVERGING), "The mean of each feature", len(names))
+    image = _image(
+        coloured(np.clip(apart.T / 4 + 0.5, 0, 1), DIVERGING), "The mean of each feature", len(names)
+    )
     ramp = address(coloured(np.linspace(0, 1, 64)[None], DIVERGING))
     key = f'<div class="legend">−2<img src="{ramp}" alt="">+2 deviations from the mean of all silos</div>'
     return _framed(_beside(names), f'<div class="stack">{image}</div>') + _axis(len(means)) + key
 
 
 def faces(summary: Summary) -> str:
-    """Show the mean image of the first silos, and of some more where there are many, as grey or colour images."""
+    """Show the mean image of the first silos, and of some more where there are many,
+    as grey or colour images."""
     kept = summary.moments or []
     chosen = np.unique(np.linspace(0, len(kept) - 1, min(len(kept), MOST_FACES)).astype(int)).tolist()
     images = np.stack([_picture(kept[silo].mean, summary.spec.features.shape) for silo in chosen])
@@ -92,7 +99,8 @@ def faces(summary: Summary) -> str:
     images = (images - low) / (high - low or 1)
     shown = [coloured(one[0], GREYS) if len(one) == 1 else _colour(one) for one in images]
     return '<div class="faces">' + "".join(
-        f'<figure><img src="{address(pixels)}" alt=""><figcaption>{escape(summary.spec.silos[silo].name)}</figcaption>'
+        f'<figure><img src="{address(pixels)}" '
+        f'alt=""><figcaption>{escape(summary.spec.silos[silo].name)}</figcaption>'
         "</figure>"
         for silo, pixels in zip(chosen, shown, strict=True)
     ) + "</div>"  # fmt: skip
@@ -104,7 +112,8 @@ def strip(shares: np.ndarray, most: float) -> str:
 
 
 def is_image(summary: Summary) -> bool:
-    """Tell whether an example is an image [height, width] or [1 or 3, height, width] whose means were kept."""
+    """Tell whether an example is an image [height, width] or [1 or 3,
+    height, width] whose means were kept."""
     shape = summary.spec.features.shape
     flat = len(shape) == 2 or (len(shape) == 3 and shape[0] in (1, 3))
     return flat and min(shape[-2:]) > 1 and _kept(summary) == int(np.prod(shape))
@@ -140,18 +149,27 @@ def _beside(names: Sequence[str]) -> list[str]:
 
 def _framed(ticks: Sequence[str], drawing: str, spread: str = "") -> str:
     beside = "".join(f"<span>{escape(tick)}</span>" for tick in ticks)
-    return f'<div class="framed"><div class="ticks {spread}">{beside}</div><div class="drawn">{drawing}</div></div>'
+    return (
+        f'<div class="framed"><div class="ticks {spread}">{beside}</div><div '
+        f'class="drawn">{drawing}</div></div>'
+    )
 
 
 def _axis(silos: int) -> str:
     """Number the silos below a figure, by about eight of them."""
     step = next(
-        step for step in (1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 10**3, 10**4, 10**6) if silos / step <= 13
+        step
+        for step in (1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 10**3, 10**4, 10**6)
+        if silos / step <= 13
     )
     marks = "".join(
-        f'<span style="left:{100 * (silo + 0.5) / silos:.2f}%">{silo}</span>' for silo in range(0, silos, step)
+        f'<span style="left:{100 * (silo + 0.5) / silos:.2f}%">{silo}</span>'
+        for silo in range(0, silos, step)
     )
-    return f'<div class="framed"><div class="ticks"></div><div class="axis">{marks}</div></div><p class="unit">silo</p>'
+    return (
+        '<div class="framed"><div class="ticks"></div><div '
+        f'class="axis">{marks}</div></div><p class="unit">silo</p>'
+    )
 
 
 def _cells(counts: np.ndarray, shares: np.ndarray) -> str:

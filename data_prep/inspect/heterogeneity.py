@@ -9,29 +9,35 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Heterogeneity:
-    """Label skew, as means over the silos of each one's distance to the pooled distribution, and size skew."""
+    """Label skew, as means over the silos of each one's distance to the pooled distribution,
+    and size skew."""
 
     jensen_shannon: float
     """Mean Jensen-Shannon divergence in bits: 0 when all silos are alike, at most 1."""
     total_variation: float
     """Mean total variation distance: the share of a silo's labels that would have to move, 0 to 1."""
     gini: float
-    """Gini coefficient of the training set sizes: 0 when all are equal, towards 1 when one silo has everything."""
+    """Gini coefficient of the training set sizes: 0 when all are equal,
+    towards 1 when one silo has everything."""
 
 
 def heterogeneity(counts: np.ndarray, sizes: np.ndarray | None = None) -> Heterogeneity:
-    """Measure the label histograms [silos, classes] of a federation, and its sizes if an example has many labels."""
+    """Measure the label histograms [silos, classes] of a federation,
+    and its sizes if an example has many labels."""
     totals = counts.sum(axis=1)
     sizes = totals if sizes is None else sizes
     shares = counts / np.maximum(totals, 1)[:, None]
     pooled = counts.sum(axis=0) / max(totals.sum(), 1)
     return Heterogeneity(
-        float(jensen_shannon(shares, pooled).mean()), float(total_variation(shares, pooled).mean()), gini(sizes)
+        float(jensen_shannon(shares, pooled).mean()),
+        float(total_variation(shares, pooled).mean()),
+        gini(sizes),
     )
 
 
 def jensen_shannon(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """Return the Jensen-Shannon divergence in bits over the last axis (Lin 1991, eq. 4.1 with equal weights)."""
+    """Return the Jensen-Shannon divergence in bits over the last axis (Lin 1991,
+    eq. 4.1 with equal weights)."""
     bits = _entropy((p + q) / 2) - (_entropy(p) + _entropy(q)) / 2
     return np.asarray(np.maximum(bits, 0.0))  # a difference of rounded entropies may come out just below 0
 
@@ -39,8 +45,8 @@ def jensen_shannon(p: np.ndarray, q: np.ndarray) -> np.ndarray:
 def total_variation(p: np.ndarray, q: np.ndarray) -> np.ndarray:
     """Return the total variation distance over the last axis.
 
-    It is the earth mover's distance where all labels are equally far apart; Zhao et al. (2018, sec. 3.2) report
-    twice this as EMD.
+    It is the earth mover's distance where all labels are equally far apart; Zhao et al. (2018, sec. 3.2)
+    report twice this as EMD.
     """
     return np.asarray(np.abs(p - q).sum(axis=-1) / 2)
 

@@ -13,8 +13,11 @@ from mpifl.common import InputError
 from mpifl.data import is_vertical
 
 
-def inspect(folders: Sequence[Path], plot: Path | None, page: Path | None, *, features: bool, everything: bool) -> None:
-    """Print what the silos of one or two folders hold; draw it to `plot`, and write it to `page`, where given."""
+def inspect(
+    folders: Sequence[Path], plot: Path | None, page: Path | None, *, features: bool, everything: bool
+) -> None:
+    """Print what the silos of one or two folders hold; draw it to `plot`,
+    and write it to `page`, where given."""
     from rich.console import Console
 
     if len(folders) > 2:
@@ -31,7 +34,10 @@ def inspect(folders: Sequence[Path], plot: Path | None, page: Path | None, *, fe
             show(summary, console, everything=everything)
     for spec in (summary.spec for summary in summaries):
         if features and tokens(spec):
-            print(f"{spec.name}: features are {spec.features.dtype} without a scale: tokens to a model, without a mean")
+            print(
+                f"{spec.name}: features are {spec.features.dtype} without a scale: "
+                "tokens to a model, without a mean"
+            )
     if len(summaries) == 2:
         compare(summaries[0], summaries[1], console)
     if plot is not None:

@@ -1,4 +1,5 @@
-"""The terminal's picture of a shard folder: a table with a bar and a label histogram a silo, and what it amounts to."""
+"""The terminal's picture of a shard folder:
+a table with a bar and a label histogram a silo, and what it amounts to."""
 
 from __future__ import annotations
 
@@ -65,7 +66,9 @@ def compared(first: Summary, second: Summary) -> list[tuple[str, str, str, str]]
         _whole("Largest silo", first.sizes.max(), second.sizes.max()),
     ]
     seen = [float(np.count_nonzero(one.counts, axis=1).mean()) for one in (first, second)]
-    rows.append(("Labels seen by a silo, mean", f"{seen[0]:.1f}", f"{seen[1]:.1f}", f"{seen[1] - seen[0]:+.1f}"))
+    rows.append(
+        ("Labels seen by a silo, mean", f"{seen[0]:.1f}", f"{seen[1]:.1f}", f"{seen[1] - seen[0]:+.1f}")
+    )
     for a, b in zip(first.measures, second.measures, strict=False):
         rows.append((f"{a.name}, {a.text}", str(a), str(b), f"{b.value - a.value:+.4f}"))
     return rows
@@ -97,7 +100,9 @@ def _table(summary: Summary, console: Console, everything: bool) -> Table:
         drawings = bar(summary.sizes[silo] / max(largest, 1), unicode), sparkline(of_label, unicode)
         figures = [_seen(of_label), *_moments(summary, silo), decimal(entry.bytes)]
         cells = [str(silo), entry.name, *_examples(entry, splits), *drawings, *figures]
-        table.add_row(*map(Text, cells), end_section=len(rows) < len(spec.silos) and silo == rows[len(rows) // 2 - 1])
+        table.add_row(
+            *map(Text, cells), end_section=len(rows) < len(spec.silos) and silo == rows[len(rows) // 2 - 1]
+        )
     return table
 
 
@@ -122,7 +127,8 @@ def bar(share: float, unicode: bool = True) -> str:
 
 
 def sparkline(of_label: np.ndarray, unicode: bool = True) -> str:
-    """Draw a histogram [classes] with a character a class, the tallest full; a class that occurs is never blank."""
+    """Draw a histogram [classes] with a character a class,
+    the tallest full; a class that occurs is never blank."""
     blocks = BLOCKS if unicode else ASCII_BLOCKS
     columns = [int(piece.sum()) for piece in np.array_split(of_label, min(len(of_label), MOST_COLUMNS))]
     top = max(*columns, 1)

@@ -27,7 +27,8 @@ class Most(NamedTuple):
 
 
 def write_page(summaries: Sequence[Summary], path: Path) -> None:
-    """Write the page; raise InputError for another ending than .html, or a folder that cannot be written to."""
+    """Write the page; raise InputError for another ending than .html,
+    or a folder that cannot be written to."""
     if path.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"--page: {path} ends in '{path.suffix}'; it must be .html")
     try:
@@ -65,7 +66,10 @@ def _two(first: Summary, second: Summary, most: Most) -> str:
 def _head(summary: Summary, letter: str = "") -> str:
     name = escape(summary.spec.name)
     title = f"<h2><b>{letter}</b> {name}</h2>" if letter else f"<h1>{name}</h1>"
-    return f'<header>{title}<p>{escape(summary.title)}</p><p class="soft">{escape(totals(summary.spec))}</p></header>'
+    return (
+        f"<header>{title}<p>{escape(summary.title)}</p><p "
+        f'class="soft">{escape(totals(summary.spec))}</p></header>'
+    )
 
 
 def _cards(measures: Sequence[Measure]) -> str:
@@ -76,7 +80,10 @@ def _card(measure: Measure) -> str:
     share = min(measure.value / measure.most, 1)
     value = f'<p class="value">{measure.value:.3f} <small>{measure.unit}</small></p>'
     gauge = f'<div class="gauge"><i style="width:{share:.1%}"></i></div>'
-    return f'<div class="card"><h3>{measure.name}</h3>{value}{gauge}<p>{measure.text}; 0 where all are alike</p></div>'
+    return (
+        f'<div class="card"><h3>{measure.name}</h3>{value}{gauge}<p>{measure.text}; '
+        "0 where all are alike</p></div>"
+    )
 
 
 def _comparison(first: Summary, second: Summary) -> str:
@@ -85,7 +92,10 @@ def _comparison(first: Summary, second: Summary) -> str:
         for name, *values in compared(first, second)
     )
     heading = "<tr><th></th><th>A</th><th>B</th><th>B − A</th></tr>"
-    return f'<div class="scroll"><table class="compared"><thead>{heading}</thead><tbody>{rows}</tbody></table></div>'
+    return (
+        '<div class="scroll"><table '
+        f'class="compared"><thead>{heading}</thead><tbody>{rows}</tbody></table></div>'
+    )
 
 
 def _folder(summary: Summary, most: Most) -> str:
@@ -109,7 +119,9 @@ def _silos(summary: Summary, most: Most) -> str:
     left_out = len(summary.sizes) - len(rows)
     note = f'<p class="soft">{left_out:,} silos in the middle are left out.</p>' if left_out else ""
     moments = "<th>mean</th><th>deviation</th>" if summary.moments else ""
-    heading = f'<th>silo</th><th>examples</th><th class="left">labels</th><th>seen</th><th>divergence</th>{moments}'
+    heading = (
+        f'<th>silo</th><th>examples</th><th class="left">labels</th><th>seen</th><th>divergence</th>{moments}'
+    )
     body = "".join(_silo(summary, silo, most) for silo in rows)
     table = f"<table><thead><tr>{heading}</tr></thead><tbody>{body}</tbody></table>"
     opened = " open" if len(rows) <= 30 else ""

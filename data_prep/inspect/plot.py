@@ -1,4 +1,5 @@
-"""A picture of shard folders: the size of every silo above a heat map of its labels, and of its features below."""
+"""A picture of shard folders: the size of every silo above a heat map of its labels,
+and of its features below."""
 
 from __future__ import annotations
 
@@ -87,7 +88,9 @@ def _draw_labels(figure: Any, axes: Any, summary: Summary, most: float) -> None:
     image = axes.imshow(
         shares.T, aspect="auto", cmap="Blues", vmin=0, vmax=most, interpolation="nearest", origin="lower"
     )
-    figure.colorbar(image, ax=axes, pad=0.01, label="share of the silo", format=lambda value, _: f"{value:.0%}")
+    figure.colorbar(
+        image, ax=axes, pad=0.01, label="share of the silo", format=lambda value, _: f"{value:.0%}"
+    )
     axes.set(ylabel="label", xlim=(-0.5, len(counts) - 0.5))
     for axis, length in ((axes.xaxis, counts.shape[0]), (axes.yaxis, counts.shape[1])):
         axis.get_major_locator().set_params(integer=True)

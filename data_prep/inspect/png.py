@@ -21,7 +21,8 @@ def coloured(values: np.ndarray, colours: tuple[tuple[int, int, int], ...]) -> n
 
 
 def encoded(pixels: np.ndarray) -> bytes:
-    """Return an image, uint8 [height, width, 3], as a PNG file (ISO/IEC 15948): unfiltered rows, one IDAT chunk."""
+    """Return an image, uint8 [height, width, 3], as a PNG file (ISO/IEC 15948):
+    unfiltered rows, one IDAT chunk."""
     height, width, _ = pixels.shape
     rows = np.concatenate([np.zeros((height, 1), np.uint8), pixels.reshape(height, -1)], axis=1)
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)

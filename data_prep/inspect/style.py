@@ -1,7 +1,8 @@
 """The looks of a page."""
 
 STYLE = """
-:root { color-scheme: light; --ink: #1d2733; --soft: #5b6875; --line: #e3e8ee; --blue: #2f6690; --pale: #b9d0e2; }
+:root { color-scheme: light; --ink: #1d2733; --soft: #5b6875; --line: #e3e8ee; --blue: #2f6690;
+  --pale: #b9d0e2; }
 * { box-sizing: border-box; }
 body { margin: 0; color: var(--ink); background: #f6f8fa; font: 15px/1.45 system-ui, sans-serif; }
 main { max-width: 900px; margin: 0 auto; padding: 28px 20px 60px; }
@@ -12,7 +13,8 @@ h2 b { color: #fff; background: var(--blue); border-radius: 4px; padding: 0 8px;
 h3 { font-size: 13px; margin: 0 0 12px; font-weight: 600; }
 header p { margin: 0 0 4px; overflow-wrap: anywhere; }
 .soft { color: var(--soft); }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(185px, 1fr)); gap: 12px; margin: 20px 0; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(185px, 1fr)); gap: 12px;
+  margin: 20px 0; }
 .card, .figure, details, .compared { background: #fff; border: 1px solid var(--line); border-radius: 8px; }
 .card { padding: 14px 16px; }
 .card h3 { color: var(--soft); margin: 0; }
@@ -24,7 +26,8 @@ header p { margin: 0 0 4px; overflow-wrap: anywhere; }
 .gauge i { display: block; height: 100%; background: var(--blue); }
 .figure { padding: 16px 16px 14px; margin: 14px 0; }
 .framed { display: flex; }
-.ticks { flex: 0 0 auto; width: 64px; padding-right: 8px; display: flex; flex-direction: column; text-align: right;
+.ticks { flex: 0 0 auto; width: 64px; padding-right: 8px; display: flex; flex-direction: column;
+  text-align: right;
   font-size: 11px; line-height: 1; color: var(--soft); font-variant-numeric: tabular-nums; }
 .ticks span { flex: 1 1 0; min-height: 0; display: flex; align-items: center; justify-content: flex-end;
   white-space: nowrap; overflow-x: clip; }
@@ -42,12 +45,14 @@ header p { margin: 0 0 4px; overflow-wrap: anywhere; }
 .axis { flex: 1 1 auto; position: relative; height: 16px; font-size: 11px; color: var(--soft); }
 .axis span { position: absolute; transform: translateX(-50%); top: 3px; }
 .unit { margin: 0; padding-left: 64px; text-align: center; font-size: 11px; color: var(--soft); }
-.legend { display: flex; align-items: center; gap: 8px; margin: 8px 0 0 64px; font-size: 11px; color: var(--soft); }
+.legend { display: flex; align-items: center; gap: 8px; margin: 8px 0 0 64px; font-size: 11px;
+  color: var(--soft); }
 .legend img { width: 120px; height: 9px; border-radius: 2px; }
 .faces { display: grid; grid-template-columns: repeat(auto-fill, minmax(84px, 1fr)); gap: 12px; }
 .faces figure { margin: 0; }
 .faces img { display: block; width: 100%; image-rendering: pixelated; border-radius: 4px; }
-.faces figcaption { font-size: 11px; line-height: 1.25; margin-top: 3px; color: var(--soft); overflow-wrap: anywhere; }
+.faces figcaption { font-size: 11px; line-height: 1.25; margin-top: 3px; color: var(--soft);
+  overflow-wrap: anywhere; }
 details { margin: 14px 0; padding: 12px 16px; }
 summary { font-size: 13px; font-weight: 600; cursor: pointer; }
 .scroll { overflow-x: auto; }
@@ -59,10 +64,11 @@ th.left { text-align: left; }
 thead th { color: var(--soft); font-weight: 400; font-size: 12px; }
 tbody tr:last-child > * { border-bottom: 0; }
 td.size { position: relative; min-width: 90px; }
-td.size i { position: absolute; left: 4px; top: 4px; bottom: 4px; max-width: calc(100% - 8px); background: var(--pale);
-  border-radius: 2px; }
+td.size i { position: absolute; left: 4px; top: 4px; bottom: 4px; max-width: calc(100% - 8px);
+  background: var(--pale); border-radius: 2px; }
 td.size span { position: relative; }
-.strip { display: block; width: 130px; height: 16px; image-rendering: pixelated; border: 1px solid var(--line); }
+.strip { display: block; width: 130px; height: 16px; image-rendering: pixelated;
+  border: 1px solid var(--line); }
 .compared { margin: 16px 0; border-collapse: separate; border-spacing: 0; }
 .compared th:first-child { padding-left: 14px; white-space: normal; min-width: 140px; }
 .compared th.left { text-align: left; }

@@ -53,7 +53,8 @@ class Summary:
 
     @property
     def darkest(self) -> float:
-        """Return the share of the darkest cell of a heat map: twice that of alike classes, or more where there is."""
+        """Return the share of the darkest cell of a heat map:
+        twice that of alike classes, or more where there is."""
         return max(float(self.shares.max()), min(1.0, 2 / self.spec.classes))
 
     @property
@@ -65,10 +66,15 @@ class Summary:
     def measures(self) -> list[Measure]:
         """Return how much the silos differ."""
         found = heterogeneity(self.counts, self.sizes)
-        labels, size = "mean Jensen-Shannon divergence to the pooled labels", "Gini coefficient of the training sets"
+        labels, size = (
+            "mean Jensen-Shannon divergence to the pooled labels",
+            "Gini coefficient of the training sets",
+        )
         measures = [
             Measure("Label skew", labels, found.jensen_shannon, "bit", 1.0),
-            Measure("Label skew", "mean earth mover's (total variation) distance", found.total_variation, "", 1.0),
+            Measure(
+                "Label skew", "mean earth mover's (total variation) distance", found.total_variation, "", 1.0
+            ),
             Measure("Size skew", size, found.gini, "", 1.0),
         ]
         if self.moments:
@@ -94,11 +100,14 @@ class Summary:
 def summarise(folder: Path, *, features: bool = False) -> Summary:
     """Read a folder's `federation.json`, and with `features` its shards, unless tokens are in them."""
     spec = read_federation(folder)
-    return Summary(spec, label_counts(spec), feature_moments(folder, spec) if features and not tokens(spec) else None)
+    return Summary(
+        spec, label_counts(spec), feature_moments(folder, spec) if features and not tokens(spec) else None
+    )
 
 
 def tokens(spec: FederationSpec) -> bool:
-    """Tell whether a model takes the features for tokens: integers without a scale, whose means mean nothing."""
+    """Tell whether a model takes the features for tokens:
+    integers without a scale, whose means mean nothing."""
     return spec.features.scale is None and not spec.features.dtype.startswith("float")
 
 

@@ -1,4 +1,5 @@
-"""What a source hands over: labelled examples, in memory or read when they are needed, and where they came from."""
+"""What a source hands over: labelled examples,
+in memory or read when they are needed, and where they came from."""
 
 from __future__ import annotations
 
@@ -50,7 +51,12 @@ class Dataset:
     @property
     def features(self) -> Features:
         """Describe one example for `federation.json`."""
-        described = {"shape": self.x.shape[1:], "dtype": self.x.dtype.name, "scale": self.scale, "offset": self.offset}
+        described = {
+            "shape": self.x.shape[1:],
+            "dtype": self.x.dtype.name,
+            "scale": self.scale,
+            "offset": self.offset,
+        }
         return Features.model_validate(described)
 
     def pick(self, index: np.ndarray) -> Dataset:

@@ -9,10 +9,12 @@ from typing import Any, Protocol
 import numpy as np
 
 Alter = Callable[[int, int, np.ndarray, np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]]
-"""What a scheme does to a silo's examples on their way: `(silo, silos, rows, labels, ids, seed) -> (rows, labels)`.
+"""What a scheme does to a silo's examples on their way: `(silo, silos, rows, labels, ids, seed) -> (rows,
+labels)`.
 
-`ids` [m] are the examples' positions in the source, int64. Shapes and dtypes stay; what becomes of an example depends
-on its own id and silo alone, never on the others it is handed with: pieces are cut anywhere and come in any order.
+`ids` [m] are the examples' positions in the source, int64. Shapes and dtypes stay; what becomes of an example
+depends on its own id and silo alone, never on the others it is handed with: pieces are cut anywhere and come
+in any order.
 """
 
 
@@ -63,7 +65,8 @@ class Picked:
 
 
 def mapping_of(rows: Rows) -> mmap.mmap | None:
-    """Return the mapped file that rows lie in, through whatever is wrapped around them; None if they lie in none."""
+    """Return the mapped file that rows lie in, through whatever is wrapped around them;
+    None if they lie in none."""
     inner: Any = rows
     while inner is not None and not isinstance(inner, mmap.mmap):
         inner = getattr(inner, "rows", None) if not isinstance(inner, np.ndarray) else inner.base

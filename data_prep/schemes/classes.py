@@ -8,7 +8,9 @@ from data_prep.schemes.grouping import deal, histogram, sorted_by_label
 from mpifl.common import InputError
 
 
-def classes(labels: np.ndarray, silos: int, rng: np.random.Generator, *, classes: int = 2) -> list[np.ndarray]:
+def classes(
+    labels: np.ndarray, silos: int, rng: np.random.Generator, *, classes: int = 2
+) -> list[np.ndarray]:
     """Give every silo exactly c different classes, and divide each class evenly among its owners (#C = c).
 
     Li et al. (2022, NIID-Bench, sec. 4.2.1): silo k owns class k mod C and c - 1 others drawn at random. Here
@@ -49,7 +51,8 @@ def draw_owners(sizes: np.ndarray, silos: int, c: int, rng: np.random.Generator)
 
 
 def _first(silos: int, classes: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Return the classes that every silo is to own in any case: its turn, and its share of those beyond the silos."""
+    """Return the classes that every silo is to own in any case:
+    its turn, and its share of those beyond the silos."""
     beyond = silos + rng.permutation(max(classes - silos, 0))
     return [np.append(silo % classes, beyond[silo::silos]) for silo in range(silos)]
 

@@ -35,7 +35,9 @@ def _check(features: Features, classes: int, *, drifted: float, concepts: int) -
     if not 0 < drifted <= 1:
         raise InputError(f"--drifted: {drifted} given; it is a share of the silos, above 0 and at most 1")
     if not 1 <= concepts < classes:
-        raise InputError(f"--concepts: {concepts} given; {classes} classes have 1 to {classes - 1} besides their own")
+        raise InputError(
+            f"--concepts: {concepts} given; {classes} classes have 1 to {classes - 1} besides their own"
+        )
     return features
 
 

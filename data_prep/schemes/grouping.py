@@ -42,7 +42,8 @@ def deal(members: np.ndarray, counts: np.ndarray) -> list[np.ndarray]:
 
 
 def whole(shares: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Make whole examples, int [classes, silos], of shares [classes, silos] of classes of these sizes [classes].
+    """Make whole examples, int [classes, silos], of shares [classes, silos] of classes of these sizes
+    [classes].
 
     By cutting at the cumulated shares: nothing is lost, and no silo is off by more than one.
     """
@@ -54,10 +55,14 @@ def whole(shares: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 def check_positive(option: str, value: float) -> None:
     """Refuse what is not above 0, or larger than LARGEST."""
     if not 0 < value <= LARGEST:
-        raise InputError(f"--{option}: {value} given; it must be above 0 and at most {LARGEST:g}, for instance 0.5")
+        raise InputError(
+            f"--{option}: {value} given; it must be above 0 and at most {LARGEST:g}, for instance 0.5"
+        )
 
 
 def out_of_reach(given: str, best: int, min_examples: int) -> InputError:
     """Say that no draw reached the minimum, and what would do."""
-    reached = f"in {DRAWS} draws the smallest silo had {best} examples at best, --min-examples asks {min_examples}"
+    reached = (
+        f"in {DRAWS} draws the smallest silo had {best} examples at best, --min-examples asks {min_examples}"
+    )
     return InputError(f"{given}: {reached}; take a larger --alpha, fewer --silos or a lower --min-examples")

@@ -13,7 +13,8 @@ from mpifl.common import InputError, numpy_stream
 
 @dataclass(frozen=True)
 class Shares:
-    """The shares of a silo's examples that are held out: each in [0, 1), `valid` and `test` together below 1."""
+    """The shares of a silo's examples that are held out: each in [0,
+    1), `valid` and `test` together below 1."""
 
     valid: float = 0.0
     test: float = 0.0
@@ -23,12 +24,17 @@ class Shares:
     def __post_init__(self) -> None:
         for name, share in vars(self).items():
             if not 0 <= share < 1:
-                raise InputError(f"--{name}: {share} given; it must be at least 0 and below 1, for instance 0.1")
+                raise InputError(
+                    f"--{name}: {share} given; it must be at least 0 and below 1, for instance 0.1"
+                )
         if Fraction(str(self.valid)) + Fraction(str(self.test)) >= 1:
-            raise InputError(f"--valid, --test: {self.valid} and {self.test} leave nothing to train on; lower them")
+            raise InputError(
+                f"--valid, --test: {self.valid} and {self.test} leave nothing to train on; lower them"
+            )
 
     def set_public_aside(self, data: Dataset, seed: int, *, natural: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Return the indices of the examples that stay private and of those that become public, each in order.
+        """Return the indices of the examples that stay private and of those that become public, each in
+        order.
 
         What the source holds for testing stays private.
 
@@ -46,13 +52,18 @@ class Shares:
         return np.delete(everything, chosen), chosen
 
     def _check_left(self, data: Dataset, silo: np.ndarray, private: np.ndarray) -> None:
-        """See that each of the silos [n] of all training examples still occurs among those that stay private."""
+        """See that each of the silos [n] of all training examples
+        still occurs among those that stay private."""
         if len(lost := np.setdiff1d(silo, silo[private])):
             name = (data.silo_names or {}).get(int(lost[0]), str(lost[0]))
             taken = f"takes all {np.count_nonzero(silo == lost[0])} training examples of silo '{name}'"
-            raise InputError(f"--public: {self.public} {taken}; lower it, or take a scheme other than natural")
+            raise InputError(
+                f"--public: {self.public} {taken}; lower it, or take a scheme other than natural"
+            )
 
-    def split(self, part: np.ndarray, seed: int, silo: int, held: np.ndarray | None = None) -> dict[str, np.ndarray]:
+    def split(
+        self, part: np.ndarray, seed: int, silo: int, held: np.ndarray | None = None
+    ) -> dict[str, np.ndarray]:
         """Split the indices of a silo's examples; at least one is left to train on, and no split is empty.
 
         A share is rounded down to whole examples: as a fraction, for 0.29 * 100 is 28.999999999999996.
@@ -76,8 +87,12 @@ class Shares:
     def _split_rest(self, rest: np.ndarray, test: np.ndarray, seed: int, silo: int) -> dict[str, np.ndarray]:
         """Split what the source does not hold for testing."""
         if self.test:
-            raise InputError(f"--test: {self.test} given, but the source itself says what is for testing; leave it out")
+            raise InputError(
+                f"--test: {self.test} given, but the source itself says what is for testing; leave it out"
+            )
         if not len(rest):
-            raise InputError(f"--scheme: all {len(test)} examples of silo {silo} are for testing; ask for fewer silos")
+            raise InputError(
+                f"--scheme: all {len(test)} examples of silo {silo} are for testing; ask for fewer silos"
+            )
         splits = self.split(rest, seed, silo)
         return {**splits, "test": test} if len(test) else splits

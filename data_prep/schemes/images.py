@@ -13,8 +13,11 @@ from mpifl.common import InputError
 from mpifl.data import Features
 
 
-def rotate(place: Place, x: np.ndarray, y: np.ndarray, ids: np.ndarray, *, angles: str = "0,90,180,270") -> Examples:
-    """Turn images counterclockwise by a silo's angle in degrees (Ghosh et al. 2020, IFCA, sec. 6: Rotated MNIST).
+def rotate(
+    place: Place, x: np.ndarray, y: np.ndarray, ids: np.ndarray, *, angles: str = "0,90,180,270"
+) -> Examples:
+    """Turn images counterclockwise by a silo's angle in degrees (Ghosh et al. 2020, IFCA, sec. 6: Rotated
+    MNIST).
 
     Right angles move pixels; others are resampled bilinearly, with zeros from beyond the edges.
     """
@@ -31,7 +34,9 @@ def rotate(place: Place, x: np.ndarray, y: np.ndarray, ids: np.ndarray, *, angle
     return _like(turned.reshape(x.shape), x.dtype), y
 
 
-def brighten(place: Place, x: np.ndarray, y: np.ndarray, ids: np.ndarray, *, factors: str = "1..0.25") -> Examples:
+def brighten(
+    place: Place, x: np.ndarray, y: np.ndarray, ids: np.ndarray, *, factors: str = "1..0.25"
+) -> Examples:
     """Multiply features by a silo's factor; integers are rounded, and end where their dtype ends."""
     factor = level(place.silo, place.silos, "factors", factors)
     kind = np.float64 if x.dtype == np.float64 else np.float32
@@ -39,7 +44,8 @@ def brighten(place: Place, x: np.ndarray, y: np.ndarray, ids: np.ndarray, *, fac
 
 
 def level(silo: int, silos: int, option: str, text: str) -> float:
-    """Return a silo's level of 'a..b', K values evenly spaced, or of 'a,b,c', each for the same number of silos."""
+    """Return a silo's level of 'a..b', K values evenly spaced,
+    or of 'a,b,c', each for the same number of silos."""
     even, values = levels(option, text)
     if even:
         return values[0] + (values[1] - values[0]) * silo / max(silos - 1, 1)
@@ -62,7 +68,8 @@ def levels(option: str, text: str) -> tuple[bool, list[float]]:
 
 @functools.lru_cache(maxsize=8)
 def _bilinear(height: int, width: int, angle: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return for every pixel the four that it is interpolated from, and their weights, both [4, height * width]."""
+    """Return for every pixel the four that it is interpolated from,
+    and their weights, both [4, height * width]."""
     row, column = np.mgrid[:height, :width].reshape(2, -1)
     down, right = row - (height - 1) / 2, column - (width - 1) / 2
     cosine, sine = math.cos(math.radians(angle)), math.sin(math.radians(angle))
@@ -89,7 +96,9 @@ def _like(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 def _images(features: Features, classes: int, *, angles: str) -> Features:
     if len(features.shape) < 2:
-        raise InputError(f"--scheme: rotation is for images; one example has the shape {list(features.shape)}")
+        raise InputError(
+            f"--scheme: rotation is for images; one example has the shape {list(features.shape)}"
+        )
     levels("angles", angles)
     return features
 

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from data_prep.schemes.grouping import DRAWS, check_positive, deal, histogram, out_of_reach, sorted_by_label, whole
+from data_prep.schemes.grouping import (
+    DRAWS,
+    check_positive,
+    deal,
+    histogram,
+    out_of_reach,
+    sorted_by_label,
+    whole,
+)
 from mpifl.common import InputError
 
 
-def shards(labels: np.ndarray, silos: int, rng: np.random.Generator, *, shards_per_silo: int = 2) -> list[np.ndarray]:
-    """Sort by label, cut into equal shards and deal each silo the same number of them (McMahan et al. 2017, sec. 3).
+def shards(
+    labels: np.ndarray, silos: int, rng: np.random.Generator, *, shards_per_silo: int = 2
+) -> list[np.ndarray]:
+    """Sort by label, cut into equal shards and deal each silo the same number of them (McMahan et al. 2017,
+    sec. 3).
 
     Where the examples do not divide, shard sizes differ by one.
     """
@@ -17,7 +28,9 @@ def shards(labels: np.ndarray, silos: int, rng: np.random.Generator, *, shards_p
     if shards_per_silo < 1:
         raise InputError(f"--shards-per-silo: {shards_per_silo} given; it must be 1 or more")
     if len(labels) < (count := silos * shards_per_silo):
-        raise InputError(f"--shards-per-silo: {len(labels)} examples cannot fill {count} shards; ask for fewer")
+        raise InputError(
+            f"--shards-per-silo: {len(labels)} examples cannot fill {count} shards; ask for fewer"
+        )
     pieces = np.array_split(np.argsort(labels, kind="stable"), count)
     hands = rng.permutation(count).reshape(silos, shards_per_silo)
     return [np.concatenate([pieces[shard] for shard in hand]) for hand in hands]
@@ -28,11 +41,12 @@ def dirichlet(
 ) -> list[np.ndarray]:
     """Spread every class over the silos in proportions drawn from Dir(alpha).
 
-    Yurochkin et al. (2019); Li et al. (2022, NIID-Bench, sec. 4.2.1). Hsu et al. (2019) draw something else: one
-    mixture of classes for each silo, and all silos of one size.
+    Yurochkin et al. (2019); Li et al. (2022, NIID-Bench, sec. 4.2.1). Hsu et al. (2019) draw something else:
+    one mixture of classes for each silo, and all silos of one size.
 
-    The whole draw is repeated, up to 100 times, until every silo has `min_examples`. (The code of Li et al. also
-    gives no more of a class to a silo that has its fair share of examples already; that is another distribution.)
+    The whole draw is repeated, up to 100 times, until every silo has `min_examples`. (The code of Li et al.
+    also gives no more of a class to a silo that has its fair share of examples already; that is another
+    distribution.)
     """
     check_positive("alpha", alpha)
     counts = _draw_counts(histogram(labels), silos, rng, alpha, min_examples)

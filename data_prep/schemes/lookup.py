@@ -24,7 +24,8 @@ def find_scheme(name: str) -> Scheme:
 
 
 def resolve(name: str, scheme: Scheme, given: Options) -> dict[str, Any]:
-    """Fill in a scheme's defaults for the options that were not given (None); refuse those it does not take."""
+    """Fill in a scheme's defaults for the options that were not given (None);
+    refuse those it does not take."""
     chosen = {option: value for option, value in given.items() if value is not None}
     for option in chosen:
         if option not in scheme.options:

@@ -10,7 +10,16 @@ import numpy as np
 from data_prep.model import Cut, Dataset
 from data_prep.schemes.grouping import DRAWS, deal, out_of_reach, sorted_by_label, whole
 from data_prep.schemes.registry import PLAIN
-from data_prep.schemes.scheme import Examples, Options, Place, Scheme, check_count, chosen, column_of, numbered
+from data_prep.schemes.scheme import (
+    Examples,
+    Options,
+    Place,
+    Scheme,
+    check_count,
+    chosen,
+    column_of,
+    numbered,
+)
 from mpifl.common import InputError
 from mpifl.data import Features
 
@@ -33,7 +42,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Mix(Scheme):
-    """Cut by at most one scheme of labels and one of sizes, and let any number of effects follow in their order.
+    """Cut by at most one scheme of labels and one of sizes, and let any number of effects follow in their
+    order.
 
     The scheme of labels gives silo k n_ck examples of class c, and the one of sizes gives it a share q_k.
     Then silo k gets the part n_ck q_k / sum_j n_cj q_j of class c. So a class that a silo did not have stays
@@ -47,7 +57,9 @@ class Mix(Scheme):
 
     def by(self, options: Options) -> Literal["y", "silo"]:
         """Return the column that its scheme of labels cuts by."""
-        return next((part.scheme.column for part in parse(options["mix"]) if part.role == "labels"), self.column)
+        return next(
+            (part.scheme.column for part in parse(options["mix"]) if part.role == "labels"), self.column
+        )
 
     def __call__(self, data: Dataset, silos: int | None, rng: np.random.Generator, options: Options) -> Cut:
         """Cut a data set, in up to 100 draws until every silo has the minimum."""
@@ -64,7 +76,9 @@ class Mix(Scheme):
             best = max(best, smallest := min(map(len, cut)))
             if smallest >= least:
                 natural = labels.scheme.column == "silo"
-                return Cut(cut, None if natural else numbered(self.endings(len(cut), options) or [""] * len(cut)))
+                return Cut(
+                    cut, None if natural else numbered(self.endings(len(cut), options) or [""] * len(cut))
+                )
         raise out_of_reach("--mix", best, least)
 
     def stored(self, features: Features, classes: int, options: Options) -> Features:
@@ -73,7 +87,9 @@ class Mix(Scheme):
             features = part.scheme.stored(features, classes, part.options)
         return features
 
-    def altered(self, place: Place, x: np.ndarray, y: np.ndarray, ids: np.ndarray, options: Options) -> Examples:
+    def altered(
+        self, place: Place, x: np.ndarray, y: np.ndarray, ids: np.ndarray, options: Options
+    ) -> Examples:
         """Let the effects follow one another."""
         for part in parse(options["mix"]):
             x, y = part.scheme.altered(place, x, y, ids, part.options)
@@ -100,15 +116,21 @@ def parse(text: str) -> list[Part]:
 def _part(words: list[str]) -> Part:
     name, *given = words or [""]
     if name not in PLAIN:
-        raise InputError(f"--mix: '{name}' is no scheme; write for instance '{EXAMPLE}', of {', '.join(PLAIN)}")
+        raise InputError(
+            f"--mix: '{name}' is no scheme; write for instance '{EXAMPLE}', of {', '.join(PLAIN)}"
+        )
     scheme = PLAIN[name]
-    # the minimum is the mix's own: with one of its own, a part would draw until its sizes suit, which change yet
+    # the minimum is the mix's own: with one of its own, a part would draw until its sizes suit, which change
+    # yet
     options = scheme.options | {"min_examples": 0}
     for word in given:
         option, _, value = word.partition("=")
         option = option.replace("-", "_")
         if option not in options or option == "min_examples":
-            takes = ", ".join(f"{key.replace('_', '-')}=" for key in options if key != "min_examples") or "no options"
+            takes = (
+                ", ".join(f"{key.replace('_', '-')}=" for key in options if key != "min_examples")
+                or "no options"
+            )
             raise InputError(f"--mix: {name} has no '{word}'; it takes {takes}")
         options[option] = _read(name, word, value, type(options[option]))
     return Part(name, scheme, options)
@@ -121,7 +143,9 @@ def _read(name: str, word: str, value: str, kind: type) -> Any:
         raise InputError(f"--mix: {name} {word}: '{value}' is no {kind.__name__}") from None
 
 
-def _resized(labels: np.ndarray, cut: list[np.ndarray], sizes: Part, rng: np.random.Generator) -> list[np.ndarray]:
+def _resized(
+    labels: np.ndarray, cut: list[np.ndarray], sizes: Part, rng: np.random.Generator
+) -> list[np.ndarray]:
     """Return a cut in which the silos' parts of every class are weighed by their shares of all examples."""
     assert sizes.scheme.shares is not None
     shares = sizes.scheme.shares(len(cut), rng, **chosen(sizes.scheme.shares, sizes.options))

@@ -16,9 +16,9 @@ from mpifl.data import Features
 def add_noise(place: Place, x: np.ndarray, y: np.ndarray, ids: np.ndarray, *, sigma: float = 0.1) -> Examples:
     """Add Gaussian noise of variance sigma * k / K, k = 1..K (Li et al. 2022, NIID-Bench, sec. 4.3).
 
-    The variance is that of the values a model sees, x * scale + offset, and nothing is clipped. (The code of Li et
-    al. takes the figure for the standard deviation, and spares the last silo.) Every example's noise is drawn from
-    a stream of its own.
+    The variance is that of the values a model sees, x * scale + offset, and nothing is clipped. (The code of
+    Li et al. takes the figure for the standard deviation, and spares the last silo.) Every example's noise is
+    drawn from a stream of its own.
     """
     deviation = math.sqrt(variance(place.silo, place.silos, sigma)) / abs(place.features.scale or 1)
     noisy = x.copy()
@@ -36,7 +36,8 @@ def variance(silo: int, silos: int, sigma: float) -> float:
 
 
 def streams(seed: int, purpose: str, ids: np.ndarray) -> Iterator[np.random.Generator]:
-    """Yield a generator for every example, always the same object: Philox with the example's id in its counter.
+    """Yield a generator for every example, always the same object: Philox with the example's id in its
+    counter.
 
     The streams of two examples are 2^64 blocks apart (Salmon et al. 2011), and cost 3 us each.
     """
@@ -49,7 +50,8 @@ def streams(seed: int, purpose: str, ids: np.ndarray) -> Iterator[np.random.Gene
 
 
 def _noisy(features: Features, classes: int, *, sigma: float) -> Features:
-    """Store integers as float32 in the same unit, so that scale, offset and the server's test set mean the same."""
+    """Store integers as float32 in the same unit, so that scale,
+    offset and the server's test set mean the same."""
     check_positive("sigma", sigma)
     if features.dtype.startswith("float"):
         return features

@@ -1,4 +1,5 @@
-"""The schemes by their names, but for those that are made of others; a new one is a pure function and a line here."""
+"""The schemes by their names, but for those that are made of others;
+a new one is a pure function and a line here."""
 
 from __future__ import annotations
 

@@ -39,13 +39,16 @@ class Place:
 
 @dataclass(frozen=True)
 class Effect:
-    """What a scheme does to the examples of a silo, one by one: any cut of them into pieces gives the same bytes.
+    """What a scheme does to the examples of a silo, one by one: any cut of them into pieces gives the same
+    bytes.
 
     Attributes:
-        apply: Called with a `Place`, rows x and y and the examples' ids [n]; its keyword-only parameters are options.
-        store: Called with the features as they are, the number of classes and the options; returns what the features
-            become, or refuses.
-        name: Called with a silo, the number of silos and the options; returns what tells the silo from others.
+        apply: Called with a `Place`, rows x and y and the examples' ids [n]; its keyword-only parameters are
+            options.
+        store: Called with the features as they are, the number of classes and the options; returns what the
+            features become, or refuses.
+        name: Called with a silo, the number of silos and the options; returns what tells the silo from
+            others.
     """
 
     apply: Callable[..., Examples]
@@ -58,12 +61,12 @@ class Scheme:
     """A way to cut a data set.
 
     Attributes:
-        assign: Called with a column of the data set [n], the number of silos and a generator; its keyword-only
-            parameters are the scheme's options. Returns an index array for every silo.
+        assign: Called with a column of the data set [n], the number of silos and a generator; its
+            keyword-only parameters are the scheme's options. Returns an index array for every silo.
         column: What is cut by: the labels, or the silo each example belongs to by nature.
         effect: What happens to the examples of a silo, if anything.
-        shares: Called with the number of silos, a generator and options; returns the silos' shares of all examples.
-            Only for schemes that skew sizes alone.
+        shares: Called with the number of silos, a generator and options; returns the silos' shares of all
+            examples. Only for schemes that skew sizes alone.
         layout: Whether silos get examples, or columns of all examples.
     """
 
@@ -97,7 +100,8 @@ class Scheme:
         return Cut(parts, numbered(self.endings(len(parts), options)) if self.effect else None)
 
     def prepared(self, data: Dataset, options: Options) -> Dataset:
-        """Return the data set with its features, and those of its test set, in the dtype that the effect leaves."""
+        """Return the data set with its features, and those of its test set,
+        in the dtype that the effect leaves."""
         dtype = np.dtype(self.stored(data.features, data.classes, options).dtype)
         if dtype == data.x.dtype:
             return data
@@ -105,12 +109,15 @@ class Scheme:
         return replace(data, x=Converted(data.x, dtype), test=test)
 
     def alter(self, data: Dataset, options: Options) -> Alter | None:
-        """Return what happens to a silo's examples on their way into its shard, for data that is `prepared`."""
+        """Return what happens to a silo's examples on their way into its shard,
+        for data that is `prepared`."""
         if not self.endings(1, options):
             return None
         features, classes = data.features, data.classes
 
-        def alter(silo: int, silos: int, x: np.ndarray, y: np.ndarray, ids: np.ndarray, seed: int) -> Examples:
+        def alter(
+            silo: int, silos: int, x: np.ndarray, y: np.ndarray, ids: np.ndarray, seed: int
+        ) -> Examples:
             return self.altered(Place(silo, silos, seed, features, classes), x, y, ids, options)
 
         return alter
@@ -120,16 +127,25 @@ class Scheme:
         own = chosen(self.effect.apply, options) if self.effect else {}
         return self.effect.store(features, classes, **own) if self.effect else features
 
-    def altered(self, place: Place, x: np.ndarray, y: np.ndarray, ids: np.ndarray, options: Options) -> Examples:
+    def altered(
+        self, place: Place, x: np.ndarray, y: np.ndarray, ids: np.ndarray, options: Options
+    ) -> Examples:
         """Apply the effect to some of a silo's examples, x in the stored dtype."""
-        return self.effect.apply(place, x, y, ids, **chosen(self.effect.apply, options)) if self.effect else (x, y)
+        return (
+            self.effect.apply(place, x, y, ids, **chosen(self.effect.apply, options))
+            if self.effect
+            else (x, y)
+        )
 
     def endings(self, silos: int, options: Options) -> list[str]:
-        """Say what the effect does to every silo, as the end of its name; nothing where there is no effect."""
+        """Say what the effect does to every silo, as the end of its name;
+        nothing where there is no effect."""
         if not self.effect:
             return []
         own = chosen(self.effect.apply, options)
-        return [f", {text}" if (text := self.effect.name(silo, silos, **own)) else "" for silo in range(silos)]
+        return [
+            f", {text}" if (text := self.effect.name(silo, silos, **own)) else "" for silo in range(silos)
+        ]
 
 
 def numbered(endings: Sequence[str]) -> list[str]:
@@ -168,7 +184,9 @@ def column_of(data: Dataset, column: str) -> np.ndarray:
     found: np.ndarray | None = getattr(data, column)
     if found is None:
         lacking = f"{data.where} has no array '{column}' to cut by (an npz file can have one)"
-        raise InputError(f"--scheme: {lacking}; add it, or take another scheme, for instance iid or dirichlet")
+        raise InputError(
+            f"--scheme: {lacking}; add it, or take another scheme, for instance iid or dirichlet"
+        )
     return found
 
 

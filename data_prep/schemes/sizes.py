@@ -29,11 +29,15 @@ def quantity_shares(silos: int, rng: np.random.Generator, *, alpha: float = 0.5)
     return rng.dirichlet(np.full(silos, alpha))
 
 
-def power_law(labels: np.ndarray, silos: int, rng: np.random.Generator, *, exponent: float = 1.0) -> list[np.ndarray]:
-    """Deal shuffled examples in sizes that fall as a power of the silo's rank: n_k = n k^-a / sum_j j^-a, k = 1..K.
+def power_law(
+    labels: np.ndarray, silos: int, rng: np.random.Generator, *, exponent: float = 1.0
+) -> list[np.ndarray]:
+    """Deal shuffled examples in sizes that fall as a power of the silo's rank: n_k = n k^-a / sum_j j^-a, k =
+    1..K.
 
-    Sizes by a power law are those of Li et al. (2020, FedProx, sec. 5.1), who do not print theirs; this is Zipf's
-    law of rank and size. Silo 0 is the largest. Whole examples differ from the formula by less than one.
+    Sizes by a power law are those of Li et al. (2020, FedProx, sec. 5.1), who do not print theirs; this is
+    Zipf's law of rank and size. Silo 0 is the largest. Whole examples differ from the formula by less than
+    one.
     """
     shares = power_law_shares(silos, rng, exponent=exponent)
     return _deal_shuffled(whole(shares[None], np.array([len(labels)]))[0], rng)

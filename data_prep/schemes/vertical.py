@@ -19,7 +19,8 @@ def deal_columns(
     label_silo: int = 0,
     columns: str = "shuffled",
 ) -> list[np.ndarray]:
-    """Deal columns 0, 1, ... to silos, as many to each but for one; the columns of a silo are in ascending order.
+    """Deal columns 0, 1, ... to silos, as many to each but for one; the columns of a silo are in ascending
+    order.
 
     Args:
         columns_of_all: How many columns a flattened example has.
@@ -30,7 +31,9 @@ def deal_columns(
     """
     if silos is None or not 1 <= silos <= columns_of_all:
         given = "not" if silos is None else silos
-        raise InputError(f"--silos: {given} given; {columns_of_all} columns go to 1 to {columns_of_all} silos")
+        raise InputError(
+            f"--silos: {given} given; {columns_of_all} columns go to 1 to {columns_of_all} silos"
+        )
     if not 0 <= label_silo < silos:
         raise InputError(f"--label-silo: {label_silo} given; the silos are 0 to {silos - 1}")
     if columns not in ("shuffled", "contiguous"):
@@ -45,4 +48,6 @@ class Vertical(Scheme):
 
     def __call__(self, data: Dataset, silos: int | None, rng: np.random.Generator, options: Options) -> Cut:
         """Refuse: there is nothing in it for examples."""
-        raise InputError("--scheme: vertical cuts columns, not examples; use data_prep.cut.vertical.partition_columns")
+        raise InputError(
+            "--scheme: vertical cuts columns, not examples; use data_prep.cut.vertical.partition_columns"
+        )

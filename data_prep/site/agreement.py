@@ -1,4 +1,5 @@
-"""What the sites of a federation agree on: a spec before there is data, and one description when all have theirs."""
+"""What the sites of a federation agree on: a spec before there is data,
+and one description when all have theirs."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ DESCRIBED = ("features", "classes", "class_names", "feature_names")
 def new_spec(
     path: Path, name: str, features: dict[str, Any], classes: int, **names: list[str] | None
 ) -> FederationSpec:
-    """Write a spec of a federation whose silos are yet to come: what the sites agree on before any data is there.
+    """Write a spec of a federation whose silos are yet to come: what the sites agree on before any data is
+    there.
 
     Raises:
         InputError: the file is there already, or what is given does not fit together.
@@ -29,7 +31,9 @@ def new_spec(
         described = Features.model_validate(features)
     except ValueError:
         said = f"shape {features['shape']} and dtype {features['dtype']} given"
-        raise InputError(f"--shape, --dtype: {said}; a shape is as 1,28,28, a dtype as uint8 or float32") from None
+        raise InputError(
+            f"--shape, --dtype: {said}; a shape is as 1,28,28, a dtype as uint8 or float32"
+        ) from None
     if classes < 1:
         raise InputError(f"--classes: {classes} given; it must be 1 or more")
     for option, given, length in (
@@ -53,16 +57,22 @@ def assemble(folder: Path) -> FederationSpec:
         raise InputError(f"{folder}: has a federation.json already; remove it to assemble another")
     paths = sorted(folder.glob("silo_*.json"))
     if not paths:
-        raise InputError(f"{folder}: holds no silo_*.json; every site makes its own with 'python -m data_prep import'")
+        raise InputError(
+            f"{folder}: holds no silo_*.json; every site makes its own with 'python -m data_prep import'"
+        )
     of_server = [folder / "test.json"] if (folder / "test.json").exists() else []
     specs = {path: read_spec(path) for path in [*paths, *of_server]}
     first = specs[paths[0]]
     for path, spec in specs.items():
         _check_alike(paths[0], first, path, spec)
-    entries = sorted((entry for path in paths for entry in specs[path].silos), key=lambda entry: entry.silo or 0)
+    entries = sorted(
+        (entry for path in paths for entry in specs[path].silos), key=lambda entry: entry.silo or 0
+    )
     _check_numbers(folder, entries)
     test = specs[of_server[0]].test if of_server else None
-    return describe(folder / "federation.json", first.model_copy(update={"silos": entries, "test": test, "seed": 0}))
+    return describe(
+        folder / "federation.json", first.model_copy(update={"silos": entries, "test": test, "seed": 0})
+    )
 
 
 def _check_alike(path: Path, first: FederationSpec, other: Path, spec: FederationSpec) -> None:
@@ -78,7 +88,9 @@ def _check_numbers(folder: Path, entries: Sequence[ShardEntry]) -> None:
         if entry.silo != number:
             there = [other.file for other in entries if other.silo == entry.silo]
             twice = f"silo {entry.silo} is there twice ({' and '.join(there)})" if len(there) > 1 else None
-            raise InputError(f"{folder}: {twice or f'silo {number} is missing'}; silos are numbered 0, 1, 2, ...")
+            raise InputError(
+                f"{folder}: {twice or f'silo {number} is missing'}; silos are numbered 0, 1, 2, ..."
+            )
 
 
 def describe(path: Path, spec: FederationSpec) -> FederationSpec:
@@ -95,4 +107,8 @@ def said_of(value: Any) -> str:
     """Return a part of a spec as a message shows it."""
     if isinstance(value, tuple):
         return str(list(value))
-    return " ".join(f"{key} {said_of(part)}" for key, part in value) if isinstance(value, Features) else str(value)
+    return (
+        " ".join(f"{key} {said_of(part)}" for key, part in value)
+        if isinstance(value, Features)
+        else str(value)
+    )

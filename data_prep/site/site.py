@@ -1,4 +1,5 @@
-"""A silo of one's own: its data becomes its one shard, by a description that the sites agree on and nobody's data."""
+"""A silo of one's own: its data becomes its one shard,
+by a description that the sites agree on and nobody's data."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ def import_site(
     source_options: Sequence[str] = (),
     manner: WriteOptions | None = None,
 ) -> FederationSpec:
-    """Turn a site's own data into its shard in `out`, and beside it a `.json` with the entry that others may see.
+    """Turn a site's own data into its shard in `out`, and beside it a `.json` with the entry that others may
+    see.
 
     Args:
         source: The name of the source that reads the data.
@@ -67,7 +69,10 @@ def import_site(
         InputError: something given is wrong, or the data is not what the federation's spec says.
     """
     manner, read = manner or WriteOptions(), find_source(source, source_options)
-    filters, common = filters_of(manner.compression), read_spec(spec / "federation.json" if spec.is_dir() else spec)
+    filters, common = (
+        filters_of(manner.compression),
+        read_spec(spec / "federation.json" if spec.is_dir() else spec),
+    )
     _check(site, shares, out)
     dataset = fitted(read(data, seed), common)
     shard = _shard(dataset, site, shares, seed)
@@ -86,7 +91,8 @@ def import_site(
 
 
 def fitted(data: Dataset, spec: FederationSpec) -> Dataset:
-    """Return a site's data as a federation's spec has it: its labels by the spec's names, its scale and offset.
+    """Return a site's data as a federation's spec has it: its labels by the spec's names, its scale and
+    offset.
 
     Raises:
         InputError: it is something else: another shape or dtype, a class or column that the spec has not.
@@ -110,8 +116,12 @@ def _check_columns(data: Dataset, spec: FederationSpec) -> None:
     ours, theirs = data.feature_names, spec.feature_names
     if ours is None or theirs is None or list(ours) == theirs:
         return
-    at, (mine, wanted) = next((i, pair) for i, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1])
-    raise InputError(f"{data.where}: column {at} is '{mine}', the federation has '{wanted}'; name and order them alike")
+    at, (mine, wanted) = next(
+        (i, pair) for i, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]
+    )
+    raise InputError(
+        f"{data.where}: column {at} is '{mine}', the federation has '{wanted}'; name and order them alike"
+    )
 
 
 def _relabelled(data: Dataset, spec: FederationSpec) -> Dataset:
@@ -119,13 +129,17 @@ def _relabelled(data: Dataset, spec: FederationSpec) -> Dataset:
     names = spec.class_names
     if data.class_names is not None and names is not None:
         if unknown := [name for name in data.class_names if name not in names]:
-            raise InputError(f"{data.where}: has a class '{unknown[0]}', the federation has {', '.join(names)}")
+            raise InputError(
+                f"{data.where}: has a class '{unknown[0]}', the federation has {', '.join(names)}"
+            )
         number = np.array([names.index(name) for name in data.class_names], np.int64)
         test = data.test and (data.test[0], number[data.test[1]])
         return replace(data, y=number[data.y], test=test, class_names=tuple(names))
     if data.class_names is not None and len(data.class_names) != spec.classes:
         given = f"{len(data.class_names)} classes by name ({', '.join(data.class_names[:5])})"
-        raise InputError(f"{data.where}: {given}, the federation has {spec.classes}; put their names in its spec")
+        raise InputError(
+            f"{data.where}: {given}, the federation has {spec.classes}; put their names in its spec"
+        )
     for y in (data.y, *(data.test or ())[1:]):
         if y.size and not 0 <= y.min() <= y.max() < spec.classes:
             said = f"labels from {y.min()} to {y.max()}, the federation's {spec.classes} classes take"
@@ -153,7 +167,9 @@ def _check(site: Site, shares: Shares, out: Path) -> None:
     """Refuse for the server what is a silo's alone, a number that is none, and files that are there."""
     for option, given in (("valid", shares.valid), ("test", shares.test), ("name", site.name)):
         if site.silo is None and given:
-            raise InputError(f"--{option}: {given} given, but --server's test set has no parts nor name; leave it out")
+            raise InputError(
+                f"--{option}: {given} given, but --server's test set has no parts nor name; leave it out"
+            )
     if site.silo is not None and site.silo < 0:
         raise InputError(f"--silo: {site.silo} given; silos are numbered 0, 1, 2, ...")
     for path in (out / f"{site.stem}.h5", out / f"{site.stem}.json"):

@@ -12,7 +12,16 @@ from mpifl.common import InputError
 
 NUMERIC = ("age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week")
 NAMES = (
-    *("age", "workclass", "fnlwgt", "education", "education-num", "marital-status", "occupation", "relationship"),
+    *(
+        "age",
+        "workclass",
+        "fnlwgt",
+        "education",
+        "education-num",
+        "marital-status",
+        "occupation",
+        "relationship",
+    ),
     *("race", "sex", "capital-gain", "capital-loss", "hours-per-week", "native-country", "income"),
 )
 CLASSES = (("<=50K", "<=50K."), (">50K", ">50K."))
@@ -49,5 +58,11 @@ def _described(missing: str, silo: str) -> dict[str, object]:
         }
         for name in NAMES[:-1]
     }
-    described = {"label": NAMES[-1], "names": NAMES, "features": features, "classes": CLASSES, "missing": ("?",)}
+    described = {
+        "label": NAMES[-1],
+        "names": NAMES,
+        "features": features,
+        "classes": CLASSES,
+        "missing": ("?",),
+    }
     return described | {"standardise": "own", "comment": "|", "silo": silo or None}

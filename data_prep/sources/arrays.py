@@ -1,4 +1,5 @@
-"""Checks of a user's own arrays: x, y, and optionally x_test, y_test and silo, from whatever file they come."""
+"""Checks of a user's own arrays: x, y, and optionally x_test,
+y_test and silo, from whatever file they come."""
 
 from __future__ import annotations
 
@@ -14,11 +15,13 @@ from mpifl.common import InputError
 from mpifl.data import FEATURE_DTYPES
 
 ARRAYS = ("x", "y", "x_test", "y_test", "silo")
-MOST_CLASSES = 1 << 20  # labels are counted class by class: a stray identifier among them would fill the memory
+# labels are counted class by class: a stray identifier among them would fill the memory
+MOST_CLASSES = 1 << 20
 
 
 def dataset_of(path: Path, arrays: Mapping[str, Any], files: dict[str, str]) -> Dataset:
-    """Make a data set of the arrays of a file or folder, checked; x and x_test may be any Rows, never read here.
+    """Make a data set of the arrays of a file or folder, checked; x and x_test may be any Rows, never read
+    here.
 
     Features keep their dtype and have no scale; the number of classes is the largest label + 1.
 
@@ -47,7 +50,9 @@ def _pair(path: Path, arrays: Mapping[str, Any], x: str, y: str) -> tuple[Rows, 
 
 def _features(path: Path, name: str, x: Rows) -> Rows:
     if x.dtype.name not in FEATURE_DTYPES:
-        raise InputError(f"{path}: {name} has dtype {x.dtype.name}; convert it to one of {', '.join(FEATURE_DTYPES)}")
+        raise InputError(
+            f"{path}: {name} has dtype {x.dtype.name}; convert it to one of {', '.join(FEATURE_DTYPES)}"
+        )
     if len(x.shape) < 2 or 0 in x.shape[1:]:
         raise InputError(f"{path}: {name} has shape {list(x.shape)}; it must be [examples, features, ...]")
     return finite(x, f"{path}: {name}")
@@ -56,7 +61,9 @@ def _features(path: Path, name: str, x: Rows) -> Rows:
 def _labels(path: Path, name: str, y: np.ndarray, length: int) -> np.ndarray:
     y = _integers(path, name, y, length)
     if y.size and not 0 <= y.min() <= y.max() < MOST_CLASSES:
-        raise InputError(f"{path}: {name} has labels from {y.min()} to {y.max()}; number the classes 0, 1, 2, ...")
+        raise InputError(
+            f"{path}: {name} has labels from {y.min()} to {y.max()}; number the classes 0, 1, 2, ..."
+        )
     return y.astype(np.int64)
 
 
@@ -64,5 +71,7 @@ def _integers(path: Path, name: str, values: np.ndarray, length: int) -> np.ndar
     if values.dtype.kind not in "iu":
         raise InputError(f"{path}: {name} has dtype {values.dtype.name}; it must hold integers")
     if values.shape != (length,):
-        raise InputError(f"{path}: {name} has shape {list(values.shape)}; there are {length} examples, so [{length}]")
+        raise InputError(
+            f"{path}: {name} has shape {list(values.shape)}; there are {length} examples, so [{length}]"
+        )
     return values

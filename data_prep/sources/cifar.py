@@ -90,17 +90,24 @@ def _read(name: str, version: Version, data: Path | None) -> Dataset:
     folder = next((given / inner for inner in NESTED if (given / inner).is_dir()), given)
     ending, read = _format(folder, version)
     files: dict[str, str] = {}
-    parts = [read(noted(_small(folder / (part + ending)), files), version) for part in (*version.train, version.test)]
+    parts = [
+        read(noted(_small(folder / (part + ending)), files), version)
+        for part in (*version.train, version.test)
+    ]
     x, y = (np.concatenate(column) for column in zip(*parts[:-1], strict=True))
     names = _class_names(folder, version, files, binary=bool(ending))
-    return Dataset(str(folder), x, y, version.classes, files, scale=1 / 255, test=parts[-1], class_names=names)
+    return Dataset(
+        str(folder), x, y, version.classes, files, scale=1 / 255, test=parts[-1], class_names=names
+    )
 
 
 def _format(folder: Path, version: Version) -> tuple[str, Callable[[Path, Version], Labelled]]:
     for ending, read in ((".bin", _read_binary), ("", _read_python)):
         if (folder / (version.train[0] + ending)).is_file():
             return ending, read
-    raise InputError(f"{folder / version.train[0]}: is not there, nor with .bin; --data must name the folder of it")
+    raise InputError(
+        f"{folder / version.train[0]}: is not there, nor with .bin; --data must name the folder of it"
+    )
 
 
 def _read_binary(path: Path, version: Version) -> Labelled:
@@ -108,7 +115,9 @@ def _read_binary(path: Path, version: Version) -> Labelled:
     content = _content(path)
     record = version.label_bytes + PIXELS
     if not content or len(content) % record:
-        raise InputError(f"{path}: {len(content)} bytes are no whole number of {record}-byte images; fetch it again")
+        raise InputError(
+            f"{path}: {len(content)} bytes are no whole number of {record}-byte images; fetch it again"
+        )
     records = np.frombuffer(content, np.uint8).reshape(-1, record)
     at = 0 if version is COARSE else version.label_bytes - 1  # CIFAR-100 has the coarse label first
     return _checked(path, records[:, version.label_bytes :], records[:, at], version)
@@ -118,14 +127,18 @@ def _read_python(path: Path, version: Version) -> Labelled:
     batch = read_pickled_dict(_content(path), str(path))
     for key in ("data", version.key):
         if key not in batch:
-            raise InputError(f"{path}: has no '{key}'; it must be a batch of the Python version, fetch it again")
+            raise InputError(
+                f"{path}: has no '{key}'; it must be a batch of the Python version, fetch it again"
+            )
     x = batch["data"]
     if not isinstance(x, np.ndarray) or x.dtype != np.uint8 or x.ndim != 2 or x.shape[1] != PIXELS:
         raise InputError(f"{path}: 'data' is no array of {PIXELS} bytes an image; fetch it again")
     try:
         labels = np.array(batch[version.key], np.int64)
     except (TypeError, ValueError, OverflowError):
-        raise InputError(f"{path}: '{version.key}' holds something else than numbers; fetch it again") from None
+        raise InputError(
+            f"{path}: '{version.key}' holds something else than numbers; fetch it again"
+        ) from None
     return _checked(path, x, labels, version)
 
 
@@ -138,14 +151,18 @@ def _checked(path: Path, x: np.ndarray, y: np.ndarray, version: Version) -> Labe
     return x.reshape(-1, 3, 32, 32), y.astype(np.int64)
 
 
-def _class_names(folder: Path, version: Version, files: dict[str, str], *, binary: bool) -> tuple[str, ...] | None:
+def _class_names(
+    folder: Path, version: Version, files: dict[str, str], *, binary: bool
+) -> tuple[str, ...] | None:
     """Read the class names if their file is there; it is not needed."""
     text, meta, key = version.names
     path = folder / (text if binary else meta)
     if not path.is_file():
         return None
     content = _content(noted(_small(path), files))
-    found = content.decode(errors="replace").split() if binary else read_pickled_dict(content, str(path)).get(key)
+    found = (
+        content.decode(errors="replace").split() if binary else read_pickled_dict(content, str(path)).get(key)
+    )
     if not isinstance(found, list) or len(found) != version.classes:
         raise InputError(f"{path}: does not hold the names of {version.classes} classes; fetch it again")
     return tuple(map(str, found))

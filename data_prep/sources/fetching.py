@@ -1,4 +1,5 @@
-"""Download a known data set from its publisher: resumed where it stopped, checked, and there whole or not at all."""
+"""Download a known data set from its publisher: resumed where it stopped,
+checked, and there whole or not at all."""
 
 from __future__ import annotations
 
@@ -26,16 +27,19 @@ if TYPE_CHECKING:
 ATTEMPTS = 5
 TIMEOUT = 30.0  # seconds without a byte
 PIECE = 1 << 18
-AGAIN = (OSError, http.client.HTTPException)  # urllib's URLError is an OSError, as are timeouts and broken connections
+# urllib's URLError is an OSError, as are timeouts and broken connections
+AGAIN = (OSError, http.client.HTTPException)
 Advance = Callable[[int], None]
 """Is told how many bytes of a file are there."""
 
 
 def fetch(name: str, data: Path | None) -> Path:
-    """Download a known set into the folder given, or `$MPIFL_DATA/<name>`, and return that; what is there stays.
+    """Download a known set into the folder given, or `$MPIFL_DATA/<name>`, and return that; what is there
+    stays.
 
     Raises:
-        InputError: the set is not known, a download fails or does not match its checksum, or the disk is full.
+        InputError: the set is not known, a download fails or does not match its checksum, or the disk is
+            full.
     """
     if name not in KNOWN:
         raise InputError(f"--fetch: has no address for '{name}'; it knows {', '.join(KNOWN)}")
@@ -47,18 +51,29 @@ def fetch(name: str, data: Path | None) -> Path:
 def fetch_files(files: Sequence[Remote], folder: Path) -> None:
     """Download files into a folder, with a progress bar on a terminal."""
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
 
     columns = [TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()]
     console = Console(stderr=True)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with Progress(*columns, TimeRemainingColumn(), console=console, disable=not sys.stderr.isatty()) as progress:
+        with Progress(
+            *columns, TimeRemainingColumn(), console=console, disable=not sys.stderr.isatty()
+        ) as progress:
             for remote in files:
                 task = progress.add_task(f"Fetching {remote.name}", total=remote.size)
                 _fetch_one(remote, folder, partial(_advance, progress, task))
     except OSError as error:
-        raise InputError(f"--fetch: {folder} cannot be written ({error.strerror or error}); name another") from None
+        raise InputError(
+            f"--fetch: {folder} cannot be written ({error.strerror or error}); name another"
+        ) from None
 
 
 def _advance(progress: Progress, task: TaskID, there: int) -> None:
@@ -77,7 +92,8 @@ def _fetch_one(remote: Remote, folder: Path, advance: Advance) -> None:
 
 
 def _download(remote: Remote, path: Path, advance: Advance) -> None:
-    """Download into a file aside, which stays to be resumed if that is interrupted, and rename it when it is right."""
+    """Download into a file aside, which stays to be resumed if that is interrupted,
+    and rename it when it is right."""
     aside = path.with_name(f".{path.name}.part")
     resumed = aside.exists()
     _transfer(remote, aside, advance)
@@ -93,7 +109,8 @@ def _download(remote: Remote, path: Path, advance: Advance) -> None:
 
 
 def _transfer(remote: Remote, aside: Path, advance: Advance) -> None:
-    """Append to a file until it is as long as promised; a connection that breaks is taken up again a few times."""
+    """Append to a file until it is as long as promised;
+    a connection that breaks is taken up again a few times."""
     reason = "the connection ends too early"
     for attempt in range(ATTEMPTS):
         try:
@@ -171,7 +188,8 @@ def _problem(path: Path, remote: Remote) -> str:
 
 
 def _unpack(archive: Path, members: Sequence[str]) -> None:
-    """Unpack the named regular files of a tar archive beside it, and nothing else, wherever it would put them."""
+    """Unpack the named regular files of a tar archive beside it,
+    and nothing else, wherever it would put them."""
     missing = [name for name in members if not (archive.parent / name).is_file()]
     if not missing:
         return

@@ -1,4 +1,5 @@
-"""A user's own arrays from an HDF5 file: mapped where they are contiguous, read chunk by chunk where they are not."""
+"""A user's own arrays from an HDF5 file: mapped where they are contiguous,
+read chunk by chunk where they are not."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ H5_FAULTS = (OSError, KeyError, ValueError, RuntimeError, TypeError)  # h5py's, 
 
 
 def read_hdf5(data: Path | None, seed: int) -> Dataset:
-    """Open data sets x [n, *shape] and y [n] integers, and where present x_test, y_test and silo [n]; any size."""
+    """Open data sets x [n, *shape] and y [n] integers,
+    and where present x_test, y_test and silo [n]; any size."""
     path = needed("hdf5", data, "measurements.h5")
     files: dict[str, str] = {}
     noted(path, files)
@@ -39,7 +41,9 @@ def _opened(path: Path, name: str, dataset: h5py.Dataset) -> Any:
     try:
         kind = dataset.dtype.kind
     except (TypeError, ValueError) as error:  # h5py's, of a type that it does not know
-        raise InputError(f"{path}: {name} has a type that cannot be read ({error}); store arrays of numbers") from None
+        raise InputError(
+            f"{path}: {name} has a type that cannot be read ({error}); store arrays of numbers"
+        ) from None
     if kind not in "iuf" or not dataset.shape:
         raise InputError(f"{path}: {name} has dtype {dataset.dtype} {dataset.shape}; store arrays of numbers")
     offset = dataset.id.get_offset() if dataset.chunks is None else None
@@ -68,7 +72,11 @@ class ChunkedRows:
     def __getitem__(self, at: Any) -> np.ndarray:
         if isinstance(at, slice):
             start, stop, step = at.indices(self.shape[0])
-            return self._read(start, max(start, stop))[::step] if step > 0 else self[np.arange(start, stop, step)]
+            return (
+                self._read(start, max(start, stop))[::step]
+                if step > 0
+                else self[np.arange(start, stop, step)]
+            )
         at = np.asarray(at)
         out = np.empty((len(at), *self.shape[1:]), self.dtype)
         order = np.argsort(at, kind="stable")
@@ -90,4 +98,6 @@ class ChunkedRows:
             return np.asarray(self.dataset[start:stop])
         except H5_FAULTS as error:
             what = f"rows {start} to {stop} cannot be read ({error})"
-            raise InputError(f"{self.where}: {what}; write the file again, or pip install hdf5plugin") from None
+            raise InputError(
+                f"{self.where}: {what}; write the file again, or pip install hdf5plugin"
+            ) from None

@@ -15,7 +15,8 @@ from mpifl.common import InputError
 
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
 COLUMNS = ("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak")
-"""The columns that are used; slope, ca and thal, which most hospitals lack, and the diagnosis stand behind them."""
+"""The columns that are used; slope, ca and thal, which most hospitals lack,
+and the diagnosis stand behind them."""
 WIDTH = 14
 LEVELS = {"sex": (0, 1), "cp": (1, 2, 3, 4), "fbs": (0, 1), "restecg": (0, 1, 2), "exang": (0, 1)}
 """The values that a column of categories may have."""
@@ -32,10 +33,10 @@ def read_heart(data: Path | None, seed: int) -> Dataset:
     """Read the four `processed.*.data` files of a folder; `$MPIFL_DATA/heart-disease` if no folder is given.
 
     Rows that lack a used value are left out (du Terrail et al. 2022, "FLamby", Fed-Heart-Disease). Features
-    become float32 [n, 13], standardised by counts, sums and sums of squares that hospitals can add up without showing
-    a row. They come of the rows that train with `--scheme natural --test 0.34`: no row that this, or a lower share,
-    holds out has a part in them. A label is 1 where the diagnosis is above 0. There is no test set of the server's:
-    what hospitals hold out stays with them.
+    become float32 [n, 13], standardised by counts, sums and sums of squares that hospitals can add up without
+    showing a row. They come of the rows that train with `--scheme natural --test 0.34`: no row that this, or
+    a lower share, holds out has a part in them. A label is 1 where the diagnosis is above 0. There is no test
+    set of the server's: what hospitals hold out stays with them.
     """
     folder = known_folder("heart-disease", data, "of the four processed.*.data")
     files: dict[str, str] = {}
@@ -44,20 +45,29 @@ def read_heart(data: Path | None, seed: int) -> Dataset:
     y = np.concatenate([table[:, -1] > 0 for table in tables]).astype(np.int64)
     silo = np.repeat(np.arange(len(HOSPITALS)), [len(table) for table in tables])
     names = dict(enumerate(HOSPITALS))
-    return Dataset(str(folder), x, y, 2, files, silo=silo, silo_names=names, class_names=("healthy", "diseased"))
+    return Dataset(
+        str(folder), x, y, 2, files, silo=silo, silo_names=names, class_names=("healthy", "diseased")
+    )
 
 
 def _read_hospital(path: Path, files: dict[str, str]) -> np.ndarray:
-    """Read the complete rows of a hospital, float64 [n, used columns and diagnosis]; note the file's sha256."""
+    """Read the complete rows of a hospital, float64 [n,
+    used columns and diagnosis]; note the file's sha256."""
     try:
         stored = path.read_bytes()
         lines = stored.decode("ascii").splitlines()
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); --data names the folder that holds it") from None
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror}); --data names the folder that holds it"
+        ) from None
     except UnicodeDecodeError:
         raise InputError(f"{path}: is no text; fetch the file again") from None
     files[path.name] = hashlib.sha256(stored).hexdigest()
-    rows = [_row(line.split(","), f"{path}: line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+    rows = [
+        _row(line.split(","), f"{path}: line {number}")
+        for number, line in enumerate(lines, 1)
+        if line.strip()
+    ]
     complete = [row for row in rows if not np.isnan(row).any()]
     if not complete:
         raise InputError(f"{path}: has no row without a '?' in {', '.join(COLUMNS)}; fetch the file again")
@@ -95,7 +105,8 @@ def _check_level(value: float, levels: Sequence[int], where: str, *, missing: bo
 
 
 def _features(table: np.ndarray) -> np.ndarray:
-    """Return the columns as they are, but of a dummy column one for every value above the lowest, float64 [n, 13]."""
+    """Return the columns as they are, but of a dummy column one for every value above the lowest,
+    float64 [n, 13]."""
     columns: list[np.ndarray] = []
     for name, column in zip(COLUMNS, table.T, strict=False):
         columns += [column == level for level in LEVELS[name][1:]] if name in DUMMIES else [column]

@@ -40,11 +40,13 @@ Shape = tuple[int, int, int]
 
 
 def read_images(data: Path | None, seed: int, *, size: str = "", grey: bool = False) -> Dataset:
-    """List the images of a folder's class folders, or of those in its `train` and `test`, and decode them when asked.
+    """List the images of a folder's class folders, or of those in its `train` and `test`, and decode them
+    when asked.
 
-    Classes are the folders' names in their order. Images become uint8 [n, 3, height, width], or [n, 1, height, width]
-    if all are grey or `grey` is given, with scale 1/255. `size` is WIDTHxHEIGHT, to which images are resized, bilinear;
-    without it all must be of one size. `train` and `test` count as such only where both are there.
+    Classes are the folders' names in their order. Images become uint8 [n, 3, height, width], or [n, 1,
+    height, width] if all are grey or `grey` is given, with scale 1/255. `size` is WIDTHxHEIGHT, to which
+    images are resized, bilinear; without it all must be of one size. `train` and `test` count as such only
+    where both are there.
     """
     _pillow()
     wanted = _parse(size) if size else None
@@ -85,7 +87,9 @@ class ImageRows:
             try:
                 image = stored.convert("L" if channels == 1 else "RGB")
             except DAMAGED as error:
-                raise InputError(f"{path}: the image is damaged or cut short ({error}); replace or remove it") from None
+                raise InputError(
+                    f"{path}: the image is damaged or cut short ({error}); replace or remove it"
+                ) from None
         if self._resize:
             image = image.resize((width, height), _pillow().Resampling.BILINEAR)
         return np.moveaxis(np.asarray(image).reshape(height, width, channels), 2, 0)
@@ -93,21 +97,30 @@ class ImageRows:
 
 def _class_names(folder: Path) -> list[str]:
     if not folder.is_dir():
-        raise InputError(f"{folder}: is not a folder; --data must name one with a folder of images for each class")
+        raise InputError(
+            f"{folder}: is not a folder; --data must name one with a folder of images for each class"
+        )
     names = [path.name for path in _inside(folder) if path.is_dir()]
     if not names:
-        raise InputError(f"{folder}: has no folders in it; put the images of each class into a folder of its own")
+        raise InputError(
+            f"{folder}: has no folders in it; put the images of each class into a folder of its own"
+        )
     return names
 
 
 def _listed(folder: Path, names: Sequence[str]) -> tuple[list[Path], np.ndarray]:
-    """Return all images, class by class and by name, and their labels [n]; refuse other files and empty classes."""
+    """Return all images, class by class and by name, and their labels [n];
+    refuse other files and empty classes."""
     if unknown := sorted(set(_class_names(folder)) - set(names)):
-        raise InputError(f"{folder / unknown[0]}: a class that train lacks; there are {', '.join(names)[:200]}")
+        raise InputError(
+            f"{folder / unknown[0]}: a class that train lacks; there are {', '.join(names)[:200]}"
+        )
     classes = [_inside(folder / name) if (folder / name).is_dir() else [] for name in names]
     for name, found in zip(names, classes, strict=True):
         if not found:
-            raise InputError(f"{folder / name}: an empty class; put images there, or remove the class everywhere")
+            raise InputError(
+                f"{folder / name}: an empty class; put images there, or remove the class everywhere"
+            )
     paths = [path for found in classes for path in found]
     for path in paths:
         if path.suffix.lower() not in ENDINGS or not path.is_file():
@@ -140,7 +153,9 @@ def _shape(path: Path) -> Shape:
             found = f"{image.width:,}x{image.height:,} pixels given"
             raise InputError(f"{path}: {found}; an image has at most {MOST_PIXELS:,} pixels, make it smaller")
         if image.mode.startswith(("I", "F")):
-            raise InputError(f"{path}: has more than 8 bits a pixel; convert it to 8, or store arrays (npy, hdf5)")
+            raise InputError(
+                f"{path}: has more than 8 bits a pixel; convert it to 8, or store arrays (npy, hdf5)"
+            )
         return 1 if image.mode in GREY else 3, image.height, image.width
 
 
@@ -148,7 +163,9 @@ def _parse(size: str) -> tuple[int, int]:
     """Return (height, width) of WIDTHxHEIGHT."""
     width, _, height = size.lower().partition("x")
     if not (width.isdecimal() and height.isdecimal() and int(width) and int(height)):
-        raise InputError(f"--option: size={size} given; it must be WIDTHxHEIGHT in pixels, for instance 64x64")
+        raise InputError(
+            f"--option: size={size} given; it must be WIDTHxHEIGHT in pixels, for instance 64x64"
+        )
     if len(size) > 20 or int(width) * int(height) > MOST_PIXELS:
         raise InputError(f"--option: size={size[:40]} given; it must be at most {MOST_PIXELS:,} pixels")
     return int(height), int(width)
@@ -174,7 +191,9 @@ def _opened(path: Path) -> Image.Image:
     except pillow.DecompressionBombError:
         raise InputError(f"{path}: an image has at most {MOST_PIXELS:,} pixels; make it smaller") from None
     except DAMAGED:
-        raise InputError(f"{path}: is no PNG or JPEG image, or cannot be read; replace or remove it") from None
+        raise InputError(
+            f"{path}: is no PNG or JPEG image, or cannot be read; replace or remove it"
+        ) from None
 
 
 def _pillow() -> Any:

@@ -1,11 +1,13 @@
-"""The data sets that `--fetch` knows: where their publishers have them, how long they are and what they hash to."""
+"""The data sets that `--fetch` knows: where their publishers have them,
+how long they are and what they hash to."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-LECUN = "https://ossci-datasets.s3.amazonaws.com/mnist"  # yann.lecun.com, where they were published, refuses downloads
+# yann.lecun.com, where they were published, refuses downloads
+LECUN = "https://ossci-datasets.s3.amazonaws.com/mnist"
 ZALANDO = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
 TORONTO = "https://www.cs.toronto.edu/~kriz"
 UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
@@ -19,9 +21,10 @@ class Remote:
     Attributes:
         url: Where it is; the last part of its path is the file's name.
         size: Its length in bytes.
-        digest: `md5:` or `sha256:` and its hash in hexadecimal. An md5, where the publisher states no more, tells a
-            damaged download; one that someone altered on the way with care could match it.
-        members: Of a tar archive: the files in it that are unpacked beside it, by their names without folders.
+        digest: `md5:` or `sha256:` and its hash in hexadecimal. An md5, where the publisher states no more,
+            tells a damaged download; one that someone altered on the way with care could match it.
+        members: Of a tar archive: the files in it that are unpacked beside it, by their names without
+            folders.
     """
 
     url: str
@@ -57,7 +60,11 @@ KNOWN: dict[str, list[Remote]] = {
             1648877,
             "sha256:8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
         ),
-        ("t10k-labels-idx1-ubyte.gz", 4542, "sha256:f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
+        (
+            "t10k-labels-idx1-ubyte.gz",
+            4542,
+            "sha256:f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+        ),
     ),
     "fashion-mnist": _remotes(
         ZALANDO,
@@ -76,7 +83,11 @@ KNOWN: dict[str, list[Remote]] = {
             4422102,
             "sha256:346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
         ),
-        ("t10k-labels-idx1-ubyte.gz", 5148, "sha256:67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
+        (
+            "t10k-labels-idx1-ubyte.gz",
+            5148,
+            "sha256:67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+        ),
     ),
     "cifar10": [
         Remote(
@@ -101,17 +112,35 @@ KNOWN: dict[str, list[Remote]] = {
     ),
     "heart-disease": _remotes(
         f"{UCI}/heart-disease",
-        ("processed.cleveland.data", 18461, "sha256:a74b7efa387bc9d108d7d0115d831fe9b414b29ae7124f331b622b4efa0427c8"),
-        ("processed.hungarian.data", 10263, "sha256:d1ad108f785768cd3d7e82dc522e6f5a61eea93cccfb3a46ee8076f73fc3d796"),
-        ("processed.switzerland.data", 4109, "sha256:834a405ccf5b66ab4056bb77794adc8df0b7125186454c0a1d002d33c6c3b314"),
-        ("processed.va.data", 6737, "sha256:e7c93d8d0d2acdadfa4c5e8de768e2191e7f618b952e29623f1f0d5949ff6b8f"),
+        (
+            "processed.cleveland.data",
+            18461,
+            "sha256:a74b7efa387bc9d108d7d0115d831fe9b414b29ae7124f331b622b4efa0427c8",
+        ),
+        (
+            "processed.hungarian.data",
+            10263,
+            "sha256:d1ad108f785768cd3d7e82dc522e6f5a61eea93cccfb3a46ee8076f73fc3d796",
+        ),
+        (
+            "processed.switzerland.data",
+            4109,
+            "sha256:834a405ccf5b66ab4056bb77794adc8df0b7125186454c0a1d002d33c6c3b314",
+        ),
+        (
+            "processed.va.data",
+            6737,
+            "sha256:e7c93d8d0d2acdadfa4c5e8de768e2191e7f618b952e29623f1f0d5949ff6b8f",
+        ),
     ),
     "tinyshakespeare": _remotes(
-        CHAR_RNN, ("input.txt", 1115394, "sha256:86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed")
+        CHAR_RNN,
+        ("input.txt", 1115394, "sha256:86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"),
     ),
 }
 """By the source's name.
 
-The md5 of MNIST and Fashion-MNIST (their publishers'), of Adult and of Heart Disease (as FLamby and others check it)
-were held against files of these sha256. Project Gutenberg revises its Shakespeare and states no hash: it is not here.
+The md5 of MNIST and Fashion-MNIST (their publishers'), of Adult and of Heart Disease (as FLamby and others
+check it) were held against files of these sha256. Project Gutenberg revises its Shakespeare and states no
+hash: it is not here.
 """

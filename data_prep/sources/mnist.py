@@ -39,7 +39,9 @@ def _read_pair(folder: Path, part: str, files: dict[str, str]) -> tuple[np.ndarr
     path_x, path_y = (_find(folder, f"{part}-{kind}-ubyte") for kind in ("images-idx3", "labels-idx1"))
     x, y = _read_idx(path_x, 3, files), _read_idx(path_y, 1, files)
     if len(x) != len(y):
-        raise InputError(f"{path_y}: {len(y)} labels, but {path_x.name} has {len(x)} images; take both from one set")
+        raise InputError(
+            f"{path_y}: {len(y)} labels, but {path_x.name} has {len(x)} images; take both from one set"
+        )
     if x.size == 0:
         raise InputError(f"{path_x}: images of shape {list(x.shape)} hold nothing; fetch the file again")
     if y.max() >= CLASSES:
@@ -51,11 +53,14 @@ def _find(folder: Path, name: str) -> Path:
     for path in (folder / f"{name}.gz", folder / name):
         if path.is_file():
             return path
-    raise InputError(f"{folder / name}.gz: is not there, nor without .gz; --data must name the folder that holds it")
+    raise InputError(
+        f"{folder / name}.gz: is not there, nor without .gz; --data must name the folder that holds it"
+    )
 
 
 def _read_idx(path: Path, axes: int, files: dict[str, str]) -> np.ndarray:
-    """Read an IDX file of unsigned bytes: two zeros, type, number of axes, big-endian lengths, then the bytes.
+    """Read an IDX file of unsigned bytes: two zeros, type, number of axes, big-endian lengths, then the
+    bytes.
 
     No more is unpacked than the header promises, nor than `check_unpacked` allows.
     """
@@ -78,7 +83,9 @@ def _read_idx(path: Path, axes: int, files: dict[str, str]) -> np.ndarray:
 
 def _shape(path: Path, header: bytes, axes: int) -> tuple[int, ...]:
     if header[:4] != bytes([0, 0, UNSIGNED_BYTE, axes]):
-        raise InputError(f"{path}: begins with {header[:4].hex(' ')}, not an IDX file of {axes} axes; fetch it again")
+        raise InputError(
+            f"{path}: begins with {header[:4].hex(' ')}, not an IDX file of {axes} axes; fetch it again"
+        )
     if len(header) < 4 + 4 * axes:
         raise InputError(f"{path}: {len(header)} bytes are less than an IDX header; fetch it again")
     return struct.unpack(f">{axes}I", header[4:])

@@ -14,7 +14,8 @@ from mpifl.common import InputError
 
 
 def read_npy(data: Path | None, seed: int) -> Dataset:
-    """Map x.npy [n, *shape] and read y.npy [n] integers, and where present x_test.npy, y_test.npy and silo.npy [n]."""
+    """Map x.npy [n, *shape] and read y.npy [n] integers,
+    and where present x_test.npy, y_test.npy and silo.npy [n]."""
     folder = needed("npy", data, "measurements, a folder with x.npy and y.npy")
     if not folder.is_dir():
         raise InputError(f"{folder}: is not a folder; --data must name the one with x.npy and y.npy")
@@ -34,11 +35,14 @@ def _mapped(path: Path) -> np.ndarray:
             file.seek(0)
             if (promised := size_of_array(file)) > (size := path.stat().st_size):
                 raise ValueError(f"its header promises {promised:,} bytes, there are {size:,}")
-        # labels and silos, which are used whole, are mapped like the features: pages are read as they are used
+        # labels and silos, which are used whole, are mapped like the features: pages are read as they are
+        # used
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
     except OSError as error:
         raise unreadable(path, error) from None
     except (ValueError, EOFError) as error:
         if "object" in str(error).lower():
-            raise InputError(f"{path}: holds Python objects (or is ragged); store numbers, all rows alike") from None
+            raise InputError(
+                f"{path}: holds Python objects (or is ragged); store numbers, all rows alike"
+            ) from None
         raise InputError(f"{path}: damaged or cut short ({error}); write it again") from None

@@ -17,9 +17,11 @@ from mpifl.common import InputError, sha256_of
 
 
 def read_npz(data: Path | None, seed: int) -> Dataset:
-    """Read x [n, *shape], y [n] integers, and where present x_test, y_test and silo [n] integers; never a pickle.
+    """Read x [n, *shape], y [n] integers, and where present x_test, y_test and silo [n] integers; never a
+    pickle.
 
-    The arrays are read into memory whole: a .npz file cannot be mapped. What does not fit belongs into npy or hdf5.
+    The arrays are read into memory whole: a .npz file cannot be mapped. What does not fit belongs into npy or
+    hdf5.
     """
     path = needed("npz", data, "measurements.npz")
     arrays = _load(path)
@@ -37,7 +39,9 @@ def _load(path: Path) -> dict[str, np.ndarray]:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
     except (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, struct.error) as error:
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{path}: not a .npz file, or cut short ({said[:80]}); write it with numpy.savez") from None
+        raise InputError(
+            f"{path}: not a .npz file, or cut short ({said[:80]}); write it with numpy.savez"
+        ) from None
 
 
 def _member(path: Path, archive: zipfile.ZipFile, name: str, member: zipfile.ZipInfo) -> np.ndarray:

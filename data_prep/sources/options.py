@@ -17,7 +17,9 @@ def parse_options(name: str, read: Callable[..., Any], given: Sequence[str]) -> 
     Raises:
         InputError: a word is no KEY=VALUE, the source has no such option, or the value is of another type.
     """
-    defaults = {p.name: p.default for p in inspect.signature(read).parameters.values() if p.kind is p.KEYWORD_ONLY}
+    defaults = {
+        p.name: p.default for p in inspect.signature(read).parameters.values() if p.kind is p.KEYWORD_ONLY
+    }
     return dict(_parse(name, defaults, word) for word in given)
 
 

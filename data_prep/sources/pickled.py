@@ -1,12 +1,13 @@
 """Read the arrays, strings and dicts of a pickle without running it.
 
-A pickle is a program: `pickle.load` calls whatever functions it names, so a downloaded one is somebody's code. Even an
-Unpickler that is told which names to allow calls them with arguments of the file's choosing. Here `pickletools` lists
-the opcodes, which runs nothing, and the few below are carried out on plain values. A call stays a record of a name and
-its arguments, of which only the three that numpy writes for an array are understood.
+A pickle is a program: `pickle.load` calls whatever functions it names, so a downloaded one is somebody's
+code. Even an Unpickler that is told which names to allow calls them with arguments of the file's choosing.
+Here `pickletools` lists the opcodes, which runs nothing, and the few below are carried out on plain values. A
+call stays a record of a name and its arguments, of which only the three that numpy writes for an array are
+understood.
 
-What a file asks for has limits, since a few bytes may name one value any number of times: operations, the length of all
-values together, and no list within a list.
+What a file asks for has limits, since a few bytes may name one value any number of times: operations, the
+length of all values together, and no list within a list.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ TUPLES = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 ARRAYS = ("numpy.core.multiarray._reconstruct", "numpy._core.multiarray._reconstruct")
 DTYPE = re.compile("[uif][1248]")
 MOST_OPERATIONS = 1 << 20
-"""CIFAR-100's training file takes a third of them. No more values than these are on the stack or in the memory."""
+"""CIFAR-100's training file takes a third of them.
+No more values than these are on the stack or in the memory."""
 SPARE = 1 << 20
-"""All values together may be this much longer than twice the file; a number counts as 1, text by its characters."""
+"""All values together may be this much longer than twice the file;
+a number counts as 1, text by its characters."""
 MOST_SAID = 80
 """Characters of a file's own words in a message."""
 
@@ -123,7 +126,18 @@ class _Machine:
         self.stack[-1].update(_entries(pairs))
 
 
-PUSHED = {"BININT", "BININT1", "BININT2", "INT", "LONG", "LONG1", "BINFLOAT", "FLOAT", "SHORT_BINBYTES", "BINBYTES"}
+PUSHED = {
+    "BININT",
+    "BININT1",
+    "BININT2",
+    "INT",
+    "LONG",
+    "LONG1",
+    "BINFLOAT",
+    "FLOAT",
+    "SHORT_BINBYTES",
+    "BINBYTES",
+}
 PUSHED |= {"BINBYTES8", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "UNICODE"}
 STEPS: dict[str, Callable[[_Machine, Any], None]] = {
     **dict.fromkeys(("STRING", "BINSTRING", "SHORT_BINSTRING"), lambda m, arg: m.stack.append(arg)),
@@ -146,7 +160,8 @@ STEPS: dict[str, Callable[[_Machine, Any], None]] = {
 
 
 def read_pickled_dict(content: bytes, where: str) -> dict[str, Any]:
-    """Read a pickled dict of arrays, strings, numbers and lists of strings and numbers; strings of Python 2 become str.
+    """Read a pickled dict of arrays, strings, numbers and lists of strings and numbers; strings of Python 2
+    become str.
 
     It takes no longer, and no more memory, than about a million operations and twice the file's length allow.
 
@@ -162,9 +177,19 @@ def read_pickled_dict(content: bytes, where: str) -> dict[str, Any]:
                 machine.step(opcode.name, arg)
         (value,) = machine.stack
         return {_text(key, budget): _plain(item, budget) for key, item in value.items()}
-    except (ValueError, TypeError, LookupError, AttributeError, StopIteration, OverflowError, MemoryError) as error:
+    except (
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        StopIteration,
+        OverflowError,
+        MemoryError,
+    ) as error:
         said = str(error)[:MOST_SAID] or type(error).__name__
-        raise InputError(f"{where}: not a pickled dict of arrays, or cut short ({said}); fetch it again") from None
+        raise InputError(
+            f"{where}: not a pickled dict of arrays, or cut short ({said}); fetch it again"
+        ) from None
 
 
 def _entries(pairs: list[Any]) -> dict[str | bytes, Any]:
@@ -184,7 +209,9 @@ def _scalar(value: Any, budget: _Budget) -> Any:
     if isinstance(value, (str, bytes)):
         return _text(value, budget)
     if value is not None and not isinstance(value, (int, float)):
-        raise ValueError(f"it would call {value.name}" if isinstance(value, _Call) else "a list within a list")
+        raise ValueError(
+            f"it would call {value.name}" if isinstance(value, _Call) else "a list within a list"
+        )
     budget.take(1)
     return value
 

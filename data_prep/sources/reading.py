@@ -31,7 +31,8 @@ def needed(name: str, data: Path | None, example: str) -> Path:
 def noted(path: Path, files: dict[str, str]) -> Path:
     """Note a file's sha256 in `files` and return its path; raise InputError if it cannot be read.
 
-    It is noted by its name, or where another file has that name by its folder, too: `./` for the one we are in.
+    It is noted by its name, or where another file has that name by its folder, too: `./` for the one we are
+    in.
     """
     try:
         files[path.name if path.name not in files else f"{path.parent}/{path.name}"] = sha256_of(path)
@@ -46,7 +47,8 @@ def unreadable(path: Path, error: OSError) -> InputError:
 
 
 class FiniteRows:
-    """Rows that are looked through for NaN and infinite values as they are read: no pass of its own over the file."""
+    """Rows that are looked through for NaN and infinite values as they are read:
+    no pass of its own over the file."""
 
     def __init__(self, rows: Rows, where: str) -> None:
         self.rows, self.where = rows, where
@@ -59,11 +61,14 @@ class FiniteRows:
     def __getitem__(self, at: Any) -> np.ndarray:
         x = np.asarray(self.rows[at])
         with np.errstate(all="ignore"):
-            total = np.sum(x, dtype=np.float64)  # finite unless a term is not (or it overflows: then look again)
+            # finite unless a term is not (or it overflows: then look again)
+            total = np.sum(x, dtype=np.float64)
         if not np.isfinite(total) and not (finite := np.isfinite(x)).all():
             row = int(np.argwhere(~finite)[0, 0])
             example = np.arange(self.shape[0])[at][row]
-            raise InputError(f"{self.where} has NaN or infinite values, first in example {example}; fill or drop them")
+            raise InputError(
+                f"{self.where} has NaN or infinite values, first in example {example}; fill or drop them"
+            )
         return x
 
 

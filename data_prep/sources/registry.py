@@ -48,7 +48,8 @@ SOURCES: dict[str, Callable[..., Dataset]] = {
 
 
 def find_source(name: str, options: Sequence[str] = ()) -> Source:
-    """Return the reader of a source with its KEY=VALUE options filled in; raise InputError with the names there are."""
+    """Return the reader of a source with its KEY=VALUE options filled in;
+    raise InputError with the names there are."""
     if name not in SOURCES:
         raise InputError(f"SOURCE: '{name}' is unknown; there are {', '.join(SOURCES)}")
     return partial(SOURCES[name], **parse_options(name, SOURCES[name], options))

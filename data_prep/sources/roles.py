@@ -27,7 +27,8 @@ FEWEST = 5
 
 
 def find_roles(text: str) -> Roles:
-    """Return what each role speaks: by `ROLE:` headings if there are any, else as in Project Gutenberg's Shakespeare.
+    """Return what each role speaks: by `ROLE:` headings if there are any, else as in Project Gutenberg's
+    Shakespeare.
 
     Empty if there are no roles.
     """

@@ -1,4 +1,5 @@
-"""Rows that come one piece after another, kept in a file without a name so that memory does not grow with them."""
+"""Rows that come one piece after another,
+kept in a file without a name so that memory does not grow with them."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ class Spool:
             self._file.write(np.ascontiguousarray(piece).data)
         except OSError as error:
             where = tempfile.gettempdir()
-            raise InputError(f"TMPDIR: {where} cannot take the table ({error.strerror}); name a larger one") from None
+            raise InputError(
+                f"TMPDIR: {where} cannot take the table ({error.strerror}); name a larger one"
+            ) from None
 
     def rows(self) -> np.ndarray:
         """Map all rows into memory; read-only."""

@@ -19,7 +19,8 @@ VARIANCES = np.arange(1, FEATURES + 1) ** -1.2
 def read_synthetic(
     data: Path | None, seed: int, *, alpha: float = 0.0, beta: float = 0.0, iid: bool = False, silos: int = 30
 ) -> Dataset:
-    """Draw synthetic(alpha, beta) of Li et al. (2020, FedProx, section 5.1, appendix C.1), after Shamir et al. (2014).
+    """Draw synthetic(alpha, beta) of Li et al. (2020, FedProx, section 5.1, appendix C.1), after Shamir et
+    al. (2014).
 
     Silo k labels by its own y = argmax(softmax(W x + b)). The entries of W_k and b_k are N(u_k, 1) with u_k ~
     N(0, alpha). Those of x are N(v_k, Sigma) with Sigma_jj = j^-1.2, and those of v_k are N(B_k, 1) with B_k
@@ -44,7 +45,9 @@ def read_synthetic(
     return Dataset(where, x, y, CLASSES, {}, silo=np.repeat(np.arange(silos), sizes))
 
 
-def _draw_silo(seed: int, silo: int, n: int, alpha: float, beta: float, iid: bool) -> tuple[np.ndarray, np.ndarray]:
+def _draw_silo(
+    seed: int, silo: int, n: int, alpha: float, beta: float, iid: bool
+) -> tuple[np.ndarray, np.ndarray]:
     """Draw n examples of a silo, from streams of its own; the model is every silo's, if `iid`."""
     rng = numpy_stream(seed, "synthetic model", 0 if iid else silo)
     u = 0.0 if iid else rng.normal(0, math.sqrt(alpha))
@@ -56,11 +59,12 @@ def _draw_silo(seed: int, silo: int, n: int, alpha: float, beta: float, iid: boo
 
 
 def read_fcube(data: Path | None, seed: int, *, examples: int = 4000, test: int = 1000) -> Dataset:
-    """Draw FCUBE of Li et al. (2022, NIID-Bench, section 4.2): points of the cube [-1, 1]^3, labelled by a plane.
+    """Draw FCUBE of Li et al. (2022, NIID-Bench, section 4.2): points of the cube [-1, 1]^3, labelled by a
+    plane.
 
-    Label 0 is x1 > 0. Each of four silos has two octants that are symmetric about the origin, so that all have both
-    labels equally while their features differ: an eighth of the examples lies in every octant. Features are float32
-    [n, 3]; `test` more, uniform over the cube, are the server's test set.
+    Label 0 is x1 > 0. Each of four silos has two octants that are symmetric about the origin, so that all
+    have both labels equally while their features differ: an eighth of the examples lies in every octant.
+    Features are float32 [n, 3]; `test` more, uniform over the cube, are the server's test set.
     """
     _no_data("fcube", data)
     if examples < 8 or test < 0:
@@ -72,11 +76,19 @@ def read_fcube(data: Path | None, seed: int, *, examples: int = 4000, test: int 
     x_test = (2 * rng.random((test, 3)) - 1).astype(np.float32)
     held = (x_test, _side(x_test)) if test else None
     names = dict(enumerate("octants " + " and ".join(map(_signs, (k, 7 - k))) for k in range(4)))
-    return Dataset("fcube", x, _side(x), 2, {}, test=held, silo=np.minimum(octant, 7 - octant), silo_names=names)
+    return Dataset(
+        "fcube", x, _side(x), 2, {}, test=held, silo=np.minimum(octant, 7 - octant), silo_names=names
+    )
 
 
 def read_bags(
-    data: Path | None, seed: int, *, silos: int = 100, words: int = 2000, length: int = 20, variety: float = 100.0
+    data: Path | None,
+    seed: int,
+    *,
+    silos: int = 100,
+    words: int = 2000,
+    length: int = 20,
+    variety: float = 100.0,
 ) -> Dataset:
     """Draw documents whose words are sparse and unevenly spread over silos, as users' posts are.
 

@@ -29,7 +29,8 @@ def read_table(kind: str, data: Path | None, seed: int, *, spec: str = "", test:
 
 
 def write_statistics(kind: str, data: Path, spec: Path | None, out: Path) -> None:
-    """Write the counts, sums and sums of squares of a table's numeric columns: what a silo may share; as JSON."""
+    """Write the counts, sums and sums of squares of a table's numeric columns:
+    what a silo may share; as JSON."""
     if kind not in ("csv", "parquet"):
         raise InputError(f"SOURCE: '{kind}' given; statistics are those of a csv or parquet table")
     moments = survey(kind, data, read_spec(spec or data.with_suffix(".toml"))).moments
@@ -39,7 +40,9 @@ def write_statistics(kind: str, data: Path, spec: Path | None, out: Path) -> Non
         raise InputError(f"--out: {out} cannot be written ({error.strerror}); name another") from None
 
 
-def table_dataset(kind: str, path: Path, test: Path | None, spec: TableSpec, files: dict[str, str]) -> Dataset:
+def table_dataset(
+    kind: str, path: Path, test: Path | None, spec: TableSpec, files: dict[str, str]
+) -> Dataset:
     """Encode a table and, where there is one, that of the server's test set; note their sha256 in `files`."""
     encoder = Encoder(kind, noted(path, files), spec)
     for statistics in spec.statistics:
@@ -69,7 +72,9 @@ def _read(encoder: Encoder, path: Path) -> tuple[np.ndarray, np.ndarray, _Silos]
         silos.append(piece.silo)
     rows = x.rows()
     if not len(rows):
-        raise InputError(f"{path}: has no rows without a missing value; look at 'missing' in the table's spec")
+        raise InputError(
+            f"{path}: has no rows without a missing value; look at 'missing' in the table's spec"
+        )
     return rows, np.concatenate(y), silos
 
 
@@ -82,7 +87,9 @@ class _Silos:
 
     def append(self, names: list[str]) -> None:
         """Add the silos of some rows."""
-        self._codes.append(np.array([self._seen.setdefault(name, len(self._seen)) for name in names], np.int64))
+        self._codes.append(
+            np.array([self._seen.setdefault(name, len(self._seen)) for name in names], np.int64)
+        )
 
     def numbered(self) -> tuple[np.ndarray, dict[int, str]]:
         """Return the silos' numbers [n], in the order of their names, and these."""

@@ -25,7 +25,9 @@ Windows = tuple[np.ndarray, np.ndarray]
 """Characters as numbers [n, length], and the characters that follow each of them [n, length]."""
 
 
-def read_known_text(name: str, data: Path | None, seed: int, *, min_lines: int = 2, length: int = 80) -> Dataset:
+def read_known_text(
+    name: str, data: Path | None, seed: int, *, min_lines: int = 2, length: int = 80
+) -> Dataset:
     """Read `shakespeare` (Project Gutenberg's etext 100) or `tinyshakespeare` (char-rnn's) by speaking role.
 
     `data` is the file or its folder; all else is as in read_text.
@@ -33,11 +35,15 @@ def read_known_text(name: str, data: Path | None, seed: int, *, min_lines: int =
     given = known_folder(name, data, "of " + " or ".join(FILES[name]))
     path = next((given / file for file in FILES[name] if (given / file).is_file()), given)
     if path.is_dir():
-        raise InputError(f"{path}: has no {' or '.join(FILES[name])}; --data must name the file or its folder")
+        raise InputError(
+            f"{path}: has no {' or '.join(FILES[name])}; --data must name the file or its folder"
+        )
     return read_text(path, seed, min_lines=min_lines, length=length)
 
 
-def read_text(data: Path | None, seed: int, *, roles: bool = True, min_lines: int = 2, length: int = 80) -> Dataset:
+def read_text(
+    data: Path | None, seed: int, *, roles: bool = True, min_lines: int = 2, length: int = 80
+) -> Dataset:
     """Read a text file, or the one in a zip archive, as next-character sequences of `length` characters.
 
     With `roles`, each speaking role of each play that has at least `min_lines` lines is a silo. The last
@@ -56,12 +62,16 @@ def read_text(data: Path | None, seed: int, *, roles: bool = True, min_lines: in
     if not speakers:
         looked = "no speaking roles ('ROLE:' before a speech, or Gutenberg's Shakespeare)"
         raise InputError(f"{path}: {looked}; add --option roles=false to take it as one text")
-    chosen = {" / ".join(filter(None, key)): lines for key, lines in speakers.items() if len(lines) >= min_lines}
+    chosen = {
+        " / ".join(filter(None, key)): lines for key, lines in speakers.items() if len(lines) >= min_lines
+    }
     vocabulary = sorted(set("\n").union(*(character for lines in chosen.values() for character in lines)))
     cut = {name: _train_and_held(lines, vocabulary, length) for name, lines in chosen.items()}
     kept = {name: windows for name, windows in cut.items() if len(windows[0][0])}
     if not kept:
-        raise InputError(f"{path}: no text has a sequence of {length} characters; lower --option length or min_lines")
+        raise InputError(
+            f"{path}: no text has a sequence of {length} characters; lower --option length or min_lines"
+        )
     return _dataset(path, files, vocabulary, kept, by_role=roles)
 
 
@@ -76,14 +86,24 @@ def _dataset(
     names = tuple(vocabulary)
     if not by_role:
         ((x, y), test), *_ = kept.values()
-        return Dataset(str(path), x, y, len(names), files, test=test if len(test[0]) else None, class_names=names)
+        return Dataset(
+            str(path), x, y, len(names), files, test=test if len(test[0]) else None, class_names=names
+        )
     parts = [windows for pair in kept.values() for windows in pair]
     sizes = [len(x) for x, _ in parts]
     x, y = (np.concatenate(column) for column in zip(*parts, strict=True))
     silo = np.repeat(np.arange(len(parts)) // 2, sizes)
     held = np.repeat(np.arange(len(parts)) % 2 == 1, sizes)
     return Dataset(
-        str(path), x, y, len(names), files, class_names=names, silo=silo, silo_names=dict(enumerate(kept)), held=held
+        str(path),
+        x,
+        y,
+        len(names),
+        files,
+        class_names=names,
+        silo=silo,
+        silo_names=dict(enumerate(kept)),
+        held=held,
     )
 
 
@@ -118,7 +138,9 @@ def _member(path: Path) -> bytes:
     with opened_zip(path) as archive:
         members = [member for member in archive.infolist() if member.filename.lower().endswith(".txt")]
         if len(members) != 1:
-            raise InputError(f"{path}: holds {len(members)} .txt files, there must be one; unpack it and name a file")
+            raise InputError(
+                f"{path}: holds {len(members)} .txt files, there must be one; unpack it and name a file"
+            )
         (member,) = members
         if member.file_size > MOST_PACKED:
             found = f"{member.filename[:40]} has {member.file_size:,} bytes, {MOST_PACKED:,} are the most"

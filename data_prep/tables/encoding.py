@@ -20,7 +20,8 @@ MISSING_LEVEL = "missing"
 
 @dataclass(frozen=True)
 class Encoded:
-    """Some rows in numbers: features float32 [m, d], labels int64 [m], and the silo each row names, if any."""
+    """Some rows in numbers: features float32 [m, d], labels int64 [m],
+    and the silo each row names, if any."""
 
     x: np.ndarray
     y: np.ndarray
@@ -72,7 +73,9 @@ class Encoder:
 
     def _names(self, name: str) -> list[str]:
         one_hot = self.spec.features[name].encoding == "one-hot"
-        return [f"{name}={level}" for level in self.levels[name]] if name in self.levels and one_hot else [name]
+        return (
+            [f"{name}={level}" for level in self.levels[name]] if name in self.levels and one_hot else [name]
+        )
 
     def _encoded(self, piece: Piece, name: str) -> np.ndarray:
         """Encode one column, float64 [m, 1 or levels]."""
@@ -84,7 +87,9 @@ class Encoder:
         codes = _codes(found, {level: code for code, level in enumerate(self.levels[name])})
         if (codes < 0).any():
             row = int(np.argmax(codes < 0))
-            raise InputError(f"{piece.at(row)}: {name} is '{found[row]}'; its levels are {some(self.levels[name])}")
+            raise InputError(
+                f"{piece.at(row)}: {name} is '{found[row]}'; its levels are {some(self.levels[name])}"
+            )
         return codes[:, None] if column.encoding == "ordinal" else np.eye(len(self.levels[name]))[codes]
 
     def _standardised(self, name: str, values: np.ndarray) -> np.ndarray:
@@ -133,7 +138,8 @@ class Encoder:
 
 
 def _levels(column: Column, found: set[str]) -> tuple[str, ...]:
-    """Return a column's levels: those stated or else those that occur, and what stands for a missing value."""
+    """Return a column's levels: those stated or else those that occur,
+    and what stands for a missing value."""
     occurring = found | {str(column.constant)} if column.missing == "constant" else found
     levels = column.levels or tuple(ordered(occurring))
     return (*levels, MISSING_LEVEL) if column.missing == "level" else levels

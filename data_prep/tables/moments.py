@@ -1,4 +1,5 @@
-"""Counts, sums and sums of squares of columns: what silos may add up to standardise alike without showing a row."""
+"""Counts, sums and sums of squares of columns:
+what silos may add up to standardise alike without showing a row."""
 
 from __future__ import annotations
 
@@ -62,7 +63,9 @@ def moments_of(columns: dict[str, np.ndarray]) -> Moments:
     known = {name: values[~np.isnan(values)] for name, values in columns.items()}
     return Moments(
         columns={
-            name: ColumnMoments(count=len(values), sum=float(values.sum()), squares=float(np.square(values).sum()))
+            name: ColumnMoments(
+                count=len(values), sum=float(values.sum()), squares=float(np.square(values).sum())
+            )
             for name, values in known.items()
         }
     )
@@ -76,9 +79,13 @@ def read_moments(paths: Sequence[Path]) -> Moments:
             total += Moments.model_validate_json(path.read_bytes())
         except OSError as error:
             what = f"cannot be read ({error.strerror})"
-            raise InputError(f"{path}: {what}; 'standardise' of the table spec names the silos' statistics") from None
+            raise InputError(
+                f"{path}: {what}; 'standardise' of the table spec names the silos' statistics"
+            ) from None
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"]) or "the file"
-            raise InputError(f"{path}: {where}: {first['msg']}; make it with 'data_prep statistics'") from None
+            raise InputError(
+                f"{path}: {where}: {first['msg']}; make it with 'data_prep statistics'"
+            ) from None
     return total

@@ -30,12 +30,12 @@ class Column(_Strict):
     Attributes:
         kind: Numbers, or values out of a few.
         encoding: categorical: a column of zeros and ones for each level, or the level's number.
-        levels: categorical: the values there may be, in their order; those that occur, sorted, if not stated. Silos
-            that are to understand each other must state them.
-        missing: What becomes of a missing value: its row is left out, it is the mean (numeric), the `constant`, or a
-            level of its own, the last one (categorical).
-        constant: What stands for a missing value with `missing = "constant"`: a number, or (categorical) a level, which
-            need not occur.
+        levels: categorical: the values there may be, in their order; those that occur, sorted, if not stated.
+            Silos that are to understand each other must state them.
+        missing: What becomes of a missing value: its row is left out, it is the mean (numeric), the
+            `constant`, or a level of its own, the last one (categorical).
+        constant: What stands for a missing value with `missing = "constant"`: a number, or (categorical) a
+            level, which need not occur.
         mean: numeric: a known mean; goes before what the table or the statistics of silos say.
         deviation: numeric: a known standard deviation, likewise.
     """
@@ -70,15 +70,17 @@ class TableSpec(_Strict):
 
     Attributes:
         label: The column of labels.
-        features: The feature columns in the order they are to have; `name = "numeric"` is short for a kind alone.
-        classes: The label's values, each one or a list of spellings, in the order of their numbers; those that occur,
-            sorted, if neither they nor a threshold are stated.
+        features: The feature columns in the order they are to have; `name = "numeric"` is short for a kind
+            alone.
+        classes: The label's values, each one or a list of spellings, in the order of their numbers; those
+            that occur, sorted, if neither they nor a threshold are stated.
         threshold: In place of classes: the label is a number, and class 1 is above this, class 0 is not.
         silo: The column of natural silos.
         missing: What stands for a missing value; a null of Parquet always does.
-        standardise: Bring numeric columns to mean 0 and deviation 1: not at all, by the table's own statistics, or by
-            those in files that silos made of theirs. The table's own are of all its rows, those that silos hold out
-            of it later included. The files hold counts, sums and sums of squares, which are added up.
+        standardise: Bring numeric columns to mean 0 and deviation 1: not at all, by the table's own
+            statistics, or by those in files that silos made of theirs. The table's own are of all its rows,
+            those that silos hold out of it later included. The files hold counts, sums and sums of squares,
+            which are added up.
         delimiter: csv: what separates values.
         names: csv: the columns' names, for a file without a header line.
         comment: csv: lines that begin with this are skipped.
@@ -100,12 +102,18 @@ class TableSpec(_Strict):
     def _kind_alone(cls, features: Any) -> Any:
         if not isinstance(features, dict):
             return features
-        return {name: {"kind": column} if isinstance(column, str) else column for name, column in features.items()}
+        return {
+            name: {"kind": column} if isinstance(column, str) else column for name, column in features.items()
+        }
 
     @field_validator("classes", mode="before")
     @classmethod
     def _one_spelling(cls, classes: Any) -> Any:
-        return [[each] if isinstance(each, str) else each for each in classes] if isinstance(classes, list) else classes
+        return (
+            [[each] if isinstance(each, str) else each for each in classes]
+            if isinstance(classes, list)
+            else classes
+        )
 
     @model_validator(mode="after")
     def _label_is_no_feature(self) -> TableSpec:
@@ -132,7 +140,8 @@ class TableSpec(_Strict):
 
 
 def read_spec(path: Path) -> TableSpec:
-    """Read a table spec; paths in it are relative to its folder. Raise InputError with the key that is wrong."""
+    """Read a table spec; paths in it are relative to its folder.
+    Raise InputError with the key that is wrong."""
     try:
         if (size := path.stat().st_size) > MOST_BYTES:
             raise InputError(f"{path}: {size:,} bytes; a table spec has at most {MOST_BYTES:,}")

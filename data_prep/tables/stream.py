@@ -40,7 +40,9 @@ def _csv_pieces(path: Path, spec: TableSpec) -> Iterator[Piece]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = _Rows(path, file, spec)
-            names = list(spec.names) if spec.names else [name.strip() for name in next(iter(rows), (0, []))[1]]
+            names = (
+                list(spec.names) if spec.names else [name.strip() for name in next(iter(rows), (0, []))[1]]
+            )
             wanted = _positions(path, names, spec)
             while numbered := rows.piece():
                 yield _csv_piece(path, numbered, len(names), wanted)
@@ -87,10 +89,14 @@ def _is_row(row: list[str], comment: str | None) -> bool:
     return bool(row) and not (comment and row[0].startswith(comment)) and row != [""]
 
 
-def _csv_piece(path: Path, numbered: list[tuple[int, list[str]]], width: int, wanted: dict[str, int]) -> Piece:
+def _csv_piece(
+    path: Path, numbered: list[tuple[int, list[str]]], width: int, wanted: dict[str, int]
+) -> Piece:
     for line, row in numbered:
         if len(row) != width:
-            raise InputError(f"{path}: line {line}: {len(row)} values, there are {width} columns; repair or remove it")
+            raise InputError(
+                f"{path}: line {line}: {len(row)} values, there are {width} columns; repair or remove it"
+            )
     columns = list(zip(*(row for _, row in numbered), strict=True))
     stripped = {name: list(map(str.strip, columns[at])) for name, at in wanted.items()}
     return Piece(f"{path}: line", stripped, [line for line, _ in numbered])
@@ -125,11 +131,14 @@ def _parquet_pieces(path: Path, spec: TableSpec) -> Iterator[Piece]:
 
 
 def _unpacked(metadata: Any, columns: set[str]) -> int:
-    """Return the bytes that some columns of the largest group of rows have by a Parquet file's own account."""
+    """Return the bytes that some columns of the largest group of
+    rows have by a Parquet file's own account."""
     sizes = [0]
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         chunks = map(group.column, range(group.num_columns))
-        sizes.append(sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in columns))
+        sizes.append(
+            sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in columns)
+        )
     return max(sizes)
 
 

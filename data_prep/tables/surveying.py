@@ -31,7 +31,9 @@ class Survey:
 def survey(kind: str, path: Path, spec: TableSpec) -> Survey:
     """Read a table once, piece by piece, for what occurs in it."""
     numeric = [name for name, column in spec.features.items() if column.kind == "numeric"]
-    found = Survey({name: set() for name, c in spec.features.items() if c.kind == "categorical" and not c.levels})
+    found = Survey(
+        {name: set() for name, c in spec.features.items() if c.kind == "categorical" and not c.levels}
+    )
     for every in pieces(kind, path, spec):
         piece = every.without_gaps(spec.dropping)
         for name, seen in found.levels.items():

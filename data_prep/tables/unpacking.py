@@ -1,4 +1,5 @@
-"""Limits of what a file unpacks to, held before there is room for it: it may promise anything, in a few bytes."""
+"""Limits of what a file unpacks to, held before there is room for it:
+it may promise anything, in a few bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from mpifl.common import InputError
 FREE = 1 << 30
 """Bytes that any file may unpack to."""
 RATIO = 100
-"""How many times its own length a file may unpack to beyond that; deflate can write a thousand zeros in a byte."""
+"""How many times its own length a file may unpack to beyond that;
+deflate can write a thousand zeros in a byte."""
 MOST_HEADER = 1 << 12
 """Bytes of the header of an array, some hundred of which numpy uses."""
 MOST_AT_ONCE = 1 << 20
@@ -34,7 +36,9 @@ def check_unpacked(path: Path, what: str, size: int) -> None:
     stored = path.stat().st_size
     if size > max(FREE, RATIO * stored):
         found = f"{what} of {size:,} bytes out of {stored:,}"
-        raise InputError(f"{path}: {found}, over {RATIO} times as many and 1 GiB; unpack them, or store npy or hdf5")
+        raise InputError(
+            f"{path}: {found}, over {RATIO} times as many and 1 GiB; unpack them, or store npy or hdf5"
+        )
 
 
 def size_of_array(file: IO[bytes]) -> int:
@@ -63,14 +67,19 @@ def _parsed(header: str) -> tuple[tuple[int, ...], np.dtype[np.generic]]:
         shape, dtype = found["shape"], np.dtype(found["descr"])
     except (ValueError, TypeError, LookupError, SyntaxError, RecursionError, MemoryError, OverflowError):
         raise ValueError("no header of an array") from None
-    whole = isinstance(shape, tuple) and len(shape) <= 32 and all(type(n) is int and 0 <= n < 1 << 48 for n in shape)
+    whole = (
+        isinstance(shape, tuple)
+        and len(shape) <= 32
+        and all(type(n) is int and 0 <= n < 1 << 48 for n in shape)
+    )
     if not whole or not dtype.itemsize:
         raise ValueError(f"a header with shape {str(shape)[:40]} and dtype {str(dtype)[:40]}")
     return shape, dtype
 
 
 class _Archive(io.FileIO):
-    """A file that zipfile reads little by little; it reads a table of contents at once, whatever length that claims."""
+    """A file that zipfile reads little by little; it reads a table of contents at once,
+    whatever length that claims."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is not None and size > MOST_AT_ONCE:

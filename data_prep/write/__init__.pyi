@@ -1,4 +1,8 @@
-from .compression import COMPRESSIONS as COMPRESSIONS, compression_of as compression_of, filters_of as filters_of
+from .compression import (
+    COMPRESSIONS as COMPRESSIONS,
+    compression_of as compression_of,
+    filters_of as filters_of,
+)
 from .folder import (
     check_free as check_free,
     check_room as check_room,

@@ -29,7 +29,9 @@ def filters_of(compression: str) -> dict[str, Any] | None:
     try:
         import hdf5plugin
     except ImportError:
-        raise InputError(f"--compression: {compression} needs hdf5plugin; pip install 'mpifl[compression]'") from None
+        raise InputError(
+            f"--compression: {compression} needs hdf5plugin; pip install 'mpifl[compression]'"
+        ) from None
     chosen = hdf5plugin.LZ4() if compression == "lz4" else hdf5plugin.Zstd(clevel=3)
     return {**chosen, "shuffle": True}
 

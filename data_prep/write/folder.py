@@ -22,7 +22,9 @@ def check_free(out: Path) -> None:
         raise unwritable(out, error) from None
     above = _above(out)
     if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
-        raise InputError(f"--out: {out} cannot be made, {above} is not a folder you may write to; name another")
+        raise InputError(
+            f"--out: {out} cannot be made, {above} is not a folder you may write to; name another"
+        )
 
 
 def check_room(out: Path, needed: int) -> None:
@@ -37,8 +39,8 @@ def check_room(out: Path, needed: int) -> None:
 def written_atomically(out: Path, keep: Path | None = None) -> Iterator[Path]:
     """Lend a folder next to `out` and rename it to `out` when the block ends well; otherwise remove it.
 
-    Ctrl-C and an exit count as otherwise. A folder to `keep` may be there before, and stays when the block ends badly.
-    Raises InputError for what the file system refuses, a full disk included.
+    Ctrl-C and an exit count as otherwise. A folder to `keep` may be there before, and stays when the block
+    ends badly. Raises InputError for what the file system refuses, a full disk included.
     """
     out = out.resolve()
     missing = [parent for parent in out.parents if not parent.exists()]
@@ -61,7 +63,8 @@ def written_atomically(out: Path, keep: Path | None = None) -> Iterator[Path]:
 def scratch(out: Path) -> Iterator[Path]:
     """Lend a folder in `out` to make files in that are renamed into it; it is removed however the block ends.
 
-    Raises InputError for what the file system refuses, a full disk included; nothing that was made for it is left then.
+    Raises InputError for what the file system refuses, a full disk included; nothing that was made for it is
+    left then.
     """
     missing = [folder for folder in (out, *out.absolute().parents) if not folder.exists()]
     aside = out / f".partial-{os.getpid()}"

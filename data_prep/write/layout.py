@@ -1,9 +1,11 @@
-"""Which row of the source goes where: the sections of the shards, and the pieces in which their rows are read.
+"""Which row of the source goes where: the sections of the shards, and the pieces in which their rows are
+read.
 
-Rows that are cheap anywhere (an array in memory, images in a folder) are gathered in the order of the shards, so each
-shard is written from front to back. Rows that are cheap only in their own order (a large or compressed file) are swept
-once: a piece of the source holds rows of every shard, and scattering them one by one would cost a write each. They are
-appended instead, within buckets of a section, in the order they arrive in; `Section.order` puts a bucket right later.
+Rows that are cheap anywhere (an array in memory, images in a folder) are gathered in the order of the shards,
+so each shard is written from front to back. Rows that are cheap only in their own order (a large or
+compressed file) are swept once. A piece of the source holds rows of every shard, and scattering them one by
+one would cost a write each. They are appended instead, within buckets of a section, in the order they arrive
+in; `Section.order` puts a bucket right later.
 """
 
 from __future__ import annotations
@@ -66,7 +68,8 @@ class Section:
         return _ranges(len(self), self.bucket)
 
     def order(self, bucket: range) -> np.ndarray | None:
-        """Return the positions in a bucket of the rows in it, as they arrived; None if they arrived in order."""
+        """Return the positions in a bucket of the rows in it,
+        as they arrived; None if they arrived in order."""
         ids = self.ids[bucket.start : bucket.stop]
         if not self.swept or (ids[:-1] <= ids[1:]).all():
             return None
@@ -95,7 +98,9 @@ class Gathering:
         first, last = np.searchsorted(self._starts, [piece.start, piece.stop - 1], side="right") - 1
         begins = [max(piece.start, int(start)) for start in self._starts[first : last + 1]]
         ends = [min(piece.stop, int(end)) for end in self._starts[first + 1 : last + 2]]
-        slots = [begin - int(start) for begin, start in zip(begins, self._starts[first : last + 1], strict=True)]
+        slots = [
+            begin - int(start) for begin, start in zip(begins, self._starts[first : last + 1], strict=True)
+        ]
         sections = self.sections[first : last + 1]
         spans = list(zip(sections, slots, begins, ends, strict=True))
         ids = [section.ids[slot : slot + end - begin] for section, slot, begin, end in spans]
@@ -118,7 +123,8 @@ class Sweep:
         self._cuts = np.stack([np.searchsorted(ids, edges).astype(np.int32) for ids in self._ids])
 
     def read(self, piece: range) -> Iterator[Arrival]:
-        """Read a piece of the source and yield its rows by buckets, each at the next free place of its bucket."""
+        """Read a piece of the source and yield its rows by buckets,
+        each at the next free place of its bucket."""
         number = self.pieces.index(piece)
         begins, ends = self._cuts[:, number], self._cuts[:, number + 1]
         if not (found := np.flatnonzero(ends > begins)).size:

@@ -22,10 +22,11 @@ EVERY = 5.0
 
 
 class Ledger:
-    """The record of one partition: what it was asked for, which pieces are written and which shards are finished.
+    """The record of one partition: what it was asked for, which pieces are written and which shards are
+    finished.
 
-    It is a file of a JSON object a line in the folder that is kept; without that folder nothing is recorded. A last
-    line that was cut short counts as not written.
+    It is a file of a JSON object a line in the folder that is kept; without that folder nothing is recorded.
+    A last line that was cut short counts as not written.
     """
 
     def __init__(self, folder: Path | None, asked: dict[str, Any]) -> None:
@@ -48,7 +49,9 @@ class Ledger:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InputError(f"--resume: {folder} is being written by another run; wait for it, or stop it") from None
+            raise InputError(
+                f"--resume: {folder} is being written by another run; wait for it, or stop it"
+            ) from None
 
     def _read(self, folder: Path, asked: dict[str, Any]) -> None:
         """Take over the records there are; the first one says what was asked for."""
@@ -85,7 +88,8 @@ class Ledger:
             self.flush(sync)
 
     def note_shard(self, entry: ShardEntry, settle: Callable[[], None]) -> None:
-        """Record a finished shard, some time soon; `settle` removes what it was made from, which is kept until then."""
+        """Record a finished shard, some time soon; `settle` removes what it was made from,
+        which is kept until then."""
         self.shards[entry.file] = entry
         self._finished[entry.file] = settle
         if not self._folder or time.monotonic() - self._last > EVERY:
@@ -120,11 +124,14 @@ def _opened(path: Path) -> int:
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
     except OSError as error:
-        raise InputError(f"--resume: {path} cannot be written ({error.strerror}); remove {path.parent}") from None
+        raise InputError(
+            f"--resume: {path} cannot be written ({error.strerror}); remove {path.parent}"
+        ) from None
 
 
 def digest_of(sections: Sequence[Section]) -> str:
-    """Hash which examples go where, and their labels: what a partition is, whatever the arguments were called."""
+    """Hash which examples go where, and their labels: what a partition is,
+    whatever the arguments were called."""
     digest = hashlib.blake2b(digest_size=16)
     for section in sections:
         digest.update(f"{section.file} {section.split} {len(section)};".encode())

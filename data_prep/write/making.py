@@ -1,4 +1,5 @@
-"""All shards of a folder, by several threads: the same bytes for any number of them, and whatever interrupts."""
+"""All shards of a folder, by several threads:
+the same bytes for any number of them, and whatever interrupts."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ HELD = (signal.SIGINT, signal.SIGTERM)
 
 
 def default_jobs() -> int:
-    """Return how many threads write unless told otherwise: as many as there are cores, but not more than four."""
+    """Return how many threads write unless told otherwise:
+    as many as there are cores, but not more than four."""
     return min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
@@ -50,7 +52,8 @@ def make_shards(writer: Writer, shards: Sequence[Shard], jobs: int, ledger: Ledg
 def signals_held() -> Iterator[list[int]]:
     """Hold Ctrl-C and SIGTERM back until the block ends; those that came are in the list that is lent.
 
-    An exception out of a signal's handler can leave a lock behind that the threads then wait for, and HDF5 swallows it.
+    An exception out of a signal's handler can leave a lock behind that the threads then wait for, and HDF5
+    swallows it.
     """
     caught: list[int] = []
     handlers = {number: signal.signal(number, lambda n, _: caught.append(n)) for number in HELD}
@@ -70,13 +73,17 @@ def _make(writer: Writer, shards: Sequence[Shard], ledger: Ledger, crew: _Crew) 
     if not ledger.laid_out:
         ledger.note_laid_out()
     _fill(writer, shards, offsets, ledger, crew)
-    for file, entry in crew.do("Finishing", {s.file: partial(writer.finish, s, offsets[s.file]) for s in todo}):
+    for file, entry in crew.do(
+        "Finishing", {s.file: partial(writer.finish, s, offsets[s.file]) for s in todo}
+    ):
         ledger.note_shard(entry, partial(writer.settle, file))
     ledger.flush(writer.sync)
     return [ledger.shards[shard.file] for shard in shards]
 
 
-def _fill(writer: Writer, shards: Sequence[Shard], offsets: dict[str, Offsets], ledger: Ledger, crew: _Crew) -> None:
+def _fill(
+    writer: Writer, shards: Sequence[Shard], offsets: dict[str, Offsets], ledger: Ledger, crew: _Crew
+) -> None:
     """Write all rows, one source after the other, but for the pieces that are written already.
 
     Where a shard is finished already, all pieces are.

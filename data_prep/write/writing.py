@@ -94,7 +94,9 @@ class Writer:
         if not raw.exists():
             os.replace(path, raw)
         labels = self._histogram(shard, raw, offsets)
-        if self.filters or any(section.order(b) is not None for section in shard.sections for b in section.buckets):
+        if self.filters or any(
+            section.order(b) is not None for section in shard.sections for b in section.buckets
+        ):
             self._rewrite(shard, raw, offsets, path)
         else:
             os.replace(raw, path)
@@ -152,11 +154,15 @@ def _offsets(file: h5py.File) -> Offsets:
 def _put_in_order(
     shard: Shard, raw: Path, offsets: Offsets, dtype: np.dtype[Any]
 ) -> Iterator[tuple[str, str, int, np.ndarray]]:
-    """Yield split, column, place and rows of a shard's buckets, from a file of rows in the order of their arrival."""
+    """Yield split, column, place and rows of a shard's buckets,
+    from a file of rows in the order of their arrival."""
     for section in shard.sections:
         for bucket in section.buckets:
             order = section.order(bucket)
-            stored = {"x": (section.rows.shape[1:], dtype), "y": (section.labels.shape[1:], np.dtype("int64"))}
+            stored = {
+                "x": (section.rows.shape[1:], dtype),
+                "y": (section.labels.shape[1:], np.dtype("int64")),
+            }
             for (column, (shape, kind)), offset in zip(stored.items(), offsets[section.split], strict=True):
                 rows = _read_at(raw, offset, bucket, shape, kind)
                 yield section.split, column, bucket.start, rows if order is None else _scattered(rows, order)
@@ -188,7 +194,9 @@ def _write_at(file: int, offset: int, place: int, rows: np.ndarray) -> None:
         rest, offset = rest[written:], offset + written
 
 
-def _read_at(path: Path, offset: int, rows: range, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+def _read_at(
+    path: Path, offset: int, rows: range, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> np.ndarray:
     """Read some rows of a contiguous data set."""
     size = int(np.prod(shape, dtype=np.int64))
     start = offset + rows.start * size * dtype.itemsize

@@ -12,8 +12,9 @@ from mpifl.models import MaxPool2x2
 def lenet(shape: Sequence[int], classes: int, padding: int = 0) -> nn.Module:
     """Return the CNN that Li et al. 2022 (NIID-Bench) train on MNIST: 44,426 parameters there.
 
-    Two 5x5 convolutions with 6 and 16 channels, each followed by 2x2 max pooling and ReLU, then 120 and 84 units.
-    (The authors' ReLU comes before the pooling: the same values and gradients, from four times the work.)
+    Two 5x5 convolutions with 6 and 16 channels, each followed by 2x2 max pooling and ReLU, then 120 and 84
+    units. (The authors' ReLU comes before the pooling: the same values and gradients, from four times the
+    work.)
 
     Args:
         shape: [channels, height, width] of an image.

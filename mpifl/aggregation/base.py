@@ -31,12 +31,13 @@ class Combined:
 
 
 class Aggregator(Protocol):
-    """Makes one update of those of the cohort; it owns their vectors, and decides where these lie and what travels.
+    """Makes one update of those of the cohort; it owns their vectors, and decides where these lie and what
+    travels.
 
-    Every rank calls the same methods in this order: `begin`, `accumulate` once for each silo, `parts`; the server
-    `accept` for each report, then `place` unless the round is lost; every rank `combine`. What `parts` and `place`
-    return travels in the report and in the verdict. Its schema is the aggregator's own. `combine` may exchange any
-    further messages: all ranks of the verdict are in it together.
+    Every rank calls the same methods in this order: `begin`, `accumulate` once for each silo, `parts`; the
+    server `accept` for each report, then `place` unless the round is lost; every rank `combine`. What `parts`
+    and `place` return travels in the report and in the verdict. Its schema is the aggregator's own. `combine`
+    may exchange any further messages: all ranks of the verdict are in it together.
 
     Attributes:
         hanging: Ranks that did not do their share of the last result in time, at the server.
@@ -67,7 +68,9 @@ class Aggregator(Protocol):
     def parts(self) -> Sequence[Message]:
         """Say where the other ranks find what this rank has taken up."""
 
-    def accept(self, transport: Transport, rank: int, parts: Sequence[Any], headers: Sequence[Header]) -> None:
+    def accept(
+        self, transport: Transport, rank: int, parts: Sequence[Any], headers: Sequence[Header]
+    ) -> None:
         """See, at the server, that the parts of a rank's report are those that its headers tell of.
 
         Args:
@@ -110,7 +113,9 @@ def read_records(kind: TypeAdapter[list[Read]], parts: Sequence[Any], what: str)
 
 def headers_of(reports: Mapping[int, Report]) -> list[Reply]:
     """Return the replies of all ranks in the order of their silos."""
-    return sorted((header for report in reports.values() for header in report.headers), key=lambda header: header.silo)
+    return sorted(
+        (header for report in reports.values() for header in report.headers), key=lambda header: header.silo
+    )
 
 
 def updates_of(replies: Iterable[Reply]) -> list[Header]:

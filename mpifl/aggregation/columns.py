@@ -1,4 +1,5 @@
-"""Rules of columns over all silos: each silo's vector stays at its rank, each rank makes a slice of the result."""
+"""Rules of columns over all silos: each silo's vector stays at its rank,
+each rank makes a slice of the result."""
 
 from __future__ import annotations
 
@@ -54,10 +55,11 @@ ROWS = TypeAdapter(list[Row])
 class ColumnRule:
     """Apply a rule of columns to the updates of all silos, each of which counts alike.
 
-    A worker keeps the vector of each of its silos, float32, where its node's other ranks can read it, or in files.
-    After the verdict each worker applies the rule to a slice of columns of all vectors. It is sent those that it
-    cannot read, in chunks. Slices begin at multiples of a block, and the rule sees whole blocks, with rows in the
-    order of the silos. So the result does not depend on the ranks. The server holds it, and its own silos' vectors.
+    A worker keeps the vector of each of its silos, float32, where its node's other ranks can read it, or in
+    files. After the verdict each worker applies the rule to a slice of columns of all vectors. It is sent
+    those that it cannot read, in chunks. Slices begin at multiples of a block, and the rule sees whole
+    blocks, with rows in the order of the silos. So the result does not depend on the ranks. The server holds
+    it, and its own silos' vectors.
     """
 
     def __init__(self, rule: Rule, device: torch.device, memory: Memory, spill: Spill | None = None) -> None:
@@ -98,7 +100,8 @@ class ColumnRule:
         return {name: _described(name, vector, update) for name, vector in vectors.items()}
 
     def _kept(self, vector: Tensor) -> Tensor:
-        """Return a vector where it stays until the next round, whatever the silo's model is lent for meanwhile."""
+        """Return a vector where it stays until the next round,
+        whatever the silo's model is lent for meanwhile."""
         if vector.dtype == torch.float32 and any(ref() is vector for ref in self._lent):
             return vector
         if self._spill is not None:
@@ -113,12 +116,20 @@ class ColumnRule:
             for (name, silo), row in sorted(self._rows.items(), key=lambda item: item[0])
         ]
 
-    def accept(self, transport: Transport, rank: int, parts: Sequence[Any], headers: Sequence[Header]) -> None:
+    def accept(
+        self, transport: Transport, rank: int, parts: Sequence[Any], headers: Sequence[Header]
+    ) -> None:
         """See that a rank has just the vectors that its headers tell of; see `Aggregator`."""
         rows = read_records(ROWS, parts, "its vectors")
-        lengths = {(name, header.silo): folded.length for header in headers for name, folded in header.vectors.items()}
+        lengths = {
+            (name, header.silo): folded.length
+            for header in headers
+            for name, folded in header.vectors.items()
+        }
         found = Counter((row.name, row.silo) for row in rows)
-        if wrong := sorted(lengths.keys() ^ found.keys()) or [one for one, times in found.items() if times > 1]:
+        if wrong := sorted(lengths.keys() ^ found.keys()) or [
+            one for one, times in found.items() if times > 1
+        ]:
             name, silo = wrong[0]
             raise ValueError(f"its vectors are not those that its headers tell of ('{name}' of silo {silo})")
         if rank == transport.rank or transport.nodes.of[rank] != transport.nodes.number:
@@ -130,13 +141,16 @@ class ColumnRule:
             raise ValueError("its vectors cannot be read where it says that they lie") from None
 
     def place(self, reports: Mapping[int, Report]) -> list[ColumnsPlan]:
-        """Say, at the server, which vectors there are, and where the results are to be written; see `Aggregator`."""
+        """Say, at the server, which vectors there are,
+        and where the results are to be written; see `Aggregator`."""
         rows: defaultdict[str, list[Located]] = defaultdict(list)
         for rank, report in reports.items():
             for row in ROWS.validate_python(report.parts):
                 rows[row.name].append(Located(silo=row.silo, rank=rank, handle=row.handle))
         lengths = {
-            name: folded.length for header in updates_of(headers_of(reports)) for name, folded in header.vectors.items()
+            name: folded.length
+            for header in updates_of(headers_of(reports))
+            for name, folded in header.vectors.items()
         }
         for name, located in rows.items():
             if len(located) < self._rule.least:
@@ -169,7 +183,9 @@ class ColumnRule:
         self.hanging |= work.hanging
         if work.hanging:
             self._abandoned += self._results.values()
-            self._results = {name: self._memory.empty(len(one), torch.float32) for name, one in self._results.items()}
+            self._results = {
+                name: self._memory.empty(len(one), torch.float32) for name, one in self._results.items()
+            }
             work.mend(self._results)
         results, self._results = self._results, {}
         lost = work.fault or work.not_finite(results)
@@ -185,7 +201,9 @@ class ColumnRule:
         return {name: statistics.median(values) for name, values in sorted(found.items())}
 
 
-def aggregator_of(rule: Rule | None, spill: str | None, device: torch.device, memory: Memory) -> Aggregator | None:
+def aggregator_of(
+    rule: Rule | None, spill: str | None, device: torch.device, memory: Memory
+) -> Aggregator | None:
     """Return what combines the updates of training by a rule of columns; None where the mean does.
 
     Raises:
@@ -211,7 +229,8 @@ def memory_of(hosted: Iterable[int], asked: int, length: int, spill: str | None)
     vectors, chunk, result = (f"{size:,.1f} MB" for size in sizes)
     return (
         f"vectors of single silos are kept: {vectors} {where} on the rank with most silos ({most}), up to "
-        f"twice {chunk} for a chunk of all silos where ranks are on several nodes; the server has the result, {result}"
+        f"twice {chunk} for a chunk of all silos where ranks are on several nodes; "
+        f"the server has the result, {result}"
     )
 
 

@@ -26,20 +26,22 @@ def peak_of(vector: Tensor) -> float:
 
 
 def is_finite(vector: Tensor) -> bool:
-    """Whether a vector holds neither NaN nor Inf. Mostly its sum says so, in a quarter of a peak's time in tensors."""
+    """Whether a vector holds neither NaN nor Inf. Mostly its sum says so,
+    in a quarter of a peak's time in tensors."""
     return math.isfinite(float(vector.sum())) or math.isfinite(peak_of(vector))
 
 
 def window_of(peak: float) -> int | None:
-    """Return the window of a summand with largest magnitude `peak`: the least b with peak < 2^(16 b); None for 0."""
+    """Return the window of a summand with largest magnitude `peak`:
+    the least b with peak < 2^(16 b); None for 0."""
     return None if peak == 0 else -(-math.frexp(peak)[1] // STEP)
 
 
 def anchor_of(window: int, summands: int) -> float:
     """Return what rounds to a window's grid, by being added and taken off, so that `summands` add up exactly.
 
-    It rounds to multiples of 2^(16 b + bits - 52): with up to 2^bits summands below 2^(16 b), every partial sum is a
-    multiple that float64 holds exactly.
+    It rounds to multiples of 2^(16 b + bits - 52): with up to 2^bits summands below 2^(16 b), every partial
+    sum is a multiple that float64 holds exactly.
     """
     bits = max(1, math.ceil(math.log2(max(summands, 1))))
     return 1.5 * 2.0 ** (STEP * window + bits)
@@ -56,8 +58,8 @@ class ExactSum:
     def add(self, vector: Tensor, weight: float, peak: float, room: Tensor | None) -> int | None:
         """Add `weight * vector`, a finite vector of largest magnitude `peak`, and return its window.
 
-        The rounding is off by at most 2^-(37 - b) of the summand's peak, b = max(1, ceil(log2(summands))): no worse
-        than float32 relative to the peak for up to 4096 summands, and mostly far better.
+        The rounding is off by at most 2^-(37 - b) of the summand's peak, b = max(1, ceil(log2(summands))): no
+        worse than float32 relative to the peak for up to 4096 summands, and mostly far better.
 
         Args:
             room: A float64 vector of any content for the sum of a window that has none yet.

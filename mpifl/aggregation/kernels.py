@@ -1,7 +1,8 @@
-"""The loops that a round's aggregation spends its time in: fused in C where a compiler is at hand, else in tensors.
+"""The loops that a round's aggregation spends its time in: fused in C where a compiler is at hand, else in
+tensors.
 
-The C file beside this one is built once for a user, in a fifth of a second, and kept in the user's cache. Both ways
-give the same bits, so that nothing but time depends on the compiler.
+The C file beside this one is built once for a user, in a fifth of a second, and kept in the user's cache.
+Both ways give the same bits, so that nothing but time depends on the compiler.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ FLAGS = ("-O3", "-ffp-contract=off", "-fPIC", "-shared", "-std=gnu11")
 WITHOUT = "MPIFL_KERNELS"
 """Environment variable: "tensors" does without the compiled loops."""
 PIECE = 1 << 16
-"""Elements handled at a time by tensor operations: 512 KiB of float64, which stay in the cache through all of them."""
+"""Elements handled at a time by tensor operations: 512 KiB of float64,
+which stay in the cache through all of them."""
 ROWS = 128
 """Rows that `between` takes at most."""
 PATIENCE = 60.0
@@ -46,7 +48,8 @@ def peak(vector: Tensor) -> float:
 
 
 def add(total: Tensor, vector: Tensor, weight: float, anchor: float, *, fresh: bool) -> None:
-    """Add weight * vector to a float64 vector, rounded to the grid that adding and taking off `anchor` rounds to.
+    """Add weight * vector to a float64 vector, rounded to the grid that adding and taking off `anchor` rounds
+    to.
 
     Args:
         total: The sum so far, shape [n]; of any content if `fresh`.
@@ -73,7 +76,8 @@ class Parts:
     """What adds up to one window of an exact sum.
 
     Attributes:
-        vectors: Each of shape [n]: a sum, float64, or a summand that is yet to be weighted and rounded, float32.
+        vectors: Each of shape [n]: a sum, float64, or a summand that is yet to be weighted and rounded,
+            float32.
         weights: 0 for a sum; a summand's weight.
         anchor: See `exact`.
     """
@@ -161,12 +165,15 @@ def compiled() -> Any:
 
 
 def _loaded() -> ctypes.CDLL:
-    """Load the library, building it if this user has not got it yet; nobody but this user can have written it.
+    """Load the library, building it if this user has not got it yet; nobody but this user can have written
+    it.
 
     Raises:
         OSError, subprocess.SubprocessError: there is no compiler, or it fails.
     """
-    key = hashlib.sha256(b"\0".join([SOURCE.read_bytes(), repr(FLAGS).encode(), platform.platform().encode()]))
+    key = hashlib.sha256(
+        b"\0".join([SOURCE.read_bytes(), repr(FLAGS).encode(), platform.platform().encode()])
+    )
     name = f"kernels-{key.hexdigest()[:16]}.so"
     try:
         path = cache.folder() / name

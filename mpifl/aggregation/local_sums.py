@@ -1,4 +1,5 @@
-"""What one rank adds up of the weighted mean: a running sum for each named vector, where its node can read it."""
+"""What one rank adds up of the weighted mean:
+a running sum for each named vector, where its node can read it."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from mpifl.wire import Folded, Memory, Uniform, Update, unmarked
 
 
 class LocalSums:
-    """The sums of weight * vector over the silos of one rank, exact; or the vectors of its only silo as they came."""
+    """The sums of weight * vector over the silos of one rank, exact;
+    or the vectors of its only silo as they came."""
 
     def __init__(self, device: torch.device, memory: Memory) -> None:
         self._device, self._memory = device, memory
@@ -25,8 +27,8 @@ class LocalSums:
 
         Args:
             summands: How many updates will be added over all ranks, at most.
-            alone: Whether one of them, at most, is this rank's, and all ranks read its memory: the node's sum is then
-                made of the silo's vectors as they came.
+            alone: Whether one of them, at most, is this rank's, and all ranks read its memory: the node's sum
+                is then made of the silo's vectors as they came.
         """
         self._sums.clear()
         self._lone.clear()
@@ -41,16 +43,18 @@ class LocalSums:
         """Add one silo's update to this rank's sums and describe its vectors for the header.
 
         Raises:
-            ValueError: a vector is not flat, is of a dtype that may not travel, has not the length of the other silos'
-                vectors of its name, or holds NaN, Inf or what its weight makes such.
-            OSError, MemoryError: there is no memory left for it, or no file that others could read it in. Whatever is
-                raised, nothing has been added.
+            ValueError: a vector is not flat, is of a dtype that may not travel, has not the length of the
+                other silos' vectors of its name, or holds NaN, Inf or what its weight makes such.
+            OSError, MemoryError: there is no memory left for it, or no file that others could read it in.
+                Whatever is raised, nothing has been added.
         """
         uniform = {name for name, value in update.vectors.items() if isinstance(value, Uniform)}
         vectors = {name: unmarked(value) for name, value in update.vectors.items()}
         weights = {name: 1.0 if name in uniform else update.weight for name in vectors}
         peaks = {name: self._peak(name, vector, weights[name]) for name, vector in vectors.items()}
-        rooms = {name: self._room(name, vector, weights[name] * peaks[name]) for name, vector in vectors.items()}
+        rooms = {
+            name: self._room(name, vector, weights[name] * peaks[name]) for name, vector in vectors.items()
+        }
         folded = {}
         for name, vector in vectors.items():
             window = self._add(name, vector, weights[name], peaks[name], rooms[name])
@@ -63,17 +67,22 @@ class LocalSums:
         return checked_peak(name, vector, weight, sums.length if sums is not None else None)
 
     def _room(self, name: str, vector: Tensor, peak: float) -> Tensor | None:
-        """Return the memory that a vector takes when it is added, if it takes any: all of that which may fail."""
+        """Return the memory that a vector takes when it is added,
+        if it takes any: all of that which may fail."""
         window = window_of(peak)
         if window is None or (name in self._sums and window in self._sums[name].windows):
             return None
         return (
-            self._memory.move_to_shared_memory(vector.contiguous()) if self._stays(vector) else self._empty(len(vector))
+            self._memory.move_to_shared_memory(vector.contiguous())
+            if self._stays(vector)
+            else self._empty(len(vector))
         )
 
     def _add(self, name: str, vector: Tensor, weight: float, peak: float, room: Tensor | None) -> int | None:
         if not self._stays(vector):
-            return self._sums.setdefault(name, ExactSum(len(vector), self.summands)).add(vector, weight, peak, room)
+            return self._sums.setdefault(name, ExactSum(len(vector), self.summands)).add(
+                vector, weight, peak, room
+            )
         window = window_of(weight * peak)
         if window is not None and room is not None:
             self._lone[name] = window, room, weight

@@ -1,4 +1,5 @@
-"""The weighted mean of the cohort's updates: the same bits in whatever order, on however many ranks, it is summed."""
+"""The weighted mean of the cohort's updates: the same bits in whatever order,
+on however many ranks, it is summed."""
 
 from __future__ import annotations
 
@@ -44,10 +45,12 @@ ALIGNED = 1 << 10  # elements to a multiple of which a vector is cut among the w
 
 
 class WeightedMean:
-    """Sum weight * vector over the silos: on each worker as its silos finish, then over the workers, then divide.
+    """Sum weight * vector over the silos: on each worker as its silos finish, then over the workers, then
+    divide.
 
-    A worker holds one running sum for each named vector, where its node's other ranks can read it. Inside a node each
-    worker adds up its own slice of all sums; between nodes the leaders add up those. The server holds the mean.
+    A worker holds one running sum for each named vector, where its node's other ranks can read it. Inside a
+    node each worker adds up its own slice of all sums; between nodes the leaders add up those. The server
+    holds the mean.
     """
 
     def __init__(self, device: torch.device, memory: Memory) -> None:
@@ -73,14 +76,17 @@ class WeightedMean:
         return self._here.lend(length, dtype)
 
     def accumulate(self, silo: int, update: Update) -> dict[str, Folded]:
-        """Add one silo's update to this rank's sums and describe its vectors for the header; see `Aggregator`."""
+        """Add one silo's update to this rank's sums and describe its vectors for the header;
+        see `Aggregator`."""
         return self._here.add(update)
 
     def parts(self) -> list[PartialSum]:
         """Say in which windows this rank has sums, and where the ranks of its node find them."""
         return self._here.parts()
 
-    def accept(self, transport: Transport, rank: int, parts: Sequence[Any], headers: Sequence[Header]) -> None:
+    def accept(
+        self, transport: Transport, rank: int, parts: Sequence[Any], headers: Sequence[Header]
+    ) -> None:
         """See that the parts of a rank are the sums that its headers tell of; see `Aggregator`."""
         found = read_records(PARTS, parts, "its sums")
         check_parts(found, headers)
@@ -103,10 +109,14 @@ class WeightedMean:
         self._means = {piece.name: self._memory.empty(piece.length, torch.float32) for piece in pieces}
         for mean in self._means.values():
             mean[::ALIGNED] = math.nan  # one in each share, whatever lay there before
-        return [piece.model_copy(update={"mean": self._memory.handle(self._means[piece.name])}) for piece in pieces]
+        return [
+            piece.model_copy(update={"mean": self._memory.handle(self._means[piece.name])})
+            for piece in pieces
+        ]
 
     def combine(self, transport: Transport, verdict: Verdict) -> Combined:
-        """Sum the pieces of the verdict over the ranks; the round is lost if a mean is not as finite as was said."""
+        """Sum the pieces of the verdict over the ranks;
+        the round is lost if a mean is not as finite as was said."""
         pieces = pieces_in(verdict.pieces)
         means = self._means_of(transport, verdict, pieces)
         return Combined(means, self._fault(transport, pieces, means) if transport.is_server else None)
@@ -115,7 +125,9 @@ class WeightedMean:
         """Average the numbers of the updates by their weights."""
         return averages(headers)
 
-    def _means_of(self, transport: Transport, verdict: Verdict, pieces: Sequence[ReductionPlan]) -> dict[str, Tensor]:
+    def _means_of(
+        self, transport: Transport, verdict: Verdict, pieces: Sequence[ReductionPlan]
+    ) -> dict[str, Tensor]:
         """Return the means on the server, nothing elsewhere.
 
         A mean is NaN where a rank's part could not be read, or did not come.
@@ -131,7 +143,9 @@ class WeightedMean:
             elif all(transport.nodes.of[rank] == 0 for window in piece.windows for rank in window.parts):
                 self._combine_here(transport, piece, workers, verdict.serial)
                 if transport.is_server:
-                    self.hanging |= transport.await_done([w for w in workers if w not in self.hanging], verdict.serial)
+                    self.hanging |= transport.await_done(
+                        [w for w in workers if w not in self.hanging], verdict.serial
+                    )
                 if self.hanging:
                     self._combine_alone(transport, piece)
             else:
@@ -140,7 +154,9 @@ class WeightedMean:
         self._means = {}
         return means
 
-    def _combine_here(self, transport: Transport, piece: ReductionPlan, workers: Sequence[int], serial: int) -> None:
+    def _combine_here(
+        self, transport: Transport, piece: ReductionPlan, workers: Sequence[int], serial: int
+    ) -> None:
         """All parts lie on the server's node: every worker there writes a slice of the mean."""
         if transport.rank in workers and transport.nodes.number == 0:
             mean = self._means.get(piece.name)
@@ -158,8 +174,11 @@ class WeightedMean:
         windows = [parts.cut(slice(0, piece.length)) for parts in self._parts_here(transport, piece)]
         kernels.mean(mean, windows, 1 / piece.total)
 
-    def _combine_nodes(self, transport: Transport, piece: ReductionPlan, workers: Sequence[int], serial: int) -> None:
-        """Sum inside each node into its first part, every worker a slice; then over the leaders; the server divides."""
+    def _combine_nodes(
+        self, transport: Transport, piece: ReductionPlan, workers: Sequence[int], serial: int
+    ) -> None:
+        """Sum inside each node into its first part, every worker a slice;
+        then over the leaders; the server divides."""
         parts = [parts.vectors for parts in self._parts_here(transport, piece)]
         if transport.rank in workers and any(parts):
             where = slice_of(workers.index(transport.rank), len(workers), piece.length, ALIGNED)
@@ -196,7 +215,9 @@ class WeightedMean:
         self._abandoned += [vector for vectors in parts for vector in vectors]
         parts[:] = [[torch.full_like(vectors[0], math.nan)] if vectors else [] for vectors in parts]
 
-    def _fault(self, transport: Transport, pieces: Sequence[ReductionPlan], means: Mapping[str, Tensor]) -> str | None:
+    def _fault(
+        self, transport: Transport, pieces: Sequence[ReductionPlan], means: Mapping[str, Tensor]
+    ) -> str | None:
         """Say, at the server, which mean is not finite, and which ranks are suspected; None if all are."""
         for piece in pieces:
             if not is_finite(means[piece.name]):

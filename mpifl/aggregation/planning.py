@@ -1,4 +1,5 @@
-"""What travels for the weighted mean: records of where its sums lie, and the server's plan of which are added up."""
+"""What travels for the weighted mean: records of where its sums lie,
+and the server's plan of which are added up."""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ def pieces_in(records: Sequence[Any]) -> list[ReductionPlan]:
 
 
 def plan(reports: Mapping[int, Report]) -> list[ReductionPlan]:
-    """Plan what travels for these reports: each vector's total weight, and which ranks have a part in which windows."""
+    """Plan what travels for these reports: each vector's total weight,
+    and which ranks have a part in which windows."""
     lengths: dict[str, int] = {}
     weights: defaultdict[str, list[float]] = defaultdict(list)
     for header in updates_of(headers_of(reports)):
@@ -71,7 +73,9 @@ def plan(reports: Mapping[int, Report]) -> list[ReductionPlan]:
             weights[name].append(1.0 if folded.uniform else header.weight)
     parts = {rank: parts_of(reports[rank]) for rank in sorted(reports)}
     return [
-        ReductionPlan(name=name, length=lengths[name], total=math.fsum(weights[name]), windows=_windows(name, parts))
+        ReductionPlan(
+            name=name, length=lengths[name], total=math.fsum(weights[name]), windows=_windows(name, parts)
+        )
         for name in sorted(lengths)
     ]
 
@@ -79,7 +83,9 @@ def plan(reports: Mapping[int, Report]) -> list[ReductionPlan]:
 def averages(headers: Iterable[Header]) -> dict[str, float]:
     """Average the numbers of the updates by their weights; silos that do not name one are left out of it."""
     headers = list(headers)
-    names = {name for header in headers for name, value in header.scalars.items() if not isinstance(value, str)}
+    names = {
+        name for header in headers for name, value in header.scalars.items() if not isinstance(value, str)
+    }
     averages = {}
     for name in sorted(names):
         pairs = [(header.weight, float(header.scalars[name])) for header in headers if name in header.scalars]
@@ -97,8 +103,12 @@ def check_parts(parts: Sequence[PartialSum], good: Sequence[Header]) -> None:
     """
     told = {(n, f.window) for header in good for n, f in header.vectors.items() if f.window is not None}
     found = Counter((part.name, part.window) for part in parts)
-    if wrong := sorted(told.symmetric_difference(found)) or [one for one, times in found.items() if times > 1]:
-        raise ValueError(f"its sums are not those that its headers tell of ('{wrong[0][0]}' in window {wrong[0][1]})")
+    if wrong := sorted(told.symmetric_difference(found)) or [
+        one for one, times in found.items() if times > 1
+    ]:
+        raise ValueError(
+            f"its sums are not those that its headers tell of ('{wrong[0][0]}' in window {wrong[0][1]})"
+        )
     for part in parts:
         if part.weight and (len(good) > 1 or part.weight != _weight_in(good[0], part.name)):
             raise ValueError(f"its sum of '{part.name}' is not weighted as its header says")

@@ -1,4 +1,5 @@
-"""Rules of columns: functions of all silos' values of one element, [K, n] -> [n], that a few wild silos cannot move."""
+"""Rules of columns: functions of all silos' values of one element,
+[K, n] -> [n], that a few wild silos cannot move."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from mpifl.common import InputError, load_plugin
 from mpifl.wire import pieces_of
 
 Columns: TypeAlias = Callable[[Any], Tensor]
-"""rows [K, n], float32, finite, in the order of the silos -> [n], float32, finite. Own rules get one tensor."""
+"""rows [K, n], float32, finite, in the order of the silos -> [n], float32, finite. Own rules get one tensor.
+"""
 
 CACHED = 1 << 18
 """Elements that are sorted at a time: 1 MiB, which stay in the cache through all comparators."""
@@ -64,7 +66,8 @@ class Rule:
         return found
 
     def try_out(self, silos: int) -> None:
-        """Apply a rule of the user's to rows of some finite values, to find out at the start whether it can be.
+        """Apply a rule of the user's to rows of some finite values, to find out at the start whether it can
+        be.
 
         Raises:
             InputError: it cannot.
@@ -100,7 +103,8 @@ def rule_of(name: str, tolerate: int | None) -> Rule | None:
 
 
 def median(rows: Sequence[Tensor]) -> Tensor:
-    """Return the median of each column; of an even number of rows the mean, in float64, of the two in the middle.
+    """Return the median of each column; of an even number of rows the mean, in float64, of the two in the
+    middle.
 
     Coordinate-wise median (Yin et al. 2018, "Byzantine-Robust Distributed Learning", Algorithm 1, option I).
     """
@@ -111,13 +115,15 @@ def median(rows: Sequence[Tensor]) -> Tensor:
 def trimmed_mean(rows: Sequence[Tensor], tolerate: int) -> Tensor:
     """Return the mean of each column without its `tolerate` largest and smallest values.
 
-    Coordinate-wise trimmed mean (Yin et al. 2018, Algorithm 1, option II). The sum is in float64, smallest first.
+    Coordinate-wise trimmed mean (Yin et al. 2018, Algorithm 1, option II). The sum is in float64, smallest
+    first.
     """
     return _mean_between(rows, tolerate, len(rows) - tolerate)
 
 
 def _mean_between(rows: Sequence[Tensor], first: int, last: int) -> Tensor:
-    """Return the mean over ranks first, ..., last - 1 of each column's sorted values; zeros are never negative."""
+    """Return the mean over ranks first, ..., last - 1 of each column's sorted values;
+    zeros are never negative."""
     if len(rows) <= kernels.ROWS:
         found = kernels.between(rows, _comparators(len(rows)), first, last)
         if found is not None:

@@ -26,7 +26,8 @@ LAST = -1
 
 
 class Located(Message):
-    """A silo's vector: the rank that has it, and the handle by which the rank's node finds it, 0 if it cannot."""
+    """A silo's vector: the rank that has it,
+    and the handle by which the rank's node finds it, 0 if it cannot."""
 
     silo: int
     rank: int
@@ -79,7 +80,8 @@ class Sharing:
         self.hanging: set[int] = set()
 
     def run(self) -> None:
-        """Make this rank's columns of every result and hand them over; at the server take those of all others."""
+        """Make this rank's columns of every result and hand them over;
+        at the server take those of all others."""
         count = 0
         for plan in self._plans:
             shares = self._shares(plan)
@@ -109,7 +111,9 @@ class Sharing:
         """Say which result is not finite, and which ranks are suspected; None if all are."""
         for plan in self._plans:
             if not is_finite(results[plan.name]):
-                makers = {r for r, where in self._shares(plan).items() if not is_finite(results[plan.name][where])}
+                makers = {
+                    r for r, where in self._shares(plan).items() if not is_finite(results[plan.name][where])
+                }
                 suspects = self._suspects | self.hanging or makers
                 named = ranks_named(sorted(self._transport.origins[rank] for rank in suspects))
                 return f"the {self._rule.name} of '{plan.name}' is not finite; suspected: {named}"
@@ -129,11 +133,14 @@ class Sharing:
             self._take(plan, wheres, count)
 
     def _trade(self, plan: ColumnsPlan, wheres: Mapping[int, slice], count: int) -> dict[int, list[Tensor]]:
-        """Send the others the columns that they make of vectors that they cannot read; return theirs by rank."""
+        """Send the others the columns that they make of vectors that they cannot read;
+        return theirs by rank."""
         me = self._transport.rank
         outgoing, incoming = {}, {}
         for other in [rank for rank in self._workers if rank not in {me, *self._missing}]:
-            if ours := [self._own[plan.name, row.silo][wheres[other]] for row in self._unread(plan, me, other)]:
+            if ours := [
+                self._own[plan.name, row.silo][wheres[other]] for row in self._unread(plan, me, other)
+            ]:
                 outgoing[other] = ours
             if theirs := self._unread(plan, other, me) if me in wheres else ():
                 incoming[other] = len(theirs) * (wheres[me].stop - wheres[me].start)
@@ -154,7 +161,8 @@ class Sharing:
         return rank == row.rank or (row.handle > 0 and of[rank] == of[row.rank])
 
     def _made(self, plan: ColumnsPlan, where: slice, received: Mapping[int, Sequence[Tensor]]) -> Tensor:
-        """Apply the rule to some columns; the result is NaN where a silo's vector is not finite, or did not come."""
+        """Apply the rule to some columns;
+        the result is NaN where a silo's vector is not finite, or did not come."""
         made = torch.full((where.stop - where.start,), torch.nan)
         rows, coming = [], {rank: iter(vectors) for rank, vectors in received.items()}
         for row in plan.rows:

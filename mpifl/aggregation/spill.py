@@ -34,5 +34,6 @@ class Spill:
         if length == 0:
             return torch.empty(0)
         with tempfile.TemporaryFile(prefix="mpifl-", dir=self._folder) as file:
-            os.posix_fallocate(file.fileno(), 0, 4 * length)  # or a full disk would kill who writes to the map
+            # or a full disk would kill who writes to the map
+            os.posix_fallocate(file.fileno(), 0, 4 * length)
             return torch.from_numpy(np.frombuffer(mmap.mmap(file.fileno(), 4 * length), np.float32))

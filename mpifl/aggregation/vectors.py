@@ -20,22 +20,27 @@ def checked_peak(name: str, vector: Tensor, weight: float, length: int | None) -
         length: That of other silos' vectors of the name, if there were any.
 
     Raises:
-        ValueError: it is not flat, is of a dtype that may not travel, has another length, or holds NaN, Inf or what
-            its weight makes such.
+        ValueError: it is not flat, is of a dtype that may not travel, has another length, or holds NaN, Inf
+            or what its weight makes such.
     """
     if vector.dim() != 1 or not vector.is_floating_point() or vector.dtype not in DTYPES.values():
-        raise ValueError(f"'{name}' is {vector.dtype} of shape {list(vector.shape)}; send flat float32 or float64")
+        raise ValueError(
+            f"'{name}' is {vector.dtype} of shape {list(vector.shape)}; send flat float32 or float64"
+        )
     if length is not None and len(vector) != length:
         raise ValueError(f"'{name}' has {len(vector)} elements, other silos sent {length}")
     peak = peak_of(vector)
     if not math.isfinite(peak):
         raise ValueError(f"'{name}' holds NaN or Inf; if training diverged, take a lower [local] lr")
     if not weight * peak < LARGEST:
-        raise ValueError(f"'{name}' reaches {peak:g}, which a weight of {weight:g} takes beyond what can be summed")
+        raise ValueError(
+            f"'{name}' reaches {peak:g}, which a weight of {weight:g} takes beyond what can be summed"
+        )
     return peak
 
 
 def slice_of(nth: int, workers: int, length: int, aligned: int) -> slice:
-    """Return the part of a vector that the nth of some workers makes; parts begin at multiples of `aligned`."""
+    """Return the part of a vector that the nth of some workers makes;
+    parts begin at multiples of `aligned`."""
     width = -(-length // (workers * aligned)) * aligned
     return slice(min(nth * width, length), min((nth + 1) * width, length))

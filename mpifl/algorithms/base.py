@@ -1,4 +1,5 @@
-"""What every algorithm is: hyperparameters, a half that runs at the server, and a half that runs at each silo."""
+"""What every algorithm is: hyperparameters, a half that runs at the server,
+and a half that runs at each silo."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ class Algorithm(BaseModel, ABC):
     """Names of vectors of its updates that are no changes which add up over rounds, as logits are not."""
 
     accumulated: ClassVar[frozenset[str]] = frozenset()
-    """Names of vectors of its updates whose sum over rounds both the server and the silos keep, each for itself."""
+    """Names of vectors of its updates whose sum over rounds both the server and the silos keep,
+    each for itself."""
 
     realigning: ClassVar[frozenset[str]] = frozenset()
     """Names of the silo's halves by which `realign` asks for what silos keep."""
@@ -89,7 +91,8 @@ class Algorithm(BaseModel, ABC):
         return []
 
     def weight(self, work: str, examples: Mapping[str, int], usual: float) -> float:
-        """Return what a silo's update weighs, at the silo by default and at the server, which refuses all others.
+        """Return what a silo's update weighs, at the silo by default and at the server, which refuses all
+        others.
 
         Args:
             work: The name of the silo's half that makes the update.
@@ -103,7 +106,8 @@ class Algorithm(BaseModel, ABC):
     def lengths(self, server: Server) -> dict[str, int]:
         """Return the lengths of vectors of its updates, by name, that the server cannot know.
 
-        It knows those of vectors that were sent, by their names, and takes all others to have the length of w.
+        It knows those of vectors that were sent, by their names, and takes all others to have the length of
+        w.
         """
         return {}
 
@@ -129,7 +133,11 @@ class Algorithm(BaseModel, ABC):
         """Say why its updates must not be clipped by their norm; "" if they may be."""
         if self.accumulated:
             return f"server and silos both add up '{min(self.accumulated)}', and their sums would part"
-        return f"'{min(self.absolute)}' is no change of the model, and would be falsified" if self.absolute else ""
+        return (
+            f"'{min(self.absolute)}' is no change of the model, and would be falsified"
+            if self.absolute
+            else ""
+        )
 
     def begin(self, server: Server) -> None:
         """Set up `server.state` before the first round; `w` holds the model's shared parameters."""
@@ -140,14 +148,15 @@ class Algorithm(BaseModel, ABC):
         """Run one round at the server and return what is to be reported of it."""
 
     def aligned(self, server: Server, everyone: Cohort) -> bool:
-        """Return whether `server.state`, as a checkpoint holds it, goes by the weights that the silos have now."""
+        """Return whether `server.state`, as a checkpoint holds it,
+        goes by the weights that the silos have now."""
         return True
 
     def realign(self, server: Server, everyone: Cohort) -> None:
         """Bring `server.state` into line with what silos keep, of whom some have lost what they kept lately.
 
-        Asked when ranks have died whose silos go on elsewhere, with what they kept at an earlier checkpoint or nothing;
-        and when a run goes on whose state is not `aligned`.
+        Asked when ranks have died whose silos go on elsewhere, with what they kept at an earlier checkpoint
+        or nothing; and when a run goes on whose state is not `aligned`.
 
         Raises:
             RoundLost: too few silos answered.
@@ -158,7 +167,8 @@ class Algorithm(BaseModel, ABC):
         return {"w": server.state["w"]}
 
     def personal_model(self, silo: Silo, w: Tensor) -> Tensor:
-        """Return the parameters, shape [P], that this silo would use if w, shape [shared], were the global model."""
+        """Return the parameters, shape [P], that this silo would use if w,
+        shape [shared], were the global model."""
         return w
 
     def personal_statistics(self, silo: Silo) -> Tensor | None:
@@ -166,7 +176,8 @@ class Algorithm(BaseModel, ABC):
         return None
 
     def objective(self, module: Any, x: Tensor, y: Tensor) -> Tensor:
-        """Return what training minimises: the mean loss over a batch, a scalar; the task's unless overridden."""
+        """Return what training minimises: the mean loss over a batch,
+        a scalar; the task's unless overridden."""
         return self.task.objective(module, x, y)
 
     @property

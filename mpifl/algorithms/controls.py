@@ -47,11 +47,13 @@ class Controlled(FedAvg):
         server.state["weight"] = cohort.weight
 
     def aligned(self, server: Server, everyone: Cohort) -> bool:
-        """Return whether h weighs the g_k as the objective does; before it was noted, it weighed all alike."""
+        """Return whether h weighs the g_k as the objective does;
+        before it was noted, it weighed all alike."""
         return bool(server.state.get("weight", everyone.population) == everyone.weight)
 
     def realign(self, server: Server, everyone: Cohort) -> None:
-        """Make h the sum of p_k g_k that there are: where it were any other, training would end beside the optimum."""
+        """Make h the sum of p_k g_k that there are: where it were any other,
+        training would end beside the optimum."""
         mean = everyone.mean(self.tell_control)
         server.state[self.at_server].copy_(mean.weight / everyone.weight * mean["control"])
         server.state["weight"] = everyone.weight

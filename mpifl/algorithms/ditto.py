@@ -13,9 +13,11 @@ from mpifl.wire import Update
 
 
 class Ditto(FedAvg):
-    """Ditto (Li et al. 2021, Algorithm 1): v_k -= eta (grad F_k(v_k) + lambda (v_k - w)), beside FedAvg for w.
+    """Ditto (Li et al. 2021, Algorithm 1): v_k -= eta (grad F_k(v_k) + lambda (v_k - w)), beside FedAvg for
+    w.
 
-    v_k starts from the w of the silo's first round, and takes as many steps as w does. The silo is judged by it.
+    v_k starts from the w of the silo's first round, and takes as many steps as w does. The silo is judged by
+    it.
     """
 
     strength: Annotated[float, Field(ge=0, alias="lambda")] = 0.1

@@ -13,7 +13,8 @@ from mpifl.wire import Update
 class FedAvg(Algorithm):
     """FederatedAveraging (McMahan et al. 2017, Algorithm 1).
 
-    With a server optimizer it is FedOpt (Reddi et al. 2021, Algorithm 1): FedAvgM, FedAdagrad, FedAdam, FedYogi.
+    With a server optimizer it is FedOpt (Reddi et al. 2021, Algorithm 1): FedAvgM, FedAdagrad, FedAdam,
+    FedYogi.
     """
 
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:

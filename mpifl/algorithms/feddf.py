@@ -20,10 +20,11 @@ from mpifl.wire import Update, uniform
 class FedDF(FedAvg):
     """FedDF (Lin et al. 2020, Algorithms 1 and 3): ensemble distillation for robust model fusion.
 
-    Each architecture's silos are averaged as by FedAvg; from there it is trained, on the federation's public examples
-    and without their labels, towards softmax(mean over the cohort of the silos' logits) by Kullback-Leibler divergence.
-    Silos evaluate their own models, with running statistics as they have learned them, on the public examples, so that
-    the server holds one mean of logits and no silo's model. The student's statistics become the server's.
+    Each architecture's silos are averaged as by FedAvg; from there it is trained, on the federation's public
+    examples and without their labels, towards softmax(mean over the cohort of the silos' logits) by
+    Kullback-Leibler divergence. Silos evaluate their own models, with running statistics as they have learned
+    them, on the public examples, so that the server holds one mean of logits and no silo's model. The
+    student's statistics become the server's.
     """
 
     needs_mean: ClassVar[str] = "silos of each architecture are averaged apart, and logits are no changes"
@@ -43,7 +44,8 @@ class FedDF(FedAvg):
     def _plain_average(self) -> FedDF:
         if self.server_optimizer != SGD():
             raise ValueError(
-                "feddf's server goes to the average and distills from there; take [server_optimizer] name = 'sgd', "
+                "feddf's server goes to the average and distills from there; "
+                "take [server_optimizer] name = 'sgd', "
                 "lr = 1.0, momentum = 0"
             )
         return self
@@ -56,7 +58,8 @@ class FedDF(FedAvg):
         """
         if not self.task.logits:
             raise InputError(
-                "[algorithm] name = 'feddf': distills probabilities of classes, which only some tasks' models answer; "
+                "[algorithm] name = 'feddf': distills probabilities of classes, "
+                "which only some tasks' models answer; "
                 "take [task] name = 'classification'"
             )
         if spec.public is None:
@@ -65,7 +68,8 @@ class FedDF(FedAvg):
             )
         if self.prototypes and any(buffer.numel() for buffer in module.buffers()):
             raise InputError(
-                "[algorithm] prototypes: running statistics (BatchNorm) are not averaged for each; take GroupNorm"
+                "[algorithm] prototypes: running statistics (BatchNorm) are not averaged for each; "
+                "take GroupNorm"
             )
 
     def architectures(self) -> list[dict[str, Any]]:
@@ -74,7 +78,9 @@ class FedDF(FedAvg):
 
     def begin(self, server: Server) -> None:
         """Start every architecture from its own initial weights."""
-        server.state |= {name: model.shared.clone() for name, model in zip(self._names, server.models, strict=True)}
+        server.state |= {
+            name: model.shared.clone() for name, model in zip(self._names, server.models, strict=True)
+        }
 
     def lengths(self, server: Server) -> dict[str, int]:
         """Know a change of each architecture, and the logits of all public examples."""
@@ -87,7 +93,11 @@ class FedDF(FedAvg):
         mean = cohort.mean(self.train_prototype, **self.global_model(server))
         agreed = mean["logits"].view(len(server.public or ()), -1)
         for index, name in enumerate(self._names):
-            student = state[name] + mean.vectors[f"delta_{name}"] if f"delta_{name}" in mean.vectors else state[name]
+            student = (
+                state[name] + mean.vectors[f"delta_{name}"]
+                if f"delta_{name}" in mean.vectors
+                else state[name]
+            )
             run = server.train(student, self._distillation, divergence, [agreed], architecture=index)
             state[name] = run.end.clone()
         return mean.scalars
@@ -126,7 +136,8 @@ class FedDF(FedAvg):
 
 
 def divergence(module: nn.Module, x: Tensor, y: Tensor, agreed: Tensor) -> Tensor:
-    """Return KL(softmax(agreed) || softmax(module(x))), the mean over a batch; the labels y are not looked at.
+    """Return KL(softmax(agreed) || softmax(module(x))), the mean over a batch; the labels y are not looked
+    at.
 
     Where the model answers in several places of an example (at each character), each counts as an example.
 

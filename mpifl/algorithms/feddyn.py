@@ -17,8 +17,9 @@ from mpifl.wire import Update
 class FedDyn(Controlled):
     """FedDyn (Acar et al. 2021, Algorithm 1): silo k trains on F_k(v) - <g_k, v> + (alpha/2) ||v - w||^2.
 
-    Then g_k -= alpha delta_k, h takes the g_k's shifts, and w = mean of the v_k - h / alpha. The paper averages all
-    silos alike, [cohort] weights = "uniform"; by examples h = sum_k p_k g_k, and the v_k weigh n_k as elsewhere.
+    Then g_k -= alpha delta_k, h takes the g_k's shifts, and w = mean of the v_k - h / alpha. The paper
+    averages all silos alike, [cohort] weights = "uniform"; by examples h = sum_k p_k g_k, and the v_k weigh
+    n_k as elsewhere.
     """
 
     needs_mean: ClassVar[str] = "what the server adds up must stay the mean of what the silos do"
@@ -33,7 +34,8 @@ class FedDyn(Controlled):
     def _own_step(self) -> FedDyn:
         if self.server_optimizer != SGD():
             raise ValueError(
-                "feddyn's server has a step of its own; take [server_optimizer] name = 'sgd', lr = 1.0, momentum = 0"
+                "feddyn's server has a step of its own; take [server_optimizer] name = 'sgd', "
+                "lr = 1.0, momentum = 0"
             )
         return self
 
@@ -46,7 +48,8 @@ class FedDyn(Controlled):
         return mean.scalars
 
     def train(self, silo: Silo, w: Tensor) -> Update:
-        """Train on the bent objective, whose two terms are one pull towards w + g_k / alpha, and renew g_k."""
+        """Train on the bent objective,
+        whose two terms are one pull towards w + g_k / alpha, and renew g_k."""
         own = self.own(silo)
         run = silo.train_locally(w, self.local, correct=Proximal(w + own / self.alpha, self.alpha))
         silo.keep(g=own - self.alpha * run.delta)

@@ -15,7 +15,8 @@ from mpifl.wire import Update
 
 
 class FedPer(FedAvg):
-    """FedPer (Arivazhagan et al. 2019, Algorithms 1 and 2): base layers are averaged, personal layers stay at home.
+    """FedPer (Arivazhagan et al. 2019, Algorithms 1 and 2): base layers are averaged, personal layers stay at
+    home.
 
     Both are trained together, each round.
     """
@@ -55,15 +56,26 @@ class FedPer(FedAvg):
 
 
 class FedBN(FedPer):
-    """FedBN (Li et al. 2021, Algorithm 1): all of BatchNorm is personal, statistics too; `personal` adds to it."""
+    """FedBN (Li et al. 2021, Algorithm 1): all of BatchNorm is personal,
+    statistics too; `personal` adds to it."""
 
     personal: list[str] = Field(default=[])
     """Patterns of names that are personal beside all of BatchNorm."""
 
     def personal_names(self, module: nn.Module) -> set[str]:
         """Return the names of everything in a BatchNorm layer, and what matches a pattern."""
-        layers = [name for name, layer in module.named_modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
+        layers = [
+            name
+            for name, layer in module.named_modules()
+            if isinstance(layer, nn.modules.batchnorm._BatchNorm)
+        ]
         if not layers:
-            raise InputError("[algorithm] name = 'fedbn': the model has no BatchNorm layer; take fedavg, or fedper")
-        entries = [name for name, _ in module.named_parameters()] + [name for name, _ in module.named_buffers()]
-        return {name for name in entries if name.rpartition(".")[0] in layers} | super().personal_names(module)
+            raise InputError(
+                "[algorithm] name = 'fedbn': the model has no BatchNorm layer; take fedavg, or fedper"
+            )
+        entries = [name for name, _ in module.named_parameters()] + [
+            name for name, _ in module.named_buffers()
+        ]
+        return {name for name in entries if name.rpartition(".")[0] in layers} | super().personal_names(
+            module
+        )

@@ -17,12 +17,13 @@ NonNegative = Annotated[float, Field(ge=0)]
 
 
 class FedProx(FedAvg):
-    """FedProx (Li et al. 2020, Algorithm 2): each silo minimises h_k(w; w_t) = F_k(w) + (mu/2) ||w - w_t||^2 inexactly.
+    """FedProx (Li et al. 2020, Algorithm 2): each silo minimises h_k(w; w_t) = F_k(w) + (mu/2) ||w - w_t||^2
+    inexactly.
 
-    How much work a silo does is `[local]`'s: `stragglers` do less, and their partial solutions count. With `adaptive`,
-    mu rises by `mu_step` when the cohort's training loss rose and falls by it after `patience` falls in a row (section
-    5.3.2). With `measure_gamma`, every silo reports how inexact it was, gamma = ||grad h_k(w_k)|| / ||grad h_k(w_t)||
-    (Definition 2), at the cost of two more full gradients.
+    How much work a silo does is `[local]`'s: `stragglers` do less, and their partial solutions count. With
+    `adaptive`, mu rises by `mu_step` when the cohort's training loss rose and falls by it after `patience`
+    falls in a row (section 5.3.2). With `measure_gamma`, every silo reports how inexact it was, gamma =
+    ||grad h_k(w_k)|| / ||grad h_k(w_t)|| (Definition 2), at the cost of two more full gradients.
     """
 
     mu: NonNegative = 0.01
@@ -62,7 +63,8 @@ class FedProx(FedAvg):
     def _inexactness(self, silo: Silo, w: Tensor, end: Tensor, mu: float) -> dict[str, float]:
         left = silo.gradient(end).delta.add_(end - w, alpha=mu)
         first = silo.gradient(w).delta.norm()
-        return {"gamma": float(left.norm() / first)} if first else {}  # a silo that starts at its optimum has none
+        # a silo that starts at its optimum has none
+        return {"gamma": float(left.norm() / first)} if first else {}
 
     def _adapted(self, state: dict[str, Any], loss: float) -> dict[str, float | int]:
         before = state.get("loss", loss)  # the first round has none to have risen or fallen from

@@ -13,7 +13,8 @@ from mpifl.wire import Update
 
 
 class FedSGD(FedAvg):
-    """FederatedSGD (McMahan et al. 2017, section 2): w -= eta * sum_k n_k/n grad F_k(w), with eta = `local.lr`."""
+    """FederatedSGD (McMahan et al. 2017, section 2):
+    w -= eta * sum_k n_k/n grad F_k(w), with eta = `local.lr`."""
 
     ignores: ClassVar[frozenset[str]] = frozenset(f"local.{key}" for key in LocalTraining.model_fields) - {
         "local.lr",
@@ -24,7 +25,8 @@ class FedSGD(FedAvg):
     def _plain_steps(self) -> FedSGD:
         if not self.local.plain:
             raise ValueError(
-                f"{type(self).__name__.lower()} takes one plain gradient step a round; take [local] optimizer = 'sgd', "
+                f"{type(self).__name__.lower()} takes one plain gradient step a round; "
+                "take [local] optimizer = 'sgd', "
                 "momentum = 0, weight_decay = 0 (momentum belongs to [server_optimizer])"
             )
         return self

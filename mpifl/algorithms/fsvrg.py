@@ -42,7 +42,9 @@ class FSVRG(FedAvg):
     @model_validator(mode="after")
     def _plain_steps(self) -> FSVRG:
         if not self.local.plain:
-            raise ValueError("fsvrg's step is its own; take [local] optimizer = 'sgd', momentum = 0, weight_decay = 0")
+            raise ValueError(
+                "fsvrg's step is its own; take [local] optimizer = 'sgd', momentum = 0, weight_decay = 0"
+            )
         return self
 
     def check(self, module: nn.Module, spec: FederationSpec) -> None:
@@ -52,10 +54,14 @@ class FSVRG(FedAvg):
             InputError: the model is another than logistic regression.
         """
         shapes = [(name, tuple(p.shape)) for name, p in module.named_parameters()]
-        linear = [("head.weight", (spec.classes, math.prod(spec.features.shape))), ("head.bias", (spec.classes,))]
+        linear = [
+            ("head.weight", (spec.classes, math.prod(spec.features.shape))),
+            ("head.bias", (spec.classes,)),
+        ]
         if self.scaling and shapes != linear:
             raise InputError(
-                "[algorithm] scaling = true: scales each weight by how often its feature is not 0, which only logistic "
+                "[algorithm] scaling = true: scales each weight by how often its feature is not 0, "
+                "which only logistic "
                 "regression's have; take [model] name = 'logreg', or scaling = false"
             )
 
@@ -71,19 +77,26 @@ class FSVRG(FedAvg):
         return mean.scalars
 
     def lengths(self, server: Server) -> dict[str, int]:
-        """Know a number for each feature, which the weights of logistic regression have as their second dimension."""
+        """Know a number for each feature,
+        which the weights of logistic regression have as their second dimension."""
         features = server.model.parameters[0].shape[-1]
         return {"share": features, "present": features} if self.scaling else {}
 
     def _counted(self, server: Server, cohort: Cohort) -> dict[str, Any]:
-        """Return phi and the diagonal of A, each of shape [features], and the number of silos that they are from."""
-        known: dict[str, Any] = {key: server.state[key] for key in ("phi", "a", "counted") if key in server.state}
+        """Return phi and the diagonal of A, each of shape [features],
+        and the number of silos that they are from."""
+        known: dict[str, Any] = {
+            key: server.state[key] for key in ("phi", "a", "counted") if key in server.state
+        }
         if not self.scaling or known.get("counted", 0) >= len(cohort.silos):
             return known
         if len(cohort.silos) < cohort.population:
-            raise InputError("[algorithm] scaling = true: counts features over all silos; take [cohort] fraction = 1.0")
+            raise InputError(
+                "[algorithm] scaling = true: counts features over all silos; take [cohort] fraction = 1.0"
+            )
         mean = cohort.mean(self.count)
-        phi, present = mean["share"].double(), (mean["present"] * len(mean)).round()  # float64 is sent as it is
+        # float64 is sent as it is
+        phi, present = mean["share"].double(), (mean["present"] * len(mean)).round()
         return {"phi": phi, "a": torch.where(present > 0, len(mean) / present, 1.0), "counted": len(mean)}
 
     def count(self, silo: Silo) -> Update:
@@ -96,8 +109,10 @@ class FSVRG(FedAvg):
         return silo.update(gradient=silo.gradient(w).delta)
 
     def train_reduced(self, silo: Silo, w: Tensor, full: Tensor, phi: Tensor | None = None) -> Update:
-        """Take steps whose gradients are the full gradient on average, with a variance that falls as w settles."""
-        objective = in_precision(self.local.precision, self.objective)  # as in the step, so that both cancel at w
+        """Take steps whose gradients are the full gradient on average,
+        with a variance that falls as w settles."""
+        # as in the step, so that both cancel at w
+        objective = in_precision(self.local.precision, self.objective)
         scale = None if phi is None else of_weights(quotient(phi, silo.frequencies()), w)
 
         def reduce(gradient: Tensor, at: Tensor, batch: Batch) -> None:
@@ -115,6 +130,7 @@ def quotient(phi: Tensor, own: Tensor) -> Tensor:
 
 
 def of_weights(of_features: Tensor, w: Tensor) -> Tensor:
-    """Return the factor of each of logistic regression's parameters, shape [P]: its feature's, and 1 for the biases."""
+    """Return the factor of each of logistic regression's parameters,
+    shape [P]: its feature's, and 1 for the biases."""
     classes = len(w) // (len(of_features) + 1)
     return torch.cat([of_features.to(w).repeat(classes), w.new_ones(classes)])

@@ -24,9 +24,9 @@ TINY = 1e-10
 class QFedAvg(FedAvg):
     """q-FedAvg (Li et al. 2020, "Fair resource allocation", Algorithm 2), with L = 1 / eta.
 
-    w -= sum_k F_k^q Delta_k / sum_k h_k with Delta_k = L (w - w_k) and h_k = q F_k^(q-1) ||Delta_k||^2 + L F_k^q, F_k
-    being silo k's loss at w. The paper draws silos by p_k (`[cohort] select = "examples"`); those drawn count alike,
-    whatever `[cohort] weights` says. q = 0 is FedAvg with uniform weights.
+    w -= sum_k F_k^q Delta_k / sum_k h_k with Delta_k = L (w - w_k) and h_k = q F_k^(q-1) ||Delta_k||^2 + L
+    F_k^q, F_k being silo k's loss at w. The paper draws silos by p_k (`[cohort] select = "examples"`); those
+    drawn count alike, whatever `[cohort] weights` says. q = 0 is FedAvg with uniform weights.
     """
 
     needs_mean: ClassVar[str] = "its step is divided by a sum of numbers, which no rule bounds"
@@ -40,12 +40,14 @@ class QFedAvg(FedAvg):
         name = type(self).__name__.lower()
         if not self.local.plain:
             raise ValueError(
-                f"{name} takes a change divided by lr for a gradient, as long as plain steps make it, and F_k for what "
+                f"{name} takes a change divided by lr for a gradient, "
+                "as long as plain steps make it, and F_k for what "
                 "they descend on; take [local] optimizer = 'sgd', momentum = 0, weight_decay = 0"
             )
         if self.server_optimizer != SGD():
             raise ValueError(
-                f"{name}'s quotient is the step of its server, length and all; take [server_optimizer] name = 'sgd', "
+                f"{name}'s quotient is the step of its server, length and all; "
+                "take [server_optimizer] name = 'sgd', "
                 "lr = 1.0, momentum = 0"
             )
         return self

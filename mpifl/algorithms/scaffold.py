@@ -18,14 +18,16 @@ from mpifl.wire import Update
 class Scaffold(Controlled):
     """SCAFFOLD (Karimireddy et al. 2020, Algorithm 1).
 
-    The new control c_k+ is, by option I, the gradient of all the silo's data at w; by option II, c_k - c + (w - y_k) /
-    (K eta), the mean of the gradients that training went along. Option I corrects every step by full gradients at
-    w, which is right only while the steps stay near it: keep eta * K small.
+    The new control c_k+ is, by option I, the gradient of all the silo's data at w; by option II, c_k - c + (w
+    - y_k) / (K eta), the mean of the gradients that training went along. Option I corrects every step by full
+    gradients at w, which is right only while the steps stay near it: keep eta * K small.
 
-    The controls weigh as `Controlled` says, all alike in the paper; the deltas weigh what `[cohort] weights` says.
+    The controls weigh as `Controlled` says, all alike in the paper; the deltas weigh what `[cohort] weights`
+    says.
 
-    The paper's steps are plain SGD. With momentum option II divides by eta ||a||_1 (Wang et al. 2020) in place of
-    K eta: the mean of the gradients, each as often as the steps carry it on; as before, no silo moves at the optimum.
+    The paper's steps are plain SGD. With momentum option II divides by eta ||a||_1 (Wang et al. 2020) in
+    place of K eta: the mean of the gradients, each as often as the steps carry it on; as before, no silo
+    moves at the optimum.
     """
 
     needs_mean: ClassVar[str] = "the server's control variate must stay the mean of the silos'"
@@ -40,8 +42,10 @@ class Scaffold(Controlled):
     def _known_steps(self) -> Scaffold:
         if self.local.optimizer != "sgd" or self.local.nesterov:
             raise ValueError(
-                "scaffold tells a silo's mean gradient from how far its steps went, and corrects each step's gradient "
-                "by it: it knows how for sgd with or without momentum only; take [local] optimizer = 'sgd' and "
+                "scaffold tells a silo's mean gradient from how far its steps went, "
+                "and corrects each step's gradient "
+                "by it: it knows how for sgd with or without momentum only; "
+                "take [local] optimizer = 'sgd' and "
                 "nesterov = false"
             )
         return self

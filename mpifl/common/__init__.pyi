@@ -1,4 +1,11 @@
-from . import cache as cache, imports as imports, lock as lock, rng as rng, signals as signals, tuning as tuning
+from . import (
+    cache as cache,
+    imports as imports,
+    lock as lock,
+    rng as rng,
+    signals as signals,
+    tuning as tuning,
+)
 from .errors import (
     InputError as InputError,
     RankLost as RankLost,

@@ -57,4 +57,6 @@ def _own(path: Path, kind: int, beside: int | None = None) -> int:
     if about.st_uid == os.geteuid() and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return descriptor
     os.close(descriptor)
-    raise PermissionError(f"{path}: others may have written to it; take them the right by chmod go-w, or remove it")
+    raise PermissionError(
+        f"{path}: others may have written to it; take them the right by chmod go-w, or remove it"
+    )

@@ -1,4 +1,5 @@
-"""The errors that a user is meant to read: one line that names the thing, what was given and what would do."""
+"""The errors that a user is meant to read: one line that names the thing,
+what was given and what would do."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +20,9 @@ class Unwritable(InputError):
     """A file of a run cannot be written: the disk is full, or fails."""
 
     def __init__(self, path: Path, error: OSError) -> None:
-        super().__init__(f"{path}: cannot be written ({error.strerror or error}); make room, and go on with --resume")
+        super().__init__(
+            f"{path}: cannot be written ({error.strerror or error}); make room, and go on with --resume"
+        )
 
 
 class RoundLost(Exception):
@@ -53,7 +56,8 @@ def named(what: str, numbers: Sequence[int]) -> str:
 
 
 def one_line(error: object) -> str:
-    """Return what an error says as one line that a terminal can show, whatever was in a file that it quotes."""
+    """Return what an error says as one line that a terminal can show,
+    whatever was in a file that it quotes."""
     shown = "".join(letter if letter.isprintable() else " " for letter in str(error)[: 2 * LONGEST])
     line = " ".join(shown.split())
     return line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 4 :]}"

@@ -36,7 +36,8 @@ def write_atomic(path: Path, content: Buffer | Iterable[Buffer], mode: int = 0o6
 
 
 def remove_left_behind(folder: Path, names: str) -> None:
-    """Remove what writers that were killed have left in this folder of files whose names match; nothing beneath it."""
+    """Remove what writers that were killed have left in this folder of files whose names match;
+    nothing beneath it."""
     left = re.compile(rf"\.(?:{names})\.[0-9]+\.partial")
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for entry in os.scandir(folder):
@@ -45,7 +46,8 @@ def remove_left_behind(folder: Path, names: str) -> None:
 
 
 def no_link(name: str, flags: int) -> int:
-    """Open a file for `open(..., opener=no_link)`: not through a link, and without waiting for a pipe's reader.
+    """Open a file for `open(..., opener=no_link)`: not through a link, and without waiting for a pipe's
+    reader.
 
     Raises:
         OSError: it is a link, or cannot be opened.

@@ -1,4 +1,5 @@
-"""What a command imports stays until it ends: none of it is garbage, and Python need not look for any there."""
+"""What a command imports stays until it ends: none of it is garbage,
+and Python need not look for any there."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ from collections.abc import Iterator
 def gc_frozen() -> Iterator[None]:
     """Import with the garbage collector off, and hide what there is then from it for good.
 
-    Torch brings hundreds of thousands of objects. To search them for cycles while they come, and once more when the
-    interpreter ends, is a quarter of the time of a rank that has little else to do. For programs: it holds on to
-    whatever garbage there was before.
+    Torch brings hundreds of thousands of objects. To search them for cycles while they come, and once more
+    when the interpreter ends, is a quarter of the time of a rank that has little else to do. For programs: it
+    holds on to whatever garbage there was before.
     """
     gc.disable()
     try:

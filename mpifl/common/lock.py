@@ -1,4 +1,5 @@
-"""A run folder for one job at a time: a lock that the kernel drops when its holder dies, however that dies."""
+"""A run folder for one job at a time:
+a lock that the kernel drops when its holder dies, however that dies."""
 
 from __future__ import annotations
 
@@ -19,12 +20,14 @@ from mpifl.common.files import no_link
 FILE = ".lock"
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 _PATIENCE = 0.2
-"""Seconds to go on trying: another job that only looks whether the folder is free holds the lock for a moment."""
+"""Seconds to go on trying:
+another job that only looks whether the folder is free holds the lock for a moment."""
 
 
 @contextmanager
 def hold(folder: Path) -> Iterator[str | None]:
-    """Make the run folder and keep other jobs out of it as long as the context lasts, and no longer than this process.
+    """Make the run folder and keep other jobs out of it as long as the context lasts, and no longer than this
+    process.
 
     Yields:
         What the user should be warned of: that the file system has no locks; else None.
@@ -39,7 +42,11 @@ def hold(folder: Path) -> Iterator[str | None]:
         raise cannot_be_written(folder, error) from None
     with file:
         problem = _lock(file, folder)
-        holder = {"host": socket.gethostname(), "pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+        holder = {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "since": time.strftime("%Y-%m-%d %H:%M:%S"),
+        }
         try:
             file.truncate(0)
             file.write(json.dumps(holder))
@@ -68,7 +75,9 @@ def check(folder: Path) -> None:
 
 def cannot_be_written(folder: Path, error: OSError) -> InputError:
     """Return the error of a run folder that is read-only, full or in the way."""
-    return InputError(f"{folder}: cannot be written ({error.strerror or error}); name a folder that can by --out")
+    return InputError(
+        f"{folder}: cannot be written ({error.strerror or error}); name a folder that can by --out"
+    )
 
 
 def _lock(file: IO[str], folder: Path) -> str | None:
@@ -81,14 +90,16 @@ def _lock(file: IO[str], folder: Path) -> str | None:
         except BlockingIOError:
             if time.monotonic() > deadline:
                 raise InputError(
-                    f"{folder}: is in use by {_holder(file)}; wait until that ends, or name another folder by --out"
+                    f"{folder}: is in use by {_holder(file)}; wait until that ends, "
+                    "or name another folder by --out"
                 ) from None
             time.sleep(_PATIENCE / 10)
         except OSError as error:
             if error.errno not in _UNSUPPORTED:
                 raise cannot_be_written(folder, error) from None
             return (
-                f"{folder}: its file system has no locks ({error.strerror}); see to it that no other job writes there"
+                f"{folder}: its file system has no locks ({error.strerror}); "
+                "see to it that no other job writes there"
             )
 
 
@@ -98,5 +109,11 @@ def _holder(file: IO[str]) -> str:
         file.seek(0)
         holder = json.loads(file.read(4096))
         return f"a training with pid {holder['pid']} on {holder['host']} since {holder['since']}"
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # it has the lock and has not said so yet
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        RecursionError,
+    ):  # it has the lock and has not said so yet
         return "another training"

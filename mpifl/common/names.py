@@ -12,7 +12,8 @@ LONGEST = 40
 
 
 class Names:
-    """The silos of a federation by what a person may read: `cleveland`, or `3` where a name only says the number.
+    """The silos of a federation by what a person may read: `cleveland`, or `3` where a name only says the
+    number.
 
     A name is anybody's text. What would move a terminal's cursor or turn its line around is taken out. A name
     that could be taken for a number or another silo's has the number beside it.

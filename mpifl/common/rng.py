@@ -30,7 +30,8 @@ def numpy_stream(seed: int, purpose: str, *indices: int) -> np.random.Generator:
 
 @contextlib.contextmanager
 def scope(seed: int, purpose: str, *indices: int, device: torch.device) -> Iterator[torch.Generator]:
-    """Lend a derived torch stream; meanwhile torch's global one, which dropout draws from, is derived as well."""
+    """Lend a derived torch stream; meanwhile torch's global one,
+    which dropout draws from, is derived as well."""
     import torch
 
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):

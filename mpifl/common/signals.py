@@ -1,4 +1,5 @@
-"""Signals that ask a run to end: they only leave a note, which the round loop reads at its next safe point."""
+"""Signals that ask a run to end: they only leave a note,
+which the round loop reads at its next safe point."""
 
 from __future__ import annotations
 
@@ -61,6 +62,7 @@ def clear() -> None:
 
 
 def _deaf_to_late_signals() -> None:
-    """Let a second request not kill a rank that is about to exit: Python itself goes back to dying of them there."""
+    """Let a second request not kill a rank that is about to exit:
+    Python itself goes back to dying of them there."""
     for name in (signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(name, signal.SIG_IGN)

@@ -29,7 +29,9 @@ def read_toml(path: Path, overrides: Sequence[str] = ()) -> Table:
     try:
         table = tables(path)
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); name a job file such as jobs/demo.toml") from None
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror}); name a job file such as jobs/demo.toml"
+        ) from None
     except ValueError as error:
         raise InputError(f"{path}: not TOML: {error}") from None
     given = {override.partition("=")[0].strip() for override in overrides}
@@ -70,7 +72,8 @@ def _wrong(value: Any, key: str = "", depth: int = 0) -> str | None:
 
 
 def _override(table: Table, override: str, given: Collection[str]) -> None:
-    """Set one key; what it excludes goes, if the file says it, and stays to be refused if it is among those `given`."""
+    """Set one key; what it excludes goes, if the file says it,
+    and stays to be refused if it is among those `given`."""
     dotted, equals, text = override.partition("=")
     keys = dotted.strip().split(".")
     if not equals or not all(keys):

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 def keep_memory() -> None:
     """Have freed memory kept for the next vectors, and large ones lie on large pages.
 
-    To map and clear memory anew is half of what vectors cost. The largest go back to the system all the same: gradients
-    and deltas of a large model are then never held at the same time.
+    To map and clear memory anew is half of what vectors cost. The largest go back to the system all the same:
+    gradients and deltas of a large model are then never held at the same time.
     """
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch's
     map_from, trim_from = (-3, 1 << 23), (-1, 1 << 27)  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, in bytes
@@ -24,7 +24,8 @@ def keep_memory() -> None:
 
 @contextlib.contextmanager
 def subnormals_as_zero() -> Iterator[None]:
-    """Have silos of one class, whose gradients soon fall below 1.2e-38, not train at a fifth of the speed for it.
+    """Have silos of one class, whose gradients soon fall below 1.2e-38, not train at a fifth of the speed for
+    it.
 
     Threads take it over from the one that starts them, for good: torch must not have any yet.
     """

@@ -40,7 +40,8 @@ class Batches:
         Args:
             size: Examples of a batch; "full" is one batch of everything.
             generator: Draws the order.
-            beside: Tensors of shape [n, ...] on the device, an entry an example, to be gathered behind x and y.
+            beside: Tensors of shape [n, ...] on the device, an entry an example, to be gathered behind x and
+                y.
             drop_last: Leave a smaller last batch out.
         """
         if size == "full" or size >= len(self):  # one batch of everything: its order is of no consequence
@@ -63,9 +64,13 @@ class Batches:
         return self._seen(self._x[indices]), self._y[indices].to(self._device)
 
     def _lent(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Return examples as a model may use them up: one that works in place must not write to the mapped shard."""
+        """Return examples as a model may use them up:
+        one that works in place must not write to the mapped shard."""
         seen, labels = self._seen(x), y.to(self._device)
-        return seen.clone() if seen.data_ptr() == x.data_ptr() else seen, labels.clone() if labels is y else labels
+        return (
+            seen.clone() if seen.data_ptr() == x.data_ptr() else seen,
+            labels.clone() if labels is y else labels,
+        )
 
     def _block(self, size: int) -> int:
         row = max(self._x[:1].nbytes, 1)
@@ -74,6 +79,7 @@ class Batches:
     def _seen(self, x: Tensor) -> Tensor:
         x = x.to(self._device)
         if self._features.scale is not None:
-            x = x.to(torch.float32).mul(self._features.scale)  # not in place: x may be the mapped shard itself
+            # not in place: x may be the mapped shard itself
+            x = x.to(torch.float32).mul(self._features.scale)
             return x.add_(self._features.offset) if self._features.offset else x
         return x.to(torch.float32 if x.is_floating_point() else torch.int64)

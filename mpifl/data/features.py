@@ -31,7 +31,8 @@ Shape = Annotated[
 class Features(Record):
     """What one example is: its shape and stored dtype, and how a model is to see it.
 
-    A model receives float32 `x * scale + offset`; without a scale it receives integers as int64 and floats as float32.
+    A model receives float32 `x * scale + offset`; without a scale it receives integers as int64 and floats as
+    float32.
     """
 
     shape: Shape
@@ -71,10 +72,14 @@ def check_forms(where: str, x: Form, y: Form, features: Features, classes: int) 
     if x.shape[0] != y.shape[0]:
         raise ShardError(f"{where}: {x.shape[0]} features and {y.shape[0]} labels; they must be as many")
     if y.dtype.kind not in "iu":
-        raise ShardError(f"{where}: labels of dtype {y.dtype.name}; they must be integers from 0 to {classes - 1}")
+        raise ShardError(
+            f"{where}: labels of dtype {y.dtype.name}; they must be integers from 0 to {classes - 1}"
+        )
 
 
 def check_labels(where: str, y: np.ndarray, classes: int) -> None:
     """Refuse labels out of range."""
     if y.size and not 0 <= int(y.min()) <= int(y.max()) < classes:
-        raise ShardError(f"{where}: labels from {y.min()} to {y.max()}; {classes} classes take 0 to {classes - 1}")
+        raise ShardError(
+            f"{where}: labels from {y.min()} to {y.max()}; {classes} classes take 0 to {classes - 1}"
+        )

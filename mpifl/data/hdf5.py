@@ -17,7 +17,11 @@ def new_file(path: Path) -> h5py.File:
 
 
 def make_room(
-    file: h5py.File, name: str, shape: tuple[int, ...], dtype: np.dtype, filters: Mapping[str, Any] | None = None
+    file: h5py.File,
+    name: str,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    filters: Mapping[str, Any] | None = None,
 ) -> None:
     """Make a data set [n, ...]: contiguous, or with h5py's `filters` in chunks of `chunk_rows`."""
     n, *row = shape

@@ -1,10 +1,11 @@
 """The program in which HDF5 files are parsed: one a rank, run by `hdf5_process`, imported by nobody.
 
-HDF5 loops for ever on some files of one wrong byte, and dies of others. A signal's handler in Python does not run in
-such a loop, and a rank may not fork; so a rank starts this, and never has HDF5 open a file itself. It is sent requests
-over its standard input, a socket, each with a file. It has no threads and no MPI, so that it may fork: each request is
-awaited and carried out by a process of its own, which no file before has harmed. That sends its answer, records (8
-bytes of length, JSON) and data; behind them comes a record of what that process died of, 0 if of nothing.
+HDF5 loops for ever on some files of one wrong byte, and dies of others. A signal's handler in Python does not
+run in such a loop, and a rank may not fork; so a rank starts this, and never has HDF5 open a file itself. It
+is sent requests over its standard input, a socket, each with a file. It has no threads and no MPI, so that it
+may fork: each request is awaited and carried out by a process of its own, which no file before has harmed.
+That sends its answer, records (8 bytes of length, JSON) and data; behind them comes a record of what that
+process died of, 0 if of nothing.
 
 What limits that process (`setrlimit`) is for accidents; it keeps no program out that has taken it over.
 """
@@ -29,7 +30,8 @@ MOST_REQUEST = 1 << 16
 PARSE_SECONDS = 3
 """Processor time for a file's structure, and as much for each 16 MiB that are read."""
 PARSE_BYTES = 256 << 20
-"""Memory for a file's structure, beside what the program takes; to read a piece, four times the piece more."""
+"""Memory for a file's structure, beside what the program takes; to read a piece, four times the piece more.
+"""
 OPEN_FILES = 5
 """Standard streams, the file as it was sent and as HDF5 opens it; for another file there is no room."""
 
@@ -123,7 +125,8 @@ def _plain(value: Any) -> int | str | None:
 
 
 def _find(file: Any, name: str) -> Any:
-    """Open what lies under a name in this very file; None if nothing does. No link that is a name is followed."""
+    """Open what lies under a name in this very file; None if nothing does.
+    No link that is a name is followed."""
     import h5py
 
     kinds = {h5py.h5l.TYPE_SOFT: "a soft link", h5py.h5l.TYPE_EXTERNAL: "an external link"}
@@ -165,7 +168,8 @@ def _facts(name: str, found: Any) -> dict[str, Any]:
 
 
 def _pieces(dataset: Any, step: int) -> Iterator[memoryview]:
-    """Yield the rows of a data set, `step` at a time, as native numbers; each piece is gone with the next one."""
+    """Yield the rows of a data set, `step` at a time, as native numbers;
+    each piece is gone with the next one."""
     import numpy as np
 
     buffer = np.empty((min(step, len(dataset)), *dataset.shape[1:]), dataset.dtype.newbyteorder("="))

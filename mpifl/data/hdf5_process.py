@@ -1,4 +1,5 @@
-"""The program that parses HDF5 files for this process: starting it, asking it, and outliving what a file does."""
+"""The program that parses HDF5 files for this process: starting it,
+asking it, and outliving what a file does."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ class Parser:
         self._harmful: dict[tuple[int, ...], str] = {}
 
     def start(self) -> None:
-        """Start the process if there is none, without waiting for it; one from before a fork is the other's."""
+        """Start the process if there is none, without waiting for it;
+        one from before a fork is the other's."""
         with self._guard:
             if self._process and self._owner == os.getpid() and self._process.poll() is None:
                 return
@@ -51,9 +53,11 @@ class Parser:
             ours, its = socket.socketpair()
             paths = json.dumps([os.path.abspath(path) for path in sys.path])  # noqa: PTH100 - keeps links
             kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-            blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {*SIGNALS, signal.SIGHUP})  # meant for the rank
+            # meant for the rank
+            blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {*SIGNALS, signal.SIGHUP})
             try:
-                self._process = subprocess.Popen(  # without a preexec_fn: so Python forks nothing, as MPI wants it
+                # without a preexec_fn: so Python forks nothing, as MPI wants it
+                self._process = subprocess.Popen(
                     [sys.executable, "-I", "-S", "-B", str(PROGRAM), paths],
                     stdin=its.fileno(),
                     stdout=subprocess.DEVNULL,
@@ -65,12 +69,15 @@ class Parser:
                 its.close()
             self._link, self._owner, self._ready = ours, os.getpid(), False
 
-    def ask(self, file: BinaryIO, request: Mapping[str, Any], data: Sequence[memoryview] = ()) -> dict[str, Any]:
-        """Have a request answered: fill the pieces `data`, or return the record of the answer if there are none.
+    def ask(
+        self, file: BinaryIO, request: Mapping[str, Any], data: Sequence[memoryview] = ()
+    ) -> dict[str, Any]:
+        """Have a request answered: fill the pieces `data`, or return the record of the answer if there are
+        none.
 
         Raises:
-            Unparsed: HDF5 refuses the file, dies of it or comes to no end with it. A file of the last two kinds is
-                refused from then on, as long as it is not written to.
+            Unparsed: HDF5 refuses the file, dies of it or comes to no end with it. A file of the last two
+                kinds is refused from then on, as long as it is not written to.
             InputError: the process does not start.
         """
         status = os.fstat(file.fileno())
@@ -123,7 +130,9 @@ class Parser:
             raise InputError(f"{said}; try {sys.executable} -c 'import h5py'")
         self._ready = True
 
-    def _exchange(self, file: BinaryIO, request: Mapping[str, Any], data: Sequence[memoryview]) -> dict[str, Any]:
+    def _exchange(
+        self, file: BinaryIO, request: Mapping[str, Any], data: Sequence[memoryview]
+    ) -> dict[str, Any]:
         assert self._link
         socket.send_fds(self._link, [json.dumps(request).encode()], [file.fileno()])
         answer = self._record()

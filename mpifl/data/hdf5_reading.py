@@ -33,7 +33,8 @@ atexit.register(_parser.end)
 
 
 class Stored(BaseModel):
-    """A data set in a file: its form and its place; `offset` is None where it is not in one piece as it is."""
+    """A data set in a file: its form and its place;
+    `offset` is None where it is not in one piece as it is."""
 
     shape: tuple[NonNegativeInt, ...] = Field(min_length=1, max_length=32)
     kind: str = Field(alias="dtype", pattern="^[<>|][iuf][1248]$")
@@ -89,7 +90,9 @@ class Opened:
 
     def _read(self, name: str, of: Stored) -> np.ndarray:
         if not of.readable:
-            raise ShardError(f"{self.path}: compressed with a filter that HDF5 lacks; pip install 'mpifl[compression]'")
+            raise ShardError(
+                f"{self.path}: compressed with a filter that HDF5 lacks; pip install 'mpifl[compression]'"
+            )
         if of.nbytes > (1 << 20) + MOST_PACKED * self._size:
             what = f"{name}: {of.nbytes} bytes of data in a file of {self._size}"
             raise ShardError(f"{self.path}: {what}; write it without compression")
@@ -107,7 +110,8 @@ class Opened:
 def opened(
     path: Path, nbytes: int, sha256: str | None, attributes: Sequence[str], sets: Sequence[str]
 ) -> Iterator[Opened]:
-    """Open a file, hold it against its digest and have it parsed; what was hashed is mapped, whatever the path becomes.
+    """Open a file, hold it against its digest and have it parsed; what was hashed is mapped, whatever the
+    path becomes.
 
     Args:
         path: The file; it must not be a link.
@@ -149,5 +153,9 @@ def _reason(error: OSError) -> str:
         return "this process may open no more files; raise 'ulimit -n', or take more ranks"
     if error.errno == errno.ELOOP:
         return "is a link; put the file itself there, or link the whole folder"
-    what = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror or error})"
+    what = (
+        "is missing"
+        if isinstance(error, FileNotFoundError)
+        else f"cannot be read ({error.strerror or error})"
+    )
     return f"{what}; federation.json names it"

@@ -60,8 +60,13 @@ class Record(BaseModel):
     @classmethod
     def _one_stranger(cls, given: Any) -> Any:
         """Leave one unknown key to be told of: pydantic would tell of a million."""
-        if isinstance(given, dict) and len(strangers := [key for key in given if key not in cls.model_fields]) > 1:
-            return {key: value for key, value in given.items() if key in cls.model_fields or key == strangers[0]}
+        if (
+            isinstance(given, dict)
+            and len(strangers := [key for key in given if key not in cls.model_fields]) > 1
+        ):
+            return {
+                key: value for key, value in given.items() if key in cls.model_fields or key == strangers[0]
+            }
         return given
 
 
@@ -93,5 +98,10 @@ def as_record(path: Path, kind: type[Kind], parts: Any) -> Kind:
         return kind.model_validate(parts)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) if str(part).isprintable() else "?" for part in first["loc"])[:200] or "the file"
-        raise ShardError(f"{path}: {where}: {first['msg'].removeprefix('Value error, ')}; {BY_HAND}") from None
+        where = (
+            ".".join(str(part) if str(part).isprintable() else "?" for part in first["loc"])[:200]
+            or "the file"
+        )
+        raise ShardError(
+            f"{path}: {where}: {first['msg'].removeprefix('Value error, ')}; {BY_HAND}"
+        ) from None

@@ -48,7 +48,8 @@ Arrays = Mapping[str, tuple[np.ndarray, np.ndarray]]
 
 
 class ShardEntry(Record):
-    """One shard as its folder's `federation.json` describes it; `silo` is None for `test.h5` and `public.h5`."""
+    """One shard as its folder's `federation.json` describes it;
+    `silo` is None for `test.h5` and `public.h5`."""
 
     silo: NonNegativeInt | None
     name: Text
@@ -89,9 +90,13 @@ def read_federation(folder: Path) -> FederationSpec:
     spec = read_spec(path)
     for entry in spec.silos:
         if not entry.examples.get("train"):
-            raise ShardError(f"{path}: silo {entry.silo} has no training examples; partition with --min-examples 1")
+            raise ShardError(
+                f"{path}: silo {entry.silo} has no training examples; partition with --min-examples 1"
+            )
     if [entry.silo for entry in spec.silos] != list(range(len(spec.silos))) or not spec.silos:
-        raise ShardError(f"{path}: silos must be numbered 0, 1, 2, ... in order, and at least one; partition again")
+        raise ShardError(
+            f"{path}: silos must be numbered 0, 1, 2, ... in order, and at least one; partition again"
+        )
     return spec
 
 
@@ -100,7 +105,9 @@ def read_spec(path: Path) -> FederationSpec:
     try:
         parts = read_parts(path)
     except OSError as error:
-        what = "is not there" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
+        what = (
+            "is not there" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
+        )
         raise ShardError(f"{path}: {what}; make the shards with 'python -m data_prep partition'") from None
     if isinstance(parts, dict):  # first: another version, another layout has other keys
         if (version := parts.get("format_version", FORMAT_VERSION)) != FORMAT_VERSION:
@@ -114,7 +121,8 @@ def read_spec(path: Path) -> FederationSpec:
 
 
 def check_entries(path: Path, files: Sequence[str], labels: Sequence[Sequence[int]], classes: int) -> None:
-    """Refuse a description with two entries of one file, or with other label counts than one for each class."""
+    """Refuse a description with two entries of one file,
+    or with other label counts than one for each class."""
     in_order = sorted(files)
     if twice := next((file for file, after in pairwise(in_order) if file == after), None):
         raise ShardError(f"{path}: two entries have the file {twice}; {BY_HAND}")
@@ -124,7 +132,8 @@ def check_entries(path: Path, files: Sequence[str], labels: Sequence[Sequence[in
 
 @dataclass(frozen=True)
 class Split:
-    """One split of a shard: x of shape `[n, *features]` as stored, y of shape [n, ...] int64; mapped, not copied."""
+    """One split of a shard: x of shape `[n, *features]` as stored,
+    y of shape [n, ...] int64; mapped, not copied."""
 
     x: np.ndarray
     y: np.ndarray
@@ -157,7 +166,8 @@ def open_shard(folder: Path, entry: ShardEntry, spec: FederationSpec, *, checksu
         checksum: Read the whole file once and compare its sha256.
 
     Raises:
-        ShardError: it is missing, cut short, altered, of another format, shape or dtype, or has labels out of range.
+        ShardError: it is missing, cut short, altered, of another format, shape or dtype, or has labels out of
+            range.
     """
     path, sha256 = Path(folder) / entry.file, entry.sha256 if checksum else None
     with opened(
@@ -166,17 +176,22 @@ def open_shard(folder: Path, entry: ShardEntry, spec: FederationSpec, *, checksu
         _check_attributes(path, file.attributes, entry, spec)
         found = dict(splits_of(file, "xy"))
         if missing := sorted(set(entry.examples) - set(found)):
-            raise ShardError(f"{path}: has no {missing[0]}/x and {missing[0]}/y; partition again or restore it")
+            raise ShardError(
+                f"{path}: has no {missing[0]}/x and {missing[0]}/y; partition again or restore it"
+            )
         for split, (x, y) in found.items():
             _check_forms(path, split, x, y, entry, spec)
-        shard = Shard(path, {split: Split(file.array(f"{split}/x"), file.array(f"{split}/y")) for split in found})
+        shard = Shard(
+            path, {split: Split(file.array(f"{split}/x"), file.array(f"{split}/y")) for split in found}
+        )
         for split, held in shard.splits.items():
             check_labels(f"{path}: {split}", held.y, spec.classes)
     return shard
 
 
 def splits_of(file: Opened, parts: Iterable[str]) -> Iterator[tuple[str, list[Stored]]]:
-    """Yield the splits that a file has, each with its data sets of these names; raise ShardError if one is missing."""
+    """Yield the splits that a file has, each with its data sets of these names;
+    raise ShardError if one is missing."""
     for split in SPLITS:
         names = [f"{split}/{part}" for part in parts]
         if absent := [name for name in names if name not in file.sets]:
@@ -191,7 +206,8 @@ def splits_of(file: Opened, parts: Iterable[str]) -> Iterator[tuple[str, list[St
 def write_shard(
     path: Path, arrays: Arrays, *, silo: int | None, name: str, features: Features, classes: int
 ) -> ShardEntry:
-    """Write one shard aside, rename it into place and return its entry; raise ShardError if the arrays do not fit."""
+    """Write one shard aside, rename it into place and return its entry;
+    raise ShardError if the arrays do not fit."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
     labels = {split: np.shape(y) for split, (_, y) in arrays.items()}
     try:
@@ -225,7 +241,8 @@ def new_shard(
     classes: int,
     filters: Mapping[str, Any] | None = None,
 ) -> h5py.File:
-    """Make a shard file and return it open, with room for labels of these shapes [n, ...] and as many features.
+    """Make a shard file and return it open, with room for labels of these shapes [n, ...] and as many
+    features.
 
     Data sets are contiguous, at multiples of 64 bytes; or, with h5py's `filters`, in chunks of half a MiB.
     """
@@ -248,18 +265,24 @@ def _check_attributes(path: Path, found: Mapping[str, Any], entry: ShardEntry, s
     silo = -1 if entry.silo is None else entry.silo
     if found.get("silo") != silo:
         raise ShardError(
-            f"{path}: the shard of silo {found.get('silo')}, federation.json says {silo}; restore the right file"
+            f"{path}: the shard of silo {found.get('silo')}, "
+            f"federation.json says {silo}; restore the right file"
         )
     if (classes := found.get("classes")) != spec.classes:
         raise ShardError(f"{path}: has {classes} classes, federation.json {spec.classes}; partition again")
 
 
-def _check_forms(path: Path, split: str, x: Stored, y: Stored, entry: ShardEntry, spec: FederationSpec) -> None:
-    """Hold what a file says of its data against what `federation.json` declares, before any of them is read."""
+def _check_forms(
+    path: Path, split: str, x: Stored, y: Stored, entry: ShardEntry, spec: FederationSpec
+) -> None:
+    """Hold what a file says of its data against what `federation.json` declares,
+    before any of them is read."""
     where = f"{path}: {split}"
     if len(x) != len(y) or len(x) != entry.examples.get(split):
         found = f"{len(x)} features and {len(y)} labels"
-        raise ShardError(f"{where}: {found}, federation.json says {entry.examples.get(split)}; restore the right file")
+        raise ShardError(
+            f"{where}: {found}, federation.json says {entry.examples.get(split)}; restore the right file"
+        )
     if split == "train" and len(x) == 0:
         raise ShardError(f"{where}: an empty silo; partition with --min-examples 1 or more")
     check_forms(where, x, y, spec.features, spec.classes)
@@ -275,4 +298,7 @@ def check_label_shape(where: str, y: Form, examples: Mapping[str, int], labels: 
 
 
 def _other_version(version: Any) -> str:
-    return f"format version {version!r:.20}, this program reads {FORMAT_VERSION}; partition again with its data_prep"
+    return (
+        f"format version {version!r:.20}, this program reads {FORMAT_VERSION}; "
+        "partition again with its data_prep"
+    )

@@ -1,7 +1,7 @@
 """Vertical shards: every silo has some columns of the same rows, and one of them has the labels.
 
-A file holds `SPLIT/x` [n, columns] and `SPLIT/id` [n], the rows' numbers, the same in every silo's file and in the same
-order; that of the labels' holder also `SPLIT/y`.
+A file holds `SPLIT/x` [n, columns] and `SPLIT/id` [n], the rows' numbers, the same in every silo's file and
+in the same order; that of the labels' holder also `SPLIT/y`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,23 @@ from mpifl.common import ShardError, write_atomic
 from mpifl.data.features import Classes, Features, check_forms, check_labels
 from mpifl.data.hdf5_reading import Opened, opened
 from mpifl.data.records import Counts, Examples, FileName, Record, Text, Texts, as_record, read_parts
-from mpifl.data.shards import ATTRIBUTES, FORMAT, FORMAT_VERSION, SPLITS, check_entries, check_label_shape, splits_of
+from mpifl.data.shards import (
+    ATTRIBUTES,
+    FORMAT,
+    FORMAT_VERSION,
+    SPLITS,
+    check_entries,
+    check_label_shape,
+    splits_of,
+)
 
 if TYPE_CHECKING:
     import h5py
 
 
 class VerticalEntry(Record):
-    """One silo's shard: its features, and which columns of a flattened example they are; `labels` at their holder."""
+    """One silo's shard: its features, and which columns of a flattened example they are;
+    `labels` at their holder."""
 
     silo: NonNegativeInt
     name: Text
@@ -61,7 +70,8 @@ class VerticalSpec(Record):
 
 @dataclass(frozen=True)
 class VerticalSplit:
-    """One split of a vertical shard: x [n, columns], id [n] int64, and y [n, ...] at the labels' holder; mapped."""
+    """One split of a vertical shard: x [n, columns], id [n] int64,
+    and y [n, ...] at the labels' holder; mapped."""
 
     x: np.ndarray
     id: np.ndarray
@@ -82,7 +92,9 @@ def read_vertical(folder: Path) -> VerticalSpec:
     try:
         spec = as_record(path, VerticalSpec, read_parts(path))
     except OSError as error:
-        raise ShardError(f"{path}: cannot be read ({error.strerror}); restore it or partition again") from None
+        raise ShardError(
+            f"{path}: cannot be read ({error.strerror}); restore it or partition again"
+        ) from None
     labels = [entry.labels for entry in spec.silos if entry.labels is not None]
     check_entries(path, [entry.file for entry in spec.silos], labels, spec.classes)
     return spec
@@ -99,7 +111,8 @@ def new_vertical(
     classes: int,
     filters: Mapping[str, Any] | None = None,
 ) -> h5py.File:
-    """Make a vertical shard and return it open, with room for every split; `labels` is the shape of one row's."""
+    """Make a vertical shard and return it open, with room for every split;
+    `labels` is the shape of one row's."""
     from mpifl.data.hdf5 import make_room, new_file  # it brings h5py, which who only reads does without
 
     file = new_file(path)
@@ -117,7 +130,8 @@ def open_vertical(folder: Path, entry: VerticalEntry, classes: int) -> dict[str,
     """Open a vertical shard and hold it against its entry.
 
     Raises:
-        ShardError: it is missing, altered, of another silo, shape or dtype, or has labels where it should have none.
+        ShardError: it is missing, altered, of another silo, shape or dtype, or has labels where it should
+            have none.
     """
     path, parts = Path(folder) / entry.file, ["x", "id"] + ["y"] * (entry.labels is not None)
     names = [f"{split}/{part}" for split in SPLITS for part in ("x", "id", "y")]
@@ -126,10 +140,14 @@ def open_vertical(folder: Path, entry: VerticalEntry, classes: int) -> dict[str,
             raise ShardError(f"{path}: not the vertical shard of silo {entry.silo}; restore the right file")
         found = dict(splits_of(file, parts))
         if {split: len(sets[0]) for split, sets in found.items()} != entry.examples:
-            raise ShardError(f"{path}: has other examples than federation.json says; partition again or restore it")
+            raise ShardError(
+                f"{path}: has other examples than federation.json says; partition again or restore it"
+            )
         for split in found:
             _check_forms(file, split, entry, classes)
-        splits = {split: VerticalSplit(*map(file.array, [f"{split}/{part}" for part in parts])) for split in found}
+        splits = {
+            split: VerticalSplit(*map(file.array, [f"{split}/{part}" for part in parts])) for split in found
+        }
     for name, held in splits.items():
         if held.y is not None:
             check_labels(f"{path}: {name}", held.y, classes)
@@ -140,7 +158,9 @@ def _check_forms(file: Opened, split: str, entry: VerticalEntry, classes: int) -
     where, x, id = f"{file.path}: {split}", file.sets[f"{split}/x"], file.sets[f"{split}/id"]
     y = file.sets.get(f"{split}/y")
     if y is not None and entry.labels is None:
-        raise ShardError(f"{where}: has labels, and federation.json says it has none; partition again or restore it")
+        raise ShardError(
+            f"{where}: has labels, and federation.json says it has none; partition again or restore it"
+        )
     if id.shape != (len(x),) or id.dtype.name != "int64":
         said = f"{len(x)} rows and {id.dtype.name} ids of shape {list(id.shape)}"
         raise ShardError(f"{where}: {said}; partition again or restore it")

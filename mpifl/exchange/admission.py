@@ -1,7 +1,8 @@
 """What the server accepts of a rank's report: nothing that it can check is believed.
 
-A worker may be broken, or another organisation's. A report that breaks one of these rules is refused whole, and its
-silos stay out of the round: a rank has added its silos up before the server looks, so that one cannot be taken out.
+A worker may be broken, or another organisation's. A report that breaks one of these rules is refused whole,
+and its silos stay out of the round: a rank has added its silos up before the server looks, so that one cannot
+be taken out.
 """
 
 from __future__ import annotations
@@ -32,8 +33,10 @@ from mpifl.wire import (
 )
 
 _FIGURES = """
-    round time seconds seconds_training seconds_waiting seconds_communication seconds_evaluation seconds_checkpoint
-    bytes_sent bytes_received bytes_of_silo_max wire_sent wire_received rank_seconds server_rss_mb faults attempts_lost
+    round time seconds seconds_training seconds_waiting seconds_communication seconds_evaluation
+    seconds_checkpoint
+    bytes_sent bytes_received bytes_of_silo_max wire_sent wire_received rank_seconds server_rss_mb faults
+    attempts_lost
     ranks_lost
 """
 RESERVED = frozenset(_FIGURES.split())
@@ -83,7 +86,9 @@ class Knowledge:
     weights: str = "examples"
     total: float = 0.0
 
-    def expected(self, server: Server, work: str, silos: Collection[int], message: Mapping[str, object]) -> Expected:
+    def expected(
+        self, server: Server, work: str, silos: Collection[int], message: Mapping[str, object]
+    ) -> Expected:
         """Return what the answers of these silos to a message must be."""
         lengths = {name: len(value) for name, value in message.items() if isinstance(value, Tensor)}
         if "statistics" in server.state:

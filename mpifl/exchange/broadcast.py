@@ -18,14 +18,19 @@ class Broadcast:
         self._serial = 0
         self._received: dict[str, Tensor] = {}
 
-    def deliver(self, request: Request | None, vectors: Mapping[str, Tensor]) -> tuple[Request, dict[str, Tensor]]:
-        """Send a request and its vectors from the server (who gives them) to all ranks; return what this rank has."""
+    def deliver(
+        self, request: Request | None, vectors: Mapping[str, Tensor]
+    ) -> tuple[Request, dict[str, Tensor]]:
+        """Send a request and its vectors from the server (who gives them) to all ranks;
+        return what this rank has."""
         if request is not None:
             self._serial += 1
             direct = bool(self._transport.silent)
             request = request.model_copy(update={"serial": self._serial, "direct": direct})
         found = read_request(self._transport.broadcast_record(request.encode() if request else None))
-        return found, {spec.name: self._vector(spec, vectors.get(spec.name), found.direct) for spec in found.vectors}
+        return found, {
+            spec.name: self._vector(spec, vectors.get(spec.name), found.direct) for spec in found.vectors
+        }
 
     def forget(self) -> None:
         """Let go of what was received; after a death nobody reads it."""

@@ -72,7 +72,9 @@ class Cohort:
             mean = transform.mean(self.server, mean, purpose)
         return mean
 
-    def ask(self, kind: type[Request], vectors: Mapping[str, Tensor] | None = None, /, **fields: Any) -> Outcome:
+    def ask(
+        self, kind: type[Request], vectors: Mapping[str, Tensor] | None = None, /, **fields: Any
+    ) -> Outcome:
         """Make a request of any kind, with the kind's own fields, to these silos; return what they reply."""
         return self._exchange(kind, vectors or {}, Expected(), **fields)
 
@@ -95,6 +97,7 @@ def _spec(name: str, vector: Tensor) -> VectorSpec:
     dtype = str(vector.dtype).removeprefix("torch.")
     if dtype not in DTYPES or vector.dim() != 1 or not vector.is_contiguous():
         raise TypeError(
-            f"'{name}' is {dtype} of shape {list(vector.shape)}; vectors that travel are flat, of {list(DTYPES)}"
+            f"'{name}' is {dtype} of shape {list(vector.shape)}; "
+            f"vectors that travel are flat, of {list(DTYPES)}"
         )
     return VectorSpec(name=name, length=len(vector), dtype=dtype)

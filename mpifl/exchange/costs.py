@@ -15,7 +15,8 @@ RANKS_SHOWN = 64
 
 @dataclass
 class Ledger:
-    """What exchanges have cost since it was last emptied; bytes are those between the server and the silos."""
+    """What exchanges have cost since it was last emptied;
+    bytes are those between the server and the silos."""
 
     bytes_sent: int = 0
     bytes_received: int = 0
@@ -34,7 +35,8 @@ class Ledger:
     """Why attempts at the round came to nothing."""
 
     def lose(self, why: str) -> None:
-        """Add an attempt that came to nothing: what it cost was spent, whom it missed may be there next time."""
+        """Add an attempt that came to nothing: what it cost was spent,
+        whom it missed may be there next time."""
         self.lost.append(why)
         self.faults.clear()
 
@@ -61,7 +63,11 @@ class Ledger:
         counted = set(accepted)
         self.bytes_sent += len(request.cohort) * down
         up = {header.silo: len(header.encode()) for header in headers}
-        up |= {header.silo: up[header.silo] + _size(header) for header in updates_of(headers) if header.silo in counted}
+        up |= {
+            header.silo: up[header.silo] + _size(header)
+            for header in updates_of(headers)
+            if header.silo in counted
+        }
         self.bytes_received += sum(up.values())
         self.bytes_of_silo.update({silo: down + up.get(silo, 0) for silo in request.cohort})
         self.faults.update({header.silo: header.fault for header in headers if header.fault is not None})
@@ -77,4 +83,6 @@ class Ledger:
 
 def _size(header: Header) -> int:
     """Return how many bytes a silo's vectors are on a wire: as float32, or as a codec wrote them."""
-    return sum(4 * folded.length if folded.bytes is None else folded.bytes for folded in header.vectors.values())
+    return sum(
+        4 * folded.length if folded.bytes is None else folded.bytes for folded in header.vectors.values()
+    )

@@ -27,7 +27,11 @@ class Judge:
         self._explained: set[str] = set()
 
     def decide(
-        self, request: Request, reports: Mapping[int, Report], headers: Sequence[Reply], aggregation: Aggregator
+        self,
+        request: Request,
+        reports: Mapping[int, Report],
+        headers: Sequence[Reply],
+        aggregation: Aggregator,
     ) -> Verdict:
         """Return whose updates count, and what travels.
 
@@ -57,7 +61,11 @@ class Judge:
         """Return why a round is lost, or None if it is not, or no round."""
         if not request.averaged:
             return None
-        faults = [f"silo {self._names[header.silo]}: {header.fault}" for header in headers if header.fault is not None]
+        faults = [
+            f"silo {self._names[header.silo]}: {header.fault}"
+            for header in headers
+            if header.fault is not None
+        ]
         answered, asked = len(headers) - len(faults), len(request.cohort)
         if alike(headers):
             return f"none of {asked} silos answered, all alike: {faults[0]}"

@@ -1,7 +1,7 @@
 """The exchange between the server and the silos: one function that all ranks run alike, in two beats.
 
-First the request goes out and each rank does the work of its silos; small headers come back and the server's verdict
-says whose updates count. Only then do vectors move, so that a silo that failed breaks no collective.
+First the request goes out and each rank does the work of its silos; small headers come back and the server's
+verdict says whose updates count. Only then do vectors move, so that a silo that failed breaks no collective.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ class Federation:
         return self._worker.replicas
 
     def move_to_shared_memory(self, server: Server) -> None:
-        """Move the server's vectors to where the ranks of its node read them, so that asking copies nothing."""
+        """Move the server's vectors to where the ranks of its node read them,
+        so that asking copies nothing."""
         for name, value in server.state.items():
             if isinstance(value, Tensor) and value.is_cpu and value.dim() == 1:
                 server.state[name] = self.transport.memory.move_to_shared_memory(value)
@@ -107,11 +108,16 @@ class Federation:
         self.ledger = Ledger()
 
     def attempt(self, nth: int = 0) -> int:
-        """Return an attempt's stamp, another after each death, so that silos forget what they kept in between."""
+        """Return an attempt's stamp, another after each death,
+        so that silos forget what they kept in between."""
         return nth + _ATTEMPTS * len(self.transport.lost)
 
     def move(
-        self, server: Server, assignment: Mapping[int, int], states: Mapping[int, str], round: int | None = None
+        self,
+        server: Server,
+        assignment: Mapping[int, int],
+        states: Mapping[int, str],
+        round: int | None = None,
     ) -> dict[int, str]:
         """Have other ranks host some silos, whose state they read from a checkpoint.
 
@@ -205,7 +211,11 @@ class Federation:
         timed_out = sorted(self.membership.timed_out)
         mark_unresponsive([neighbours[rank].process if rank in neighbours else None for rank in timed_out])
         if self._deadline:
-            others = [one.process for rank, one in neighbours.items() if rank not in {*timed_out, self.transport.rank}]
+            others = [
+                one.process
+                for rank, one in neighbours.items()
+                if rank not in {*timed_out, self.transport.rank}
+            ]
             wait_for_exit(others, self._deadline)
         return [self.transport.origins[rank] for rank in timed_out]
 
@@ -215,7 +225,8 @@ class Federation:
         vectors: Mapping[str, Tensor] | None = None,
         expected: Expected | None = None,
     ) -> Outcome | None:
-        """Run one exchange; the server gives a request and gets the outcome. None is returned when it is to stop.
+        """Run one exchange; the server gives a request and gets the outcome. None is returned when it is to
+        stop.
 
         Args:
             request: What the server asks.
@@ -234,7 +245,9 @@ class Federation:
         if request.last:
             self._part()
             return None
-        headers = sorted(headers_of(reports) + self.gathering.missing(request), key=lambda header: header.silo)
+        headers = sorted(
+            headers_of(reports) + self.gathering.missing(request), key=lambda header: header.silo
+        )
         verdict = self._decide(request, reports, headers)
         combined = aggregation.combine(self.transport, verdict)
         self._worker.commit(request, verdict)
@@ -249,7 +262,8 @@ class Federation:
         return outcome_of(verdict if self.transport.is_server else None, headers, combined, aggregation)
 
     def _part(self) -> None:
-        """Leave when all ranks are known to have been told; what dies from here on is of no interest to the others."""
+        """Leave when all ranks are known to have been told;
+        what dies from here on is of no interest to the others."""
         if self.transport.is_server:
             self.transport.broadcast_record(b"")
         else:

@@ -1,4 +1,5 @@
-"""The reports of all ranks as they come to the server: who is waited for, and what stands for those that miss."""
+"""The reports of all ranks as they come to the server:
+who is waited for, and what stands for those that miss."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ class Gathering:
         """Have the user told by this whom the server waits for."""
         self._tell = tell
 
-    def collect(self, request: Request, own: Report, expected: Expected, aggregation: Aggregator) -> dict[int, Report]:
+    def collect(
+        self, request: Request, own: Report, expected: Expected, aggregation: Aggregator
+    ) -> dict[int, Report]:
         """Bring the reports of all ranks to the server, where they are held against what is known.
 
         Args:
@@ -69,7 +72,8 @@ class Gathering:
 
         Args:
             serial: Counts the requests; a report of an earlier one is dropped.
-            deadline: Seconds after which the ranks that have not reported have timed out; None to wait for all.
+            deadline: Seconds after which the ranks that have not reported have timed out; None to wait for
+                all.
         """
         silent = self._membership.silent
         awaited = set(range(1, self._transport.size)) - silent - self._transport.silent
@@ -82,9 +86,13 @@ class Gathering:
                 yield rank, came
         missing, nodes = awaited | silent | self._transport.silent, self._transport.nodes
         everyone = range(self._transport.size)
-        self._membership.timed_out = {rank for rank in everyone if missing & {rank, nodes.leader_of(nodes.of[rank])}}
+        self._membership.timed_out = {
+            rank for rank in everyone if missing & {rank, nodes.leader_of(nodes.of[rank])}
+        }
 
-    def _arriving(self, awaited: Collection[int], deadline: float | None) -> Iterator[tuple[int, Report | Refused]]:
+    def _arriving(
+        self, awaited: Collection[int], deadline: float | None
+    ) -> Iterator[tuple[int, Report | Refused]]:
         now = time.perf_counter()
         until, remind = now + (deadline or math.inf), now + REMINDER
         while awaited:
@@ -93,5 +101,7 @@ class Gathering:
             elif time.perf_counter() >= until:
                 return
             else:
-                self._tell(f"waiting for {ranks_named([self._transport.origins[rank] for rank in sorted(awaited)])}")
+                self._tell(
+                    f"waiting for {ranks_named([self._transport.origins[rank] for rank in sorted(awaited)])}"
+                )
                 remind = math.inf

@@ -14,7 +14,8 @@ class Membership:
         placed: The silos of each worker.
         population: How many silos there are.
         unavailable: Silos that no living rank can host.
-        stateful: Silos that keep something for later rounds: another rank needs a checkpoint to take them over.
+        stateful: Silos that keep something for later rounds: another rank needs a checkpoint to take them
+            over.
         pinned: Silos that cannot move: another rank could not read their shard or their state.
         timed_out: Ranks that did not answer the last request in time.
         silent: Ranks that did not hand over a sum in time; nothing waits for them until they answer again.
@@ -45,7 +46,8 @@ class Membership:
         self.unavailable = set(silos)
 
     def answerable(self, request: Request, rank: int) -> set[int]:
-        """Return the silos that a rank may answer for: its own of the cohort, and those that are to move there."""
+        """Return the silos that a rank may answer for: its own of the cohort,
+        and those that are to move there."""
         if not request.addressed:
             return set(range(self.population))
         own = self.placed.get(rank, set()).difference(request.reassigned).intersection(request.cohort)
@@ -64,7 +66,9 @@ class Membership:
             workers = reports.keys() & self.placed.keys()
             self.placed |= {rank: {reply.silo for reply in reports[rank].headers} for rank in workers}
 
-    def commit(self, assignment: Mapping[int, int], accepted: Collection[int], headers: Iterable[Reply]) -> None:
+    def commit(
+        self, assignment: Mapping[int, int], accepted: Collection[int], headers: Iterable[Reply]
+    ) -> None:
         """Record who has moved, who keeps something now, and who could not move.
 
         Args:
@@ -83,7 +87,8 @@ class Membership:
                 self.pinned.add(header.silo)
 
     def renumber(self, workers: Iterable[int], ranks: Mapping[int, int]) -> None:
-        """Take note of a death: the survivors have new ranks, and who hosts what is unknown until they say so.
+        """Take note of a death: the survivors have new ranks, and who hosts what is unknown until they say
+        so.
 
         Args:
             workers: The ranks that host silos from now on.

@@ -42,8 +42,12 @@ def rebalance(
     Returns:
         The new rank of each silo that is to move; none if the most loaded rank gained too little.
     """
-    silos = {rank: sorted((seconds[silo], silo) for silo in held & seconds.keys()) for rank, held in placed.items()}
-    loads = {rank: sum(cost for cost, _ in held) + (bound or {}).get(rank, 0.0) for rank, held in silos.items()}
+    silos = {
+        rank: sorted((seconds[silo], silo) for silo in held & seconds.keys()) for rank, held in placed.items()
+    }
+    loads = {
+        rank: sum(cost for cost, _ in held) + (bound or {}).get(rank, 0.0) for rank, held in silos.items()
+    }
     longest = max(loads.values(), default=0.0)
     assignment: dict[int, int] = {}
     while loads:

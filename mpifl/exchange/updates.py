@@ -17,7 +17,9 @@ def as_update(update: Any, algorithm: Algorithm, work: str) -> Update:
     """Return what a silo's half has returned, if it is an update."""
     if not isinstance(update, Update):
         what = "None" if update is None else f"a {type(update).__name__}"
-        raise InputError(f"{type(algorithm).__name__}.{work} returned {what}; have it return silo.update(...)")
+        raise InputError(
+            f"{type(algorithm).__name__}.{work} returned {what}; have it return silo.update(...)"
+        )
     return update
 
 

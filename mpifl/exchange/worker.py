@@ -68,13 +68,14 @@ Handler = Callable[[int, Any, dict[str, Tensor]], AnyReply]
 
 
 class Worker:
-    """Hosts silos: one model that is lent to them in turn, their states, and their shards, opened when first asked.
+    """Hosts silos: one model that is lent to them in turn, their states, and their shards, opened when first
+    asked.
 
     Attributes:
         silos: Those that it hosts.
         states: What they keep.
-        replicas: The server's state after the latest rounds, the latest last; the one before it holds until all ranks
-            have the latest.
+        replicas: The server's state after the latest rounds, the latest last; the one before it holds until
+            all ranks have the latest.
     """
 
     def __init__(
@@ -106,7 +107,9 @@ class Worker:
             Finish: self._finish,
         }
         """What a request has each silo do."""
-        self._receivers: dict[type[Request], Callable[[Any, dict[str, Tensor]], None]] = {Replicate: self._replicate}
+        self._receivers: dict[type[Request], Callable[[Any, dict[str, Tensor]], None]] = {
+            Replicate: self._replicate
+        }
         """What a request has the rank do, whatever it hosts."""
 
     def answer(self, request: Request, vectors: dict[str, Tensor]) -> Report:
@@ -127,9 +130,11 @@ class Worker:
         return Report(headers=replies, parts=parts, seconds=time.perf_counter() - start, about=about)
 
     def commit(self, request: Request, verdict: Verdict) -> None:
-        """Forget what the silos kept whose updates do not count; take in those that have moved here, let others go.
+        """Forget what the silos kept whose updates do not count; take in those that have moved here, let
+        others go.
 
-        What the server wants explained is printed: it knows what other ranks have said, so that it is said once.
+        What the server wants explained is printed: it knows what other ranks have said, so that it is said
+        once.
         """
         for silo in self._traces.keys() & set(verdict.explain):
             names = Names([entry.name for entry in self._context.spec.silos])
@@ -167,20 +172,28 @@ class Worker:
         except InputError as error:
             return Done(silo=silo, fault=str(error), passing=isinstance(error, ShardError))
         except Exception as error:
-            return Done(silo=silo, fault=self._explain(silo, error), passing=isinstance(error, OSError | MemoryError))
+            return Done(
+                silo=silo, fault=self._explain(silo, error), passing=isinstance(error, OSError | MemoryError)
+            )
 
     def _explain(self, silo: int, error: Exception) -> str:
-        """Describe an unforeseen error in a line, and note its traceback from where this file's frames end."""
+        """Describe an unforeseen error in a line,
+        and note its traceback from where this file's frames end."""
         frame = traceback.extract_tb(error.__traceback__)[-1]
         begin = error.__traceback__
         while begin and begin.tb_next and begin.tb_frame.f_code.co_filename == __file__:
             begin = begin.tb_next
         self._traces[silo] = "".join(traceback.format_exception(type(error), error, begin))
-        return f"{type(error).__name__}: {' '.join(str(error).split())} ({Path(frame.filename).name}:{frame.lineno})"
+        return (
+            f"{type(error).__name__}: "
+            f"{' '.join(str(error).split())} ({Path(frame.filename).name}:{frame.lineno})"
+        )
 
     def _compute(self, id: int, request: Compute, vectors: dict[str, Tensor]) -> Header:
         examples = self._context.spec.silos[id].examples
-        weight = self._context.algorithm.weight(request.work, examples, usual_weight(self._context.weights, examples))
+        weight = self._context.algorithm.weight(
+            request.work, examples, usual_weight(self._context.weights, examples)
+        )
         silo = self._silo(id, request.round, weight)
         message: dict[str, Any] = {**request.scalars, **vectors}
         purpose = self._context.algorithm.purpose(request.work)
@@ -192,7 +205,8 @@ class Worker:
         for name, version in before.items():
             if vectors[name]._version != version:
                 raise SharedVectorChanged(
-                    f"{request.work} wrote to '{name}', which all silos of the node read; have it write to a clone"
+                    f"{request.work} wrote to '{name}', which all silos of the node read; "
+                    "have it write to a clone"
                 )
         for transform in reversed(self._context.transforms):
             update = transform.update(silo, update, purpose)
@@ -227,7 +241,9 @@ class Worker:
 
     def _shard(self, id: int) -> Shard:
         if id not in self._shards:
-            self._shards[id] = open_shard(self._context.folder, self._context.spec.silos[id], self._context.spec)
+            self._shards[id] = open_shard(
+                self._context.folder, self._context.spec.silos[id], self._context.spec
+            )
         return self._shards[id]
 
     def _open(self, id: int, request: Open, vectors: dict[str, Tensor]) -> AnyReply:
@@ -235,7 +251,8 @@ class Worker:
         return Done(silo=id)
 
     def _save(self, id: int, request: Save, vectors: dict[str, Tensor]) -> AnyReply:
-        """Begin to write what a silo keeps; nothing is copied, since what is kept is replaced and never changed."""
+        """Begin to write what a silo keeps; nothing is copied,
+        since what is kept is replaced and never changed."""
         if not (state := self.states.kept.get(id)):
             return FileReply(silo=id)
         self._writer.begin(checkpoint.silo_file(self._context.run, request.round, id), state)

@@ -14,7 +14,8 @@ MEASURED = 3
 
 
 class Workload:
-    """The seconds that each silo's work took, and which silos should move for all ranks to be done at the same time."""
+    """The seconds that each silo's work took,
+    and which silos should move for all ranks to be done at the same time."""
 
     def __init__(self, sizes: Sequence[int], membership: Membership) -> None:
         self._sizes, self._membership = sizes, membership
@@ -22,7 +23,8 @@ class Workload:
         self._seconds, self._examples = 0.0, 0
 
     def add(self, headers: Iterable[Reply], at_most: float = math.inf) -> None:
-        """Remember how long the silos took that answered without fault, none longer than the request `at_most` did."""
+        """Remember how long the silos took that answered without fault,
+        none longer than the request `at_most` did."""
         for header in headers:
             if header.fault is None:
                 total, times = self._worked.get(header.silo, (0.0, 0))
@@ -54,7 +56,9 @@ class Workload:
         held = {rank: self._membership.placed[rank].intersection(cohort) for rank in ranks}
         costs = {silo: self._cost_of(silo) for silos in held.values() for silo in silos}
         free = {silo: cost for silo, cost in costs.items() if silo not in fixed}
-        return rebalance(free, held, {rank: sum(costs[silo] for silo in silos & fixed) for rank, silos in held.items()})
+        return rebalance(
+            free, held, {rank: sum(costs[silo] for silo in silos & fixed) for rank, silos in held.items()}
+        )
 
     def reassignments_with_state(self) -> dict[int, int]:
         """Return the new rank of each silo that should move, as measured, together with what it keeps."""
@@ -64,6 +68,7 @@ class Workload:
         return rebalance({silo: seconds for silo in sorted(free) if (seconds := self.seconds_of(silo))}, held)
 
     def _cost_of(self, silo: int) -> float:
-        """Return the seconds that a silo's work may take, as measured or as its examples take elsewhere; 0 at first."""
+        """Return the seconds that a silo's work may take,
+        as measured or as its examples take elsewhere; 0 at first."""
         measured = self.seconds_of(silo)
         return self._seconds / max(self._examples, 1) * self._sizes[silo] if measured is None else measured

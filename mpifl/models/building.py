@@ -36,8 +36,8 @@ def build(
 ) -> nn.Module:
     """Build a model with weights drawn from the seed and see that it takes the federation's features.
 
-    A factory is given `shape` and `classes` if it has parameters of these names, and the arguments of the job.
-    `classes` is how many numbers the task has a model answer: of a classification one for each class.
+    A factory is given `shape` and `classes` if it has parameters of these names, and the arguments of the
+    job. `classes` is how many numbers the task has a model answer: of a classification one for each class.
 
     Args:
         model: A name of MODELS, the user's own `package.module:factory`, or a factory.
@@ -67,7 +67,8 @@ def build(
         except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
             what = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise InputError(
-                f"[model] name = '{name}' does not take features of shape {list(features.shape)} and {width} classes "
+                f"[model] name = '{name}' does not take features of shape "
+                f"{list(features.shape)} and {width} classes "
                 f"with {dict(arguments)}: {what}"
             ) from None
     return module

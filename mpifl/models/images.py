@@ -13,8 +13,9 @@ from mpifl.models.pooling import MaxPool2x2
 def cnn(shape: Sequence[int], classes: int) -> nn.Module:
     """Return the CNN of McMahan et al. 2017, section 3: 1,663,370 parameters on MNIST.
 
-    Two 5x5 convolutions with 32 and 64 channels, each followed by 2x2 max pooling, 512 fully connected units, ReLU:
-    after the pooling, where it gives the same values and gradients as before it, for a quarter of the work.
+    Two 5x5 convolutions with 32 and 64 channels, each followed by 2x2 max pooling, 512 fully connected units,
+    ReLU: after the pooling, where it gives the same values and gradients as before it, for a quarter of the
+    work.
     """
     channels, height, width = shape
     features = nn.Sequential(

@@ -11,13 +11,16 @@ from torch.nn import functional as F
 
 
 class MaxPool2x2(nn.Module):
-    """`nn.MaxPool2d(2)`: its values and its gradient, on a CPU by maxima of rows and columns, which vectorize.
+    """`nn.MaxPool2d(2)`: its values and its gradient, on a CPU by maxima of rows and columns, which
+    vectorize.
 
-    PyTorch's own looks at the four values of each window one by one. The gradient's gradient there is none of.
+    PyTorch's own looks at the four values of each window one by one. The gradient's gradient there is none
+    of.
     """
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return the maxima of the 2x2 windows of [..., height, width]; an odd last row or column is left out."""
+        """Return the maxima of the 2x2 windows of [..., height,
+        width]; an odd last row or column is left out."""
         height, width = images.shape[-2:]
         if images.device.type != "cpu" or height % 2 or width % 2:
             return F.max_pool2d(images, 2)

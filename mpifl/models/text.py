@@ -24,11 +24,14 @@ class LastLayer(nn.Module):
 def char_lstm(classes: int, embedding: int = 8, hidden: int = 256, layers: int = 2) -> nn.Module:
     """Return the stacked character LSTM of McMahan et al. 2017, section 3.
 
-    It takes characters [n, L], int64, and answers logits [n, classes, L] for the next one at each. `classes` is the
-    number of characters. Its output layer is a convolution of width 1: one linear map, the same at every character.
+    It takes characters [n, L], int64, and answers logits [n, classes, L] for the next one at each. `classes`
+    is the number of characters. Its output layer is a convolution of width 1: one linear map, the same at
+    every character.
 
-    V characters make 798,720 + 265 V parameters, with torch's two bias vectors a gate: 815,945 for the 65 of Tiny
-    Shakespeare, 822,305 for the 89 of Gutenberg's edition, 866,560 for all 256 bytes. The paper counts 866,578 and
-    does not state its vocabulary; no whole V makes that.
+    V characters make 798,720 + 265 V parameters, with torch's two bias vectors a gate: 815,945 for the 65 of
+    Tiny Shakespeare, 822,305 for the 89 of Gutenberg's edition, 866,560 for all 256 bytes. The paper counts
+    866,578 and does not state its vocabulary; no whole V makes that.
     """
-    return Classifier(LastLayer(classes, embedding, hidden, layers), nn.Conv1d(hidden, classes, kernel_size=1))
+    return Classifier(
+        LastLayer(classes, embedding, hidden, layers), nn.Conv1d(hidden, classes, kernel_size=1)
+    )

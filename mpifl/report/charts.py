@@ -80,7 +80,9 @@ def lines(
     if target is not None:
         marks += f'<line class="target" x1="0" x2="{WIDE}" y1="{_up(y, target)}" y2="{_up(y, target)}"/>'
     marks += _hovers(shown, x, write)
-    keys = [(line.name, line.colour) for line in shown] + ([(band.name, f"{band.colour} band")] if band else [])
+    keys = [(line.name, line.colour) for line in shown] + (
+        [(band.name, f"{band.colour} band")] if band else []
+    )
     return _figure(title, note, key(keys) + plot(marks, x, y, levels, write, title))
 
 
@@ -91,13 +93,16 @@ def bars(
     """Draw a stacked bar for each round; of many rounds, the mean of neighbours.
 
     Args:
-        beside: Gives the levels up to the highest bar, and how they are written; by default round numbers, by `write`.
+        beside: Gives the levels up to the highest bar, and how they are written; by default round numbers, by
+            `write`.
     """
     if not any(any(values) for _, values, _ in stacks):
         return ""
     step = -(-len(rounds) // MOST_BARS)
     starts = range(0, len(rounds), step)
-    means = [[sum(values[i : i + step]) / len(values[i : i + step]) for i in starts] for _, values, _ in stacks]
+    means = [
+        [sum(values[i : i + step]) / len(values[i : i + step]) for i in starts] for _, values, _ in stacks
+    ]
     tops = [sum(column) for column in zip(*means, strict=True)]
     levels, tell = beside(max(tops)) if beside else (ticks(0, max(tops)), write)
     y, width = Scale(0, max(levels[-1], *tops)), WIDE / len(starts)
@@ -105,7 +110,8 @@ def bars(
     below, marks = [0.0] * len(starts), ""
     for (_, _, colour), values in zip(stacks, means, strict=True):
         path = "".join(
-            f"M{nth * width + gap:.1f} {_up(y, at)}V{_up(y, at + value)}H{(nth + 1) * width - gap:.1f}V{_up(y, at)}Z"
+            f"M{nth * width + gap:.1f} "
+            f"{_up(y, at)}V{_up(y, at + value)}H{(nth + 1) * width - gap:.1f}V{_up(y, at)}Z"
             for nth, (at, value) in enumerate(zip(below, values, strict=True))
             if value > 0
         )
@@ -120,8 +126,11 @@ def bars(
     return _figure(title, note, keys + plot(marks, x, y, levels, tell, title))
 
 
-def split(title: str, rows: Sequence[tuple[str, Sequence[float], str]], names: Sequence[str], note: str = "") -> str:
-    """Draw a horizontal stacked bar for each row (its name, the parts, what stands behind it), all to one scale.
+def split(
+    title: str, rows: Sequence[tuple[str, Sequence[float], str]], names: Sequence[str], note: str = ""
+) -> str:
+    """Draw a horizontal stacked bar for each row (its name, the parts, what stands behind it), all to one
+    scale.
 
     The last part is what is left; a part that no row has is not named.
     """
@@ -130,7 +139,8 @@ def split(title: str, rows: Sequence[tuple[str, Sequence[float], str]], names: S
     body = ""
     for name, parts, behind in rows:
         pieces = "".join(
-            f'<i class="{colour}" style="width:{100 * part / most:.2f}%" title="{escape(what)} {seconds(part)}"></i>'
+            f'<i class="{colour}" style="width:{100 * part / most:.2f}%" '
+            f'title="{escape(what)} {seconds(part)}"></i>'
             for what, part, colour in zip(names, parts, colours, strict=True)
             if part > 0
         )
@@ -141,7 +151,8 @@ def split(title: str, rows: Sequence[tuple[str, Sequence[float], str]], names: S
 
 
 def heat(shares: Sequence[Sequence[float]], names: Sequence[str], sizes: Sequence[int], note: str) -> str:
-    """Draw each silo's examples as a bar, and below it the share of each label in shades, the first label lowest.
+    """Draw each silo's examples as a bar, and below it the share of each label in shades, the first label
+    lowest.
 
     Args:
         shares: [silos, labels], each silo's adding up to 1.
@@ -156,7 +167,9 @@ def heat(shares: Sequence[Sequence[float]], names: Sequence[str], sizes: Sequenc
         for label, share in enumerate(of_silo):
             shades[math.ceil(SHADES * share / most - 1e-9)] += f"M{silo} {labels - 1 - label}h1v1h-1z"
     cells = "".join(
-        f'<path fill-opacity="{shade / SHADES:g}" d="{path}"/>' for shade, path in enumerate(shades) if shade and path
+        f'<path fill-opacity="{shade / SHADES:g}" d="{path}"/>'
+        for shade, path in enumerate(shades)
+        if shade and path
     )
     columns = "".join(
         f"M{silo + 0.1:g} 100V{100 - 100 * size / max(sizes):.1f}h0.8V100z" for silo, size in enumerate(sizes)
@@ -175,17 +188,23 @@ def heat(shares: Sequence[Sequence[float]], names: Sequence[str], sizes: Sequenc
         f'<div class="ticks y">{beside}</div><svg style="height:{height}px;margin-top:6px" '
         f'viewBox="0 0 {many} {labels}" preserveAspectRatio="none" role="img" '
         f'aria-label="The share of each label in every silo">{cells}</svg>{_below(x, "silo")}</div>'
-        f'<div class="key"><span>0 %<span class="ramp">{ramp}</span>{most:.0%} of a silo’s examples</span></div>'
+        f'<div class="key"><span>0 %<span class="ramp">{ramp}</span>{most:.0%} '
+        "of a silo’s examples</span></div>"
     )
     return _figure("The data: examples and labels of every silo", note, body, wide=True)
 
 
-def plot(marks: str, x: Scale, y: Scale, levels: Sequence[float], write: Callable[[float], str], what: str) -> str:
+def plot(
+    marks: str, x: Scale, y: Scale, levels: Sequence[float], write: Callable[[float], str], what: str
+) -> str:
     """Return a drawing with its levels and what stands beside and below it."""
     across = "".join(
-        f'<line class="level" x1="0" x2="{WIDE}" y1="{_up(y, level)}" y2="{_up(y, level)}"/>' for level in levels
+        f'<line class="level" x1="0" x2="{WIDE}" y1="{_up(y, level)}" y2="{_up(y, level)}"/>'
+        for level in levels
     )
-    beside = "".join(f'<span style="top:{100 - 100 * y(level):.1f}%">{escape(write(level))}</span>' for level in levels)
+    beside = "".join(
+        f'<span style="top:{100 - 100 * y(level):.1f}%">{escape(write(level))}</span>' for level in levels
+    )
     return (
         f'<div class="plot"><div class="ticks y">{beside}</div><svg viewBox="0 0 {WIDE} {HIGH}" '
         f'preserveAspectRatio="none" role="img" aria-label="{escape(what)}">{across}{marks}</svg>'
@@ -195,7 +214,11 @@ def plot(marks: str, x: Scale, y: Scale, levels: Sequence[float], write: Callabl
 
 def key(names: Sequence[tuple[str, str]]) -> str:
     """Return what the colours mean."""
-    return '<div class="key">' + "".join(f'<span><i class="{c}"></i>{escape(n)}</span>' for n, c in names) + "</div>"
+    return (
+        '<div class="key">'
+        + "".join(f'<span><i class="{c}"></i>{escape(n)}</span>' for n, c in names)
+        + "</div>"
+    )
 
 
 def titled(title: str, note: str) -> str:
@@ -250,7 +273,11 @@ def _hovers(shown: Sequence[Line], x: Scale, write: Callable[[float], str]) -> s
     found = ""
     for round in chosen:
         figures = [f"{name} {write(value)}" for name, at in told if (value := at.get(round)) is not None]
-        found += _hover(WIDE * x(round) - width / 2, width, f"round {round:g}: {', '.join(figures)}") if figures else ""
+        found += (
+            _hover(WIDE * x(round) - width / 2, width, f"round {round:g}: {', '.join(figures)}")
+            if figures
+            else ""
+        )
     return found
 
 

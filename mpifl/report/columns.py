@@ -36,7 +36,8 @@ class Column:
 
 
 TESTED = (("{}", "test_{}"), ("best{}", "best_{}"))
-"""Headings and figures of the main metric on the test set; a heading names the metric where runs have several."""
+"""Headings and figures of the main metric on the test set;
+a heading names the metric where runs have several."""
 AT_SILOS = (
     ("silos' mean{}", "silo_{}_mean"),
     ("by examples{}", "silo_{}_weighted"),

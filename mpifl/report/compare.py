@@ -96,7 +96,11 @@ def common_target(summaries: Sequence[Summary]) -> float | None:
 
 
 def _write(
-    summaries: list[Summary], left_out: dict[Path, str], target: float | None, output: Output, console: Console
+    summaries: list[Summary],
+    left_out: dict[Path, str],
+    target: float | None,
+    output: Output,
+    console: Console,
 ) -> None:
     contents: list[tuple[str, Path | None, Callable[[], str]]] = [
         ("--csv", output.csv, lambda: as_csv(summaries, target)),
@@ -116,24 +120,35 @@ def _write(
         console.print(f"curves: {output.plot}", soft_wrap=True)
 
 
-def _print(console: Console, summaries: Sequence[Summary], build: Callable[[Sequence[Column]], Table]) -> None:
+def _print(
+    console: Console, summaries: Sequence[Summary], build: Callable[[Sequence[Column]], Table]
+) -> None:
     """Print a table; where the terminal is too narrow, without the columns that matter least."""
     left = columns_of(summaries)
     for name in (name.format(metric.name) for name in NARROW for metric in metrics_of(summaries)):
-        if Measurement.get(console, console.options.update(max_width=1000), build(left)).maximum <= console.width:
+        if (
+            Measurement.get(console, console.options.update(max_width=1000), build(left)).maximum
+            <= console.width
+        ):
             break
         left = [column for column in left if column.figure != name]
     console.print(build(left))
 
 
-def table(summaries: Sequence[Summary], target: float | None, offered: Sequence[Column] | None = None) -> Table:
+def table(
+    summaries: Sequence[Summary], target: float | None, offered: Sequence[Column] | None = None
+) -> Table:
     """Return a table with a row for every run; columns for which no run has a figure are left out."""
     figures = [summary.figures(target) for summary in summaries]
     columns = offered if offered is not None else columns_of(summaries)
     columns = [column for column in columns if any(each.get(column.figure) is not None for each in figures)]
     found = _headed(["run", "rounds"], columns, level_of(summaries, target))
     for summary, each in zip(summaries, figures, strict=True):
-        row = [str(summary.run), _rounds(summary), *(column.show(each.get(column.figure)) for column in columns)]
+        row = [
+            str(summary.run),
+            _rounds(summary),
+            *(column.show(each.get(column.figure)) for column in columns),
+        ]
         found.add_row(*row, *([] if target is None else [_to_target(summary, each)]))
     return found
 
@@ -146,7 +161,11 @@ def table_over_seeds(together: Sequence[Group], target: float | None, offered: S
     level = level_of([run for group in together for run in group.runs], target)
     found = _headed(["mean ± deviation over seeds", "seeds"], columns, level)
     for group, each in zip(together, spreads, strict=True):
-        row = [group.name, str(len(group.runs)), *(column.show_spread(each.get(column.figure)) for column in columns)]
+        row = [
+            group.name,
+            str(len(group.runs)),
+            *(column.show_spread(each.get(column.figure)) for column in columns),
+        ]
         found.add_row(*row, *([] if target is None else [_group_to_target(group, each, target)]))
     return found
 
@@ -155,7 +174,10 @@ def _headed(first: Sequence[str], columns: Sequence[Column], level: str | None) 
     found = Table()
     for heading in [*first, *(column.heading for column in columns)]:
         found.add_column(
-            heading, justify="left" if heading == first[0] else "right", no_wrap=heading != first[0], overflow="fold"
+            heading,
+            justify="left" if heading == first[0] else "right",
+            no_wrap=heading != first[0],
+            overflow="fold",
         )
     if level is not None:
         found.add_column(f"to {level}", justify="right")
@@ -186,7 +208,8 @@ def _group_to_target(group: Group, spread: dict[str, tuple[float, float] | None]
 
 
 def as_csv(summaries: Sequence[Summary], target: float | None) -> str:
-    """Return a line for every run: its state, the settings in which the runs differ, and its figures in full."""
+    """Return a line for every run: its state,
+    the settings in which the runs differ, and its figures in full."""
     keys = varying(summaries)
     content = io.StringIO()
     writer = csv.writer(content, lineterminator="\n")
@@ -197,7 +220,9 @@ def as_csv(summaries: Sequence[Summary], target: float | None) -> str:
         own = [shown(job[key]) if key in job else "" for key in keys]
         values = map(summary.figures(target).get, names)
         figures = ["" if value is None else repr(value) for value in values]
-        writer.writerow([summary.run, str(summary.finished).lower(), "; ".join(summary.remarks), *own, *figures])
+        writer.writerow(
+            [summary.run, str(summary.finished).lower(), "; ".join(summary.remarks), *own, *figures]
+        )
     return content.getvalue()
 
 

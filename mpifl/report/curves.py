@@ -46,7 +46,9 @@ def curve(group: Group, figure: str, scale: float = 1.0) -> Curve | None:
 
 def _points(run: Summary, figure: str) -> dict[int, tuple[float, float, float, float]]:
     known = math.nan if run.missing else 0.0  # sums that lack rounds are not drawn
-    sent = accumulate(known + (number(r, "bytes_sent") or 0) + (number(r, "bytes_received") or 0) for r in run.records)
+    sent = accumulate(
+        known + (number(r, "bytes_sent") or 0) + (number(r, "bytes_received") or 0) for r in run.records
+    )
     seconds = accumulate(known + (number(r, "seconds") or 0) for r in run.records)
     together = zip(run.records, sent, seconds, strict=True)
     return {

@@ -20,7 +20,8 @@ MOST_NAMED = 20
 
 
 def data(summary: Summary, environment: dict[str, Any]) -> str:
-    """Draw the labels of every silo; say so where the shard folder cannot be read here, or holds others now."""
+    """Draw the labels of every silo; say so where the shard folder cannot be read here,
+    or holds others now."""
     if "shards" not in summary.job:
         return ""
     try:
@@ -28,12 +29,15 @@ def data(summary: Summary, environment: dict[str, Any]) -> str:
     except InputError as error:
         return charts.titled("The data", f"Not shown: {error}")
     if not same_data(summary.data, describe(spec)):
-        return charts.titled("The data", f"Not shown: the shards at {folder} are not those that it was trained on")
+        return charts.titled(
+            "The data", f"Not shown: the shards at {folder} are not those that it was trained on"
+        )
     return _drawn(spec)
 
 
 def read_shards(shards: str, environment: Mapping[str, Any]) -> tuple[Path, FederationSpec]:
-    """Return a run's shard folder and what it holds: as seen from where the run was started, or else from here.
+    """Return a run's shard folder and what it holds: as seen from where the run was started, or else from
+    here.
 
     Raises:
         InputError: it can be read from neither.
@@ -52,7 +56,9 @@ def _drawn(spec: FederationSpec) -> str:
     counts = np.array([entry.labels for entry in spec.silos], dtype=float)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     sizes = np.array([entry.examples["train"] for entry in spec.silos])
-    scheme = ", ".join(f"{key} {value}" if key != "name" else str(value) for key, value in spec.scheme.items())
+    scheme = ", ".join(
+        f"{key} {value}" if key != "name" else str(value) for key, value in spec.scheme.items()
+    )
     note = f"{spec.name}: {len(sizes):,} silos, {sizes.sum():,} training examples; scheme {scheme}."
     if len(sizes) > MOST_SILOS:
         parts = np.array_split(np.arange(len(sizes)), MOST_SILOS)

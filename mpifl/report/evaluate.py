@@ -25,8 +25,8 @@ def evaluate_run(run: Path, trusted: Collection[str] = ()) -> None:
         trusted: The plug-ins that its job may import.
 
     Raises:
-        InputError: there is no model of the run's end, no test set, the shards are others, or it needs code that is not
-            trusted.
+        InputError: there is no model of the run's end, no test set, the shards are others, or it needs code
+            that is not trusted.
     """
     job, environment = read_kept(run / "job.toml", trusted), read_environment(run)
     _check_plugins(run, job, trusted)
@@ -34,7 +34,9 @@ def evaluate_run(run: Path, trusted: Collection[str] = ()) -> None:
     if spec.test is None:
         raise InputError(f"{folder}/federation.json: has no test set; partition with a source that has one")
     if not same_data(environment.get("data", {}), describe(spec)):
-        raise InputError(f"{run}: the shards at {folder} are not those that it was trained on; put its own there")
+        raise InputError(
+            f"{run}: the shards at {folder} are not those that it was trained on; put its own there"
+        )
     model = FlatModel(_module(run, job, spec))
     test = open_shard(folder, spec.test, spec)["test"]
     algorithm = job.build_algorithm()
@@ -45,15 +47,19 @@ def evaluate_run(run: Path, trusted: Collection[str] = ()) -> None:
 
 
 def _check_plugins(run: Path, job: Job, trusted: Collection[str]) -> None:
-    """See that the user trusts all the code that is to be imported, and that the folder of the run hands none in."""
+    """See that the user trusts all the code that is to be imported,
+    and that the folder of the run hands none in."""
     for table, name in job.plugins.items():
         if name not in trusted:
             raise InputError(
-                f"{run}/job.toml: [{table}] name = '{name}': is code that evaluating would import and run; name it by "
+                f"{run}/job.toml: [{table}] name = '{name}': "
+                "is code that evaluating would import and run; name it by "
                 f"--trust {shlex.quote(name)} if you trust it"
             )
     if job.plugins and Path.cwd().is_relative_to(run.resolve()):
-        raise InputError(f"{run}: modules would be imported from the run folder itself; evaluate from another folder")
+        raise InputError(
+            f"{run}: modules would be imported from the run folder itself; evaluate from another folder"
+        )
 
 
 def _module(run: Path, job: Job, spec: FederationSpec) -> nn.Module:
@@ -62,7 +68,9 @@ def _module(run: Path, job: Job, spec: FederationSpec) -> nn.Module:
     if not path.exists():
         raise InputError(f"{path}: is not there; the run has not come to its end (mpifl train ... --resume)")
     if not _is_of_the_end(run, job, path):
-        raise InputError(f"{path}: is of an earlier end; the run has not come to its own (mpifl train ... --resume)")
+        raise InputError(
+            f"{path}: is of an earlier end; the run has not come to its own (mpifl train ... --resume)"
+        )
     algorithm, named = job.build_algorithm(), (job.model.name, job.model.arguments)
     module = models.build(*named, spec.features, spec.classes, job.seed, algorithm.task)
     if personal := sorted(algorithm.personal_names(module)):
@@ -74,6 +82,7 @@ def _module(run: Path, job: Job, spec: FederationSpec) -> nn.Module:
 
 
 def _is_of_the_end(run: Path, job: Job, model: Path) -> bool:
-    """Whether the model is that of the job's last round; without metrics of it, whether it is newer than the job."""
+    """Whether the model is that of the job's last round;
+    without metrics of it, whether it is newer than the job."""
     recorded = job.tracking.jsonl and read_metrics(run)
     return read_run(run).finished if recorded else written_after(model, run / "job.toml")

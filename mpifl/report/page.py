@@ -57,7 +57,8 @@ def write_report(run: Path, out: Path | None = None) -> Path:
 def page(summary: Summary) -> str:
     """Return the page of a run."""
     environment = read_environment(summary.run)
-    every = [*_costs(summary), _time(summary), _ranks(summary, environment)]  # by round or in sum: none may be missing
+    # by round or in sum: none may be missing
+    every = [*_costs(summary), _time(summary), _ranks(summary, environment)]
     figures = "".join([*_reached(summary), *([] if summary.missing else every), data(summary, environment)])
     body = _head(summary, environment) + _cards(summary) + f'<div class="grid">{figures}</div>'
     body += _faults(summary.records, Names(environment.get("silos", ()))) + _rounds(summary)
@@ -90,7 +91,9 @@ def _head(summary: Summary, environment: dict[str, Any]) -> str:
 def _cards(summary: Summary) -> str:
     figures = summary.figures(summary.target)
     metric, write = summary.metric, summary.metric.write
-    last, best, worst = (figures[name] for name in (metric.test, f"best_{metric.name}", f"{metric.silo}_worst"))
+    last, best, worst = (
+        figures[name] for name in (metric.test, f"best_{metric.name}", f"{metric.silo}_worst")
+    )
     said = "" if best is None else f"test {metric.name}; the best was {write(best)}"
     cards = [] if last is None else [(write(last), said)]
     if figures["test_loss"] is not None:
@@ -115,7 +118,9 @@ def _sums(summary: Summary, figures: dict[str, float | None]) -> list[tuple[str,
         cost = f"{units.seconds(until[0])}, {units.size(until[1])}"
         on = "" if summary.judged_by in (None, summary.metric.test) else f" on {HELD_OUT}"
         wanted = summary.metric.write_briefly(target) + on
-        cards.append((f"{round:,}", f"rounds to {wanted}: {cost}") if round else ("–", f"{wanted} was not reached"))
+        cards.append(
+            (f"{round:,}", f"rounds to {wanted}: {cost}") if round else ("–", f"{wanted} was not reached")
+        )
     sent, received = figures["bytes_sent"] or 0, figures["bytes_received"] or 0
     scoring, saving = (summary.total(f"seconds_{part}") for part in ("evaluation", "checkpoint"))
     beside = f"; scoring took {units.seconds(scoring)} more, checkpoints {units.seconds(saving)}"
@@ -137,7 +142,8 @@ def _reached(summary: Summary) -> list[str]:
     silos = [
         (float(r["round"]), min(worst, best), max(worst, best))
         for r in summary.records
-        if (worst := number(r, f"{silo}_worst")) is not None and (best := number(r, f"{silo}_best")) is not None
+        if (worst := number(r, f"{silo}_worst")) is not None
+        and (best := number(r, f"{silo}_best")) is not None
     ]
     losses = [_line(summary, "test", "test_loss", "one"), _line(summary, "training", "train_loss", "two")]
     apart = [
@@ -151,7 +157,8 @@ def _reached(summary: Summary) -> list[str]:
     note = "On what each silo holds out, every silo counting alike."
     return [
         charts.lines(
-            f"Test {name}", [_line(summary, "test", metric.test, "one")], write=write, target=target, note=dashes,
+            f"Test {name}", [_line(summary, "test", metric.test, "one")], write=write, target=target,
+            note=dashes,
         ),
         charts.lines("Loss", losses, write="{:.3g}".format, log=True),
         charts.lines(
@@ -196,13 +203,21 @@ def _time(summary: Summary) -> str:
     parts = [training - waiting, waiting, talking, scoring, saving, max(rounds - training - talking, 0.0)]
     named = zip([*PARTS[:3], "scoring", "checkpoints", "server"], parts, strict=True)
     share = " · ".join(f"{name} {part / whole:.0%}" for name, part in named if part)
-    names = ["training", "waiting for the slowest", "communication", "scoring", "checkpoints", "waiting for the server"]
+    names = [
+        "training",
+        "waiting for the slowest",
+        "communication",
+        "scoring",
+        "checkpoints",
+        "waiting for the server",
+    ]
     note = f"Of the mean worker, over all rounds: {share}."
     return charts.split("Where time went", [("a worker", parts, units.seconds(whole))], names, note)
 
 
 def _ranks(summary: Summary, environment: dict[str, Any]) -> str:
-    """Draw where each rank's time went in the rounds, if they tell of `rank_seconds`, {rank: {training, waiting}}."""
+    """Draw where each rank's time went in the rounds,
+    if they tell of `rank_seconds`, {rank: {training, waiting}}."""
     sums: dict[str, Counter[str]] = {}
     told = [record for record in summary.records if record.get("rank_seconds")]
     for record in told:
@@ -222,7 +237,10 @@ def _ranks(summary: Summary, environment: dict[str, Any]) -> str:
         behind = f"{where.get('host', '')} {where.get('device', '')}".strip()
         rows.append((f"rank {rank}", [sums[rank]["training"], sums[rank]["waiting"], *alike], behind))
     names = ["training", "waiting for the slowest", "communication", "the server’s own work"]
-    note = "In the rounds. Communication: from request to mean, without the slowest rank’s training; the same for all."
+    note = (
+        "In the rounds. Communication: from request to mean, "
+        "without the slowest rank’s training; the same for all."
+    )
     return charts.split("Where time went on each rank", rows, names, note)
 
 
@@ -236,7 +254,10 @@ def _faults(records: Sequence[dict[str, Any]], names: Names) -> str:
             reasons[silo] = (record["round"], str(reason))
     if not counts:
         return ""
-    rows = [[names[silo], str(n), str(reasons[silo][0]), reasons[silo][1]] for silo, n in counts.most_common(MOST_ROWS)]
+    rows = [
+        [names[silo], str(n), str(reasons[silo][0]), reasons[silo][1]]
+        for silo, n in counts.most_common(MOST_ROWS)
+    ]
     return _folded(
         f"Silos left out of rounds ({len(counts)})", _table(["silo", "rounds", "last", "reason"], rows), True
     )
@@ -250,7 +271,10 @@ def _rounds(summary: Summary) -> str:
     step = -(-len(records) // MOST_ROWS)
     chosen = [r for nth, r in enumerate(records) if nth % step == 0 or nth == len(records) - 1]
     rows = [
-        [str(r["round"]), *("" if (value := number(r, name)) is None else write(value) for _, name, write in columns)]
+        [
+            str(r["round"]),
+            *("" if (value := number(r, name)) is None else write(value) for _, name, write in columns),
+        ]
         for r in chosen
     ]
     title = "Every round" if step == 1 else f"Every {step}th round"
@@ -269,7 +293,9 @@ def _environment(environment: dict[str, Any]) -> str:
     if not environment:
         return ""
     versions = ", ".join(f"{name} {version}" for name, version in (environment.get("versions") or {}).items())
-    facts = [("versions", versions)] + [(name, environment.get(name)) for name in ("mpi", "platform", "directory")]
+    facts = [("versions", versions)] + [
+        (name, environment.get(name)) for name in ("mpi", "platform", "directory")
+    ]
     given = environment.get("command")
     command = " ".join(map(str, given)) if isinstance(given, list) else ""
     facts += [("command", command), ("resumed after round", environment.get("resumed_after_round") or "")]
@@ -277,7 +303,10 @@ def _environment(environment: dict[str, Any]) -> str:
     rows = [[name, str(value)] for name, value in facts if value]
     ranks = environment.get("ranks") or {}
     names = list(dict.fromkeys(name for about in ranks.values() for name in about))
-    placed = [[rank, *(str(about.get(name, "")) for name in names)] for rank, about in list(ranks.items())[:MOST_ROWS]]
+    placed = [
+        [rank, *(str(about.get(name, "")) for name in names)]
+        for rank, about in list(ranks.items())[:MOST_ROWS]
+    ]
     body = _table([], rows, text=1) + (_table(["rank", *names], placed) if placed else "")
     return _folded("The environment", body)
 
@@ -294,7 +323,9 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], text: int | N
         return f"<{kind}{' class=text' if nth == text else ''}>{escape(content)}</{kind}>"
 
     head = "".join(cell(nth, heading, "th") for nth, heading in enumerate(headings))
-    lines = (cell(0, row[0], "th") + "".join(cell(nth, c) for nth, c in enumerate(row[1:], 1)) for row in rows)
+    lines = (
+        cell(0, row[0], "th") + "".join(cell(nth, c) for nth, c in enumerate(row[1:], 1)) for row in rows
+    )
     body = "".join(f"<tr>{line}</tr>" for line in lines)
     thead = f"<thead><tr>{head}</tr></thead>" if headings else ""
     return f'<div class="scroll"><table>{thead}<tbody>{body}</tbody></table></div>'

@@ -19,7 +19,8 @@ from mpifl.tracking import at_end, judged, reached
 
 Record = dict[str, Any]
 NUMBERS = ("test_loss", "train_loss", "seconds", "bytes_sent", "bytes_received")
-"""Figures of a round that must be numbers, or null, for this program to have written it; the main metric's, too."""
+"""Figures of a round that must be numbers, or null,
+for this program to have written it; the main metric's, too."""
 TABLES = ("faults", "rank_seconds")
 RANK = re.compile("[0-9]{1,9}")
 MOST_GAPS = 5
@@ -51,7 +52,8 @@ class Summary:
 
     @property
     def missing(self) -> list[tuple[int, int]]:
-        """The rounds that it has done and that are not recorded, as (first, last): what is summed up lacks them."""
+        """The rounds that it has done and that are not recorded,
+        as (first, last): what is summed up lacks them."""
         done = [0, *(int(record["round"]) for record in self.records)]
         return [(one + 1, other - 1) for one, other in pairwise(done) if other > one + 1]
 
@@ -59,7 +61,9 @@ class Summary:
     def last(self) -> Record:
         """The last round that was evaluated, or else the last."""
         scored = (self.metric.test, f"{self.metric.silo}_mean")
-        return next((r for r in reversed(self.records) if any(name in r for name in scored)), self.records[-1])
+        return next(
+            (r for r in reversed(self.records) if any(name in r for name in scored)), self.records[-1]
+        )
 
     @property
     def target(self) -> float | None:
@@ -78,7 +82,10 @@ class Summary:
     def total(self, *names: str, until: int | None = None) -> float:
         """Add up figures over the rounds, up to and with the round `until`."""
         return sum(
-            number(r, name) or 0.0 for r in self.records for name in names if until is None or r["round"] <= until
+            number(r, name) or 0.0
+            for r in self.records
+            for name in names
+            if until is None or r["round"] <= until
         )
 
     @property
@@ -87,7 +94,8 @@ class Summary:
         return next((found[0] for record in self.records if (found := judged(record, self.metric))), None)
 
     def reached(self, target: float) -> int | None:
-        """Return the first round at the target: on the test set, or where there is none on what silos hold out."""
+        """Return the first round at the target: on the test set,
+        or where there is none on what silos hold out."""
         return next((r["round"] for r in self.records if reached(r, self.metric, target)), None)
 
     def figures(self, target: float | None) -> dict[str, float | None]:
@@ -101,7 +109,9 @@ class Summary:
         reached = {
             "rounds_to_target": None if round is None else float(round),
             "seconds_to_target": None if round is None else self.total("seconds", until=round),
-            "bytes_to_target": None if round is None else self.total("bytes_sent", "bytes_received", until=round),
+            "bytes_to_target": None
+            if round is None
+            else self.total("bytes_sent", "bytes_received", until=round),
         }
         return {
             "rounds_done": float(self.rounds),
@@ -111,7 +121,10 @@ class Summary:
             "train_loss": number(self.records[-1], "train_loss"),
             **{f"{silo}_{of}": self.figure(f"{silo}_{of}") for of in ("mean", "weighted", "worst")},
             f"{silo}_variance": None if deviation is None else deviation**2,
-            **{name: self.total(name) if whole else None for name in ("seconds", "bytes_sent", "bytes_received")},
+            **{
+                name: self.total(name) if whole else None
+                for name in ("seconds", "bytes_sent", "bytes_received")
+            },
             **({} if target is None else reached),
         }
 
@@ -131,7 +144,9 @@ def read_run(run: Path) -> Summary:
     if not records and lost:
         raise InputError(f"{run}: {lost}")
     if not records:
-        raise InputError(f"{run}: no rounds in metrics.jsonl; name the folder of a run (mpifl train ... --out RUN)")
+        raise InputError(
+            f"{run}: no rounds in metrics.jsonl; name the folder of a run (mpifl train ... --out RUN)"
+        )
     job, remarks = _read_job(run / "job.toml")
     finished = _finished(run, job, records, metric)
     if lost:
@@ -147,9 +162,13 @@ def read_run(run: Path) -> Summary:
         remarks.append(f"without test {metric.name}")
     if any(name in records[-1] and number(records[-1], name) is None for name in ("train_loss", "test_loss")):
         remarks.append("diverged: its loss is not finite")
-    summary = Summary(run, records, job, finished, tuple(remarks), environment.get("data", {}), forced, metric)
+    summary = Summary(
+        run, records, job, finished, tuple(remarks), environment.get("data", {}), forced, metric
+    )
     if missing := summary.missing:
-        which = ", ".join(f"{first} to {last}" if last > first else str(first) for first, last in missing[:MOST_GAPS])
+        which = ", ".join(
+            f"{first} to {last}" if last > first else str(first) for first, last in missing[:MOST_GAPS]
+        )
         more = ", ..." if len(missing) > MOST_GAPS else ""
         remark = f"rounds missing in metrics.jsonl: {which}{more}; sums over the rounds are not shown"
         return replace(summary, remarks=(remark, *summary.remarks))
@@ -162,7 +181,9 @@ def changed_by_force(environment: Mapping[str, Any]) -> tuple[str, ...]:
     Not a new name, shards that were moved, or what was changed before the first round.
     """
     changes = map(str, environment.get("changes", ()))
-    return tuple(c for c in changes if not c.startswith(('name "', 'shards "')) and not c.endswith(" after round 0"))
+    return tuple(
+        c for c in changes if not c.startswith(('name "', 'shards "')) and not c.endswith(" after round 0")
+    )
 
 
 def _metric(environment: Mapping[str, Any]) -> MetricInfo:
@@ -203,7 +224,8 @@ def _is_round(record: Record, metric: MetricInfo) -> bool:
 
 
 def _read_job(path: Path) -> tuple[dict[str, Any], list[str]]:
-    """Return the tables of a job as they stand, whatever version wrote them, and what is wrong with the file."""
+    """Return the tables of a job as they stand, whatever version wrote them,
+    and what is wrong with the file."""
     try:
         job = tables(path)
     except OSError as error:
@@ -213,7 +235,11 @@ def _read_job(path: Path) -> tuple[dict[str, Any], list[str]]:
     nested = all(isinstance(job.get(name, {}), dict) for name in ("algorithm", "model", "evaluate"))
     evaluate = job.get("evaluate", {}) if nested else {}
     share = evaluate.get("target_accuracy", 1)
-    targets = type(share) in (int, float) and 0 < share <= 1 and number({"target": 0, **evaluate}, "target") is not None
+    targets = (
+        type(share) in (int, float)
+        and 0 < share <= 1
+        and number({"target": 0, **evaluate}, "target") is not None
+    )
     if nested and targets and type(job.get("rounds", 0)) is int:
         return job, []
     return {}, [f"job.toml is none as mpifl {__version__} writes it"]
@@ -223,4 +249,6 @@ def _finished(run: Path, job: Mapping[str, Any], records: list[Record], metric: 
     """Whether a run has left its model and has nothing more to do."""
     target = _target(job) if job.get("evaluate", {}).get("stop_at_target") else None
     last = records[-1]
-    return (run / "model.safetensors").exists() and at_end(last["round"], last, job.get("rounds", 0), target, metric)
+    return (run / "model.safetensors").exists() and at_end(
+        last["round"], last, job.get("rounds", 0), target, metric
+    )

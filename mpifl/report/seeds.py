@@ -60,7 +60,8 @@ def groups(summaries: Sequence[Summary]) -> list[Group]:
 
 
 def on_other_shards(summaries: Sequence[Summary]) -> list[Summary]:
-    """Return the runs, with a remark on each that was trained on other shards than an earlier one by the same job."""
+    """Return the runs, with a remark on each that was trained on other
+    shards than an earlier one by the same job."""
     jobs, found = _but_for_seed(summaries), []
     for summary, job, first in zip(summaries, jobs, _first_alike(summaries), strict=True):
         if job and first != jobs.index(job):
@@ -71,7 +72,8 @@ def on_other_shards(summaries: Sequence[Summary]) -> list[Summary]:
 
 
 def _first_alike(summaries: Sequence[Summary]) -> list[int]:
-    """Return for each run the first that has its job, whatever the seed, and was trained on the same shards."""
+    """Return for each run the first that has its job, whatever the seed,
+    and was trained on the same shards."""
     jobs = _but_for_seed(summaries)
     return [
         next(other for other, first in enumerate(summaries)
@@ -104,14 +106,17 @@ def settings(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def table_of_differences(summaries: Sequence[Summary], keys: Sequence[str]) -> Table:
-    """Return a table with each run's own settings of the keys in which the jobs differ, as far as it has them."""
+    """Return a table with each run's own settings of the keys in which the jobs differ,
+    as far as it has them."""
     found = Table()
     for heading in ("run", "settings in which the jobs differ"):
         found.add_column(heading, overflow="fold")
     for summary in summaries:
         if summary.job:
             job = settings(summary.job)
-            found.add_row(str(summary.run), ", ".join(f"{key} = {shown(job[key])}" for key in keys if key in job))
+            found.add_row(
+                str(summary.run), ", ".join(f"{key} = {shown(job[key])}" for key in keys if key in job)
+            )
     return found
 
 

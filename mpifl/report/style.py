@@ -1,8 +1,8 @@
 """The looks of a report: light and dark, on a desk and on a phone."""
 
 STYLE = """
-:root { color-scheme: light dark; --ink: #1d2733; --soft: #5b6875; --line: #e3e8ee; --page: #f6f8fa; --card: #fff;
-  --one: #2a6db0; --two: #d9622b; --three: #1a9a6c; --four: #8a6bb5; --five: #c9a20a;
+:root { color-scheme: light dark; --ink: #1d2733; --soft: #5b6875; --line: #e3e8ee; --page: #f6f8fa;
+  --card: #fff; --one: #2a6db0; --two: #d9622b; --three: #1a9a6c; --four: #8a6bb5; --five: #c9a20a;
   --rest: #aab4bf; --bad: #b3261e; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e4e9ee; --soft: #9aa6b2; --line: #303a45;
   --page: #12171c; --card: #1b2229;
@@ -17,7 +17,8 @@ header p { margin: 0 0 4px; overflow-wrap: anywhere; }
 .soft, .note { color: var(--soft); }
 .note { font-size: 12.5px; margin: 0 0 10px; }
 .bad { color: var(--bad); }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(126px, 1fr)); gap: 12px; margin: 20px 0; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(126px, 1fr)); gap: 12px;
+  margin: 20px 0; }
 .card, .figure, details { background: var(--card); border: 1px solid var(--line); border-radius: 8px; }
 .card { padding: 12px; }
 .card p { margin: 0; font-size: 12.5px; line-height: 1.35; color: var(--soft); }
@@ -31,12 +32,14 @@ header p { margin: 0 0 4px; overflow-wrap: anywhere; }
 .key { display: flex; flex-wrap: wrap; gap: 2px 14px; font-size: 12px; color: var(--soft); margin: 0 0 8px; }
 .key i { display: inline-block; width: 10px; height: 10px; border-radius: 2px; margin-right: 5px; }
 .plot { display: grid; grid-template-columns: 46px 1fr; }
-.ticks { position: relative; font-size: 11px; line-height: 1; color: var(--soft); font-variant-numeric: tabular-nums; }
+.ticks { position: relative; font-size: 11px; line-height: 1; color: var(--soft);
+  font-variant-numeric: tabular-nums; }
 .ticks.y span { position: absolute; right: 7px; transform: translateY(-50%); white-space: nowrap; }
 .ticks.x { grid-column: 2; height: 18px; }
 .ticks.x span { position: absolute; top: 5px; transform: translateX(-50%); white-space: nowrap; }
 .unit { grid-column: 2; text-align: center; font-size: 11px; color: var(--soft); }
-.plot svg { display: block; width: 100%; height: 190px; border-bottom: 1px solid var(--soft); overflow: visible; }
+.plot svg { display: block; width: 100%; height: 190px; border-bottom: 1px solid var(--soft);
+  overflow: visible; }
 .plot svg.low { height: 70px; }
 svg .level { stroke: var(--line); stroke-width: 1; }
 svg .target { stroke: var(--soft); stroke-width: 1; stroke-dasharray: 5 4; }
@@ -53,8 +56,8 @@ svg .hover:hover { fill: var(--soft); fill-opacity: 0.18; }
 i.one { background: var(--one); } i.two { background: var(--two); } i.three { background: var(--three); }
 i.four { background: var(--four); } i.five { background: var(--five); } i.rest { background: var(--rest); }
 i.band { opacity: 0.35; }
-.split { display: grid; grid-template-columns: minmax(56px, auto) 1fr auto; gap: 5px 10px; align-items: center;
-  font-size: 12.5px; font-variant-numeric: tabular-nums; }
+.split { display: grid; grid-template-columns: minmax(56px, auto) 1fr auto; gap: 5px 10px;
+  align-items: center; font-size: 12.5px; font-variant-numeric: tabular-nums; }
 .split .bar { display: flex; height: 16px; }
 .split .bar i { display: block; margin-right: 1px; border-radius: 1px; }
 .heat path { fill: var(--one); stroke: none; }
@@ -64,7 +67,8 @@ i.band { opacity: 0.35; }
 details { margin: 14px 0 0; padding: 12px 16px; }
 summary { font-size: 14px; font-weight: 600; cursor: pointer; }
 .scroll { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-size: 13px; font-variant-numeric: tabular-nums; margin-top: 8px; }
+table { border-collapse: collapse; width: 100%; font-size: 13px; font-variant-numeric: tabular-nums;
+  margin-top: 8px; }
 th, td { padding: 4px 10px; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
 th:first-child, .text { text-align: left; }
 th:first-child { padding-left: 0; }

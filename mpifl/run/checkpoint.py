@@ -1,8 +1,10 @@
-"""State to disk and back: safetensors for tensors, JSON for the rest, written aside, renamed, verified on reading.
+"""State to disk and back: safetensors for tensors, JSON for the rest, written aside, renamed, verified on
+reading.
 
-A checkpoint is a folder `checkpoints/round_000010` with `server.safetensors`, a `silo_0003.safetensors` for each silo
-that keeps state (written by its worker and never sent anywhere), and `checkpoint.json`, written last, which names every
-file with its sha256. A folder without a `checkpoint.json` that holds is no checkpoint.
+A checkpoint is a folder `checkpoints/round_000010` with `server.safetensors`, a `silo_0003.safetensors` for
+each silo that keeps state (written by its worker and never sent anywhere), and `checkpoint.json`, written
+last, which names every file with its sha256. A folder without a `checkpoint.json` that holds is no
+checkpoint.
 """
 
 from __future__ import annotations
@@ -26,7 +28,13 @@ from mpifl.common import Buffer, InputError, Unwritable, read_whole, write_atomi
 from mpifl.silo import FlatModel
 
 VERSION = 1
-_DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.bool: "BOOL"}
+_DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.bool: "BOOL",
+}
 _DTYPES |= {torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8"}
 
 
@@ -68,7 +76,9 @@ def silo_file(run: Path, round: int, silo: int) -> Path:
 def rounds(run: Path) -> list[int]:
     """Return the rounds that have a checkpoint folder, whole or not, the latest first."""
     folders = (Path(run) / "checkpoints").glob("round_*")
-    return sorted((int(f.name[6:]) for f in folders if re.fullmatch(r"round_[0-9]{6,12}", f.name)), reverse=True)
+    return sorted(
+        (int(f.name[6:]) for f in folders if re.fullmatch(r"round_[0-9]{6,12}", f.name)), reverse=True
+    )
 
 
 def write_state(path: Path, state: Mapping[str, Any]) -> str:
@@ -101,7 +111,9 @@ def unpack(content: bytes, device: torch.device | str = "cpu") -> dict[str, Any]
     try:
         tensors, numbers = from_bytes(content), numbers_of(content)
     except Exception as error:  # whatever two parsers say to what somebody else wrote
-        raise ValueError(f"is no state ({' '.join(str(error).split())[:200] or type(error).__name__})") from None
+        raise ValueError(
+            f"is no state ({' '.join(str(error).split())[:200] or type(error).__name__})"
+        ) from None
     if twice := sorted(tensors.keys() & numbers.keys()):
         raise ValueError(f"is no state ('{twice[0]}' is a tensor and a number)")
     return {**{name: tensor.to(device) for name, tensor in tensors.items()}, **numbers}
@@ -121,11 +133,13 @@ def _split(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, str]]
     return tensors, {"numbers": json.dumps(numbers, sort_keys=True)}
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> str:
+def write_tensors(
+    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
+) -> str:
     """Write a safetensors file, aside and renamed; return its sha256.
 
-    Tensors are written where they lie: the library's own writer would copy all of them first. Each is hashed while it
-    is written, which takes about as long.
+    Tensors are written where they lie: the library's own writer would copy all of them first. Each is hashed
+    while it is written, which takes about as long.
     """
     digest = hashlib.sha256()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -186,7 +200,12 @@ def commit(run: Path, round: int, server: str, silos: Mapping[int, str]) -> None
         server: The sha256 of the server's file.
         silos: The sha256 of each silo's file, for silos that have one.
     """
-    body = {"version": VERSION, "round": round, "server": server, "silos": {str(k): silos[k] for k in sorted(silos)}}
+    body = {
+        "version": VERSION,
+        "round": round,
+        "server": server,
+        "silos": {str(k): silos[k] for k in sorted(silos)},
+    }
     content = json.dumps({**body, "sha256": _digest(body)}, indent=1).encode() + b"\n"
     write_atomic(round_folder(run, round) / "checkpoint.json", content)
 
@@ -199,7 +218,8 @@ def read(
     Args:
         run: The run folder.
         round: Rounds done.
-        begun: The state in which the training began, to see that this could be its own: `w` and all else by name.
+        begun: The state in which the training began, to see that this could be its own: `w` and all else by
+            name.
         moments: Names of vectors like `w` that there are then, or not.
 
     Raises:
@@ -215,14 +235,20 @@ def read(
     if altered:
         raise CheckpointError(f"{path}: altered")
     if body.get("version") != VERSION:
-        raise CheckpointError(f"{path}: version {str(body.get('version'))[:80]}, this program reads {VERSION}")
+        raise CheckpointError(
+            f"{path}: version {str(body.get('version'))[:80]}, this program reads {VERSION}"
+        )
     try:
         told = _Description.model_validate(body)
     except ValidationError as error:
-        raise CheckpointError(f"{path}: is no description of a checkpoint ({error.errors()[0]['msg']})") from None
+        raise CheckpointError(
+            f"{path}: is no description of a checkpoint ({error.errors()[0]['msg']})"
+        ) from None
     path = server_file(run, round)
     state = read_state(path, told.server)
-    if begun is not None and (wrong := _misfit(state, {**begun, **{n: begun["w"] for n in moments if n in state}})):
+    if begun is not None and (
+        wrong := _misfit(state, {**begun, **{n: begun["w"] for n in moments if n in state}})
+    ):
         raise CheckpointError(f"{path}: {wrong}")
     return state, {int(silo): digest for silo, digest in told.silos.items()}
 
@@ -262,7 +288,8 @@ def discard(run: Path, round: int) -> None:
 
 
 def keep(run: Path, newest: int, upto: int) -> None:
-    """Keep the newest checkpoints up to a round; take away older ones and what was left of any that was given up."""
+    """Keep the newest checkpoints up to a round;
+    take away older ones and what was left of any that was given up."""
     older = [round for round in rounds(run) if round <= upto]
     whole = [round for round in older if (round_folder(run, round) / "checkpoint.json").exists()]
     for round in set(older).difference(whole[:newest]):
@@ -270,7 +297,8 @@ def keep(run: Path, newest: int, upto: int) -> None:
 
 
 def write_model(path: Path, model: FlatModel) -> str:
-    """Write the module's state by PyTorch's names, which `load_state_dict(load_file(path))` reads; return its sha256.
+    """Write the module's state by PyTorch's names, which `load_state_dict(load_file(path))` reads; return its
+    sha256.
 
     Raises:
         InputError: its parameters are not finite.
@@ -285,7 +313,8 @@ def write_model(path: Path, model: FlatModel) -> str:
 
 
 def silos_of_latest(run: Path, upto: int) -> tuple[int, dict[int, str]]:
-    """Return the round of the latest checkpoint up to one, 0 if there is none, and the sha256 of each silo's file."""
+    """Return the round of the latest checkpoint up to one,
+    0 if there is none, and the sha256 of each silo's file."""
     for round in (one for one in rounds(run) if one <= upto):
         try:
             return round, read(run, round)[1]

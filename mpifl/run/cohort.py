@@ -23,27 +23,34 @@ class CohortTable(BaseModel):
     deadline: Annotated[float, Field(gt=0)] | None = None
     """Seconds after which a rank that has not answered is left out of the round."""
     weights: Literal["examples", "uniform"] = "examples"
-    """What a silo's update weighs in the mean: its number of training examples, or 1."""
+    """What a silo's update weighs in the mean: its training examples, or 1. By a rule of columns it is 1."""
     select: str = "uniform"
-    """How silos are drawn: all alike, by p_k = n_k / n, by their last losses, or by your own "module:function"."""
+    """How silos are drawn: all alike, by p_k = n_k / n,
+    by their last losses, or by your own "module:function"."""
     candidates: PositiveInt | None = None
     """Of power-of-choice: how many silos are drawn by p_k; those with the largest last losses take part."""
 
     @model_validator(mode="after")
     def _consistent(self) -> CohortTable:
         if self.select in WITHOUT_LOSSES and self.candidates is not None:
-            raise ValueError(f"candidates belongs to power-of-choice; leave it out with select = '{self.select}'")
+            raise ValueError(
+                f"candidates belongs to power-of-choice; leave it out with select = '{self.select}'"
+            )
         if self.select == "power-of-choice" and self.candidates is None:
-            raise ValueError("select = 'power-of-choice' needs candidates: how many silos are drawn to choose from")
+            raise ValueError(
+                "select = 'power-of-choice' needs candidates: how many silos are drawn to choose from"
+            )
         return self
 
     @property
     def drawn_by(self) -> Literal["uniform", "examples"]:
-        """By what silos count if those drawn count alike; for the user's own selection `weights` alone decides."""
+        """By what silos count if those drawn count alike;
+        for the user's own selection `weights` alone decides."""
         return "examples" if self.select in DRAWN_BY_EXAMPLES else "uniform"
 
     def total(self, sizes: Sequence[int]) -> float:
-        """Return what all silos weigh in the objective: silo k n_k where it is drawn by examples or counted by them."""
+        """Return what all silos weigh in the objective:
+        silo k n_k where it is drawn by examples or counted by them."""
         return float(sum(sizes) if "examples" in (self.drawn_by, self.weights) else len(sizes))
 
     def size(self, population: int) -> int:

@@ -20,7 +20,15 @@ import tomli_w
 from pydantic_core import from_json
 
 from mpifl import __version__
-from mpifl.common import LARGEST_FILE, InputError, Unwritable, lock, read_whole, remove_left_behind, write_atomic
+from mpifl.common import (
+    LARGEST_FILE,
+    InputError,
+    Unwritable,
+    lock,
+    read_whole,
+    remove_left_behind,
+    write_atomic,
+)
 from mpifl.data import FederationSpec
 from mpifl.run import checkpoint
 from mpifl.run.job import Job, differing_keys, read_kept
@@ -28,13 +36,16 @@ from mpifl.run.job import Job, differing_keys, read_kept
 HARMLESS = ("rounds", "checkpoint", "tracking", "evaluate", "aggregation.spill")
 """Keys of a job that may change when a run is resumed."""
 FORCEABLE = ("name", "shards", "device", "threads", "local", "cohort", "aggregation", "server_optimizer.lr")
-"""Keys that may change if the user insists: another training from there on, but nothing kept loses its meaning."""
+"""Keys that may change if the user insists: another training from there on,
+but nothing kept loses its meaning."""
 DIGESTS = {"sha256": "shards of sha256", "public": "public examples of sha256", "test": "test set of sha256"}
 """Of what `describe` says: what each is the digest of, as a change of it is told."""
 _KINDS = {"versions": dict, "ranks": dict, "data": dict, "metric": dict, "silos": list, "changes": list}
 _KINDS |= {"directory": str}
 """Of what in `environment.json` is read again."""
-_OWN = r"(job\.toml|(environment|checkpoint)\.json|metrics\.jsonl|\w+\.safetensors|report\.html|mlflow_run_id)"
+_OWN = (
+    r"(job\.toml|(environment|checkpoint)\.json|metrics\.jsonl|\w+\.safetensors|report\.html|mlflow_run_id)"
+)
 """Names of files that a run writes."""
 LARGEST = 1e100
 """What figures of a round are below; there are sums of them."""
@@ -81,14 +92,17 @@ def check_run(
     if not path.exists():
         return []
     if not resume:
-        raise InputError(f"{folder}: holds a run already; go on with it by --resume, or name another folder by --out")
+        raise InputError(
+            f"{folder}: holds a run already; go on with it by --resume, or name another folder by --out"
+        )
     old = read_kept(path, job.plugins.values())
     different = differing_keys(old, job, HARMLESS)
     hard = [key for key in different if not {key, key.partition(".")[0]} & set(FORCEABLE)]
     if different and (hard or not force):
         insist = "" if hard else ", or insist by --force"
         raise InputError(
-            f"{folder}: is a run of another job, it differs in {', '.join(hard if force else different)}; resume with "
+            f"{folder}: is a run of another job, "
+            f"it differs in {', '.join(hard if force else different)}; resume with "
             f"the job it was started with, or start anew with another --out{insist}"
         )
     changes = [f"{key} {_value(old, key)} -> {_value(job, key)}" for key in different]
@@ -102,29 +116,37 @@ def _check_data(folder: Path, spec: FederationSpec, force: bool) -> list[str]:
         return []
     if old.get("form", new["form"]) != new["form"]:
         raise InputError(
-            f"{folder}: was started on {old.get('form')}, the shards are {new['form']}; name its own by 'shards', or "
+            f"{folder}: was started on {old.get('form')}, the shards are {new['form']}; "
+            "name its own by 'shards', or "
             "start anew with another --out"
         )
     if not force:
         raise InputError(
-            f"{folder}: the shards are not those that it was started on; name its own by 'shards', start anew with "
+            f"{folder}: the shards are not those that it was started on; "
+            "name its own by 'shards', start anew with "
             "another --out, or insist by --force"
         )
     changed = [name for name in DIGESTS if old.get(name, new[name]) != new[name]]
-    return [f"{DIGESTS[name]} {str(old[name])[:12] or 'none'} -> {new[name][:12] or 'none'}" for name in changed]
+    return [
+        f"{DIGESTS[name]} {str(old[name])[:12] or 'none'} -> {new[name][:12] or 'none'}" for name in changed
+    ]
 
 
 def same_data(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two descriptions (see `describe`) are of the same shards, by what both tell: older ones tell less."""
+    """Whether two descriptions (see `describe`) are of the same shards,
+    by what both tell: older ones tell less."""
     return all(one[key] == other[key] for key in one.keys() & other.keys())
 
 
 def describe(spec: FederationSpec) -> dict[str, str]:
-    """Return what a model and the silos' states must fit, and digests of all that is trained on and judged by."""
+    """Return what a model and the silos' states must fit,
+    and digests of all that is trained on and judged by."""
     shape, count = "x".join(map(str, spec.features.shape)), len(spec.silos)
     digests = "".join([spec.features.model_dump_json(), *(entry.sha256 for entry in spec.silos)])
     form = f"{count} silo{'s' * (count > 1)} of {shape} {spec.features.dtype} in {spec.classes} classes"
-    shared = {name: entry.sha256 if entry else "" for name, entry in (("public", spec.public), ("test", spec.test))}
+    shared = {
+        name: entry.sha256 if entry else "" for name, entry in (("public", spec.public), ("test", spec.test))
+    }
     return {"form": form, "sha256": hashlib.sha256(digests.encode()).hexdigest(), **shared}
 
 
@@ -147,13 +169,16 @@ def claim_run(folder: Path, job: Job) -> None:
         checkpoints = (checkpoint.round_folder(folder, round) for round in checkpoint.rounds(folder))
         for place in (folder, folder / "personal", *checkpoints):
             remove_left_behind(place, _OWN)
-        write_atomic(folder / "job.toml", tomli_w.dumps(job.model_dump(mode="json", exclude_none=True)).encode())
+        write_atomic(
+            folder / "job.toml", tomli_w.dumps(job.model_dump(mode="json", exclude_none=True)).encode()
+        )
     except OSError as error:
         raise lock.cannot_be_written(folder, error) from None
 
 
 def write_environment(folder: Path, changes: list[str] | None = None, **more: Any) -> None:
-    """Write `environment.json`: versions and machines, all that was ever changed by force, and what else is given.
+    """Write `environment.json`: versions and machines, all that was ever changed by force, and what else is
+    given.
 
     Raises:
         Unwritable: the disk is full, or fails.
@@ -164,7 +189,12 @@ def write_environment(folder: Path, changes: list[str] | None = None, **more: An
             versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    about = {"versions": versions, "platform": platform.platform(), "command": sys.argv, "started": time.time()}
+    about = {
+        "versions": versions,
+        "platform": platform.platform(),
+        "command": sys.argv,
+        "started": time.time(),
+    }
     where = {"directory": str(Path.cwd())}  # that the job's relative paths start from
     if forced := [*read_environment(folder).get("changes", []), *(changes or [])]:
         more["changes"] = forced
@@ -172,7 +202,8 @@ def write_environment(folder: Path, changes: list[str] | None = None, **more: An
 
 
 def read_environment(folder: Path) -> dict[str, Any]:
-    """Return what `environment.json` says as this program writes it; nothing where there is none that can be read."""
+    """Return what `environment.json` says as this program writes it;
+    nothing where there is none that can be read."""
     try:
         about = from_json(read_whole(folder / "environment.json", LARGEST_FILE), allow_inf_nan=False)
     except (OSError, ValueError):
@@ -190,7 +221,8 @@ def note_lost(folder: Path, why: str) -> None:
     """Note in `environment.json` that too few silos answered in the end; a run that goes on drops it."""
     with suppress(OSError):  # it was said already
         write_atomic(
-            folder / "environment.json", json.dumps(read_environment(folder) | {"lost": why}, indent=1).encode() + b"\n"
+            folder / "environment.json",
+            json.dumps(read_environment(folder) | {"lost": why}, indent=1).encode() + b"\n",
         )
 
 
@@ -217,7 +249,11 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     for line in lines:
         with suppress(ValueError):
             record = from_json(line, allow_inf_nan=False)
-            if isinstance(record, dict) and type(round := record.get("round")) is int and 0 <= round < LARGEST:
+            if (
+                isinstance(record, dict)
+                and type(round := record.get("round")) is int
+                and 0 <= round < LARGEST
+            ):
                 records.append(record)
     return records
 
@@ -229,7 +265,8 @@ def number(record: Mapping[str, Any], name: str) -> float | None:
 
 
 def trim_metrics(folder: Path, round: int) -> None:
-    """Drop what `metrics.jsonl` says of rounds after `round`, which are about to be done again, and torn lines.
+    """Drop what `metrics.jsonl` says of rounds after `round`, which are about to be done again, and torn
+    lines.
 
     Raises:
         Unwritable: the disk is full, or fails.
@@ -257,7 +294,8 @@ def latest_checkpoint(folder: Path) -> int | None:
 
 
 def rss_mb() -> float:
-    """Return the resident memory of this process in MB, or the highest it was where the system does not say."""
+    """Return the resident memory of this process in MB,
+    or the highest it was where the system does not say."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 1e6

@@ -64,7 +64,9 @@ class Evaluate(_Table):
         if self.target is not None and self.target_accuracy is not None:
             raise ValueError("target and target_accuracy are two names of one key; take one of them")
         if self.stop_at_target and self.wanted is None:
-            raise ValueError("stop_at_target needs target_accuracy, or target where another metric is the main one")
+            raise ValueError(
+                "stop_at_target needs target_accuracy, or target where another metric is the main one"
+            )
         return self
 
     @property
@@ -118,13 +120,15 @@ class Job(_Table):
     rounds: PositiveInt
     """How many rounds to train."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where a worker trains: "cuda" is the GPU of its place on its node; "auto" takes a GPU if there is one."""
+    """Where a worker trains: "cuda" is the GPU of its place on its node; "auto" takes a GPU if there is one.
+    """
     threads: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = 1
     """Threads of each rank; "auto" is its part of the node's cores. The same bits need the same number."""
     model: Model
     """Which model is trained."""
     task: Table = {"name": "classification"}
-    """What is learned, by which loss, and judged by which metrics; or the user's own as "package.module:Class"."""
+    """What is learned, by which loss, and judged by which metrics;
+    or the user's own as "package.module:Class"."""
     algorithm: Table = {"name": "fedavg"}
     """The algorithm by name, or the user's own as "package.module:Class", and its hyperparameters."""
     local: LocalTraining = LocalTraining()
@@ -178,7 +182,8 @@ class Job(_Table):
         return _build_task(self, "the job")
 
     def build_rule(self, algorithm: Algorithm) -> Rule | None:
-        """Return the rule of columns, None for the mean; InputError if there is none such, or the algorithm bars it."""
+        """Return the rule of columns, None for the mean;
+        InputError if there is none such, or the algorithm bars it."""
         why = algorithm.needs_mean or ("both sides add up its vectors" if algorithm.accumulated else "")
         if why and not self.aggregation.is_mean:
             what = f"'{self.algorithm['name']}' needs the mean: {why}"
@@ -186,20 +191,30 @@ class Job(_Table):
         return self.aggregation.build()
 
     def idle(self, algorithm: Algorithm) -> list[str]:
-        """Say which keys have no effect with this algorithm, and which two together hardly the one that is meant."""
+        """Say which keys have no effect with this algorithm,
+        and which two together hardly the one that is meant."""
         local, cohort, said = self.local, self.cohort, []
         given = flat({"local": local.model_dump(), "cohort": cohort.model_dump()})
         usual = flat({"local": LocalTraining().model_dump(), "cohort": CohortTable().model_dump()})
-        if ignored := sorted(key for key in algorithm.ignores if given.get(key) not in (None, usual.get(key))):
-            said.append(f"[algorithm] name = '{self.algorithm['name']}': makes no use of {', '.join(ignored)}")
+        if ignored := sorted(
+            key for key in algorithm.ignores if given.get(key) not in (None, usual.get(key))
+        ):
+            said.append(
+                f"[algorithm] name = '{self.algorithm['name']}': makes no use of {', '.join(ignored)}"
+            )
         whole = max(local.epochs_of or [local.epochs or local.steps or 1])
         if local.stragglers and whole == 1 and "local.stragglers" not in algorithm.ignores:
-            said.append("[local] stragglers: one epoch or step has no parts; take more epochs, or steps in their place")
+            said.append(
+                "[local] stragglers: one epoch or step has no parts; "
+                "take more epochs, or steps in their place"
+            )
         twice = cohort.drawn_by == cohort.weights == "examples" and cohort.fraction < 1
         if twice and "cohort.weights" not in algorithm.ignores:
             said.append(
-                f"[cohort] select = '{cohort.select}': drawn by their examples and weighted by them, silos count "
-                "about as the square of these; take weights = 'uniform' to have them count once, as in FedProx"
+                f"[cohort] select = '{cohort.select}': "
+                "drawn by their examples and weighted by them, silos count "
+                "about as the square of these; take weights = 'uniform' to have them count once, "
+                "as in FedProx"
             )
         return said
 
@@ -218,7 +233,8 @@ def read_kept(path: Path, named: Collection[str] = ()) -> Job:
 
     Args:
         path: The `job.toml`.
-        named: The plug-ins that may be imported. Of a job with others the tables of its algorithm stay as they are.
+        named: The plug-ins that may be imported. Of a job with others the tables of its algorithm stay as
+            they are.
 
     Raises:
         InputError: as `read_job`.
@@ -241,7 +257,9 @@ def check_job(table: Table, source: str, named: Collection[str] | None = None) -
         job.cohort.check_selection(source)
     algorithm = _build_algorithm(job, source)
     if job.aggregation.clip is not None and (why := algorithm.why_not_clipped()):
-        what = f"[aggregation] clip = {job.aggregation.clip}: updates of {job.algorithm['name']} must stay whole"
+        what = (
+            f"[aggregation] clip = {job.aggregation.clip}: updates of {job.algorithm['name']} must stay whole"
+        )
         raise InputError(f"{source}: {what}: {why}; leave clip out")
     own = algorithm.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={*_SHARED})
     task = algorithm.task.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -258,7 +276,8 @@ def check_job(table: Table, source: str, named: Collection[str] | None = None) -
 
 
 def differing_keys(one: Job, other: Job, harmless: Iterable[str] = ()) -> list[str]:
-    """Return the keys, `table.key`, in which two jobs differ, leaving out the tables and keys named harmless."""
+    """Return the keys, `table.key`, in which two jobs differ,
+    leaving out the tables and keys named harmless."""
     flat_one, flat_other = flat(one.model_dump()), flat(other.model_dump())
     keys = [key for key in flat_one | flat_other if flat_one.get(key) != flat_other.get(key)]
     return sorted(key for key in keys if not {key, key.partition(".")[0]} & set(harmless))
@@ -290,7 +309,11 @@ def _check_target(job: Job, metric: MetricInfo, source: str) -> None:
     """See that a target is one of the metric that the training is judged by."""
     evaluate = job.evaluate
     if evaluate.target_accuracy is not None and metric.name != ACCURACY.name:
-        raise InputError(f"{source}: [evaluate] target_accuracy: the main metric is {metric.name}; take target")
+        raise InputError(
+            f"{source}: [evaluate] target_accuracy: the main metric is {metric.name}; take target"
+        )
     if evaluate.target is not None and metric.share and not 0 < evaluate.target <= 1:
         given = f"target = {evaluate.target:g}"
-        raise InputError(f"{source}: [evaluate] {given}: {metric.name} is a share above 0 and up to 1; 0.97 is 97%")
+        raise InputError(
+            f"{source}: [evaluate] {given}: {metric.name} is a share above 0 and up to 1; 0.97 is 97%"
+        )

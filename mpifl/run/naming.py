@@ -10,7 +10,13 @@ from mpifl.run.validation import validated
 
 
 def make_named(
-    base: type, registry: Mapping[str, Any], table: Table, source: str, key: str, shared: Mapping[str, Any], usual: str
+    base: type,
+    registry: Mapping[str, Any],
+    table: Table,
+    source: str,
+    key: str,
+    shared: Mapping[str, Any],
+    usual: str,
 ) -> Any:
     """Make what a table of a job names, from a registry or a plug-in, of the table's other keys.
 
@@ -34,7 +40,9 @@ def make_named(
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
     if not (isinstance(kind, type) and issubclass(kind, base)):
-        raise InputError(f"{source}: [{key}] name = '{name}': is no mpifl {base.__name__}; name a subclass of it")
+        raise InputError(
+            f"{source}: [{key}] name = '{name}': is no mpifl {base.__name__}; name a subclass of it"
+        )
     own = {k: v for k, v in table.items() if k != "name"}
     if taken := sorted(set(own) & set(shared)):
         raise InputError(f"{source}: [{key}] has no key '{taken[0]}'; it is a table of its own, [{taken[0]}]")

@@ -40,7 +40,8 @@ def _explained(error: ValidationError, kind: Any, where: str, title: str, shared
     """Say in one line what is wrong with the first key that is."""
     errors = error.errors()
     fields, path = _walk(kind, errors[0]["loc"])
-    same = [e for e in errors if _walk(kind, e["loc"])[1] == path]  # a union answers once for each of its members
+    # a union answers once for each of its members
+    same = [e for e in errors if _walk(kind, e["loc"])[1] == path]
     more = f" (and {len(errors) - len(same)} more)" if len(errors) > len(same) else ""
     table = where or ".".join(path[:-1])
     first, key = errors[0], path[-1] if path else ""
@@ -60,7 +61,8 @@ def _explained(error: ValidationError, kind: Any, where: str, title: str, shared
 
 
 def _walk(kind: Any, loc: Sequence[int | str]) -> tuple[list[str], list[str]]:
-    """Follow an error's location through nested tables; return the last table's keys and the path of the key."""
+    """Follow an error's location through nested tables;
+    return the last table's keys and the path of the key."""
     path: list[str] = []
     fields: dict[str, Any] = {}
     for part in map(str, loc):

@@ -42,5 +42,7 @@ def load_weights(module: nn.Module, path: Path, what: str) -> None:
 
 def _conversion(path: Path) -> str:
     """Say how a file that holds a `state_dict` becomes one that is read."""
-    act = f"save_file(torch.load({path.name!r}, weights_only=True), {path.with_suffix('.safetensors').name!r})"
+    act = (
+        f"save_file(torch.load({path.name!r}, weights_only=True), {path.with_suffix('.safetensors').name!r})"
+    )
     return f'convert it: python -c "import torch; from safetensors.torch import save_file; {act}"'

@@ -53,7 +53,9 @@ def _write(path: Path, state: dict[str, Any], versions: dict[str, int]) -> str:
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be written ({error.strerror or error})") from None
     if changed := [name for name, version in _versions(state).items() if version != versions[name]]:
-        raise CheckpointError(f"{path}: '{changed[0]}' was changed while it was written; keep a new tensor instead")
+        raise CheckpointError(
+            f"{path}: '{changed[0]}' was changed while it was written; keep a new tensor instead"
+        )
     return digest
 
 

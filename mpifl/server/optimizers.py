@@ -35,7 +35,8 @@ class ServerOptimizer(BaseModel, ABC):
 
 
 class SGD(ServerOptimizer):
-    """w += lr * delta: FedAvg at lr = 1. With momentum it is FedAvgM (Hsu, Qi & Brown 2019): v = beta v + delta."""
+    """w += lr * delta: FedAvg at lr = 1. With momentum it is FedAvgM (Hsu,
+    Qi & Brown 2019): v = beta v + delta."""
 
     moments: ClassVar[frozenset[str]] = frozenset({"velocity"})
 
@@ -50,7 +51,8 @@ class SGD(ServerOptimizer):
 
 
 class _Adaptive(ServerOptimizer):
-    """Reddi et al. 2021, Algorithm 2: m = beta1 m + (1 - beta1) delta, w += lr m / (sqrt(v) + tau), no correction.
+    """Reddi et al. 2021, Algorithm 2: m = beta1 m + (1 - beta1) delta, w += lr m / (sqrt(v) + tau), no
+    correction.
 
     m starts at 0 and v at tau^2; the rules differ in v alone.
     """

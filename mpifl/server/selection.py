@@ -46,15 +46,18 @@ def uniform(draw: Draw) -> NDArray[np.int64]:
 
 def by_examples(draw: Draw) -> NDArray[np.int64]:
     """Draw silo k with probability p_k = n_k / n."""
-    return draw.stream.choice(draw.silos, draw.count, replace=False, p=np.divide(draw.sizes, draw.sizes.sum()))
+    return draw.stream.choice(
+        draw.silos, draw.count, replace=False, p=np.divide(draw.sizes, draw.sizes.sum())
+    )
 
 
 def power_of_choice(draw: Draw) -> NDArray[np.int64]:
     """Draw d candidates by p_k, and take those with the largest last losses.
 
-    Cho, Wang & Joshi 2022, "Towards understanding biased client selection in federated learning", section 4, in the
-    variant rpow-d. A candidate's loss is the mean over the steps of its last training, so nobody is asked for it.
-    A silo not seen counts as infinite. Of equal losses the candidate that was drawn first is taken.
+    Cho, Wang & Joshi 2022, "Towards understanding biased client selection in federated learning", section 4,
+    in the variant rpow-d. A candidate's loss is the mean over the steps of its last training, so nobody is
+    asked for it. A silo not seen counts as infinite. Of equal losses the candidate that was drawn first is
+    taken.
     """
     assert draw.candidates is not None
     drawn = by_examples(replace(draw, count=min(draw.candidates, len(draw.silos))))
@@ -68,7 +71,8 @@ SELECTIONS: dict[str, Selection] = {
     "power-of-choice": power_of_choice,
 }
 DRAWN_BY_EXAMPLES = frozenset({"examples", "power-of-choice"})
-"""Those by which the mean of the silos drawn, each counting alike, stands for sum_k p_k F_k with p_k = n_k / n."""
+"""Those by which the mean of the silos drawn, each counting alike,
+stands for sum_k p_k F_k with p_k = n_k / n."""
 WITHOUT_LOSSES = frozenset({"uniform", "examples"})
 """Those that do not look at losses."""
 

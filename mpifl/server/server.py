@@ -22,7 +22,8 @@ class Server:
     Attributes:
         models: The architectures, with the initial weights until something is loaded; the first is the job's.
         seed: The job's seed.
-        state: All that the training has learned: plain tensors and numbers by name, `w` among them, shape [P].
+        state: All that the training has learned: plain tensors and numbers by name, `w` among them, shape
+            [P].
         round: Rounds done.
         test: The global test set, if the shard folder has one.
         public: Examples that belong to no silo, if the shard folder has some.
@@ -47,7 +48,9 @@ class Server:
     @property
     def judges(self) -> bool:
         """Whether it can score a model: there is a test set, and silos own no part of the model."""
-        return self.test is not None and not len(self.model.personal) and not len(self.model.personal_statistics)
+        return (
+            self.test is not None and not len(self.model.personal) and not len(self.model.personal_statistics)
+        )
 
     def begun(self, begin: Callable[[Server], None]) -> dict[str, Any]:
         """Return the state in which a training begins: what `begin` makes it, and running statistics.
@@ -62,7 +65,8 @@ class Server:
         return found
 
     def evaluate(self, w: Tensor) -> Score | None:
-        """Score the model w, shape [shared], on the test set; None if there is none, or silos own a part of it."""
+        """Score the model w, shape [shared], on the test set;
+        None if there is none, or silos own a part of it."""
         if self.test is None or not self.judges:
             return None
         self.load(w)
@@ -76,11 +80,17 @@ class Server:
         return len(self.public) * int(self.model.module.eval()(one).numel())
 
     def train(
-        self, w: Tensor, settings: LocalTraining, objective: Objective, beside: Sequence[Tensor], architecture: int = 0
+        self,
+        w: Tensor,
+        settings: LocalTraining,
+        objective: Objective,
+        beside: Sequence[Tensor],
+        architecture: int = 0,
     ) -> LocalRun:
         """Train one of the models from w, shape [P], on the public examples; see `local.train`.
 
-        Running statistics start from the server's, and what training makes of them is the server's from then on.
+        Running statistics start from the server's, and what training makes of them is the server's from then
+        on.
         """
         assert self.public is not None
         model = self.models[architecture] if architecture else self.load(w)
@@ -91,7 +101,8 @@ class Server:
         return run
 
     def load(self, w: Tensor) -> FlatModel:
-        """Put w, shape [shared], and the running statistics into the model, nothing of a silo's own; return it."""
+        """Put w, shape [shared], and the running statistics into the model,
+        nothing of a silo's own; return it."""
         self.model.shared.copy_(w)
         own, statistics = self.model.initial_personal
         self.model.personal.copy_(own)

@@ -12,4 +12,10 @@ from .local import (
     Proximal as Proximal,
 )
 from .settings import LARGEST as LARGEST
-from .silo import RESIDUAL as RESIDUAL, Score as Score, Silo as Silo, evaluate as evaluate, held_out as held_out
+from .silo import (
+    RESIDUAL as RESIDUAL,
+    Score as Score,
+    Silo as Silo,
+    evaluate as evaluate,
+    held_out as held_out,
+)

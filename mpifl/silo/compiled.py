@@ -24,7 +24,8 @@ from mpifl.silo.settings import LocalTraining
 _BAKED = {"optimizer", "momentum", "nesterov", "beta1", "beta2", "epsilon", "weight_decay", "precision"}
 """Settings that a step is compiled for; the others may change from training to training."""
 ALIKE = 0.05
-"""What a compiled step may differ by from the traced one, of its length. Rounding makes 1e-6, and 1e-2 in bfloat16."""
+"""What a compiled step may differ by from the traced one, of its length.
+Rounding makes 1e-6, and 1e-2 in bfloat16."""
 _TOLD: set[str] = set()
 Groups = dict[str, list[Tensor]]
 
@@ -43,7 +44,9 @@ def find(
             model.compiled[key] = CompiledStep(model, local, objective, correct, batch)
     except NotCompiled as reason:
         if model.is_reporter and str(reason) not in _TOLD:
-            print(f"[local] compile = true: {reason}; the plain step runs instead", file=sys.stderr, flush=True)
+            print(
+                f"[local] compile = true: {reason}; the plain step runs instead", file=sys.stderr, flush=True
+            )
         _TOLD.add(str(reason))
         return None
     step: CompiledStep | None = model.compiled[key]
@@ -62,7 +65,12 @@ class CompiledStep:
     """
 
     def __init__(
-        self, model: FlatModel, local: LocalTraining, objective: Objective, correct: Correction | None, batch: Batch
+        self,
+        model: FlatModel,
+        local: LocalTraining,
+        objective: Objective,
+        correct: Correction | None,
+        batch: Batch,
     ) -> None:
         def number() -> Tensor:
             return torch.zeros((), dtype=torch.float64, device=model.device)
@@ -75,14 +83,17 @@ class CompiledStep:
         self._mu, self._vector = number(), torch.zeros_like(model.trained) if correct is not None else None
         groups = self._groups(model)
         self._inputs = [tensor for tensors in groups.values() for tensor in tensors]
-        graph = traced(_step(model, self.optimizer, local, objective, type(correct), groups), [*self._inputs, *batch])
+        graph = traced(
+            _step(model, self.optimizer, local, objective, type(correct), groups), [*self._inputs, *batch]
+        )
         self._run = compiled(graph, [*self._inputs, *batch], model.device)
         self._examine(graph, groups, batch)
         if model.device.type == "cuda":
             self._run = captured(self._run, self._inputs, batch)
 
     def _groups(self, model: FlatModel) -> Groups:
-        """Return the tensors that a step works on, parameter by parameter where they have the model's shape."""
+        """Return the tensors that a step works on,
+        parameter by parameter where they have the model's shape."""
         module = model.module
         frozen = {name: p.detach() for name, p in module.named_parameters() if name not in model.names}
         return {
@@ -96,14 +107,17 @@ class CompiledStep:
         }
 
     def _examine(self, graph: Callable[..., object], groups: Groups, batch: Batch) -> None:
-        """Take two steps by the machine code and by the graph's own operations, and see that they do the same.
+        """Take two steps by the machine code and by the graph's own operations, and see that they do the
+        same.
 
-        Parameters and examples are drawn, the same on every rank: at an optimum a step would be rounding errors. The
-        first step starts from an optimizer's state of zero, where the state shows the gradient alone; the second from
-        what that gives, moved away from zero, where Adam's quotient magnifies no rounding errors.
+        Parameters and examples are drawn, the same on every rank: at an optimum a step would be rounding
+        errors. The first step starts from an optimizer's state of zero, where the state shows the gradient
+        alone; the second from what that gives, moved away from zero, where Adam's quotient magnifies no
+        rounding errors.
 
         Raises:
-            NotCompiled: they do not, or it cannot be run; compilers have bugs, and this one's would be a wrong model.
+            NotCompiled: they do not, or it cannot be run; compilers have bugs, and this one's would be a
+                wrong model.
         """
         drawn = torch.Generator().manual_seed(0)
 
@@ -111,14 +125,22 @@ class CompiledStep:
             return torch.randn(like.shape, generator=drawn).mul_(scale).to(like)
 
         start = {name: [t.clone() for t in tensors] for name, tensors in groups.items()}
-        rates = groups["rates"]  # of different sizes, so that Adam's step does not hide its decay, nor that the step
+        # of different sizes, so that Adam's step does not hide its decay, nor that the step
+        rates = groups["rates"]
         start |= {"rates": [torch.full_like(t, 0.5 / 4**i) for i, t in enumerate(rates)]}
-        start |= {"trained": [normal(t, (len(t) / t.numel()) ** 0.5 if t.dim() else 1.0) for t in groups["trained"]]}
-        start |= {"vector": [normal(t) for t in groups["vector"]], "mu": [torch.full_like(groups["mu"][0], 0.5)]}
+        start |= {
+            "trained": [normal(t, (len(t) / t.numel()) ** 0.5 if t.dim() else 1.0) for t in groups["trained"]]
+        }
+        start |= {
+            "vector": [normal(t) for t in groups["vector"]],
+            "mu": [torch.full_like(groups["mu"][0], 0.5)],
+        }
         examples = [normal(t) if t.is_floating_point() else t for t in batch]
         states = [name for name in groups if name.startswith("state")]
         for names in (["total", "rest", *states], ["total", "rest", *states, "trained"]):
-            expected, found = ({name: [t.clone() for t in of] for name, of in start.items()} for _ in range(2))
+            expected, found = (
+                {name: [t.clone() for t in of] for name, of in start.items()} for _ in range(2)
+            )
             graph(*itertools.chain.from_iterable(expected.values()), *examples)
             try:
                 self._run([*itertools.chain.from_iterable(found.values()), *examples])
@@ -171,14 +193,19 @@ def _key(local: LocalTraining, objective: Objective, correct: Correction | None,
         raise NotCompiled("the algorithm corrects gradients by a function of its own")
     owner = getattr(objective, "__self__", None)
     function: Any = getattr(objective, "__func__", objective)
-    if not inspect.isfunction(function) or "<locals>" in function.__qualname__ or function.__name__ == "<lambda>":
+    if (
+        not inspect.isfunction(function)
+        or "<locals>" in function.__qualname__
+        or function.__name__ == "<lambda>"
+    ):
         raise NotCompiled("the objective is neither a function of a module nor a method")
     shapes = tuple((tuple(t.shape), t.stride(), t.dtype) for t in batch)
     return function, id(owner), type(correct), shapes, str(local.model_dump(include=_BAKED))
 
 
 class _Loss(nn.Module):
-    """An objective and its model as one module, so that the model's tensors can be replaced whatever it calls of it."""
+    """An objective and its model as one module,
+    so that the model's tensors can be replaced whatever it calls of it."""
 
     def __init__(self, module: nn.Module, objective: Objective) -> None:
         super().__init__()
@@ -191,7 +218,8 @@ class _Loss(nn.Module):
 def _step(
     model: FlatModel, optimizer: Any, local: LocalTraining, objective: Objective, kind: type, groups: Groups
 ) -> Callable[..., tuple[()]]:
-    """Return one step as a function of the tensors of `groups` and the batch's; it changes the former in place.
+    """Return one step as a function of the tensors of `groups` and the batch's; it changes the former in
+    place.
 
     Args:
         kind: Of the correction; its tensors are among the groups.

@@ -1,4 +1,5 @@
-"""Local training: what a silo does between receiving the model and answering. The one loop over batches is here."""
+"""Local training: what a silo does between receiving the model and answering.
+The one loop over batches is here."""
 
 from __future__ import annotations
 
@@ -81,7 +82,8 @@ def train(
 
 
 def gradient(model: FlatModel, batches: Iterator[Batch], at: Tensor, objective: Objective) -> LocalRun:
-    """Return the mean gradient over all examples of `batches` at the parameters `at`, shape [P], as a run's `delta`."""
+    """Return the mean gradient over all examples of `batches` at the parameters `at`,
+    shape [P], as a run's `delta`."""
     model.trained.copy_(at)
     model.module.train()
     mean = torch.zeros_like(model.trained)

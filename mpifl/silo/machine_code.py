@@ -1,7 +1,8 @@
 """Machine code of a function of tensors: traced to a graph, compiled ahead of time, kept in the user's cache.
 
-The graph is `make_fx`'s, the compiler AOTInductor, the name in the cache a hash of the graph and of all else that the
-code follows from: another run, and the other ranks of a node, load what the first has made, and get the same bits.
+The graph is `make_fx`'s, the compiler AOTInductor, the name in the cache a hash of the graph and of all else
+that the code follows from: another run, and the other ranks of a node, load what the first has made, and get
+the same bits.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def _add_(to: Tensor, other: Tensor, *, alpha: float = 1) -> Tensor:
 
 
 _WITHOUT_ALPHA: dict[Any, Any] = {torch.ops.aten.add.Tensor: _add, torch.ops.aten.add_.Tensor: _add_}
-"""Inductor makes one operation of a matrix product and a sum, and drops the sum's alpha: weight decay would be 1."""
+"""Inductor makes one operation of a matrix product and a sum,
+and drops the sum's alpha: weight decay would be 1."""
 
 
 def traced(step: Callable[..., tuple[()]], inputs: Sequence[Tensor]) -> torch.fx.GraphModule:
@@ -61,7 +63,9 @@ def traced(step: Callable[..., tuple[()]], inputs: Sequence[Tensor]) -> torch.fx
     if any(torch.Tag.nondeterministic_seeded in operation.tags for operation in operations):
         raise NotCompiled("the model draws random numbers (dropout), which compiled ones would differ from")
     if len(operations) > LARGEST_GRAPH:
-        raise NotCompiled(f"the step has {len(operations)} operations, and {LARGEST_GRAPH} are compiled at most")
+        raise NotCompiled(
+            f"the step has {len(operations)} operations, and {LARGEST_GRAPH} are compiled at most"
+        )
     return graph
 
 
@@ -110,14 +114,21 @@ def _package(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], pieces: Path
     """
     from torch._inductor import aoti_compile_and_package, config
 
-    with tempfile.TemporaryDirectory(prefix="mpifl-compile-") as scratch, warnings.catch_warnings(), _at(pieces):
+    with (
+        tempfile.TemporaryDirectory(prefix="mpifl-compile-") as scratch,
+        warnings.catch_warnings(),
+        _at(pieces),
+    ):
         warnings.simplefilter("ignore")
         exported = torch.export.export(_Graph(graph), tuple(inputs))
-        settings = {"compile_threads": 1, "fx_graph_cache": False}  # no pool of processes in a rank, nothing unpickled
+        # no pool of processes in a rank, nothing unpickled
+        settings = {"compile_threads": 1, "fx_graph_cache": False}
         if hasattr(config.aot_inductor, "precompile_headers"):
             settings["aot_inductor.precompile_headers"] = False  # 10 s once, to save 2 each time
         target = str(Path(scratch) / "step.pt2")
-        return Path(aoti_compile_and_package(exported, package_path=target, inductor_configs=settings)).read_bytes()
+        return Path(
+            aoti_compile_and_package(exported, package_path=target, inductor_configs=settings)
+        ).read_bytes()
 
 
 @contextlib.contextmanager
@@ -146,11 +157,14 @@ class _Graph(nn.Module):
 
 
 def _digest(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], device: torch.device) -> str:
-    """Hash all that the machine code follows from: the graph, its tensors' layout, the versions and the processor."""
+    """Hash all that the machine code follows from: the graph,
+    its tensors' layout, the versions and the processor."""
     constants = {name: t.tolist() for name, t in graph.named_buffers()}
     layout = [(tuple(t.shape), t.stride(), str(t.dtype), str(t.device)) for t in inputs]
     processor = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor()
-    flags = [line for line in _lines("/proc/cpuinfo") if line.startswith(("model name", "flags", "Features"))][:2]
+    flags = [
+        line for line in _lines("/proc/cpuinfo") if line.startswith(("model name", "flags", "Features"))
+    ][:2]
     made_by = torch.__version__, torch.get_num_threads(), processor, flags
     return hashlib.sha256(repr((graph.code, constants, layout, made_by)).encode()).hexdigest()[:32]
 
@@ -159,13 +173,15 @@ def _digest(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], device: torch
 def _locked(path: Path) -> Iterator[None]:
     """Hold a lock that dies with its process, so that one rank compiles and the others wait for it."""
     with path.open("w") as file:
-        with contextlib.suppress(OSError):  # a file system without locks: two ranks may do the same work, no more
+        # a file system without locks: two ranks may do the same work, no more
+        with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def captured(run: Run, inputs: list[Tensor], batch: Sequence[Tensor]) -> Run:
-    """Record a step as a CUDA graph, which starts all its kernels at once, and leave its tensors as they were."""
+    """Record a step as a CUDA graph, which starts all its kernels at once,
+    and leave its tensors as they were."""
     still = [t.clone() for t in batch]
     before = [t.clone() for t in inputs]
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]

@@ -19,8 +19,9 @@ Number: TypeAlias = float | Tensor
 Batch: TypeAlias = tuple[Tensor, ...]
 """(x, y), and behind them what was to be gathered beside."""
 Correction: TypeAlias = "Callable[[Tensor, Tensor, Batch], object] | Constant | Proximal"
-"""What changes a gradient before the optimizer takes it: a function of (flat gradient, where it was taken, batch) that
-does so in place, or one of the two that most papers need, which cost a plain step one vector operation."""
+"""What changes a gradient before the optimizer takes it: a function of (flat gradient, where it was taken,
+batch) that does so in place, or one of the two that most papers need, which cost a plain step one vector
+operation."""
 
 
 def _add(to: Tensor, vector: Tensor, scale: Number) -> Tensor:
@@ -80,7 +81,9 @@ class SGD:
         """Return the numbers that the next step takes, which counts as taken then."""
         return (self._local.lr,)
 
-    def descend(self, trained: Tensor, gradient: Tensor, state: Sequence[Tensor], rates: Sequence[Number]) -> None:
+    def descend(
+        self, trained: Tensor, gradient: Tensor, state: Sequence[Tensor], rates: Sequence[Number]
+    ) -> None:
         """Take one step in place; the gradient's storage may be used up."""
         local = self._local
         if local.weight_decay:
@@ -115,7 +118,9 @@ class Adam:
         scale: float = (1 - local.beta2**self._steps) ** 0.5
         return local.lr, local.lr / (1 - local.beta1**self._steps), scale
 
-    def descend(self, trained: Tensor, gradient: Tensor, state: Sequence[Tensor], rates: Sequence[Number]) -> None:
+    def descend(
+        self, trained: Tensor, gradient: Tensor, state: Sequence[Tensor], rates: Sequence[Number]
+    ) -> None:
         """Take one step in place; the gradient's storage may be used up."""
         local, (first, second), (lr, rate, scale) = self._local, state, rates
         if local.optimizer == "adamw":

@@ -12,7 +12,8 @@ LARGEST = 1e30
 
 
 class LocalTraining(BaseModel):
-    """The `[local]` table of a job: the optimizer, how far and in which batches a silo trains in one round."""
+    """The `[local]` table of a job: the optimizer,
+    how far and in which batches a silo trains in one round."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -41,7 +42,8 @@ class LocalTraining(BaseModel):
     batch_size: PositiveInt | Literal["full"] = 10
     """Examples in a batch; "full" is all of the silo's."""
     drop_last: bool = False
-    """Leave out an epoch's last batch where it is smaller; BatchNorm cannot train on a batch of one example."""
+    """Leave out an epoch's last batch where it is smaller; BatchNorm cannot train on a batch of one example.
+    """
     stragglers: Annotated[float, Field(ge=0, le=1)] = 0.0
     """The chance that a silo does only a part of its epochs or steps in a round, drawn from 1 to all."""
     deadline: Annotated[float, Field(gt=0)] | None = None
@@ -76,7 +78,9 @@ class LocalTraining(BaseModel):
 
     def at_round(self, round: int) -> LocalTraining:
         """Return these settings with the learning rate of a round, counted from 0."""
-        return self if self.lr_decay == 1.0 else self.model_copy(update={"lr": self.lr * self.lr_decay**round})
+        return (
+            self if self.lr_decay == 1.0 else self.model_copy(update={"lr": self.lr * self.lr_decay**round})
+        )
 
     def of_silo(self, silo: int, generator: torch.Generator) -> LocalTraining:
         """Return the settings of one silo: the work that it is given, or what it gets done as a straggler."""

@@ -1,4 +1,5 @@
-"""A silo as an algorithm sees it: its examples, its state, and a model that it is lent for the time of its work."""
+"""A silo as an algorithm sees it: its examples, its state,
+and a model that it is lent for the time of its work."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ RESIDUAL = "unsent "
 
 @dataclass(frozen=True)
 class Score:
-    """How a model does on some examples: mean loss, the task's metrics by name, and how many examples there were."""
+    """How a model does on some examples: mean loss, the task's metrics by name,
+    and how many examples there were."""
 
     loss: float
     metrics: dict[str, float]
@@ -45,7 +47,8 @@ class Silo:
         examples: n_k, how many training examples it holds.
         state: What it kept in rounds before, tensors and numbers by name; change it with `keep` only.
         weight: What an update weighs unless it says otherwise; n_k by default.
-        reweighed: Whether silos weigh otherwise in the objective than their updates do: drawn by n_k, counted alike.
+        reweighed: Whether silos weigh otherwise in the objective than their updates do: drawn by n_k, counted
+            alike.
         objective: What training minimises: the algorithm's.
         own_objective: The same, None where it is the task's loss: the loss that an evaluation reports.
         task: What is learned: its loss, and the metrics of an evaluation.
@@ -89,17 +92,21 @@ class Silo:
         self.learned_statistics: Tensor | None = None
         self.received: dict[str, Tensor] = {}
         self._seed = seed
-        self._splits = {name: Batches(split, features, self.model.device) for name, split in shard.splits.items()}
+        self._splits = {
+            name: Batches(split, features, self.model.device) for name, split in shard.splits.items()
+        }
         self.examples = len(self._splits["train"])
         self.weight = float(self.examples) if weight is None else weight
 
     def residual(self, name: str) -> Tensor | float:
-        """Return what compression has left out of a vector of this silo's updates, and will send with the next."""
+        """Return what compression has left out of a vector of this silo's updates,
+        and will send with the next."""
         owed: Tensor | float = self.state.get(RESIDUAL + name, 0.0)
         return owed
 
     def take(self, architecture: int) -> FlatModel:
-        """Have the model of another of the algorithm's architectures lent, 0 being the job's `[model]`; return it."""
+        """Have the model of another of the algorithm's architectures lent,
+        0 being the job's `[model]`; return it."""
         self.model = self._models[architecture]
         return self.model
 
@@ -127,12 +134,15 @@ class Silo:
         examples = self._splits["train"]
         settings = settings.at_round(self.round).of_silo(self.id, self.stream("stragglers"))
         with self.randomness("train") as order:
-            run = local.train(self.model, examples, w, settings, order, objective, correct, beside, self._allocate)
+            run = local.train(
+                self.model, examples, w, settings, order, objective, correct, beside, self._allocate
+            )
         self.learned_statistics = self.model.statistics.read()
         return run
 
     def gradient(self, w: Tensor, batch: Batch | None = None, *, track: bool = False) -> LocalRun:
-        """Take the mean gradient at w, shape [P], of a batch or of all training examples; the run's `delta` holds it.
+        """Take the mean gradient at w, shape [P], of a batch or of all training examples; the run's `delta`
+        holds it.
 
         Args:
             track: Let running statistics (BatchNorm's) learn from this pass, as they do from training.
@@ -181,7 +191,8 @@ class Silo:
         return mean_loss(self.model, w, self._splits["train"], self.objective)
 
     def frequencies(self) -> Tensor:
-        """Return the share of training examples in which each feature, as models see it, is not 0, shape [features]."""
+        """Return the share of training examples in which each feature,
+        as models see it, is not 0, shape [features]."""
         counts = sum((x != 0).sum(0) for x, _ in self._splits["train"].in_order(EVALUATION_BATCH))
         return torch.as_tensor(counts).reshape(-1).double() / self.examples
 
@@ -190,11 +201,13 @@ class Silo:
         self.kept |= {name: v.clone() if isinstance(v, Tensor) else v for name, v in values.items()}
 
     def update(self, weight: float | None = None, **values: Tensor | Uniform | Scalar | None) -> Update:
-        """Make this silo's answer: tensors are averaged over the cohort, numbers too, and reported for each silo.
+        """Make this silo's answer: tensors are averaged over the cohort, numbers too, and reported for each
+        silo.
 
         Args:
             weight: Its weight in the averages; by default what the algorithm's `weight` says.
-            **values: Flat tensors, `uniform` tensors and numbers by name; None, NaN or Inf is a number that it has not.
+            **values: Flat tensors, `uniform` tensors and numbers by name; None, NaN or Inf is a number that
+                it has not.
         """
         vectors = {name: value for name, value in values.items() if isinstance(value, Tensor | Uniform)}
         scalars = {name: value for name, value in values.items() if not isinstance(value, Tensor | Uniform)}
@@ -204,7 +217,8 @@ class Silo:
     def importance(self) -> float:
         """How many times more the silo weighs in the objective than its updates do.
 
-        `mean.weight / cohort.weight` times the mean of importance times v_k so is sum_k p_k v_k over who answered.
+        `mean.weight / cohort.weight` times the mean of importance times v_k so is sum_k p_k v_k over who
+        answered.
         """
         return float(self.examples) if self.reweighed else 1.0
 
@@ -213,11 +227,13 @@ class Silo:
         return rng.torch_stream(self._seed, purpose, self.id, self.round)
 
     def randomness(self, purpose: str) -> AbstractContextManager[torch.Generator]:
-        """Lend the stream of a purpose; what draws from torch's global stream (dropout) draws a derived one."""
+        """Lend the stream of a purpose;
+        what draws from torch's global stream (dropout) draws a derived one."""
         return rng.scope(self._seed, purpose, self.id, self.round, device=self.model.device)
 
     def _begin_pass(self, statistics: Tensor | None = None) -> None:
-        """Start from given running statistics or the server's, whatever an earlier pass has left in the model."""
+        """Start from given running statistics or the server's,
+        whatever an earlier pass has left in the model."""
         start = self.received.get("statistics") if statistics is None else statistics
         if start is not None:
             self.model.statistics.write(start)
@@ -229,7 +245,8 @@ class Silo:
 
 
 def held_out(examples: Mapping[str, int]) -> str | None:
-    """Return the split to judge a model by, given how many examples each has: `test`, else `valid`, else none."""
+    """Return the split to judge a model by, given how many examples each has:
+    `test`, else `valid`, else none."""
     return next((name for name in ("test", "valid") if examples.get(name)), None)
 
 
@@ -277,5 +294,6 @@ def evaluate(
 
 
 def _placed(metric: Metric, device: torch.device) -> Metric:
-    """Return a metric whose states lie on a device: torchmetrics' are modules, others follow what they are given."""
+    """Return a metric whose states lie on a device: torchmetrics' are modules,
+    others follow what they are given."""
     return metric.to(device) if isinstance(metric, torch.nn.Module) else metric

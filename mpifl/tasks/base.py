@@ -37,7 +37,8 @@ class Task(BaseModel, ABC):
     """Whether its outputs are logits, of which a softmax over dimension 1 makes probabilities of classes."""
 
     main: str | None = None
-    """The metric that target, early stop, first chart and worst silo are about; by default the task's first."""
+    """The metric that target, early stop, first chart and worst silo are about; by default the task's first.
+    """
 
     @abstractmethod
     def loss(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor | int]:
@@ -68,7 +69,8 @@ class Task(BaseModel, ABC):
         """
 
     def width(self, classes: int) -> int:
-        """Return how many numbers a model answers for each target: a model's factory is given it as `classes`."""
+        """Return how many numbers a model answers for each target:
+        a model's factory is given it as `classes`."""
         return classes
 
     def check_outputs(self, outputs: Any, examples: int, width: int) -> None:
@@ -99,7 +101,9 @@ class Task(BaseModel, ABC):
         if not names:
             raise ValueError("metrics() returned none; have it return one or more")
         if wrong := [name for name in names if name == "loss" or not re.fullmatch(r"\w+", name)]:
-            raise ValueError(f"metrics() names one '{wrong[0]}'; take letters, digits and '_', and not 'loss'")
+            raise ValueError(
+                f"metrics() names one '{wrong[0]}'; take letters, digits and '_', and not 'loss'"
+            )
         if self.main is not None and self.main not in names:
             raise ValueError(f"main = '{self.main}': is none of its metrics; take {', '.join(names)}")
         return self

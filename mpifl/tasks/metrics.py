@@ -56,7 +56,8 @@ class MetricInfo(BaseModel):
 
     @property
     def judged_by(self) -> tuple[str, str]:
-        """The keys that a target is for, the first that a round has: on the test set, on all that silos hold out."""
+        """The keys that a target is for, the first that a round has:
+        on the test set, on all that silos hold out."""
         return self.test, f"{self.silo}_weighted"
 
     @property

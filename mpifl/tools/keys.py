@@ -39,7 +39,12 @@ OPEN: dict[tuple[str, str], Iterable[str]] = {
 """Keys that name something built in, or the user's own."""
 PLUGIN = {"type": "string", "pattern": ":"}
 """The name of the user's own: package.module:name."""
-BOUNDS = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
+BOUNDS = {
+    "minimum": "at least",
+    "exclusiveMinimum": "above",
+    "maximum": "at most",
+    "exclusiveMaximum": "below",
+}
 
 Schema = dict[str, Any]
 
@@ -57,7 +62,8 @@ class Key:
 
 
 def schema() -> Schema:
-    """Return the JSON schema of a job file, draft 2020-12; the user's own models and algorithms may have any keys."""
+    """Return the JSON schema of a job file, draft 2020-12;
+    the user's own models and algorithms may have any keys."""
     made = _described(Job)
     for table, registry in NAMED.items():
         made["properties"][table] |= _one_of(made, table, registry)
@@ -90,7 +96,9 @@ def show_keys(table: str | None) -> None:
     """
     everything = tables()
     if table is not None and table not in everything:
-        raise InputError(f"mpifl keys {table}: no such table; there are {', '.join(t for t in everything if t)}")
+        raise InputError(
+            f"mpifl keys {table}: no such table; there are {', '.join(t for t in everything if t)}"
+        )
     for name in [table] if table is not None else everything:
         Console().print(_drawn(f"[{name}]" if name else "above all tables", everything[name]), "")
 
@@ -101,7 +109,8 @@ def show_schema() -> None:
 
 
 def meanings(kind: type[BaseModel]) -> dict[str, str]:
-    """Return what the fields of a model mean, by field: the string below each, of the class or of one above it."""
+    """Return what the fields of a model mean, by field:
+    the string below each, of the class or of one above it."""
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if issubclass(base, BaseModel) and base.__module__.partition(".")[0] != "pydantic":
@@ -114,7 +123,9 @@ def _strings_below(kind: type) -> dict[str, str]:
     return {
         ast.unparse(node.target): " ".join(str(below.value.value).split())
         for node, below in itertools.pairwise(body)
-        if isinstance(node, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+        if isinstance(node, ast.AnnAssign)
+        and isinstance(below, ast.Expr)
+        and isinstance(below.value, ast.Constant)
     }
 
 
@@ -133,7 +144,8 @@ def _described(kind: type[BaseModel]) -> Schema:
 
 
 def _one_of(whole: Schema, table: str, registry: Mapping[str, type[BaseModel]]) -> Schema:
-    """Add a definition for each of these; return what a table that names one of them, or the user's own, must be."""
+    """Add a definition for each of these; return what a table that names one of them,
+    or the user's own, must be."""
     for name, kind in registry.items():
         own = _described(kind)
         keys = {key: entry for key, entry in own["properties"].items() if key not in Algorithm.model_fields}
@@ -141,7 +153,10 @@ def _one_of(whole: Schema, table: str, registry: Mapping[str, type[BaseModel]]) 
             "type": "object",
             "description": inspect.getdoc(kind).splitlines()[0],  # type: ignore[union-attr]
             "properties": {"name": {"const": name}, **keys},
-            "required": [*(["name"] if table == "algorithm" or name != "sgd" else []), *own.get("required", [])],
+            "required": [
+                *(["name"] if table == "algorithm" or name != "sgd" else []),
+                *own.get("required", []),
+            ],
             "additionalProperties": False,
         }
     own_code = {"type": "object", "properties": {"name": PLUGIN}, "required": ["name"]}

@@ -1,4 +1,5 @@
-"""A training as a SLURM job: a batch script that stops before its time is up, queues itself again, and goes on."""
+"""A training as a SLURM job: a batch script that stops before its time is up,
+queues itself again, and goes on."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ GOING_ON = r"""
 latest() { ls "$run/checkpoints" 2>/dev/null | tail -n 1; }
 before=$(latest)
 ranks='' signalled=1 over=''
-trap 'signalled=1; kill -USR1 "$ranks"' USR1    # the ranks end their round, write a checkpoint, and exit with 75
+# the ranks end their round, write a checkpoint, and exit with 75
+trap 'signalled=1; kill -USR1 "$ranks"' USR1
 trap 'signalled=1; over=1' TERM                 # cancelled, or out of time
 "${start[@]}" "${train[@]}" --resume &          # starts anew where there is no checkpoint
 ranks=$!
@@ -31,7 +33,8 @@ while [[ $signalled ]]; do
     code=$?
 done
 if [[ $code = 0 && ! $run/model.safetensors -nt $run/job.toml ]]; then
-    code=1                                      # a launcher that lost a node may call that a success, with an old model
+    # a launcher that lost a node may call that a success, with an old model
+    code=1
 fi
 if [[ $code = [023] || $over ]]; then
     exit "$code"                                # done; or wrong, or too few silos: more time would not help
@@ -66,9 +69,15 @@ class SlurmOptions:
 
 
 def submit_job(
-    job_file: Path, out: Path, overrides: tuple[str, ...], wishes: SlurmOptions, dry_run: bool, force: bool = False
+    job_file: Path,
+    out: Path,
+    overrides: tuple[str, ...],
+    wishes: SlurmOptions,
+    dry_run: bool,
+    force: bool = False,
 ) -> None:
-    """Write a job's batch script beside its run folder, submit it, and print SLURM's id of it; or print the script.
+    """Write a job's batch script beside its run folder, submit it, and print SLURM's id of it; or print the
+    script.
 
     Args:
         job_file: The job; relative paths count from the current folder, in the batch job too.
@@ -101,10 +110,13 @@ def submit_job(
 
 
 def _ranks(job: Job, silos: int, wishes: SlurmOptions) -> int:
-    """Return the ranks that were wished for, or a worker a silo, up to what the nodes hold, and the server."""
+    """Return the ranks that were wished for, or a worker a silo,
+    up to what the nodes hold, and the server."""
     cpus = _cpus_per_task(job, wishes)
     if cpus < _threads(job):
-        raise InputError(f"--cpus-per-task {cpus}: fewer than the job's threads = {job.threads}; give at least that")
+        raise InputError(
+            f"--cpus-per-task {cpus}: fewer than the job's threads = {job.threads}; give at least that"
+        )
     ranks = wishes.ranks
     if ranks is None and wishes.gpus_per_node:
         ranks = min(silos, wishes.nodes * wishes.gpus_per_node) + 1
@@ -112,7 +124,9 @@ def _ranks(job: Job, silos: int, wishes: SlurmOptions) -> int:
         held = _cpus_of_a_node(wishes.partition) // cpus * wishes.nodes
         ranks = min(silos + 1, held) if held else silos + 1
     if ranks < wishes.nodes:
-        raise InputError(f"--nodes {wishes.nodes}: some would have none of {ranks} ranks; ask for {ranks} at most")
+        raise InputError(
+            f"--nodes {wishes.nodes}: some would have none of {ranks} ranks; ask for {ranks} at most"
+        )
     return ranks
 
 
@@ -125,7 +139,8 @@ def _cpus_per_task(job: Job, wishes: SlurmOptions) -> int:
 
 
 def _cpus_of_a_node(partition: str | None) -> int:
-    """Return the CPUs of the smallest node of a partition (by default SLURM's default one), 0 if nobody knows."""
+    """Return the CPUs of the smallest node of a partition (by default SLURM's default one),
+    0 if nobody knows."""
     said = _ask("sinfo", "-h", "-N", "-o", "%c %P", *(["-p", partition] if partition else []))
     nodes = [line.split() for line in said.splitlines()]
     return min((int(cpus) for cpus, name in nodes if partition or name.endswith("*")), default=0)
@@ -155,7 +170,8 @@ def _script(job: Job, out: Path, train: list[str], ranks: int, wishes: SlurmOpti
 # The environment of `mpifl submit` comes along; what else the ranks need, such as modules, goes here.
 run={shlex.quote(str(out))}
 train=({shlex.join(train)} --out "$run")
-{more}unset SLURM_NTASKS_PER_NODE                     # srun would warn where the ranks are no multiple of the nodes
+{more}# srun would warn where the ranks are no multiple of the nodes
+unset SLURM_NTASKS_PER_NODE
 start=({shlex.join(_launcher(wishes, ranks, cpus))})
 {GOING_ON}"""
 
@@ -164,14 +180,18 @@ def _quoted(value: object) -> str:
     """Return a value as sbatch reads it: it knows double quotes, and no line is longer than a line."""
     text = str(value)
     if any(character in text for character in '"\n\\'):
-        raise InputError(f"{text!r}: sbatch cannot read this from a script; leave out quotes, backslashes, new lines")
+        raise InputError(
+            f"{text!r}: sbatch cannot read this from a script; leave out quotes, backslashes, new lines"
+        )
     return f'"{text}"' if any(character in text for character in " \t#'") else text
 
 
 def _launcher(wishes: SlurmOptions, ranks: int, cpus: int) -> list[str]:
-    """Return the command that starts the ranks: srun where it can start this MPI's, otherwise this MPI's mpirun.
+    """Return the command that starts the ranks: srun where it can start this MPI's, otherwise this MPI's
+    mpirun.
 
-    Ranks are dealt out to the nodes in turn, so that each has as many workers as the others and the first the server.
+    Ranks are dealt out to the nodes in turn, so that each has as many workers as the others and the first the
+    server.
     """
     if wishes.launcher not in ("auto", "srun", "mpirun"):
         raise InputError(f"--launcher {wishes.launcher}: give auto, srun or mpirun")
@@ -185,7 +205,9 @@ def _launcher(wishes: SlurmOptions, ranks: int, cpus: int) -> list[str]:
     ):
         return by_srun
     if not mpirun:
-        raise InputError("--launcher: there is no mpirun on the PATH; load your site's MPI, or try --launcher srun")
+        raise InputError(
+            "--launcher: there is no mpirun on the PATH; load your site's MPI, or try --launcher srun"
+        )
     if is_open:
         return [mpirun, "-n", str(ranks), "--map-by", "node", "--bind-to", "none"]
     return [mpirun, "-n", str(ranks), "-ppn", str(-(-ranks // wishes.nodes))]
@@ -203,16 +225,22 @@ def _ask(*command: str) -> str:
 def _submit(path: Path, script: str) -> str:
     """Write a script and hand it to sbatch; return the job's number."""
     if not shutil.which("sbatch"):
-        raise InputError("sbatch: not on the PATH; submit on a login node of a SLURM cluster, or look with --dry-run")
+        raise InputError(
+            "sbatch: not on the PATH; submit on a login node of a SLURM cluster, or look with --dry-run"
+        )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, script.encode())
     except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror}); name another run folder by --out") from None
+        raise InputError(
+            f"{path}: cannot be written ({error.strerror}); name another run folder by --out"
+        ) from None
     asked = subprocess.run(["sbatch", "--parsable", str(path)], capture_output=True, text=True)
     if asked.returncode:
         said = [line.strip() for line in asked.stderr.splitlines() if line.strip()]
-        raise InputError(f"{path}: refused: {'; '.join(said) or f'sbatch says nothing, exit code {asked.returncode}'}")
+        raise InputError(
+            f"{path}: refused: {'; '.join(said) or f'sbatch says nothing, exit code {asked.returncode}'}"
+        )
     return asked.stdout.strip().partition(";")[0]  # "12;cluster" where there are several
 
 

@@ -16,7 +16,8 @@ HELD_OUT = "what silos hold out"
 
 
 def judged(record: Record, metric: MetricInfo) -> tuple[str, float] | None:
-    """Return the value of a round's main metric that a target is for, and its key; None where it was not scored."""
+    """Return the value of a round's main metric that a target is for,
+    and its key; None where it was not scored."""
     for name in metric.judged_by:
         if (value := number(record, name)) is not None:
             return name, value

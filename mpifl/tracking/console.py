@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console as Terminal
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from mpifl.common import Names
 from mpifl.tasks import ACCURACY, MetricInfo
@@ -24,16 +31,23 @@ PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
 class Console(Observer):
     """A line a round above a progress bar with the time left; lines alone where asked for without a terminal.
 
-    What the user should see (a silo left out, a checkpoint that was not written) is told even if nothing else is.
+    What the user should see (a silo left out, a checkpoint that was not written) is told even if nothing else
+    is.
     """
 
     def __init__(
-        self, rounds: int, wanted: bool | str = True, names: Names | None = None, metric: MetricInfo = ACCURACY
+        self,
+        rounds: int,
+        wanted: bool | str = True,
+        names: Names | None = None,
+        metric: MetricInfo = ACCURACY,
     ) -> None:
         self._names, self._metric = names or Names(), metric
         live = on_terminal() and bool(wanted)
         self._shown = live or wanted == "always"
-        self._terminal = Terminal(force_terminal=live, force_interactive=live, width=None if live else 120, **PLAIN)
+        self._terminal = Terminal(
+            force_terminal=live, force_interactive=live, width=None if live else 120, **PLAIN
+        )
         self._live = live
         self._progress = Progress(
             TextColumn("round"),
@@ -44,7 +58,8 @@ class Console(Observer):
             TimeRemainingColumn(compact=True),
             console=self._terminal,
             disable=not live,
-            speed_estimate_period=24 * 3600,  # by default, rounds that take longer than half a minute tell nothing
+            # by default, rounds that take longer than half a minute tell nothing
+            speed_estimate_period=24 * 3600,
         )
         self._task = self._progress.add_task("", total=rounds)
         self._told: set[tuple[str, str]] = set()
@@ -109,7 +124,8 @@ def figures_of(record: Record, names: Names | None = None, metric: MetricInfo = 
 
 
 def on_terminal() -> bool:
-    """Whether a person watches: Open MPI gives its ranks a terminal always, so the launcher's own output decides."""
+    """Whether a person watches: Open MPI gives its ranks a terminal always,
+    so the launcher's own output decides."""
     if not sys.stdout.isatty():
         return False
     if "OMPI_COMM_WORLD_SIZE" not in os.environ:

@@ -45,7 +45,8 @@ class Observers:
 
         Args:
             text: The line.
-            once: What it is about; of one thing the user reads once in a training. None: the line always counts.
+            once: What it is about; of one thing the user reads once in a training. None: the line always
+                counts.
         """
         if once is not None and once in self._said:
             return

@@ -29,7 +29,11 @@ class JsonLines(Observer):
         except OSError as error:
             if not self._told:
                 reason = f"{self._path}: cannot be written ({error.strerror or error})"
-                print(f"{reason}; training goes on, its lines follow when there is room", file=sys.stderr, flush=True)
+                print(
+                    f"{reason}; training goes on, its lines follow when there is room",
+                    file=sys.stderr,
+                    flush=True,
+                )
             self._told = True
 
 

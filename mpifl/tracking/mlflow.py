@@ -26,14 +26,16 @@ EVERY_ROUND = "silos_left_out"
 
 
 class MLflow(Observer):
-    """Log every number of a round as a metric under its own name, at its round; the job's keys as parameters."""
+    """Log every number of a round as a metric under its own name,
+    at its round; the job's keys as parameters."""
 
     def __init__(self, job: Job, run: Path, metric: MetricInfo = ACCURACY) -> None:
         self._job, self._run, self._metric = job, run, metric
         self._client: MlflowClient | None = None
         self._id, self._done = "", False
         self._logged: set[int] = set()
-        """Rounds that the store has from before; it keeps what it has, and would show those done again twice."""
+        """Rounds that the store has from before; it keeps what it has, and would show those done again twice.
+        """
 
     def begin(self, round: int, title: str) -> None:
         """Start a run, or go on with the one that this run folder has started."""

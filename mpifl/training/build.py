@@ -1,4 +1,5 @@
-"""Put together on every rank what a job describes: the model, the silos that it hosts, and the server's part."""
+"""Put together on every rank what a job describes: the model,
+the silos that it hosts, and the server's part."""
 
 from __future__ import annotations
 
@@ -47,7 +48,12 @@ def build(
 
 
 def _build(
-    given: Path | Table | Job, out: Path, overrides: tuple[str, ...], resume: bool, transport: Transport, force: bool
+    given: Path | Table | Job,
+    out: Path,
+    overrides: tuple[str, ...],
+    resume: bool,
+    transport: Transport,
+    force: bool,
 ) -> tuple[Job, FederationSpec, Server, Federation]:
     allow_many_open_files()
     plan = _agree(transport, lambda: _plan(given, out, overrides, resume, force))
@@ -55,7 +61,10 @@ def _build(
     try:
         built, problem = _assemble(job, spec, Path(plan["out"]), transport), ""
     except InputError as error:
-        built, problem = None, str(error) if isinstance(error, ShardError) else f"{_source_of(given)}: {error}"
+        built, problem = (
+            None,
+            str(error) if isinstance(error, ShardError) else f"{_source_of(given)}: {error}",
+        )
     _agree_on(transport, problem)
     assert built is not None
     return job, spec, *built
@@ -126,14 +135,19 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
     device = device_of(job.device, nth, is_worker=transport.rank in transport.workers)
     if job.local.precision == "bf16" and device.type == "cpu" and transport.rank in transport.workers:
         raise InputError(
-            f"[local] precision = 'bf16': {socket.gethostname()} trains on its CPU, where bfloat16 gains nothing; "
+            f"[local] precision = 'bf16': {socket.gethostname()} trains on its CPU, "
+            "where bfloat16 gains nothing; "
             "take 'fp32', or device = 'cuda' where there is a GPU"
         )
     folder = Path(job.shards)
     algorithm = job.build_algorithm()
     flat = _models(job, spec, algorithm, device, is_reporter=nth == 0)
-    # On the way back transforms act in reverse: an update is clipped first, and nothing changes it after its codec.
-    compression, clip = job.compression.transforms(algorithm.absolute, algorithm.accumulated), job.aggregation.clip
+    # On the way back transforms act in reverse: an update is clipped first, and nothing changes it after its
+    # codec.
+    compression, clip = (
+        job.compression.transforms(algorithm.absolute, algorithm.accumulated),
+        job.aggregation.clip,
+    )
     transforms = [*compression, RunningStatistics(), *([Clipping(clip)] if clip else [])]
     public = _batches(folder, spec, spec.public, "public", device)
     context = WorkerContext(
@@ -160,11 +174,14 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
     quorum, deadline, total = job.cohort.quorum, job.cohort.deadline, job.cohort.total(sizes)
     knowledge = Knowledge(algorithm, [entry.examples for entry in spec.silos], job.cohort.weights, total)
     names = Names([entry.name for entry in spec.silos])
-    return server, Federation(transport, worker, transforms, placed, quorum, device, knowledge, deadline, names)
+    return server, Federation(
+        transport, worker, transforms, placed, quorum, device, knowledge, deadline, names
+    )
 
 
 def successor(job: Job, spec: FederationSpec, worker: Server) -> Server:
-    """Build, on a rank that was a worker, the server to take the place of one that died: with models of its own."""
+    """Build, on a rank that was a worker, the server to take the place of one that died:
+    with models of its own."""
     device = worker.model.device
     test = _batches(Path(job.shards), spec, spec.test, "test", device)
     algorithm = job.build_algorithm()
@@ -187,7 +204,12 @@ def _models(
 
 
 def _model(
-    table: Model, seed: int, spec: FederationSpec, algorithm: Algorithm, device: torch.device, is_reporter: bool
+    table: Model,
+    seed: int,
+    spec: FederationSpec,
+    algorithm: Algorithm,
+    device: torch.device,
+    is_reporter: bool,
 ) -> FlatModel:
     module = models.build(table.name, table.arguments, spec.features, spec.classes, seed, algorithm.task)
     if table.weights is not None:
@@ -235,7 +257,8 @@ def threads_of(wanted: int | str, workers: int) -> int:
 
 
 def device_of(wanted: str, nth: int, is_worker: bool) -> torch.device:
-    """Return the GPU of a worker's place on its node, or the CPU; the server of several ranks stays on the CPU.
+    """Return the GPU of a worker's place on its node, or the CPU; the server of several ranks stays on the
+    CPU.
 
     Raises:
         InputError: "cuda" is wanted, and there is none.
@@ -246,5 +269,7 @@ def device_of(wanted: str, nth: int, is_worker: bool) -> torch.device:
         torch.backends.cudnn.deterministic = True  # or a convolution's gradient differs from run to run
         return torch.device("cuda", nth % torch.cuda.device_count())
     if wanted == "cuda":
-        raise InputError(f"device = 'cuda': {socket.gethostname()} has no GPU that torch can use; take 'cpu' or 'auto'")
+        raise InputError(
+            f"device = 'cuda': {socket.gethostname()} has no GPU that torch can use; take 'cpu' or 'auto'"
+        )
     return torch.device("cpu")

@@ -21,8 +21,8 @@ from mpifl.wire import FileReply, Save, SaveStatus
 class CheckpointManager:
     """Have all ranks write what they hold of a checkpoint, and commit it when they have.
 
-    At most one is being written; the next waits for it, so that no more than `every` rounds and those that one takes
-    are ever at stake. In the foreground a checkpoint is waited for as soon as it is begun.
+    At most one is being written; the next waits for it, so that no more than `every` rounds and those that
+    one takes are ever at stake. In the foreground a checkpoint is waited for as soon as it is begun.
 
     Attributes:
         committed: Rounds done at the last checkpoint that counts, if it is of this training; else -1.
@@ -85,7 +85,8 @@ class CheckpointManager:
         return seconds
 
     def commit_if_written(self, wait: bool) -> None:
-        """Commit the checkpoint that was begun, if one was and all have written it; give it up if one could not."""
+        """Commit the checkpoint that was begun, if one was and all have written it;
+        give it up if one could not."""
         if self._begun is None:
             return
         answer = self._recovery.run_with_recovery(functools.partial(self._ask_whether_written, wait))
@@ -96,7 +97,11 @@ class CheckpointManager:
             own = self._writer.digest(self._server_file())
             if faults := [
                 *answer.faults.values(),
-                *(f"silo {self._recovery.federation.names[k]} is lost" for k in self._keeping if k not in replies),
+                *(
+                    f"silo {self._recovery.federation.names[k]} is lost"
+                    for k in self._keeping
+                    if k not in replies
+                ),
             ]:
                 raise CheckpointError(faults[0])
             digests = {silo: reply.sha256 for silo, reply in replies.items() if reply.sha256}
@@ -127,7 +132,8 @@ class CheckpointManager:
             self._give_up(next(iter(answer.faults.values())))
 
     def _copied(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a copy, in the memory of the last one where that fits: fresh pages would take longer to get."""
+        """Return a copy, in the memory of the last one where that fits:
+        fresh pages would take longer to get."""
         before, self._copy = self._copy, {}
         for name, value in state.items():
             if isinstance(value, Tensor):

@@ -96,7 +96,9 @@ def _run(t: Training, resume: bool, force: bool, on_round: Callable[[Record], bo
         if finished := progress.finished(t.job, t.metric):
             _finish(t)
         if lost := t.exchange.transport.lost:
-            t.observers.note(f"{'finished' if finished else 'stopped'} without {ranks_named(lost)}, which died")
+            t.observers.note(
+                f"{'finished' if finished else 'stopped'} without {ranks_named(lost)}, which died"
+            )
         return End.FINISHED if finished else End.SAVED if saved else End.UNSAVED
 
 
@@ -153,7 +155,8 @@ def _attempt(t: Training, nth: int) -> dict[str, float]:
 
 
 def _realign_if_diverged(t: Training) -> None:
-    """Have the algorithm ask anew for what both sides add up, where silos keep what belongs to another round."""
+    """Have the algorithm ask anew for what both sides add up,
+    where silos keep what belongs to another round."""
     if not t.recovery.diverged:
         return
     try:
@@ -191,7 +194,8 @@ def _report(t: Training, progress: Progress) -> Progress:
 
 
 def _update_checkpoints(t: Training) -> bool:
-    """Begin a checkpoint if one is due, commit it if it is written; return whether one of this state was committed."""
+    """Begin a checkpoint if one is due, commit it if it is written;
+    return whether one of this state was committed."""
     t.recovery.run_with_recovery(lambda: _realign_if_diverged(t))
     return t.checkpoints.update(should_wait=t.exchange.would_rebalance)
 

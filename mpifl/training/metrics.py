@@ -59,7 +59,8 @@ class MetricsCollector:
         """Score w on the test set and at the silos, where there is something to score on and it is due.
 
         Args:
-            left_out: The faults of silos that the round went on without: they are known, whatever comes of scoring.
+            left_out: The faults of silos that the round went on without: they are known, whatever comes of
+                scoring.
         """
         round, began = self._server.round, time.perf_counter()
         if round % self._job.evaluate.every and round != self._job.rounds:
@@ -73,10 +74,15 @@ class MetricsCollector:
         return found | {"seconds_evaluation": time.perf_counter() - began}
 
     def close_round(self) -> Record:
-        """Return what a round moved over the wire and what it left of ranks and memory; the next counts anew."""
+        """Return what a round moved over the wire and what it left of ranks and memory;
+        the next counts anew."""
         federation = self._recovery.federation
         transport = federation.transport
-        found: Record = {"wire_sent": transport.sent, "wire_received": transport.received, "server_rss_mb": rss_mb()}
+        found: Record = {
+            "wire_sent": transport.sent,
+            "wire_received": transport.received,
+            "server_rss_mb": rss_mb(),
+        }
         if transport.lost:
             found["ranks_lost"] = transport.lost
         transport.begin_count()
@@ -100,7 +106,8 @@ class MetricsCollector:
         return any(entry.examples.get("test") or entry.examples.get("valid") for entry in self._spec.silos)
 
     def _evaluated_at_silos(self, left_out: Mapping[str, str]) -> Record:
-        """Score w at every silo that holds out a split; report those that failed and were not left out anyway."""
+        """Score w at every silo that holds out a split;
+        report those that failed and were not left out anyway."""
         if not (self._job.evaluate.silos and self._held_out):
             return {}
         federation, model = self._recovery.federation, self._algorithm.global_model(self._server)
@@ -109,7 +116,10 @@ class MetricsCollector:
                 lambda: federation.everyone(self._server).mean(self._algorithm.evaluate, **model)
             )
         except RoundLost as lost:
-            self._note(f"round {self._server.round}: not evaluated at the silos: {lost}", once=("unscored", str(lost)))
+            self._note(
+                f"round {self._server.round}: not evaluated at the silos: {lost}",
+                once=("unscored", str(lost)),
+            )
             return {}
         for silo, fault in mean.faults.items():
             if str(silo) not in left_out:
@@ -123,8 +133,11 @@ class MetricsCollector:
         return found | summarize("silo_loss", list(mean.each("silo_loss")), worst=max, best=min)
 
 
-def summarize(name: str, values: list[float], worst: Callable[..., float], best: Callable[..., float]) -> Record:
-    """Summarize a figure over silos, each counting alike: mean, worst, best, deviation, mean of the worst tenth."""
+def summarize(
+    name: str, values: list[float], worst: Callable[..., float], best: Callable[..., float]
+) -> Record:
+    """Summarize a figure over silos, each counting alike: mean,
+    worst, best, deviation, mean of the worst tenth."""
     if not values:
         return {}
     figures = torch.tensor(values, dtype=torch.float64)
@@ -146,13 +159,18 @@ def reportable(brought: Any, algorithm: Algorithm) -> dict[str, float]:
     """
     if isinstance(brought, dict):
         return brought
-    what = f"{type(algorithm).__name__}.round returned {'None' if brought is None else f'a {type(brought).__name__}'}"
+    what = (
+        f"{type(algorithm).__name__}.round returned "
+        f"{'None' if brought is None else f'a {type(brought).__name__}'}"
+    )
     raise InputError(f"{what}; have it return what is to be reported, such as mean.scalars")
 
 
 def title(job: Job, spec: FederationSpec, server: Server, ranks: Mapping[str, Mapping[str, str]]) -> str:
     """Return the line that a training begins with; `ranks` is what each worker says of itself."""
-    devices = sorted({f"{about['host']} {about['device']}, threads {about['threads']}" for about in ranks.values()})
+    devices = sorted(
+        {f"{about['host']} {about['device']}, threads {about['threads']}" for about in ranks.values()}
+    )
     model = f"{job.model.name} with {len(server.model.trained):,} parameters"
     where = f"{len(spec.silos)} silos on {len(ranks)} workers ({'; '.join(devices)})"
     return f"{job.name}: {job.algorithm['name']}, {model}, {where}, {library()}"

@@ -62,4 +62,6 @@ def assemble(job: Job, spec: FederationSpec, out: Path, server: Server, exchange
     checkpoints = CheckpointManager(out, job.checkpoint, server, recovery, observers.note)
     metrics = MetricsCollector(job, spec, algorithm, server, recovery, observers.note)
     selector = Selector(job.cohort, sizes, server)
-    return Training(job, spec, algorithm, out, server, exchange, observers, recovery, checkpoints, metrics, selector)
+    return Training(
+        job, spec, algorithm, out, server, exchange, observers, recovery, checkpoints, metrics, selector
+    )

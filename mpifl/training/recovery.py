@@ -1,4 +1,5 @@
-"""What the server does when ranks die: their silos find new ranks, and what was being done is done once more."""
+"""What the server does when ranks die: their silos find new ranks,
+and what was being done is done once more."""
 
 from __future__ import annotations
 
@@ -26,11 +27,17 @@ class Recovery:
     Another rank that becomes the server goes on from a mirror of the state or from a checkpoint.
 
     Attributes:
-        diverged: Silos keep what belongs to another round than the server's state: the algorithm has to realign them.
+        diverged: Silos keep what belongs to another round than the server's state: the algorithm has to
+            realign them.
     """
 
     def __init__(
-        self, federation: Federation, server: Server, run: Path, sizes: Sequence[int], note: Callable[[str], None]
+        self,
+        federation: Federation,
+        server: Server,
+        run: Path,
+        sizes: Sequence[int],
+        note: Callable[[str], None],
     ) -> None:
         self.federation = federation
         self.diverged = False
@@ -58,20 +65,26 @@ class Recovery:
             except RankLost:
                 self.federation.recover()
 
-    def ask(self, kind: type[Request], vectors: Mapping[str, Tensor] | None = None, /, **fields: Any) -> Outcome:
+    def ask(
+        self, kind: type[Request], vectors: Mapping[str, Tensor] | None = None, /, **fields: Any
+    ) -> Outcome:
         """Make a request to all silos, however many ranks die meanwhile."""
-        outcome = self.run_with_recovery(lambda: self.federation.everyone(self._server).ask(kind, vectors, **fields))
+        outcome = self.run_with_recovery(
+            lambda: self.federation.everyone(self._server).ask(kind, vectors, **fields)
+        )
         self.diverged &= not kind.resets
         return outcome
 
     def replicate(self, figures: Mapping[str, Scalar]) -> None:
-        """Let every rank keep the state of the server after this round, and the figures that the round brought."""
+        """Let every rank keep the state of the server after this round,
+        and the figures that the round brought."""
         federation, server = self.federation, self._server
         packed = checkpoint.pack({**server.state, _ROUND: server.round}, federation.transport.memory.empty)
         self.run_with_recovery(lambda: federation.replicate(server, figures, packed))
 
     def _rehome(self) -> None:
-        """Learn who hosts what, and find a rank that can for each silo that none does or, half moved, several do."""
+        """Learn who hosts what, and find a rank that can for each silo that none does or,
+        half moved, several do."""
         federation, lost = self.federation, set(self.federation.transport.lost)
         federation.take_inventory(self._server)
         hosts = Counter(silo for held in federation.membership.placed.values() for silo in held)
@@ -80,7 +93,9 @@ class Recovery:
         self.diverged |= bool(unassigned) and round != self._server.round
         faults = self._host(unassigned, states, round)
         federation.membership.mark_unavailable(faults)
-        self._explain(sorted(lost - self._known), sorted(unassigned - set(faults)), round if states else None, faults)
+        self._explain(
+            sorted(lost - self._known), sorted(unassigned - set(faults)), round if states else None, faults
+        )
         self._known = lost
 
     def _host(self, unassigned: set[int], states: dict[int, str], round: int) -> dict[int, str]:
@@ -99,11 +114,14 @@ class Recovery:
         return faults
 
     def _homes(self, silos: Collection[int], tried: Mapping[tuple[int, int], int]) -> dict[int, int]:
-        """Choose a rank for each of some silos: one that was asked least often, answered in time, and has least."""
+        """Choose a rank for each of some silos: one that was asked least often,
+        answered in time, and has least."""
         members, homes = self.federation.membership, dict[int, int]()
         loads = {rank: sum(self._sizes[k] for k in held) for rank, held in members.placed.items()}
         for silo in sorted(silos, key=lambda silo: -self._sizes[silo]):
-            asked = {rank: (tried.get((silo, rank), 0), rank in members.timed_out, loads[rank]) for rank in loads}
+            asked = {
+                rank: (tried.get((silo, rank), 0), rank in members.timed_out, loads[rank]) for rank in loads
+            }
             homes[silo] = min(asked, key=asked.__getitem__)
             loads[homes[silo]] += self._sizes[silo]
         return homes
@@ -118,7 +136,8 @@ class Recovery:
 
 
 def latest_mirror(federation: Federation) -> Mirror | None:
-    """Return what this rank has of the dead server; nothing if it came so late that the server had written over it."""
+    """Return what this rank has of the dead server;
+    nothing if it came so late that the server had written over it."""
     mirror = federation.replicas[-1] if federation.replicas else None
     if mirror and checkpoint.numbers_of(mirror.state.numpy().data).get(_ROUND) != mirror.round:
         return None

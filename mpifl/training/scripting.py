@@ -33,7 +33,8 @@ class Run:
     Attributes:
         folder: The run folder, as `mpifl report` and `mpifl compare` take it.
         job: The job with every default filled in.
-        finished: Whether nothing is left to train: all rounds are done, or the target is reached at which it stops.
+        finished: Whether nothing is left to train: all rounds are done, or the target is reached at which it
+            stops.
     """
 
     folder: Path
@@ -59,15 +60,17 @@ class Run:
         """Return the trained model.
 
         Args:
-            factory: Makes the module that takes the parameters, `factory(shape, classes, **arguments)` as a job names
-                it; by default the job's own.
+            factory: Makes the module that takes the parameters, `factory(shape, classes, **arguments)` as a
+                job names it; by default the job's own.
 
         Raises:
             InputError: the training has left no model yet, or its parameters do not fit the module.
         """
         path = self.folder / "model.safetensors"
         if not self.finished:
-            raise InputError(f"{self.folder}: the training is not finished; go on with resume=True for its model")
+            raise InputError(
+                f"{self.folder}: the training is not finished; go on with resume=True for its model"
+            )
         spec, table = read_federation(Path(self.job.shards)), self.job.model
         task = self.job.build_algorithm().task
         given = (table.arguments, spec.features, spec.classes, self.job.seed, task)
@@ -84,17 +87,19 @@ def train(
     resume: bool = False,
     force: bool = False,
 ) -> Run | None:
-    """Train a model over the silos of a shard folder; every rank of the world calls this, with the same arguments.
+    """Train a model over the silos of a shard folder; every rank of the world calls this, with the same
+    arguments.
 
-    Without a launcher one rank is the whole world: it is the server and hosts all silos. Signal handlers and the
-    state of PyTorch are afterwards as they were. A signal that asks this process to end is kept back until a
-    checkpoint is written.
+    Without a launcher one rank is the whole world: it is the server and hosts all silos. Signal handlers and
+    the state of PyTorch are afterwards as they were. A signal that asks this process to end is kept back
+    until a checkpoint is written.
 
     Args:
         job: The job as tables, as a Job, or its file; rank 0's counts.
         out: The run folder; `runs/NAME` by default.
-        on_round: Called on rank 0 with a copy of each round's record. If it returns True, the training stops with a
-            checkpoint; if it raises, too, and the error goes on to the caller of rank 0. Other values mean nothing.
+        on_round: Called on rank 0 with a copy of each round's record. If it returns True, the training stops
+            with a checkpoint; if it raises, too, and the error goes on to the caller of rank 0. Other values
+            mean nothing.
         resume: Go on from the latest checkpoint in `out`, or start if there is none.
         force: Go on even if device, shards, local or cohort have changed.
 
@@ -144,7 +149,8 @@ def _state_kept() -> Iterator[None]:
 
 
 class _Hook:
-    """Call the user's function after each round; all ranks wait for rank 0, so that no error of it may end the loop."""
+    """Call the user's function after each round; all ranks wait for rank 0,
+    so that no error of it may end the loop."""
 
     def __init__(self, on_round: OnRound | None) -> None:
         self._on_round = on_round

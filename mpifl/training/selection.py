@@ -13,13 +13,15 @@ from mpifl.run import CohortTable
 from mpifl.server import WITHOUT_LOSSES, Draw, Server, load_selection, select
 
 LOSSES = "last losses"
-"""In the server's state: the training loss of each silo's last accepted round, float64; infinite before its first."""
+"""In the server's state: the training loss of each silo's last accepted round,
+float64; infinite before its first."""
 
 
 class Selector:
     """Chooses the silos of each round by `[cohort] select`.
 
-    The silos' last losses are in the server's state, and so in checkpoints and mirrors, if the selection looks at them.
+    The silos' last losses are in the server's state, and so in checkpoints and mirrors, if the selection
+    looks at them.
     """
 
     def __init__(self, cohort: CohortTable, sizes: Sequence[int], server: Server) -> None:
@@ -71,7 +73,8 @@ class Selector:
             known[silo] = loss
         if self._cohort.select == "power-of-choice" and not bool(known.isfinite().any()):
             raise InputError(
-                "[cohort] select = 'power-of-choice': the algorithm's updates name no train_loss; have its silo's half "
+                "[cohort] select = 'power-of-choice': the algorithm's updates name no train_loss; "
+                "have its silo's half "
                 "return silo.update(..., train_loss=run.loss), or take select = 'examples'"
             )
 

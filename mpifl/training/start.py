@@ -14,7 +14,8 @@ from mpifl.wire import Load, Open, survivable
 
 
 def open_shards(t: Training) -> dict[str, dict[str, str]]:
-    """Have every worker open and verify its shards, and note what the user should know before the training starts.
+    """Have every worker open and verify its shards, and note what the user should know before the training
+    starts.
 
     Returns:
         What each worker says of itself.

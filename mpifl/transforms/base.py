@@ -13,7 +13,8 @@ Message: TypeAlias = dict[str, Any]
 
 
 class Transform:
-    """One way of changing messages, told what the work is for. On the way back transforms act in reverse order."""
+    """One way of changing messages, told what the work is for.
+    On the way back transforms act in reverse order."""
 
     def request(self, server: Server, message: Message, purpose: Purpose = "training") -> Message:
         """At the server, before the message leaves."""

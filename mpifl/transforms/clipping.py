@@ -1,4 +1,5 @@
-"""Clipping: one factor for all vectors of an update, so that a single silo moves the model no further than a bound."""
+"""Clipping: one factor for all vectors of an update,
+so that a single silo moves the model no further than a bound."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ CLIPPED = "clipped"
 class Clipping(Transform):
     """Multiply all float vectors of an update of a training by min(1, C / ||update||_2), before any codec.
 
-    The norm is the joint one of these vectors, in float64 (McMahan et al. 2018, "Learning differentially private
-    recurrent language models": flat clipping). Running statistics are averaged beside the update, and
+    The norm is the joint one of these vectors, in float64 (McMahan et al. 2018, "Learning differentially
+    private recurrent language models": flat clipping). Running statistics are averaged beside the update, and
     stay as they are: they count batches as well, by which their norm would mean nothing.
 
     Attributes:
@@ -40,11 +41,15 @@ class Clipping(Transform):
         Raises:
             InputError: the algorithm has a scalar of that name.
         """
-        floats = {name: value for name, value in update.vectors.items() if unmarked(value).is_floating_point()}
+        floats = {
+            name: value for name, value in update.vectors.items() if unmarked(value).is_floating_point()
+        }
         if purpose != "training" or not floats:
             return update
         if CLIPPED in update.scalars:
-            raise InputError(f"its scalar '{CLIPPED}' has the name of what [aggregation] clip reports; take another")
+            raise InputError(
+                f"its scalar '{CLIPPED}' has the name of what [aggregation] clip reports; take another"
+            )
         norm = norm_of(unmarked(value) for value in floats.values())
         clipped = self.bound < norm < math.inf  # NaN and Inf are left for the checks at the sum to refuse
         if clipped:
@@ -69,7 +74,8 @@ def _norm(vector: Tensor) -> float:
     peak = peak_of(vector.flatten()) if math.isinf(norm) else math.inf
     if math.isinf(peak):
         return norm
-    return peak * float(torch.linalg.vector_norm(vector / peak, dtype=torch.float64))  # whose squares do not overflow
+    # whose squares do not overflow
+    return peak * float(torch.linalg.vector_norm(vector / peak, dtype=torch.float64))
 
 
 def _scaled(value: Tensor | Uniform, factor: float) -> Tensor | Uniform:

@@ -1,8 +1,9 @@
-"""Codecs write a flat float32 vector as the bytes that a wire would carry, and read it back with what was lost.
+"""Codecs write a flat float32 vector as the bytes that a wire would carry, and read it back with what was
+lost.
 
-A payload is a uint8 tensor on the vector's device, in this machine's byte order, with nothing in it that its receiver
-knows: not the length, not the codec. Both ways are deterministic; draws come from the generator that is given, on
-the CPU, so that where a vector lies does not matter.
+A payload is a uint8 tensor on the vector's device, in this machine's byte order, with nothing in it that its
+receiver knows: not the length, not the codec. Both ways are deterministic; draws come from the generator that
+is given, on the CPU, so that where a vector lies does not matter.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class Codec(ABC):
 
 @dataclass(frozen=True)
 class Cast(Codec):
-    """Two bytes an element: float16 or bfloat16, rounded to nearest, ties to even; subnormals stay subnormals."""
+    """Two bytes an element: float16 or bfloat16, rounded to nearest,
+    ties to even; subnormals stay subnormals."""
 
     dtype: Literal["float16", "bfloat16"]
 
@@ -78,8 +80,8 @@ class QSGD(Codec):
     (Lemma 3.1). The maximum in its place, which the paper's experiments use, gives d/(4 s^2) * max^2, mostly
     far less.
 
-    The payload is each bucket's norm as float32, then all codes, packed: 4 * ceil(n/d) + ceil(n * bits/8) bytes. The
-    paper's Elias coding, which is shorter for few levels, is not used.
+    The payload is each bucket's norm as float32, then all codes, packed: 4 * ceil(n/d) + ceil(n * bits/8)
+    bytes. The paper's Elias coding, which is shorter for few levels, is not used.
     """
 
     bits: int = 8
@@ -90,7 +92,9 @@ class QSGD(Codec):
         """Quantise bucket by bucket; a Euclidean norm beyond float32 is refused."""
         bucket, norms, codes = self._bucket(len(vector)), [], []
         for part in torch.split(vector, _multiple_of(bucket)):
-            norm, code = self._quantised(part, bucket, torch.rand(len(part), generator=draw).to(vector.device))
+            norm, code = self._quantised(
+                part, bucket, torch.rand(len(part), generator=draw).to(vector.device)
+            )
             norms.append(norm)
             codes.append(code)
         if not torch.cat(norms).isfinite().all():
@@ -103,13 +107,17 @@ class QSGD(Codec):
         split, step = 4 * -(-length // bucket), _multiple_of(bucket)
         payload = _sized(payload, split + -(-length * self.bits // 8))
         norms, codes = payload[:split].view(torch.float32), unpack(payload[split:], self.bits, length)
-        sizes = payload[:split].cpu().numpy().view(np.uint32)  # ordered as the norms; the negative are the largest
+        # ordered as the norms; the negative are the largest
+        sizes = payload[:split].cpu().numpy().view(np.uint32)
         if (peak := sizes.max(initial=0)) >= INFINITY:
             raise ValueError("has a payload with a norm that is negative, NaN or Inf")
         if peak >= HUGE and int(codes.max()) > 2 * self._levels:  # which might lead beyond float32
             raise ValueError("has a payload with a code above the highest")
         vector = torch.empty(length, dtype=torch.float32, device=payload.device)
-        parts = (torch.split(tensor, size) for tensor, size in ((vector, step), (codes, step), (norms, step // bucket)))
+        parts = (
+            torch.split(tensor, size)
+            for tensor, size in ((vector, step), (codes, step), (norms, step // bucket))
+        )
         for out, code, norm in zip(*parts, strict=True):
             levels = _rows(code.float().sub_(self._levels).div_(self._levels), bucket)
             out.copy_(levels.mul_(norm[:, None]).view(-1)[: len(out)])
@@ -137,11 +145,12 @@ class QSGD(Codec):
 
 @dataclass(frozen=True)
 class TopK(Codec):
-    """The `share` of the elements that are largest in magnitude, whole; the others are zero (Stich et al. 2018).
+    """The `share` of the elements that are largest in magnitude, whole; the others are zero (Stich et al.
+    2018).
 
-    Of equal magnitudes the first ones are taken. The payload is the k = ceil(share * n) values as float32 and their
-    positions: one bit for every element, or, where that is shorter, two bytes for each value and a count for each
-    block of 65,536 elements.
+    Of equal magnitudes the first ones are taken. The payload is the k = ceil(share * n) values as float32 and
+    their positions: one bit for every element, or, where that is shorter, two bytes for each value and a
+    count for each block of 65,536 elements.
     """
 
     share: float = 0.01
@@ -179,7 +188,8 @@ class TopK(Codec):
             return where
         split = 4 * _blocks(length)
         counts = positions[:split].cpu().numpy().view(np.int32)
-        if counts.min(initial=0) < 0 or counts.sum(dtype=np.int64) != count:  # torch would write beyond the end
+        # torch would write beyond the end
+        if counts.min(initial=0) < 0 or counts.sum(dtype=np.int64) != count:
             raise ValueError(f"has a payload whose blocks do not hold {count} elements")
         blocks, within = positions[:split].view(torch.int32), positions[split:].view(torch.int16)
         starts = torch.arange(len(blocks), device=positions.device).mul_(BLOCK)
@@ -198,7 +208,8 @@ class TopK(Codec):
 
 def largest(vector: Tensor, count: int) -> Tensor:
     """Return which `count` elements are largest in magnitude, as bools; of equal ones the first."""
-    size = vector.view(torch.int32) & 0x7FFFFFFF  # without its sign a float's bits are ordered as its magnitude
+    # without its sign a float's bits are ordered as its magnitude
+    size = vector.view(torch.int32) & 0x7FFFFFFF
     least = _least_of_largest(size, count)
     chosen = size > least
     chosen[(size == least).nonzero().squeeze(1)[: count - int(torch.count_nonzero(chosen))]] = True
@@ -206,7 +217,8 @@ def largest(vector: Tensor, count: int) -> Tensor:
 
 
 def _least_of_largest(size: Tensor, count: int) -> Tensor:
-    """Return the least of the `count` largest of some numbers below 2^31, found by their upper bits and then the lower.
+    """Return the least of the `count` largest of some numbers below 2^31, found by their upper bits and then
+    the lower.
 
     Much faster than torch.topk of all of them.
     """
@@ -219,7 +231,8 @@ def _least_of_largest(size: Tensor, count: int) -> Tensor:
 
 
 def pack(codes: Tensor, bits: int) -> Tensor:
-    """Write codes below 2^bits, uint8, one after another into ceil(n * bits/8) bytes, the lowest bits first."""
+    """Write codes below 2^bits, uint8, one after another into ceil(n * bits/8) bytes,
+    the lowest bits first."""
     group, size = _group(bits)
     columns = pad(codes, (0, -len(codes) % group)).view(-1, group)
     packed = torch.zeros(len(columns), size, dtype=torch.uint8, device=codes.device)
@@ -247,16 +260,19 @@ def _group(bits: int) -> tuple[int, int]:
 
 
 def _overlaps(bits: int) -> list[tuple[int, int, int]]:
-    """Return (code, byte, shift of the code towards its place in that byte) for all that overlap in a group."""
+    """Return (code, byte,
+    shift of the code towards its place in that byte) for all that overlap in a group."""
     group, size = _group(bits)
     pairs = [(code, byte, bits * code - 8 * byte) for code in range(group) for byte in range(size)]
     return [(code, byte, shift) for code, byte, shift in pairs if -bits < shift < 8]
 
 
 def _finite(payload: Tensor, kind: type[np.signedinteger[Any]], infinity: int) -> bool:
-    """Whether the floats in a payload are finite: as whole numbers, the bits of NaN and infinity are the largest.
+    """Whether the floats in a payload are finite: as whole numbers, the bits of NaN and infinity are the
+    largest.
 
-    Those of the negative are if they are taken as unsigned. Both maxima take a third of the time of isfinite().
+    Those of the negative are if they are taken as unsigned. Both maxima take a third of the time of
+    isfinite().
     """
     signed = payload.cpu().numpy().view(kind)
     unsigned = signed.view(f"u{signed.itemsize}")

@@ -1,8 +1,9 @@
-"""Vectors shrink on their way: what leaves one side is what a codec wrote, what the other sees is what it reads back.
+"""Vectors shrink on their way: what leaves one side is what a codec wrote, what the other sees is what it
+reads back.
 
-Downwards the payloads themselves are broadcast and every silo decodes them; the server goes on from its full precision.
-Upwards a silo encodes its update and what is summed is what the payload stands for, so that the bits are the same
-wherever it is decoded; the payload's size is what counts as sent.
+Downwards the payloads themselves are broadcast and every silo decodes them; the server goes on from its full
+precision. Upwards a silo encodes its update and what is summed is what the payload stands for, so that the
+bits are the same wherever it is decoded; the payload's size is what counts as sent.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class CompressionSettings(BaseModel):
     up: Literal["none", "float16", "bfloat16", "qsgd", "topk"] = "none"
     """How silos encode their updates."""
     down: Literal["none", "float16", "bfloat16", "qsgd"] = "none"
-    """How requests are encoded; topk is none of the ways, since most weights cannot be left out of a model."""
+    """How requests are encoded; topk is none of the ways, since most weights cannot be left out of a model.
+    """
     error_feedback: bool | None = None
     """Silos add what was left out to their next update; by default with topk alone, which is biased."""
     bits: Annotated[int, Field(ge=2, le=8)] | None = None
@@ -73,7 +75,9 @@ class CompressionSettings(BaseModel):
             if given and codec not in (self.up, self.down):
                 raise ValueError(f"{given[0]} belongs to {codec}; leave it out, or take up = '{codec}'")
         if self.error_feedback and self.up == "none":
-            raise ValueError("error_feedback is for what updates lose; take up = 'topk' or another codec with it")
+            raise ValueError(
+                "error_feedback is for what updates lose; take up = 'topk' or another codec with it"
+            )
         return self
 
     def codec(self, name: str) -> Codec | None:
@@ -84,7 +88,8 @@ class CompressionSettings(BaseModel):
         return {"qsgd": QSGD, "topk": TopK}[name](**keys) if keys else None
 
     def transforms(self, absolute: Collection[str], accumulated: Collection[str] = ()) -> list[Transform]:
-        """Return what this table asks for: a `Compression`, or nothing; `absolute` and `accumulated` as there."""
+        """Return what this table asks for: a `Compression`, or nothing;
+        `absolute` and `accumulated` as there."""
         up, down = self.codec(self.up), self.codec(self.down)
         names = frozenset(absolute), frozenset(accumulated)
         return [Compression(up, down, bool(self.error_feedback), *names)] if up or down else []
@@ -92,20 +97,22 @@ class CompressionSettings(BaseModel):
 
 @dataclass(frozen=True)
 class Compression(Transform):
-    """Encode the float32 vectors of requests and updates; all others (running statistics are float64) stay exact.
+    """Encode the float32 vectors of requests and updates; all others (running statistics are float64) stay
+    exact.
 
-    With error feedback (Stich et al. 2018, "Sparsified SGD with memory", Algorithm 1; Karimireddy et al. 2019, "Error
-    feedback fixes SignSGD", Algorithm 2) a silo encodes its vector plus its memory and keeps what the payload leaves
-    out, as it keeps all state: it counts only if the update does.
+    With error feedback (Stich et al. 2018, "Sparsified SGD with memory", Algorithm 1; Karimireddy et al.
+    2019, "Error feedback fixes SignSGD", Algorithm 2) a silo encodes its vector plus its memory and keeps
+    what the payload leaves out, as it keeps all state: it counts only if the update does.
 
     Attributes:
         up, down: The codecs, None for none.
         error_feedback: Whether silos have a memory.
-        absolute: Names of vectors that are no changes which add up over rounds (logits, a gradient to correct by). What
-            is left out of one cannot be made up for later: they have no memory, and where the codec leaves elements
-            out, they travel exact.
-        accumulated: Names of vectors that server and silos add up alike, such as SCAFFOLD's shifts of controls. What is
-            left out of one would part the sums for ever: they have a memory, whatever `error_feedback` says.
+        absolute: Names of vectors that are no changes which add up over rounds (logits, a gradient to correct
+            by). What is left out of one cannot be made up for later: they have no memory, and where the codec
+            leaves elements out, they travel exact.
+        accumulated: Names of vectors that server and silos add up alike, such as SCAFFOLD's shifts of
+            controls. What is left out of one would part the sums for ever: they have a memory, whatever
+            `error_feedback` says.
     """
 
     up: Codec | None
@@ -143,7 +150,9 @@ class Compression(Transform):
         lengths = {key[len(LENGTH) :]: value for key, value in message.items() if key.startswith(LENGTH)}
         if not lengths or self.down is None:
             return message
-        decoded = {name: _received(self.down, name, message.get(name), length) for name, length in lengths.items()}
+        decoded = {
+            name: _received(self.down, name, message.get(name), length) for name, length in lengths.items()
+        }
         return {**{key: value for key, value in message.items() if not key.startswith(LENGTH)}, **decoded}
 
     def update(self, silo: Silo, update: Update, purpose: Purpose = "training") -> Update:
@@ -154,7 +163,11 @@ class Compression(Transform):
         """
         for name, value in update.vectors.items():
             vector = value.vector if isinstance(value, Uniform) else value
-            if self.up is None or not _may_shrink(vector) or (name in self.absolute and isinstance(self.up, TopK)):
+            if (
+                self.up is None
+                or not _may_shrink(vector)
+                or (name in self.absolute and isinstance(self.up, TopK))
+            ):
                 continue
             remembers = name in self.accumulated or (self.error_feedback and name not in self.absolute)
             try:
@@ -165,8 +178,11 @@ class Compression(Transform):
             update.vectors[name] = replace(value, vector=seen) if isinstance(value, Uniform) else seen
         return update
 
-    def _sent(self, silo: Silo, name: str, vector: Tensor, codec: Codec, remembers: bool) -> tuple[Tensor, Tensor]:
-        """Return a vector's payload and what it stands for; where the silo remembers, its memory is part of both."""
+    def _sent(
+        self, silo: Silo, name: str, vector: Tensor, codec: Codec, remembers: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Return a vector's payload and what it stands for;
+        where the silo remembers, its memory is part of both."""
         memory = silo.state.get(RESIDUAL + name) if remembers else None
         whole = vector if memory is None else vector + memory
         payload = codec.encode(whole, silo.stream(f"compression of {name}"))
@@ -189,6 +205,7 @@ def _received(codec: Codec, name: str, payload: Any, length: Any) -> Tensor:
 
 
 def _may_shrink(value: Any) -> bool:
-    """Whether a value is for a codec; a malformed or infinite vector is left for the checks at the sum to refuse."""
+    """Whether a value is for a codec;
+    a malformed or infinite vector is left for the checks at the sum to refuse."""
     flat = isinstance(value, Tensor) and value.dtype == torch.float32 and value.dim() == 1 and len(value) > 0
     return flat and math.isfinite(peak_of(value))

@@ -13,8 +13,9 @@ NAME = "statistics"
 class RunningStatistics(Transform):
     """Send the statistics with every request, average how they changed, and keep the result at the server.
 
-    They are weighted as the update is. Counters of batches stay whole numbers: they grow by the rounded weighted mean
-    of what the silos counted, so that a cumulative average (momentum=None) goes on with the right share of the past.
+    They are weighted as the update is. Counters of batches stay whole numbers: they grow by the rounded
+    weighted mean of what the silos counted, so that a cumulative average (momentum=None) goes on with the
+    right share of the past.
     """
 
     def request(self, server: Server, message: Message, purpose: Purpose = "training") -> Message:

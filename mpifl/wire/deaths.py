@@ -1,7 +1,7 @@
 """Ranks that die, where MPI tells of it: its errors become RankLost, and the survivors find together again.
 
-Open MPI 5 under `mpirun --with-ft ulfm` ends nobody but the dead (User Level Failure Mitigation). Whoever notices a
-death revokes the communicator, so that all others notice, and all survivors meet in a smaller one.
+Open MPI 5 under `mpirun --with-ft ulfm` ends nobody but the dead (User Level Failure Mitigation). Whoever
+notices a death revokes the communicator, so that all others notice, and all survivors meet in a smaller one.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class Watch:
             time.sleep(1e-3)
 
     def translate_error(self, error: Exception) -> Exception:
-        """Return RankLost, with all other ranks alarmed, for what MPI raises when a rank dies; else the error itself.
+        """Return RankLost, with all other ranks alarmed, for what MPI raises when a rank dies; else the error
+        itself.
 
         A transfer from a process that has just died may fail in another way than by the error meant for it.
         """
@@ -69,7 +70,8 @@ class Watch:
 
 
 def survivors(comm: Any) -> tuple[Any, list[int]]:
-    """Return a communicator of the ranks that live, and the rank that each had; all who live call this together.
+    """Return a communicator of the ranks that live, and the rank that each had; all who live call this
+    together.
 
     A rank that computes comes when it next looks for a message.
     """

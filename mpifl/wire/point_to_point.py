@@ -1,7 +1,7 @@
 """Messages from rank to rank, and waiting for them.
 
-Every wait looks, then sleeps ever longer until its doorbell rings, so that ranks that outnumber the cores leave them to
-training, under every MPI and without any setting.
+Every wait looks, then sleeps ever longer until its doorbell rings, so that ranks that outnumber the cores
+leave them to training, under every MPI and without any setting.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ SHORTEST_POLL, LONGEST_POLL, LONGEST_SLEEP = 1e-4, 1e-3, 2e-2
 RECORD_LIMIT = 64 << 20
 """Bytes of the largest record that is received."""
 TRANSFER_TIMEOUT = "MPIFL_TRANSFER_TIMEOUT"
-"""Environment variable: seconds to wait for a rank that computes nothing any more and has only to hand over; 300."""
+"""Environment variable: seconds to wait for a rank that computes
+nothing any more and has only to hand over; 300."""
 
 
 class PointToPoint:
@@ -56,7 +57,8 @@ class PointToPoint:
 
     @property
     def timeout(self) -> float | None:
-        """Seconds after which what a rank does not take is left on its way to it; None for `transfer_timeout`."""
+        """Seconds after which what a rank does not take is left on its way to it;
+        None for `transfer_timeout`."""
         return self._timeout
 
     def limit_waits(self, timeout: float | None) -> None:
@@ -83,7 +85,8 @@ class PointToPoint:
             raise self._translated(error) from None
 
     def _translated(self, error: Exception) -> Exception:
-        """Return the error, as RankLost if that is what it means, with the node's ranks awake to hear of it."""
+        """Return the error, as RankLost if that is what it means,
+        with the node's ranks awake to hear of it."""
         translated = self._watch.translate_error(error)
         if isinstance(translated, RankLost):
             self._notify(list(self.nodes.neighbours))
@@ -111,7 +114,9 @@ class PointToPoint:
         found = self._next_buffer(rank, tag, until, limit)
         return (found[0], bytes(found[1])) if found else None
 
-    def _next_buffer(self, rank: int | None, tag: int, until: float | None, limit: int) -> tuple[int, bytearray] | None:
+    def _next_buffer(
+        self, rank: int | None, tag: int, until: float | None, limit: int
+    ) -> tuple[int, bytearray] | None:
         """Receive the next message; one of more than `limit` bytes is not, and stands as empty."""
         from mpi4py import MPI
 
@@ -121,7 +126,8 @@ class PointToPoint:
         def arrived() -> Any:
             return self._comm.Improbe(source, tag, status) or self._comm.Improbe(source, tag, status)
 
-        message = self._until(arrived, self._longest_sleep, until)  # Open MPI's first look only has it make progress
+        # Open MPI's first look only has it make progress
+        message = self._until(arrived, self._longest_sleep, until)
         if not message:
             return None
         if status.Get_count(MPI.BYTE) > limit:
@@ -142,7 +148,9 @@ class PointToPoint:
     def _limit(self) -> float:
         return time.perf_counter() + (self.transfer_timeout if self._timeout is None else self._timeout)
 
-    def _until(self, done: Callable[[], Any], longest: float = LONGEST_POLL, until: float | None = None) -> Any:
+    def _until(
+        self, done: Callable[[], Any], longest: float = LONGEST_POLL, until: float | None = None
+    ) -> Any:
         poll_interval = SHORTEST_POLL
         try:
             while not (result := done()) and (until is None or time.perf_counter() < until):

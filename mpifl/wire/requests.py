@@ -1,7 +1,7 @@
 """What the server asks: a record for each kind of request, with its own fields.
 
-What holds for all requests of a kind stands with its record. A kind's handler is in `exchange.worker`, what the server
-accepts of its replies in `exchange.admission`.
+What holds for all requests of a kind stands with its record. A kind's handler is in `exchange.worker`, what
+the server accepts of its replies in `exchange.admission`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from mpifl.wire.messages import Done, FileReply, FinishReply, Header, Message, R
 class Request(Message):
     """What the server asks of all ranks, or of those that host the silos of a cohort.
 
-    (round, attempt) stamps what silos keep: it becomes true when a later round is asked and is forgotten when the same
-    round is asked again.
+    (round, attempt) stamps what silos keep: it becomes true when a later round is asked and is forgotten when
+    the same round is asked again.
     """
 
     reply: ClassVar[type[Reply]] = Done
     """What a silo answers that has no fault."""
     has_deadline: ClassVar[bool] = False
-    """Whether a deadline is for it; at the start shards are opened, and states read, however long it takes."""
+    """Whether a deadline is for it; at the start shards are opened, and states read, however long it takes.
+    """
     addressed: ClassVar[bool] = True
     """Whether the silos of the cohort answer; else each rank answers for all that it hosts."""
     averaged: ClassVar[bool] = False
@@ -77,8 +78,8 @@ class Compute(Reassigning):
     Attributes:
         work: The method's name.
         scalars: The numbers and texts of the message.
-        parameters: P, the length of a vector of an update that `lengths` does not name; None where the silos need not
-            know.
+        parameters: P, the length of a vector of an update that `lengths` does not name; None where the silos
+            need not know.
         lengths: The lengths of other vectors of an update.
     """
 

@@ -1,4 +1,5 @@
-"""Vectors from rank to rank that say which exchange they belong to: what comes too late is not taken for another."""
+"""Vectors from rank to rank that say which exchange they belong to:
+what comes too late is not taken for another."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ class StampedPointToPoint(PointToPoint):
         return self._taken(*self._begin(rank, SHARE, content, stamp), limit)
 
     def next_share(self, rank: int, stamp: Stamp, nbytes: int, until: float) -> memoryview | None:
-        """Return what a rank hands over under this stamp; None if it has not by the time `until`, or far more."""
+        """Return what a rank hands over under this stamp;
+        None if it has not by the time `until`, or far more."""
         return self._stamped(rank, SHARE, stamp, nbytes, until)
 
     def trade(
@@ -45,7 +47,8 @@ class StampedPointToPoint(PointToPoint):
             stamp: Of all of these.
 
         Returns:
-            What came, by rank; and the ranks from which nothing of that length came, or that took nothing in time.
+            What came, by rank; and the ranks from which nothing of that length came, or that took nothing in
+            time.
         """
         underway = {rank: self._begin(rank, ROWS, vectors, stamp) for rank, vectors in outgoing.items()}
         until = time.perf_counter() + self.transfer_timeout
@@ -58,7 +61,9 @@ class StampedPointToPoint(PointToPoint):
         return found, stuck | (incoming.keys() - found.keys())
 
     def _begin(self, rank: int, tag: int, content: bytes | Sequence[Tensor], stamp: Stamp) -> tuple[Any, Any]:
-        parts = [content] if isinstance(content, bytes) else [vector.numpy().view(np.uint8) for vector in content]
+        parts = (
+            [content] if isinstance(content, bytes) else [vector.numpy().view(np.uint8) for vector in content]
+        )
         buffer = np.concatenate([np.frombuffer(part, np.uint8) for part in (_STAMP.pack(*stamp), *parts)])
         request = self._started(self._comm.Isend, buffer, rank, tag)
         self._notify([rank])

@@ -1,4 +1,5 @@
-"""One rank's end of the wire: records from rank to rank, vectors through a node's memory, and by MPI between nodes."""
+"""One rank's end of the wire: records from rank to rank,
+vectors through a node's memory, and by MPI between nodes."""
 
 from __future__ import annotations
 
@@ -20,14 +21,15 @@ from mpifl.wire.stamped import StampedPointToPoint
 CHUNK_BYTES = 1 << 24
 """Bytes of a vector that travel between nodes at a time; Open MPI 5 cannot count to 2^31."""
 RECORD, REPORT, HANDLE, SUM, DONE, VECTOR = range(1, 7)
-"""Tags: what the server tells, what workers report, where a vector lies, partial sums, a share of a sum is made, a
-vector sent to one node alone."""
+"""Tags: what the server tells, what workers report, where a vector lies, partial sums, a share of a sum is
+made, a vector sent to one node alone."""
 
 
 class Transport(StampedPointToPoint):
     """One rank's end of the wire. Rank 0 is the server; in a world of one rank it is the only worker, too.
 
-    Whatever waits or sends raises RankLost when a rank dies that MPI survives; after that nothing works but `recover`.
+    Whatever waits or sends raises RankLost when a rank dies that MPI survives; after that nothing works but
+    `recover`.
 
     Attributes:
         rank: This rank.
@@ -56,7 +58,8 @@ class Transport(StampedPointToPoint):
 
     @property
     def workers(self) -> range:
-        """The ranks that host silos: all but the server's, unless it is alone or took over from one that died."""
+        """The ranks that host silos: all but the server's,
+        unless it is alone or took over from one that died."""
         return range(1, self.size) if self.size > 1 and self.origins[0] == 0 else range(self.size)
 
     @property
@@ -65,7 +68,8 @@ class Transport(StampedPointToPoint):
         return sorted(set(range(self._first_size)) - set(self.origins))
 
     def recover(self) -> dict[int, int]:
-        """Bring the survivors of a death together; each of them calls this, and has its lower number from then on.
+        """Bring the survivors of a death together; each of them calls this, and has its lower number from
+        then on.
 
         Returns:
             The new rank of each survivor by its old one.
@@ -87,7 +91,9 @@ class Transport(StampedPointToPoint):
         self._early.clear()
         self._abandoned += [request for requests in self._underway.values() for request in requests]
         self._underway.clear()
-        self.silent = {self.origins.index(before[rank]) for rank in self.silent if before[rank] in self.origins}
+        self.silent = {
+            self.origins.index(before[rank]) for rank in self.silent if before[rank] in self.origins
+        }
         return {old: self.origins.index(name) for old, name in enumerate(before) if name in self.origins}
 
     @property
@@ -101,28 +107,32 @@ class Transport(StampedPointToPoint):
         return self._doorbell.works
 
     def place(self) -> tuple[int, int]:
-        """Return this rank's place among the workers of its node and how many they are; the server has none."""
+        """Return this rank's place among the workers of its node and how many they are;
+        the server has none."""
         return (self.peers.index(self.rank), len(self.peers)) if self.rank in self.workers else (0, 0)
 
     def broadcast_record(self, record: bytes | None = None) -> bytes:
-        """Send a record from the server (who gives it) to all ranks (who receive it), along a tree of the nodes."""
+        """Send a record from the server (who gives it) to all ranks (who receive it),
+        along a tree of the nodes."""
         told = record if self.is_server else self._receive(self.nodes.parent, RECORD)
         self._send_all(told or b"", self.nodes.children + self.nodes.followers, RECORD)
         return told or b""
 
-    def broadcast_vector(self, vector: Tensor | None, length: int, dtype: torch.dtype, direct: bool = False) -> Tensor:
+    def broadcast_vector(
+        self, vector: Tensor | None, length: int, dtype: torch.dtype, direct: bool = False
+    ) -> Tensor:
         """Send a contiguous vector on the CPU from the server (who gives it) to all ranks.
 
         Args:
             vector: What is sent; None elsewhere.
             length: Of the vector.
             dtype: Of the vector.
-            direct: Whether the server sends it to each node itself, since one of them is `silent`: a broadcast among
-                all of them would come to no end.
+            direct: Whether the server sends it to each node itself, since one of them is `silent`: a
+                broadcast among all of them would come to no end.
 
         Returns:
-            The vector where this rank can read it. It is one for all ranks of a node: whoever writes to it changes
-            it for all. It stays until the server sends the next of its name.
+            The vector where this rank can read it. It is one for all ranks of a node: whoever writes to it
+            changes it for all. It stays until the server sends the next of its name.
         """
         if self.size == 1:
             assert vector is not None
@@ -131,7 +141,11 @@ class Transport(StampedPointToPoint):
             handle = int.from_bytes(self._receive(self.nodes.leader, HANDLE), "little")
             self.received += length * dtype.itemsize
             return self._attach(self.nodes.leader, handle, length, dtype)
-        here = self.memory.move_to_shared_memory(vector) if vector is not None else self.memory.empty(length, dtype)
+        here = (
+            self.memory.move_to_shared_memory(vector)
+            if vector is not None
+            else self.memory.empty(length, dtype)
+        )
         if self.nodes.leaders is not None:
             for where in pieces_of(length, CHUNK_BYTES // dtype.itemsize):
                 if direct:
@@ -144,7 +158,8 @@ class Transport(StampedPointToPoint):
         return here
 
     def _send_directly(self, piece: Tensor) -> None:
-        """Send a piece of a vector from the server to the leader of each node; wait for those that are not silent."""
+        """Send a piece of a vector from the server to the leader of each node;
+        wait for those that are not silent."""
         if not self.is_server:
             self.wait(self._started(self._comm.Irecv, piece, 0, VECTOR))
             return
@@ -173,7 +188,8 @@ class Transport(StampedPointToPoint):
                 self._early[rank].append(record)
 
     def next_report(self, until: float | None = None) -> tuple[int, bytes] | None:
-        """Return the next report that comes, as (rank, record); None if none has by the time `until`, in seconds.
+        """Return the next report that comes, as (rank, record); None if none has by the time `until`, in
+        seconds.
 
         The time is that of `time.perf_counter`.
         """
@@ -185,10 +201,12 @@ class Transport(StampedPointToPoint):
             self._send_all(serial.to_bytes(8, "little"), [self.nodes.leader], DONE)
 
     def await_done(self, workers: Sequence[int], serial: int, long: bool = False) -> set[int]:
-        """Wait, as the node's leader, until these workers of the node, this rank apart, have made their shares.
+        """Wait, as the node's leader, until these workers of the node, this rank apart, have made their
+        shares.
 
         Returns:
-            Those that have not in the time of `limit_waits`, or of `transfer_timeout` if the wait may be long.
+            Those that have not in the time of `limit_waits`, or of `transfer_timeout` if the wait may be
+            long.
         """
         until = time.perf_counter() + self.transfer_timeout if long else self._limit()
         return {rank for rank in workers if rank != self.rank and not self._has_done(rank, serial, until)}
@@ -200,12 +218,14 @@ class Transport(StampedPointToPoint):
         return False
 
     def sum(self, piece: Tensor, nodes: Sequence[int]) -> Tensor:
-        """Return the sum of a float64 vector over some nodes, the server's first; each node's leader calls this.
+        """Return the sum of a float64 vector over some nodes, the server's first; each node's leader calls
+        this.
 
-        A binomial tree of point-to-point messages: whole pieces cross at once, where a non-blocking `Ireduce` moves
-        small segments, each of which would wait for the next poll. The order of addition is that of the tree; the
-        callers' summands add up to the same bits in any. Only the server's result means anything. It is NaN where a
-        node has sent one of another length, or none in time; nothing is taken any more from a node that was late.
+        A binomial tree of point-to-point messages: whole pieces cross at once, where a non-blocking `Ireduce`
+        moves small segments, each of which would wait for the next poll. The order of addition is that of the
+        tree; the callers' summands add up to the same bits in any. Only the server's result means anything.
+        It is NaN where a node has sent one of another length, or none in time; nothing is taken any more from
+        a node that was late.
         """
         total, me, step = piece, nodes.index(self.nodes.number), 1
         while step < len(nodes):
@@ -226,7 +246,8 @@ class Transport(StampedPointToPoint):
     def _add_sum(self, total: Tensor, child: int, depth: int) -> Tensor:
         """Add what a node sends that itself waits for others, `depth` levels of them."""
         if child not in self.silent:
-            until = time.perf_counter() + (depth + 1) * self.transfer_timeout  # it waits for its own node as well
+            # it waits for its own node as well
+            until = time.perf_counter() + (depth + 1) * self.transfer_timeout
             found = self._next_buffer(child, SUM, until, limit=total.nbytes)
             if found and len(found[1]) == total.nbytes:
                 return torch.frombuffer(found[1], dtype=total.dtype).add_(total)

@@ -2,10 +2,11 @@
 
     python scripts/bench/aggregation.py --silos 2 4 8 16 --megabytes 1 10 100 400 --json result.json
 
-S workers hold a float32 vector each, and the server ends with their mean. In each repeat all rows take turns: np.copyto
-and an in-place add on one thread of rank 0 while the others sleep; MPI's blocking Bcast and Reduce; mpifl's own way of
-sending a vector to all and of making the mean. A time runs from the first rank's start to the last one's end. The
-figure is silos x bytes / time in GB/s, for the first two rows bytes / time; "of add" is its share of the add's.
+S workers hold a float32 vector each, and the server ends with their mean. In each repeat all rows take turns:
+np.copyto and an in-place add on one thread of rank 0 while the others sleep; MPI's blocking Bcast and Reduce;
+mpifl's own way of sending a vector to all and of making the mean. A time runs from the first rank's start to
+the last one's end. The figure is silos x bytes / time in GB/s, for the first two rows bytes / time; "of add"
+is its share of the add's.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ def ours(transport: Transport, mean: WeightedMean, vector: Tensor) -> Tensor | N
     """
     mean.expect(len(transport.workers), alone=transport.memory.everywhere)
     if not transport.is_server:
-        header = Header(silo=transport.rank - 1, weight=1.0, vectors=mean.accumulate(0, Update(1.0, {"delta": vector})))
+        header = Header(
+            silo=transport.rank - 1, weight=1.0, vectors=mean.accumulate(0, Update(1.0, {"delta": vector}))
+        )
         transport.report(Report(headers=[header], parts=mean.parts()).encode())
         mean.combine(transport, Verdict.model_validate_json(transport.broadcast_record()))
         return None
@@ -77,13 +80,16 @@ def rows(comm: Any, transport: Transport, length: int) -> dict[str, Callable[[],
         "add_": lambda: received.add_(vector),
         "Bcast": lambda: comm.Bcast(received.numpy(), 0),
         "Reduce": lambda: comm.Reduce(sent, total, root=0),
-        "mpifl send": lambda: transport.broadcast_vector(model if transport.is_server else None, length, torch.float32),
+        "mpifl send": lambda: transport.broadcast_vector(
+            model if transport.is_server else None, length, torch.float32
+        ),
         "mpifl mean": lambda: ours(transport, mean, vector),
     }
 
 
 def seconds_of(comm: Any, act: Callable[[], Any], alone: bool) -> float:
-    """Return the seconds from the first start to the last end; all ranks are of one node, so their clocks are one."""
+    """Return the seconds from the first start to the last end;
+    all ranks are of one node, so their clocks are one."""
     from mpi4py import MPI
 
     comm.Barrier()
@@ -160,9 +166,13 @@ def show(case: dict[str, Any]) -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--silos", type=int, nargs="+", default=[2, 4, 8, 16], help="(%(default)s)")
-    parser.add_argument("--megabytes", type=float, nargs="+", default=[1.0, 10.0, 100.0, 400.0], help="(%(default)s)")
+    parser.add_argument(
+        "--megabytes", type=float, nargs="+", default=[1.0, 10.0, 100.0, 400.0], help="(%(default)s)"
+    )
     parser.add_argument("--repeats", type=int, default=REPEATS[1], help="at most (%(default)s)")
     parser.add_argument("--quick", action="store_true", help="one small case: to see that it works")
     parser.add_argument("--json", type=Path, help="write the figures here, too")
@@ -185,7 +195,10 @@ def main() -> None:
     for silos in options.silos:
         fitting = [size for size in options.megabytes if gb_needed(silos, size) < free]
         for size in sorted(set(options.megabytes) - set(fitting)):
-            print(f"{silos} silos x {size:g} MB: left out, {gb_needed(silos, size):.0f} GB of {free:.0f} are needed")
+            print(
+                f"{silos} silos x {size:g} MB: left out, "
+                f"{gb_needed(silos, size):.0f} GB of {free:.0f} are needed"
+            )
         for case in measure(silos, fitting, options.repeats) if fitting else []:
             show(case)
             cases.append(case)

@@ -1,4 +1,5 @@
-"""FedAvg without a framework (two processes, plain torch, an average in shared memory) and the jobs it is timed on."""
+"""FedAvg without a framework (two processes, plain torch,
+an average in shared memory) and the jobs it is timed on."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ class Task:
 
 TASKS = {
     "J1": Task("10 silos, 2NN, E = 1, all take part", silos=10, drawn=10),
-    "J2": Task("4 silos, 11.0 M parameters, one step a round, all take part", 4, 4, hidden=(2943, 2943), steps=1),
+    "J2": Task(
+        "4 silos, 11.0 M parameters, one step a round, all take part", 4, 4, hidden=(2943, 2943), steps=1
+    ),
     "J3": Task("100 silos, C = 0.1, 2NN, E = 1", silos=100, drawn=10),
 }
 
@@ -55,7 +58,8 @@ def perceptron(hidden: Sequence[int]) -> nn.Module:
 
 
 def seconds_of_rounds(x: np.ndarray, y: np.ndarray, task: Task, rounds: int) -> list[float]:
-    """Train for some rounds on silos that share the examples evenly; return the seconds that each round took."""
+    """Train for some rounds on silos that share the examples evenly;
+    return the seconds that each round took."""
     torch.set_num_threads(1)
     data = torch.tensor(x, dtype=torch.float32).div_(255), torch.tensor(y)
     start = nn.utils.parameters_to_vector(perceptron(task.hidden).parameters()).detach()
@@ -78,7 +82,8 @@ def work(
 ) -> None:
     """Train one worker's silos in each round from `start`, shape [P]; the end of a round is noted in `ends`.
 
-    A round's mean is the sum over the workers' `slots`, shape [2, WORKERS, P], in whose halves the rounds take turns.
+    A round's mean is the sum over the workers' `slots`, shape [2, WORKERS, P], in whose halves the rounds
+    take turns.
     """
     torch.set_num_threads(1)
     x, y = data
@@ -100,7 +105,9 @@ def work(
             ends[round + 1] = time.perf_counter()
 
 
-def _train(model: nn.Module, optimizer: torch.optim.SGD, w: Tensor, x: Tensor, y: Tensor, steps: int | None) -> None:
+def _train(
+    model: nn.Module, optimizer: torch.optim.SGD, w: Tensor, x: Tensor, y: Tensor, steps: int | None
+) -> None:
     """Train an epoch from w, shape [P], or so many steps of one."""
     for part, p in _parts(w, model):
         p.copy_(part)

@@ -2,15 +2,17 @@
 
     python scripts/bench/checkpoint.py --job all --json result.json
 
-8 silos, a perceptron of 11.0 million parameters, a step each a round, on 3 ranks, 2 of which train. `dear`: SCAFFOLD
-with Adam at the server, so that the server keeps four vectors and each silo one, 528 MB. `plain`: FedAvg, the model
-alone, 44 MB. A checkpoint follows every other round. What it holds up is the time from the end of its round to the
-beginning of the next, all that the workers wait for included. In the rounds between, rank 0 writes as many bytes
-plainly: from memory to one file, flushed to the disk. Plain files stay and go as checkpoints do.
+8 silos, a perceptron of 11.0 million parameters, a step each a round, on 3 ranks, 2 of which train. `dear`:
+SCAFFOLD with Adam at the server, so that the server keeps four vectors and each silo one, 528 MB. `plain`:
+FedAvg, the model alone, 44 MB. A checkpoint follows every other round. What it holds up is the time from the
+end of its round to the beginning of the next, all that the workers wait for included. In the rounds between,
+rank 0 writes as many bytes plainly: from memory to one file, flushed to the disk. Plain files stay and go as
+checkpoints do.
 
-Runs with `background = true` have no plain writes, which would meet the checkpoint that is being written; they take
-turns with the others, and so do runs without checkpoints. Beside what is held up stands what a checkpoint costs in all,
-training that it slows down included: two rounds and a checkpoint, less two rounds of a run without any.
+Runs with `background = true` have no plain writes, which would meet the checkpoint that is being written;
+they take turns with the others, and so do runs without checkpoints. Beside what is held up stands what a
+checkpoint costs in all, training that it slows down included: two rounds and a checkpoint, less two rounds of
+a run without any.
 """
 
 from __future__ import annotations
@@ -45,9 +47,12 @@ LIMIT = 120.0
 
 
 def read(run: Path) -> dict[str, list[float]]:
-    """Return of a run's pairs of rounds, each begun by a checkpoint: what that held up, all seconds, plain writes'."""
+    """Return of a run's pairs of rounds, each begun by a checkpoint:
+    what that held up, all seconds, plain writes'."""
     rounds = metrics(run)[EVERY * WARMUP - 1 :]
-    held_up = [after["time"] - after["seconds"] - before["time"] for before, after in itertools.pairwise(rounds)]
+    held_up = [
+        after["time"] - after["seconds"] - before["time"] for before, after in itertools.pairwise(rounds)
+    ]
     ends = [record["time"] for record in rounds]
     plain = [record["plain_seconds"] for record in rounds[1:] if "plain_seconds" in record]
     pairs = [after - before for before, after in zip(ends[::EVERY], ends[EVERY::EVERY], strict=False)]
@@ -77,10 +82,14 @@ def judge(result: dict[str, Any]) -> None:
     """Put the ratios to plain writes into the result, and print them."""
     runs = result["runs"]
     plain, without = (
-        [median(run[what]) for run in runs[side]] for side, what in (("foreground", "plain"), ("none", "pair"))
+        [median(run[what]) for run in runs[side]]
+        for side, what in (("foreground", "plain"), ("none", "pair"))
     )
     size = runs["foreground"][0]["bytes"][0] / 1e6
-    print(f"{result['job']} on {result['data']}: {size:.0f} MB, plain write {1e3 * median(plain):.0f} ms; ", end="")
+    print(
+        f"{result['job']} on {result['data']}: {size:.0f} MB, plain write {1e3 * median(plain):.0f} ms; ",
+        end="",
+    )
     print(f"{len(plain)} runs of {len(runs['foreground'][0]['plain'])} checkpoints")
     print(f"{'':12}{'held up ms':>12}{'/ plain':>9}{'from - to':>16}{'in all ms':>12}{'/ plain':>9}")
     result["ratios"] = {}
@@ -96,12 +105,17 @@ def judge(result: dict[str, Any]) -> None:
         extremes = f"{min(ratios):.2f} - {max(ratios):.2f}"
         print(f"{side:12}{1e3 * median(held_up):12.0f}{ratio:9.2f}{extremes:>16}", end="")
         print(f"{1e3 * median(more):12.0f}{cost:9.2f}")
-    print(f"target {TARGET:.1f} {'met' if result['ratios']['foreground']['ratio'] <= TARGET else 'missed'}", flush=True)
+    print(
+        f"target {TARGET:.1f} {'met' if result['ratios']['foreground']['ratio'] <= TARGET else 'missed'}",
+        flush=True,
+    )
     advise(max(own["spread"] for own in result["ratios"].values()))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--job", choices=[*JOBS, "all"], default="dear", help="(%(default)s)")
     parser.add_argument("--checkpoints", type=int, default=4, help="of a run after the warm-up (%(default)s)")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each side (%(default)s)")

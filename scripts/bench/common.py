@@ -1,4 +1,5 @@
-"""What the benchmarks share: shards and jobs in a scratch folder, ranks with a time limit, medians with a spread."""
+"""What the benchmarks share: shards and jobs in a scratch folder,
+ranks with a time limit, medians with a spread."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ NEVER = 10**9
 
 
 def images(examples: int) -> tuple[np.ndarray, np.ndarray, str]:
-    """Return that many MNIST training images, labels, and what they are; noise of their shape where MNIST is not."""
+    """Return that many MNIST training images, labels, and what they are;
+    noise of their shape where MNIST is not."""
     try:
         mnist = SOURCES["mnist"](None, 0)
         return mnist.x[:examples], mnist.y[:examples], "MNIST"
@@ -52,12 +54,25 @@ def write_silos(folder: Path, x: np.ndarray, y: np.ndarray, silos: int) -> None:
     folder.mkdir()
     parts = zip(np.array_split(x, silos), np.array_split(y, silos), strict=True)
     entries = [
-        write_shard(folder / f"silo_{k:04d}.h5", {"train": part}, silo=k, name=str(k), features=PIXELS, classes=CLASSES)
+        write_shard(
+            folder / f"silo_{k:04d}.h5",
+            {"train": part},
+            silo=k,
+            name=str(k),
+            features=PIXELS,
+            classes=CLASSES,
+        )
         for k, part in enumerate(parts)
     ]
     origin: dict[str, Any] = {"name": "iid", "source": "benchmark"}
     spec = FederationSpec(
-        name="benchmark", features=PIXELS, classes=CLASSES, seed=0, scheme=origin, source=origin, silos=entries
+        name="benchmark",
+        features=PIXELS,
+        classes=CLASSES,
+        seed=0,
+        scheme=origin,
+        source=origin,
+        silos=entries,
     )
     spec.write(folder)
 
@@ -87,8 +102,8 @@ def train(
 ) -> None:
     """Train a job on that many ranks, calling `look` now and then; end them after `limit` seconds.
 
-    Settings are those of `--set`, such as `local.lr=0.05`; those with a name of capitals are put in the environment.
-    Flags are the launcher's.
+    Settings are those of `--set`, such as `local.lr=0.05`; those with a name of capitals are put in the
+    environment. Flags are the launcher's.
     """
     sets, variables = told_apart(settings)
     program = ["-m", "mpifl", "train", str(job), "--out", str(run), *sets]
@@ -96,7 +111,8 @@ def train(
 
 
 def told_apart(settings: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Return the arguments for settings of the job, and the variables among them, whose names are capitals."""
+    """Return the arguments for settings of the job,
+    and the variables among them, whose names are capitals."""
     named = [setting.partition("=")[::2] for setting in settings]
     sets = [part for name, value in named if not name.isupper() for part in ("--set", f"{name}={value}")]
     return sets, {name: value for name, value in named if name.isupper()}
@@ -111,7 +127,8 @@ def start_ranks(
     variables: Mapping[str, str] = MappingProxyType({}),
     flags: Sequence[str] = (),
 ) -> None:
-    """Run `python PROGRAM` on that many ranks, calling `look` now and then; end them after `limit` seconds."""
+    """Run `python PROGRAM` on that many ranks, calling `look` now and then;
+    end them after `limit` seconds."""
     command = [*MPIRUN, *flags, "-n", str(ranks), sys.executable, *program]
     with log.open("wb") as out:
         launched = subprocess.Popen(
@@ -152,7 +169,8 @@ def metrics(run: Path) -> list[dict[str, Any]]:
 
 
 def seconds_of_rounds(run: Path, warmup: int) -> list[float]:
-    """Return the seconds between the end of one round and of the next, in the order of the rounds after the warm-up."""
+    """Return the seconds between the end of one round and of the next,
+    in the order of the rounds after the warm-up."""
     times = [record["time"] for record in metrics(run)]
     return [after - before for before, after in itertools.pairwise(times)][warmup:]
 

@@ -1,8 +1,10 @@
-"""What a local step of each algorithm costs beside FedAvg's: 2NN on MNIST, B = 10, in one process on one thread.
+"""What a local step of each algorithm costs beside FedAvg's: 2NN on MNIST, B = 10, in one process on one
+thread.
 
-A repeat lets every algorithm do its silo's half of a round once, on the same 600 images: 60 steps, and what stands
-around them (the model's arrival, the delta, what the silo keeps). The processor's time is counted, so that others on
-the machine matter little; ratios are taken within a repeat, in an order that turns from repeat to repeat.
+A repeat lets every algorithm do its silo's half of a round once, on the same 600 images: 60 steps, and what
+stands around them (the model's arrival, the delta, what the silo keeps). The processor's time is counted, so
+that others on the machine matter little; ratios are taken within a repeat, in an order that turns from repeat
+to repeat.
 """
 
 from __future__ import annotations
@@ -104,7 +106,8 @@ def measure(named: dict[str, Pass], repeats: int) -> dict[str, list[float]]:
 
 
 def show(taken: dict[str, list[float]]) -> dict[str, dict[str, float]]:
-    """Print and return each one's median step and its ratio to FedAvg's: median, quartiles, and of the best repeats."""
+    """Print and return each one's median step and its ratio to FedAvg's:
+    median, quartiles, and of the best repeats."""
     print(f"{'':22}{'us a step':>11}{'ratio':>8}{'quartiles':>16}{'of best':>9}")
     rows = {}
     for name, values in taken.items():
@@ -118,7 +121,9 @@ def show(taken: dict[str, list[float]]) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repeats", type=int, default=100, help="(%(default)s)")
     parser.add_argument("--quick", action="store_true", help="two repeats: to see that it works")
     parser.add_argument("--json", type=Path, help="write the figures here, too")
@@ -131,7 +136,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="mpifl-bench-") as scratch:
         named, data = passes(Path(scratch))
         taken = measure(named, options.repeats)
-    print(f"2NN on {data}, B = {bare.BATCH}, {STEPS} steps a pass, {options.repeats} repeats; target {TARGET:.2f}")
+    print(
+        f"2NN on {data}, B = {bare.BATCH}, {STEPS} steps a pass, "
+        f"{options.repeats} repeats; target {TARGET:.2f}"
+    )
     save(options.json, {"data": data, "rows": show(taken), "us": taken})
 
 

@@ -1,9 +1,10 @@
-"""Peak resident memory of the server and of the workers against the number of silos: the server's must not grow.
+"""Peak resident memory of the server and of the workers against the number of silos: the server's must not
+grow.
 
-Figures are above what a process holds that has imported all and taken one tiny training step; a model is the size of
-its parameters in float32. What ranks of a node share is counted in equal parts (Linux's Pss), so that the figures add
-up to what the node holds; they are the highest of many looks. Beside them stands the high-water mark (VmHWM), which
-counts shared pages once for each rank that has ever looked at them.
+Figures are above what a process holds that has imported all and taken one tiny training step; a model is the
+size of its parameters in float32. What ranks of a node share is counted in equal parts (Linux's Pss), so that
+the figures add up to what the node holds; they are the highest of many looks. Beside them stands the
+high-water mark (VmHWM), which counts shared pages once for each rank that has ever looked at them.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ import mpifl.cli, mpifl.training.loop, torch
 from pathlib import Path
 from mpi4py import MPI
 torch.set_num_threads(1)
-torch.nn.functional.cross_entropy(torch.nn.Linear(784, 10)(torch.rand(10, 784)), torch.zeros(10).long()).backward()
+logits = torch.nn.Linear(784, 10)(torch.rand(10, 784))
+torch.nn.functional.cross_entropy(logits, torch.zeros(10).long()).backward()
 print(Path("/proc/self/status").read_text(), Path("/proc/self/smaps_rollup").read_text())
 """
 LOOKS, NAP = 10, 4e-3
@@ -43,7 +45,8 @@ LOOKS, NAP = 10, 4e-3
 
 
 class Peaks:
-    """The most memory in MB of each rank of a run, as far as it was seen: its own share, and all that is resident."""
+    """The most memory in MB of each rank of a run, as far as it was seen:
+    its own share, and all that is resident."""
 
     def __init__(self, run: Path) -> None:
         self._run = str(run).encode()
@@ -73,7 +76,8 @@ class Peaks:
 
 
 def share(rollup: str) -> float:
-    """Return private pages and the share of shared memory of a /proc/PID/smaps_rollup in MB, without files."""
+    """Return private pages and the share of shared memory of a /proc/PID/smaps_rollup in MB,
+    without files."""
     return sum(int(kb) for kb in re.findall(r"Pss_(?:Anon|Shmem):\s*(\d+) kB", rollup)) * 1024 / 1e6
 
 
@@ -86,7 +90,12 @@ def high_water(status: str) -> float:
 def idle() -> tuple[float, float]:
     """Return the share and the peak of a process with everything imported and no model."""
     done = subprocess.run(
-        [sys.executable, "-c", IDLE], env=ENVIRONMENT, capture_output=True, text=True, timeout=LIMIT, check=True
+        [sys.executable, "-c", IDLE],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=True,
     )
     return share(done.stdout), high_water(done.stdout)
 
@@ -119,7 +128,9 @@ def judge(rows: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--silos", type=int, nargs="+", default=[2, 8, 64], help="(%(default)s)")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), help="(%(default)s)")
     parser.add_argument("--quick", action="store_true", help="2 silos and the 2NN: to see that it works")
@@ -130,7 +141,10 @@ def main() -> None:
     if min(options.silos) < RANKS - 1:
         parser.error(f"--silos must be at least {RANKS - 1}")
     base = idle()
-    print(f"a process after imports and a tiny step: {base[0]:.0f} MB of its own, {base[1]:.0f} MB resident; ", end="")
+    print(
+        f"a process after imports and a tiny step: {base[0]:.0f} MB of its own, {base[1]:.0f} MB resident; ",
+        end="",
+    )
     print(f"{RANKS - 1} workers, silos of {EXAMPLES} examples; models, and in brackets by high-water marks")
     print(f"{'model':>6}{'MB':>8}{'silos':>7}{'server':>16}{'worker':>16}")
     rows = []
@@ -139,12 +153,18 @@ def main() -> None:
         for silos in options.silos:
             peaks = measure(MODELS[name], silos)
             row: dict[str, Any] = {"model": name, "model_mb": size, "silos": silos}
-            for kind, of_rank, zero in (("mb", peaks.share, base[0]), ("resident_mb", peaks.resident, base[1])):
+            for kind, of_rank, zero in (
+                ("mb", peaks.share, base[0]),
+                ("resident_mb", peaks.resident, base[1]),
+            ):
                 row[f"server_{kind}"] = of_rank[0] - zero
                 row[f"worker_{kind}"] = max(mb for rank, mb in of_rank.items() if rank) - zero
             rows.append(row)
             pairs = ((row[f"{rank}_mb"] / size, row[f"{rank}_resident_mb"] / size) for rank in TARGETS)
-            print(f"{name:>6}{size:8.1f}{silos:7}{''.join(f'{a:8.1f} ({b:5.1f})' for a, b in pairs)}", flush=True)
+            print(
+                f"{name:>6}{size:8.1f}{silos:7}{''.join(f'{a:8.1f} ({b:5.1f})' for a, b in pairs)}",
+                flush=True,
+            )
     judge(rows)
     save(options.json, {"idle_mb": base, "rows": rows})
 

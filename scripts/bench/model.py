@@ -3,13 +3,14 @@
     python scripts/bench/model.py scaling.json --nodes 1000 --bandwidth 25 --latency 2
 
 Seconds of a round = training of the slowest worker + the rest.
-  training = n (t1 + t2 V) + s (t3 + t4 V)          n: silos of a worker in the round, s: its steps, V: MB of the model
+  training = n (t1 + t2 V) + s (t3 + t4 V)   n: silos of a worker in the round, s: its steps, V: MB of model
   the rest = r1 + r2 K + r3 V + r4 V log2(ranks)    K: silos of the round
-log2(ranks) counts the levels of the tree of sums. For N nodes with a worker on each, the same terms hold with N + 1
-ranks, and a network is crossed, which is not measured but taken from the options: a broadcast and a sum take a latency
-at each level; the model goes down by pieces that follow each other (V / bandwidth, once), and the root of the tree
-takes a sum in from each level (--up x V x levels / bandwidth). The server reads K headers, one after another (r2 K).
-Not in it: silos that train unequally long, other traffic, several networks in a node, a topology.
+log2(ranks) counts the levels of the tree of sums. For N nodes with a worker on each, the same terms hold with
+N + 1 ranks, and a network is crossed, which is not measured but taken from the options: a broadcast and a sum
+take a latency at each level; the model goes down by pieces that follow each other (V / bandwidth, once), and
+the root of the tree takes a sum in from each level (--up x V x levels / bandwidth). The server reads K
+headers, one after another (r2 K). Not in it: silos that train unequally long, other traffic, several networks
+in a node, a topology.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ CASES = {
 }
 
 
-def fit(rows: Sequence[Mapping[str, Any]], terms: Mapping[str, Any], seconds: Sequence[float]) -> dict[str, float]:
+def fit(
+    rows: Sequence[Mapping[str, Any]], terms: Mapping[str, Any], seconds: Sequence[float]
+) -> dict[str, float]:
     """Return coefficients that are not negative and make the relative errors' squares least.
 
     The terms that would be negative are left out, the worst first: they are not to be told from the others.
@@ -70,7 +73,10 @@ def usable(measured: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the points whose workers had a core each, with a worker's part of the round."""
     rows = [row for part in measured["parts"].values() for row in part if row["workers"] <= measured["cores"]]
     shares = [math.ceil(row["drawn"] / row["workers"]) for row in rows]
-    return [{**row, "per_worker": n, "worker_steps": n * row["steps"]} for row, n in zip(rows, shares, strict=True)]
+    return [
+        {**row, "per_worker": n, "worker_steps": n * row["steps"]}
+        for row, n in zip(rows, shares, strict=True)
+    ]
 
 
 def predict(
@@ -83,7 +89,10 @@ def predict(
     """Return the parts in seconds of a round in which every node trains one silo."""
     row = {**case, "drawn": nodes, "ranks": nodes + 1, "per_worker": 1, "worker_steps": case["steps"]}
     levels, gigabytes = math.ceil(math.log2(nodes + 1)), case["megabytes"] / 1e3
-    crossing = 2 * levels * network["latency"] * 1e-6 + (1 + network["up"] * levels) * gigabytes / network["bandwidth"]
+    crossing = (
+        2 * levels * network["latency"] * 1e-6
+        + (1 + network["up"] * levels) * gigabytes / network["bandwidth"]
+    )
     headers = value({SERVER: rest[SERVER]}, REST, row)
     return {
         "training": value(training, TRAINING, row),
@@ -93,7 +102,9 @@ def predict(
     }
 
 
-def show_fit(rows: list[dict[str, Any]], training: dict[str, float], rest: dict[str, float]) -> dict[str, float]:
+def show_fit(
+    rows: list[dict[str, Any]], training: dict[str, float], rest: dict[str, float]
+) -> dict[str, float]:
     """Print the coefficients and how far the fit is from what was measured."""
     for name, seconds in {**training, **rest}.items():
         print(f"  {name:26}{1e6 * seconds:12.2f} us")
@@ -125,12 +136,20 @@ def show_nodes(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("scaling", type=Path, nargs="+", help="what scaling.py wrote by --json, in one file or several")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "scaling", type=Path, nargs="+", help="what scaling.py wrote by --json, in one file or several"
+    )
     parser.add_argument("--nodes", type=int, nargs="+", default=[1, 10, 100, 1000], help="(%(default)s)")
-    parser.add_argument("--bandwidth", type=float, default=25.0, help="GB/s of a node's network (%(default)s)")
+    parser.add_argument(
+        "--bandwidth", type=float, default=25.0, help="GB/s of a node's network (%(default)s)"
+    )
     parser.add_argument("--latency", type=float, default=2.0, help="us of a message (%(default)s)")
-    parser.add_argument("--up", type=float, default=2.0, help="bytes of a sum on its way, of the model's (%(default)s)")
+    parser.add_argument(
+        "--up", type=float, default=2.0, help="bytes of a sum on its way, of the model's (%(default)s)"
+    )
     parser.add_argument("--json", type=Path, help="write the figures here, too")
     options = parser.parse_args()
     rows = [row for path in options.scaling for row in usable(json.loads(path.read_text()))]
@@ -141,7 +160,10 @@ def main() -> None:
     off = show_fit(rows, training, rest)
     network = {"bandwidth": options.bandwidth, "latency": options.latency, "up": options.up}
     predicted = show_nodes(training, rest, options.nodes, network)
-    save(options.json, {"training": training, "rest": rest, "off": off, "network": network, "predicted": predicted})
+    save(
+        options.json,
+        {"training": training, "rest": rest, "off": off, "network": network, "predicted": predicted},
+    )
 
 
 if __name__ == "__main__":

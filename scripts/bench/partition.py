@@ -1,9 +1,10 @@
-"""MNIST into shards, beside a plain read of its files and a plain write of as many bytes: the ratio of the two.
+"""MNIST into shards, beside a plain read of its files and a plain write of as many bytes: the ratio of the
+two.
 
     python scripts/bench/partition.py [--silos 100] [--repeats 9] [--scheme shards] [--jobs N]
 
-The two alternate in one process, so that whatever else the machine does meets both. $MPIFL_DATA names the folder that
-holds mnist/.
+The two alternate in one process, so that whatever else the machine does meets both. $MPIFL_DATA names the
+folder that holds mnist/.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ def main() -> None:
     size = f"{arguments.bytes / 1e6:.1f} MB, {arguments.silos} silos"
     print(f"{size}, {arguments.jobs} threads, {arguments.repeats} pairs")
     print(f"plain read and write {baseline:.3f} s, partition {partitioned:.3f} s (medians)")
-    print(f"ratio of a pair: median {median(ratios):.2f}, from {ratios[0]:.2f} to {ratios[-1]:.2f}; asked: at most 3")
+    print(
+        f"ratio of a pair: median {median(ratios):.2f}, "
+        f"from {ratios[0]:.2f} to {ratios[-1]:.2f}; asked: at most 3"
+    )
     seconds = {"plain": baseline, "partition": partitioned}
     save(arguments.json, {"bytes": arguments.bytes, "seconds": seconds, "ratios": ratios})
 
@@ -64,13 +68,19 @@ def _seconds(act: Callable[[], None], target: Path) -> float:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--silos", type=int, default=100)
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--scheme", default="shards")
     parser.add_argument("--jobs", type=int, default=default_jobs())
-    parser.add_argument("--data", default=os.path.expandvars("$MPIFL_DATA/mnist"), help="the folder of its four files")
-    parser.add_argument("--folder", help="where to write; the default is the system's folder for temporary files")
+    parser.add_argument(
+        "--data", default=os.path.expandvars("$MPIFL_DATA/mnist"), help="the folder of its four files"
+    )
+    parser.add_argument(
+        "--folder", help="where to write; the default is the system's folder for temporary files"
+    )
     parser.add_argument("--quick", action="store_true", help="one pair: to see that it works")
     parser.add_argument("--json", type=Path, help="write the figures here, too")
     options = parser.parse_args()

@@ -1,4 +1,5 @@
-"""Algorithms for `checkpoint.py` whose server writes, where a round asks for it, what a checkpoint would hold plainly.
+"""Algorithms for `checkpoint.py` whose server writes, where a round asks for it, what a checkpoint would hold
+plainly.
 
 PLAIN=FOLDER     where; files stay there as checkpoints do, the oldest goes
 VECTORS=N        how many vectors each silo keeps
@@ -23,7 +24,8 @@ EVERY, KEPT = 2, 3
 
 
 def write_plainly(server: Server, cohort: Cohort) -> dict[str, float]:
-    """Write as many bytes as a checkpoint has to one new file and flush it to the disk; return the seconds."""
+    """Write as many bytes as a checkpoint has to one new file and flush it to the disk;
+    return the seconds."""
     if "PLAIN" not in os.environ or server.round % EVERY:
         return {}
     state = [value for value in server.state.values() if isinstance(value, Tensor)]

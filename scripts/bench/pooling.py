@@ -1,6 +1,8 @@
-"""What a gradient of the papers' CNNs costs beside that of the layers as the papers name them: ReLU, PyTorch's pooling.
+"""What a gradient of the papers' CNNs costs beside that of the layers as the papers name them: ReLU,
+PyTorch's pooling.
 
-One process, one thread; the processor's time is counted, in turns, so that others on the machine matter little.
+One process, one thread; the processor's time is counted, in turns, so that others on the machine matter
+little.
 """
 
 from __future__ import annotations
@@ -53,7 +55,10 @@ def measure(name: str, repeats: int, passes: int = 10) -> dict[str, list[float]]
     ours, theirs = factory(PIXELS.shape, CLASSES), as_named(factory(PIXELS.shape, CLASSES))
     theirs.load_state_dict(ours.state_dict())
     torch.testing.assert_close(gradient(ours, *batch), gradient(theirs, *batch))
-    sides = {"mpifl": partial(gradient, ours, *batch), "as the paper names it": partial(gradient, theirs, *batch)}
+    sides = {
+        "mpifl": partial(gradient, ours, *batch),
+        "as the paper names it": partial(gradient, theirs, *batch),
+    }
     taken: dict[str, list[float]] = {side: [] for side in sides}
     for _ in range(WARMUP + repeats):
         for side, once in sides.items():
@@ -65,7 +70,9 @@ def measure(name: str, repeats: int, passes: int = 10) -> dict[str, list[float]]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repeats", type=int, default=30, help="(%(default)s)")
     parser.add_argument("--quick", action="store_true", help="two repeats: to see that it works")
     parser.add_argument("--json", type=Path, help="write the figures here, too")

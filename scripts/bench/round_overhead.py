@@ -1,12 +1,13 @@
 """What a round costs in mpifl beyond the same training in a bare loop of plain torch (`bare.py`).
 
-    python scripts/bench/round_overhead.py --job all --also local.compile=true --also "a.b=1 NAME=2" --json result.json
+    python scripts/bench/round_overhead.py --job all --also local.compile=true --also "a.b=1 NAME=2" --json
+    result.json
 
-J1: 10 silos of 600 MNIST images, 2NN, E = 1, B = 10, every silo in every round. J2: 4 silos, a perceptron of 11.0
-million parameters, one step a round: what moving the model costs. J3: 100 silos, C = 0.1. Both sides train on two
-processes with a thread each (mpifl's server is a third that waits), and take turns, so that whatever else the machine
-does meets both. --also times mpifl once more with other settings, in the same turns; --exact-vs-plain SETTING does so
-with the setting that makes sums plain float32.
+J1: 10 silos of 600 MNIST images, 2NN, E = 1, B = 10, every silo in every round. J2: 4 silos, a perceptron of
+11.0 million parameters, one step a round: what moving the model costs. J3: 100 silos, C = 0.1. Both sides
+train on two processes with a thread each (mpifl's server is a third that waits), and take turns, so that
+whatever else the machine does meets both. --also times mpifl once more with other settings, in the same
+turns; --exact-vs-plain SETTING does so with the setting that makes sums plain float32.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def mpifl_rounds(
     job, length = folder / "job.toml", {"steps": task.steps} if task.steps else {"epochs": 1}
     model = {"name": "mlp", "hidden": list(task.hidden)}
     fraction = task.drawn / task.silos
-    write_job(job, folder / "shards", rounds + 1, model, fraction, lr=bare.LR, batch_size=bare.BATCH, **length)
+    write_job(
+        job, folder / "shards", rounds + 1, model, fraction, lr=bare.LR, batch_size=bare.BATCH, **length
+    )
     train(job, run, bare.WORKERS + 1, LIMIT * (1 + rounds / 100), settings=settings, flags=flags)
     return seconds_of_rounds(run, WARMUP)
 
@@ -61,7 +64,8 @@ def measure(name: str, rounds: int, repeats: int, also: Sequence[str]) -> dict[s
 
 
 def ratio_of(result: dict[str, Any], side: str, to: str = "bare") -> dict[str, float]:
-    """Return a side's median round over another's: median and extremes over the repeats; and of the best rounds."""
+    """Return a side's median round over another's:
+    median and extremes over the repeats; and of the best rounds."""
     one, other = result["seconds"][side], result["seconds"][to]
     ratios = [median(ours) / median(theirs) for ours, theirs in zip(one, other, strict=True)]
     ratio, spread = middle(ratios)
@@ -70,13 +74,17 @@ def ratio_of(result: dict[str, Any], side: str, to: str = "bare") -> dict[str, f
 
 
 def show(result: dict[str, Any]) -> None:
-    """Print the median and the best round of each side and their ratios to bare's, which go into the result, too."""
+    """Print the median and the best round of each side and their ratios to bare's,
+    which go into the result, too."""
     name, seconds, steps = result["job"], result["seconds"], result["steps_of_worker"]
     result["ratios"] = {side: ratio_of(result, side) for side in seconds}
     runs, rounds = len(seconds["bare"]), len(seconds["bare"][0])
     print(f"{name} on {result['data']}: {TASKS[name].about}; {runs} runs of {rounds} rounds a side")
     width = max(map(len, seconds))
-    print(f"{'':{width}}{'ms a round':>12}{'us a step':>11}{'best ms':>9}{'ratio':>8}{'from - to':>16}{'of best':>9}")
+    print(
+        f"{'':{width}}{'ms a round':>12}{'us a step':>11}{'best ms':>9}"
+        f"{'ratio':>8}{'from - to':>16}{'of best':>9}"
+    )
     for side, own in result["ratios"].items():
         typical, best = median(map(median, seconds[side])), min(map(min, seconds[side]))
         times = f"{1e3 * typical:12.1f}{1e6 * typical / steps:11.0f}{1e3 * best:9.1f}"
@@ -90,17 +98,23 @@ def show_exactness(result: dict[str, Any], plain: str) -> None:
     own = result["exact_vs_plain"] = ratio_of(result, "mpifl", f"mpifl {plain}")
     verdict = "met" if own["ratio"] <= EXACT_TARGET else "missed"
     found = f"{own['ratio']:.3f} ({own['low']:.3f} - {own['high']:.3f}; of best {own['ratio_of_best']:.3f})"
-    print(f"{result['job']}: exact sums over plain ones ({plain}) {found}, target {EXACT_TARGET:.2f} {verdict}")
+    print(
+        f"{result['job']}: exact sums over plain ones ({plain}) {found}, target {EXACT_TARGET:.2f} {verdict}"
+    )
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--job", choices=[*TASKS, "all"], default="J1", help="(%(default)s)")
     parser.add_argument(
         "--also", action="append", default=[], metavar="SETTINGS", help="KEY=VALUE ... of one more side"
     )
     parser.add_argument("--exact-vs-plain", metavar="SETTING", help="what makes sums plain: KEY=VALUE")
-    parser.add_argument("--rounds", type=int, default=30, help="rounds of a run after the warm-up (%(default)s)")
+    parser.add_argument(
+        "--rounds", type=int, default=30, help="rounds of a run after the warm-up (%(default)s)"
+    )
     parser.add_argument("--repeats", type=int, default=5, help="runs of each side (%(default)s)")
     parser.add_argument("--quick", action="store_true", help="one run of 3 rounds: to see that it works")
     parser.add_argument("--json", type=Path, help="write the figures here, too")

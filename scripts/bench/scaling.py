@@ -2,10 +2,10 @@
 
     python scripts/bench/scaling.py --json scaling.json && python scripts/bench/model.py scaling.json
 
-silos: 10 to 10,000 of them, 10 drawn a round: a round must not cost more because others wait to be drawn. strong: the
-same 20 silos on more ranks. weak: 10 silos for each worker. size, cohort: what lets `model.py` tell the terms of a
-round's cost apart. The points of a part take turns. One rank is server and worker at once; more ranks that train than
-there are cores share them.
+silos: 10 to 10,000 of them, 10 drawn a round: a round must not cost more because others wait to be drawn.
+strong: the same 20 silos on more ranks. weak: 10 silos for each worker. size, cohort: what lets `model.py`
+tell the terms of a round's cost apart. The points of a part take turns. One rank is server and worker at
+once; more ranks that train than there are cores share them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ FLAT_TARGET = 1.10
 
 @dataclass(frozen=True)
 class Point:
-    """One training: ranks, silos in all and in a round, a silo's steps, the width of the model's two hidden layers."""
+    """One training: ranks, silos in all and in a round, a silo's steps,
+    the width of the model's two hidden layers."""
 
     ranks: int = 3
     silos: int = 10
@@ -55,21 +56,26 @@ def parts_of(silos: Sequence[int], ranks: Sequence[int]) -> dict[str, list[Point
         "strong": [Point(ranks=r, silos=20, drawn=20) for r in ranks],
         "weak": [Point(ranks=r, silos=10 * max(r - 1, 1), drawn=10 * max(r - 1, 1)) for r in ranks],
         "size": [
-            Point(silos=k, drawn=k, steps=s, width=w) for w in (200, 900, 2943) for s, k in ((1, 2), (4, 2), (1, 6))
+            Point(silos=k, drawn=k, steps=s, width=w)
+            for w in (200, 900, 2943)
+            for s, k in ((1, 2), (4, 2), (1, 6))
         ],
         "cohort": [Point(ranks=r, silos=100, drawn=k, steps=1) for r in (2, 3) for k in (4, 20, 100)],
     }
 
 
 def timed(point: Point, folder: Path, rounds: int, run: Path) -> dict[str, list[float]]:
-    """Train a point once; return the seconds of its rounds, and of the training in them, after the warm-up."""
+    """Train a point once; return the seconds of its rounds,
+    and of the training in them, after the warm-up."""
     shards = folder / f"shards{point.silos}"
     if not shards.exists():
         x, y, _ = images(EXAMPLES * point.silos)
         many = EXAMPLES * point.silos  # more than there are: the same ones again
         write_silos(shards, np.resize(x, (many, *x.shape[1:])), np.resize(y, many), point.silos)
     model = {"name": "mlp", "hidden": [point.width, point.width]}
-    write_job(folder / "job.toml", shards, WARMUP + rounds + 1, model, point.drawn / point.silos, steps=point.steps)
+    write_job(
+        folder / "job.toml", shards, WARMUP + rounds + 1, model, point.drawn / point.silos, steps=point.steps
+    )
     train(folder / "job.toml", run, point.ranks, LIMIT)
     training = [record["seconds_training"] for record in metrics(run)][WARMUP + 1 :]
     return {"seconds": seconds_of_rounds(run, WARMUP), "training": training}
@@ -106,16 +112,23 @@ def show(part: str, rows: list[dict[str, Any]]) -> None:
     advise(max(spreads))
     if part == "silos":
         verdict = "met" if rows[-1]["ratio"] <= FLAT_TARGET else "missed"
-        print(f"{rows[-1]['silos']} silos over {rows[0]['silos']}: {rows[-1]['ratio']:.2f}; {FLAT_TARGET} {verdict}")
+        print(
+            f"{rows[-1]['silos']} silos over {rows[0]['silos']}: "
+            f"{rows[-1]['ratio']:.2f}; {FLAT_TARGET} {verdict}"
+        )
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     known = list(parts_of([], []))
     parser.add_argument("--parts", nargs="+", choices=known, default=known, help="(%(default)s)")
     parser.add_argument("--silos", type=int, nargs="+", default=[10, 100, 1000, 10_000], help="(%(default)s)")
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 3, 4, 5], help="(%(default)s)")
-    parser.add_argument("--rounds", type=int, default=30, help="rounds of a run after the warm-up (%(default)s)")
+    parser.add_argument(
+        "--rounds", type=int, default=30, help="rounds of a run after the warm-up (%(default)s)"
+    )
     parser.add_argument("--repeats", type=int, default=3, help="runs of each point (%(default)s)")
     parser.add_argument("--quick", action="store_true", help="10 and 20 silos, once: to see that it works")
     parser.add_argument("--json", type=Path, help="write the figures here, too")

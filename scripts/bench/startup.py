@@ -1,9 +1,10 @@
 """How long a command takes to say what it can do, and a training from its start to its first round.
 
-A training's ranks are up when each has imported all and joined the world; what lies between that and the first round
-(agreeing on the job, building models, verifying the shards, the first checkpointed files) is mpifl's own. 100 silos of
-600 MNIST images, 2NN, all of whose shards are verified by their sha256. Each start is made twice, one after the other:
-as it is, and with imports that the garbage collector looks through ("plain imports").
+A training's ranks are up when each has imported all and joined the world; what lies between that and the
+first round (agreeing on the job, building models, verifying the shards, the first checkpointed files) is
+mpifl's own. 100 silos of 600 MNIST images, 2NN, all of whose shards are verified by their sha256. Each start
+is made twice, one after the other: as it is, and with imports that the garbage collector looks through
+("plain imports").
 """
 
 from __future__ import annotations
@@ -57,20 +58,30 @@ def seconds_of_command(arguments: list[str], repeats: int) -> list[float]:
     for _ in range(repeats + 1):
         began = time.perf_counter()
         subprocess.run(
-            [sys.executable, *arguments], check=True, env=ENVIRONMENT, stdout=subprocess.DEVNULL, timeout=LIMIT
+            [sys.executable, *arguments],
+            check=True,
+            env=ENVIRONMENT,
+            stdout=subprocess.DEVNULL,
+            timeout=LIMIT,
         )
         seconds.append(time.perf_counter() - began)
     return seconds[1:]
 
 
 def start(folder: Path, ranks: int, nth: int, plain: bool = False) -> dict[str, Any]:
-    """Train one round on that many ranks; return how long each part of the start took, and what heavy was imported."""
+    """Train one round on that many ranks; return how long each part of the start took,
+    and what heavy was imported."""
     name = f"{ranks}-{nth}{'-plain' if plain else ''}"
     run, notes = folder / f"run{name}", folder / f"notes{name}"
     notes.mkdir()
     launcher = [*MPIRUN, "-n", str(ranks)] if ranks > 1 else []
     command = [*launcher, sys.executable, "-c", RANK, "train", str(folder / "job.toml"), "--out", str(run)]
-    environment = {**ENVIRONMENT, "NOTES": str(notes), "HEAVY": json.dumps(HEAVY), **({"PLAIN": "1"} if plain else {})}
+    environment = {
+        **ENVIRONMENT,
+        "NOTES": str(notes),
+        "HEAVY": json.dumps(HEAVY),
+        **({"PLAIN": "1"} if plain else {}),
+    }
     began = time.time()
     subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL, timeout=LIMIT)
     ended = time.time()
@@ -117,7 +128,9 @@ def show(result: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 3], help="numbers of ranks (%(default)s)")
     parser.add_argument("--repeats", type=int, default=5, help="runs of each (%(default)s)")
     parser.add_argument("--json", type=Path, help="write the figures here, too")

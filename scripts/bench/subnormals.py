@@ -1,8 +1,10 @@
-"""What a silo whose images are all of one class costs, with and without numbers that are too small to be normal.
+"""What a silo whose images are all of one class costs, with and without numbers that are too small to be
+normal.
 
-A model that has learned such a silo by heart has gradients below 1.2e-38, with which processors are slow, and which
-`mpifl train` takes for zero. FedAvg's half of a round (NIID-Bench's CNN, B = 64, momentum 0.9) is done in turns
-both ways, in one process on one thread; the processor's time is counted. Both must come to the same model.
+A model that has learned such a silo by heart has gradients below 1.2e-38, with which processors are slow, and
+which `mpifl train` takes for zero. FedAvg's half of a round (NIID-Bench's CNN, B = 64, momentum 0.9) is done
+in turns both ways, in one process on one thread; the processor's time is counted. Both must come to the same
+model.
 """
 
 from __future__ import annotations
@@ -55,14 +57,20 @@ def measure(folder: Path, many: int, epochs: int, repeats: int) -> dict[str, lis
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", type=int, default=20000, help="of MNIST, a tenth of them the silo's (%(default)s)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--images", type=int, default=20000, help="of MNIST, a tenth of them the silo's (%(default)s)"
+    )
     parser.add_argument("--epochs", type=int, default=10, help="(%(default)s)")
     parser.add_argument("--repeats", type=int, default=5, help="(%(default)s)")
     parser.add_argument("--quick", action="store_true", help="little of all: to see that it works")
     parser.add_argument("--json", type=Path, help="write the figures here, too")
     options = parser.parse_args()
-    many, epochs, repeats = (600, 150, 2) if options.quick else (options.images, options.epochs, options.repeats)
+    many, epochs, repeats = (
+        (600, 150, 2) if options.quick else (options.images, options.epochs, options.repeats)
+    )
     if min(many, epochs) < 1 or repeats < 2:
         parser.error("--images and --epochs must be at least 1, --repeats 2")
     torch.set_num_threads(1)
@@ -70,7 +78,8 @@ def main() -> None:
         zero, kept = measure(Path(scratch) / "shards", many, epochs, repeats).values()
     low, ratio, high = quantiles((a / b for a, b in zip(zero, kept, strict=True)), n=4)
     print(
-        f"taken for zero {median(zero):.2f} s, as they are {median(kept):.2f} s: {ratio:.2f}, {low:.2f} to {high:.2f}"
+        f"taken for zero {median(zero):.2f} s, as they are {median(kept):.2f} s: "
+        f"{ratio:.2f}, {low:.2f} to {high:.2f}"
     )
     save(options.json, {"zero": zero, "kept": kept, "ratio": ratio, "low": low, "high": high})
 

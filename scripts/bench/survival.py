@@ -2,8 +2,9 @@
 
     python scripts/bench/survival.py --job J2 --repeats 4 --json result.json
 
-Jobs J1, J2, J3 are those of `round_overhead.py`, on 3 ranks of which 2 train. Three sides take turns, the order
-reversed each time: `mpirun`; `mpirun --with-ft ulfm`; the same with `[checkpoint] mirror = true`. Nobody dies.
+Jobs J1, J2, J3 are those of `round_overhead.py`, on 3 ranks of which 2 train. Three sides take turns, the
+order reversed each time: `mpirun`; `mpirun --with-ft ulfm`; the same with `[checkpoint] mirror = true`.
+Nobody dies.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ def judge(result: dict[str, Any]) -> None:
     """Put the ratios of medians to the plain launcher's into the result, and print them."""
     seconds = result["seconds"]
     runs, rounds = len(seconds["mpirun"]), len(seconds["mpirun"][0])
-    print(f"{result['job']} on {result['data']}: {TASKS[result['job']].about}; {runs} runs of {rounds} rounds a side")
+    print(
+        f"{result['job']} on {result['data']}: {TASKS[result['job']].about}; "
+        f"{runs} runs of {rounds} rounds a side"
+    )
     print(f"{'':14}{'ms a round':>12}{'best ms':>9}{'ratio':>8}{'from - to':>16}{'of best':>9}")
     result["ratios"] = {}
     for side, own in seconds.items():
@@ -58,14 +62,21 @@ def judge(result: dict[str, Any]) -> None:
         times = f"{1e3 * median(map(median, own)):12.1f}{1e3 * min(map(min, own)):9.1f}"
         extremes = f"{min(ratios):.3f} - {max(ratios):.3f}"
         print(f"{side:14}{times}{ratio:8.3f}{extremes:>16}{best:9.3f}")
-    print(f"target {TARGET:.2f} {'met' if result['ratios']['ulfm']['ratio'] <= TARGET else 'missed'}", flush=True)
+    print(
+        f"target {TARGET:.2f} {'met' if result['ratios']['ulfm']['ratio'] <= TARGET else 'missed'}",
+        flush=True,
+    )
     advise(max(own["spread"] for own in result["ratios"].values()))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--job", choices=[*TASKS, "all"], default="J1", help="(%(default)s)")
-    parser.add_argument("--rounds", type=int, default=30, help="rounds of a run after the warm-up (%(default)s)")
+    parser.add_argument(
+        "--rounds", type=int, default=30, help="rounds of a run after the warm-up (%(default)s)"
+    )
     parser.add_argument("--repeats", type=int, default=4, help="runs of each side (%(default)s)")
     parser.add_argument("--quick", action="store_true", help="one run of 3 rounds: to see that it works")
     parser.add_argument("--json", type=Path, help="write the figures here, too")

@@ -1,4 +1,5 @@
-"""Reproduce a table of a paper: train what is not done, print it beside the paper's figures, and write it to OUT.
+"""Reproduce a table of a paper: train what is not done, print it beside the paper's figures, and write it to
+OUT.
 
 A stopped reproduction goes on where it was. `--cell` takes some of the cells, `--list` names them.
 """
@@ -20,9 +21,13 @@ TABLES: dict[str, Table] = mcmahan.TABLES | flamby.TABLES | synthetic.TABLES | n
 
 
 def options_of(given: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("table", choices=TABLES, metavar="TABLE", help=", ".join(TABLES))
-    parser.add_argument("--cell", nargs="+", default=[], metavar="TEXT", help="cells by name, or all that begin so")
+    parser.add_argument(
+        "--cell", nargs="+", default=[], metavar="TEXT", help="cells by name, or all that begin so"
+    )
     parser.add_argument("--list", action="store_true", help="print the names of the cells, and train nothing")
     parser.add_argument("--show", action="store_true", help="print the table as it stands, and train nothing")
     parser.add_argument(
@@ -36,7 +41,10 @@ def options_of(given: list[str] | None) -> argparse.Namespace:
 
 def chosen(table: Table, wanted: list[str]) -> list[Cell]:
     names = {cell.name for cell in table.cells}
-    whole, begun = [text for text in wanted if text in names], tuple(text for text in wanted if text not in names)
+    whole, begun = (
+        [text for text in wanted if text in names],
+        tuple(text for text in wanted if text not in names),
+    )
     cells = [cell for cell in table.cells if not wanted or cell.name in whole or cell.name.startswith(begun)]
     if not cells:
         raise SystemExit(f"error: --cell {' '.join(wanted)}: no such cell; --list names them")

@@ -52,7 +52,17 @@ class Cut:
             self._check(out, seed, quick)
         else:
             words = self.source(seed, quick).split()
-            command = [sys.executable, "-m", "data_prep", "partition", *words, "--seed", str(seed), "--out", str(out)]
+            command = [
+                sys.executable,
+                "-m",
+                "data_prep",
+                "partition",
+                *words,
+                "--seed",
+                str(seed),
+                "--out",
+                str(out),
+            ]
             if code := subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
                 raise SystemExit(code)  # it has said why
 
@@ -67,7 +77,9 @@ class Cut:
                 "source": spec.source["name"], "option": spec.source.get("options", [])}  # fmt: skip
         keys = dict.fromkeys([*asked, *UNLESS_GIVEN])
         if different := [key for key in keys if _plain(asked.get(key)) != _plain(said.get(key))]:
-            raise InputError(f"{out}: was cut otherwise, by another {', '.join(different)}; remove it to cut it anew")
+            raise InputError(
+                f"{out}: was cut otherwise, by another {', '.join(different)}; remove it to cut it anew"
+            )
 
 
 def _plain(given: object) -> list[object]:
@@ -102,7 +114,8 @@ class Table:
     figures: Callable[[list[Summary]], tuple[str, ...]]
     """Of the runs over the seeds."""
     cost: Callable[[Summary], float | None] = lambda run: None
-    """What is least in the best run: the rounds to what the table asks for, where it asks for such, or the errors."""
+    """What is least in the best run: the rounds to what the table asks for,
+    where it asks for such, or the errors."""
     quick: tuple[str, ...] = ()
     published: str = "the paper"
     """What heads the figures that stand beside."""
@@ -126,10 +139,12 @@ class Reproduction:
         """Train what of a cell is not done; return 0, or the exit code of a run that ended otherwise.
 
         A run that was lost (here: diverged) counts as done, unless `retry`.
-        Where fewest rounds win, a later one of `tried` goes on for as many as the best so far took, no longer.
+        Where fewest rounds win, a later one of `tried` goes on for as many as the best so far took, no
+        longer.
 
         Raises:
-            InputError: the data were cut otherwise, or a run was made by other settings than the cell has now.
+            InputError: the data were cut otherwise, or a run was made by other settings than the cell has
+                now.
         """
         limit = cell.rounds
         for settings in self._tried(cell):
@@ -162,7 +177,10 @@ class Reproduction:
                 "",
             ]
         settings, runs = min(done, key=lambda pair: self._mean_cost(pair[1]))
-        chosen = {"of that": self._ratio(cell, runs), "chosen": ", ".join(s.partition(".")[2] for s in settings)}
+        chosen = {
+            "of that": self._ratio(cell, runs),
+            "chosen": ", ".join(s.partition(".")[2] for s in settings),
+        }
         searched = [chosen[heading] for heading in self._search_headings]
         rounds = f"{mean(run.rounds for run in runs):.0f}"
         seconds = f"{sum(run.total('seconds') for run in runs):.0f}"
@@ -191,10 +209,13 @@ class Reproduction:
 
     def _others(self, cell: Cell) -> Iterator[str | None]:
         """Yield of each run of a cell why it is not the cell's."""
-        return (self._why_other(cell, tried, seed) for tried in self._tried(cell) for seed in self._seeds(cell))
+        return (
+            self._why_other(cell, tried, seed) for tried in self._tried(cell) for seed in self._seeds(cell)
+        )
 
     def _why_other(self, cell: Cell, tried: tuple[str, ...], seed: int) -> str | None:
-        """Return the run folder and why its run is not the cell's: settings that were changed since, other data."""
+        """Return the run folder and why its run is not the cell's:
+        settings that were changed since, other data."""
         task = self._task(cell, tried, seed, cell.rounds)
         why = task.of_another(readable(task.job.shards))
         return why and f"{task.run}: {why}"
@@ -202,7 +223,10 @@ class Reproduction:
     def _lost(self, cell: Cell) -> bool:
         """Whether every setting of a cell was lost with some seed."""
         seeds = self._seeds(cell)
-        each = ([self._task(cell, tried, seed, cell.rounds).state for seed in seeds] for tried in self._tried(cell))
+        each = (
+            [self._task(cell, tried, seed, cell.rounds).state for seed in seeds]
+            for tried in self._tried(cell)
+        )
         return all("lost" in states for states in each) and not any(self._others(cell))
 
     def _ratio(self, cell: Cell, runs: list[Summary]) -> str:

@@ -54,8 +54,8 @@ OWN = ByItself("heart-own", f"npz {WORDS}", f"npz {WORDS}")
 
 
 METHODS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "each hospital alone": ("–", ("algorithm.name=ditto", "algorithm.lambda=0.0", "rounds=1", "local.epochs=50",
-                                  "local.optimizer=adam", "local.lr=0.0005")),
+    "each hospital alone": ("–", ("algorithm.name=ditto", "algorithm.lambda=0.0", "rounds=1",
+                                  "local.epochs=50", "local.optimizer=adam", "local.lr=0.0005")),
     "pooled": ("73.5", ("algorithm.name=fedsgd", "local.lr=1.0", "rounds=500", "evaluate.every=50")),
     "FedAvg": ("68.5", ()),
     "FedProx": ("68.5", ("algorithm.name=fedprox", "algorithm.mu=0.02")),
@@ -73,7 +73,8 @@ CELLS = tuple(
 
 
 def figures(runs: list[Summary]) -> tuple[str, ...]:
-    """Return the mean accuracy over hospitals, that over all test rows, and each hospital's; over the seeds."""
+    """Return the mean accuracy over hospitals, that over all test rows,
+    and each hospital's; over the seeds."""
     found = [silos_of(run) for run in runs]
     means = [mean(silo.metrics["accuracy"] for silo in silos) for silos in found]
     rows = [over_all(silos, "accuracy") for silos in found]
@@ -87,7 +88,8 @@ def figures(runs: list[Summary]) -> tuple[str, ...]:
 
 TABLES = {
     "flamby-heart": Table(
-        "du Terrail et al. 2022, FLamby, Fed-Heart-Disease: mean accuracy over four hospitals, logistic regression",
+        "du Terrail et al. 2022, FLamby, Fed-Heart-Disease: "
+        "mean accuracy over four hospitals, logistic regression",
         "flamby-heart.toml",
         CELLS,
         ("hospitals' mean %", "all rows %", "Cleveland", "Hungary", "Switzerland", "VA"),

@@ -12,7 +12,9 @@ DIGITS = "digits --silos 10 --scheme iid"
 IID = Cut("mnist-iid", "mnist --silos 100 --scheme iid", DIGITS)
 SHARDS = Cut("mnist-shards", "mnist --silos 100 --scheme shards", "digits --silos 10 --scheme shards")
 ROLES = Cut("shakespeare", "shakespeare --scheme natural", "tinyshakespeare --scheme natural")
-DEALT = Cut("shakespeare-iid", "shakespeare --scheme iid --silos 1146", "tinyshakespeare --scheme iid --silos 100")
+DEALT = Cut(
+    "shakespeare-iid", "shakespeare --scheme iid --silos 1146", "tinyshakespeare --scheme iid --silos 100"
+)
 CIFAR = Cut("cifar10", "cifar10 --silos 100 --scheme iid", DIGITS)
 
 CUTS = {"IID": IID, "non-IID": SHARDS}
@@ -24,7 +26,13 @@ TABLE1 = {
 FRACTIONS = (0.0, 0.1, 0.2, 0.5, 1.0)
 IID_SEARCHED = {0.0: (0.1, 0.215, 0.0464), 0.1: (0.1, 0.215, 0.0464, 0.464), 0.2: (0.1, 0.215, 0.0464),
                 0.5: (0.1, 0.215), 1.0: (0.215,)}  # fmt: skip
-SHARDS_SEARCHED = {0.0: (0.0464, 0.0215), 0.1: (0.1, 0.215, 0.0464, 0.464), 0.2: (0.215,), 0.5: (0.215,), 1.0: (0.215,)}
+SHARDS_SEARCHED = {
+    0.0: (0.0464, 0.0215),
+    0.1: (0.1, 0.215, 0.0464, 0.464),
+    0.2: (0.215,),
+    0.5: (0.215,),
+    1.0: (0.215,),
+}
 """Learning rates by C, for B = 10."""
 BEYOND = 2000
 """Rounds to go where the paper reached nothing."""
@@ -56,19 +64,21 @@ def _first_table() -> tuple[Cell, ...]:
 
 
 def _searched(data: str, size: int | str, fraction: float) -> tuple[tuple[str, ...], ...]:
-    """Return learning rates by steps of 10^(1/3): a search where C = 0.1 or runs are short, else what won there."""
+    """Return learning rates by steps of 10^(1/3):
+    a search where C = 0.1 or runs are short, else what won there."""
     if size == "full":
-        return rates(0.464)  # IID, C = 0.1: after 120 rounds 0.1, 0.215, 0.464, 1.0 were at 85.2, 87.9, 92.4, 81.5 %
+        # IID, C = 0.1: after 120 rounds 0.1, 0.215, 0.464, 1.0 were at 85.2, 87.9, 92.4, 81.5 %
+        return rates(0.464)
     if data == "IID":
         return rates(*IID_SEARCHED[fraction])
     return rates(*SHARDS_SEARCHED[fraction])
 
 
 TABLE2 = {
-    "IID": {(1, "full"): 626, (5, "full"): 179, (1, 50): 65, (20, "full"): 234, (1, 10): 34, (5, 50): 29, (20, 50): 32,
-            (5, 10): 20, (20, 10): 18},
-    "non-IID": {(1, "full"): 483, (5, "full"): 1000, (1, 50): 600, (20, "full"): 672, (1, 10): 350, (5, 50): 334,
-                (20, 50): 426, (5, 10): 229, (20, 10): 173},
+    "IID": {(1, "full"): 626, (5, "full"): 179, (1, 50): 65, (20, "full"): 234, (1, 10): 34, (5, 50): 29,
+            (20, 50): 32, (5, 10): 20, (20, 10): 18},
+    "non-IID": {(1, "full"): 483, (5, "full"): 1000, (1, 50): 600, (20, "full"): 672, (1, 10): 350,
+                (5, 50): 334, (20, 50): 426, (5, 10): 229, (20, 10): 173},
 }  # fmt: skip
 """Table 2, the CNN on MNIST, C = 0.1, by (E, B)."""
 PLAYS = {
@@ -94,7 +104,12 @@ def _second_table(rounds: dict, cuts: dict[str, Cut], tried: tuple[tuple[str, ..
 
 
 def _table(
-    title: str, job: str, target: float, cells: tuple[Cell, ...], quick: tuple[str, ...] = (), of: str = "test_accuracy"
+    title: str,
+    job: str,
+    target: float,
+    cells: tuple[Cell, ...],
+    quick: tuple[str, ...] = (),
+    of: str = "test_accuracy",
 ) -> Table:
     cost = partial(rounds_to, target=target, figure=of)
 
@@ -125,7 +140,8 @@ TABLES = {
         "silo_accuracy_mean",
     ),
     "mcmahan-cifar10": _table(
-        "McMahan et al. 2017, Table 3: CIFAR-10, K = 100, C = 0.1, E = 5, B = 50, rounds to 80 % test accuracy",
+        "McMahan et al. 2017, Table 3: CIFAR-10, K = 100, C = 0.1, "
+        "E = 5, B = 50, rounds to 80 % test accuracy",
         "mcmahan-cifar10.toml", 0.8,
         tuple(Cell(name, str(paper), CIFAR, (), half_more(paper), rates(0.1, 0.0464, 0.215))
               for name, paper in CIFAR_ROUNDS.items()),

@@ -19,8 +19,8 @@ MNIST = {
     "#C = 2": ("96.86 ± 0.30", "96.92 ± 0.52", "96.85 ± 0.15", "96.65 ± 0.39"),
     "#C = 3": ("97.86 ± 0.34", "97.91 ± 0.10", "97.85 ± 0.06", "97.62 ± 0.07"),
 }
-"""Best test accuracy over all rounds in Flower's replication (the README of baselines/niid_bench), mean and deviation
-over its seeds, in percent, by scheme; in the order of METHODS."""
+"""Best test accuracy over all rounds in Flower's replication (the README of baselines/niid_bench), mean and
+deviation over its seeds, in percent, by scheme; in the order of METHODS."""
 UNKNOWN = ("",) * len(METHODS)
 MU = tuple(f"algorithm.mu={mu}" for mu in (0.001, 0.01, 0.1, 1.0))
 """The paper takes the best of these."""
@@ -47,7 +47,10 @@ def _cells(
         Cell(
             f"{scheme}, {shown}",
             paper,
-            Cut(_name(data, scheme), *(f"{of} --silos 10 --scheme {SCHEMES[scheme]}" for of in (data, "digits"))),
+            Cut(
+                _name(data, scheme),
+                *(f"{of} --silos 10 --scheme {SCHEMES[scheme]}" for of in (data, "digits")),
+            ),
             (f"algorithm.name={method}",),
             tried=tuple((setting,) for setting in tried.get(f"{scheme}, {shown}", ())) or ((),),
             seeds=(seeds or {}).get(f"{scheme}, {shown}", (7,)),
@@ -58,11 +61,14 @@ def _cells(
 
 
 def _name(data: str, scheme: str) -> str:
-    return f"niid-{'' if data == 'mnist' else f'{data}-'}{SCHEMES[scheme].replace(' --', '-').replace(' ', '')}"
+    return (
+        f"niid-{'' if data == 'mnist' else f'{data}-'}{SCHEMES[scheme].replace(' --', '-').replace(' ', '')}"
+    )
 
 
 def errors(run: Summary) -> float:
-    """Return the part of the test examples that the best model on the way gets wrong, by which the published choose."""
+    """Return the part of the test examples that the best model on the way gets wrong,
+    by which the published choose."""
     return 1 - (run.best() or 0.0)
 
 
@@ -76,12 +82,16 @@ def figures(runs: list[Summary]) -> tuple[str, ...]:
 def _table(data: str, cells: tuple[Cell, ...], *quick: str, published: str = "the paper") -> Table:
     title = f"Li et al. 2022 (NIID-Bench), {data}: 10 silos, E = 10, 50 rounds, test accuracy"
     job = f"niid-{data.lower().replace('-', '')}"
-    return Table(title, f"{job}.toml", cells, ("last round %", "best round %"), figures, errors, quick, published)
+    return Table(
+        title, f"{job}.toml", cells, ("last round %", "best round %"), figures, errors, quick, published
+    )
 
 
 IMAGES = ("model.padding=2", "local.epochs=1")
 TABLES = {
-    "niid-mnist": _table("MNIST", _cells("mnist", MNIST, TRIED, SEEDS), *IMAGES, published="Flower's replication"),
+    "niid-mnist": _table(
+        "MNIST", _cells("mnist", MNIST, TRIED, SEEDS), *IMAGES, published="Flower's replication"
+    ),
     "niid-cifar10": _table("CIFAR-10", _cells("cifar10", dict.fromkeys(SCHEMES, UNKNOWN), EVERY_MU), *IMAGES),
     "niid-adult": _table(
         "Adult",

@@ -19,8 +19,8 @@ from mpifl.silo.silo import Score, evaluate
 def rounds_to(run: Summary, target: float, figure: str = "test_accuracy") -> float | None:
     """Return the rounds to an accuracy as McMahan et al. 2017 count them (section 3).
 
-    The curve is made monotone, each point the best so far, and interpolated linearly between its points. The first
-    point is the first round that was evaluated.
+    The curve is made monotone, each point the best so far, and interpolated linearly between its points. The
+    first point is the first round that was evaluated.
     """
     best, at = None, 0
     for record in run.records:
@@ -59,6 +59,7 @@ def over_all(silos: list[Score], figure: str) -> float:
 
 
 def percent(values: list[float], digits: int = 1) -> str:
-    """Return a mean of shares in percent, with the sample deviation over the seeds where there are several."""
+    """Return a mean of shares in percent,
+    with the sample deviation over the seeds where there are several."""
     deviation = f" ± {100 * stdev(values):.{digits}f}" if len(values) > 1 else ""
     return f"{100 * mean(values):.{digits}f}{deviation}"

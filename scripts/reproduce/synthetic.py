@@ -46,7 +46,8 @@ PROX = tuple(
 
 
 def accuracy_and_loss(runs: list[Summary]) -> tuple[str, ...]:
-    """Return test accuracy and training loss of the last model over all silos' examples, by the number of examples."""
+    """Return test accuracy and training loss of the last model over all silos' examples,
+    by the number of examples."""
     test = [over_all(silos_of(run), "accuracy") for run in runs]
     loss = [over_all(silos_of(run, "train"), "loss") for run in runs]
     return percent(test), f"{mean(loss):.3f}"
@@ -71,7 +72,8 @@ def unfairness(run: Summary) -> float:
 
 
 def fairness(runs: list[Summary]) -> tuple[str, ...]:
-    """Return accuracy over all rows, the silos' mean, that of the worst and best tenth, and the variance in %^2."""
+    """Return accuracy over all rows, the silos' mean,
+    that of the worst and best tenth, and the variance in %^2."""
     found = [silos_of(run) for run in runs]
     each = [np.sort([silo.metrics["accuracy"] for silo in silos]) for silos in found]
     tenth = max(len(each[0]) // 10, 1)
@@ -88,12 +90,16 @@ def fairness(runs: list[Summary]) -> tuple[str, ...]:
 
 TABLES = {
     "fedprox": Table(
-        "Li et al. 2020 (FedProx), Figures 1 and 2: synthetic data, stragglers dropped (FedAvg) or not (FedProx)",
-        "fedprox.toml", PROX, ("test accuracy %", "training loss"), accuracy_and_loss, quick=("local.epochs=2",),
+        "Li et al. 2020 (FedProx), Figures 1 and 2: synthetic data, "
+        "stragglers dropped (FedAvg) or not (FedProx)",
+        "fedprox.toml", PROX, ("test accuracy %", "training loss"), accuracy_and_loss,
+        quick=("local.epochs=2",),
     ),
     "qfedavg": Table(
-        "Li et al. 2020 (q-FFL), Table 1: synthetic data, 100 silos; q is chosen by the worst tenth on held-out rows",
-        "qfedavg.toml", FAIR, ("all rows %", "silos' mean %", "worst 10 %", "best 10 %", "variance"), fairness,
+        "Li et al. 2020 (q-FFL), Table 1: synthetic data, 100 silos; "
+        "q is chosen by the worst tenth on held-out rows",
+        "qfedavg.toml", FAIR, ("all rows %", "silos' mean %", "worst 10 %", "best 10 %", "variance"),
+        fairness,
         unfairness,
     ),
 }  # fmt: skip

@@ -33,7 +33,9 @@ def effect(name, data, **options):
     resolved = resolve(name, scheme, options)
     data = scheme.prepared(data, resolved)
     function = scheme.alter(data, resolved)
-    return data, lambda silo, ids, seed=1, silos=SILOS: function(silo, silos, data.x[ids], data.y[ids], ids, seed)
+    return data, lambda silo, ids, seed=1, silos=SILOS: function(
+        silo, silos, data.x[ids], data.y[ids], ids, seed
+    )
 
 
 @pytest.mark.parametrize("name", EFFECTS)
@@ -57,7 +59,9 @@ def test_the_input_is_left_alone(name):
     data, _ = effect(name, dataset(dtype="float32"), **EFFECTS[name])
     x, y = data.x.copy(), data.y.copy()
     ids = slice(None)
-    SCHEMES[name].alter(data, resolve(name, SCHEMES[name], EFFECTS[name]))(4, 5, data.x[ids], data.y, np.arange(40), 1)
+    SCHEMES[name].alter(data, resolve(name, SCHEMES[name], EFFECTS[name]))(
+        4, 5, data.x[ids], data.y, np.arange(40), 1
+    )
     assert np.array_equal(x, data.x)
     assert np.array_equal(y, data.y)
 
@@ -71,7 +75,9 @@ def test_schemes_without_an_effect_have_none(name):
     assert SCHEMES["mix"].alter(data, mix) is None
 
 
-@pytest.mark.parametrize(("dtype", "scale"), [("uint8", 1 / 255), ("uint8", -0.5), ("float32", None), ("float64", 2.0)])
+@pytest.mark.parametrize(
+    ("dtype", "scale"), [("uint8", 1 / 255), ("uint8", -0.5), ("float32", None), ("float64", 2.0)]
+)
 def test_noise_has_the_variance_of_the_formula_as_the_model_sees_it(dtype, scale):
     sigma = 0.5
     data, alter = effect("feature-noise", dataset(3000, dtype, scale=scale), sigma=sigma)
@@ -118,14 +124,17 @@ def test_rotation_by_any_angle_is_that_of_the_pixels_centres():
     _, alter = effect("rotation", data, angles="30")
     turned = alter(0, np.arange(3), silos=1)[0][1, 0]
     inside = down**2 + right**2 < (size / 2 - 1.5) ** 2
-    expected = right * np.cos(np.pi / 6) - down * np.sin(np.pi / 6)  # counterclockwise: up is to the left of right
+    # counterclockwise: up is to the left of right
+    expected = right * np.cos(np.pi / 6) - down * np.sin(np.pi / 6)
     assert turned[inside] == pytest.approx(expected[inside], abs=1e-9)
     assert (turned[0, 0], turned[-1, -1]) == (0, 0)
 
 
 def test_a_rotation_near_a_right_angle_is_near_it():
     data = dataset(dtype="float64", shape=(6, 6), scale=None)
-    near, exact = (effect("rotation", data, angles=angles)[1](0, np.arange(40))[0] for angles in ("89.9999", "90"))
+    near, exact = (
+        effect("rotation", data, angles=angles)[1](0, np.arange(40))[0] for angles in ("89.9999", "90")
+    )
     assert near[:, 1:-1, 1:-1] == pytest.approx(exact[:, 1:-1, 1:-1], abs=0.01)
 
 
@@ -150,7 +159,9 @@ def test_brightness_multiplies_rounds_and_stays_in_the_dtype():
 
 def test_drift_permutes_every_label_on_its_share_of_silos():
     data, alter = effect("concept-drift", dataset(400), drifted=0.6, concepts=2)
-    seen = [dict(zip(data.y.tolist(), alter(silo, np.arange(400))[1].tolist(), strict=True)) for silo in range(5)]
+    seen = [
+        dict(zip(data.y.tolist(), alter(silo, np.arange(400))[1].tolist(), strict=True)) for silo in range(5)
+    ]
     assert seen[0] == seen[1] == {label: label for label in range(7)}
     assert seen[2] == seen[4] != seen[3]
     for drifted in (seen[2], seen[3]):
@@ -170,7 +181,9 @@ def test_a_sequence_of_labels_drifts_too():
 
 def test_the_effects_of_a_mix_follow_one_another():
     plain = dataset(dtype="float32", scale=None)
-    _, mixed = effect("mix", plain, mix="concept-drift drifted=1 + rotation angles=90 + brightness factors=0.5")
+    _, mixed = effect(
+        "mix", plain, mix="concept-drift drifted=1 + rotation angles=90 + brightness factors=0.5"
+    )
     x, y = mixed(3, np.arange(40))
     assert np.array_equal(y, effect("concept-drift", plain, drifted=1.0)[1](3, np.arange(40))[1])
     assert np.array_equal(x, np.rot90(plain.x, axes=(2, 3)) * np.float32(0.5))
@@ -190,7 +203,12 @@ REFUSED = {
         {},
         "--sigma: 1e+300 given; it must be above 0 and at most",
     ),
-    "factors without end": ("brightness", {"factors": "1..1e300"}, {}, "'1..1e300' given; write numbers up to 1e+09"),
+    "factors without end": (
+        "brightness",
+        {"factors": "1..1e300"},
+        {},
+        "'1..1e300' given; write numbers up to 1e+09",
+    ),
     "angles without end": ("rotation", {"angles": "-1e300"}, {}, "--angles: '-1e300' given"),
     "factors": ("brightness", {"factors": "1..2..3"}, {}, "--factors: '1..2..3' given"),
     "a negative factor": ("brightness", {"factors": "1..-1"}, {}, "--factors: '1..-1' given"),
@@ -219,12 +237,15 @@ def partition(npz, out, *words):
 
 @pytest.mark.parametrize("words", [[], ["--valid", 0.2, "--test", 0.1], ["--public", 0.3]])
 def test_shards_hold_what_the_effect_makes_of_the_source(tmp_path, words):
-    """Every example is found again by what is left of it: its noise is what `alter` gives for its own position."""
+    """Every example is found again by what is left of it:
+    its noise is what `alter` gives for its own position."""
     rng = np.random.default_rng(0)
     x, y = rng.random((200, 4, 4)), rng.integers(0, 4, 200)
     np.savez(tmp_path / "in.npz", x=x, y=y, x_test=x[:9], y_test=y[:9])
     mix = "feature-noise sigma=0.0001 + concept-drift drifted=0.5"
-    spec = partition(tmp_path / "in.npz", tmp_path / "out", "--scheme", "mix", "--mix", mix, "--seed", 3, *words)
+    spec = partition(
+        tmp_path / "in.npz", tmp_path / "out", "--scheme", "mix", "--mix", mix, "--seed", 3, *words
+    )
     _, alter = effect("mix", Dataset("in", x, y, 4, {}), mix=mix)
     found = []
     for entry in spec.silos:
@@ -239,7 +260,11 @@ def test_shards_hold_what_the_effect_makes_of_the_source(tmp_path, words):
     shared = [(spec.test, "test")] + ([(spec.public, "public")] if spec.public else [])
     held = {split: open_shard(tmp_path / "out", entry, spec)[split] for entry, split in shared}
     assert np.array_equal(held["test"].x, x[:9])
-    public = [int(np.flatnonzero((x == row).all(axis=(1, 2)))[0]) for row in held["public"].x] if spec.public else []
+    public = (
+        [int(np.flatnonzero((x == row).all(axis=(1, 2)))[0]) for row in held["public"].x]
+        if spec.public
+        else []
+    )
     assert sorted(found + public) == list(range(200))
 
 

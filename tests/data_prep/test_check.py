@@ -29,7 +29,8 @@ def rows(n, seed):
 
 
 def write(folder, change=lambda arrays: None):
-    """Write two silos with a validation split and a test set of the server's; `change` may plant something."""
+    """Write two silos with a validation split and a test set of the server's;
+    `change` may plant something."""
     folder.mkdir()
     arrays = {
         "silo_0000.h5": {"train": rows(30, 0), "valid": rows(5, 1)},
@@ -43,7 +44,9 @@ def write(folder, change=lambda arrays: None):
         common = {"silo": number, "name": file, "features": FEATURES, "classes": 2}
         entries.append(write_shard(folder / file, splits, **common))
     origin = {"seed": 0, "scheme": {}, "source": {}}
-    spec = FederationSpec(name="n", features=FEATURES, classes=2, silos=entries[:2], test=entries[2], **origin)
+    spec = FederationSpec(
+        name="n", features=FEATURES, classes=2, silos=entries[:2], test=entries[2], **origin
+    )
     spec.write(folder)
     return folder
 
@@ -74,7 +77,12 @@ def copy(source, target, n=1, other_label=False):
     return change
 
 
-A, V, B, T = ("silo_0000.h5", "train"), ("silo_0000.h5", "valid"), ("silo_0001.h5", "train"), ("test.h5", "test")
+A, V, B, T = (
+    ("silo_0000.h5", "train"),
+    ("silo_0000.h5", "valid"),
+    ("silo_0001.h5", "train"),
+    ("test.h5", "test"),
+)
 
 
 def set_row(value):
@@ -85,7 +93,10 @@ def set_row(value):
 
 
 PLANTED = {
-    "in a split": (copy(A, A), ("silo_0000.h5", "duplicates", "1 example more than once, first train 0 = train 3")),
+    "in a split": (
+        copy(A, A),
+        ("silo_0000.h5", "duplicates", "1 example more than once, first train 0 = train 3"),
+    ),
     "in two splits": (
         copy(A, V, 2),
         ("silo_0000.h5", "held out", "2 examples trained on here are held out too, first train 0 = valid 3"),
@@ -96,7 +107,11 @@ PLANTED = {
     ),
     "in the test set": (
         copy(B, T),
-        ("silo_0001.h5", "held out", "1 example trained on here is held out in test.h5, first train 0 = test 3 there"),
+        (
+            "silo_0001.h5",
+            "held out",
+            "1 example trained on here is held out in test.h5, first train 0 = test 3 there",
+        ),
     ),
     "NaN": (
         set_row(np.nan),
@@ -111,7 +126,9 @@ PLANTED = {
 
 @pytest.mark.parametrize("piece", [1 << 24, 40])
 @pytest.mark.parametrize("fault", PLANTED)
-def test_what_is_wrong_with_the_examples_is_found_whatever_the_pieces(tmp_path, capsys, monkeypatch, fault, piece):
+def test_what_is_wrong_with_the_examples_is_found_whatever_the_pieces(
+    tmp_path, capsys, monkeypatch, fault, piece
+):
     monkeypatch.setattr(checking, "PIECE", piece)
     plant, finding = PLANTED[fault]
     folder = write(tmp_path / "f", plant)
@@ -145,7 +162,12 @@ def relabel(folder):
 
 FILES = {
     "missing": (lambda folder: (folder / "silo_0001.h5").unlink(), "silo_0001.h5", "missing", "is missing"),
-    "cut short": (lambda folder: (folder / "silo_0001.h5").write_bytes(b"x"), "silo_0001.h5", "damaged", "1 bytes"),
+    "cut short": (
+        lambda folder: (folder / "silo_0001.h5").write_bytes(b"x"),
+        "silo_0001.h5",
+        "damaged",
+        "1 bytes",
+    ),
     "altered": (flip, "silo_0001.h5", "damaged", "sha256"),
     "another's": (
         lambda folder: shutil.copy(folder / "silo_0000.h5", folder / "silo_0001.h5"),
@@ -153,9 +175,24 @@ FILES = {
         "damaged",
         "bytes, federation.json says",
     ),
-    "label counts": (relabel, "silo_0001.h5", "label counts", "label 0 occurs 9 times, federation.json says 10"),
-    "extra": (lambda folder: (folder / "silo_0007.h5").write_bytes(b"x"), "silo_0007.h5", "extra", "does not name it"),
-    "half-written": (lambda folder: (folder / ".partial-7").mkdir(), ".partial-7", "extra", "does not name it"),
+    "label counts": (
+        relabel,
+        "silo_0001.h5",
+        "label counts",
+        "label 0 occurs 9 times, federation.json says 10",
+    ),
+    "extra": (
+        lambda folder: (folder / "silo_0007.h5").write_bytes(b"x"),
+        "silo_0007.h5",
+        "extra",
+        "does not name it",
+    ),
+    "half-written": (
+        lambda folder: (folder / ".partial-7").mkdir(),
+        ".partial-7",
+        "extra",
+        "does not name it",
+    ),
 }
 
 

@@ -1,4 +1,5 @@
-"""How shards are written: the same bytes whatever the threads, the reading and the interruptions; little memory."""
+"""How shards are written: the same bytes whatever the threads,
+the reading and the interruptions; little memory."""
 
 import itertools
 import json
@@ -103,7 +104,9 @@ def made(folder, x, y, parts, jobs=2, alter=None, keep=None):
     seed=st.integers(0, 99),
 )
 @settings(max_examples=25, deadline=None)
-def test_every_row_lands_in_its_place_however_it_is_read(tmp_path_factory, n, silos, step, times, length, seed):
+def test_every_row_lands_in_its_place_however_it_is_read(
+    tmp_path_factory, n, silos, step, times, length, seed
+):
     tmp_path, patch = tmp_path_factory.mktemp("made"), pytest.MonkeyPatch()
     for name, value in (("PIECE", 50), ("BUCKET", 40), ("chunk_rows", lambda shape, dtype: 1)):
         patch.setattr(layout, name, value)
@@ -180,7 +183,8 @@ def write_h5(path, rows, width, chunks=None):
 
 
 MEASURE = """
-import sys, data_prep.cli as cli, data_prep.write.layout as layout, data_prep.cut.partitioning, h5py, rich.progress
+import sys, data_prep.cli as cli, data_prep.write.layout as layout
+import data_prep.cut.partitioning, h5py, rich.progress
 layout.PIECE, layout.BUCKET, layout.SMALL = 1 << 20, 1 << 21, 1 << 22
 def memory(what):
     return int(open('/proc/self/status').read().split(what)[1].split()[0])
@@ -195,7 +199,20 @@ finally: print(memory("VmHWM:") - before)
 def test_memory_does_not_grow_with_the_source(tmp_path, chunks):
     rows = 60_000  # 123 MB, in pieces of 1 MB
     write_h5(tmp_path / "in.h5", rows, 2048, chunks)
-    words = ["partition", "hdf5", "--data", "in.h5", "--out", "out", "--scheme", "iid", "--silos", "5", "--jobs", "2"]
+    words = [
+        "partition",
+        "hdf5",
+        "--data",
+        "in.h5",
+        "--out",
+        "out",
+        "--scheme",
+        "iid",
+        "--silos",
+        "5",
+        "--jobs",
+        "2",
+    ]
     run = [sys.executable, "-c", MEASURE, *words]
     out = subprocess.check_output(run, env=ENVIRONMENT, text=True, cwd=tmp_path)
     assert int(out.split()[-1]) < 60_000
@@ -271,7 +288,18 @@ def test_compressed_shards_hold_the_same_and_are_smaller(tmp_path, compression):
         pytest.importorskip("hdf5plugin")
     x = np.repeat(np.arange(3000, dtype="i4"), 50).reshape(3000, 50) // 7
     np.savez(tmp_path / "in.npz", x=x, y=np.arange(3000) % 3)
-    common = ["partition", "npz", "--data", tmp_path / "in.npz", "--scheme", "iid", "--silos", 2, "--valid", 0.1]
+    common = [
+        "partition",
+        "npz",
+        "--data",
+        tmp_path / "in.npz",
+        "--scheme",
+        "iid",
+        "--silos",
+        2,
+        "--valid",
+        0.1,
+    ]
     assert command(*common, "--out", tmp_path / "plain") == 0
     assert command(*common, "--out", tmp_path / "small", "--compression", compression) == 0
     plain, small = (read_federation(tmp_path / name) for name in ("plain", "small"))
@@ -306,7 +334,9 @@ def interrupted(monkeypatch, method, after):
     monkeypatch.setattr(Writer, method, act)
 
 
-@pytest.mark.parametrize(("method", "after"), [("lay_out", 3), ("fill", 0), ("fill", 7), ("finish", 0), ("finish", 4)])
+@pytest.mark.parametrize(
+    ("method", "after"), [("lay_out", 3), ("fill", 0), ("fill", 7), ("finish", 0), ("finish", 4)]
+)
 @pytest.mark.parametrize("swept", [False, True])
 def test_an_interrupted_partition_is_taken_up_again(tmp_path, npz, monkeypatch, method, after, swept):
     monkeypatch.setattr(layout, "PIECE", 8000)
@@ -411,7 +441,10 @@ def test_pieces_are_recorded_once_they_reached_the_disk(tmp_path, monkeypatch):
     book.note_piece("b", lambda: synced.append(1))
     book.close()
     assert synced == [1]
-    assert json.loads((tmp_path / ledger.FILE).read_text().splitlines()[-1]) == {"pieces": ["a", "b"], "entries": []}
+    assert json.loads((tmp_path / ledger.FILE).read_text().splitlines()[-1]) == {
+        "pieces": ["a", "b"],
+        "entries": [],
+    }
 
 
 def test_a_disk_without_room_is_refused_before_anything_is_written(tmp_path, npz, capsys, monkeypatch):
@@ -453,7 +486,9 @@ def test_what_the_source_holds_for_testing_is_the_test_split(tmp_path, monkeypat
     x, y = example(40)
     silo, held = np.arange(40) % 3, np.arange(40) % 5 == 0
     names = {0: "Hamlet", 1: "Ophelia", 2: "Yorick"}
-    data = Dataset("plays", x, y, 4, {}, silo=silo, held=held, silo_names=names, class_names=("a", "b", "c", "d"))
+    data = Dataset(
+        "plays", x, y, 4, {}, silo=silo, held=held, silo_names=names, class_names=("a", "b", "c", "d")
+    )
     monkeypatch.setattr(partitioning, "find_source", source_of(data))
     common = ["partition", "npz", "--scheme", "natural"]
     assert command(*common, "--out", tmp_path / "out", "--valid", 0.25) == 0

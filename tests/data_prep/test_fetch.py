@@ -120,7 +120,9 @@ def test_a_server_that_stops_in_the_middle_is_asked_for_the_rest(tmp_path, serve
 
 def test_a_download_that_failed_goes_on_where_it_stopped(tmp_path, server):
     server.stops = [100_000, 1000, 1000, 1000, 1000]
-    with pytest.raises(InputError, match=r"104,000 of 700,000 bytes after 5 attempts .*; run it again to go on"):
+    with pytest.raises(
+        InputError, match=r"104,000 of 700,000 bytes after 5 attempts .*; run it again to go on"
+    ):
         fetch_files([server.remote()], tmp_path)
     assert names(tmp_path) == [".set.bin.part"]
     server.asked.clear()
@@ -217,7 +219,12 @@ def archive(members):
 
 
 def test_an_archive_gives_the_named_files_and_no_others(tmp_path, server):
-    members = {"a/../../evil.bin": b"1", "inner/one.bin": b"one", "/abs/two.bin": b"two", "inner/three.bin": None}
+    members = {
+        "a/../../evil.bin": b"1",
+        "inner/one.bin": b"one",
+        "/abs/two.bin": b"two",
+        "inner/three.bin": None,
+    }
     server.files["set.tar.gz"] = archive(members)
     folder = tmp_path / "in"
     fetch_files([server.remote("set.tar.gz", members=("one.bin", "two.bin"))], folder)

@@ -1,4 +1,5 @@
-"""The four hospitals: what a model sees of them, that no held-out row has a part in it, and what is refused."""
+"""The four hospitals: what a model sees of them,
+that no held-out row has a part in it, and what is refused."""
 
 import os
 from pathlib import Path

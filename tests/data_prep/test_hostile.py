@@ -120,14 +120,20 @@ def test_an_npz_that_lies_about_its_length_is_refused(tmp_path, gigabyte):
     with zipfile.ZipFile(gigabyte) as archive:
         true = struct.pack("<Q", archive.getinfo("x.npy").file_size)
         said = struct.pack("<I", archive.getinfo("x.npy").file_size)
-    content = gigabyte.read_bytes().replace(true, struct.pack("<Q", 10**8)).replace(said, struct.pack("<I", 10**8))
+    content = (
+        gigabyte.read_bytes().replace(true, struct.pack("<Q", 10**8)).replace(said, struct.pack("<I", 10**8))
+    )
     (tmp_path / "in.npz").write_bytes(content)
-    assert "in.npz: x is damaged (its header promises 1,200," in partitioned(tmp_path, "npz", tmp_path / "in.npz")
+    assert "in.npz: x is damaged (its header promises 1,200," in partitioned(
+        tmp_path, "npz", tmp_path / "in.npz"
+    )
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA], ids=["bzip2", "lzma"])
 def test_an_npz_packed_by_what_numpy_does_not_use_is_refused(tmp_path, method):
-    path = archive_of(tmp_path / "in.npz", {"x.npy": [described()], "y.npy": [described("(4,)", "'<i8'")]}, method)
+    path = archive_of(
+        tmp_path / "in.npz", {"x.npy": [described()], "y.npy": [described("(4,)", "'<i8'")]}, method
+    )
     assert "packed by another method than deflate" in partitioned(tmp_path, "npz", path)
 
 
@@ -156,7 +162,10 @@ def png(width, height, *chunks):
 
 IMAGES = {
     "billions of pixels": (png(60_000, 60_000), "at most 67,108,864 pixels"),
-    "a hundred million pixels": (png(10_000, 10_000, (b"IDAT", zlib.compress(bytes(10)))), "at most 67,108,864 pixels"),
+    "a hundred million pixels": (
+        png(10_000, 10_000, (b"IDAT", zlib.compress(bytes(10)))),
+        "at most 67,108,864 pixels",
+    ),
     "a comment of 100 MB": (
         png(2, 2, (b"zTXt", b"a\0\0" + zlib.compress(bytes(10**8))), (b"IDAT", zlib.compress(bytes(14)))),
         "image",
@@ -208,7 +217,9 @@ def test_a_hostile_table_is_refused(tmp_path, fault):
 
 
 @pytest.mark.parametrize(
-    "content", ["a = " + "[" * 100_000, "a" + ".a" * 2_000_000 + " = 1", "a = 1\n" + "#" * 10_000_000], ids=len
+    "content",
+    ["a = " + "[" * 100_000, "a" + ".a" * 2_000_000 + " = 1", "a = 1\n" + "#" * 10_000_000],
+    ids=len,
 )
 def test_a_hostile_spec_of_a_table_is_refused(tmp_path, content):
     (tmp_path / "in.csv").write_text("x,y\n1,2\n")

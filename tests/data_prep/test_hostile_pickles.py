@@ -31,7 +31,10 @@ PICKLES = {
     ),
     "a key of nested tuples": (of_key(b")" + b"\x85" * 500_000), "a key is no string"),
     "a key of twice a tuple of twice a tuple": (
-        of_key(b"K\x01\x85q\x00" + b"".join(b"h" + bytes([n]) + b"\x86q" + bytes([n + 1]) for n in range(60))),
+        of_key(
+            b"K\x01\x85q\x00"
+            + b"".join(b"h" + bytes([n]) + b"\x86q" + bytes([n + 1]) for n in range(60))
+        ),
         "a key is no string",
     ),
     "a name of twice a list of twice a list": (
@@ -85,4 +88,6 @@ def test_a_batch_of_a_terabyte_is_not_read(tmp_path, ending):
     (tmp_path / "in").mkdir()
     with (tmp_path / "in" / f"data_batch_1{ending}").open("wb") as file:
         file.truncate(1 << 40)
-    assert f"data_batch_1{ending}: 1,099,511,627,776 bytes" in partitioned(tmp_path, "cifar10", tmp_path / "in")
+    assert f"data_batch_1{ending}: 1,099,511,627,776 bytes" in partitioned(
+        tmp_path, "cifar10", tmp_path / "in"
+    )

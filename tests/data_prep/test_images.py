@@ -101,7 +101,9 @@ def test_size_and_grey_bring_all_to_one_shape(tmp_path):
 def test_jpegs_are_read(tmp_path):
     (tmp_path / "in" / "a").mkdir(parents=True)
     smooth = np.broadcast_to(np.linspace(0, 255, 16).astype(np.uint8)[:, None, None], (16, 16, 3))
-    Image.fromarray(np.ascontiguousarray(smooth)).save(tmp_path / "in" / "a" / "x.JPG", format="JPEG", quality=95)
+    Image.fromarray(np.ascontiguousarray(smooth)).save(
+        tmp_path / "in" / "a" / "x.JPG", format="JPEG", quality=95
+    )
     dataset = find_source("images")(tmp_path / "in", 0)
     assert np.abs(dataset.x[:][0].transpose(1, 2, 0).astype(int) - smooth).max() < 12
 
@@ -122,9 +124,17 @@ def deep(path):
 
 FAULTS = {
     "empty class": (lambda folder: (folder / "empty").mkdir(), [], "empty: an empty class"),
-    "a text file": (lambda folder: (folder / "a" / "notes.txt").write_text("x"), [], "notes.txt: is no image"),
+    "a text file": (
+        lambda folder: (folder / "a" / "notes.txt").write_text("x"),
+        [],
+        "notes.txt: is no image",
+    ),
     "a folder in a class": (lambda folder: (folder / "a" / "more.png").mkdir(), [], "more.png: is no image"),
-    "no PNG in a .png": (lambda folder: (folder / "a" / "x.png").write_text("<html>"), [], "x.png: is no PNG or JPEG"),
+    "no PNG in a .png": (
+        lambda folder: (folder / "a" / "x.png").write_text("<html>"),
+        [],
+        "x.png: is no PNG or JPEG",
+    ),
     "another format": (
         lambda folder: Image.fromarray(drawn()).save(folder / "a" / "x.png", format="GIF"),
         [],

@@ -33,7 +33,9 @@ def spec(tmp_path):
 def bring(tmp_path, spec, x, y, silo, *more, out="out"):
     path = tmp_path / f"site{silo}.npz"
     np.savez(path, x=x, y=y)
-    return command("import", "npz", "--data", path, "--spec", spec, "--silo", silo, "--out", tmp_path / out, *more)
+    return command(
+        "import", "npz", "--data", path, "--spec", spec, "--silo", silo, "--out", tmp_path / out, *more
+    )
 
 
 def test_sites_that_see_one_another_never_make_a_federation(tmp_path, spec):
@@ -65,9 +67,24 @@ def test_an_entry_tells_nothing_but_counts(tmp_path, spec):
 def test_a_share_is_held_out_and_the_sources_own_test_set_stays_one(tmp_path, spec):
     x, y = example(100)
     assert bring(tmp_path, spec, x, y, 0, "--valid", 0.1, "--test", 0.2, "--seed", 4) == 0
-    assert read_spec(tmp_path / "out" / "silo_0000.json").silos[0].examples == {"train": 70, "valid": 10, "test": 20}
+    assert read_spec(tmp_path / "out" / "silo_0000.json").silos[0].examples == {
+        "train": 70,
+        "valid": 10,
+        "test": 20,
+    }
     np.savez(tmp_path / "b.npz", x=x, y=y, x_test=x[:7], y_test=y[:7])
-    words = ["import", "npz", "--data", tmp_path / "b.npz", "--spec", spec, "--out", tmp_path / "b", "--valid", 0.1]
+    words = [
+        "import",
+        "npz",
+        "--data",
+        tmp_path / "b.npz",
+        "--spec",
+        spec,
+        "--out",
+        tmp_path / "b",
+        "--valid",
+        0.1,
+    ]
     assert command(*words, "--silo", 3) == 0
     entry = read_spec(tmp_path / "b" / "silo_0003.json").silos[0]
     assert entry.examples == {"train": 90, "valid": 10, "test": 7}
@@ -195,7 +212,20 @@ def test_a_spec_is_taken_from_a_federation(tmp_path, spec):
 
 def test_what_is_given_goes_before_what_a_federation_says(tmp_path, spec):
     like = ["spec", tmp_path / "new.json", "--like", spec]
-    given = ["--scale", 2, "--offset", 0, "--dtype", "uint8", "--shape", "2,2", "--classes", 5, "--name", "wards"]
+    given = [
+        "--scale",
+        2,
+        "--offset",
+        0,
+        "--dtype",
+        "uint8",
+        "--shape",
+        "2,2",
+        "--classes",
+        5,
+        "--name",
+        "wards",
+    ]
     assert command(*like, *given) == 0
     made = read_spec(tmp_path / "new.json")
     wanted = {"shape": (2, 2), "dtype": "uint8", "scale": 2.0, "offset": 0.0}
@@ -205,7 +235,17 @@ def test_what_is_given_goes_before_what_a_federation_says(tmp_path, spec):
 @pytest.mark.parametrize("words", [["--test", 0.2], ["--valid", 0.1], ["--name", "ward"]])
 def test_the_server_holds_nothing_out_and_has_no_name(tmp_path, spec, capsys, words):
     np.savez(tmp_path / "t.npz", x=X, y=Y)
-    common = ["import", "npz", "--data", tmp_path / "t.npz", "--spec", spec, "--out", tmp_path / "out", "--server"]
+    common = [
+        "import",
+        "npz",
+        "--data",
+        tmp_path / "t.npz",
+        "--spec",
+        spec,
+        "--out",
+        tmp_path / "out",
+        "--server",
+    ]
     assert command(*common, *words) == 2
     assert f"{words[0]}: {words[1]} given, but --server" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
@@ -222,7 +262,10 @@ def test_the_server_holds_nothing_out_and_has_no_name(tmp_path, spec, capsys, wo
             ["--shape", "4", "--classes", 3, "--class-names", "a,b"],
             "--class-names: 2 different names given",
         ),
-        (["--shape", "2", "--classes", 3, "--feature-names", "a,a"], "--feature-names: 1 different names given"),
+        (
+            ["--shape", "2", "--classes", 3, "--feature-names", "a,a"],
+            "--feature-names: 1 different names given",
+        ),
         (["--like", "nowhere"], "nowhere: is not there"),
     ],
 )

@@ -47,7 +47,9 @@ def federation(folder, counts, name="made up", **names):
             )
             for silo, labels in enumerate(counts)
         ],
-        test=ShardEntry(silo=None, name="test", file="test.h5", examples={"test": 77}, labels=tested, **common),
+        test=ShardEntry(
+            silo=None, name="test", file="test.h5", examples={"test": 77}, labels=tested, **common
+        ),
         **names,
     ).write(folder)
     return folder
@@ -105,7 +107,14 @@ def test_many_silos_are_cut_and_counted(tmp_path, capsys):
     folder = federation(tmp_path / "f", [[1, 2]] * 100)
     command("inspect", folder)
     short = capsys.readouterr().out
-    assert [f"clinic {silo} " in short for silo in (0, 19, 20, 79, 80, 99)] == [True, True, False, False, True, True]
+    assert [f"clinic {silo} " in short for silo in (0, 19, 20, 79, 80, 99)] == [
+        True,
+        True,
+        False,
+        False,
+        True,
+        True,
+    ]
     assert "60 silos are left out; --all shows them." in short
     command("inspect", folder, "--all")
     whole = capsys.readouterr().out
@@ -141,9 +150,17 @@ def broken(change):
 FAULTS = {
     "missing": (lambda folder: (folder / "federation.json").unlink(), [], "federation.json: is not there"),
     "not JSON": (lambda folder: (folder / "federation.json").write_text("{"), [], "federation.json"),
-    "label counts": (broken(lambda spec: spec["silos"][0]["labels"].pop()), [], "1 label counts for 2 classes"),
+    "label counts": (
+        broken(lambda spec: spec["silos"][0]["labels"].pop()),
+        [],
+        "1 label counts for 2 classes",
+    ),
     "plot ending": (lambda folder: None, ["--plot", "picture.bmp"], "--plot: picture.bmp ends in '.bmp'"),
-    "plot folder": (lambda folder: None, ["--plot", "no/where/picture.png"], "--plot: no/where/picture.png cannot"),
+    "plot folder": (
+        lambda folder: None,
+        ["--plot", "no/where/picture.png"],
+        "--plot: no/where/picture.png cannot",
+    ),
 }
 
 
@@ -171,7 +188,9 @@ def test_drawings_are_to_scale():
 
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "howto" / "data.md").read_text()
-DOCUMENTED = [line for line in re.findall(r"python -m data_prep ([^`#\n]*)", DOCUMENT) if "SOURCE" not in line]
+DOCUMENTED = [
+    line for line in re.findall(r"python -m data_prep ([^`#\n]*)", DOCUMENT) if "SOURCE" not in line
+]
 OPTIONS = {option for scheme in SCHEMES.values() for option in scheme.options}
 
 

@@ -1,13 +1,14 @@
-"""The pages, features and comparisons of `inspect`: whole in themselves, true to the shards, safe with any name."""
+"""The pages, features and comparisons of `inspect`: whole in themselves,
+true to the shards, safe with any name."""
 
 import re
 import struct
 import zlib
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from pages import Reader
 
 import data_prep.inspect.features as features_module
 from data_prep.cli import main
@@ -18,8 +19,6 @@ from data_prep.inspect.png import BLUES, coloured, encoded
 from data_prep.inspect.summary import Summary, summarise
 from mpifl.data.shards import Features, FederationSpec, ShardEntry, write_shard
 
-VOID = {"meta", "img", "br", "path"}
-
 
 def command(*words):
     with pytest.raises(SystemExit) as stop:
@@ -27,39 +26,29 @@ def command(*words):
     return stop.value.code
 
 
-class Reader(HTMLParser):
-    """Keep every tag with its attributes, and check that they close in order."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.tags, self.open, self.text = [], [], []
-        self.feed(text)
-        assert not self.open
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append((tag, dict(attributes)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        self.tags.append((tag, dict(attributes)))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text.append(data)
-
-
 def described(counts, name="made up", **more):
     entries = [
-        ShardEntry(silo=silo, name=f"clinic {silo}", file=f"silo_{silo}.h5", examples={"train": max(sum(labels), 1)},
-                   labels=labels, bytes=9, sha256="0" * 64)
+        ShardEntry(
+            silo=silo,
+            name=f"clinic {silo}",
+            file=f"silo_{silo}.h5",
+            examples={"train": max(sum(labels), 1)},
+            labels=labels,
+            bytes=9,
+            sha256="0" * 64,
+        )
         for silo, labels in enumerate(counts)
-    ]  # fmt: skip
+    ]
     more = {"features": Features(shape=(2,), dtype="float32"), **more}
-    return FederationSpec(name=name, classes=len(counts[0]), seed=4, scheme={"name": "iid"}, source={"name": "npz"},
-                          silos=entries, **more)  # fmt: skip
+    return FederationSpec(
+        name=name,
+        classes=len(counts[0]),
+        seed=4,
+        scheme={"name": "iid"},
+        source={"name": "npz"},
+        silos=entries,
+        **more,
+    )
 
 
 def summary(counts, name="made up", moments=None, **more):
@@ -71,12 +60,26 @@ def folder_of(path, xs, ys, scale=None, classes=3, offset=0.0, **more):
     path.mkdir()
     seen = Features(shape=xs[0].shape[1:], dtype=xs[0].dtype.name, scale=scale, offset=offset)
     entries = [
-        write_shard(path / f"silo_{silo:04d}.h5", {"train": (x, y)}, silo=silo, name=f"ward {silo}", features=seen,
-                    classes=classes)
+        write_shard(
+            path / f"silo_{silo:04d}.h5",
+            {"train": (x, y)},
+            silo=silo,
+            name=f"ward {silo}",
+            features=seen,
+            classes=classes,
+        )
         for silo, (x, y) in enumerate(zip(xs, ys, strict=True))
-    ]  # fmt: skip
-    FederationSpec(name="real", features=seen, classes=classes, seed=0, scheme={"name": "iid"}, source={"name": "npz"},
-                   silos=entries, **more).write(path)  # fmt: skip
+    ]
+    FederationSpec(
+        name="real",
+        features=seen,
+        classes=classes,
+        seed=0,
+        scheme={"name": "iid"},
+        source={"name": "npz"},
+        silos=entries,
+        **more,
+    ).write(path)
     return path
 
 
@@ -89,7 +92,9 @@ def test_a_page_is_whole_in_itself_and_well_formed(silos, classes):
     text = page([summary(counts.tolist())])
     reader = Reader(text)
     assert not {"script", "link", "iframe", "object", "form", "a"} & {tag for tag, _ in reader.tags}
-    sources = [value for _, given in reader.tags for key, value in given.items() if key in ("src", "href", "srcset")]
+    sources = [
+        value for _, given in reader.tags for key, value in given.items() if key in ("src", "href", "srcset")
+    ]
     assert sources
     assert all(source.startswith("data:image/png;base64,") for source in sources)
     assert not re.search(r"url\(|@import|https?:|\bon\w+=", text)
@@ -106,7 +111,9 @@ def test_names_are_text_and_no_markup():
     once = Summary(spec, np.array([[1, 2], [3, 4]]))
     for summaries in ([once], [once, once]):
         reader = Reader(page(summaries))
-        assert not {"script", "b"} & {tag for tag, _ in reader.tags} - ({"b"} if len(summaries) == 2 else set())
+        assert not {"script", "b"} & {tag for tag, _ in reader.tags} - (
+            {"b"} if len(summaries) == 2 else set()
+        )
         assert odd in "".join(reader.text)
 
 
@@ -133,7 +140,10 @@ def decoded(content):
     while at < len(content):
         length, kind = struct.unpack(">I4s", content[at : at + 8])
         chunks[kind] = content[at + 8 : at + 8 + length]
-        assert zlib.crc32(kind + chunks[kind]) == struct.unpack(">I", content[at + 8 + length : at + 12 + length])[0]
+        assert (
+            zlib.crc32(kind + chunks[kind])
+            == struct.unpack(">I", content[at + 8 + length : at + 12 + length])[0]
+        )
         at += 12 + length
     width, height, depth, kind = struct.unpack(">IIBB", chunks[b"IHDR"][:10])
     assert (depth, kind, list(chunks)[-1]) == (8, 2, b"IEND")
@@ -183,7 +193,8 @@ def test_moments_put_together_are_those_of_all(cuts, offset):
 
 def test_feature_skew_is_the_distance_of_the_formula():
     def silo(mean, deviation):
-        return Moments(100, np.array([mean, 5.0]), np.array([deviation**2 * 100, 0.0]))  # the second is constant
+        # the second is constant
+        return Moments(100, np.array([mean, 5.0]), np.array([deviation**2 * 100, 0.0]))
 
     # means -1 and 1, deviations 1: pooled deviation sqrt(2), each silo sqrt(1 + (sqrt(2) - 1)^2) from it
     assert feature_skew([silo(-1, 1), silo(1, 1)]) == pytest.approx(np.hypot(1, np.sqrt(2) - 1) / np.sqrt(2))
@@ -259,7 +270,11 @@ def test_two_folders_are_compared(tmp_path, capsys):
     assert rows["Silos"] == ["2", "3", "+1"]
     assert rows["Smallest silo"] == ["30", "10", "-20"]
     assert rows["Size skew, Gini coefficient of the training sets"] == ["0.0000", "0.2222", "+0.2222"]
-    assert rows["Label skew, mean earth mover's (total variation) distance"] == ["0.5000", "0.0000", "-0.5000"]
+    assert rows["Label skew, mean earth mover's (total variation) distance"] == [
+        "0.5000",
+        "0.0000",
+        "-0.5000",
+    ]
     text = "".join(Reader((tmp_path / "p.html").read_text()).text)
     assert all(words in text for words in ("folder a", "folder b", "B − A", "-0.5000"))
 

@@ -1,4 +1,5 @@
-"""The command as a whole: the same bytes from the same seed, one line for wrong input, all of a folder or nothing."""
+"""The command as a whole: the same bytes from the same seed,
+one line for wrong input, all of a folder or nothing."""
 
 import errno
 import os
@@ -32,7 +33,9 @@ def npz(tmp_path):
     rng = np.random.default_rng(0)
     path = tmp_path / "in.npz"
     y = rng.integers(0, 5, 300)
-    np.savez(path, x=rng.random((300, 4)), y=y, x_test=rng.random((10, 4)), y_test=y[:10], silo=np.arange(300) % 7)
+    np.savez(
+        path, x=rng.random((300, 4)), y=y, x_test=rng.random((10, 4)), y_test=y[:10], silo=np.arange(300) % 7
+    )
     return path
 
 
@@ -65,7 +68,20 @@ def test_the_same_seed_makes_the_same_bytes_and_another_makes_others(tmp_path, n
 
 
 def test_what_federation_json_says(tmp_path, npz):
-    words = ["--scheme", "dirichlet", "--alpha", 0.7, "--valid", 0.1, "--test", 0.2, "--seed", 5, "--name", "five"]
+    words = [
+        "--scheme",
+        "dirichlet",
+        "--alpha",
+        0.7,
+        "--valid",
+        0.1,
+        "--test",
+        0.2,
+        "--seed",
+        5,
+        "--name",
+        "five",
+    ]
     assert partition(npz, tmp_path / "out", *words) == 0
     spec = read_federation(tmp_path / "out")
     assert spec.scheme == {"name": "dirichlet", "alpha": 0.7, "min_examples": 10, "valid": 0.1, "test": 0.2}
@@ -113,7 +129,10 @@ BAD_OPTIONS = {
     "alpha too small": (["--scheme", "dirichlet", "--alpha", 0.001], "take a larger --alpha"),
     "alpha for iid": (["--alpha", 0.5], "--alpha: --scheme iid has no use for it"),
     "no shards": (["--scheme", "shards", "--shards-per-silo", 0], "--shards-per-silo: 0 given"),
-    "too many shards": (["--scheme", "shards", "--shards-per-silo", 51], "300 examples cannot fill 306 shards"),
+    "too many shards": (
+        ["--scheme", "shards", "--shards-per-silo", 51],
+        "300 examples cannot fill 306 shards",
+    ),
     "natural disagrees": (["--scheme", "natural"], "--silos: 6 given, but the data names 7"),
     "natural minimum": (
         ["--scheme", "natural", "--silos", 7, "--min-examples", 43],
@@ -140,7 +159,18 @@ def refusal(capsys, tmp_path, *words):
 @pytest.mark.parametrize("fault", BAD_OPTIONS)
 def test_a_bad_option_is_named(tmp_path, npz, capsys, fault):
     words, said = BAD_OPTIONS[fault]
-    common = ["partition", "npz", "--data", npz, "--out", tmp_path / "new" / "out", "--scheme", "iid", "--silos", 6]
+    common = [
+        "partition",
+        "npz",
+        "--data",
+        npz,
+        "--out",
+        tmp_path / "new" / "out",
+        "--scheme",
+        "iid",
+        "--silos",
+        6,
+    ]
     assert said in refusal(capsys, tmp_path, *common, *words)
 
 
@@ -148,8 +178,20 @@ def test_a_bad_option_is_named(tmp_path, npz, capsys, fault):
 def test_no_natural_silo_becomes_public_as_a_whole(tmp_path, capsys, scheme):
     silo = np.repeat([0, 4, 7], [40, 2, 40])
     np.savez(tmp_path / "in.npz", x=np.ones((82, 2, 2)), y=silo, silo=silo)
-    common = ["partition", "npz", "--data", tmp_path / "in.npz", "--out", tmp_path / "out", "--scheme", *scheme]
-    said = "--public: 0.97 takes all 2 training examples of silo '4'; lower it, or take a scheme other than natural"
+    common = [
+        "partition",
+        "npz",
+        "--data",
+        tmp_path / "in.npz",
+        "--out",
+        tmp_path / "out",
+        "--scheme",
+        *scheme,
+    ]
+    said = (
+        "--public: 0.97 takes all 2 training examples of silo '4'; "
+        "lower it, or take a scheme other than natural"
+    )
     assert said in refusal(capsys, tmp_path, *common, "--public", 0.97)
     assert command(*common, "--public", 0.2) == 0
     assert len(read_federation(tmp_path / "out").silos) == 3
@@ -158,7 +200,16 @@ def test_no_natural_silo_becomes_public_as_a_whole(tmp_path, capsys, scheme):
 def test_test_examples_are_no_training_examples_that_are_left(tmp_path, capsys):
     lines = [f"{role}:\nIt is a line of {role}.\n" for role in ("Anne", "Bert") for _ in range(5)]
     (tmp_path / "in.txt").write_text("\n".join(lines))
-    common = ["partition", "text", "--data", tmp_path / "in.txt", "--out", tmp_path / "out", "--scheme", "natural"]
+    common = [
+        "partition",
+        "text",
+        "--data",
+        tmp_path / "in.txt",
+        "--out",
+        tmp_path / "out",
+        "--scheme",
+        "natural",
+    ]
     said = refusal(capsys, tmp_path, *common, "--option", "length=40", "--public", 0.9)
     assert "--public: 0.9 takes all 2 training examples of silo '" in said
 
@@ -167,7 +218,10 @@ def test_test_examples_are_no_training_examples_that_are_left(tmp_path, capsys):
     ("words", "said"),
     [
         (["magic", "--scheme", "iid", "--silos", 2], "'magic' is unknown; there are mnist, fashion-mnist, "),
-        (["mnist", "--scheme", "iid", "--silos", 2], "--data: not given; name the folder of mnist's four IDX files"),
+        (
+            ["mnist", "--scheme", "iid", "--silos", 2],
+            "--data: not given; name the folder of mnist's four IDX files",
+        ),
         (["npz", "--scheme", "iid", "--silos", 2], "--data: not given"),
         (["digits", "--scheme", "natural"], "digits has no array 'silo' to cut by"),
         (["digits", "--scheme", "iid"], "--silos: not given"),
@@ -180,7 +234,9 @@ def test_a_bad_source_is_named(tmp_path, capsys, monkeypatch, words, said):
 
 def test_usage_errors_exit_with_2_too(tmp_path):
     assert command("partition", "digits") == 2
-    assert command("partition", "digits", "--out", tmp_path / "out", "--scheme", "iid", "--silos", "many") == 2
+    assert (
+        command("partition", "digits", "--out", tmp_path / "out", "--scheme", "iid", "--silos", "many") == 2
+    )
 
 
 def test_a_folder_that_holds_something_is_refused_before_anything_is_read(tmp_path, capsys):
@@ -188,20 +244,52 @@ def test_a_folder_that_holds_something_is_refused_before_anything_is_read(tmp_pa
     (tmp_path / "out" / "mine.txt").write_text("keep")
     (tmp_path / "file").write_text("keep")
     for out in ("out", "file"):
-        words = ["npz", "--data", tmp_path / "nowhere", "--out", tmp_path / out, "--scheme", "iid", "--silos", 2]
+        words = [
+            "npz",
+            "--data",
+            tmp_path / "nowhere",
+            "--out",
+            tmp_path / out,
+            "--scheme",
+            "iid",
+            "--silos",
+            2,
+        ]
         assert f"{tmp_path / out} exists" in refusal(capsys, tmp_path, "partition", *words)
 
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path, npz, capsys):
     (tmp_path / "file").write_text("keep")
-    words = ["partition", "npz", "--data", npz, "--out", tmp_path / "file" / "out", "--scheme", "iid", "--silos", 2]
+    words = [
+        "partition",
+        "npz",
+        "--data",
+        npz,
+        "--out",
+        tmp_path / "file" / "out",
+        "--scheme",
+        "iid",
+        "--silos",
+        2,
+    ]
     assert "cannot be" in refusal(capsys, tmp_path, *words)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_read_only_folder_is_refused(tmp_path, npz, capsys):
     (tmp_path / "locked").mkdir(mode=0o500)
-    words = ["partition", "npz", "--data", npz, "--out", tmp_path / "locked" / "out", "--scheme", "iid", "--silos", 2]
+    words = [
+        "partition",
+        "npz",
+        "--data",
+        npz,
+        "--out",
+        tmp_path / "locked" / "out",
+        "--scheme",
+        "iid",
+        "--silos",
+        2,
+    ]
     assert "not a folder you may write to" in refusal(capsys, tmp_path, *words)
 
 
@@ -213,7 +301,11 @@ def test_an_empty_folder_is_filled(tmp_path, npz):
 
 @pytest.mark.parametrize(
     ("failure", "codes"),
-    [(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), {2}), (KeyboardInterrupt(), ABORTED), (SystemExit(143), {143})],
+    [
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), {2}),
+        (KeyboardInterrupt(), ABORTED),
+        (SystemExit(143), {143}),
+    ],
 )
 def test_what_was_half_written_is_removed(tmp_path, npz, capsys, monkeypatch, failure, codes):
     whole = Writer.finish
@@ -242,7 +334,8 @@ def test_a_signal_leaves_nothing(tmp_path, number, codes):
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # a background shell has its jobs ignore Ctrl-C
+        # a background shell has its jobs ignore Ctrl-C
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
     )
     until = time.monotonic() + 15
     while not list(tmp_path.glob(".out.partial-*/silo_0005.h5.raw")) and time.monotonic() < until:

@@ -24,7 +24,12 @@ def assert_partition(parts, n):
     assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(n))
 
 
-drawn = {"n": st.integers(1, 400), "classes": st.integers(1, 12), "silos": st.integers(1, 30), "seed": st.integers(0)}
+drawn = {
+    "n": st.integers(1, 400),
+    "classes": st.integers(1, 12),
+    "silos": st.integers(1, 30),
+    "seed": st.integers(0),
+}
 
 
 def labels_of(n, classes, seed):
@@ -57,7 +62,8 @@ def test_dirichlet_is_a_partition_with_the_minimum_or_a_refusal(n, classes, silo
     try:
         parts = dirichlet(labels, silos, np.random.default_rng(seed), alpha=alpha, min_examples=2)
     except InputError:
-        assume(n < 20 * silos or alpha < 1)  # more than enough examples of near-even classes must not be refused
+        # more than enough examples of near-even classes must not be refused
+        assume(n < 20 * silos or alpha < 1)
         return
     assert len(parts) == silos
     assert_partition(parts, n)
@@ -77,7 +83,9 @@ def dataset(n, classes, seed, dtype="uint8"):
     """Make a data set of images with a natural silo each."""
     rng = np.random.default_rng(seed)
     x = rng.integers(0, 256, (n, 1, 4, 4)).astype(dtype)
-    return Dataset("drawn", x, labels_of(n, classes, seed), classes, {}, scale=1 / 255, silo=rng.integers(0, 5, n))
+    return Dataset(
+        "drawn", x, labels_of(n, classes, seed), classes, {}, scale=1 / 255, silo=rng.integers(0, 5, n)
+    )
 
 
 MIXES = [
@@ -95,7 +103,9 @@ EVERY = [(name, {}) for name, scheme in SCHEMES.items() if scheme.layout == "hor
 @pytest.mark.parametrize(("name", "given_options"), EVERY)
 @given(**drawn)
 @settings(max_examples=15, deadline=None)
-def test_every_scheme_makes_a_partition_with_the_minimum_or_refuses(name, given_options, n, classes, silos, seed):
+def test_every_scheme_makes_a_partition_with_the_minimum_or_refuses(
+    name, given_options, n, classes, silos, seed
+):
     scheme, data = SCHEMES[name], dataset(n, classes + 1, seed)
     options = resolve(name, scheme, {**given_options, "min_examples": 2})
     wanted = None if "natural" in (name, *given_options.get("mix", "").split()) else silos
@@ -166,10 +176,15 @@ def test_quantity_has_the_moments_of_the_distribution_and_iid_labels():
     """Dir(alpha 1_K): mean 1/K, variance (1/K)(1 - 1/K)/(K alpha + 1)."""
     silos, alpha, n = 5, 0.8, 4000
     labels = labels_of(n, 4, 0)
-    draws = [quantity(labels, silos, np.random.default_rng(seed), alpha=alpha, min_examples=0) for seed in range(800)]
+    draws = [
+        quantity(labels, silos, np.random.default_rng(seed), alpha=alpha, min_examples=0)
+        for seed in range(800)
+    ]
     shares = np.array([[len(part) for part in parts] for parts in draws]) / n
     assert shares.mean(axis=0) == pytest.approx(np.full(silos, 1 / silos), abs=0.02)
-    assert shares.var(axis=0).mean() == pytest.approx((1 / silos) * (1 - 1 / silos) / (silos * alpha + 1), rel=0.06)
+    assert shares.var(axis=0).mean() == pytest.approx(
+        (1 / silos) * (1 - 1 / silos) / (silos * alpha + 1), rel=0.06
+    )
     largest = max(draws[0], key=len)
     assert np.bincount(labels[largest]) / len(largest) == pytest.approx(np.full(4, 0.25), abs=0.06)
 
@@ -177,7 +192,9 @@ def test_quantity_has_the_moments_of_the_distribution_and_iid_labels():
 @pytest.mark.parametrize("exponent", [0.5, 1.0, 1.7])
 def test_power_law_sizes_have_the_exponent(exponent):
     silos, n = 60, 1_000_000
-    sizes = np.array([len(p) for p in power_law(np.zeros(n, int), silos, np.random.default_rng(0), exponent=exponent)])
+    sizes = np.array(
+        [len(p) for p in power_law(np.zeros(n, int), silos, np.random.default_rng(0), exponent=exponent)]
+    )
     ranks = np.arange(1, silos + 1.0)
     assert np.polyfit(np.log(ranks), np.log(sizes), 1)[0] == pytest.approx(-exponent, abs=0.002)
     assert sizes == pytest.approx(n * ranks**-exponent / (ranks**-exponent).sum(), abs=1)
@@ -201,7 +218,9 @@ def test_a_mix_weighs_every_class_by_the_formula():
     counts = np.stack([np.bincount(data.y[part], minlength=6) for part in alone], axis=1)
     weighed = counts * np.arange(1, 5.0) ** -2
     expected = weighed / weighed.sum(axis=1, keepdims=True) * counts.sum(axis=1, keepdims=True)
-    assert np.stack([np.bincount(data.y[part], minlength=6) for part in both], axis=1) == pytest.approx(expected, abs=1)
+    assert np.stack([np.bincount(data.y[part], minlength=6) for part in both], axis=1) == pytest.approx(
+        expected, abs=1
+    )
 
 
 def test_a_mix_reads_its_parts_and_their_options():
@@ -235,7 +254,9 @@ def test_a_bad_mix_is_named(mix):
 @pytest.mark.parametrize("name", ["dirichlet", "quantity", "mix"])
 def test_what_cannot_be_reached_is_refused_soon_and_in_full(name):
     """500 silos of Dir(0.01): no draw of 100 has the minimum; nothing is filled up in secret."""
-    given_options = {"mix": "dirichlet alpha=0.01 + quantity alpha=0.01"} if name == "mix" else {"alpha": 0.01}
+    given_options = (
+        {"mix": "dirichlet alpha=0.01 + quantity alpha=0.01"} if name == "mix" else {"alpha": 0.01}
+    )
     options = resolve(name, SCHEMES[name], given_options)
     with pytest.raises(
         InputError, match=r"in 100 draws the smallest silo had \d+ .* fewer --silos or a lower --min-ex"
@@ -248,7 +269,9 @@ def test_sequences_of_labels_are_cut_by_no_label(name):
     data = Dataset("text", np.zeros((50, 3), np.uint8), np.zeros((50, 3), np.int64), 4, {})
     with pytest.raises(InputError, match="an example has 3 labels"):
         SCHEMES[name](data, 2, np.random.default_rng(0), SCHEMES[name].options)
-    assert_partition(SCHEMES["quantity"](data, 2, np.random.default_rng(0), SCHEMES["quantity"].options).parts, 50)
+    assert_partition(
+        SCHEMES["quantity"](data, 2, np.random.default_rng(0), SCHEMES["quantity"].options).parts, 50
+    )
 
 
 @pytest.mark.parametrize("cut", [iid, shards, dirichlet, classes_each, quantity, power_law])
@@ -304,14 +327,18 @@ def test_dirichlet_cuts_every_class_by_its_own_shares():
 
 
 def test_dirichlet_that_cannot_reach_the_minimum_says_what_would_do():
-    with pytest.raises(InputError, match=r"smallest silo had \d+ .* larger --alpha, fewer --silos or a lower --min-ex"):
+    with pytest.raises(
+        InputError, match=r"smallest silo had \d+ .* larger --alpha, fewer --silos or a lower --min-ex"
+    ):
         dirichlet(labels_of(300, 3, 0), 20, np.random.default_rng(0), alpha=0.01)
 
 
 def test_options_are_a_schemes_own():
     assert resolve("dirichlet", SCHEMES["dirichlet"], {"alpha": 0.1}) == {"alpha": 0.1, "min_examples": 10}
     assert resolve("iid", SCHEMES["iid"], {"alpha": None}) == {"min_examples": 1}
-    with pytest.raises(InputError, match=r"--alpha: --scheme shards has no use for it; it takes --shards-per-silo"):
+    with pytest.raises(
+        InputError, match=r"--alpha: --scheme shards has no use for it; it takes --shards-per-silo"
+    ):
         resolve("shards", SCHEMES["shards"], {"alpha": 0.5})
 
 

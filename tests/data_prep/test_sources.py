@@ -84,7 +84,11 @@ def test_npz_comes_back_bit_for_bit_in_its_own_dtype(tmp_path, dtype):
     spec, found, test = rows(tmp_path / "out")
     native = x.astype(x.dtype.newbyteorder("="))
     assert found == sorted((row.tobytes(), int(label)) for row, label in zip(native, y, strict=True))
-    assert (spec.features.shape, spec.features.dtype, spec.features.scale) == ((2, 3), native.dtype.name, None)
+    assert (spec.features.shape, spec.features.dtype, spec.features.scale) == (
+        (2, 3),
+        native.dtype.name,
+        None,
+    )
     assert np.array_equal(test.x, native[:9])
 
 
@@ -123,7 +127,9 @@ def test_digits_hold_out_a_stratified_fifth(tmp_path):
     reason="set MPIFL_DATA to a folder that has mnist/ with the four IDX files",
 )
 def test_the_real_mnist_in_the_papers_hundred_silos(tmp_path):
-    command("partition", "mnist", "--out", tmp_path / "out", "--scheme", "shards", "--silos", 100, "--seed", 1)
+    command(
+        "partition", "mnist", "--out", tmp_path / "out", "--scheme", "shards", "--silos", 100, "--seed", 1
+    )
     spec = read_federation(tmp_path / "out")
     assert [entry.examples for entry in spec.silos] == [{"train": 600}] * 100
     assert spec.test is not None
@@ -159,7 +165,11 @@ def rewrite(change):
 IDX_FAULTS = {
     "missing": ("x", Path.unlink, "train-images-idx3-ubyte.gz: is not there"),
     "truncated gzip": ("y_test", cut_short, "t10k-labels-idx1-ubyte.gz: corrupt gzip"),
-    "not gzip": ("x", lambda path: path.write_bytes(b"<html>404</html>"), "train-images-idx3-ubyte.gz: corrupt gzip"),
+    "not gzip": (
+        "x",
+        lambda path: path.write_bytes(b"<html>404</html>"),
+        "train-images-idx3-ubyte.gz: corrupt gzip",
+    ),
     "damaged gzip": (
         "x",
         lambda path: path.write_bytes(path.read_bytes()[:200] + b"\xff" * 50 + path.read_bytes()[250:]),
@@ -170,14 +180,26 @@ IDX_FAULTS = {
         lambda path: path.write_bytes(path.read_bytes()[:10] + b"\xff" * 40),
         "train-images-idx3-ubyte.gz: corrupt gzip",
     ),
-    "truncated IDX": ("x", rewrite(lambda content: content[:-1]), "holds 1,199 values, its header promises 1,200"),
-    "too long": ("x", rewrite(lambda content: content + b"!"), "holds more than the 1,200 values that its header"),
+    "truncated IDX": (
+        "x",
+        rewrite(lambda content: content[:-1]),
+        "holds 1,199 values, its header promises 1,200",
+    ),
+    "too long": (
+        "x",
+        rewrite(lambda content: content + b"!"),
+        "holds more than the 1,200 values that its header",
+    ),
     "header only": ("x", rewrite(lambda content: content[:7]), "less than an IDX header"),
     "empty": ("x", rewrite(lambda content: b""), "not an IDX file"),
     "wrong magic": ("y", rewrite(lambda content: b"\0\0\x0d\1" + content[4:]), "begins with 00 00 0d 01"),
     "images for labels": ("y", rewrite(lambda content: idx(images()["x"])), "begins with 00 00 08 03"),
     "fewer labels": ("y", rewrite(lambda content: idx(np.zeros(59, np.uint8))), "59 labels"),
-    "label 10": ("y", rewrite(lambda content: idx(np.full(60, 10, np.uint8))), "label 10; they must be 0 to 9"),
+    "label 10": (
+        "y",
+        rewrite(lambda content: idx(np.full(60, 10, np.uint8))),
+        "label 10; they must be 0 to 9",
+    ),
     "nothing": ("x", rewrite(lambda content: idx(np.zeros((60, 0, 4), np.uint8))), "hold nothing"),
     "other size": ("x_test", rewrite(lambda content: idx(np.zeros((20, 9, 4), np.uint8))), "5x4 pixels"),
 }

@@ -56,7 +56,12 @@ WRITERS = {
 def test_arrays_come_back_bit_for_bit(tmp_path, kind):
     arrays = drawn()
     data = WRITERS[kind](tmp_path / "in", arrays)
-    assert command("partition", kind.split()[0], "--data", data, "--out", tmp_path / "out", "--scheme", "natural") == 0
+    assert (
+        command(
+            "partition", kind.split()[0], "--data", data, "--out", tmp_path / "out", "--scheme", "natural"
+        )
+        == 0
+    )
     spec = read_federation(tmp_path / "out")
     assert (spec.features.shape, spec.features.dtype, spec.classes) == ((3, 2), "float32", 5)
     for silo, entry in enumerate(spec.silos):
@@ -79,7 +84,15 @@ def test_contiguous_features_are_mapped_and_not_read(tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    "at", [slice(3, 40), slice(50, 3, -7), slice(3, 50, 4), slice(0, 0), np.array([59, 0, 7, 7, 31]), np.arange(60)]
+    "at",
+    [
+        slice(3, 40),
+        slice(50, 3, -7),
+        slice(3, 50, 4),
+        slice(0, 0),
+        np.array([59, 0, 7, 7, 31]),
+        np.arange(60),
+    ],
 )
 @pytest.mark.parametrize("span", [1, 7, 1000])
 def test_chunked_rows_are_those_of_the_array(tmp_path, at, span, monkeypatch):
@@ -96,7 +109,9 @@ def test_a_request_reads_each_span_once(tmp_path, monkeypatch):
     with h5py.File(write_hdf5(tmp_path / "in", {"x": drawn()["x"]}, chunks=(10, 3, 2))) as file:
         rows, read = ChunkedRows(tmp_path / "in", "x", file["x"]), []
         whole = rows._read
-        monkeypatch.setattr(rows, "_read", lambda start, stop: read.append((start, stop)) or whole(start, stop))
+        monkeypatch.setattr(
+            rows, "_read", lambda start, stop: read.append((start, stop)) or whole(start, stop)
+        )
         rows[np.random.default_rng(0).permutation(60)[:30]]
         assert read == sorted(set(read))
         assert len(read) <= 6
@@ -111,7 +126,10 @@ FAULTS = {
     "negative labels": ({"x": X, "y": Y - 1}, "labels from -1 to 1"),
     "silo too short": ({"x": X, "y": Y, "silo": Y[:5]}, "silo has shape [5]"),
     "one axis": ({"x": X[:, 0], "y": Y}, "x has shape [12]"),
-    "an empty test set": ({"x": X, "y": Y, "x_test": X[:0], "y_test": Y[:0]}, "x_test is empty; leave it out"),
+    "an empty test set": (
+        {"x": X, "y": Y, "x_test": X[:0], "y_test": Y[:0]},
+        "x_test is empty; leave it out",
+    ),
     "other test shape": ({"x": X, "y": Y, "x_test": X[:, :2], "y_test": Y}, "x_test has float64 [2]"),
 }
 
@@ -135,7 +153,16 @@ def test_a_value_that_is_not_finite_is_found_where_it_is_read(tmp_path, kind, va
     data = WRITERS[kind](tmp_path / "in", arrays)
     assert (
         command(
-            "partition", kind.split()[0], "--data", data, "--out", tmp_path / "out", "--scheme", "iid", "--silos", "3"
+            "partition",
+            kind.split()[0],
+            "--data",
+            data,
+            "--out",
+            tmp_path / "out",
+            "--scheme",
+            "iid",
+            "--silos",
+            "3",
         )
         == 2
     )

@@ -34,16 +34,24 @@ def python2(entries):
         out += short(key)
         if isinstance(value, np.ndarray):
             raw = value.tobytes()
-            out += b"cnumpy.core.multiarray\n_reconstruct\nq\x02cnumpy\nndarray\nq\x03K\x00\x85U\x01bq\x04\x87Rq\x05"
-            out += b"(K\x01M" + struct.pack("<H", value.shape[0]) + b"M" + struct.pack("<H", value.shape[1]) + b"\x86"
+            out += b"cnumpy.core.multiarray\n_reconstruct\nq\x02"
+            out += b"cnumpy\nndarray\nq\x03K\x00\x85U\x01bq\x04\x87Rq\x05"
             out += (
-                b"cnumpy\ndtype\nq\x06U\x02u1q\x07K\x00K\x01\x87Rq\x08(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xff"
+                b"(K\x01M"
+                + struct.pack("<H", value.shape[0])
+                + b"M"
+                + struct.pack("<H", value.shape[1])
+                + b"\x86"
             )
+            out += b"cnumpy\ndtype\nq\x06U\x02u1q\x07K\x00K\x01\x87Rq\x08(K\x03U\x01|NNN"
+            out += b"J\xff\xff\xff\xffJ\xff\xff\xff\xff"
             out += b"K\x00tb\x89T" + struct.pack("<i", len(raw)) + raw + b"tb"
         elif isinstance(value, str):
             out += short(value)
         else:
-            out += b"](" + b"".join(short(v) if isinstance(v, str) else b"K" + bytes([v]) for v in value) + b"e"
+            out += (
+                b"](" + b"".join(short(v) if isinstance(v, str) else b"K" + bytes([v]) for v in value) + b"e"
+            )
     return out + b"u."
 
 
@@ -51,7 +59,9 @@ def write_binary(folder, sizes=(7, 7, 7, 7, 7, 4)):
     folder.mkdir(parents=True)
     batches = [drawn(n, seed=number) for number, n in enumerate(sizes)]
     for name, (x, y) in zip(BATCHES, batches, strict=True):
-        (folder / f"{name}.bin").write_bytes(np.concatenate([y[:, None].astype(np.uint8), x], axis=1).tobytes())
+        (folder / f"{name}.bin").write_bytes(
+            np.concatenate([y[:, None].astype(np.uint8), x], axis=1).tobytes()
+        )
     (folder / "batches.meta.txt").write_text("\n".join(NAMES) + "\n\n")
     return batches
 
@@ -165,9 +175,15 @@ FAULTS = {
         lambda folder: [path.unlink() for path in folder.iterdir()],
         "data_batch_1: is not there, nor with .bin",
     ),
-    "cut short": (lambda folder: shorten(folder / "data_batch_2.bin"), "data_batch_2.bin: 21503 bytes are no whole"),
+    "cut short": (
+        lambda folder: shorten(folder / "data_batch_2.bin"),
+        "data_batch_2.bin: 21503 bytes are no whole",
+    ),
     "empty": (lambda folder: (folder / "test_batch.bin").write_bytes(b""), "test_batch.bin: 0 bytes"),
-    "label 10": (lambda folder: (folder / "data_batch_1.bin").write_bytes(b"\n" + bytes(3072)), "labels from 10 to 10"),
+    "label 10": (
+        lambda folder: (folder / "data_batch_1.bin").write_bytes(b"\n" + bytes(3072)),
+        "labels from 10 to 10",
+    ),
     "names": (lambda folder: (folder / "batches.meta.txt").write_text("cat dog"), "the names of 10 classes"),
 }
 
@@ -221,7 +237,8 @@ COUNTS = {
 
 @pytest.mark.slow
 @pytest.mark.skipif(
-    not (PACKED / "unpack_cifar10.py").is_file(), reason="set MPIFL_DATA to a folder that has unpack_cifar10.py"
+    not (PACKED / "unpack_cifar10.py").is_file(),
+    reason="set MPIFL_DATA to a folder that has unpack_cifar10.py",
 )
 def test_the_real_cifar10(tmp_path_factory):
     kept = Path(os.environ.get("MPIFL_CIFAR10", tmp_path_factory.getbasetemp() / "cifar10"))

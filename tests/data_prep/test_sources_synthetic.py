@@ -51,7 +51,8 @@ def test_iid_has_one_model_and_centred_features():
     x, y = dataset.x.astype(float), dataset.y
     assert np.abs(x.mean(axis=0)).max() < 0.1
     held = dataset.silo >= 15
-    assert agreement(x[~held], y[~held], x[held], y[held]) > 0.75  # what some silos teach holds for the others
+    # what some silos teach holds for the others
+    assert agreement(x[~held], y[~held], x[held], y[held]) > 0.75
     other = synthetic("alpha=1", "beta=0")
     held = other.silo >= 15
     assert agreement(other.x[~held], other.y[~held], other.x[held], other.y[held]) < 0.5
@@ -123,7 +124,8 @@ def test_fcube_has_two_opposite_octants_a_silo_and_labels_by_the_plane():
     assert len(dataset.test[1]) == 1000
     assert np.array_equal(dataset.test[1], (dataset.test[0][:, 0] <= 0).astype(int))
     assert dataset.silo_names == {
-        0: "octants +++ and ---", 1: "octants ++- and --+", 2: "octants +-+ and -+-", 3: "octants +-- and -++",
+        0: "octants +++ and ---", 1: "octants ++- and --+", 2: "octants +-+ and -+-",
+        3: "octants +-- and -++",
     }  # fmt: skip
 
 

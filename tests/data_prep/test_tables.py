@@ -1,4 +1,5 @@
-"""Tables by their spec: the numbers they become, statistics that silos add up, and a line for what is wrong."""
+"""Tables by their spec: the numbers they become,
+statistics that silos add up, and a line for what is wrong."""
 
 import csv
 import json
@@ -62,7 +63,9 @@ def write_parquet(folder, rows=ROWS, spec=SPEC):
     columns = {name: list(values) for name, values in zip(HEADER, zip(*rows, strict=True), strict=True)}
     for name in ("age", "weight", "dose"):
         columns[name] = [None if value == "?" else float(value) for value in columns[name]]
-    columns["pain"] = arrow.array([None if value == "?" else value for value in columns["pain"]]).dictionary_encode()
+    columns["pain"] = arrow.array(
+        [None if value == "?" else value for value in columns["pain"]]
+    ).dictionary_encode()
     parquet.write_table(arrow.table(columns), path, row_group_size=2)
     return path
 
@@ -91,7 +94,9 @@ def test_the_pieces_it_is_read_in_are_no_matter(tmp_path, rows, monkeypatch):
 
 @every_kind
 def test_every_bit_of_a_float_survives(tmp_path, kind):
-    values = np.random.default_rng(0).normal(size=200) * 10.0 ** np.random.default_rng(1).integers(-30, 30, 200)
+    values = np.random.default_rng(0).normal(size=200) * 10.0 ** np.random.default_rng(1).integers(
+        -30, 30, 200
+    )
     rows = [["no", repr(float(v)), "a", "x", "f", "none", "1", "1"] for v in values]
     dataset = find_source(kind)(WRITERS[kind](tmp_path / "in", rows), 0)
     assert np.array_equal(dataset.x[:, 0], values.astype(np.float32))
@@ -99,7 +104,12 @@ def test_every_bit_of_a_float_survives(tmp_path, kind):
 
 def test_a_partition_by_the_silo_column_keeps_its_names(tmp_path):
     path = write(tmp_path / "in")
-    assert command("partition", "csv", "--data", str(path), "--out", str(tmp_path / "out"), "--scheme", "natural") == 0
+    assert (
+        command(
+            "partition", "csv", "--data", str(path), "--out", str(tmp_path / "out"), "--scheme", "natural"
+        )
+        == 0
+    )
     spec = read_federation(tmp_path / "out")
     assert [entry.name for entry in spec.silos] == ["north", "south"]
     assert open_shard(tmp_path / "out", spec.silos[0], spec)["train"].x.tolist() == [PLAIN[0], PLAIN[2]]
@@ -120,7 +130,9 @@ def spec_with(**changes):
 
 
 def test_levels_and_classes_that_are_not_stated_are_those_that_occur(tmp_path):
-    spec = spec_with(a=('classes = ["no", ["yes", "Yes."]]\n', ""), b=(', levels = ["none", "some", "much"]', ""))
+    spec = spec_with(
+        a=('classes = ["no", ["yes", "Yes."]]\n', ""), b=(', levels = ["none", "some", "much"]', "")
+    )
     dataset = find_source("csv")(write(tmp_path / "in", spec=spec), 0)
     assert dataset.feature_names[2:5] == ("pain=much", "pain=none", "pain=missing")
     assert dataset.class_names == ("no", "yes")
@@ -138,7 +150,9 @@ def test_a_threshold_cuts_a_number_into_two_classes(tmp_path):
 
 def test_standardising_brings_numeric_columns_to_mean_0_and_deviation_1(tmp_path):
     rng = np.random.default_rng(2)
-    rows = [["no", repr(v), "a", "x", "f", "none", repr(w), "7"] for v, w in rng.normal(50, 9, (300, 2)).tolist()]
+    rows = [
+        ["no", repr(v), "a", "x", "f", "none", repr(w), "7"] for v, w in rng.normal(50, 9, (300, 2)).tolist()
+    ]
     rows[5][6] = "?"
     spec = spec_with(a=("silo", 'standardise = "own"\nsilo'))
     x = np.asarray(find_source("csv")(write(tmp_path / "in", rows=rows, spec=spec), 0).x, float)
@@ -158,12 +172,20 @@ def test_stated_means_go_before_the_tables(tmp_path):
 
 def test_silos_that_share_statistics_standardise_as_one_table_would(tmp_path, capsys):
     rng = np.random.default_rng(3)
-    rows = [["no", repr(v), "a", "x", "f", "none", repr(w), repr(v * w)] for v, w in rng.normal(3, 2, (90, 2)).tolist()]
+    rows = [
+        ["no", repr(v), "a", "x", "f", "none", repr(w), repr(v * w)]
+        for v, w in rng.normal(3, 2, (90, 2)).tolist()
+    ]
     rows[70][6] = "?"
     parts = rows[:20], rows[20:60], rows[60:]
     for number, part in enumerate(parts):
         path = write(tmp_path / "in", rows=part, name=f"site{number}.csv")
-        assert command("statistics", "csv", "--data", str(path), "--out", str(tmp_path / "in" / f"{number}.json")) == 0
+        assert (
+            command(
+                "statistics", "csv", "--data", str(path), "--out", str(tmp_path / "in" / f"{number}.json")
+            )
+            == 0
+        )
     shared = spec_with(a=("silo", 'standardise = ["0.json", "1.json", "2.json"]\nsilo'))
     own = spec_with(a=("silo", 'standardise = "own"\nsilo'))
     together = find_source("csv")(write(tmp_path / "in", rows=rows, spec=own), 0).x
@@ -192,7 +214,9 @@ def test_moments_are_counts_sums_and_squares():
 def test_a_second_table_is_the_servers_test_set_and_teaches_nothing(tmp_path):
     spec = spec_with(a=("silo", 'standardise = "own"\nsilo'))
     path = write(tmp_path / "in", spec=spec)
-    other = write(tmp_path / "in", rows=[["yes", "1000", "east", "x", "f", "none", "?", "?"]], name="other.csv")
+    other = write(
+        tmp_path / "in", rows=[["yes", "1000", "east", "x", "f", "none", "?", "?"]], name="other.csv"
+    )
     alone = find_source("csv")(path, 0)
     both = find_source("csv", [f"test={other}"])(path, 0)
     assert np.array_equal(alone.x, both.x)
@@ -204,7 +228,8 @@ def test_a_second_table_is_the_servers_test_set_and_teaches_nothing(tmp_path):
 def test_every_file_that_is_read_is_noted_though_others_have_its_name(tmp_path, monkeypatch):
     spec = spec_with(a=("silo", 'standardise = ["own.json", "../b/own.json"]\nsilo'))
     tables = {
-        name: write(tmp_path / name, spec=spec, rows=[*ROWS, [*ROWS[0][:1], age, *ROWS[0][2:]]]) for name, age in AGES
+        name: write(tmp_path / name, spec=spec, rows=[*ROWS, [*ROWS[0][:1], age, *ROWS[0][2:]]])
+        for name, age in AGES
     }
     for path in tables.values():
         assert command("statistics", "csv", "--data", path, "--out", path.with_name("own.json")) == 0
@@ -224,7 +249,8 @@ def test_every_file_that_is_read_is_noted_though_others_have_its_name(tmp_path, 
 def test_resuming_with_another_table_or_statistics_is_refused(tmp_path, capsys, changed):
     spec = spec_with(a=("silo", 'standardise = ["own.json"]\nsilo'))
     tables = {
-        name: write(tmp_path / name, spec=spec, rows=[*ROWS, [*ROWS[0][:1], age, *ROWS[0][2:]]]) for name, age in AGES
+        name: write(tmp_path / name, spec=spec, rows=[*ROWS, [*ROWS[0][:1], age, *ROWS[0][2:]]])
+        for name, age in AGES
     }
     statistics = ["statistics", "csv", "--data", tables["b"], "--out", tmp_path / "a" / "own.json"]
     assert command(*statistics) == 0
@@ -258,7 +284,11 @@ def test_a_category_may_stand_for_a_missing_value(tmp_path, kind):
         spec = spec_with(a=(', levels = ["none", "some", "much"], missing = "level" }', levels + constant))
         dataset = find_source(kind)(WRITERS[kind](tmp_path / "in", spec=spec), 0)
         assert dataset.feature_names[2:5] == tuple(f"pain={name}" for name in names)
-        assert [names[code] for code in np.asarray(dataset.x)[:, 2:5].argmax(axis=1)] == ["none", "much", "some"]
+        assert [names[code] for code in np.asarray(dataset.x)[:, 2:5].argmax(axis=1)] == [
+            "none",
+            "much",
+            "some",
+        ]
 
 
 def row(at, value):
@@ -281,7 +311,10 @@ FAULTS = {
         {"header": ["ill", "years", *HEADER[2:]]},
         "column 'age' of the spec is not there; there are ill",
     ),
-    "a column twice": ({"header": [*HEADER[:3], "age", *HEADER[4:]]}, "column 'age' of the spec is there twice"),
+    "a column twice": (
+        {"header": [*HEADER[:3], "age", *HEADER[4:]]},
+        "column 'age' of the spec is there twice",
+    ),
     "no rows": ({"rows": []}, "has no rows without a missing value"),
     "all rows dropped": ({"rows": [ROWS[2]]}, "has no rows without a missing value"),
     "an open quote": ({"rows": [['"open', *ROWS[0][1:]]]}, None),
@@ -303,7 +336,12 @@ def test_a_bad_table_is_named(tmp_path, fault):
 
 def test_a_bad_table_ends_the_command_with_one_line(tmp_path, capsys):
     path = write(tmp_path / "in", **row(1, "old"))
-    assert command("partition", "csv", "--data", str(path), "--out", str(tmp_path / "out"), "--scheme", "natural") == 2
+    assert (
+        command(
+            "partition", "csv", "--data", str(path), "--out", str(tmp_path / "out"), "--scheme", "natural"
+        )
+        == 2
+    )
     err = capsys.readouterr().err
     assert "line 3: age is 'old'" in err
     assert err.count("\n") == 1
@@ -325,9 +363,15 @@ SPECS = {
     "another key": ("label = 'a'\nsep = ','\n[features]\nb = 'numeric'", "sep: Extra inputs"),
     "another kind": ("label = 'a'\n[features]\nb = 'date'", "features.b.kind: "),
     "the label as feature": ("label = 'a'\n[features]\na = 'numeric'", "'a' is the label"),
-    "classes and threshold": ("label = 'a'\nthreshold = 1\nclasses = ['x', 'y']\n[features]\nb = 'numeric'", "exclude"),
+    "classes and threshold": (
+        "label = 'a'\nthreshold = 1\nclasses = ['x', 'y']\n[features]\nb = 'numeric'",
+        "exclude",
+    ),
     "one class": ("label = 'a'\nclasses = ['x']\n[features]\nb = 'numeric'", "classes: "),
-    "levels of numbers": ("label = 'a'\n[features]\nb = {kind = 'numeric', levels = ['1']}", "are for kind = 'categor"),
+    "levels of numbers": (
+        "label = 'a'\n[features]\nb = {kind = 'numeric', levels = ['1']}",
+        "are for kind = 'categor",
+    ),
     "mean of a category": (
         "label = 'a'\n[features]\nb = {kind = 'categorical', missing = 'mean'}",
         "for kind = 'numeric'",
@@ -338,7 +382,8 @@ SPECS = {
         "the constant of a categorical column must be text, as '1'",
     ),
     "a constant that is no level": (
-        "label = 'a'\n[features]\nb = {kind = 'categorical', levels = ['x'], missing = 'constant', constant = 'y'}",
+        "label = 'a'\n[features]\nb = {kind = 'categorical', levels = ['x'], "
+        "missing = 'constant', constant = 'y'}",
         "the constant 'y' is none of the levels",
     ),
     "deviation 0": ("label = 'a'\n[features]\nb = {kind = 'numeric', deviation = 0}", "features.b.deviation"),
@@ -400,13 +445,16 @@ def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
 
 
 def test_a_spec_of_python_values_reads_as_one_of_toml():
-    spec = TableSpec.model_validate({"label": "a", "features": {"b": "numeric"}, "classes": (("x", "X"), ("y",))})
+    spec = TableSpec.model_validate(
+        {"label": "a", "features": {"b": "numeric"}, "classes": (("x", "X"), ("y",))}
+    )
     assert spec.classes == (("x", "X"), ("y",))
 
 
 DATA = Path(os.environ.get("MPIFL_DATA", "no-data-folder"))
 needs_adult = pytest.mark.skipif(
-    not (DATA / "adult").is_dir(), reason="set MPIFL_DATA to a folder that has adult/ with adult.data and adult.test"
+    not (DATA / "adult").is_dir(),
+    reason="set MPIFL_DATA to a folder that has adult/ with adult.data and adult.test",
 )
 
 

@@ -1,4 +1,5 @@
-"""Text by speaking role: whose lines are whose, sequences that follow one another, and the real Shakespeare."""
+"""Text by speaking role: whose lines are whose,
+sequences that follow one another, and the real Shakespeare."""
 
 import os
 import zipfile
@@ -251,7 +252,11 @@ def zipped(*names, cut=0):
 FAULTS = {
     "no roles": (lambda path: path.write_text("\n".join(lines(30, 1))), [], "no speaking roles"),
     "not UTF-8": (lambda path: path.write_bytes(b"caf\xe9 " * 100), [], "is no UTF-8 text (byte 3)"),
-    "too short": (lambda path: path.write_text(play(**SAID)), ["length=8000"], "no text has a sequence of 8000"),
+    "too short": (
+        lambda path: path.write_text(play(**SAID)),
+        ["length=8000"],
+        "no text has a sequence of 8000",
+    ),
     "empty": (lambda path: path.write_text(""), [], "no speaking roles"),
     "empty, without roles": (lambda path: path.write_text(""), ["roles=false"], "no text has a sequence"),
     "length 0": (lambda path: path.write_text(""), ["length=0"], "take at least 1 and 2"),
@@ -277,7 +282,9 @@ def test_a_folder_without_the_text_is_named(tmp_path):
 
 DATA = Path(os.environ.get("MPIFL_DATA", "no-data-folder"))
 needs = {
-    name: pytest.mark.skipif(not (DATA / name).is_dir(), reason=f"set MPIFL_DATA to a folder that has {name}/")
+    name: pytest.mark.skipif(
+        not (DATA / name).is_dir(), reason=f"set MPIFL_DATA to a folder that has {name}/"
+    )
     for name in ("shakespeare", "tinyshakespeare")
 }
 

@@ -103,7 +103,9 @@ def test_pieces_and_compression_change_nothing_that_is_read(tmp_path, monkeypatc
     plain, spec = cut(tmp_path, 2, shares=Shares(test=0.3))
     monkeypatch.setattr("data_prep.cut.vertical.PIECE", 100)
     pieced, again = cut(tmp_path, 2, shares=Shares(test=0.3), out="pieced")
-    packed, small = cut(tmp_path, 2, shares=Shares(test=0.3), out="packed", manner=WriteOptions(compression="gzip"))
+    packed, small = cut(
+        tmp_path, 2, shares=Shares(test=0.3), out="packed", manner=WriteOptions(compression="gzip")
+    )
     assert again == spec
     for a, b in zip(spec.silos, small.silos, strict=True):
         one, two = open_vertical(plain, a, 3), open_vertical(packed, b, 3)
@@ -147,7 +149,11 @@ def test_the_commands_know_it_and_training_refuses_it(tmp_path, capsys):
     source(tmp_path)
     out = tmp_path / "out"
     words = ["partition", "npz", "--data", str(tmp_path / "own.npz"), "--out", str(out), "--silos", "2"]
-    for line in ([*words, "--scheme", "vertical", "--label-silo", "1"], ["inspect", str(out)], ["check", str(out)]):
+    for line in (
+        [*words, "--scheme", "vertical", "--label-silo", "1"],
+        ["inspect", str(out)],
+        ["check", str(out)],
+    ):
         with pytest.raises(SystemExit) as done:
             main(line)
         assert done.value.code == 0
@@ -161,7 +167,15 @@ def test_the_commands_know_it_and_training_refuses_it(tmp_path, capsys):
         read_federation(out)
     job = f'name="v"\nshards="{out}"\nrounds=1\n[model]\nname="logreg"\n[algorithm]\nname="fedavg"\n'
     (tmp_path / "job.toml").write_text(job)
-    command = [sys.executable, "-m", "mpifl", "train", str(tmp_path / "job.toml"), "--out", str(tmp_path / "run")]
+    command = [
+        sys.executable,
+        "-m",
+        "mpifl",
+        "train",
+        str(tmp_path / "job.toml"),
+        "--out",
+        str(tmp_path / "run"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].endswith("take another scheme")

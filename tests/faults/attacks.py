@@ -1,7 +1,8 @@
 """What a hostile rank does in place of an honest answer: one line of a table an attack.
 
-A forge changes the report that is about to leave (`rank.report`, a dict), or returns what leaves instead: bytes, or a
-tuple of reports. `tests/faults/hostile.py` has one rank of a training carry them out, each in a round of its own.
+A forge changes the report that is about to leave (`rank.report`, a dict), or returns what leaves instead:
+bytes, or a tuple of reports. `tests/faults/hostile.py` has one rank of a training carry them out, each in a
+round of its own.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ import numpy as np
 DEADLINE = 3.0
 """Seconds of `[cohort] deadline`: after them a rank that has not answered is left out of a round."""
 REFUSED, MISPLACED, STOPPED, HARMLESS = "refused", "misplaced", "stopped", "harmless"
-"""The hostile rank's silos are left out; or, where another node's leader and not the server finds out, the attempt is
-lost; or it may be lost anywhere, and names the rank; or all may count, truly."""
+"""The hostile rank's silos are left out; or, where another node's leader and not the server finds out, the
+attempt is lost; or it may be lost anywhere, and names the rank; or all may count, truly."""
 ONE_NODE, FOLLOWER, LEADER = "one-node", "follower", "leader"
-"""Where the hostile rank is: on the server's node, on another that an honest rank leads, on one of its own."""
+"""Where the hostile rank is: on the server's node, on another that an honest rank leads, on one of its own.
+"""
 MEDIAN, MEDIAN_NODES = "median", "median-on-nodes"
 """The same as the first two of these, where updates are combined by a rule of columns."""
 HUGE = 10**400
@@ -80,11 +82,14 @@ class Attack:
     Attributes:
         name: Of the test.
         forge: What it does.
-        word: What the fault says, or the line of the lost attempt: a regular expression, in either case of letters.
+        word: What the fault says, or the line of the lost attempt: a regular expression, in either case of
+            letters.
         ends: How it ends at best for the hostile rank.
-        asked: Which silos: "some" of the hostile rank's, as many as others have; "one" of them alone; or it has "most".
+        asked: Which silos: "some" of the hostile rank's, as many as others have; "one" of them alone; or it
+            has "most".
         at: What it answers falsely: a kind of request, or the method of the work.
-        where: In which worlds it is tried. A follower tries in the long form of the suite what is tried on one node.
+        where: In which worlds it is tried. A follower tries in the long form of the suite what is tried on
+            one node.
     """
 
     name: str
@@ -406,7 +411,11 @@ ATTACKS = [
     Attack("bytes-null", raw(b"null"), "cannot be read"),
     Attack("bytes-nan", raw(b"NaN"), "cannot be read"),
     Attack("bytes-binary", raw(bytes(range(256)) * 16), "cannot be read"),
-    Attack("bytes-100-mb", lambda rank: json.dumps(rank.report).encode().ljust(100_000_000), "cannot be read|bytes"),
+    Attack(
+        "bytes-100-mb",
+        lambda rank: json.dumps(rank.report).encode().ljust(100_000_000),
+        "cannot be read|bytes",
+    ),
     Attack("keys-extra", report(owned=True), "owned"),
     Attack("keys-extra-in-header", header(owned=1), "owned"),
     Attack("keys-missing", without("headers"), "silo|headers"),
@@ -428,7 +437,9 @@ ATTACKS = [
     Attack("before-it-is-asked", _unasked, ends=HARMLESS),
     # whose update it is
     Attack("silo-foreign", more(lambda rank: {"silo": rank.foreign}), "silo|header"),
-    Attack("silo-foreign-fault", more(lambda rank: {"silo": rank.foreign, "fault": "evicted"}), "silo|header"),
+    Attack(
+        "silo-foreign-fault", more(lambda rank: {"silo": rank.foreign, "fault": "evicted"}), "silo|header"
+    ),
     Attack("silo-foreign-instead", lambda rank: rank.header.update(silo=rank.foreign), "silo|header"),
     Attack("silo-not-asked", more(lambda rank: {"silo": rank.spared}), "silo|header"),
     Attack("silo-twice", more(lambda rank: {}), "silo|header|twice"),
@@ -477,12 +488,21 @@ ATTACKS = [
     # which sums it sends
     Attack("part-of-no-vector", another(name="delta2"), "part|sum|delta2"),
     Attack("part-twice", another(), "part|sum|delta|window"),
-    Attack("part-in-another-window", lambda rank: another(window=rank.part()["window"] - 1)(rank), "part|sum|window"),
+    Attack(
+        "part-in-another-window",
+        lambda rank: another(window=rank.part()["window"] - 1)(rank),
+        "part|sum|window",
+    ),
     Attack("part-of-failed-silos", _all_fail, "part|sum|disk"),
     Attack("parts-ten-thousand", lambda rank: rank.parts.extend([rank.part()] * 10_000), "part|sum"),
     Attack("part-weighs", part(weight=1e6), "weigh|part|sum"),
     Attack("part-alone-weighs-more", part(weight=1e6), "weigh|part|sum", asked="one"),
-    Attack("part-alone-weighs-double", lambda rank: part(weight=2 * rank.part()["weight"])(rank), "weigh", asked="one"),
+    Attack(
+        "part-alone-weighs-double",
+        lambda rank: part(weight=2 * rank.part()["weight"])(rank),
+        "weigh",
+        asked="one",
+    ),
     Attack("part-alone-weighs-nothing", part(weight=0.0), "weigh|part|sum|segment|memory", asked="one"),
     # where they lie
     Attack("handle-2^40", part(handle=1 << 40), "handle|cannot be read"),
@@ -505,7 +525,9 @@ ATTACKS = [
             ("too-small", handle(lambda rank: _sealed(bytes(8)))),
         ]
     ),
-    Attack("file-sealed-against-writing", handle(lambda rank: _sealed(_content(rank), ALL_SEALS)), ends=HARMLESS),
+    Attack(
+        "file-sealed-against-writing", handle(lambda rank: _sealed(_content(rank), ALL_SEALS)), ends=HARMLESS
+    ),
     Attack("file-of-a-tebibyte", handle(_vast), ends=HARMLESS),
     Attack("file-gone-when-judged", _gone, ends=HARMLESS),
     Attack("memory-truncated", truncated, ends=HARMLESS),
@@ -522,15 +544,26 @@ ATTACKS = [
     Attack("sum-between-nodes-short", _sum_of(lambda total: total[:-7]), ends=STOPPED, where=(LEADER,)),
     Attack("sum-between-nodes-long", _sum_of(lambda total: total.repeat(3)), ends=STOPPED, where=(LEADER,)),
     Attack("sum-between-nodes-empty", _sum_of(lambda total: total[:0]), ends=STOPPED, where=(LEADER,)),
-    Attack("sum-between-nodes-nan", _sum_of(lambda total: total * float("nan")), ends=STOPPED, where=(LEADER,)),
+    Attack(
+        "sum-between-nodes-nan", _sum_of(lambda total: total * float("nan")), ends=STOPPED, where=(LEADER,)
+    ),
     Attack("asleep-when-judged", sleeping(DEADLINE + 1), ends=HARMLESS, where=(ONE_NODE, LEADER)),
     Attack("stopped-when-judged", stopping, ends=HARMLESS, where=()),
     # what a rank does whose silos' vectors are compared, and that makes columns of the result
     Attack("row-of-no-vector", another(name="delta2"), "vectors are not those", where=(MEDIAN,)),
     Attack("row-twice", another(), "vectors are not those", where=(MEDIAN, MEDIAN_NODES)),
-    Attack("row-missing", lambda rank: rank.parts.remove(rank.part()), "vectors are not those", where=(MEDIAN,)),
-    Attack("row-foreign", lambda rank: part(silo=rank.foreign)(rank), "vectors are not those", where=(MEDIAN,)),
-    Attack("rows-ten-thousand", lambda rank: rank.parts.extend([rank.part()] * 10_000), "vectors", where=(MEDIAN,)),
+    Attack(
+        "row-missing", lambda rank: rank.parts.remove(rank.part()), "vectors are not those", where=(MEDIAN,)
+    ),
+    Attack(
+        "row-foreign", lambda rank: part(silo=rank.foreign)(rank), "vectors are not those", where=(MEDIAN,)
+    ),
+    Attack(
+        "rows-ten-thousand",
+        lambda rank: rank.parts.extend([rank.part()] * 10_000),
+        "vectors",
+        where=(MEDIAN,),
+    ),
     Attack("row-unreadable", part(silo="first"), "vectors cannot be read", where=(MEDIAN,)),
     *(
         Attack(f"row-{name}", forge, "cannot be read|suspected", MISPLACED, where=(MEDIAN, *farther))
@@ -550,10 +583,17 @@ ATTACKS = [
     Attack("columns-never-told", _share_as(None), ends=HARMLESS, where=(MEDIAN,)),
     Attack("columns-told-in-bytes", _share_as(b"\xff" * 1000), ends=HARMLESS, where=(MEDIAN,)),
     Attack("columns-told-at-length", _share_as(b" " * 10_000_000), ends=HARMLESS, where=(MEDIAN,)),
-    Attack("columns-blame-others", _share_as(b'{"fault": "x", "suspects": [2, 99]}'), ends=HARMLESS, where=(MEDIAN,)),
+    Attack(
+        "columns-blame-others",
+        _share_as(b'{"fault": "x", "suspects": [2, 99]}'),
+        ends=HARMLESS,
+        where=(MEDIAN,),
+    ),
     Attack("rows-sent-short", _rows_as(lambda vector: vector[:-7]), ends=STOPPED, where=(MEDIAN_NODES,)),
     Attack("rows-sent-long", _rows_as(lambda vector: vector.repeat(3)), ends=STOPPED, where=(MEDIAN_NODES,)),
-    Attack("rows-sent-nan", _rows_as(lambda vector: vector * float("nan")), ends=STOPPED, where=(MEDIAN_NODES,)),
+    Attack(
+        "rows-sent-nan", _rows_as(lambda vector: vector * float("nan")), ends=STOPPED, where=(MEDIAN_NODES,)
+    ),
     Attack("columns-asleep", sleeping(DEADLINE + 2), ends=HARMLESS, where=(MEDIAN,)),
     Attack("columns-asleep-elsewhere", sleeping(DEADLINE + 2), ends=STOPPED, where=(MEDIAN_NODES,)),
     # what numbers it sends
@@ -581,7 +621,9 @@ ATTACKS = [
     Attack("scalar-1e308", all_scalars(train_loss=1.7e308), "train_loss"),
     Attack(
         "scalar-1e308-and-back",
-        lambda rank: [one["scalars"].update(train_loss=1.7e308 * (-1) ** nth) for nth, one in enumerate(rank.headers)],
+        lambda rank: [
+            one["scalars"].update(train_loss=1.7e308 * (-1) ** nth) for nth, one in enumerate(rank.headers)
+        ],
         "train_loss",
     ),
     Attack("scalar-huge", scalars(train_loss=HUGE), "train_loss"),
@@ -594,7 +636,9 @@ ATTACKS = [
     Attack("scalars-ten-thousand", _many_scalars, "scalars"),
     Attack("scalar-of-its-own", all_scalars(extra_number=1.0), ends=HARMLESS),
     # what it says of itself
-    Attack("fault-of-control-characters", both(_all_fail, header(fault=ANSI), report(parts=[])), "all is well"),
+    Attack(
+        "fault-of-control-characters", both(_all_fail, header(fault=ANSI), report(parts=[])), "all is well"
+    ),
     Attack("fault-of-half-a-character", both(headers(fault="\ud800"), report(parts=[])), ""),
     Attack("fault-of-10-mb", both(headers(fault="x" * 10_000_000), report(parts=[])), ""),
     Attack("fault-empty", both(headers(fault=""), report(parts=[])), ""),
@@ -613,7 +657,12 @@ ATTACKS = [
     Attack("score-1e308", all_scalars(silo_loss=1.7e308), "silo_loss", at="evaluate"),
     Attack("score-1e270", scalars(silo_loss=1e270), "silo_loss", at="evaluate"),
     Attack("score-twice", more(lambda rank: {}), "silo|header|twice", at="evaluate"),
-    Attack("score-with-a-vector", headers(vectors={"a": {"length": 4, "window": None}}), "vector|'a'", at="evaluate"),
+    Attack(
+        "score-with-a-vector",
+        headers(vectors={"a": {"length": 4, "window": None}}),
+        "vector|'a'",
+        at="evaluate",
+    ),
     # what it says of its shards and files
     Attack("starting-control-characters", raw(ANSI.encode() * 100), ends=HARMLESS, at="start", where=()),
     Attack("starting-unreadable", raw(b"\xff\xfe"), ends=HARMLESS, at="start", where=()),
@@ -622,7 +671,9 @@ ATTACKS = [
     Attack("opening-control-characters", _host_of(ANSI * 1000), ends=HARMLESS, at="open", where=()),
     Attack("saving-unreadable", raw(b"{"), "cannot be read", at="save", where=(LEADER,)),
     Attack("saving-text", headers(writing="abc"), ends=HARMLESS, at="save", where=(LEADER,)),
-    Attack("saving-for-others", more(lambda rank: {"silo": rank.foreign}), "silo", at="save", where=(LEADER,)),
+    Attack(
+        "saving-for-others", more(lambda rank: {"silo": rank.foreign}), "silo", at="save", where=(LEADER,)
+    ),
     Attack("saved-nothing", headers(sha256=None), "written", at="save_status", where=(LEADER,)),
     Attack("saved-with-a-number", headers(sha256=5), "sha256", at="save_status", where=(LEADER,)),
     Attack("saved-unreadable", raw(b""), "cannot be read", at="save_status", where=(LEADER,)),
@@ -631,7 +682,9 @@ ATTACKS = [
     Attack("saved-for-others", more(lambda rank: {"silo": 99}), "silo", at="save_status", where=(LEADER,)),
     Attack("finishing-unreadable", raw(b"{"), ends=HARMLESS, at="finish"),
     Attack("finishing-with-a-number", headers(unwritten=5), ends=HARMLESS, at="finish", where=(LEADER,)),
-    Attack("finishing-control-characters", headers(unwritten=ANSI * 100), ends=HARMLESS, at="finish", where=()),
+    Attack(
+        "finishing-control-characters", headers(unwritten=ANSI * 100), ends=HARMLESS, at="finish", where=()
+    ),
     Attack("stopping-unreadable", raw(b"{"), ends=HARMLESS, at="stop"),
     Attack("stopping-often", _flood, ends=HARMLESS, at="stop", where=(LEADER,)),
 ]

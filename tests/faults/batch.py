@@ -1,6 +1,7 @@
-"""Run on every rank: many commands of mpifl one after another in one world, each with its exit code and its words.
+"""Run on every rank: many commands of mpifl one after another in one world, each with its exit code and its
+words.
 
-python batch.py COMMANDS.json       {NAME: [argument, ...], ...}; what came of it is put into COMMANDS.RANK.json
+python batch.py COMMANDS.json    {NAME: [argument, ...], ...}; the results go to COMMANDS.RANK.json
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What the fault tests share: jobs, runs on one rank that nothing troubled, and many commands in one world."""
+"""What the fault tests share: jobs, runs on one rank that nothing troubled,
+and many commands in one world."""
 
 from __future__ import annotations
 
@@ -69,10 +70,13 @@ def batch(yard: Path, tmp_path_factory: pytest.TempPathFactory) -> Batch:
 
 @pytest.fixture(scope="session")
 def untroubled(yard: Path, batch: Batch) -> Path:
-    """A folder with the runs `whole` of the job `steady`, `long` with 12 rounds, `begun` with 3, and `uneven`."""
+    """A folder with the runs `whole` of the job `steady`,
+    `long` with 12 rounds, `begun` with 3, and `uneven`."""
     runs = yard / "untroubled"
     rounds = {"whole": 6, "long": 12, "begun": 3}
-    commands = {name: train(yard / "steady.toml", runs / name, "--set", f"rounds={n}") for name, n in rounds.items()}
+    commands = {
+        name: train(yard / "steady.toml", runs / name, "--set", f"rounds={n}") for name, n in rounds.items()
+    }
     commands["uneven"] = train(yard / "uneven.toml", runs / "uneven")
     (done,) = batch(1, {name: arguments[2:] for name, arguments in commands.items()})
     assert [result["code"] for result in done.values()] == [0] * len(commands), done

@@ -1,12 +1,14 @@
-"""A training with one rank that attacks: `HOSTILE` in the environment says which, and what it does in which round.
+"""A training with one rank that attacks: `HOSTILE` in the environment says which, and what it does in which
+round.
 
     {"rank": R, "foreign": k, "spared": j, "rounds": {r: [NAME, ...], ...}, "made": FILE}
-                                    rank R makes the attacks of these names in round r, once each; rounds count from 1
+                                    rank R makes the attacks of these names in round r, once each; rounds
+                                    count from 1
     {..., "always": true}           again in every attempt at the round
 
-What has been made stands in FILE, a line each: round and name, and why it could not be if so; whose evaluation was
-refused, in FILE.scores. Records are forged where they leave (`Transport.report`), so that little is known here of what
-the package makes of them.
+What has been made stands in FILE, a line each: round and name, and why it could not be if so; whose
+evaluation was refused, in FILE.scores. Records are forged where they leave (`Transport.report`), so that
+little is known here of what the package makes of them.
 """
 
 from __future__ import annotations
@@ -38,11 +40,13 @@ from mpifl.wire.transport import DONE, SUM, Transport
 
 PLAN: dict[str, Any] = json.loads(os.environ.get("HOSTILE", "{}"))
 BY_NAME = {attack.name: attack for attack in ATTACKS}
-mpifl.exchange.placement.WORTH = float("inf")  # silos stay where they are, so that the same are the hostile rank's
+# silos stay where they are, so that the same are the hostile rank's
+mpifl.exchange.placement.WORTH = float("inf")
 
 
 class Attacked(FedAvg):
-    """Has weighted and unweighted vectors, numbers, and state on both sides; says which silos each round asks."""
+    """Has weighted and unweighted vectors, numbers, and state on both sides;
+    says which silos each round asks."""
 
     cohorts: list[list[int]]
     failing: dict[str, list[int]] = Field(default={})
@@ -134,7 +138,9 @@ def _report(transport: Any, record: bytes) -> None:
         _real["report"](transport, record)
         return
     _note(f"{round} {name}")
-    for one in forged if isinstance(forged, tuple) else [forged if isinstance(forged, bytes) else rank.report]:
+    for one in (
+        forged if isinstance(forged, tuple) else [forged if isinstance(forged, bytes) else rank.report]
+    ):
         _real["report"](transport, one if isinstance(one, bytes) else json.dumps(one).encode())
 
 
@@ -152,7 +158,9 @@ def _hand_over(transport: Any, rank: int, content: Any, stamp: Any) -> bool:
 
 def _trade(transport: Any, outgoing: Any, incoming: Any, stamp: Any) -> Any:
     if change := getattr(transport, "rows_as", None):
-        outgoing = {rank: [change(vector).contiguous() for vector in vectors] for rank, vectors in outgoing.items()}
+        outgoing = {
+            rank: [change(vector).contiguous() for vector in vectors] for rank, vectors in outgoing.items()
+        }
     return _real["trade"](transport, outgoing, incoming, stamp)
 
 
@@ -189,6 +197,8 @@ if PLAN:
         Path(PLAN["made"] + ending).touch()
     mpifl.exchange.cohort.Cohort.mean = _noted_mean
 if PLAN and os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMIX_RANK")) == str(PLAN["rank"]):
-    for name, act in zip(_TAKEN, (_report, _broadcast_record, _done, _started, _hand_over, _trade), strict=True):
+    for name, act in zip(
+        _TAKEN, (_report, _broadcast_record, _done, _started, _hand_over, _trade), strict=True
+    ):
         setattr(Transport, name, act)
     WeightedMean.combine = _combine

@@ -1,25 +1,25 @@
-"""What the fault tests train: a model and an algorithm that get into trouble where `TROUBLE` in the environment says.
+"""What the fault tests train: a model and an algorithm that get into trouble where `TROUBLE` in the
+environment says.
 
     {"model": R}                    the model's factory fails on rank R
     {"server": r}                   the server's half fails in round r
-    {"exchange": r}                 the server fails amid an exchange of round r, when the workers wait for its verdict
+    {"exchange": r}                 the server fails amid an exchange of round r, before its verdict
     {"evaluate": r}                 no silo can be evaluated in round r
     {"silos": [k, ...], "from": r}  these silos fail from round r on
     {"mistake": r}                  every silo fails from round r on, by a mistake in the algorithm
     {"slow": [k, r, s]}             silo k takes s seconds longer in round r
-    {"hold": r, "at": FOLDER}       in round r each silo waits until FOLDER/open is there, and says so by FOLDER/reached
-    {"die": {R: [WHEN, kind, r]}}   rank R kills itself when it is asked this (a kind of request, or the method of
-                                    `compute`) in round r (WHEN = "asked"), has done it ("worked"), has the verdict
-                                    ("judged"), or is to leave ("leaving")
+    {"hold": r, "at": FOLDER}       in round r each silo writes FOLDER/reached, and waits for FOLDER/open
+    {"die": {R: [WHEN, kind, r]}}   rank R kills itself in round r at this kind of request, or method of
+                                    `compute`: when it is asked (WHEN = "asked"), has done it ("worked"),
+                                    has the verdict ("judged"), or is to leave ("leaving")
     {"freeze": {R: [WHEN, kind, r]}}
                                     the same, but it stops for ever instead
     {"blind": [[R, ...], k]}        ranks R cannot read the shard of silo k
     {"restless": true}              silos move after every checkpoint, however little is won by it
     {"write": [r, PATTERN, n], "at": FOLDER}
-                                    a process stops for ever half way through the n-th file of its that fits the pattern
-                                    in the checkpoint of round r, and says so by FOLDER/reached
-
-    {"full": [r, PATTERN]}          the disk is full for the files that fit the pattern in the checkpoint of round r
+                                    a process stops for ever half way through the n-th file of its that fits
+                                    the pattern in the checkpoint of round r, and says so by FOLDER/reached
+    {"full": [r, PATTERN]}          the disk is full for files of round r's checkpoint that fit the pattern
 
 Rounds count from 1, as in metrics.jsonl.
 """

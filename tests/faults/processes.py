@@ -1,4 +1,5 @@
-"""Real processes under control: each command in a session of its own, waited for with a deadline, ended to the last."""
+"""Real processes under control: each command in a session of its own,
+waited for with a deadline, ended to the last."""
 
 from __future__ import annotations
 
@@ -52,7 +53,9 @@ class Command:
         )
         environment.pop("OMPI_MCA_btl", None)  # the program's own choice is what is tried
         environment["PYTHONPATH"] = f"{HERE}{os.pathsep}{environment['PYTHONPATH']}"
-        start = [*launcher(), *(["--with-ft", "ulfm"] if survive else []), "-n", str(ranks)] if ranks > 1 else []
+        start = (
+            [*launcher(), *(["--with-ft", "ulfm"] if survive else []), "-n", str(ranks)] if ranks > 1 else []
+        )
         with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
             self._began = time.monotonic()
             self._process = subprocess.Popen(
@@ -87,7 +90,9 @@ class Command:
         """Wait for a condition; fail if the command ends before, or takes too long."""
         deadline = time.monotonic() + PATIENCE
         while not happened():
-            assert self._process.poll() is None, f"ended with {self._process.returncode} before {what}\n{self._said()}"
+            assert self._process.poll() is None, (
+                f"ended with {self._process.returncode} before {what}\n{self._said()}"
+            )
             assert time.monotonic() < deadline, f"waited too long for {what}\n{self._said()}"
             time.sleep(0.002)
 
@@ -137,7 +142,8 @@ class Command:
 
 
 def living(session: int) -> list[int]:
-    """The processes of a session that are no zombies; ranks have groups of their own, but their launcher's session."""
+    """The processes of a session that are no zombies;
+    ranks have groups of their own, but their launcher's session."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -155,7 +161,11 @@ def ranks_of(session: int) -> dict[int, int]:
     for pid in living(session):
         with contextlib.suppress(OSError):
             words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            found |= {int(word.partition(b"=")[2]): pid for word in words if word.startswith(b"OMPI_COMM_WORLD_RANK=")}
+            found |= {
+                int(word.partition(b"=")[2]): pid
+                for word in words
+                if word.startswith(b"OMPI_COMM_WORLD_RANK=")
+            }
     return found
 
 
@@ -185,7 +195,8 @@ def lines_of(run: Path) -> int:
 
 
 def checkpoints(run: Path) -> list[int]:
-    """The rounds whose checkpoint claims to be whole; fail if one is not, by what it says of its own files."""
+    """The rounds whose checkpoint claims to be whole; fail if one is not,
+    by what it says of its own files."""
     whole = []
     for path in sorted(run.glob("checkpoints/round_*/checkpoint.json")):
         body = json.loads(path.read_text())

@@ -1,7 +1,8 @@
-"""One rank sends whatever it likes: no model is wrong, no run hangs, no other rank dies, and the fault names it.
+"""One rank sends whatever it likes: no model is wrong, no run hangs, no other rank dies, and the fault names
+it.
 
-A world trains with an attack in each round. What it comes to is held against a training in which the same silos merely
-failed in the same rounds: the exact mean of the others, to the bit.
+A world trains with an attack in each round. What it comes to is held against a training in which the same
+silos merely failed in the same rounds: the exact mean of the others, to the bit.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ from mpifl.wire.requests import Compute
 ONLY = os.environ.get("ATTACKS", "")
 """To try some attacks alone: a regular expression that their names fit."""
 NEAR = "part-alone-weighs-(double|nothing)|share-never-made"
-"""What a follower is not tried with: the first two mean nothing on its node; the third is not found out there."""
+"""What a follower is not tried with: the first two mean nothing on its node;
+the third is not found out there."""
 EVERY = 5
 """Rounds between checkpoints."""
 SLOW = bool(os.environ.get("MPIFL_SLOW"))
@@ -93,7 +95,11 @@ WORLDS = {
 }
 PLAYED = [name for name in WORLDS if SLOW or name != FOLLOWER]
 """The worlds that the suite plays; all of them by MPIFL_SLOW=1."""
-CASES = [pytest.param(name, attack, id=f"{name}-{attack.name}") for name in PLAYED for attack in WORLDS[name].attacks]
+CASES = [
+    pytest.param(name, attack, id=f"{name}-{attack.name}")
+    for name in PLAYED
+    for attack in WORLDS[name].attacks
+]
 
 
 @dataclass
@@ -106,7 +112,9 @@ class Plan:
 
     def __post_init__(self) -> None:
         federation = json.loads((self.shards / "federation.json").read_text())
-        placed = place([silo["examples"]["train"] for silo in federation["silos"]], range(1, self.world.ranks))
+        placed = place(
+            [silo["examples"]["train"] for silo in federation["silos"]], range(1, self.world.ranks)
+        )
         self.own = placed[self.world.hostile]
         self.others = sorted({silo for silos in placed.values() for silo in silos} - set(self.own))
         self.spared = self.own[-1]
@@ -124,7 +132,9 @@ class Plan:
         """The silos of a round."""
         how = self.rounds[round].asked if round in self.rounds else "some"
         own = [silo for silo in self.own if silo != self.spared]
-        return sorted({"some": own + self.others, "one": own[:1] + self.others, "most": own + self.others[:1]}[how])
+        return sorted(
+            {"some": own + self.others, "one": own[:1] + self.others, "most": own + self.others[:1]}[how]
+        )
 
     def round_of(self, attack: Attack) -> int:
         """The round that the request is of which an attack answers."""
@@ -135,7 +145,10 @@ class Plan:
     def hostile(self, made: Path, **more: Any) -> str:
         """What the hostile rank is to do."""
         rounds: defaultdict[str, list[str]] = defaultdict(list)
-        for round, attack in [*self.rounds.items(), *((self.round_of(one), one) for one in self.once.values())]:
+        for round, attack in [
+            *self.rounds.items(),
+            *((self.round_of(one), one) for one in self.once.values()),
+        ]:
             rounds[str(round)].append(attack.name)
         who = {"rank": self.world.hostile, "foreign": self.others[0], "spared": self.spared}
         return json.dumps({**who, "rounds": rounds, "made": str(made), **more})
@@ -198,7 +211,11 @@ class Played:
 
     def failing(self) -> dict[str, Any]:
         """The keys of the algorithm with which the same silos fail in the same rounds."""
-        faults = {str(n): [int(k) for k in record["faults"]] for n, record in self.records.items() if record["faults"]}
+        faults = {
+            str(n): [int(k) for k in record["faults"]]
+            for n, record in self.records.items()
+            if record["faults"]
+        }
         return {"failing": faults, "unscored": {str(n): list(silos) for n, silos in self.unscored.items()}}
 
 
@@ -206,7 +223,11 @@ def _play(plan: Plan, folder: Path, deadline: float | None = DEADLINE, **more: A
     hurry = ["--set", f"cohort.deadline={deadline}"] if deadline else []
     arguments = train(plan.job(folder), folder / "run", *hurry)
     made = folder / "command" / "made"
-    environment = {**plan.world.environment, "HOSTILE": plan.hostile(made, **more), "MPIFL_TRANSFER_TIMEOUT": "2"}
+    environment = {
+        **plan.world.environment,
+        "HOSTILE": plan.hostile(made, **more),
+        "MPIFL_TRANSFER_TIMEOUT": "2",
+    }
     with Command(folder / "command", plan.world.ranks, *arguments, **environment) as command:
         command.end(240)
     return Played(plan, folder / "run", command)
@@ -224,7 +245,8 @@ def played(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 @pytest.fixture(scope="session")
 def harmless(played: dict[str, Played], batch: Batch) -> dict[str, Path]:
-    """For each world the run in which the silos fail that were left out under attack, and nobody is hostile."""
+    """For each world the run in which the silos fail that were left out under attack,
+    and nobody is hostile."""
     runs = {name: one.run.with_name("harmless") for name, one in played.items()}
     jobs = {name: one.plan.job(one.run.parent / "failing", **one.failing()) for name, one in played.items()}
     (done,) = batch(1, {name: train(jobs[name], runs[name])[2:] for name in runs})
@@ -233,14 +255,17 @@ def harmless(played: dict[str, Played], batch: Batch) -> dict[str, Path]:
 
 
 def _told(one: Played, attack: Attack) -> list[str]:
-    """What was said of an attack: why silos were left out, an attempt was lost, a checkpoint came to nothing."""
+    """What was said of an attack: why silos were left out,
+    an attempt was lost, a checkpoint came to nothing."""
     round = one.plan.round_of(attack)
     made = f"{round} {attack.name}" in one.made
     assert made, f"the attack was not made; the world ended with {one.command.code} after {one.made[-1:]}"
     if attack.at == "open":
         return re.findall(r"^going on without silo \d+ while it is broken: (.*)$", one.said, re.M)
     if attack.at in ("save", "save_status"):
-        return re.findall(rf"^the checkpoint of round {round} could not be written \((.*)\); training", one.said, re.M)
+        return re.findall(
+            rf"^the checkpoint of round {round} could not be written \((.*)\); training", one.said, re.M
+        )
     if attack.at == "evaluate":
         return list(one.unscored[round].values())
     if attack.at == "train":
@@ -264,7 +289,10 @@ def test_an_attack_costs_the_hostile_rank_its_updates_and_nobody_else_anything(
     faults = {*map(int, record.get("faults", ())), *one.unscored.get(record.get("round", 0), ())}
     assert faults <= set(one.plan.own), "silos of others were left out"
     for why in record.get("attempts_lost", ()):
-        assert attack.ends in (STOPPED, HARMLESS) or (attack.ends, WORLDS[world].per_node) == (MISPLACED, 2), why
+        assert attack.ends in (STOPPED, HARMLESS) or (attack.ends, WORLDS[world].per_node) == (
+            MISPLACED,
+            2,
+        ), why
         assert one.plan.names_the_hostile(why), why
 
 
@@ -303,13 +331,17 @@ def test_what_a_round_cost_is_a_figure_that_it_can_have_cost(played: dict[str, P
     for record in played[world].records.values():
         for name, value in _numbers(record):
             assert math.isfinite(value), name
-            assert not name.startswith("seconds") or 0 <= value < 3600, f"round {record['round']}: {name} = {value}"
+            assert not name.startswith("seconds") or 0 <= value < 3600, (
+                f"round {record['round']}: {name} = {value}"
+            )
         assert 0 <= record["bytes_received"] < 1e9
 
 
 def _numbers(record: dict[str, Any]) -> Iterator[tuple[str, float]]:
     spent = {f"seconds {k} {rank}": v for rank, one in record["rank_seconds"].items() for k, v in one.items()}
-    yield from ((name, value) for name, value in {**record, **spent}.items() if isinstance(value, int | float))
+    yield from (
+        (name, value) for name, value in {**record, **spent}.items() if isinstance(value, int | float)
+    )
 
 
 def _alone(digits: Path, world: str, *names: str) -> Plan:
@@ -318,7 +350,9 @@ def _alone(digits: Path, world: str, *names: str) -> Plan:
 
 def _finite(run: Path) -> bool:
     states = [load_file(path) for path in run.glob("checkpoints/round_*/server.safetensors")]
-    return bool(states) and all(bool(vector.isfinite().all()) for state in states for vector in state.values())
+    return bool(states) and all(
+        bool(vector.isfinite().all()) for state in states for vector in state.values()
+    )
 
 
 AGAIN = [(ONE_NODE, "sum-nan"), pytest.param(LEADER, "sum-between-nodes-nan", marks=pytest.mark.slow)]
@@ -359,14 +393,18 @@ def test_a_rank_that_falls_silent_when_it_has_only_to_hand_over_is_given_up(
     _only_lines_of_text(one.said)
     assert f"ended without rank {one.plan.world.hostile}: no answer" in one.said
     assert one.made == made
-    (done,) = batch(1, {"plain": train(one.plan.job(tmp_path / "plain", **one.failing()), tmp_path / "harmless")[2:]})
+    (done,) = batch(
+        1, {"plain": train(one.plan.job(tmp_path / "plain", **one.failing()), tmp_path / "harmless")[2:]}
+    )
     assert done["plain"]["code"] == 0
     model = "model.safetensors"
     assert (one.run / model).read_bytes() == (tmp_path / "harmless" / model).read_bytes()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["starting-control-characters", "starting-unreadable", "finishing-control-characters"])
+@pytest.mark.parametrize(
+    "name", ["starting-control-characters", "starting-unreadable", "finishing-control-characters"]
+)
 def test_what_ends_a_run_at_a_ranks_word_is_one_line(digits: Path, tmp_path: Path, name: str) -> None:
     one = _play(_alone(digits, ONE_NODE, name), tmp_path)
     assert len(one.made) == 1
@@ -388,10 +426,23 @@ class Offering(Algorithm):
         raise AssertionError("called by its private name")
 
 
-NO_WORK = ["", "round", "begin", "check", "personal_model", "model_dump", "copy", "__init__", "__class__", "_secret"]
+NO_WORK = [
+    "",
+    "round",
+    "begin",
+    "check",
+    "personal_model",
+    "model_dump",
+    "copy",
+    "__init__",
+    "__class__",
+    "_secret",
+]
 
 
-@pytest.mark.parametrize("name", [*NO_WORK, "local", "server_optimizer", "train.__func__", "x" * 100_000, "\x1b[2J"])
+@pytest.mark.parametrize(
+    "name", [*NO_WORK, "local", "server_optimizer", "train.__func__", "x" * 100_000, "\x1b[2J"]
+)
 def test_a_hostile_server_has_a_worker_call_nothing_but_work(tmp_path: Path, name: str) -> None:
     worker = make_worker(tmp_path, write_folder(tmp_path, [4]), Offering())
     (header,) = worker.answer(Compute(work=name, cohort=[0]), {}).headers

@@ -19,19 +19,27 @@ def _every(rounds: int) -> tuple[str, ...]:
     return (*BACKGROUND, "--set", f"checkpoint.every={rounds}")
 
 
-def test_the_bits_are_those_of_checkpoints_in_the_foreground(yard: Path, untroubled: Path, tmp_path: Path) -> None:
-    with Command(tmp_path / "command", 3, *train(yard / "steady.toml", tmp_path / "run", *BACKGROUND)) as command:
+def test_the_bits_are_those_of_checkpoints_in_the_foreground(
+    yard: Path, untroubled: Path, tmp_path: Path
+) -> None:
+    with Command(
+        tmp_path / "command", 3, *train(yard / "steady.toml", tmp_path / "run", *BACKGROUND)
+    ) as command:
         assert command.end().code == 0
     assert own_lines(command.err) == []
     assert outcome(tmp_path / "run") == outcome(untroubled / "whole")
     assert checkpoints(tmp_path / "run") == [4, 5, 6]
 
 
-def test_a_kill_amid_a_write_leaves_the_checkpoint_before(yard: Path, untroubled: Path, tmp_path: Path) -> None:
+def test_a_kill_amid_a_write_leaves_the_checkpoint_before(
+    yard: Path, untroubled: Path, tmp_path: Path
+) -> None:
     run, trouble = tmp_path / "run", {"write": [4, "silo_*", 1]}
     arguments = train(yard / "steady.toml", run, *_every(2))
     with Command(tmp_path / "1", 3, *arguments, trouble=trouble) as command:
-        command.reached().until(lambda: lines_of(run) >= 5, "a round after the one whose checkpoint is being written")
+        command.reached().until(
+            lambda: lines_of(run) >= 5, "a round after the one whose checkpoint is being written"
+        )
         command.kill()
     assert checkpoints(run) == [2]
     assert list(run.glob("checkpoints/round_000004/.*.partial"))
@@ -46,7 +54,9 @@ def test_a_signal_waits_for_what_is_being_written(yard: Path, untroubled: Path, 
     run, trouble = tmp_path / "run", {"write": [4, "silo_*", 1]}
     arguments = train(yard / "steady.toml", run, *_every(4), "--set", "rounds=12")
     with Command(tmp_path / "1", 3, *arguments, trouble=trouble) as command:
-        command.reached().until(lambda: lines_of(run) >= 6, "rounds after the one whose checkpoint is being written")
+        command.reached().until(
+            lambda: lines_of(run) >= 6, "rounds after the one whose checkpoint is being written"
+        )
         os.kill(pid_of(run, 1), signal.SIGUSR1)
         command.wait(0.2)
         assert checkpoints(run) == []

@@ -1,4 +1,5 @@
-"""Broken checkpoints, broken shards, wrong jobs and folders: one line that names what is wrong, and nothing changed."""
+"""Broken checkpoints, broken shards, wrong jobs and folders:
+one line that names what is wrong, and nothing changed."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def _alter_label(path: Path) -> None:
 def _endless(path: Path) -> None:
     """Have an attribute's text reach into the free space behind it: HDF5 2.0 then loops for ever."""
     content = bytearray(path.read_bytes())
-    second = content.find(b"GCOL") + 16 + 16 + 16  # behind the head of the heap and the first text of up to 16 bytes
+    # behind the head of the heap and the first text of up to 16 bytes
+    second = content.find(b"GCOL") + 16 + 16 + 16
     assert content[second] == 2
     content[second + 8] = (content[second + 8] + 7) // 8 * 8 + 8
     path.write_bytes(content)
@@ -87,7 +89,12 @@ def _damage(run: Path, round: int, what: str) -> Path:
     return path
 
 
-CHECKPOINTS = {"server": {6: "server"}, "json": {6: "json"}, "silo": {6: "silo"}, "two": {6: "json", 5: "silo"}}
+CHECKPOINTS = {
+    "server": {6: "server"},
+    "json": {6: "json"},
+    "silo": {6: "silo"},
+    "two": {6: "json", 5: "silo"},
+}
 ALL = {6: "server", 5: "json", 4: "silo"}
 
 
@@ -178,7 +185,9 @@ def test_a_broken_shard_ends_the_job_before_it_begins(done: dict[str, Any], yard
 
 
 @pytest.mark.parametrize("name", SHARDS)
-def test_a_quorum_lets_a_job_go_on_without_a_broken_shard(done: dict[str, Any], yard: Path, name: str) -> None:
+def test_a_quorum_lets_a_job_go_on_without_a_broken_shard(
+    done: dict[str, Any], yard: Path, name: str
+) -> None:
     result, run = done[f"lenient-{name}"], yard / f"lenient-{name}"
     assert result["code"] == 0
     (line,) = result["err"].splitlines()
@@ -224,7 +233,9 @@ def test_a_run_is_not_overwritten(done: dict[str, Any], place: dict[str, Any], y
     assert tree(yard / "taken") == place["taken"]
 
 
-def test_a_run_is_not_resumed_with_another_job(done: dict[str, Any], place: dict[str, Any], yard: Path) -> None:
+def test_a_run_is_not_resumed_with_another_job(
+    done: dict[str, Any], place: dict[str, Any], yard: Path
+) -> None:
     assert done["other"]["code"] == 2
     (line,) = done["other"]["err"].splitlines()
     assert "local.lr" in line
@@ -234,7 +245,9 @@ def test_a_run_is_not_resumed_with_another_job(done: dict[str, Any], place: dict
 
 
 @pytest.mark.parametrize("name", ["in-the-way", "beneath", "locked"])
-def test_a_folder_that_cannot_be_written_is_named(done: dict[str, Any], place: dict[str, Any], name: str) -> None:
+def test_a_folder_that_cannot_be_written_is_named(
+    done: dict[str, Any], place: dict[str, Any], name: str
+) -> None:
     if name not in done:
         pytest.skip("root may write everywhere")
     assert done[name]["code"] == 2
@@ -252,7 +265,9 @@ def test_what_is_wrong_with_a_job_is_said_once_whatever_the_ranks(yard: Path, tm
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_leaves_no_shared_memory_behind(untroubled: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_run_leaves_no_shared_memory_behind(
+    untroubled: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     folders = list(tmp_path_factory.getbasetemp().glob("batch*/command"))
     assert folders
     assert [path for folder in folders for path in folder.glob("*_segment*")] == []
@@ -260,7 +275,9 @@ def test_a_run_leaves_no_shared_memory_behind(untroubled: Path, tmp_path_factory
 
 def test_the_demo_ends_in_time(digits: Path, tmp_path: Path) -> None:
     shards = ("--set", f"shards={digits / 'digits'}")
-    with Command(tmp_path / "command", 3, *train(ROOT / "jobs" / "demo.toml", tmp_path / "run", *shards)) as command:
+    with Command(
+        tmp_path / "command", 3, *train(ROOT / "jobs" / "demo.toml", tmp_path / "run", *shards)
+    ) as command:
         assert command.end(60).code == 0
     assert own_lines(command.err) == []
     assert lines_of(tmp_path / "run") == 30

@@ -1,4 +1,5 @@
-"""Ranks that fail, die or are asked to end: the job ends soon, its checkpoint whole, and goes on to the same bits."""
+"""Ranks that fail, die or are asked to end: the job ends soon,
+its checkpoint whole, and goes on to the same bits."""
 
 from __future__ import annotations
 
@@ -84,14 +85,18 @@ FAILING = [kind for kind in ("server-fails", "exchange-fails") if kind in KINDS]
 def wrecks(yard: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Wreck]:
     """Every kind of wreck, made two at a time."""
     with ThreadPoolExecutor(2) as pool:
-        making = {kind: pool.submit(make, tmp_path_factory.mktemp(kind), yard) for kind, make in KINDS.items()}
+        making = {
+            kind: pool.submit(make, tmp_path_factory.mktemp(kind), yard) for kind, make in KINDS.items()
+        }
     return {kind: made.result() for kind, made in making.items()}
 
 
 @pytest.fixture(scope="session")
 def mended(wrecks: dict[str, Wreck], yard: Path, batch: Batch) -> dict[str, Any]:
     """Every wreck gone on with, on two ranks; what the server said of each."""
-    commands = {kind: train(yard / "steady.toml", wreck.run, "--resume")[2:] for kind, wreck in wrecks.items()}
+    commands = {
+        kind: train(yard / "steady.toml", wreck.run, "--resume")[2:] for kind, wreck in wrecks.items()
+    }
     return batch(2, commands)[0]
 
 
@@ -141,10 +146,16 @@ def test_too_few_answers_end_the_job_with_a_checkpoint(wrecks: dict[str, Wreck])
 
 
 @pytest.mark.parametrize("kind", FAILING)
-def test_a_failing_server_shows_its_traceback_once_and_ends_the_job(wrecks: dict[str, Wreck], kind: str) -> None:
+def test_a_failing_server_shows_its_traceback_once_and_ends_the_job(
+    wrecks: dict[str, Wreck], kind: str
+) -> None:
     wreck = wrecks[kind]
     assert wreck.command.code
-    assert wreck.command.err.count("Traceback") == wreck.command.err.count("ArithmeticError: the server stumbles") == 1
+    assert (
+        wreck.command.err.count("Traceback")
+        == wreck.command.err.count("ArithmeticError: the server stumbles")
+        == 1
+    )
     assert "rank 0 failed" in wreck.command.err
     assert (wreck.rounds, max(wreck.checkpoints)) == (2, 2)
 
@@ -182,7 +193,8 @@ def test_kills_at_any_moment_do_no_harm(yard: Path, untroubled: Path, tmp_path: 
     arguments = train(yard / "steady.toml", run, "--set", "rounds=12")
 
     some, moment = moments.randint(1, 4), moments.uniform(0, 0.1)
-    with Command(tmp_path / "1", 3, *arguments, trouble={"hold": 9}) as command:  # in a round or in a checkpoint
+    # in a round or in a checkpoint
+    with Command(tmp_path / "1", 3, *arguments, trouble={"hold": 9}) as command:
         command.until(lambda: lines_of(run) >= some, "some rounds")
         command.wait(moment)
         command.kill()
@@ -192,7 +204,9 @@ def test_kills_at_any_moment_do_no_harm(yard: Path, untroubled: Path, tmp_path: 
         torn = max(checkpoints(run), default=0) + moments.randint(1, 2)
         nth = moments.randint(1, 2) if pattern == "silo_*" else 1
         trouble = {"write": [torn, pattern, nth]}
-        with Command(tmp_path / f"{ranks}-{pattern[:4]}", ranks, *arguments, "--resume", trouble=trouble) as command:
+        with Command(
+            tmp_path / f"{ranks}-{pattern[:4]}", ranks, *arguments, "--resume", trouble=trouble
+        ) as command:
             command.reached().kill()
         assert list(run.glob(f"checkpoints/round_{torn:06d}/.*.partial"))
         assert max(checkpoints(run)) == torn - 1
@@ -208,7 +222,10 @@ def test_kills_at_any_moment_do_no_harm(yard: Path, untroubled: Path, tmp_path: 
 
 @pytest.mark.parametrize(
     ("when", "survive"),
-    [("judged", False), *(pytest.param("asked", survive, marks=pytest.mark.slow) for survive in (False, True))],
+    [
+        ("judged", False),
+        *(pytest.param("asked", survive, marks=pytest.mark.slow) for survive in (False, True)),
+    ],
 )
 def test_a_rank_that_hangs_for_ever_holds_up_nothing_but_its_rounds(
     tmp_path: Path, yard: Path, untroubled: Path, when: str, survive: bool
@@ -227,7 +244,9 @@ def test_a_rank_that_hangs_for_ever_holds_up_nothing_but_its_rounds(
         assert rounds_of(run)[2]["test_loss"] == rounds_of(untroubled / "whole")[2]["test_loss"]
 
 
-def test_a_rank_that_stops_when_all_is_done_is_not_waited_for_by_survivors(tmp_path: Path, yard: Path) -> None:
+def test_a_rank_that_stops_when_all_is_done_is_not_waited_for_by_survivors(
+    tmp_path: Path, yard: Path
+) -> None:
     run, hurry = tmp_path / "run", ["--set", "cohort.deadline=1", "--set", "rounds=1"]
     arguments = [*train(yard / "steady.toml", run), *hurry]
     trouble = {"freeze": {"2": ["leaving", "stop", 0]}}

@@ -1,4 +1,5 @@
-"""A disk that is full: training goes on as far as it can, says in a line what is missing, and is resumed with room."""
+"""A disk that is full: training goes on as far as it can,
+says in a line what is missing, and is resumed with room."""
 
 from __future__ import annotations
 
@@ -40,7 +41,9 @@ def test_a_disk_that_fills_amid_a_training_ends_it_in_a_line_and_resume_goes_on(
         [],  # where the last page of the metrics has had room
         [f"{run / 'metrics.jsonl'}: {FULL}; training goes on, its lines follow when there is room"],
     )
-    assert [json.loads(line)["round"] for line in (run / "metrics.jsonl").open()] == [*range(1, 1 + lines_of(run))]
+    assert [json.loads(line)["round"] for line in (run / "metrics.jsonl").open()] == [
+        *range(1, 1 + lines_of(run))
+    ]
     room.unlink()
     with Command(tmp_path / "2", 2, *arguments, "--resume") as command:
         assert command.end().code == 0
@@ -48,7 +51,8 @@ def test_a_disk_that_fills_amid_a_training_ends_it_in_a_line_and_resume_goes_on(
 
 
 @pytest.mark.parametrize(
-    ("pages", "name"), [pytest.param(2, "initial.safetensors", marks=pytest.mark.slow), (4, "environment.json")]
+    ("pages", "name"),
+    [pytest.param(2, "initial.safetensors", marks=pytest.mark.slow), (4, "environment.json")],
 )
 def test_a_disk_with_too_little_room_to_begin_is_a_line(
     yard: Path, tmp_path: Path, disk: Path, pages: int, name: str
@@ -66,7 +70,9 @@ def test_a_disk_with_too_little_room_to_begin_is_a_line(
 
 
 @pytest.mark.slow
-def test_a_full_disk_at_a_silo_is_a_line_and_resume_writes_its_model(yard: Path, tmp_path: Path, disk: Path) -> None:
+def test_a_full_disk_at_a_silo_is_a_line_and_resume_writes_its_model(
+    yard: Path, tmp_path: Path, disk: Path
+) -> None:
     run, room = tmp_path / "run", _fill(disk)
     run.mkdir()
     (run / "personal").symlink_to(disk)

@@ -1,4 +1,5 @@
-"""Starting: the ranks that --ranks starts, signals at any moment, and run folders that two jobs cannot share."""
+"""Starting: the ranks that --ranks starts, signals at any moment,
+and run folders that two jobs cannot share."""
 
 from __future__ import annotations
 
@@ -16,7 +17,18 @@ from typing import Any
 
 import pytest
 from conftest import launcher, rank_environment
-from faults.processes import HERE, Command, checkpoints, lines_of, outcome, own_lines, pid_of, rounds_of, train, tree
+from faults.processes import (
+    HERE,
+    Command,
+    checkpoints,
+    lines_of,
+    outcome,
+    own_lines,
+    pid_of,
+    rounds_of,
+    train,
+    tree,
+)
 
 TERM, INT, USR1 = signal.SIGTERM, signal.SIGINT, signal.SIGUSR1
 
@@ -38,26 +50,35 @@ def _refused(folder: Path, ranks: int, *arguments: str) -> str:
 
 
 def test_ranks_starts_its_own_ranks(yard: Path, untroubled: Path, tmp_path: Path) -> None:
-    with Command(tmp_path / "command", 1, *train(yard / "steady.toml", tmp_path / "run", "--ranks", "3")) as command:
+    with Command(
+        tmp_path / "command", 1, *train(yard / "steady.toml", tmp_path / "run", "--ranks", "3")
+    ) as command:
         assert command.end().code == 0
     assert list(json.loads((tmp_path / "run" / "environment.json").read_text())["ranks"]) == ["0", "1", "2"]
     assert outcome(tmp_path / "run") == outcome(untroubled / "whole")
 
 
 def test_what_a_killed_launcher_left_behind_is_not_in_the_way(yard: Path, tmp_path: Path) -> None:
-    """Open MPI's mpirun names its session by its pid, and starts nothing where one of that name was left behind."""
+    """Open MPI's mpirun names its session by its pid,
+    and starts nothing where one of that name was left behind."""
     stale = tmp_path / "mpirun"
-    stale.write_text('#!/bin/sh\nmkdir "$TMPDIR/ompi.$$" && touch "$TMPDIR/ompi.$$/pmix.$(hostname).tool"\nexec "$@"\n')
+    stale.write_text(
+        '#!/bin/sh\nmkdir "$TMPDIR/ompi.$$" && touch "$TMPDIR/ompi.$$/pmix.$(hostname).tool"\nexec "$@"\n'
+    )
     stale.chmod(0o755)
     arguments = train(yard / "plain.toml", tmp_path / "run", "--ranks", "2")
-    with Command(tmp_path / "command", 1, *arguments, MPIFL_MPIRUN=shlex.join([str(stale), *launcher()])) as command:
+    with Command(
+        tmp_path / "command", 1, *arguments, MPIFL_MPIRUN=shlex.join([str(stale), *launcher()])
+    ) as command:
         assert command.end().code == 0, command.err
     left = sorted(path.name for path in (tmp_path / "command" / "tmp").iterdir())
     assert all(re.fullmatch(r"ompi\.\d+", name) for name in left)  # the stale one; nothing of our own
 
 
 def test_one_rank_runs_in_place(yard: Path, untroubled: Path, tmp_path: Path) -> None:
-    with Command(tmp_path / "command", 1, *train(yard / "steady.toml", tmp_path / "run", "--ranks", "1")) as command:
+    with Command(
+        tmp_path / "command", 1, *train(yard / "steady.toml", tmp_path / "run", "--ranks", "1")
+    ) as command:
         assert command.end().code == 0
     ranks = json.loads((tmp_path / "run" / "environment.json").read_text())["ranks"]
     assert ranks["0"]["pid"] == str(command.session)
@@ -72,7 +93,9 @@ def test_what_is_wrong_comes_through_the_launcher(yard: Path, tmp_path: Path) ->
 
 def test_a_mistake_at_all_silos_is_shown_once_for_all_ranks(yard: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    with Command(tmp_path / "command", 3, *train(yard / "steady.toml", run), trouble={"mistake": 2}) as command:
+    with Command(
+        tmp_path / "command", 3, *train(yard / "steady.toml", run), trouble={"mistake": 2}
+    ) as command:
         assert command.end().code == 3
     assert command.err.count("Traceback") == command.err.count("\nKeyError: 'no such layer'") == 1
     (line,) = [line for line in own_lines(command.err) if "round 2 was lost" in line]
@@ -81,7 +104,9 @@ def test_a_mistake_at_all_silos_is_shown_once_for_all_ranks(yard: Path, tmp_path
 
 
 @pytest.mark.parametrize("trouble", [pytest.param(None, marks=pytest.mark.slow), {"mistake": 1}])
-def test_the_last_line_is_the_commands_own_whatever_the_launcher_says(yard: Path, tmp_path: Path, trouble: Any) -> None:
+def test_the_last_line_is_the_commands_own_whatever_the_launcher_says(
+    yard: Path, tmp_path: Path, trouble: Any
+) -> None:
     wrong = [] if trouble else ["--set", "local.lr=-1"]
     arguments = train(yard / "steady.toml", tmp_path / "run", *wrong, "--ranks", "2")
     with Command(tmp_path / "command", 1, *arguments, trouble=trouble) as command:
@@ -96,20 +121,26 @@ def test_ranks_that_disagree_with_the_launcher_are_refused(yard: Path, tmp_path:
     assert not (tmp_path / "run").exists()
 
 
-def test_a_rank_that_finds_itself_alone_is_refused(yard: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_that_finds_itself_alone_is_refused(
+    yard: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "3")  # as srun --mpi=none leaves it
     line = _refused(tmp_path / "command", 1, *train(yard / "plain.toml", tmp_path / "run", "--ranks", "3"))
     assert "promised 3 ranks, but this one is alone" in line
 
 
 def test_a_world_of_less_than_a_rank_is_refused(yard: Path, tmp_path: Path) -> None:
-    with Command(tmp_path / "command", 1, *train(yard / "plain.toml", tmp_path / "run", "--ranks", "0")) as command:
+    with Command(
+        tmp_path / "command", 1, *train(yard / "plain.toml", tmp_path / "run", "--ranks", "0")
+    ) as command:
         assert command.end().code == 2
     assert "--ranks" in command.err
     assert "Traceback" not in command.err
 
 
-@pytest.mark.parametrize("number", [TERM, pytest.param(INT, marks=pytest.mark.slow), USR1], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "number", [TERM, pytest.param(INT, marks=pytest.mark.slow), USR1], ids=lambda one: one.name
+)
 def test_a_signal_to_the_command_ends_its_ranks_with_a_checkpoint(
     yard: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -132,7 +163,8 @@ def test_a_command_that_is_killed_takes_its_ranks_along(yard: Path, tmp_path: Pa
         os.kill(command.session, signal.SIGKILL)
         assert command.end(10).code == -signal.SIGKILL
         deadline = time.monotonic() + 5
-        while any(Path(f"/proc/{pid}").exists() for pid in workers):  # MPICH gives them a session of their own
+        # MPICH gives them a session of their own
+        while any(Path(f"/proc/{pid}").exists() for pid in workers):
             assert time.monotonic() < deadline, "ranks were left behind"
             time.sleep(0.01)
 
@@ -163,7 +195,9 @@ def test_a_run_that_is_going_on_is_not_resumed(yard: Path, untroubled: Path, tmp
     assert outcome(run) == outcome(untroubled / "whole")
 
 
-def test_of_two_jobs_that_begin_in_one_folder_one_is_refused(yard: Path, untroubled: Path, tmp_path: Path) -> None:
+def test_of_two_jobs_that_begin_in_one_folder_one_is_refused(
+    yard: Path, untroubled: Path, tmp_path: Path
+) -> None:
     arguments = train(yard / "steady.toml", tmp_path / "run")
     with Command(tmp_path / "one", 1, *arguments) as one, Command(tmp_path / "two", 1, *arguments) as two:
         codes = sorted([one.end().code, two.end().code])
@@ -182,7 +216,9 @@ def test_a_killed_job_leaves_no_lock(yard: Path, untroubled: Path, tmp_path: Pat
 
 
 def test_resuming_nothing_starts_anew_and_says_so(yard: Path, tmp_path: Path) -> None:
-    with Command(tmp_path / "command", 1, *train(yard / "plain.toml", tmp_path / "typo", "--resume")) as command:
+    with Command(
+        tmp_path / "command", 1, *train(yard / "plain.toml", tmp_path / "typo", "--resume")
+    ) as command:
         assert command.end().code == 0
     assert own_lines(command.err) == [f"no run in {tmp_path / 'typo'}: starting anew"]
 
@@ -204,7 +240,9 @@ def test_a_forced_change_is_told_and_recorded(yard: Path, untroubled: Path, tmp_
     assert rounds_of(run)[4:] != whole[4:]
 
 
-def test_a_read_only_run_folder_is_one_line_and_loses_nothing(yard: Path, untroubled: Path, tmp_path: Path) -> None:
+def test_a_read_only_run_folder_is_one_line_and_loses_nothing(
+    yard: Path, untroubled: Path, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     shutil.copytree(untroubled / "begun", run)
     before = tree(run)
@@ -212,7 +250,11 @@ def test_a_read_only_run_folder_is_one_line_and_loses_nothing(yard: Path, untrou
     if os.geteuid() == 0:
         if not (setpriv := shutil.which("setpriv")):
             pytest.skip("root may write everywhere")
-        plain = [setpriv, "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-dac_override,-dac_read_search"]
+        plain = [
+            setpriv,
+            "--bounding-set=-dac_override,-dac_read_search",
+            "--inh-caps=-dac_override,-dac_read_search",
+        ]
     run.chmod(0o500)
     (run / ".lock").chmod(0o400)
     environment = rank_environment()

@@ -24,7 +24,9 @@ MIRROR = ("--set", "checkpoint.mirror=true", "--set", "checkpoint.every=6")
 
 
 def _has_ulfm() -> bool:
-    said = subprocess.run([*launcher(), "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
+    said = subprocess.run(
+        [*launcher(), "--version"], capture_output=True, text=True, timeout=30, check=False
+    ).stdout
     return said.startswith("mpirun (Open MPI) ") and int(said.split()[3].partition(".")[0]) >= 5
 
 
@@ -37,7 +39,8 @@ class Case:
 
     Attributes:
         restless: Whether silos move after every checkpoint.
-        same: Whether all that was kept is still there, so that the bits must be those of a run never troubled.
+        same: Whether all that was kept is still there, so that the bits must be those of a run never
+            troubled.
     """
 
     die: dict[str, Sequence[Any]]
@@ -56,14 +59,23 @@ CASES = {
     "evaluating": Case({"3": ("worked", "evaluate", 3)}, ", with what was kept in round 2", same=False),
     "opening": Case({"1": ("worked", "open", 0)}, "rank 1 died"),
     "finishing": Case({"1": ("asked", "finish", 6)}, "finished without rank 1, which died"),
-    "two": Case({"1": ("judged", "learn", 3), "3": ("asked", "learn", 4)}, "finished without ranks 1, 3, which died"),
+    "two": Case(
+        {"1": ("judged", "learn", 3), "3": ("asked", "learn", 4)}, "finished without ranks 1, 3, which died"
+    ),
     "server": Case({"0": ("judged", "learn", 4)}, f"{SERVER} from the last checkpoint, after round 3"),
     "server-early": Case({"0": ("worked", "learn", 1)}, f"{SERVER} anew, after round 0"),
-    "server-finishing": Case({"0": ("worked", "finish", 6)}, f"{SERVER} from the last checkpoint, after round 6"),
+    "server-finishing": Case(
+        {"0": ("worked", "finish", 6)}, f"{SERVER} from the last checkpoint, after round 6"
+    ),
     "mirror": Case({"0": ("judged", "learn", 4)}, f"{SERVER} from the mirror, after round 3", MIRROR),
-    "mirror-half": Case({"0": ("worked", "replicate", 3)}, f"{SERVER} from the mirror, after round 3", MIRROR),
+    "mirror-half": Case(
+        {"0": ("worked", "replicate", 3)}, f"{SERVER} from the mirror, after round 3", MIRROR
+    ),
     "mirror-twice": Case(
-        {"0": ("judged", "learn", 4), "1": ("asked", "learn", 5)}, "rank 2 is the server now", MIRROR, same=False
+        {"0": ("judged", "learn", 4), "1": ("asked", "learn", 5)},
+        "rank 2 is the server now",
+        MIRROR,
+        same=False,
     ),
     "leader": Case({"2": ("judged", "learn", 3)}, "rank 2 died", nodes_of="2"),
     "leader-serving": Case({"0": ("judged", "learn", 3)}, f"{SERVER} from the mirror", MIRROR, nodes_of="2"),
@@ -97,14 +109,19 @@ def _survive(folder: Path, yard: Path, case: Case) -> Survivor:
 def _what_counts(run: Path) -> dict[str, Any]:
     """The outcome, but for the bytes that asking again costs."""
     whole = outcome(run)
-    rounds = [{name: value for name, value in record.items() if name != "bytes_sent"} for record in whole["rounds"]]
+    rounds = [
+        {name: value for name, value in record.items() if name != "bytes_sent"} for record in whole["rounds"]
+    ]
     return {**whole, "rounds": rounds}
 
 
 @pytest.fixture(scope="module")
 def survivors(yard: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Survivor]:
     with ThreadPoolExecutor(2) as pool:
-        going = {name: pool.submit(_survive, tmp_path_factory.mktemp(name), yard, case) for name, case in CASES.items()}
+        going = {
+            name: pool.submit(_survive, tmp_path_factory.mktemp(name), yard, case)
+            for name, case in CASES.items()
+        }
     return {name: gone.result() for name, gone in going.items()}
 
 
@@ -122,12 +139,17 @@ def test_survivors_come_to_the_bits_of_a_run_never_troubled(
 
 
 def test_the_dead_stand_in_the_metrics(survivors: dict[str, Survivor]) -> None:
-    records = [json.loads(line) for line in (survivors["asked"].run / "metrics.jsonl").read_text().splitlines()]
+    records = [
+        json.loads(line) for line in (survivors["asked"].run / "metrics.jsonl").read_text().splitlines()
+    ]
     assert [record.get("ranks_lost") for record in records] == [None, None, [2], [2], [2], [2]]
-    assert [sorted(record["rank_seconds"]) for record in records[3:]] == [["1", "3"]] * 3  # as the world began
+    # as the world began
+    assert [sorted(record["rank_seconds"]) for record in records[3:]] == [["1", "3"]] * 3
 
 
-def test_what_the_dead_server_had_said_of_a_round_stands(survivors: dict[str, Survivor], untroubled: Path) -> None:
+def test_what_the_dead_server_had_said_of_a_round_stands(
+    survivors: dict[str, Survivor], untroubled: Path
+) -> None:
     runs = (survivors["mirror"].run, untroubled / "whole")
     third, wanted = (json.loads((run / "metrics.jsonl").read_text().splitlines()[2]) for run in runs)
     assert third["bytes_sent"] == wanted["bytes_sent"] > 0
@@ -137,12 +159,14 @@ def test_what_the_dead_server_had_said_of_a_round_stands(survivors: dict[str, Su
 @pytest.mark.slow
 def test_a_silo_that_no_other_rank_reads_is_left_out(yard: Path, digits: Path, tmp_path: Path) -> None:
     sizes = [
-        silo["examples"]["train"] for silo in json.loads((digits / "many" / "federation.json").read_text())["silos"]
+        silo["examples"]["train"]
+        for silo in json.loads((digits / "many" / "federation.json").read_text())["silos"]
     ]
     silo = place(sizes, range(1, 4))[2][0]
     trouble = {"die": {"2": ("asked", "learn", 3)}, "blind": [[0, 1, 3], silo]}
     alone = ["--set", "cohort.fraction=0.2", "--set", "rounds=20", "--set", "checkpoint.every=10"]
-    arguments = train(yard / "steady.toml", tmp_path / "run", *alone)  # a silo a round, and never the one left out
+    # a silo a round, and never the one left out
+    arguments = train(yard / "steady.toml", tmp_path / "run", *alone)
     with Command(tmp_path / "c", 4, *arguments, trouble=trouble, survive=True) as command:
         assert command.end(LONGEST).code == 0, command.err
     assert " was lost: " not in command.err
@@ -160,7 +184,9 @@ def test_the_ranks_option_starts_ranks_that_survive(yard: Path, untroubled: Path
 
 
 def test_surviving_is_refused_where_the_launcher_ends_all(yard: Path, tmp_path: Path) -> None:
-    with Command(tmp_path / "command", 2, *train(yard / "steady.toml", tmp_path / "run", "--survive")) as command:
+    with Command(
+        tmp_path / "command", 2, *train(yard / "steady.toml", tmp_path / "run", "--survive")
+    ) as command:
         assert command.end().code == 2
     (line,) = own_lines(command.err)
     assert line.startswith("error: --survive: the launcher ends all ranks when one dies")

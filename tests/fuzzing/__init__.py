@@ -1,1 +1,2 @@
-"""Harmed inputs for every reader of what others wrote; `unit/test_fuzz.py` and `scripts/fuzz.py` share them."""
+"""Harmed inputs for every reader of what others wrote;
+`unit/test_fuzz.py` and `scripts/fuzz.py` share them."""

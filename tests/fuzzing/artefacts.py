@@ -39,7 +39,8 @@ SHARDS = ("plain", "packed", "vertical")
 
 
 def make(folder: Path) -> Path:
-    """Make shard folders `plain`, `packed` (gzip) and `vertical`, `run`, two rounds on the first, and `sources`."""
+    """Make shard folders `plain`, `packed` (gzip) and `vertical`,
+    `run`, two rounds on the first, and `sources`."""
     if (folder / "whole").exists():
         return folder
     folder.mkdir(parents=True, exist_ok=True)
@@ -65,8 +66,12 @@ def make(folder: Path) -> Path:
 
 
 def reports() -> dict[str, Report]:
-    """Return what a rank answers for silos 0 and 1, of which the latter has a fault, by the kind of the request."""
-    vectors = {"delta": Folded(length=20, window=-3), "c": Folded(length=20, window=None, uniform=True, bytes=40)}
+    """Return what a rank answers for silos 0 and 1,
+    of which the latter has a fault, by the kind of the request."""
+    vectors = {
+        "delta": Folded(length=20, window=-3),
+        "c": Folded(length=20, window=None, uniform=True, bytes=40),
+    }
     scalars = {"loss": 0.5, "n": 3, "ok": True}
     work = Header(silo=0, weight=12.0, scalars=scalars, vectors=vectors, seconds=0.1, keeps=True)
     saved = FileReply(silo=0, sha256="ab" * 32, keeps=True)

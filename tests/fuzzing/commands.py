@@ -21,7 +21,11 @@ def commands(draw: Random, valid: Path, folder: Path) -> tuple[str, list[str]]:
     what = draw.choice(("check", "inspect", "import", "report", "compare", "evaluate", "submit", "sweep"))
     if what in ("check", "inspect"):
         where = harmed_federation(draw, valid / draw.choice(artefacts.SHARDS), folder)
-        return "data_prep", [what, str(where), *(["--features"] if what == "inspect" and draw.random() < 0.3 else [])]
+        return "data_prep", [
+            what,
+            str(where),
+            *(["--features"] if what == "inspect" and draw.random() < 0.3 else []),
+        ]
     if what == "import":
         where = harmed_federation(draw, valid / "plain", folder)
         more = ["--spec", str(where / "federation.json"), "--out", str(folder / "site"), "--silo", "0"]
@@ -37,13 +41,18 @@ def run_command(given: tuple[str, list[str]]) -> None:
     """Run a command as its main function does; an exit code that tells of a traceback is one."""
     program, arguments = given
     said, errors = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), "utf-8")), contextlib.redirect_stderr(errors):
+    with (
+        contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), "utf-8")),
+        contextlib.redirect_stderr(errors),
+    ):
         code = _code(program, arguments)
     told = errors.getvalue()
     if "Traceback" in told or code not in (0, 1, 2) or (code == 1 and arguments[0] != "check"):
         raise Undocumented(f"{program} {arguments[0]}: exit code {code}: {told}")
     if code == 2 and (len(told) > 20_000 or any(ord(c) < 32 and c != "\n" for c in told)):
-        raise Undocumented(f"{program} {arguments[0]}: not a line to read: {len(told)} characters: {told[:200]!r}")
+        raise Undocumented(
+            f"{program} {arguments[0]}: not a line to read: {len(told)} characters: {told[:200]!r}"
+        )
     said.close()
 
 

@@ -57,7 +57,8 @@ def check_folder(folder: Path) -> None:
 
 
 def shards(draw: Random, valid: Path, folder: Path) -> Path:
-    """Harm one shard's structure, bytes or both; `federation.json` agrees with its bytes, and often with its rows."""
+    """Harm one shard's structure, bytes or both;
+    `federation.json` agrees with its bytes, and often with its rows."""
     made = Path(shutil.copytree(valid / draw.choice(artefacts.SHARDS), folder / "shards"))
     path = made / draw.choice(("silo_0000.h5", "silo_0000.h5", "silo_0001.h5"))
     how = draw.choice(("structure", "structure", "bytes", "both"))
@@ -70,7 +71,8 @@ def shards(draw: Random, valid: Path, folder: Path) -> Path:
 
 
 def agree(folder: Path, path: Path, *, rows: bool) -> None:
-    """Have `federation.json` tell a shard's bytes as they are, and its rows as the shard itself claims them."""
+    """Have `federation.json` tell a shard's bytes as they are,
+    and its rows as the shard itself claims them."""
     said = json.loads((folder / "federation.json").read_bytes())
     entry = next(entry for entry in said["silos"] if entry["file"] == path.name)
     entry |= {"bytes": path.stat().st_size or 1, "sha256": sha256_of(path)}
@@ -141,7 +143,9 @@ def fallback_checkpoint(run: Path) -> None:
 def runs(draw: Random, valid: Path, folder: Path) -> Path:
     shutil.copytree(valid / "run", folder / "other")
     run = Path(shutil.copytree(valid / "run", folder / "run"))
-    path = run / draw.choice(("job.toml", "environment.json", "metrics.jsonl", "metrics.jsonl", "model.safetensors"))
+    path = run / draw.choice(
+        ("job.toml", "environment.json", "metrics.jsonl", "metrics.jsonl", "model.safetensors")
+    )
     if draw.random() < 0.03:
         path.unlink()
         draw.choice((path.mkdir, lambda: path.symlink_to(path.name), lambda: None))()

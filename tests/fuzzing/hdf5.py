@@ -1,4 +1,5 @@
-"""Shards that HDF5 itself writes and that no reader should believe: links, layouts, shapes, dtypes, filters, bombs."""
+"""Shards that HDF5 itself writes and that no reader should believe:
+links, layouts, shapes, dtypes, filters, bombs."""
 
 from __future__ import annotations
 
@@ -53,7 +54,9 @@ def harm(draw: Random, path: Path) -> None:
     """Do 1 or 2 structural harms to a shard file."""
     with h5py.File(path, "r+", locking=False) as file:
         for _ in range(draw.choice((1, 1, 2))):
-            names = [name for name in ("train/x", "train/y", "train/id", "valid/x", "valid/y") if name in file]
+            names = [
+                name for name in ("train/x", "train/y", "train/id", "valid/x", "valid/y") if name in file
+            ]
             with contextlib.suppress(Exception):  # the second may not go with the first
                 draw.choice(HARMS)(draw, file, draw.choice(names or ["train/x"]))
 
@@ -75,7 +78,9 @@ def soft_link(draw: Random, file: h5py.File, name: str) -> None:
 def external_link(draw: Random, file: h5py.File, name: str) -> None:
     name = draw.choice((name, "train"))
     file.pop(name, None)
-    file[name] = h5py.ExternalLink(draw.choice(OUTSIDE), draw.choice(("/", f"/{name}", "/train/x", "nowhere")))
+    file[name] = h5py.ExternalLink(
+        draw.choice(OUTSIDE), draw.choice(("/", f"/{name}", "/train/x", "nowhere"))
+    )
 
 
 def hard_cycle(draw: Random, file: h5py.File, name: str) -> None:
@@ -158,7 +163,9 @@ def filters(draw: Random, file: h5py.File, name: str) -> None:
     """Pass the data through filters, known and unknown ones."""
     content = file[name][...]
     if draw.random() < 0.5:
-        more = draw.choice(({"compression": "lzf"}, {"scaleoffset": 2}, {"fletcher32": True, "shuffle": True}))
+        more = draw.choice(
+            ({"compression": "lzf"}, {"scaleoffset": 2}, {"fletcher32": True, "shuffle": True})
+        )
         make(file, name, data=content, chunks=content.shape, **more)
         return
     laid_out = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -220,7 +227,18 @@ def missing(draw: Random, file: h5py.File, name: str) -> None:
 
 
 HARMS: tuple[Harm, ...] = (
-    *(soft_link, external_link, hard_cycle, external_storage, virtual, shape, rows, bomb, garbage_chunk, filters),
+    *(
+        soft_link,
+        external_link,
+        hard_cycle,
+        external_storage,
+        virtual,
+        shape,
+        rows,
+        bomb,
+        garbage_chunk,
+        filters,
+    ),
     *(dtype, nulls, other_object, attribute, labels, compact, more_groups, missing),
 )
 

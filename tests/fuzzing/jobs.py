@@ -22,7 +22,18 @@ def jobs(draw: Random, valid: Path, folder: Path) -> tuple[Path, tuple[str, ...]
     path = folder / "job.toml"
     content = source.read_bytes()
     path.write_bytes(harmed_toml(draw, content, tomllib.loads(content.decode())))
-    keys = ("local.lr", "rounds", "algorithm.name", "model.name", "local", "a.b.c", "", ".", "local..lr", "seed")
+    keys = (
+        "local.lr",
+        "rounds",
+        "algorithm.name",
+        "model.name",
+        "local",
+        "a.b.c",
+        "",
+        ".",
+        "local..lr",
+        "seed",
+    )
     values = (
         "1",
         "0.1",

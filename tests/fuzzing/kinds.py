@@ -1,4 +1,5 @@
-"""What is read of what others wrote: who makes each kind of input, who reads it, and what error is documented."""
+"""What is read of what others wrote: who makes each kind of input,
+who reads it, and what error is documented."""
 
 from __future__ import annotations
 

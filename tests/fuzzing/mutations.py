@@ -41,13 +41,64 @@ NUMBERS = (
 EVIL: tuple[Any, ...] = (
     *(None, True, False, 0.5, -0.0, -1e-9, 5e-324, 1e308, float("nan"), float("inf"), float("-inf")),
     *NUMBERS,
-    *(-(2**63), 10**18, 10**400, Raw("1" + "0" * 5000), Raw("1e400"), Raw("-1e-400"), Raw("0x10"), Raw("'a'")),
-    *("", " ", "a", "0", "nan", "\0", "\ud800", "\x1b[2J\x1b]0;owned\a", "\n", "a\r\nb", "é\u202e", "²", "x" * 70_000),
-    *("..", "../../../etc/passwd", "/etc/passwd", "/dev/zero", "/", "a/b", "~", "a" * 300, "[red]x[/red]", "[/]", "{}"),
-    *("<script>alert(1)</script>", "%s%n", "os:system", "os.path:join", "json:JSONDecoder", ":", "a:", ":b", "..a:b"),
+    *(
+        -(2**63),
+        10**18,
+        10**400,
+        Raw("1" + "0" * 5000),
+        Raw("1e400"),
+        Raw("-1e-400"),
+        Raw("0x10"),
+        Raw("'a'"),
+    ),
+    *(
+        "",
+        " ",
+        "a",
+        "0",
+        "nan",
+        "\0",
+        "\ud800",
+        "\x1b[2J\x1b]0;owned\a",
+        "\n",
+        "a\r\nb",
+        "é\u202e",
+        "²",
+        "x" * 70_000,
+    ),
+    *(
+        "..",
+        "../../../etc/passwd",
+        "/etc/passwd",
+        "/dev/zero",
+        "/",
+        "a/b",
+        "~",
+        "a" * 300,
+        "[red]x[/red]",
+        "[/]",
+        "{}",
+    ),
+    *(
+        "<script>alert(1)</script>",
+        "%s%n",
+        "os:system",
+        "os.path:join",
+        "json:JSONDecoder",
+        ":",
+        "a:",
+        ":b",
+        "..a:b",
+    ),
     *("mean", "train", "silo", "sgd", "float64", "mpifl-shards", "vertical"),
     *([], Pairs(), [[]], [None], Pairs([["", None]]), [0] * 1000, ["\ud800"], Pairs([["\ud800", "\ud800"]])),
-    *(Raw("[" * 50_000), Raw("[" * 900 + "]" * 900), Raw('{"a":' * 400 + "1" + "}" * 400), Raw("nan"), Raw("}")),
+    *(
+        Raw("[" * 50_000),
+        Raw("[" * 900 + "]" * 900),
+        Raw('{"a":' * 400 + "1" + "}" * 400),
+        Raw("nan"),
+        Raw("}"),
+    ),
 )
 """Values that some reader, somewhere, took badly."""
 
@@ -68,12 +119,13 @@ def evil_key(draw: Random) -> str:
 
 
 def harmed_bytes(draw: Random, content: bytes, others: tuple[bytes, ...] = ()) -> bytes:
-    """Return the bytes with 1 to 6 harms: flips, numbers, cuts, insertions, pieces copied from here or from others."""
+    """Return the bytes with 1 to 6 harms: flips, numbers, cuts,
+    insertions, pieces copied from here or from others."""
     harmed = bytearray(content)
     for _ in some(draw, 6):
-        draw.choice((_flip, _flip, _overwrite, _overwrite, _number, _number, _cut, _truncate, _insert, _copy))(
-            draw, harmed, others
-        )
+        draw.choice(
+            (_flip, _flip, _overwrite, _overwrite, _number, _number, _cut, _truncate, _insert, _copy)
+        )(draw, harmed, others)
     return bytes(harmed)
 
 
@@ -93,7 +145,9 @@ def _overwrite(draw: Random, harmed: bytearray, others: tuple[bytes, ...]) -> No
 
 def _number(draw: Random, harmed: bytearray, others: tuple[bytes, ...]) -> None:
     at, size = _at(draw, harmed), draw.choice((1, 2, 4, 8))
-    number = (draw.choice(NUMBERS) * draw.choice((1, 1, -1)) + draw.choice((0, 0, 1, -1, 8))) % (1 << 8 * size)
+    number = (draw.choice(NUMBERS) * draw.choice((1, 1, -1)) + draw.choice((0, 0, 1, -1, 8))) % (
+        1 << 8 * size
+    )
     harmed[at : at + size] = number.to_bytes(size, draw.choice(("little", "little", "big")))
 
 
@@ -119,7 +173,8 @@ def _copy(draw: Random, harmed: bytearray, others: tuple[bytes, ...]) -> None:
 
 
 def harmed_tree(draw: Random, tree: Any) -> Any:
-    """Return the tree of lists and `Pairs` with 1 to 4 of its values or keys changed, taken away, doubled or moved."""
+    """Return the tree of lists and `Pairs` with 1 to 4 of its values or keys changed,
+    taken away, doubled or moved."""
     tree = _copied(tree)
     for _ in some(draw, 4):
         places = list(_places(tree))
@@ -132,7 +187,9 @@ def harmed_tree(draw: Random, tree: Any) -> Any:
 
 def _harm(draw: Random, inner: list, at: int, places: list[tuple[list, int]]) -> None:
     """Do one harm to the value at a place, or to the key beside it."""
-    what = draw.choice(("replace", "replace", "replace", "replace", "nudge", "drop", "twice", "key", "more", "move"))
+    what = draw.choice(
+        ("replace", "replace", "replace", "replace", "nudge", "drop", "twice", "key", "more", "move")
+    )
     value = value_at(inner, at)
     if what == "drop":
         del inner[at]
@@ -156,7 +213,16 @@ def _nudged(draw: Random, value: Any) -> Any:
     if isinstance(value, list):
         return type(value)(_copied(value) * draw.choice((0, 2, 20)))
     return draw.choice(
-        (-value, value + 1, value - 1, value * 1000, str(value), [value], float(min(value, 1 << 900)), bool(value))
+        (
+            -value,
+            value + 1,
+            value - 1,
+            value * 1000,
+            str(value),
+            [value],
+            float(min(value, 1 << 900)),
+            bool(value),
+        )
     )
 
 

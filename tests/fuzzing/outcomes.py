@@ -1,4 +1,5 @@
-"""What becomes of one input: a value, the documented error, or what must not be: a traceback, a hang, too much."""
+"""What becomes of one input: a value, the documented error,
+or what must not be: a traceback, a hang, too much."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from typing import Any
 PATIENCE = 20.0
 """Seconds that one input may take; they take milliseconds, on a machine that does other things too."""
 MOST_MEMORY = 512
-"""MiB that reading one small input may add to what the process holds, or that a process may hold that it starts."""
+"""MiB that reading one small input may add to what the process holds,
+or that a process may hold that it starts."""
 GOOD = ("value", "documented")
 ROOT = Path(__file__).parents[2]
 
@@ -27,7 +29,8 @@ class Kind:
     """One kind of input.
 
     Attributes:
-        make: (draw, valid artefacts, an empty folder) -> the input: what is read, or where in the folder it lies.
+        make: (draw, valid artefacts, an empty folder) -> the input: what is read, or where in the folder it
+            lies.
         read: Reads it; whatever it returns is a value.
         documented: What it may raise.
         cost: How many times as long as others an input takes; the suite tries as many fewer.
@@ -131,7 +134,8 @@ def _short(name: str) -> str:
 
 
 def _fresh_peak() -> None:
-    """Forget the peak of this process's memory, where the system lets it: then it is what the process holds now."""
+    """Forget the peak of this process's memory, where the system lets it:
+    then it is what the process holds now."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 

@@ -1,4 +1,5 @@
-"""Readers that do each of the things that must not be: `scripts/fuzz.py --kinds fuzzing.planted` must find them all."""
+"""Readers that do each of the things that must not be:
+`scripts/fuzz.py --kinds fuzzing.planted` must find them all."""
 
 import os
 import signal

@@ -1,4 +1,5 @@
-"""Data sets to partition, in every form that is read: arrays, tables, images, text, downloads of publishers."""
+"""Data sets to partition, in every form that is read: arrays,
+tables, images, text, downloads of publishers."""
 
 from __future__ import annotations
 
@@ -42,25 +43,35 @@ ROWS = b"ill,age,hospital,sex,weight\n" + b"".join(
     b"%s,%d,%s,%s,%d\n" % (label, 40 + i, place, sex, 60 + i)
     for i, (label, place, sex) in enumerate([(b"no", b"north", b"f"), (b"yes", b"south", b"m")] * 6)
 )
-PLAY = "".join(f"{name}:\nTo be, or not to be, that is the {name} question.\n\n" for name in ("ROMEO", "JULIET") * 20)
+PLAY = "".join(
+    f"{name}:\nTo be, or not to be, that is the {name} question.\n\n" for name in ("ROMEO", "JULIET") * 20
+)
 
 
 def make_sources(folder: Path) -> None:
     """Make a folder with a small data set for each source, named as the source."""
     draw = np.random.default_rng(0)
-    arrays = {"x": draw.normal(size=(12, 3)).astype("float32"), "y": np.arange(12) % 3, "silo": np.arange(12) % 2}
+    arrays = {
+        "x": draw.normal(size=(12, 3)).astype("float32"),
+        "y": np.arange(12) % 3,
+        "silo": np.arange(12) % 2,
+    }
     for name in ("npz", "npy", "hdf5", "mnist", "cifar10", "csv", "parquet", "images/a", "images/b", "text"):
         (folder / name).mkdir(parents=True)
     np.savez_compressed(folder / "npz/own.npz", **arrays)
     with h5py.File(folder / "hdf5/own.h5", "w") as file:
         for name, array in arrays.items():
             np.save(folder / f"npy/{name}.npy", array)
-            file.create_dataset(name, data=array, **({"chunks": (4, 3), "compression": "gzip"} if name == "x" else {}))
+            file.create_dataset(
+                name, data=array, **({"chunks": (4, 3), "compression": "gzip"} if name == "x" else {})
+            )
     _make_downloads(folder, draw)
     _make_tables(folder)
     for number in range(4):
         pixels = draw.integers(0, 256, (6, 5, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(folder / f"images/{'ab'[number % 2]}/{number}.{'png' if number < 2 else 'jpg'}")
+        Image.fromarray(pixels).save(
+            folder / f"images/{'ab'[number % 2]}/{number}.{'png' if number < 2 else 'jpg'}"
+        )
     with zipfile.ZipFile(folder / "text/play.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("play.txt", PLAY)
 
@@ -70,9 +81,15 @@ def _make_downloads(folder: Path, draw: np.random.Generator) -> None:
         images, labels = draw.integers(0, 256, 8 * 16, dtype=np.uint8), np.arange(8, dtype=np.uint8)
         content = struct.pack(">4B3I", 0, 0, 8, 3, 8, 4, 4) + images.tobytes()
         (folder / f"mnist/{part}-images-idx3-ubyte.gz").write_bytes(gzip.compress(content))
-        (folder / f"mnist/{part}-labels-idx1-ubyte").write_bytes(struct.pack(">4BI", 0, 0, 8, 1, 8) + labels.tobytes())
+        (folder / f"mnist/{part}-labels-idx1-ubyte").write_bytes(
+            struct.pack(">4BI", 0, 0, 8, 1, 8) + labels.tobytes()
+        )
     for name in (*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"):
-        batch = {b"data": draw.integers(0, 256, (2, 3072), dtype=np.uint8), b"labels": [1, 9], b"batch_label": b"x"}
+        batch = {
+            b"data": draw.integers(0, 256, (2, 3072), dtype=np.uint8),
+            b"labels": [1, 9],
+            b"batch_label": b"x",
+        }
         (folder / "cifar10" / name).write_bytes(pickle.dumps(batch, protocol=2))
 
 

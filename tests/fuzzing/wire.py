@@ -1,4 +1,5 @@
-"""What travels between ranks: records as JSON, reports that the server does not believe, and codecs' payloads."""
+"""What travels between ranks: records as JSON,
+reports that the server does not believe, and codecs' payloads."""
 
 from __future__ import annotations
 
@@ -50,14 +51,16 @@ def reports(draw: Random, valid: Path, folder: Path) -> tuple[str, bytes]:
 
 
 def take_report(given: tuple[str, bytes]) -> None:
-    """Have the server make of a report what it makes of it, beside another rank's; raise what it refuses it by."""
+    """Have the server make of a report what it makes of it,
+    beside another rank's; raise what it refuses it by."""
     came = read(given[1])
     request, expected = REQUESTS[given[0]], Expected({0: 12.0}, 20, {})
     mean = WeightedMean(torch.device("cpu"), Memory(shared=False))
     accept = functools.partial(mean.accept, artefacts.TwoNodes(), 1)
     taken = screened(came, request, 1, {0, 1}, expected, accept)
     other = Report(
-        serial=4, headers=[Header(silo=2, weight=3.0, vectors=artefacts.reports()["compute"].headers[0].vectors)]
+        serial=4,
+        headers=[Header(silo=2, weight=3.0, vectors=artefacts.reports()["compute"].headers[0].vectors)],
     )
     headers = headers_of({1: taken, 2: other})
     Judge(0.5, Names()).reason_to_lose(request, headers)
@@ -81,7 +84,20 @@ def payloads(draw: Random, valid: Path, folder: Path) -> tuple[Codec, bytes, int
     codec = draw.choice(CODECS)
     length = draw.choice((0, 1, 2, 7, 20, 100, 513, 70_000)) or 1
     written = codec.encode(artefacts.vector(draw.randrange(9), length), torch.Generator().manual_seed(0))
-    wrong = (length, length, length, length + 1, length - 1, 0, -1, 2 * length, 2**31, 2**40, 2**63 - 1, -(2**63))
+    wrong = (
+        length,
+        length,
+        length,
+        length + 1,
+        length - 1,
+        0,
+        -1,
+        2 * length,
+        2**31,
+        2**40,
+        2**63 - 1,
+        -(2**63),
+    )
     return (
         codec,
         harmed_bytes(draw, bytes(written.numpy())) if draw.random() < 0.8 else bytes(written.numpy()),
@@ -92,8 +108,12 @@ def payloads(draw: Random, valid: Path, folder: Path) -> tuple[Codec, bytes, int
 def decode_payload(given: tuple[Codec, bytes, int]) -> None:
     codec, payload, length = given
     vector = codec.decode(
-        torch.frombuffer(bytearray(payload), dtype=torch.uint8) if payload else torch.empty(0, dtype=torch.uint8),
+        torch.frombuffer(bytearray(payload), dtype=torch.uint8)
+        if payload
+        else torch.empty(0, dtype=torch.uint8),
         length,
     )
     if vector.dtype != torch.float32 or tuple(vector.shape) != (length,):
-        raise Undocumented(f"{type(codec).__name__}: {vector.dtype} {list(vector.shape)} for a length of {length}")
+        raise Undocumented(
+            f"{type(codec).__name__}: {vector.dtype} {list(vector.shape)} for a length of {length}"
+        )

@@ -1,4 +1,5 @@
-"""Run on every rank: combine known vectors by rules of columns, as an exchange does; rank 0 writes the results.
+"""Run on every rank: combine known vectors by rules of columns, as an exchange does; rank 0 writes the
+results.
 
     columns.py FOLDER [SPILL]
 

@@ -1,4 +1,5 @@
-"""What every transport must do, checked between all ranks as `mpifl doctor` does, with vectors in small pieces."""
+"""What every transport must do, checked between all ranks as `mpifl doctor` does,
+with vectors in small pieces."""
 
 from __future__ import annotations
 

@@ -23,7 +23,8 @@ class AbsoluteError:
 
 
 class Within(torch.nn.Module):
-    """The share of answers that are off by no more than `by`; a module with a buffer, as torchmetrics' are."""
+    """The share of answers that are off by no more than `by`;
+    a module with a buffer, as torchmetrics' are."""
 
     higher_is_better, share = True, True
 
@@ -61,8 +62,12 @@ class Ordinal(Task):
 
     def check_outputs(self, outputs, examples, width):
         if outputs.shape != (examples,):
-            raise ValueError(f"it answers {examples} examples with shape {list(outputs.shape)}, not [{examples}]")
+            raise ValueError(
+                f"it answers {examples} examples with shape {list(outputs.shape)}, not [{examples}]"
+            )
 
     def check(self, spec, module):
         if spec.classes < 3:
-            raise InputError(f"[task] name = 'grades:Ordinal': {spec.classes} grades are too few; take 3 or more")
+            raise InputError(
+                f"[task] name = 'grades:Ordinal': {spec.classes} grades are too few; take 3 or more"
+            )

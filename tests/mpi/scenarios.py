@@ -19,7 +19,12 @@ MLP: Job = {"name": "mlp", "hidden": [16]}
 
 def job(name: str, shards: str = "digits", rounds: int = 4, **tables: Any) -> Job:
     """A small job; tables replace the usual ones."""
-    usual = {"model": MLP, "local": {"lr": 0.1, "batch_size": 16}, "checkpoint": {"every": 2}, "device": "cpu"}
+    usual = {
+        "model": MLP,
+        "local": {"lr": 0.1, "batch_size": 16},
+        "checkpoint": {"every": 2},
+        "device": "cpu",
+    }
     return {"name": name, "shards": shards, "seed": 3, "rounds": rounds, **usual, **tables}
 
 
@@ -39,7 +44,12 @@ JOBS = [
     job("lost", shards="many", algorithm={"name": "scenarios:LosesARound"}, cohort={"fraction": 0.6}),
     job("nan", shards="many", algorithm={"name": "scenarios:Poisoned"}, cohort={"quorum": 0.5}),
     job("few", shards="few"),
-    job("task", task={"name": "grades:Ordinal"}, local={"lr": 0.01, "batch_size": 16}, evaluate={"target": 1.0}),
+    job(
+        "task",
+        task={"name": "grades:Ordinal"},
+        local={"lr": 0.01, "batch_size": 16},
+        evaluate={"target": 1.0},
+    ),
 ]
 COMPRESSED = [
     job(
@@ -57,7 +67,11 @@ COMPRESSED = [
         ("float16", {"name": "ditto"}, {"up": "float16", "down": "float16", "error_feedback": True}),
         ("qsgd", {"name": "scaffold"}, {"up": "qsgd", "down": "qsgd", "bits": 5, "bucket": 100}),
         ("qsgd-memory", {"name": "fedavg"}, {"up": "qsgd", "bits": 2, "norm": "l2", "error_feedback": True}),
-        ("topk", {"name": "fedper", "personal": ["head.*"]}, {"up": "topk", "share": 0.05, "down": "bfloat16"}),
+        (
+            "topk",
+            {"name": "fedper", "personal": ["head.*"]},
+            {"up": "topk", "share": 0.05, "down": "bfloat16"},
+        ),
         ("topk-logits", {"name": "feddf", "distill_steps": 5}, {"up": "topk", "share": 0.02}),
     ]
 ]
@@ -118,7 +132,9 @@ ALGORITHMS = [
     algorithm("feddyn", alpha=0.3),
     algorithm("fsvrg", local={"lr": 3.0, "batch_size": 8}),
     {
-        **algorithm("fsvrg", scaling=True, model={"name": "logreg"}, cohort={"fraction": 1.0}, local={"lr": 3.0}),
+        **algorithm(
+            "fsvrg", scaling=True, model={"name": "logreg"}, cohort={"fraction": 1.0}, local={"lr": 3.0}
+        ),
         "name": "all-fsvrg-scaling",
     },
     algorithm("qfedavg", q=2.0),
@@ -134,7 +150,12 @@ ALGORITHMS = [
     },
     *(
         {**algorithm("fedavg", server_optimizer={"name": rule, **keys}), "name": f"all-fedavg-{rule}"}
-        for rule, keys in (("sgd", {"momentum": 0.9}), ("adagrad", {"beta1": 0.5}), ("adam", {}), ("yogi", {}))
+        for rule, keys in (
+            ("sgd", {"momentum": 0.9}),
+            ("adagrad", {"beta1": 0.5}),
+            ("adam", {}),
+            ("yogi", {}),
+        )
     ),
 ]
 """One line an algorithm gets it the whole suite."""
@@ -142,7 +163,8 @@ JOBS += ALGORITHMS
 
 
 def resumes(job: Job, ranks: int) -> bool:
-    """Whether a training is also stopped and gone on with: on several ranks each algorithm only by MPIFL_SLOW=1."""
+    """Whether a training is also stopped and gone on with:
+    on several ranks each algorithm only by MPIFL_SLOW=1."""
     return job["rounds"] > 2 and (ranks == 1 or job not in ALGORITHMS or bool(os.environ.get("MPIFL_SLOW")))
 
 
@@ -164,7 +186,12 @@ JOBS += [
         aggregation={"rule": "scenarios:middle", "spill": "."},
         compression={"up": "bfloat16"},
     ),
-    job("rule-lost", shards="many", algorithm={"name": "scenarios:LosesARound"}, aggregation={"rule": "median"}),
+    job(
+        "rule-lost",
+        shards="many",
+        algorithm={"name": "scenarios:LosesARound"},
+        aggregation={"rule": "median"},
+    ),
 ]
 """Updates are combined by rules of columns."""
 
@@ -177,7 +204,12 @@ def middle(rows: Tensor) -> Tensor:
 def normalised(shape: Sequence[int], classes: int) -> nn.Module:
     """A network with BatchNorm, whose statistics travel, and dropout, whose randomness must be derived."""
     return nn.Sequential(
-        nn.Flatten(), nn.Linear(64, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, classes)
+        nn.Flatten(),
+        nn.Linear(64, 16),
+        nn.BatchNorm1d(16),
+        nn.ReLU(),
+        nn.Dropout(0.2),
+        nn.Linear(16, classes),
     )
 
 
@@ -209,17 +241,21 @@ class Stateful(FedAvg):
 
     def learn(self, silo: Silo, w: Tensor, c: Tensor, scale: float) -> Update:
         own = silo.state.get("own", torch.zeros_like(c))
-        run = silo.train_locally(w, self.local, correct=lambda grad, at, batch: grad.add_(c - own, alpha=scale))
+        run = silo.train_locally(
+            w, self.local, correct=lambda grad, at, batch: grad.add_(c - own, alpha=scale)
+        )
         silo.keep(own=own + run.delta + 0.1 * silo.state["seen"], rounds=silo.state.get("rounds", 0) + 1)
         return silo.update(delta=run.delta, shift=uniform(-run.delta), train_loss=run.loss)
 
 
 class LosesARound(Stateful):
-    """As Stateful, but in round 2 a silo fails in the second question of the first attempt, after much was kept."""
+    """As Stateful, but in round 2 a silo fails in the second question of the first attempt,
+    after much was kept."""
 
     def learn(self, silo: Silo, w: Tensor, c: Tensor, scale: float) -> Update:
         update = super().learn(silo, w, c, scale)
-        failed = _failed.setdefault(silo.model, set())  # every training of this process lends a model of its own
+        # every training of this process lends a model of its own
+        failed = _failed.setdefault(silo.model, set())
         if silo.round == 1 and silo.id not in failed:
             failed.add(silo.id)
             raise OSError("the disk is gone")

@@ -1,4 +1,5 @@
-"""A user's script, run on every rank: an algorithm of its own, trained, stopped, resumed and trained again."""
+"""A user's script, run on every rank: an algorithm of its own,
+trained, stopped, resumed and trained again."""
 
 from __future__ import annotations
 

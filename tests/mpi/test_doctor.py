@@ -17,7 +17,8 @@ import os, sys, time
 from mpifl.cli import main
 from mpifl.wire import world
 
-rank = next(os.environ[name] for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK") if name in os.environ)
+names = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
+rank = next(os.environ[name] for name in names if name in os.environ)
 if rank == sys.argv.pop(1):
     world()
     time.sleep(600)
@@ -52,20 +53,28 @@ def found(file: Path) -> dict[str, list[tuple[str, str]]]:
 
 
 @pytest.mark.parametrize(
-    ("n", "per_node"), [(1, ""), (3, "2"), *(pytest.param(n, "2" * (n > 3), marks=pytest.mark.slow) for n in (3, 5))]
+    ("n", "per_node"),
+    [(1, ""), (3, "2"), *(pytest.param(n, "2" * (n > 3), marks=pytest.mark.slow) for n in (3, 5))],
 )
 def test_any_number_of_ranks_is_well(n: int, per_node: str, digits: Path, tmp_path: Path) -> None:
     more = {"MPIFL_RANKS_PER_NODE": per_node} if per_node else {}
     file, run = tmp_path / "found.json", tmp_path / "run"
-    done = ranks(n, "-m", "mpifl", "doctor", digits / "many", "--out", run, "--json", file, timeout=60, **more)
+    done = ranks(
+        n, "-m", "mpifl", "doctor", digits / "many", "--out", run, "--json", file, timeout=60, **more
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     states = {what: {state for state, _ in all_} for what, all_ in found(file).items()}
-    assert all(states[what] == {"ok"} for what in ("MPI library", "shards", "run folder", "transport", "signals"))
+    assert all(
+        states[what] == {"ok"} for what in ("MPI library", "shards", "run folder", "transport", "signals")
+    )
     assert not any("bad" in state for state in states.values())
     told = [Condition.model_validate_json(json.dumps(rank)) for rank in json.loads(file.read_text())["ranks"]]
     assert [condition.rank for condition in told] == list(range(n))
-    assert [condition.node for condition in told] == [rank // 2 if per_node and n > 1 else 0 for rank in range(n)]
-    silos, others = 7, n if n > 1 else 1  # every worker opens the public examples; the server those and its test set
+    assert [condition.node for condition in told] == [
+        rank // 2 if per_node and n > 1 else 0 for rank in range(n)
+    ]
+    # every worker opens the public examples; the server those and its test set
+    silos, others = 7, n if n > 1 else 1
     assert sum(condition.shards.count for condition in told) == silos + others + 1
     assert not run.exists()
     assert list(tmp_path.iterdir()) == [file]

@@ -31,7 +31,9 @@ def world(request: pytest.FixtureRequest, digits: Path, tmp_path_factory: pytest
     """The run folders of all scenarios on so many ranks."""
     out = tmp_path_factory.getbasetemp() / f"world{request.param}"
     if not out.exists():
-        done = ranks(request.param, HERE / "drive.py", digits, out, timeout=240, **DIFFERENCES.get(request.param, {}))
+        done = ranks(
+            request.param, HERE / "drive.py", digits, out, timeout=240, **DIFFERENCES.get(request.param, {})
+        )
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
     return out
 
@@ -49,9 +51,13 @@ def kept(run: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_any_number_of_ranks_gives_the_same_bits(world: Path, name: str, request: pytest.FixtureRequest) -> None:
+def test_any_number_of_ranks_gives_the_same_bits(
+    world: Path, name: str, request: pytest.FixtureRequest
+) -> None:
     alone = world.parent / "world1"
-    assert (world / name / "model.safetensors").read_bytes() == (alone / name / "model.safetensors").read_bytes()
+    assert (world / name / "model.safetensors").read_bytes() == (
+        alone / name / "model.safetensors"
+    ).read_bytes()
     assert rounds_of(world / name) == rounds_of(alone / name)
     assert kept(world / name) == kept(alone / name)
 
@@ -122,12 +128,17 @@ def summed(deltas: list[np.ndarray], weights: list[int]) -> np.ndarray:
         window = -(-math.frexp(np.abs(product).max())[1] // 16)
         anchor = 1.5 * 2.0 ** (16 * window + max(1, math.ceil(math.log2(len(deltas)))))
         sums[window] = sums.get(window, 0) + ((product + anchor) - anchor)
-    return (sum(sums[window] for window in sorted(sums, reverse=True)) * (1 / sum(weights))).astype(np.float32)
+    return (sum(sums[window] for window in sorted(sums, reverse=True)) * (1 / sum(weights))).astype(
+        np.float32
+    )
 
 
 def test_power_of_choice_and_clipping_are_as_numpy_has_them(world: Path, digits: Path) -> None:
     run, job = world / "known", next(job for job in scenarios.JOBS if job["name"] == "known")
-    sizes = [silo["examples"]["train"] for silo in json.loads((digits / "many/federation.json").read_text())["silos"]]
+    sizes = [
+        silo["examples"]["train"]
+        for silo in json.loads((digits / "many/federation.json").read_text())["silos"]
+    ]
     first = load_file(run / "initial.safetensors")
     w = np.concatenate([first[name].numpy().ravel() for name in ("head.weight", "head.bias")])
     losses, bound = [math.inf] * 7, job["aggregation"]["clip"]
@@ -148,7 +159,9 @@ def test_power_of_choice_and_clipping_are_as_numpy_has_them(world: Path, digits:
 
 
 def test_silos_keep_their_state_at_home(world: Path) -> None:
-    assert "silos" in json.loads((max((world / "stateful" / "checkpoints").iterdir()) / "checkpoint.json").read_text())
+    assert "silos" in json.loads(
+        (max((world / "stateful" / "checkpoints").iterdir()) / "checkpoint.json").read_text()
+    )
     server = load_file(max((world / "stateful" / "checkpoints").iterdir()) / "server.safetensors")
     assert set(server) == {"w", "c"}
 

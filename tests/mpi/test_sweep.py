@@ -18,11 +18,22 @@ from conftest import ROOT, launcher, rank_environment, ranks
 @pytest.mark.slow
 def test_a_sweep_under_mpirun_stops_goes_on_and_compares(digits: Path, tmp_path: Path) -> None:
     shards = f"shards={digits / 'many'}"
-    words = ["-m", "mpifl", "sweep", str(ROOT / "jobs" / "demo.toml"), "--set", "local.lr=0.05,0.1", "--set", shards]
+    words = [
+        "-m",
+        "mpifl",
+        "sweep",
+        str(ROOT / "jobs" / "demo.toml"),
+        "--set",
+        "local.lr=0.05,0.1",
+        "--set",
+        shards,
+    ]
     words += ["--set", "rounds=150", "--set", "tracking.console=false", "--out", "sw", "--ranks", "3"]
     environment = rank_environment(MPIFL_MPIRUN=" ".join(launcher()))
     with (tmp_path / "out").open("wb") as out:
-        stopped = subprocess.Popen([sys.executable, *words], cwd=tmp_path, env=environment, stdout=out, stderr=out)
+        stopped = subprocess.Popen(
+            [sys.executable, *words], cwd=tmp_path, env=environment, stdout=out, stderr=out
+        )
     first, deadline = tmp_path / "sw" / "local.lr=0.05", time.monotonic() + 60
     while not ((first / "metrics.jsonl").exists() and (first / "metrics.jsonl").stat().st_size):
         assert time.monotonic() < deadline, (tmp_path / "out").read_text()
@@ -39,7 +50,9 @@ def test_a_sweep_under_mpirun_stops_goes_on_and_compares(digits: Path, tmp_path:
     assert "sw/local.lr=0.1" in finished.stdout
     about = json.loads((first / "environment.json").read_text())
     assert (len(about["ranks"]), about["resumed_after_round"]) == (3, done)
-    compared = ranks(1, "-m", "mpifl", "compare", *sorted((tmp_path / "sw").glob("*=*/")), "--csv", tmp_path / "c.csv")
+    compared = ranks(
+        1, "-m", "mpifl", "compare", *sorted((tmp_path / "sw").glob("*=*/")), "--csv", tmp_path / "c.csv"
+    )
     assert compared.returncode == 0, compared.stderr
     lines = list(csv.DictReader((tmp_path / "c.csv").open()))
     assert [(line["local.lr"], line["rounds_done"], line["finished"]) for line in lines] == [
@@ -54,7 +67,16 @@ def test_a_sweep_under_mpirun_stops_goes_on_and_compares(digits: Path, tmp_path:
 @pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_a_second_signal_ends_a_sweep_and_its_ranks_at_once(n: int, digits: Path, tmp_path: Path) -> None:
     words = ["-m", "mpifl", "sweep", str(ROOT / "jobs" / "demo.toml"), "--set", f"shards={digits / 'many'}"]
-    words += ["--set", "local.epochs=1000000", "--set", "tracking.console=false", "--out", "sw", "--ranks", str(n)]
+    words += [
+        "--set",
+        "local.epochs=1000000",
+        "--set",
+        "tracking.console=false",
+        "--out",
+        "sw",
+        "--ranks",
+        str(n),
+    ]
     with (tmp_path / "out").open("wb") as out:
         started = subprocess.Popen(
             [sys.executable, *words], cwd=tmp_path, env=rank_environment(), stdout=out, stderr=out

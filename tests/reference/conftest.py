@@ -35,7 +35,9 @@ def write_folder(
     """Write each (x, y) as a silo's shard, and `public` as one that is nobody's."""
 
     def entry(silo: int | None, name: str, **splits: Examples) -> ShardEntry:
-        return write_shard(folder / f"{name}.h5", splits, silo=silo, name=name, features=features, classes=classes)
+        return write_shard(
+            folder / f"{name}.h5", splits, silo=silo, name=name, features=features, classes=classes
+        )
 
     folder.mkdir()
     FederationSpec(
@@ -62,7 +64,8 @@ def toy_silos(sizes: Sequence[int] = SIZES, seed: int = 5) -> Silos:
 
 
 def sparse_silos(seed: int = 9) -> Silos:
-    """The toy silos with zeros: all examples have feature 0, silo 2 alone has 4, none has 5, silos differ in 1 to 3."""
+    """The toy silos with zeros: all examples have feature 0,
+    silo 2 alone has 4, none has 5, silos differ in 1 to 3."""
     draw = np.random.default_rng(seed)
     silos = []
     for k, (x, y) in enumerate(toy_silos()):
@@ -95,7 +98,8 @@ def two_quadratics() -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def unequal_quadratics() -> list[tuple[np.ndarray, np.ndarray]]:
-    """F_1 = (w - 1)^2 / 2 of nine examples, F_2 = (w + 1)^2 / 2 of one: their mean by examples is least at 0.8."""
+    """F_1 = (w - 1)^2 / 2 of nine examples, F_2 = (w + 1)^2 / 2 of one:
+    their mean by examples is least at 0.8."""
     return [(np.ones((n, 1)), np.full(n, a)) for n, a in ((9, 1.0), (1, -1.0))]
 
 
@@ -135,7 +139,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def train_all(folders: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Sequence[dict]], Path]:
-    """Train jobs, whose `shards` name one of the folders, on one rank in one process; return where their runs are."""
+    """Train jobs, whose `shards` name one of the folders,
+    on one rank in one process; return where their runs are."""
 
     def act(jobs: Sequence[dict]) -> Path:
         out = tmp_path_factory.mktemp("runs")

@@ -4,7 +4,8 @@ from mpifl.algorithms.fedavg import FedAvg
 
 
 class FedExP(FedAvg):
-    """FedExP (Jhunjhunwala et al. 2023, Algorithm 1): the server's step is the longer, the more silos disagree."""
+    """FedExP (Jhunjhunwala et al. 2023, Algorithm 1):
+    the server's step is the longer, the more silos disagree."""
 
     epsilon: PositiveFloat = 1e-3
 

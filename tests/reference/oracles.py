@@ -1,7 +1,7 @@
 """Each algorithm once more, written from its paper: dicts of float64 tensors and plain loops.
 
-`Task` holds what all share: the silos' examples, the cohorts, the order of examples, a silo's training. Of mpifl it
-takes `rng` alone, to draw alike.
+`Task` holds what all share: the silos' examples, the cohorts, the order of examples, a silo's training. Of
+mpifl it takes `rng` alone, to draw alike.
 """
 
 from __future__ import annotations
@@ -72,17 +72,24 @@ def in_batches(n, size, order, epochs, steps=None):
     """Return the indices of so many epochs' batches, or of the first so many steps."""
     whole, done = size == "full" or size >= n, []
     while len(done) < steps if steps else epochs > 0:
-        done += torch.split(torch.arange(n) if whole else torch.randperm(n, generator=order), n if whole else size)
+        done += torch.split(
+            torch.arange(n) if whole else torch.randperm(n, generator=order), n if whole else size
+        )
         epochs -= 1
     return done[:steps]
 
 
 class Task:
-    """A job and its silos' examples, and what comes of it: `figures` a round, what server and silos `keep`."""
+    """A job and its silos' examples, and what comes of it:
+    `figures` a round, what server and silos `keep`."""
 
     def __init__(self, job, folder, run):
         self.own, self.local, self.draw = job["algorithm"], job["local"], job.get("cohort", {})
-        self.server, self.seed, self.rounds = job.get("server_optimizer", {"lr": 1.0}), job["seed"], job["rounds"]
+        self.server, self.seed, self.rounds = (
+            job.get("server_optimizer", {"lr": 1.0}),
+            job["seed"],
+            job["rounds"],
+        )
         self.net = network(job["model"]["name"])
         self.start, self.folder = weights(run / "initial.safetensors", self.net), folder / job["shards"]
         self.spec = json.loads((self.folder / "federation.json").read_text())
@@ -116,7 +123,8 @@ class Task:
         return self.draw.get("select") in ("examples", "power-of-choice")
 
     def objective(self):
-        """The shares p_k in sum_k p_k F_k over all silos: n_k / n, or alike if they are drawn and counted alike."""
+        """The shares p_k in sum_k p_k F_k over all silos: n_k / n,
+        or alike if they are drawn and counted alike."""
         alike = self.draw.get("weights") == "uniform" and not self.drawn_by_size()
         return [1 / len(self.n) if alike else n / sum(self.n) for n in self.n]
 
@@ -153,7 +161,8 @@ class Task:
         return float(self.cross_entropy(self.model(w).eval(), k, slice(None)))
 
     def train(self, w, k, t, objective=None, penalty=None, correction=None):
-        """Train from w on objective + penalty, `correction` added to each gradient; return (end, steps, loss)."""
+        """Train from w on objective + penalty, `correction` added to each gradient;
+        return (end, steps, loss)."""
         net = self.model(w)
         named = {"momentum", "nesterov", "weight_decay"}
         more = {key: value for key, value in self.local.items() if key in named}
@@ -167,7 +176,11 @@ class Task:
                 parameter.grad += correction[name]
             optimizer.step()
             losses += [float(loss.detach())] * len(i)
-        return {name: v.clone() for name, v in net.state_dict().items()}, len(batches), sum(losses) / len(losses)
+        return (
+            {name: v.clone() for name, v in net.state_dict().items()},
+            len(batches),
+            sum(losses) / len(losses),
+        )
 
     def report(self, cohort, losses, shares=None, **more):
         loss = sum(p * loss for p, loss in zip(shares or self.p(cohort), losses, strict=True))
@@ -214,14 +227,17 @@ def clipped(o):
         deltas = [minus(end, w) for end in ends]
         lengths = [norm(delta) for delta in deltas]
         factors = [min(1.0, o.clip / length) for length in lengths]
-        shorter = [{name: c * v for name, v in delta.items()} for c, delta in zip(factors, deltas, strict=True)]
+        shorter = [
+            {name: c * v for name, v in delta.items()} for c, delta in zip(factors, deltas, strict=True)
+        ]
         w = plus(w, average(o.p(s), shorter))
         o.report(s, losses, clipped=sum(length > o.clip for length in lengths) / len(s))
     return w
 
 
 def compressed(o):
-    """FedAvg with the memory of Stich et al. 2018, Algorithm 1, for what the codec leaves out of a silo's delta."""
+    """FedAvg with the memory of Stich et al. 2018, Algorithm 1,
+    for what the codec leaves out of a silo's delta."""
     w, memory, up = o.start, {}, o.compression["up"]
     names, sizes = list(w), [v.numel() for v in w.values()]
     for t in range(o.rounds):
@@ -322,14 +338,17 @@ def held(rho, steps):
 
 
 def fednova(o):
-    """Wang et al. 2020, equation 6; a_k counts each gradient once for every step that its momentum carries it on."""
+    """Wang et al. 2020, equation 6;
+    a_k counts each gradient once for every step that its momentum carries it on."""
     w, rho = o.start, o.local.get("momentum", 0.0)
     for t in range(o.rounds):
         s = o.cohort(t)
         ends, taus, losses = zip(*[o.train(w, k, t) for k in s], strict=True)
         a = [held(rho, tau) for tau in taus]
         tau_eff = sum(p * sum(a_k) for p, a_k in zip(o.p(s), a, strict=True))
-        d = average(o.p(s), [{n: (w[n] - end[n]) / sum(a_k) for n in w} for end, a_k in zip(ends, a, strict=True)])
+        d = average(
+            o.p(s), [{n: (w[n] - end[n]) / sum(a_k) for n in w} for end, a_k in zip(ends, a, strict=True)]
+        )
         o.report(s, losses, tau_eff=tau_eff)
         w = plus(w, d, -tau_eff)
     return w
@@ -338,9 +357,9 @@ def fednova(o):
 def scaffold(o):
     """Karimireddy et al. 2020, Algorithm 1, for the objective sum_k p_k F_k; in the paper p_k = 1/N.
 
-    The paper averages the deltas alike and adds |S|/N times the mean shift to c. Here the deltas have the cohort's
-    shares, and p_k times each shift is added: c is the sum of p_k c_k over all N silos. With momentum, K is Wang et
-    al.'s (2020) ||a||_1: a gradient counts for every step that carries it on.
+    The paper averages the deltas alike and adds |S|/N times the mean shift to c. Here the deltas have the
+    cohort's shares, and p_k times each shift is added: c is the sum of p_k c_k over all N silos. With
+    momentum, K is Wang et al.'s (2020) ||a||_1: a gradient counts for every step that carries it on.
     """
     w, c, own, p, rho = o.start, o.zeros(), {}, o.objective(), o.local.get("momentum", 0.0)
     for t in range(o.rounds):
@@ -363,9 +382,10 @@ def scaffold(o):
 def feddyn(o):
     """Acar et al. 2021, Algorithm 1, for the objective sum_k p_k F_k; in the paper p_k = 1/m.
 
-    A silo minimises F_k(w) - <g_k, w> + (alpha/2) ||w - w^t||^2; g_k is then the gradient of F_k where it ended. The
-    paper averages the models alike and takes alpha/m of each delta from h. Here the models have the cohort's shares,
-    and alpha p_k of each delta is taken: h is the sum of p_k g_k over all m silos. The server moves h first, then w.
+    A silo minimises F_k(w) - <g_k, w> + (alpha/2) ||w - w^t||^2; g_k is then the gradient of F_k where it
+    ended. The paper averages the models alike and takes alpha/m of each delta from h. Here the models have
+    the cohort's shares, and alpha p_k of each delta is taken: h is the sum of p_k g_k over all m silos. The
+    server moves h first, then w.
     """
     w, h, own, p, alpha = o.start, o.zeros(), {}, o.objective(), o.own["alpha"]
     for t in range(o.rounds):
@@ -385,8 +405,9 @@ def feddyn(o):
 def scalings(o):
     """Konecny et al. 2016, before Algorithm 4: the diagonals of each S_k and of A, an element a feature.
 
-    An example has feature j where what the model sees of it is not zero. n^j, K and omega^j are counted over all silos,
-    in the cohort or not. Where n_k^j = 0 the silo's gradients are zero for feature j: any s_k^j does, so it is 1.
+    An example has feature j where what the model sees of it is not zero. n^j, K and omega^j are counted over
+    all silos, in the cohort or not. Where n_k^j = 0 the silo's gradients are zero for feature j: any s_k^j
+    does, so it is 1.
     """
     x = [silo.flatten(1) for silo, _ in o.silos]
     s, a = torch.ones(len(x), x[0].shape[1]).double(), torch.ones(x[0].shape[1]).double()
@@ -407,7 +428,8 @@ def by_feature(scale, g):
 def fsvrg(o):
     """Konecny et al. 2016, Algorithm 4: w <- w - h_k (S_k [F_i'(w) - F_i'(w^t)] + F'(w^t)), h_k = h / n_k.
 
-    The paper takes one example a step, all silos and n_k / n; here batches, cohorts and their shares do as well.
+    The paper takes one example a step, all silos and n_k / n; here batches, cohorts and their shares do as
+    well.
     """
     w, (s_k, a) = o.start, scalings(o) if o.own.get("scaling") else (torch.ones(len(o.n)), 1.0)
     for t in range(o.rounds):
@@ -446,8 +468,11 @@ def qfedavg(o):
 
 
 def fedper(o):
-    """Arivazhagan et al. 2019, Algorithms 1 and 2; FedBN (Li et al. 2021) where the personal layer is BatchNorm."""
-    prefixes = {"fedbn": ("features.3.",)}.get(o.own["name"], tuple(p.rstrip("*") for p in o.own.get("personal", ())))
+    """Arivazhagan et al. 2019, Algorithms 1 and 2; FedBN (Li et al.
+    2021) where the personal layer is BatchNorm."""
+    prefixes = {"fedbn": ("features.3.",)}.get(
+        o.own["name"], tuple(p.rstrip("*") for p in o.own.get("personal", ()))
+    )
     at_home = {name for name in o.start if name.startswith(prefixes)}
     w, own = o.start, {k: {name: o.start[name] for name in at_home} for k in range(len(o.n))}
     for t in range(o.rounds):
@@ -489,7 +514,9 @@ def moon(o):
     def objective(net, k, i):
         x, y = o.silos[k]
         z = net.features(x[i])
-        near, far = (torch.exp(F.cosine_similarity(z, frozen[i]) / temperature) for frozen in (z_global, z_previous))
+        near, far = (
+            torch.exp(F.cosine_similarity(z, frozen[i]) / temperature) for frozen in (z_global, z_previous)
+        )
         return F.cross_entropy(net.head(z), y[i]) - mu * torch.log(near / (near + far)).mean()
 
     for t in range(o.rounds):
@@ -500,7 +527,10 @@ def moon(o):
             ends, losses = [*ends, previous[k]], [*losses, loss]
         o.report(s, losses)
         w = average(o.p(s), ends)
-    o.kept = {k: {"previous": {name: end[name] for name, _ in o.net.named_parameters()}} for k, end in previous.items()}
+    o.kept = {
+        k: {"previous": {name: end[name] for name, _ in o.net.named_parameters()}}
+        for k, end in previous.items()
+    }
     return w
 
 

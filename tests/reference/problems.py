@@ -11,7 +11,8 @@ from mpifl.models.classifier import Classifier
 
 
 def normalised(shape: Sequence[int], classes: int) -> nn.Module:
-    """A small network with BatchNorm, behind what a bias changes: Adam would make steps of its rounding errors."""
+    """A small network with BatchNorm, behind what a bias changes:
+    Adam would make steps of its rounding errors."""
     features = nn.Sequential(nn.Flatten(), nn.Linear(6, 8), nn.Tanh(), nn.BatchNorm1d(8))
     return Classifier(features, nn.Linear(8, classes))
 
@@ -22,9 +23,11 @@ def featureless(shape: Sequence[int], classes: int) -> nn.Module:
 
 
 class LeastSquares(nn.Module):
-    """A linear model whose cross entropy for the label 0 is the squared error 1 + (a . w - b)^2 / 2 of x = (a, b).
+    """A linear model whose cross entropy for the label 0 is the squared error 1 + (a . w - b)^2 / 2 of x =
+    (a, b).
 
-    So the silos' objectives are quadratic in w, and their optima and the algorithms' fixed points known in closed form.
+    So the silos' objectives are quadratic in w, and their optima and the algorithms' fixed points known in
+    closed form.
     """
 
     def __init__(self, shape: Sequence[int]) -> None:
@@ -33,4 +36,5 @@ class LeastSquares(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         error = 1 + (x[:, :-1] @ self.w - x[:, -1]).square() / 2
-        return torch.stack([-error, torch.log(-torch.expm1(-error))], dim=1)  # log-probabilities: e^-error, 1 - that
+        # log-probabilities: e^-error, 1 - that
+        return torch.stack([-error, torch.log(-torch.expm1(-error))], dim=1)

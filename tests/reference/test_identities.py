@@ -65,7 +65,10 @@ GENTLE = {**STEPS, "momentum": 0.9, "lr": 0.02}
 NEARLY = [
     (job("fednova", "fednova", local=STEPS, cohort=SOME), job("fedavg-steps", local=STEPS, cohort=SOME)),
     (job("fednova-momentum", "fednova", local=GENTLE, cohort=SOME), job("gentle", local=GENTLE, cohort=SOME)),
-    (job("qfedavg-0", "qfedavg", q=0.0, cohort=SOME), job("fedavg-uniform", cohort={**SOME, "weights": "uniform"})),
+    (
+        job("qfedavg-0", "qfedavg", q=0.0, cohort=SOME),
+        job("fedavg-uniform", cohort={**SOME, "weights": "uniform"}),
+    ),
     (
         job("qfedsgd-0", "qfedsgd", q=0.0, local=FULL),
         job("fedsgd-uniform", "fedsgd", local=FULL, cohort={"weights": "uniform"}),
@@ -99,7 +102,13 @@ ONE_EXAMPLE = job("fsvrg-example", "fsvrg", shards="example", local={"lr": 0.3, 
 PERMUTED = [
     (
         job(f"toy-{algorithm}", algorithm, local={**FULL, "epochs": 2, **local}, **keys),
-        job(f"reversed-{algorithm}", algorithm, local={**FULL, "epochs": 2, **local}, shards="reversed", **keys),
+        job(
+            f"reversed-{algorithm}",
+            algorithm,
+            local={**FULL, "epochs": 2, **local},
+            shards="reversed",
+            **keys,
+        ),
     )
     for algorithm, local, keys in [
         ("fedsgd", {}, {}),
@@ -138,7 +147,16 @@ BY_EXAMPLES, ALIKE, DRAWN = {}, {"weights": "uniform"}, {"weights": "uniform", "
 BY_LOSSES = {"fraction": 0.5, "weights": "uniform", "select": "power-of-choice", "candidates": 1}
 ONE_STEP, FOUR_STEPS = {"lr": 0.2, "batch_size": "full"}, {"lr": 0.1, "batch_size": "full", "steps": 4}
 UNEQUAL = {
-    job(f"unequal-{title}", name, shards="unequal", model=LINE, rounds=rounds, local=local, cohort=cohort, **keys): end
+    job(
+        f"unequal-{title}",
+        name,
+        shards="unequal",
+        model=LINE,
+        rounds=rounds,
+        local=local,
+        cohort=cohort,
+        **keys,
+    ): end
     for title, name, local, rounds, cohort, end, keys in [
         ("fedavg", "fedavg", ONE_STEP, 80, BY_EXAMPLES, 0.8, {}),
         ("fedsgd", "fedsgd", ONE_STEP, 80, BY_EXAMPLES, 0.8, {}),
@@ -148,7 +166,15 @@ UNEQUAL = {
         ("scaffold-II", "scaffold", FOUR_STEPS, 80, BY_EXAMPLES, 0.8, {"option": "II"}),
         ("scaffold-II-drawn", "scaffold", FOUR_STEPS, 80, DRAWN, 0.8, {"option": "II"}),
         ("scaffold-II-one", "scaffold", FOUR_STEPS, 400, {"fraction": 0.5}, 0.8, {"option": "II"}),
-        ("scaffold-II-one-drawn", "scaffold", FOUR_STEPS, 400, {"fraction": 0.5, **DRAWN}, 0.8, {"option": "II"}),
+        (
+            "scaffold-II-one-drawn",
+            "scaffold",
+            FOUR_STEPS,
+            400,
+            {"fraction": 0.5, **DRAWN},
+            0.8,
+            {"option": "II"},
+        ),
         ("feddyn", "feddyn", FOUR_STEPS, 80, BY_EXAMPLES, 0.8, {"alpha": 0.5}),
         ("feddyn-drawn", "feddyn", FOUR_STEPS, 80, DRAWN, 0.8, {"alpha": 0.5}),
         ("feddyn-one", "feddyn", FOUR_STEPS, 400, {"fraction": 0.5}, 0.8, {"alpha": 1.0}),
@@ -188,8 +214,12 @@ def assert_close(run: Path, other: Path, within: float = 1e-6) -> None:
 
 @pytest.mark.parametrize(("one", "other"), TO_THE_BIT)
 def test_these_are_the_same_to_the_bit(runs: Path, one: str, other: str) -> None:
-    assert (runs / one / "model.safetensors").read_bytes() == (runs / other / "model.safetensors").read_bytes()
-    assert (runs / one / "model.safetensors").read_bytes() != (runs / one / "initial.safetensors").read_bytes()
+    assert (runs / one / "model.safetensors").read_bytes() == (
+        runs / other / "model.safetensors"
+    ).read_bytes()
+    assert (runs / one / "model.safetensors").read_bytes() != (
+        runs / one / "initial.safetensors"
+    ).read_bytes()
 
 
 @pytest.mark.parametrize(("one", "other"), NEARLY)
@@ -203,7 +233,9 @@ def test_and_these_are_not(runs: Path, one: str, other: str) -> None:
         assert_close(runs / one, runs / other, within=1e-3)
 
 
-def descended(silos: Any, start: dict[str, torch.Tensor], lr: float, rounds: int = 3) -> dict[str, torch.Tensor]:
+def descended(
+    silos: Any, start: dict[str, torch.Tensor], lr: float, rounds: int = 3
+) -> dict[str, torch.Tensor]:
     """Plain gradient descent on all examples of all silos together."""
     pixels, y = (np.concatenate(part) for part in zip(*silos, strict=True))
     x = torch.from_numpy(pixels).double().flatten(1) / 64 - 2
@@ -212,13 +244,17 @@ def descended(silos: Any, start: dict[str, torch.Tensor], lr: float, rounds: int
         z = F.relu(F.linear(x, w["features.1.weight"], w["features.1.bias"]))
         loss = F.cross_entropy(F.linear(z, w["head.weight"], w["head.bias"]), torch.from_numpy(y))
         gradients = torch.autograd.grad(loss, list(w.values()))
-        w = {name: (v - lr * g).detach().requires_grad_() for (name, v), g in zip(w.items(), gradients, strict=True)}
+        w = {
+            name: (v - lr * g).detach().requires_grad_()
+            for (name, v), g in zip(w.items(), gradients, strict=True)
+        }
     return {name: v.detach() for name, v in w.items()}
 
 
 @pytest.mark.parametrize("name", ["fedsgd", "fedavg-full", "fedsgd-pooled", *DESCENT, ONE_EXAMPLE])
 def test_this_is_gradient_descent(runs: Path, name: str) -> None:
-    """FedSGD, and any algorithm with one silo that takes one full step: there is nothing for them to differ in."""
+    """FedSGD, and any algorithm with one silo that takes one full step:
+    there is nothing for them to differ in."""
     silos, lr = toy_silos(), RATE
     if name in DESCENT:
         silos = silos[:1]
@@ -239,8 +275,11 @@ def test_ditto_without_a_pull_is_local_training_alone(runs: Path) -> None:
 
 @pytest.mark.parametrize(("one", "other"), PERMUTED)
 def test_the_order_of_silos_is_no_matter(runs: Path, one: str, other: str) -> None:
-    """With full batches, whose order nobody draws, silos that trade places trade what they keep and nothing else."""
-    assert (runs / one / "model.safetensors").read_bytes() == (runs / other / "model.safetensors").read_bytes()
+    """With full batches, whose order nobody draws,
+    silos that trade places trade what they keep and nothing else."""
+    assert (runs / one / "model.safetensors").read_bytes() == (
+        runs / other / "model.safetensors"
+    ).read_bytes()
     assert figures_of(runs / one) == figures_of(runs / other)
     kept, traded = ([f.read_bytes() for f in sorted(states_of(runs / name))] for name in (one, other))
     assert kept == traded[::-1]
@@ -257,13 +296,16 @@ def states_of(run: Path) -> list[Path]:
 
 
 def test_scaffold_reaches_the_optimum_where_fedavg_stops_elsewhere(runs: Path) -> None:
-    """F_k = h_k / 2 (w - a_k)^2: K steps take w by (1 - (1 - lr h_k)^K) (a_k - w), whose mean vanishes not at w*."""
+    """F_k = h_k / 2 (w - a_k)^2: K steps take w by (1 - (1 - lr h_k)^K) (a_k - w),
+    whose mean vanishes not at w*."""
     assert [float(a[0, 0]) ** 2 for a, _ in two_quadratics()] == pytest.approx(CURVATURE)
     gone = 1 - (1 - MANY_STEPS["lr"] * CURVATURE) ** MANY_STEPS["steps"]
     optimum, elsewhere = (float(np.average(CENTRE, weights=by)) for by in (CURVATURE, gone))
     assert (optimum, elsewhere) == pytest.approx((0.90476, 0.28370), abs=1e-5)
     ends = {"fedavg": elsewhere, "scaffold": optimum, "scaffold-momentum": optimum, "feddyn": optimum}
-    assert {name: float(model_of(runs / f"drift-{name}")["w"]) for name in ends} == pytest.approx(ends, abs=1e-5)
+    assert {name: float(model_of(runs / f"drift-{name}")["w"]) for name in ends} == pytest.approx(
+        ends, abs=1e-5
+    )
 
 
 def test_the_example_of_a_users_algorithm_extrapolates_as_its_paper_says(runs: Path) -> None:
@@ -276,7 +318,8 @@ def test_the_example_of_a_users_algorithm_extrapolates_as_its_paper_says(runs: P
 
 @pytest.mark.parametrize("name", UNEQUAL)
 def test_silos_weigh_in_the_optimum_what_the_cohort_says(runs: Path, name: str) -> None:
-    """Nine examples at +1 and one at -1: 0.8 by examples, however silos are drawn, and 0 where silos count alike."""
+    """Nine examples at +1 and one at -1: 0.8 by examples,
+    however silos are drawn, and 0 where silos count alike."""
     assert float(model_of(runs / name)["w"]) == pytest.approx(UNEQUAL[name], abs=1e-5)
 
 
@@ -298,6 +341,7 @@ def suboptimality(run: Path) -> list[float]:
     a, b = (np.concatenate(part) for part in zip(*regressions(), strict=True))
     best = np.linalg.lstsq(a, b, rcond=None)[0]
     states = [
-        load_file(f / "server.safetensors")["w"].double().numpy() for f in sorted((run / "checkpoints").iterdir())
+        load_file(f / "server.safetensors")["w"].double().numpy()
+        for f in sorted((run / "checkpoints").iterdir())
     ]
     return [float(np.square(a @ (w - best)).mean() / 2) for w in states]

@@ -1,7 +1,9 @@
-"""The oracles that correct local gradients end where the formulas say, without mpifl: at the optimum of sum_k p_k F_k.
+"""The oracles that correct local gradients end where the formulas say, without mpifl: at the optimum of sum_k
+p_k F_k.
 
-F_k(w) = (w - m_k)^2 / 2, m = 1 at a silo with nine examples and m = -1 at a silo with one. By examples the optimum is
-0.8; it is 0 where silos count alike. The silos take different numbers of steps: averaging alone ends elsewhere.
+F_k(w) = (w - m_k)^2 / 2, m = 1 at a silo with nine examples and m = -1 at a silo with one. By examples the
+optimum is 0.8; it is 0 where silos count alike. The silos take different numbers of steps: averaging alone
+ends elsewhere.
 """
 
 from __future__ import annotations
@@ -65,7 +67,8 @@ def test_the_oracle_ends_at_the_optimum(name: str, cohort: str) -> None:
 
 
 def test_the_scalings_are_those_counted_by_hand() -> None:
-    """Features that all examples have, that one silo alone has, that they have unequally often, that none has."""
+    """Features that all examples have, that one silo alone has,
+    that they have unequally often, that none has."""
     task = Quadratics({"scaling": True}, {})
     task.n = [2, 3]
     task.silos = [

@@ -1,4 +1,5 @@
-"""Every algorithm against itself, written once more from its paper (`oracles.py`): equal to 1e-5 after some rounds."""
+"""Every algorithm against itself, written once more from its paper (`oracles.py`):
+equal to 1e-5 after some rounds."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ ADAPTIVE = {"lr": 0.05, "beta1": 0.9, "tau": 0.01}
 TABLES = ("cohort", "server_optimizer", "compression", "aggregation", "shards")
 
 
-def job(name: str, oracle: str | None = None, rounds: int = 3, model: Any = None, **tables: Any) -> dict[str, Any]:
+def job(
+    name: str, oracle: str | None = None, rounds: int = 3, model: Any = None, **tables: Any
+) -> dict[str, Any]:
     """A job with the tables that are given for it; the keys of no table are the algorithm's."""
     local = {**SGD, **tables.pop("local", {})}
     others = {key: tables.pop(key) for key in TABLES if key in tables}
@@ -72,7 +75,9 @@ CASES: dict[str, dict[str, Any]] = {
     "fednova-stragglers": job("fednova", local={"epochs": 4, "stragglers": 0.7, "lr_decay": 0.9}),
     "fednova-momentum": job("fednova", local={"epochs_of": [1, 4, 2], "momentum": 0.9, "lr": 0.02}),
     "scaffold-I": job("scaffold", option="I", server_optimizer={"name": "sgd", "lr": 0.7}),
-    "scaffold-II": job("scaffold", option="II", server_optimizer={"name": "sgd", "lr": 0.7}, local={"epochs": 2}),
+    "scaffold-II": job(
+        "scaffold", option="II", server_optimizer={"name": "sgd", "lr": 0.7}, local={"epochs": 2}
+    ),
     "scaffold-I-momentum": job("scaffold", option="I", local={"momentum": 0.5, "lr": 0.02}),
     "scaffold-II-momentum": job(
         "scaffold", option="II", local={"momentum": 0.9, "lr": 0.02, "epochs": 2, "weight_decay": 0.01}
@@ -86,10 +91,14 @@ CASES: dict[str, dict[str, Any]] = {
         local={"steps": 6, "lr_decay": 0.9},
     ),
     "scaffold-I-everyone": job("scaffold", option="I", cohort={"fraction": 1.0}),
-    "scaffold-II-everyone": job("scaffold", option="II", cohort={"fraction": 1.0}, local={"epochs_of": [1, 3, 2]}),
+    "scaffold-II-everyone": job(
+        "scaffold", option="II", cohort={"fraction": 1.0}, local={"epochs_of": [1, 3, 2]}
+    ),
     "scaffold-I-uniform": job("scaffold", option="I", cohort=ALIKE),
     "scaffold-I-by-examples": job("scaffold", option="I", rounds=5, cohort=BY_EXAMPLES),
-    "scaffold-II-by-examples": job("scaffold", option="II", rounds=5, cohort=BY_EXAMPLES, local={"lr_decay": 0.9}),
+    "scaffold-II-by-examples": job(
+        "scaffold", option="II", rounds=5, cohort=BY_EXAMPLES, local={"lr_decay": 0.9}
+    ),
     "fsvrg": job("fsvrg", local={"lr": 2.0, "batch_size": 1}, cohort={"fraction": 1.0}),
     "fsvrg-batches": job("fsvrg", local={"lr": 3.0, "batch_size": 4, "epochs": 2, "lr_decay": 0.8}),
     "fedavgm": job("fedavg", "fedopt", server_optimizer={"name": "sgd", "lr": 0.8, "momentum": 0.9}),
@@ -137,7 +146,9 @@ ON_A_NETWORK = {
     "fedper-head": job("fedper", personal=["head.*"], model=MLP),
     "fedper-base": job("fedper", personal=["features.1.weight", "head.bias"], model=MLP, local={"epochs": 2}),
     "fedbn": job("fedbn", "fedper", model=NORMALISED, local={"epochs": 2}),
-    "fedbn-everyone": job("fedbn", "fedper", model=NORMALISED, cohort={"fraction": 1.0, "weights": "uniform"}),
+    "fedbn-everyone": job(
+        "fedbn", "fedper", model=NORMALISED, cohort={"fraction": 1.0, "weights": "uniform"}
+    ),
     "feddf": job("feddf", prototypes=[], model=MLP, **DISTILLED),
     "feddf-prototypes": job("feddf", prototypes=[OTHER], model=MLP, **DISTILLED),
     "feddf-statistics": job("feddf", rounds=2, prototypes=[], model=NORMALISED, **DISTILLED),
@@ -146,7 +157,13 @@ ON_A_NETWORK = {
     "fedavg-statistics": job("fedavg", model=NORMALISED, local={"epochs": 2}),
     "moon-text": job("moon", mu=5.0, temperature=0.5, model=LSTM, shards="text", cohort={"fraction": 1.0}),
     "feddf-text": job(
-        "feddf", rounds=1, prototypes=[], model=LSTM, shards="text", local={"lr": 2.0, "epochs": 2}, **DISTILLED
+        "feddf",
+        rounds=1,
+        prototypes=[],
+        model=LSTM,
+        shards="text",
+        local={"lr": 2.0, "epochs": 2},
+        **DISTILLED,
     ),
 }
 ON_SPARSE_FEATURES = {
@@ -169,7 +186,9 @@ JOBS = {
 
 @pytest.fixture(scope="module")
 def runs(train_all: Callable[..., Path]) -> Path:
-    return train_all([{**{k: v for k, v in job.items() if k != "oracle"}, "name": name} for name, job in JOBS.items()])
+    return train_all(
+        [{**{k: v for k, v in job.items() if k != "oracle"}, "name": name} for name, job in JOBS.items()]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -193,8 +212,11 @@ def distance(one: State, other: State) -> float:
 
 
 def deviation(found: State, right: State, start: State) -> float:
-    """How far apart two models are, statistics too, relative to how far the parameters have moved: some way."""
-    moved = max(float((right[name] - start[name]).abs().max()) for name in right if name.endswith(("weight", "bias")))
+    """How far apart two models are, statistics too,
+    relative to how far the parameters have moved: some way."""
+    moved = max(
+        float((right[name] - start[name]).abs().max()) for name in right if name.endswith(("weight", "bias"))
+    )
     assert moved > 1e-2
     return distance(found, right) / moved
 
@@ -214,7 +236,10 @@ def assert_kept(file: Path, kept: dict[str, State]) -> None:
     found = load_file(file)
     for name, state in kept.items():
         right = torch.cat([v.reshape(-1) for v in state.values()])
-        assert float((found[name].double() - right).abs().max()) <= CLOSE * float(right.abs().max()), (file.name, name)
+        assert float((found[name].double() - right).abs().max()) <= CLOSE * float(right.abs().max()), (
+            file.name,
+            name,
+        )
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -241,7 +266,9 @@ def test_the_server_keeps_what_the_oracle_keeps(compared: Any, name: str) -> Non
     assert_kept(checkpoint_of(run) / "server.safetensors", task.server_keeps)
 
 
-@pytest.mark.parametrize("name", [n for n in JOBS if n.startswith(("scaffold", "ditto", "moon", "feddyn", "memory"))])
+@pytest.mark.parametrize(
+    "name", [n for n in JOBS if n.startswith(("scaffold", "ditto", "moon", "feddyn", "memory"))]
+)
 def test_silos_keep_what_the_oracles_keep(compared: Any, name: str) -> None:
     run, task, _ = compared(name)
     files = files_of_silos(checkpoint_of(run))
@@ -260,7 +287,8 @@ def test_each_silo_ends_with_its_own_model(compared: Any, name: str) -> None:
 
 
 def test_the_cases_are_not_all_alike(compared: Any) -> None:
-    """What only one algorithm does is seen in its result: mu rises and falls, stragglers stop early, controls count."""
+    """What only one algorithm does is seen in its result: mu rises and falls,
+    stragglers stop early, controls count."""
     mus = {figures["mu"] for name in JOBS if "adaptive" in name for figures in compared(name)[1].figures}
     assert len(mus) > 3
     taus = {figures["tau_eff"] for figures in compared("fednova-stragglers-mlp")[1].figures}

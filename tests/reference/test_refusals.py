@@ -45,7 +45,9 @@ def write_job(path: Path, shards: Path, **tables: Any) -> Path:
 
 
 @pytest.fixture
-def main(folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Main:
+def main(
+    folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Main:
     """Run `mpifl train` on a job with these tables in this process; return the exit code and what it said."""
     monkeypatch.setattr("mpifl.wire.joining", Alone)
     monkeypatch.setattr("mpifl.common.signals.install", lambda: None)
@@ -93,7 +95,11 @@ OUT_OF_RANGE = [
     (of("example_algorithm:FedExP", epsilon=0.0), "[algorithm] epsilon = 0.0", "greater than 0"),
 ]
 NEEDS = [
-    (of("scaffold", local={"optimizer": "adam"}), "scaffold", "take [local] optimizer = 'sgd' and nesterov = false"),
+    (
+        of("scaffold", local={"optimizer": "adam"}),
+        "scaffold",
+        "take [local] optimizer = 'sgd' and nesterov = false",
+    ),
     (of("scaffold", local={"momentum": 0.9, "nesterov": True}), "scaffold", "'sgd' and nesterov = false"),
     (of("fednova", local={"optimizer": "adam"}), "fednova", "take [local] optimizer = 'sgd'"),
     (of("fednova", local={"momentum": 0.9, "nesterov": True}), "fednova", "nesterov = false"),
@@ -105,7 +111,11 @@ NEEDS = [
     (of("qfedavg", local={"weight_decay": 0.1}), "qfedavg", "momentum = 0, weight_decay = 0"),
     (of("qfedavg", local={"optimizer": "adam"}), "qfedavg", "take [local] optimizer = 'sgd'"),
     ({**of("qfedavg"), **server("adam")}, "qfedavg", "take [server_optimizer] name = 'sgd', lr = 1.0"),
-    ({**of("qfedsgd"), **server("sgd", momentum=0.9)}, "qfedsgd", "take [server_optimizer] name = 'sgd', lr = 1.0"),
+    (
+        {**of("qfedsgd"), **server("sgd", momentum=0.9)},
+        "qfedsgd",
+        "take [server_optimizer] name = 'sgd', lr = 1.0",
+    ),
     ({**of("feddyn"), **server("sgd", lr=0.5)}, "feddyn", "take [server_optimizer] name = 'sgd', lr = 1.0"),
     ({**of("feddf"), **server("sgd", momentum=0.9)}, "feddf", "take [server_optimizer] name = 'sgd'"),
     (of("moon", model=FLAT), "moon", "needs a model with features(x) and head(z)"),
@@ -149,7 +159,9 @@ def test_a_hyperparameter_out_of_range_is_refused(main: Main, tables: Any, key: 
 
 
 @pytest.mark.parametrize(("tables", "who", "remedy"), NEEDS, ids=lambda value: str(value)[:60])
-def test_an_algorithm_without_what_it_needs_is_refused(main: Main, tables: Any, who: str, remedy: str) -> None:
+def test_an_algorithm_without_what_it_needs_is_refused(
+    main: Main, tables: Any, who: str, remedy: str
+) -> None:
     assert_refused(main(**tables), "job.toml", who, remedy)
 
 
@@ -166,11 +178,14 @@ def test_the_command_itself_refuses(folders: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_not_refused_trains(main: Main, tmp_path: Path) -> None:
-    """A user's algorithm, trained by its name: the job that it came from stands in the run with its default."""
+    """A user's algorithm, trained by its name:
+    the job that it came from stands in the run with its default."""
     code, said = main(**of("example_algorithm:FedExP"), tracking={"console": False})
     assert code == 0, said
     assert "epsilon = 0.001" in (tmp_path / "run" / "job.toml").read_text()
-    losses = [json.loads(line)["train_loss"] for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    losses = [
+        json.loads(line)["train_loss"] for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()
+    ]
     assert losses[1] < losses[0]
     assert set(load_file(tmp_path / "run" / "model.safetensors")) == {
         f"{layer}.{kind}" for layer in ("features.1", "head") for kind in ("weight", "bias")
@@ -189,7 +204,10 @@ def test_what_is_not_refused_trains(main: Main, tmp_path: Path) -> None:
             {**of("qfedavg"), "cohort": {"weights": "uniform", "select": "examples", "fraction": 0.5}},
             "[algorithm] name = 'qfedavg': makes no use of cohort.weights",
         ),
-        (of("fedavg", local={"stragglers": 0.5}), "[local] stragglers: one epoch or step has no parts; take more"),
+        (
+            of("fedavg", local={"stragglers": 0.5}),
+            "[local] stragglers: one epoch or step has no parts; take more",
+        ),
         (of("fedavg", local={"stragglers": 0.5, "epochs_of": [1, 1]}), "one epoch or step has no parts"),
         ({"cohort": {"select": "examples", "fraction": 0.5}}, "take weights = 'uniform'"),
         (

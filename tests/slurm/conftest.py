@@ -46,33 +46,53 @@ class Slurm:
 
     def submit(self, run: str, *more: str, nodes: int = 2, code: int = 0, **environment: str) -> str:
         """Submit the demo's job by `mpifl submit`; return its number."""
-        command = [sys.executable, "-m", "mpifl", "submit", "jobs/demo.toml", "--out", run, "--nodes", str(nodes)]
+        command = [
+            sys.executable,
+            "-m",
+            "mpifl",
+            "submit",
+            "jobs/demo.toml",
+            "--out",
+            run,
+            "--nodes",
+            str(nodes),
+        ]
         return self.call(*command, *more, code=code, **environment)
 
     def field(self, job: str, name: str) -> str:
         """What `scontrol show job` says of a job: its JobState, Restarts, Reason, ..."""
         fields = [
-            word for word in self.call("scontrol", "show", "job", "-o", job).split() if word.startswith(f"{name}=")
+            word
+            for word in self.call("scontrol", "show", "job", "-o", job).split()
+            if word.startswith(f"{name}=")
         ]
         return fields[0].partition("=")[2]
 
     def until(self, happened: Callable[[], bool], what: str, seconds: float = 120) -> None:
         deadline = time.monotonic() + seconds
         while not happened():
-            assert time.monotonic() < deadline, f"waited too long for {what}\n{self.call('squeue')}\n{self._logs()}"
+            assert time.monotonic() < deadline, (
+                f"waited too long for {what}\n{self.call('squeue')}\n{self._logs()}"
+            )
             time.sleep(0.05)
 
     def until_round(self, run: str, round: int) -> None:
         path = self.yard / run / "metrics.jsonl"
-        self.until(lambda: path.exists() and path.read_bytes().count(b"\n") >= round, f"round {round} of {run}")
+        self.until(
+            lambda: path.exists() and path.read_bytes().count(b"\n") >= round, f"round {round} of {run}"
+        )
 
     def until_started_again(self, job: str, seconds: float = 120) -> None:
-        """Wait until a job was queued again, and have it start now where SLURM would keep it back for two minutes."""
+        """Wait until a job was queued again,
+        and have it start now where SLURM would keep it back for two minutes."""
         self.until(lambda: self.field(job, "Restarts") == "1", "the job to be queued again", seconds)
         self.until(lambda: self.field(job, "JobState") != "COMPLETING", "the first start to be cleared away")
-        time.sleep(5)  # word of the first start's end may come late, and would end the second; hence SLURM's delay
+        # word of the first start's end may come late, and would end the second; hence SLURM's delay
+        time.sleep(5)
         if self.field(job, "JobState") == "PENDING":
-            for part in (line.split()[0] for line in self.call("scontrol", "show", "job", "-o", job).splitlines()):
+            for part in (
+                line.split()[0] for line in self.call("scontrol", "show", "job", "-o", job).splitlines()
+            ):
                 self.call("scontrol", "update", part, "StartTime=now")
 
     def until_ended(self, job: str) -> str:
@@ -116,7 +136,9 @@ def slurm(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sl
     environment = {name: value for name, value in rank_environment().items() if not name.startswith(foreign)}
     environment |= {
         "MPIFL_SLURM": str(at),
-        "PATH": os.pathsep.join([str(Path(sys.prefix) / "bin"), environment["PATH"], "/usr/sbin", "/usr/bin"]),
+        "PATH": os.pathsep.join(
+            [str(Path(sys.prefix) / "bin"), environment["PATH"], "/usr/sbin", "/usr/bin"]
+        ),
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     }
@@ -149,7 +171,8 @@ def slurm(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sl
 
 @pytest.fixture(scope="session")
 def alone(slurm: Slurm) -> dict[int, str]:
-    """The sha256 of the models that one rank makes without SLURM and without trouble, by the number of rounds."""
+    """The sha256 of the models that one rank makes without SLURM and without trouble,
+    by the number of rounds."""
     for rounds in (30, ROUNDS):
         more = ["--out", f"runs/alone{rounds}", "--set", f"rounds={rounds}"]
         slurm.call(sys.executable, "-m", "mpifl", "train", "jobs/demo.toml", *more)

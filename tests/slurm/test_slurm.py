@@ -1,4 +1,5 @@
-"""Trainings as jobs of a real SLURM: signals, time limits, lost nodes, cancellations, and the same bits after them."""
+"""Trainings as jobs of a real SLURM: signals, time limits, lost nodes,
+cancellations, and the same bits after them."""
 
 from __future__ import annotations
 
@@ -9,7 +10,16 @@ import sys
 import pytest
 from slurm.conftest import ROUNDS, Slurm
 
-LONG = ("--set", f"rounds={ROUNDS}", "--set", "checkpoint.every=20", "--set", "evaluate.every=50", "--time", "10")
+LONG = (
+    "--set",
+    f"rounds={ROUNDS}",
+    "--set",
+    "checkpoint.every=20",
+    "--set",
+    "evaluate.every=50",
+    "--time",
+    "10",
+)
 LONG += ("--ranks", "3")
 
 
@@ -62,7 +72,9 @@ def test_the_time_limit_sends_the_signal_in_time(slurm: Slurm) -> None:
     log = slurm.yard / f"{run}.log"
     assert "exit code 75 after round_" in log.read_text(errors="replace")
     before = log.read_text(errors="replace").count("\nround ")
-    slurm.until(lambda: log.read_text(errors="replace").count("\nround ") > before, "a round after the second start")
+    slurm.until(
+        lambda: log.read_text(errors="replace").count("\nround ") > before, "a round after the second start"
+    )
     slurm.call("scancel", job)
 
 
@@ -122,7 +134,10 @@ def test_a_start_that_brings_no_checkpoint_is_not_queued_again(slurm: Slurm) -> 
             os.kill(int(pid), 9)
     assert slurm.until_ended(job) == "FAILED"
     assert slurm.field(job, "Restarts") == "0"
-    assert "without a checkpoint more than before: not queued again" in (slurm.yard / "runs/hasty.log").read_text()
+    assert (
+        "without a checkpoint more than before: not queued again"
+        in (slurm.yard / "runs/hasty.log").read_text()
+    )
 
 
 @pytest.mark.parametrize("name", [longer("cpu"), longer("gpu")])
@@ -135,7 +150,9 @@ def test_the_script_runs_as_it_is(slurm: Slurm, alone: dict[int, str], name: str
 
 
 @pytest.mark.slow
-def test_a_heterogeneous_job_has_its_server_elsewhere_and_goes_on_too(slurm: Slurm, alone: dict[int, str]) -> None:
+def test_a_heterogeneous_job_has_its_server_elsewhere_and_goes_on_too(
+    slurm: Slurm, alone: dict[int, str]
+) -> None:
     job = slurm.call("sbatch", "--parsable", "jobs/slurm/hetjob.sbatch")
     slurm.until_round("runs/demo", 3)
     assert hosts(slurm, "runs/demo") == {"n2", "n3"} | ({"n1"} & hosts(slurm, "runs/demo"))

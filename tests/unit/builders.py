@@ -50,7 +50,8 @@ def batches(n, seed=0, features=FEATURES, **more):
 
 
 def net(*more, seed=0, hidden=5):
-    """Return a small classifier of FEATURES with weights drawn from the seed; `more` stands between its layers."""
+    """Return a small classifier of FEATURES with weights drawn from the seed;
+    `more` stands between its layers."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return nn.Sequential(nn.Linear(4, hidden), *more, nn.Tanh(), nn.Linear(hidden, CLASSES))
@@ -63,19 +64,30 @@ def batch_norm_net(seed=0):
 def make_silo(model, n=12, seed=0, splits=(), randomness=0, weights="examples", **more):
     """Return a silo with n training examples drawn from `seed`; `splits` maps further splits to sizes."""
     sizes = {"train": n, **dict(splits)}
-    shard = Shard(None, {name: Split(*arrays(size, seed + i)) for i, (name, size) in enumerate(sizes.items())})
-    given = {"id": 0, "shard": shard, "features": FEATURES, "models": [model], "state": {}, "seed": randomness}
+    shard = Shard(
+        None, {name: Split(*arrays(size, seed + i)) for i, (name, size) in enumerate(sizes.items())}
+    )
+    given = {
+        "id": 0,
+        "shard": shard,
+        "features": FEATURES,
+        "models": [model],
+        "state": {},
+        "seed": randomness,
+    }
     weight = float(n) if weights == "examples" else 1.0
     return Silo(**{**given, "weight": weight, **more})
 
 
 def write_folder(folder, sizes, features=FEATURES, classes=CLASSES, test=0, **splits):
-    """Write a shard folder with a silo of each size; `splits` gives every silo further splits of that many examples."""
+    """Write a shard folder with a silo of each size;
+    `splits` gives every silo further splits of that many examples."""
     folder.mkdir(parents=True, exist_ok=True)
 
     def entry(silo, file, **counts):
         drawn = {
-            split: arrays(n, 10 * i + (silo or 0), features, classes) for i, (split, n) in enumerate(counts.items())
+            split: arrays(n, 10 * i + (silo or 0), features, classes)
+            for i, (split, n) in enumerate(counts.items())
         }
         return write_shard(folder / file, drawn, silo=silo, name=file, features=features, classes=classes)
 
@@ -110,15 +122,21 @@ class Alone(Transport):
         return iter(())
 
 
-def make_worker(folder, spec, algorithm, model=None, transforms=(), silos=None, seed=0, cohort=EXAMPLES, rank=0):
+def make_worker(
+    folder, spec, algorithm, model=None, transforms=(), silos=None, seed=0, cohort=EXAMPLES, rank=0
+):
     models = [model or FlatModel(net())]
     where, weights = (folder, folder / "run"), cohort.weights
-    context = WorkerContext(*where, spec, algorithm, list(transforms), seed, weights, models, select=cohort.drawn_by)
+    context = WorkerContext(
+        *where, spec, algorithm, list(transforms), seed, weights, models, select=cohort.drawn_by
+    )
     hosted = range(len(spec.silos)) if silos is None else silos
     return Worker(context, hosted, dict.fromkeys(ABOUT, "here"), Alone(rank))
 
 
-def make_federation(folder, spec, algorithm=None, model=None, transforms=(), quorum=1.0, seed=0, cohort=EXAMPLES):
+def make_federation(
+    folder, spec, algorithm=None, model=None, transforms=(), quorum=1.0, seed=0, cohort=EXAMPLES
+):
     """Return a server and a federation in a world of one rank."""
     algorithm = algorithm or FedAvg()
     model = model or FlatModel(net())
@@ -146,4 +164,8 @@ def room_for(nbytes):
 
 def same_bits(one, other):
     """Whether two tensors are equal to the bit, -0.0 and NaN included."""
-    return one.dtype == other.dtype and one.shape == other.shape and one.numpy().tobytes() == other.numpy().tobytes()
+    return (
+        one.dtype == other.dtype
+        and one.shape == other.shape
+        and one.numpy().tobytes() == other.numpy().tobytes()
+    )

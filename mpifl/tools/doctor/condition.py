@@ -53,7 +53,7 @@ class Condition(Message):
     rank: int
     host: str
     node: int
-    bell: bool
+    doorbell: bool
     memory: bool
     mpi: Facts
     launcher: str | None
@@ -82,7 +82,7 @@ def examine_rank(transport: Transport, plan: Plan) -> Condition:
         rank=transport.rank,
         host=socket.gethostname(),
         node=transport.nodes.number,
-        bell=transport.has_doorbell,
+        doorbell=transport.has_doorbell,
         memory=possible(),
         mpi=facts(),
         launcher=program,
@@ -136,11 +136,14 @@ def _deaf() -> list[str]:
 
 
 def _shards(plan: Plan, transport: Transport) -> Shards:
-    """Open what this rank would open: the server the test set, a worker its silos' shards; sizes, not checksums."""
+    """Open what this rank would open: the server the test set,
+    a worker its silos' shards; sizes, not checksums."""
     if plan.folder is None or plan.spec is None:
         return Shards()
     spec, folder = FederationSpec.model_validate_json(plan.spec), Path(plan.folder)
-    silos = place([entry.examples["train"] for entry in spec.silos], transport.workers).get(transport.rank, [])
+    silos = place([entry.examples["train"] for entry in spec.silos], transport.workers).get(
+        transport.rank, []
+    )
     entries = [spec.silos[silo] for silo in silos] + ([spec.public] if spec.public else [])
     entries += [spec.test] if spec.test and transport.is_server else []
     faults, mapped = [], 0
@@ -154,7 +157,8 @@ def _shards(plan: Plan, transport: Transport) -> Shards:
 
 
 def _maps(folder: Path, entry: ShardEntry, spec: FederationSpec) -> bool:
-    """Open a shard and read the last example of each split; return whether it is mapped and not read whole."""
+    """Open a shard and read the last example of each split;
+    return whether it is mapped and not read whole."""
     shard = open_shard(folder, entry, spec, checksum=False)
     for split in shard.splits.values():
         if len(split):

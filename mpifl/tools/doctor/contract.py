@@ -1,6 +1,7 @@
 """What every transport must do, tried between all ranks with awkward sizes; and how fast it does it.
 
-All ranks call these together. Nothing is asserted: a check says what was wrong and goes on as the others expect.
+All ranks call these together. Nothing is asserted: a check says what was wrong and goes on as the others
+expect.
 """
 
 from __future__ import annotations
@@ -95,7 +96,8 @@ def _sums(transport: Transport) -> Iterator[str]:
 
 
 def _memory(transport: Transport) -> Iterator[str]:
-    """Every rank of the server's node reads what that has made; the last one writes there, and the server reads it."""
+    """Every rank of the server's node reads what that has made;
+    the last one writes there, and the server reads it."""
     here, length = transport.nodes.number == 0, 1000
     vector = transport.memory.empty(length, torch.float64)
     if transport.is_server:
@@ -131,7 +133,9 @@ def _right_mean(transport: Transport, length: int) -> Tensor:
     return (pattern(length, torch.float64) * factor * (1 / sum(weights))).to(torch.float32)
 
 
-def mean_over_ranks(transport: Transport, aggregation: WeightedMean, length: int) -> tuple[Tensor | None, float]:
+def mean_over_ranks(
+    transport: Transport, aggregation: WeightedMean, length: int
+) -> tuple[Tensor | None, float]:
     """Take the weighted mean of a vector of each worker, as an exchange does.
 
     Returns:
@@ -160,7 +164,8 @@ def measure(transport: Transport) -> dict[str, float]:
     """Time what a round is made of; the server's figures are returned, others' mean nothing.
 
     Returns:
-        Medians: `round_trip_us`, a small record to all ranks and one back from each; `spread_ms`, 10 MB to all
+        Medians: `round_trip_us`, a small record to all ranks and one back from each; `spread_ms`, 10 MB to
+            all
         ranks, read by each; `mean_ms`, the exact mean of 10 MB of each worker.
     """
     trips = sorted(_trip(transport) for _ in range(TRIPS))

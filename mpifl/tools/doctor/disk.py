@@ -35,7 +35,9 @@ class Disk(Message):
 
 def examine_folder(folder: Path) -> Disk:
     """Try a run folder, or where it would be made, in a scratch folder that is taken away again."""
-    there = next((path for path in (folder.absolute(), *folder.absolute().parents) if path.exists()), Path("/"))
+    there = next(
+        (path for path in (folder.absolute(), *folder.absolute().parents) if path.exists()), Path("/")
+    )
     system = file_system(there)
     if not there.is_dir():
         return Disk(folder=str(there), system=system, fault="is no folder")
@@ -45,7 +47,9 @@ def examine_folder(folder: Path) -> Disk:
         free = shutil.disk_usage(there).free
     except OSError as error:
         return Disk(folder=str(there), system=system, fault=error.strerror or str(error))
-    return Disk(folder=str(there), system=system, locks=locks, inode=there.stat().st_ino, free=free, seconds=seconds)
+    return Disk(
+        folder=str(there), system=system, locks=locks, inode=there.stat().st_ino, free=free, seconds=seconds
+    )
 
 
 def _written(scratch: Path) -> float:
@@ -79,7 +83,8 @@ def _locks(scratch: Path) -> str | None:
 
 
 def file_system(folder: Path) -> str:
-    """Return the kind of file system that a folder is on, such as ext4, nfs4 or lustre; "" where that is unknown."""
+    """Return the kind of file system that a folder is on, such as ext4,
+    nfs4 or lustre; "" where that is unknown."""
     try:
         lines = Path("/proc/self/mountinfo").read_text().splitlines()
     except OSError:

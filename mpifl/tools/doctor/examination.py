@@ -1,4 +1,5 @@
-"""The command `mpifl doctor`: all ranks look at themselves and talk to each other, rank 0 says what that means."""
+"""The command `mpifl doctor`: all ranks look at themselves and talk to each other,
+rank 0 says what that means."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ class _Record:
     judged: bool = False
 
     def judge(self) -> None:
-        """Put what the conditions mean before the other findings, once; rank 0's stands for what is asked of one."""
+        """Put what the conditions mean before the other findings, once;
+        rank 0's stands for what is asked of one."""
         if 0 in self.conditions and not self.judged:
             self.judged = True
             self.findings = [*judge(self._conditions(), self.plan), *self.findings]
@@ -39,7 +41,9 @@ class _Record:
         findings, conditions = self.findings, self._conditions()
         show(findings, table(conditions))
         if file is not None:
-            write(file, findings, [condition.model_dump(mode="json") for condition in conditions], self.figures)
+            write(
+                file, findings, [condition.model_dump(mode="json") for condition in conditions], self.figures
+            )
 
     def _conditions(self) -> list[Condition]:
         return [self.conditions[rank] for rank in sorted(self.conditions)]
@@ -86,7 +90,9 @@ def examine(target: Path | None, out: Path | None, file: Path | None, limit: flo
     return code
 
 
-def _examine(transport: Transport, record: _Record, watch: Watch, target: Path | None, out: Path | None) -> int:
+def _examine(
+    transport: Transport, record: _Record, watch: Watch, target: Path | None, out: Path | None
+) -> int:
     watch.begin("telling all ranks what to look at")
     if transport.is_server:
         record.plan, record.findings = _plan(target, out)

@@ -20,7 +20,7 @@ LITTLE = 1 << 30
 
 def judge(conditions: Conditions, plan: Plan) -> list[Finding]:
     """Return what all ranks' conditions mean, in the order in which things go wrong."""
-    ranks = (_mpi, _launcher, _tolerance, _gpu_buffers, _versions, _nodes, _bells, _cores, _signals)
+    ranks = (_mpi, _launcher, _tolerance, _gpu_buffers, _versions, _nodes, _doorbells, _cores, _signals)
     tools = (_devices, _kernels, _compile, _hdf5, _shards, _run)
     findings = [finding for look in ranks for finding in look(conditions)]
     return findings + [finding for look in tools for finding in look(conditions, plan)]
@@ -81,9 +81,13 @@ def _tolerance(conditions: Conditions) -> Iterator[Finding]:
     if not mpi.revokes:
         yield Finding("fault tolerance", "note", "no ULFM: a rank that dies ends the job, --resume goes on")
     elif not mpi.tolerant:
-        yield Finding("fault tolerance", "note", "ULFM, not asked for: a rank that dies ends the job, --resume goes on")
+        yield Finding(
+            "fault tolerance", "note", "ULFM, not asked for: a rank that dies ends the job, --resume goes on"
+        )
     else:
-        yield Finding("fault tolerance", "ok", "ULFM, mpirun --with-ft ulfm: when a rank dies the others go on")
+        yield Finding(
+            "fault tolerance", "ok", "ULFM, mpirun --with-ft ulfm: when a rank dies the others go on"
+        )
 
 
 def _gpu_buffers(conditions: Conditions) -> Iterator[Finding]:
@@ -105,7 +109,9 @@ def _nodes(conditions: Conditions) -> Iterator[Finding]:
         groups = [_ranks([c.rank for c in ranks]) for ranks in parts.values()]
         if len(parts) == 1:
             alone = len(parts[next(iter(parts))]) == 1
-            yield Finding("node", "ok", f"{host}: {groups[0]} alone" if alone else f"{host}: {groups[0]} share memory")
+            yield Finding(
+                "node", "ok", f"{host}: {groups[0]} alone" if alone else f"{host}: {groups[0]} share memory"
+            )
         elif RANKS_PER_NODE in os.environ:
             found = f"{host}: {' | '.join(groups)} are taken for nodes, as {RANKS_PER_NODE} says"
             yield Finding("node", "note", found)
@@ -115,13 +121,15 @@ def _nodes(conditions: Conditions) -> Iterator[Finding]:
             yield Finding("node", "warning", found, remedy)
 
 
-def _bells(conditions: Conditions) -> Iterator[Finding]:
-    without = [c.rank for c in conditions if not (c.bell and c.memory)]
+def _doorbells(conditions: Conditions) -> Iterator[Finding]:
+    without = [c.rank for c in conditions if not (c.doorbell and c.memory)]
     if without:
-        found = f"no abstract Unix sockets or no memfd for {_ranks(without)}: they look instead of being woken"
-        yield Finding("bells", "warning", found, "take Linux 3.17 or later")
+        found = (
+            f"no abstract Unix sockets or no memfd for {_ranks(without)}: they look instead of being woken"
+        )
+        yield Finding("doorbells", "warning", found, "take Linux 3.17 or later")
     else:
-        yield Finding("bells", "ok", "ranks of a node can wake each other")
+        yield Finding("doorbells", "ok", "ranks of a node can wake each other")
 
 
 def _cores(conditions: Conditions) -> Iterator[Finding]:
@@ -135,9 +143,13 @@ def _cores(conditions: Conditions) -> Iterator[Finding]:
             found = f"{said}; more threads than cores that they may use on {_ranks(narrow)}"
             yield Finding("cores", "warning", found, "set threads = 'auto', or launch with --bind-to none")
         elif working > len(cores):
-            yield Finding("cores", "warning", said, "silos take turns: start fewer ranks, or give each fewer threads")
+            yield Finding(
+                "cores", "warning", said, "silos take turns: start fewer ranks, or give each fewer threads"
+            )
         elif len(ranks) > len(cores):
-            yield Finding("cores", "warning", said, "more by the server alone, which computes little: leave it so")
+            yield Finding(
+                "cores", "warning", said, "more by the server alone, which computes little: leave it so"
+            )
         else:
             yield Finding("cores", "ok", said)
 
@@ -172,7 +184,9 @@ def _kernels(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
     elif slow[0].compiler is None:
         yield Finding("sums", "warning", found, "install a C compiler, or name one by CC")
     else:
-        yield Finding("sums", "warning", found, f"see why {slow[0].compiler} fails, or ~/.cache cannot be written")
+        yield Finding(
+            "sums", "warning", found, f"see why {slow[0].compiler} fails, or ~/.cache cannot be written"
+        )
 
 
 def _compile(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
@@ -186,7 +200,9 @@ def _compile(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
 
 
 def _hdf5(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
-    yield Finding("HDF5", "ok", ", ".join(sorted({c.hdf5 for c in conditions})) + ", files are opened without locks")
+    yield Finding(
+        "HDF5", "ok", ", ".join(sorted({c.hdf5 for c in conditions})) + ", files are opened without locks"
+    )
 
 
 def _shards(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
@@ -211,7 +227,9 @@ def _run(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
     if not disks:
         yield Finding("run folder", "note", "not looked at; name it by --out")
         return
-    for what, ranks in _by(tried, lambda c: c.run and c.run.fault and f"{c.run.folder}: {c.run.fault}").items():
+    for what, ranks in _by(
+        tried, lambda c: c.run and c.run.fault and f"{c.run.folder}: {c.run.fault}"
+    ).items():
         if what:
             found = f"{plan.run} cannot be written on {_ranks([c.rank for c in ranks])} ({what})"
             yield Finding("run folder", "bad", found, "name a folder that can by --out")
@@ -225,11 +243,17 @@ def _run(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
         least = min(disk.free for disk in full.values())
         yield Finding("run folder", "warning", f"{plan.run}: {least / 1e6:.0f} MB are left", "make room")
     if len({disk.inode for disk in good.values()}) > 1:
-        found = f"{plan.run}: is not the same folder on all ranks, which write checkpoints there and read each other's"
+        found = (
+            f"{plan.run}: is not the same folder on all ranks, "
+            "which write checkpoints there and read each other's"
+        )
         yield Finding("run folder", "warning", found, "name one by --out that all hosts share")
     elif len(good) == len(disks) and not unlocked and not full:
         free, slowest = min(disk.free for disk in good.values()), max(disk.seconds for disk in good.values())
-        said = f"{plan.run}: writable, locks work, {free / 1e9:.0f} GB free, 1 MiB flushed in {1e3 * slowest:.0f} ms"
+        said = (
+            f"{plan.run}: writable, locks work, {free / 1e9:.0f} GB free, "
+            f"1 MiB flushed in {1e3 * slowest:.0f} ms"
+        )
         yield Finding("run folder", "ok", f"{said}; file system {good[0].system or 'unknown'}")
 
 

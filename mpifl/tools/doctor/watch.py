@@ -15,7 +15,8 @@ GRACE = 5
 class Watch:
     """Ends this process when the limit has passed; to be made in the main thread.
 
-    A thread calls `late`. Where a library does not let it run, the kernel's alarm ends the process without a word.
+    A thread calls `late`. Where a library does not let it run, the kernel's alarm ends the process without a
+    word.
     """
 
     def __init__(self, seconds: float, late: Callable[[str], None]) -> None:

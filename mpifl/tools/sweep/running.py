@@ -12,7 +12,14 @@ from functools import partial
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from mpifl.common import InputError, cannot_be_written, no_link
 from mpifl.report import compare_runs
@@ -32,12 +39,19 @@ STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def list_tasks(tasks: Sequence[Task]) -> str:
-    """Return a line for each task: its number, its state (new, cut, lost or done) and its run folder, by tabs."""
+    """Return a line for each task: its number, its state (new, cut,
+    lost or done) and its run folder, by tabs."""
     return "".join(f"{task.number}\t{task.state}\t{task.run}\n" for task in tasks)
 
 
 def sweep_command(
-    job: Path, given: Sequence[str], out: Path | None, ranks: int, what: str, number: int | None, retry: bool = False
+    job: Path,
+    given: Sequence[str],
+    out: Path | None,
+    ranks: int,
+    what: str,
+    number: int | None,
+    retry: bool = False,
 ) -> int:
     """Do what `mpifl sweep` asks for and return its exit code.
 
@@ -63,7 +77,9 @@ def sweep_command(
         return 0
     validate_all(tasks, job)
     if what == "dry-run":
-        sys.stdout.write("".join(f"{shlex.join(command(task, job, ranks))}  # {task.state}\n" for task in tasks))
+        sys.stdout.write(
+            "".join(f"{shlex.join(command(task, job, ranks))}  # {task.state}\n" for task in tasks)
+        )
         return 0
     return run_all(tasks, job, ranks, retry)
 
@@ -78,8 +94,8 @@ def command(task: Task, job: Path, ranks: int) -> list[str]:
 def run_task(task: Task, job: Path, ranks: int, look: Callable[[bool], None] = lambda stopping: None) -> int:
     """Run one task, or go on with it, and return its exit code; what it prints goes to RUN/log.txt.
 
-    A signal that asks this program to end asks the run to write its checkpoint, a second one to end at once; the code
-    is then 75.
+    A signal that asks this program to end asks the run to write its checkpoint, a second one to end at once;
+    the code is then 75.
 
     Args:
         task: The task.
@@ -99,7 +115,9 @@ def run_task(task: Task, job: Path, ranks: int, look: Callable[[bool], None] = l
     before = {number: signal.signal(number, lambda given, _: asked.append(given)) for number in STOPS}
     try:
         with open(task.log, "ab", opener=no_link) as out:
-            process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
+            process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+            )
         heard = 0
         while process.poll() is None:
             if len(asked) > heard:  # a run that starts ranks hands a first INT on, and by a second ends them
@@ -141,7 +159,8 @@ def run_all(tasks: Sequence[Task], job: Path, ranks: int, retry: bool = False) -
                 return INTERRUPTED
     if any(task.summary() is not None for task in tasks):
         targets = {task.job.evaluate.wanted for task in tasks}
-        target = targets.pop() if len(targets) == 1 else None  # of a run that was done before, its job may name another
+        # of a run that was done before, its job may name another
+        target = targets.pop() if len(targets) == 1 else None
         compare_runs([task.run for task in tasks if task.state != "new"], target)
     return next((code for code in codes.values() if code), 0)
 
@@ -174,7 +193,11 @@ class _Progress:
     def skip(self, task: Task, state: str) -> None:
         self._before += task.job.rounds
         self._bar.reset(self._all, completed=self._before)
-        why = f": {shortened(why_lost(task.run) or '')}; give --retry to go on with it" if state == "lost" else ""
+        why = (
+            f": {shortened(why_lost(task.run) or '')}; give --retry to go on with it"
+            if state == "lost"
+            else ""
+        )
         self.say(f"{self._nth(task)} {state} before{why}")
 
     def look(self, task: Task, stopping: bool) -> None:

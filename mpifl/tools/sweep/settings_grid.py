@@ -101,11 +101,13 @@ def grid(job: Path, given: Sequence[str], out: Path) -> list[Task]:
 
     Args:
         job: The job file.
-        given: Keys and their values, such as `local.lr=0.03,0.1`; commas within brackets or quotes belong to a value.
+        given: Keys and their values, such as `local.lr=0.03,0.1`; commas within brackets or quotes belong to
+            a value.
         out: The folder of the runs; each is named by the keys that have several values.
 
     Raises:
-        InputError: a key, a value or a job is wrong, or a run folder holds a run of another job or on other shards.
+        InputError: a key, a value or a job is wrong, or a run folder holds a run of another job or on other
+            shards.
     """
     axes = [_axis(setting) for setting in given]
     keys = [key for key, _ in axes]
@@ -174,10 +176,13 @@ def _check_apart(tasks: Sequence[Task]) -> None:
     by_job: dict[str, Task] = {}
     for task in tasks:
         if not task.job.tracking.jsonl:
-            raise InputError("[tracking] jsonl = false: a sweep compares runs by their metrics.jsonl; leave it true")
+            raise InputError(
+                "[tracking] jsonl = false: a sweep compares runs by their metrics.jsonl; leave it true"
+            )
         if len(os.fsencode(task.name)) > LONGEST_NAME:
             raise InputError(
-                f"--set: {task.name[:60]}... would be the name of a folder, and is longer than {LONGEST_NAME} bytes; "
+                f"--set: {task.name[:60]}... would be the name of a folder, "
+                f"and is longer than {LONGEST_NAME} bytes; "
                 "vary fewer keys at once, or put long values into a job file each"
             )
         if (other := by_name.setdefault(task.name, task)) is not task:
@@ -199,7 +204,8 @@ def _check_folders(tasks: Sequence[Task]) -> None:
 
 
 def readable(shards: str) -> FederationSpec | None:
-    """Return what shards are; None where they cannot be read, which is told when one is to be trained on them."""
+    """Return what shards are; None where they cannot be read,
+    which is told when one is to be trained on them."""
     try:
         return read_federation(Path(shards))
     except InputError:

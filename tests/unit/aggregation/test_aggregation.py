@@ -30,7 +30,9 @@ weights = st.one_of(st.floats(1e-6, 1e9), st.integers(1, 60_000).map(float))
 def updates(draw, values=magnitudes):
     """Draw (weight, vector) of 1 to 9 silos, all vectors of one length."""
     length = draw(st.integers(0, 12))
-    vectors = st.lists(values, min_size=length, max_size=length).map(lambda v: torch.tensor(v, dtype=torch.float32))
+    vectors = st.lists(values, min_size=length, max_size=length).map(
+        lambda v: torch.tensor(v, dtype=torch.float32)
+    )
     return draw(st.lists(st.tuples(weights, vectors), min_size=1, max_size=9))
 
 
@@ -50,7 +52,8 @@ class Shared(Memory):
 
 
 class Rank(Transport):
-    """One of several ranks that run one after another: it notes what it sends; the server, the last, adds that up.
+    """One of several ranks that run one after another: it notes what it sends; the server, the last, adds
+    that up.
 
     The server does so in a drawn order: any reduction tree that there may be.
     """
@@ -82,7 +85,8 @@ class Rank(Transport):
 
 
 def over_ranks(silos, workers, seed):
-    """Return the mean of [(id, update)] that are dealt to workers of drawn nodes and folded in a drawn order."""
+    """Return the mean of [(id,
+    update)] that are dealt to workers of drawn nodes and folded in a drawn order."""
     shuffle = random.Random(seed)
     silos = shuffle.sample(silos, len(silos))
     size, per_node = workers + (workers > 1), shuffle.randint(1, workers + 1)
@@ -94,10 +98,13 @@ def over_ranks(silos, workers, seed):
     for rank, one in enumerate(sums):
         one.expect(len(silos), alone=dealt.count(rank) == 1 and len(ranks[0].nodes) == 1)
     for rank, (silo, update) in zip(dealt, silos, strict=True):
-        headers[rank].append(Header(silo=silo, weight=update.weight, vectors=sums[rank].accumulate(silo, update)))
+        headers[rank].append(
+            Header(silo=silo, weight=update.weight, vectors=sums[rank].accumulate(silo, update))
+        )
     reports = {rank: Report(headers=headers[rank], parts=one.parts()) for rank, one in enumerate(sums)}
     verdict = Verdict(accepted=[k for k, _ in silos], ranks=list(range(size)), pieces=sums[0].place(reports))
-    for rank in sorted(ranks, key=lambda rank: (rank.nodes.leads, -rank.rank)):  # leaders last, the server after all
+    # leaders last, the server after all
+    for rank in sorted(ranks, key=lambda rank: (rank.nodes.leads, -rank.rank)):
         means = sums[rank.rank].combine(rank, verdict).vectors
         assert rank.is_server or not means
     assert not any(sent.values())
@@ -109,7 +116,9 @@ def empty(length):
 
 
 def mean_of(drawn, ranks=1, seed=0, wrap=lambda vector: vector):
-    return over_ranks([(k, Update(w, {"delta": wrap(v)})) for k, (w, v) in enumerate(drawn)], ranks, seed)["delta"]
+    return over_ranks([(k, Update(w, {"delta": wrap(v)})) for k, (w, v) in enumerate(drawn)], ranks, seed)[
+        "delta"
+    ]
 
 
 @given(updates(), st.integers(1, 5), st.integers(0, 2**32))
@@ -215,7 +224,9 @@ def test_vectors_longer_than_a_piece_and_a_chunk_are_the_same(monkeypatch):
         assert same_bits(mean_of(drawn, 2 + seed % 4, seed), whole)
 
 
-@pytest.mark.skipif(kernels.compiled() is None, reason="no C compiler here: there are only the loops in tensors")
+@pytest.mark.skipif(
+    kernels.compiled() is None, reason="no C compiler here: there are only the loops in tensors"
+)
 @given(updates(), st.sampled_from([1.0, 24.0, 1.5 * 2.0**60]), st.integers(0, 1))
 def test_the_compiled_loops_and_those_in_tensors_give_the_same_bits(drawn, anchor, fresh):
     totals = [torch.ones(len(drawn[0][1]), dtype=torch.float64) for _ in range(2)]
@@ -244,7 +255,10 @@ def test_without_a_compiler_the_loops_run_in_tensors(monkeypatch, tmp_path):
 
 def test_float64_vectors_are_added_with_their_own_precision():
     tiny = torch.tensor([1.0, 2.0**-30], dtype=torch.float64)
-    assert mean_of([(1.0, tiny), (1.0, torch.tensor([-1.0, 0.0], dtype=torch.float64))]).tolist() == [0.0, 2.0**-31]
+    assert mean_of([(1.0, tiny), (1.0, torch.tensor([-1.0, 0.0], dtype=torch.float64))]).tolist() == [
+        0.0,
+        2.0**-31,
+    ]
 
 
 BAD = {
@@ -295,11 +309,18 @@ def test_a_bad_vector_is_refused_and_nothing_of_its_update_is_added(kind, name):
 def test_a_refused_update_that_came_first_is_no_measure_for_the_others(kind):
     aggregation = WeightedMean(CPU, Memory(shared=False))
     aggregation.expect(2)
-    bad = {"a": torch.ones(2), "b": torch.tensor([math.nan])} if kind == "too short" else {"a": BAD[kind][0][1:]}
+    bad = (
+        {"a": torch.ones(2), "b": torch.tensor([math.nan])}
+        if kind == "too short"
+        else {"a": BAD[kind][0][1:]}
+    )
     with pytest.raises(ValueError):
         aggregation.accumulate(0, Update(1.0, bad))
     aggregation.accumulate(0, Update(1.0, {"a": torch.ones(3), "b": torch.ones(1)}))
-    assert {name: vector.tolist() for name, vector in sums_of(aggregation).items()} == {"a": [1.0] * 3, "b": [1.0]}
+    assert {name: vector.tolist() for name, vector in sums_of(aggregation).items()} == {
+        "a": [1.0] * 3,
+        "b": [1.0],
+    }
 
 
 @pytest.mark.parametrize(
@@ -325,7 +346,8 @@ def test_what_cannot_be_added_up_is_refused_and_nothing_of_it_is_added(weight, v
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_without_memory_for_one_of_its_vectors_nothing_of_an_update_is_added(alone):
-    """The process may open two files more, which is what the first vector takes: one that Python's mmap dups."""
+    """The process may open two files more, which is what the first vector takes:
+    one that Python's mmap dups."""
     aggregation = WeightedMean(CPU, Memory(shared=True))
     aggregation.expect(2, alone=alone)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -354,7 +376,9 @@ def test_a_new_round_forgets_the_sums_of_the_one_before():
 
 
 def header(silo, weight, **vectors):
-    return Header(silo=silo, weight=weight, vectors={k: Folded(length=n, window=w) for k, (n, w) in vectors.items()})
+    return Header(
+        silo=silo, weight=weight, vectors={k: Folded(length=n, window=w) for k, (n, w) in vectors.items()}
+    )
 
 
 def test_a_plan_lists_every_window_of_every_name_once_largest_first():
@@ -377,7 +401,12 @@ def test_a_plan_lists_every_window_of_every_name_once_largest_first():
         3.5,
         [Window(number=2, parts={2: 0}), Window(number=-1, parts={1: 5, 2: 7})],
     )
-    assert (other.name, other.length, other.total, other.windows) == ("b", 3, 2.0, [Window(number=0, parts={2: 0})])
+    assert (other.name, other.length, other.total, other.windows) == (
+        "b",
+        3,
+        2.0,
+        [Window(number=0, parts={2: 0})],
+    )
 
 
 @given(st.permutations(range(7)), st.integers(1, 7))

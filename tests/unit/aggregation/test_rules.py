@@ -21,7 +21,9 @@ from mpifl.wire.memory import Memory
 from mpifl.wire.messages import Folded, Header, Report, Update
 from mpifl.wire.requests import Compute
 
-values = st.floats(width=32, allow_nan=False, allow_infinity=False) | st.sampled_from([0.0, -0.0, 1.0, -1.0, 3e38])
+values = st.floats(width=32, allow_nan=False, allow_infinity=False) | st.sampled_from(
+    [0.0, -0.0, 1.0, -1.0, 3e38]
+)
 HERE = "unit.aggregation.test_rules"
 
 
@@ -163,7 +165,9 @@ def test_a_rule_of_the_users_that_is_none_is_refused_at_the_start_in_one_line(jo
 
 def test_a_rule_of_the_users_that_fails_in_a_round_ends_the_run_at_once(job, tmp_path):
     file = job(f"{HERE}:huge", local={"lr": 1e6, "batch_size": 5})
-    with pytest.raises(RoundLost, match=rf"round 1 was lost: \[aggregation\] rule = '{HERE}:huge' returned NaN or Inf"):
+    with pytest.raises(
+        RoundLost, match=rf"round 1 was lost: \[aggregation\] rule = '{HERE}:huge' returned NaN or Inf"
+    ):
         train(file, tmp_path / "run", (), False, Alone())
 
 
@@ -177,7 +181,9 @@ def test_more_than_a_round_asks_cannot_be_tolerated(job, tmp_path):
 
 def test_a_folder_for_vectors_must_be_one(job, tmp_path):
     file = job("median", aggregation={"rule": "median", "spill": str(tmp_path / "none")})
-    with pytest.raises(InputError, match=r"\[aggregation\] spill = '.*none': no file can be made there \(No such file"):
+    with pytest.raises(
+        InputError, match=r"\[aggregation\] spill = '.*none': no file can be made there \(No such file"
+    ):
         train(file, tmp_path / "run", (), False, Alone())
 
 
@@ -188,7 +194,10 @@ def aggregator(rule="median", tolerate=None, spill=None):
 
 
 def taken_up(aggregation, silos):
-    headers = [Header(silo=k, weight=1.0, vectors=aggregation.accumulate(k, Update(1.0, v))) for k, v in silos.items()]
+    headers = [
+        Header(silo=k, weight=1.0, vectors=aggregation.accumulate(k, Update(1.0, v)))
+        for k, v in silos.items()
+    ]
     return Report(headers=headers, parts=aggregation.parts())
 
 
@@ -203,7 +212,10 @@ def test_if_too_few_silos_are_left_to_trim_the_round_is_lost_with_a_line():
     ("vector", "why"),
     [
         (torch.tensor([1.0, torch.nan]), "'delta' holds NaN or Inf"),
-        (torch.tensor([1.0, 1e200], dtype=torch.float64), "'delta' reaches 1e\\+200, which is beyond float32"),
+        (
+            torch.tensor([1.0, 1e200], dtype=torch.float64),
+            "'delta' reaches 1e\\+200, which is beyond float32",
+        ),
         (torch.ones(3), "'delta' has 3 elements, other silos sent 2"),
         (torch.ones(2, dtype=torch.bfloat16), "'delta' is torch.bfloat16"),
     ],
@@ -228,7 +240,9 @@ def test_a_vector_is_kept_as_it_was_though_its_memory_serves_the_next_silo():
 
 
 def test_numbers_of_updates_are_combined_by_their_medians():
-    headers = [Header(silo=k, scalars={"loss": loss, "all": True}) for k, loss in enumerate([1.0, 900.0, 2.0])]
+    headers = [
+        Header(silo=k, scalars={"loss": loss, "all": True}) for k, loss in enumerate([1.0, 900.0, 2.0])
+    ]
     headers.append(Header(silo=3, scalars={"all": False}))
     assert aggregator().scalars(headers) == {"all": 1.0, "loss": 2.0}
 

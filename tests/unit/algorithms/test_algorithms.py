@@ -1,4 +1,5 @@
-"""What single algorithms do where the papers' cases end: a gradient of zero, passes in bfloat16, sparse features."""
+"""What single algorithms do where the papers' cases end:
+a gradient of zero, passes in bfloat16, sparse features."""
 
 import json
 

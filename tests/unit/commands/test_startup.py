@@ -74,7 +74,8 @@ try:
     runpy.run_module("mpifl", run_name="__main__", alter_sys=True)
 finally:
     from mpifl.data import hdf5_reading
-    print("torch" in sys.modules, "h5py" in sys.modules, hdf5_reading._parser._process.poll(), file=sys.stderr)
+    loaded = "torch" in sys.modules, "h5py" in sys.modules
+    print(*loaded, hdf5_reading._parser._process.poll(), file=sys.stderr)
 """
 
 
@@ -127,7 +128,9 @@ def test_the_garbage_collector_is_on_again_after_an_import_that_failed():
 
 
 @pytest.mark.parametrize("optimizer", ["adam", pytest.param("sgd", marks=pytest.mark.slow)])
-def test_the_benchmark_tells_the_parts_of_a_start_and_that_nothing_heavy_is_imported(tmp_path, monkeypatch, optimizer):
+def test_the_benchmark_tells_the_parts_of_a_start_and_that_nothing_heavy_is_imported(
+    tmp_path, monkeypatch, optimizer
+):
     monkeypatch.syspath_prepend(str(ROOT / "scripts" / "bench"))
     import common
     import startup

@@ -12,7 +12,10 @@ from mpifl.silo import machine_code
 
 PLANTED = """
 #include <stdio.h>
-__attribute__((constructor)) static void run(void) { FILE *file = fopen("MARK", "w"); if (file) fclose(file); }
+__attribute__((constructor)) static void run(void) {
+    FILE *file = fopen("MARK", "w");
+    if (file) fclose(file);
+}
 """
 needs_compiler = pytest.mark.skipif(kernels.compiled() is None, reason="no C compiler here")
 
@@ -35,7 +38,8 @@ def load():
 
 
 def plant(tmp_path, monkeypatch):
-    """Put another library where the loops' own would lie; return the file that it writes when run, and its path."""
+    """Put another library where the loops' own would lie;
+    return the file that it writes when run, and its path."""
     assert load()
     [path] = (tmp_path / "mpifl").glob("kernels-*.so")
     mark = tmp_path / "was run"

@@ -1,4 +1,5 @@
-"""What lies in a run folder before a run takes it: links are not written through, and what is others' stays."""
+"""What lies in a run folder before a run takes it:
+links are not written through, and what is others' stays."""
 
 import contextlib
 import os
@@ -58,14 +59,19 @@ def test_a_log_of_rounds_that_became_a_link_is_told_and_training_goes_on(victim,
     run = victim.parent / "run"
     (run / "metrics.jsonl").symlink_to(victim)
     JsonLines(run).round({"round": 1})
-    assert "metrics.jsonl: cannot be written (metrics.jsonl is a link); training goes on" in capfd.readouterr().err
+    assert (
+        "metrics.jsonl: cannot be written (metrics.jsonl is a link); training goes on"
+        in capfd.readouterr().err
+    )
 
 
 def test_a_lock_that_is_a_link_is_one_line(victim):
     run = victim.parent / "run"
     (run / ".lock").symlink_to(victim)
     for look in (hold, lock.check):
-        with pytest.raises(InputError, match=r"run: cannot be written \(\.lock is a link\); name a folder that can"):
+        with pytest.raises(
+            InputError, match=r"run: cannot be written \(\.lock is a link\); name a folder that can"
+        ):
             look(run)
 
 
@@ -95,13 +101,26 @@ def test_a_run_folder_that_is_itself_a_link_is_one(victim):
 
 def test_what_a_killed_run_left_half_written_goes_and_nothing_else(tmp_path):
     run = tmp_path / "runs"
-    own = [".job.toml.7.partial", ".model.safetensors.12.partial", "personal/.silo_0003.safetensors.7.partial"]
+    own = [
+        ".job.toml.7.partial",
+        ".model.safetensors.12.partial",
+        "personal/.silo_0003.safetensors.7.partial",
+    ]
     own += [
         "checkpoints/round_000010/.server.safetensors.9.partial",
         "checkpoints/round_000010/.checkpoint.json.9.partial",
     ]
-    others = [".mine.7.partial", ".job.toml.x.partial", "other/.job.toml.7.partial", "other/checkpoints/.a.7.partial"]
-    others += ["checkpoints/mine/.server.safetensors.9.partial", ".job.toml.7.partial.old", "job.toml.7.partial"]
+    others = [
+        ".mine.7.partial",
+        ".job.toml.x.partial",
+        "other/.job.toml.7.partial",
+        "other/checkpoints/.a.7.partial",
+    ]
+    others += [
+        "checkpoints/mine/.server.safetensors.9.partial",
+        ".job.toml.7.partial.old",
+        "job.toml.7.partial",
+    ]
     for name in own + others:
         (run / name).parent.mkdir(parents=True, exist_ok=True)
         (run / name).touch()

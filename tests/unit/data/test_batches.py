@@ -102,7 +102,9 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(("features", "dtype", "seen"), SEEN, ids=[f"{f.dtype} * {f.scale}" for f, *_ in SEEN])
+@pytest.mark.parametrize(
+    ("features", "dtype", "seen"), SEEN, ids=[f"{f.dtype} * {f.scale}" for f, *_ in SEEN]
+)
 def test_a_model_sees_the_features_scaled_shifted_and_in_its_dtype_every_time(way, features, dtype, seen):
     x, _ = arrays(12, features=features)
     held = x.copy()
@@ -127,7 +129,9 @@ def test_what_is_gathered_beside_stays_with_its_examples(size):
 
 def test_labels_of_any_shape_stay_with_their_examples():
     y = np.arange(12).reshape(6, 2)
-    batches = Batches(Split(np.arange(6, dtype="int32").reshape(6, 1), y), Features(shape=(1,), dtype="int32"), CPU)
+    batches = Batches(
+        Split(np.arange(6, dtype="int32").reshape(6, 1), y), Features(shape=(1,), dtype="int32"), CPU
+    )
     assert len(batches) == 6
     assert all(torch.equal(2 * x, y[:, :1]) for x, y in batches.shuffled(4, stream()))
 

@@ -1,4 +1,5 @@
-"""Shards that somebody made to harm: they reach no other file, and neither hang, nor kill, nor fill a rank."""
+"""Shards that somebody made to harm: they reach no other file,
+and neither hang, nor kill, nor fill a rank."""
 
 import hashlib
 import json
@@ -85,7 +86,10 @@ def external(file, folder):
 
 REACHING = {
     "a soft link": (lambda f, d: put(f, "train/x", h5py.SoftLink("/valid/x")), "train/x is a soft link"),
-    "a soft link for a group": (lambda f, d: put(f, "train", h5py.SoftLink("/valid")), "train is a soft link"),
+    "a soft link for a group": (
+        lambda f, d: put(f, "train", h5py.SoftLink("/valid")),
+        "train is a soft link",
+    ),
     "a dangling link": (lambda f, d: put(f, "train/x", h5py.SoftLink("/nowhere")), "train/x is a soft link"),
     "an external link": (
         lambda f, d: put(f, "train/y", h5py.ExternalLink(d / "silo_0001.h5", "train/y")),
@@ -122,22 +126,28 @@ def test_a_shard_that_is_a_link_or_no_file_is_refused(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "file", ["../silo_0000.h5", "/etc/passwd", "sub/silo.h5", "", ".", "..", "a\0b", "a\nb", "ä" * 128, "\u202eabc"]
+    "file",
+    ["../silo_0000.h5", "/etc/passwd", "sub/silo.h5", "", ".", "..", "a\0b", "a\nb", "ä" * 128, "\u202eabc"],
 )
 def test_a_file_is_named_by_its_bare_name(folder, file):
     alter(folder, file=file)
-    with pytest.raises(ShardError, match=r"federation.json: silos.0.file: a shard is a file of the folder itself"):
+    with pytest.raises(
+        ShardError, match=r"federation.json: silos.0.file: a shard is a file of the folder itself"
+    ):
         read_federation(folder)
 
 
 def test_two_entries_of_one_file_are_refused(folder):
     alter(folder, file="silo_0001.h5")
-    with pytest.raises(ShardError, match=r"federation.json: two entries have the file silo_0001.h5; write it"):
+    with pytest.raises(
+        ShardError, match=r"federation.json: two entries have the file silo_0001.h5; write it"
+    ):
         read_federation(folder)
 
 
 def greedy(path):
-    """Have the list of free space among the names of a group go on with its own beginning: HDF5 takes all memory."""
+    """Have the list of free space among the names of a group go on with its own beginning:
+    HDF5 takes all memory."""
     content = bytearray(path.read_bytes())
     at = content.find(b"HEAP") + 16
     free, data = struct.unpack("<QQ", content[at : at + 16])
@@ -173,7 +183,9 @@ def test_a_file_in_which_hdf5_comes_to_no_end_is_refused_in_time_and_at_once_fro
     hdf5_reading._parser.end()  # its time counts from then on
     assert processor_seconds() - began < 6
     if h5py.version.hdf5_version_tuple[:2] == (2, 0):  # another may see what is wrong
-        assert said == "not a readable HDF5 shard (HDF5 comes to no end with it); partition again or restore it"
+        assert (
+            said == "not a readable HDF5 shard (HDF5 comes to no end with it); partition again or restore it"
+        )
         assert processor_seconds() - began > 2
     began = processor_seconds()
     assert refusal(folder) == said
@@ -202,7 +214,9 @@ def test_a_parser_that_stops_is_given_up(folder, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["SIGSEGV", "SIGKILL"])
-def test_a_file_that_the_parser_dies_of_is_refused_and_the_next_one_opened(folder, monkeypatch, tmp_path, name):
+def test_a_file_that_the_parser_dies_of_is_refused_and_the_next_one_opened(
+    folder, monkeypatch, tmp_path, name
+):
     program = hdf5_process.PROGRAM.read_text()
     deadly = f"        os.kill(os.getpid(), signal.{name})\n        for answer"
     assert program.count("        for answer") == 1
@@ -291,7 +305,9 @@ def test_a_parser_ends_with_its_rank_even_if_it_hangs(folder, hangs):
         time.sleep(1)
         rank.kill()
     deadline = time.monotonic() + 60
-    while Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]:
+    while (
+        Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
+    ):
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -378,7 +394,13 @@ def test_a_data_set_that_ends_behind_the_file_is_refused(folder, offset, whole):
     path = folder / "silo_0000.h5"
     size = path.stat().st_size
     assert size % 4 == 0
-    facts = {"shape": [6, 4], "dtype": "<f4", "offset": (offset + size) % (1 << 63), "chunk": 1, "readable": True}
+    facts = {
+        "shape": [6, 4],
+        "dtype": "<f4",
+        "offset": (offset + size) % (1 << 63),
+        "chunk": 1,
+        "readable": True,
+    }
     with path.open("rb") as file:
         answer = hdf5_reading.Opened(path, file, {"attributes": {}, "sets": {"train/x": facts}})
         if whole:
@@ -411,9 +433,14 @@ def test_numbers_that_lie_askew_are_copied(folder):
 
 
 TOP = (
-    '{"name":"a","features":{"shape":[4],"dtype":"float32"},"classes":3,"seed":0,"scheme":{},"source":{},"silos":[%s]}'
+    '{"name":"a","features":{"shape":[4],"dtype":"float32"},"classes":3,"seed":0,'
+    '"scheme":{},"source":{},"silos":[%s]}'
 )
-ENTRY = '{"silo":0,"name":"a","file":"a.h5","examples":{"train":1},"labels":[%s],"bytes":1,"sha256":"' + "0" * 64 + '"}'
+ENTRY = (
+    '{"silo":0,"name":"a","file":"a.h5","examples":{"train":1},"labels":[%s],"bytes":1,"sha256":"'
+    + "0" * 64
+    + '"}'
+)
 GOOD = TOP % (ENTRY % "1,0,0")
 MUCH = 1 << 21
 
@@ -436,7 +463,10 @@ DESCRIPTIONS = {
     "10^9 classes": (GOOD.replace('"classes":3', '"classes":1000000000'), "classes: "),
     "a number of 5000 digits": (GOOD.replace('"classes":3', f'"classes":{"9" * 5000}'), "federation.json: "),
     "10^19 features": (GOOD.replace("[4]", "[10000000000000000000]"), "features.shape.0: "),
-    "10^12 features": (GOOD.replace("[4]", "[1000000,1000000]"), "features.shape: an example has 268435456 numbers"),
+    "10^12 features": (
+        GOOD.replace("[4]", "[1000000,1000000]"),
+        "features.shape: an example has 268435456 numbers",
+    ),
     "40 dimensions": (GOOD.replace("[4]", f"[{'1,' * 39}1]"), "31 dimensions at most"),
     "10^19 examples": (GOOD.replace('"train":1', '"train":10000000000000000000'), "silos.0.examples.train: "),
     "no number": (GOOD.replace('"float32"', '"float32","scale":NaN'), "the file: Invalid JSON"),
@@ -461,7 +491,10 @@ DESCRIPTIONS = {
     "wrong silos without end": (TOP % ("{}," * (1 << 19) + "{}"), "silos.0.silo: Field required"),
     "dimensions without end": (GOOD.replace("[4]", f"[{'1,' * MUCH}1]"), "31 dimensions at most"),
     "wrong dimensions without end": (GOOD.replace("[4]", f"[{'0,' * MUCH}1]"), "features.shape.0: "),
-    "wrong names without end": (GOOD.replace('"seed"', f'"class_names":[{"1," * MUCH}1],"seed"'), "class_names.0: "),
+    "wrong names without end": (
+        GOOD.replace('"seed"', f'"class_names":[{"1," * MUCH}1],"seed"'),
+        "class_names.0: ",
+    ),
 }
 
 

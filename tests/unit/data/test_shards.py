@@ -198,9 +198,18 @@ def attribute(name, value):
 
 X, Y = arrays(6)
 INSIDE = {
-    "no shard": (lambda f: f.attrs.__delitem__("format"), "an HDF5 file, but not a shard; write it with data_prep"),
-    "another version": (attribute("format_version", 9), "format version 9, this program reads 1; partition again"),
-    "another silo": (attribute("silo", 1), "the shard of silo 1, federation.json says 0; restore the right file"),
+    "no shard": (
+        lambda f: f.attrs.__delitem__("format"),
+        "an HDF5 file, but not a shard; write it with data_prep",
+    ),
+    "another version": (
+        attribute("format_version", 9),
+        "format version 9, this program reads 1; partition again",
+    ),
+    "another silo": (
+        attribute("silo", 1),
+        "the shard of silo 1, federation.json says 0; restore the right file",
+    ),
     "the server's": (attribute("silo", -1), "the shard of silo -1, federation.json says 0"),
     "other classes": (attribute("classes", 4), "has 4 classes, federation.json 3; partition again"),
     "another shape": (
@@ -211,13 +220,22 @@ INSIDE = {
         lambda f: replace(f, "train/x", X.astype("f8")),
         "train: features of dtype float64, the federation has float32",
     ),
-    "a label too high": (lambda f: replace(f, "train/y", Y + 1), "train: labels from 1 to 3; 3 classes take 0 to 2"),
-    "a negative label": (lambda f: replace(f, "train/y", Y - 1), "train: labels from -1 to 1; 3 classes take 0 to 2"),
+    "a label too high": (
+        lambda f: replace(f, "train/y", Y + 1),
+        "train: labels from 1 to 3; 3 classes take 0 to 2",
+    ),
+    "a negative label": (
+        lambda f: replace(f, "train/y", Y - 1),
+        "train: labels from -1 to 1; 3 classes take 0 to 2",
+    ),
     "labels of floats": (
         lambda f: replace(f, "train/y", Y.astype("f4")),
         "train: labels of dtype float32; they must be integers",
     ),
-    "fewer labels": (lambda f: replace(f, "train/y", Y[:5]), "train: 6 features and 5 labels, federation.json says 6"),
+    "fewer labels": (
+        lambda f: replace(f, "train/y", Y[:5]),
+        "train: 6 features and 5 labels, federation.json says 6",
+    ),
     "more examples": (
         lambda f: (replace(f, "train/x", X[[0] * 9]), replace(f, "train/y", Y[[0] * 9])),
         "train: 9 features and 9 labels, federation.json says 6",
@@ -285,11 +303,20 @@ DESCRIPTIONS = {
     "an unknown dtype": (edited(lambda r: r["features"].update(dtype="bfloat16")), "features.dtype: "),
     "a bad sha256": (edited(lambda r: r["silos"][0].update(sha256="ab")), "silos.0.sha256: "),
     "another format": (edited(lambda r: r.update(format="leaf")), "format: "),
-    "another version": (edited(lambda r: r.update(format_version=2)), "format version 2, this program reads 1"),
-    "a later version with more keys": (edited(lambda r: r.update(format_version=2, more=1)), "format version 2"),
+    "another version": (
+        edited(lambda r: r.update(format_version=2)),
+        "format version 2, this program reads 1",
+    ),
+    "a later version with more keys": (
+        edited(lambda r: r.update(format_version=2, more=1)),
+        "format version 2",
+    ),
     "no silos": (edited(lambda r: r.update(silos=[])), "silos must be numbered 0, 1, 2"),
     "silos out of order": (edited(lambda r: r["silos"].reverse()), "silos must be numbered 0, 1, 2"),
-    "an empty silo": (edited(lambda r: r["silos"][1].update(examples={"train": 0})), "silo 1 has no training examples"),
+    "an empty silo": (
+        edited(lambda r: r["silos"][1].update(examples={"train": 0})),
+        "silo 1 has no training examples",
+    ),
     "a silo without training data": (edited(lambda r: r["silos"][1].update(examples={"valid": 2})), "train"),
 }
 

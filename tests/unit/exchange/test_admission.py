@@ -1,4 +1,5 @@
-"""What the server takes of a report, and what it refuses: a rank that breaks one rule has all its silos stay out."""
+"""What the server takes of a report, and what it refuses:
+a rank that breaks one rule has all its silos stay out."""
 
 import functools
 import json
@@ -45,7 +46,8 @@ def report(*headers, parts=None, **more):
 
 
 class Elsewhere:
-    """The server's end of a world in which rank 2 is on another node, or on this one with memory that none can read."""
+    """The server's end of a world in which rank 2 is on another node,
+    or on this one with memory that none can read."""
 
     rank = 0
 
@@ -73,7 +75,9 @@ def test_a_report_that_keeps_the_rules_is_taken_as_it_is():
 
 
 def test_of_a_silo_that_failed_only_the_fault_is_taken():
-    failed = Header(silo=0, weight=1e6, fault="no", vectors={"x": Folded(length=1, window=0)}, scalars={"round": 1})
+    failed = Header(
+        silo=0, weight=1e6, fault="no", vectors={"x": Folded(length=1, window=0)}, scalars={"round": 1}
+    )
     assert screen(report(failed, parts=[])).headers == [Done(silo=0, fault="no")]
 
 
@@ -89,15 +93,27 @@ REFUSED = {
         report(Header(silo=0, weight=10.0, vectors={"delta": Folded(length=P, window=0, bytes=10_000)})),
         "was sent as 10000 bytes",
     ),
-    "is called like a figure": (report(header(scalars={"seconds": 1.0})), "'seconds' has the name of a figure"),
-    "is called like a score": (report(header(scalars={"test_accuracy": 1.0})), "'test_accuracy' has the name"),
+    "is called like a figure": (
+        report(header(scalars={"seconds": 1.0})),
+        "'seconds' has the name of a figure",
+    ),
+    "is called like a score": (
+        report(header(scalars={"test_accuracy": 1.0})),
+        "'test_accuracy' has the name",
+    ),
     "is a text": (report(header(scalars={"train_loss": "abc"})), "'train_loss' is a text"),
     "has no sum": (report(header(), parts=[]), "sums are not those"),
     "has a sum of nothing": (report(header(window=None)), "sums are not those"),
     "has a sum twice": (report(header(), parts=[ALONE, ALONE]), "sums are not those"),
     "has another's sum": (report(header(), parts=[PartialSum(name="c", window=0)]), "sums are not those"),
-    "sums in another window": (report(header(), parts=[PartialSum(name="delta", window=1)]), "sums are not those"),
-    "weighs its part": (report(header(), parts=[ALONE.model_copy(update={"weight": 1e6})]), "is not weighted"),
+    "sums in another window": (
+        report(header(), parts=[PartialSum(name="delta", window=1)]),
+        "sums are not those",
+    ),
+    "weighs its part": (
+        report(header(), parts=[ALONE.model_copy(update={"weight": 1e6})]),
+        "is not weighted",
+    ),
 }
 
 
@@ -123,7 +139,9 @@ def test_a_vector_as_it_came_is_weighted_as_its_header_says():
     assert "is not weighted" in faults(two, (0, 1))[0]
 
 
-@pytest.mark.parametrize("part", [7, {}, {"name": "delta"}, {"name": "delta", "window": 100_000}, [], "delta", None])
+@pytest.mark.parametrize(
+    "part", [7, {}, {"name": "delta"}, {"name": "delta", "window": 100_000}, [], "delta", None]
+)
 def test_parts_of_another_form_are_refused_in_a_short_line(part):
     came = Report(headers=[header()], parts=[part])
     (fault,) = faults(read(came.encode()))
@@ -162,7 +180,12 @@ ANSWERS = {
         *(STATUS, FileReply(silo=0, writing=True)),
         *(FileReply(silo=0, writing=True, sha256=SHA), "does not say whether"),
     ),
-    "a full disk": ((Finish, {"sha256": SHA}), FinishReply(silo=0, unwritten="full"), Header(silo=0), UNASKED),
+    "a full disk": (
+        (Finish, {"sha256": SHA}),
+        FinishReply(silo=0, unwritten="full"),
+        Header(silo=0),
+        UNASKED,
+    ),
     "a load": ((Load, {}), Done(silo=0), FileReply(silo=0, sha256=SHA), UNASKED),
     "a training": ((Compute, {}), header(), Done(silo=0), UNASKED),
 }
@@ -249,7 +272,13 @@ def trained(folder, algorithm="fedavg"):
     """Train on two silos that hold out examples; return the run folder."""
     write_folder(folder / "shards", [10, 10], test=5, valid=4)
     job, model, every = folder / "job.toml", {"name": "logreg"}, {"every": 1}
-    tables = {"name": "toy", "rounds": 2, "shards": str(folder / "shards"), "model": model, "checkpoint": every}
+    tables = {
+        "name": "toy",
+        "rounds": 2,
+        "shards": str(folder / "shards"),
+        "model": model,
+        "checkpoint": every,
+    }
     job.write_text(tomli_w.dumps({**tables, "algorithm": {"name": algorithm}}))
     train(job, folder / "run", (), False, Alone())
     return folder / "run"
@@ -320,7 +349,9 @@ class Weightier(FedAvg):
 
 def test_an_update_that_weighs_other_than_its_examples_is_its_own_silos_fault_alone(pair):
     algorithm, server, federation = pair(Weightier())
-    with pytest.raises(RoundLost, match=r"1 of 2 silos answered \(silo 1: its update was refused: its weight is"):
+    with pytest.raises(
+        RoundLost, match=r"1 of 2 silos answered \(silo 1: its update was refused: its weight is"
+    ):
         algorithm.round(server, federation.everyone(server))
 
 
@@ -354,7 +385,9 @@ def test_a_mean_that_is_not_finite_loses_the_round_and_names_who_sent_it(pair, m
 
 
 def test_a_model_that_is_not_finite_is_not_written(tmp_path):
-    with pytest.raises(RoundLost, match="the model is not finite after round 1, and is not written; there is no check"):
+    with pytest.raises(
+        RoundLost, match="the model is not finite after round 1, and is not written; there is no check"
+    ):
         trained(tmp_path, "unit.exchange.test_admission:Swelling")
     assert not (tmp_path / "run" / "model.safetensors").exists()
     assert not list((tmp_path / "run").glob("checkpoints/*/checkpoint.json"))

@@ -88,7 +88,9 @@ class World(Transport):
             self.asked = read_request(record)
             told = {"serial": self.asked.serial}
             vectors = {spec.name: torch.empty(0) for spec in self.asked.vectors}
-            self.came = deque((rank, one.answer(self.asked, vectors).model_copy(update=told)) for rank, one in awake)
+            self.came = deque(
+                (rank, one.answer(self.asked, vectors).model_copy(update=told)) for rank, one in awake
+            )
         else:
             for _, one in awake:
                 one.commit(self.asked, Verdict.model_validate_json(record))
@@ -114,7 +116,9 @@ def folder(tmp_path):
 @pytest.fixture
 def world(folder):
     spec, algorithm, hosted = read_federation(folder), Working(), ([], [0, 1, 2], [3, 4, 5])
-    return World([make_worker(folder, spec, algorithm, silos=silos, rank=rank) for rank, silos in enumerate(hosted)])
+    return World(
+        [make_worker(folder, spec, algorithm, silos=silos, rank=rank) for rank, silos in enumerate(hosted)]
+    )
 
 
 @pytest.fixture
@@ -132,7 +136,14 @@ def federation(world, server):
 def federate(world):
     placed = {rank: sorted(world.workers_here[rank].silos) for rank in world.workers}
     return Federation(
-        world, world.workers_here[0], [], placed, 0.5, CPU, Knowledge(Working(), [{"train": 10}] * 6), DEADLINE
+        world,
+        world.workers_here[0],
+        [],
+        placed,
+        0.5,
+        CPU,
+        Knowledge(Working(), [{"train": 10}] * 6),
+        DEADLINE,
     )
 
 
@@ -182,7 +193,9 @@ def test_silos_that_a_late_rank_was_to_take_over_find_another(federation, server
     assert (len(mean.silos), mean.faults) == (6, {})
 
 
-def test_the_server_is_brought_into_line_with_silos_that_lost_what_they_kept(federation, server, world, folder):
+def test_the_server_is_brought_into_line_with_silos_that_lost_what_they_kept(
+    federation, server, world, folder
+):
     aligned = []
 
     class Realigned(FedAvg):
@@ -228,7 +241,8 @@ def test_a_mirror_that_was_written_over_is_none(federation, server, folder):
         recovery.replicate({})
     old, new = federation._worker.replicas
     assert latest_mirror(federation) is new
-    federation._worker.replicas.append(Mirror(old.round, {}, new.state))  # as a rank sees it that was asleep meanwhile
+    # as a rank sees it that was asleep meanwhile
+    federation._worker.replicas.append(Mirror(old.round, {}, new.state))
     assert latest_mirror(federation) is None
 
 
@@ -250,7 +264,9 @@ def test_a_checkpoint_that_was_given_up_and_comes_back_takes_no_ones_place(feder
         rounds(federation, server, Working().count, 1)
         checkpoints.update()
         if number == 4:
-            assert seen.notes == [f"the checkpoint of round 4 could not be written ({LATE}); training goes on"]
+            assert seen.notes == [
+                f"the checkpoint of round 4 could not be written ({LATE}); training goes on"
+            ]
             late = Save(round=4, attempt=world.asked.attempt, cohort=[3, 4, 5])
             world.workers_here[2].answer(late, {})  # it wakes up
     assert checkpoint.rounds(run) == [5, 3]

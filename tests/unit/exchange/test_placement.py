@@ -91,6 +91,8 @@ def test_nothing_moves_where_there_is_one_rank():
 
 def test_ten_thousand_silos_are_balanced_at_once():
     began = time.perf_counter()
-    homes = rebalance({k: 1.0 + k % 7 for k in range(10_000)}, {1: set(range(6000)), 2: set(range(6000, 10_000))})
+    homes = rebalance(
+        {k: 1.0 + k % 7 for k in range(10_000)}, {1: set(range(6000)), 2: set(range(6000, 10_000))}
+    )
     assert 100 < len(homes) < 1500
     assert time.perf_counter() - began < 10

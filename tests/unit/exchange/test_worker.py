@@ -1,4 +1,5 @@
-"""A worker: silos placed evenly, what they keep true at the right time, and faults that stay with their silo."""
+"""A worker: silos placed evenly, what they keep true at the right time,
+and faults that stay with their silo."""
 
 import math
 
@@ -30,7 +31,11 @@ class Counting(Algorithm):
         if silo.id == fail and how == "raise":
             raise RuntimeError("the disk is on fire\nand this is the second line")
         vector = torch.full((3,), math.nan if silo.id == fail and how == "vector" else v)
-        scalar = {"text": [1.0], "nan": math.nan, "inf": -math.inf, "none": None}.get(how) if silo.id == fail else seen
+        scalar = (
+            {"text": [1.0], "nan": math.nan, "inf": -math.inf, "none": None}.get(how)
+            if silo.id == fail
+            else seen
+        )
         scalar = float(seen) if how in ("raise", "vector", "weight", "negative") else scalar
         weight = {"weight": math.nan, "negative": -1.0}.get(how, 1.0) if silo.id == fail else 1.0
         return silo.update(weight=weight, seen=scalar, v=vector)
@@ -54,7 +59,8 @@ def worker(folder):
 
 
 def ask(worker, round=0, attempt=0, accepted=None, cohort=(0, 1, 2), kind=Compute, explain=(), **fields):
-    """Make a request and settle it; return each header by silo. By default all that did not fail are accepted."""
+    """Make a request and settle it; return each header by silo.
+    By default all that did not fail are accepted."""
     own = {"work": "count", "scalars": fields} if kind is Compute else fields
     request = kind(round=round, attempt=attempt, cohort=list(cohort), **own)
     report = worker.answer(request, {})
@@ -122,7 +128,9 @@ def test_kept_state_is_saved_once_it_is_true_and_loads_into_another_worker(worke
 
 
 def test_a_silo_without_state_saves_nothing_and_loading_none_forgets(worker, folder):
-    assert all(header == FileReply(silo=k, seconds=header.seconds) for k, header in ask(worker, 0, kind=Save).items())
+    assert all(
+        header == FileReply(silo=k, seconds=header.seconds) for k, header in ask(worker, 0, kind=Save).items()
+    )
     assert save(worker, 0) == {}
     assert not (folder / "run").exists()
     ask(worker, 0)
@@ -185,7 +193,9 @@ def test_writing_to_a_vector_that_all_silos_read_ends_the_run(folder):
 
 def test_silos_that_move_take_their_state_along(folder):
     spec = read_federation(folder)
-    old, new = (make_worker(folder, spec, Counting(), silos=silos, rank=k) for k, silos in ((1, [0, 1, 2]), (2, [])))
+    old, new = (
+        make_worker(folder, spec, Counting(), silos=silos, rank=k) for k, silos in ((1, [0, 1, 2]), (2, []))
+    )
     assert seen(ask(old, 0)) == [0, 0, 0]
     saved = save(old, 1)
     states = {k: header.sha256 for k, header in saved.items()}
@@ -214,7 +224,12 @@ def test_a_silo_that_was_dealt_here_and_not_accepted_leaves_nothing_behind(folde
 
 @pytest.mark.parametrize(
     ("how", "reason"),
-    [("vector", "'v' holds NaN or Inf"), ("text", "seen = [1.0]: is no"), ("weight", "weight"), ("negative", "weight")],
+    [
+        ("vector", "'v' holds NaN or Inf"),
+        ("text", "seen = [1.0]: is no"),
+        ("weight", "weight"),
+        ("negative", "weight"),
+    ],
 )
 @pytest.mark.parametrize("fail", [0, 2])
 def test_an_update_that_is_not_finite_is_a_fault_and_never_reaches_the_sum(worker, capsys, how, reason, fail):

@@ -129,19 +129,37 @@ def test_a_users_factory_gets_what_it_has_parameters_for(name, features, argumen
 WRONG = {
     "unknown": (("3nn", MNIST, {}), f"[model] name = '3nn': none such; take {', '.join(MODELS)} or your own"),
     "unknown key": (("mlp", MNIST, {"hiden": [3]}), "[model] has no key 'hiden'; mlp takes hidden"),
-    "key of a model without": (("2nn", MNIST, {"hidden": [3]}), "[model] has no key 'hidden'; 2nn takes none"),
+    "key of a model without": (
+        ("2nn", MNIST, {"hidden": [3]}),
+        "[model] has no key 'hidden'; 2nn takes none",
+    ),
     "wrong argument": (
         ("mlp", MNIST, {"hidden": 3}),
         "[model] name = 'mlp' does not take features of shape [1, 28, 28]",
     ),
     "argument of another type": (("mlp", MNIST, {"hidden": ["a"]}), "with {'hidden': ['a']}"),
-    "flat features for images": (("cnn", SMALL, {}), "'cnn' does not take features of shape [4] and 3 classes"),
+    "flat features for images": (
+        ("cnn", SMALL, {}),
+        "'cnn' does not take features of shape [4] and 3 classes",
+    ),
     "too small an image": (("cnn", Features(shape=(1, 2, 2), dtype="uint8", scale=1.0), {}), "does not take"),
-    "other width": (("toy_models:plain", Features(shape=(5,), dtype="float32"), {}), "shapes cannot be multiplied"),
+    "other width": (
+        ("toy_models:plain", Features(shape=(5,), dtype="float32"), {}),
+        "shapes cannot be multiplied",
+    ),
     "integers for a linear layer": (("toy_models:plain", Features(shape=(4,), dtype="uint8"), {}), "dtype"),
-    "other answers": (("toy_models:transposed", SMALL, {}), "it answers 2 examples with shape [6], not [2, 3]"),
-    "missing argument": (("toy_models:Embedded", TOKENS, {}), "missing 1 required positional argument: 'width'"),
-    "no such attribute": (("toy_models:nothing", SMALL, {}), "module 'toy_models' has no attribute 'nothing'"),
+    "other answers": (
+        ("toy_models:transposed", SMALL, {}),
+        "it answers 2 examples with shape [6], not [2, 3]",
+    ),
+    "missing argument": (
+        ("toy_models:Embedded", TOKENS, {}),
+        "missing 1 required positional argument: 'width'",
+    ),
+    "no such attribute": (
+        ("toy_models:nothing", SMALL, {}),
+        "module 'toy_models' has no attribute 'nothing'",
+    ),
     "no such module": (("no_such_module:x", SMALL, {}), "No module named 'no_such_module'"),
     "no function": (("toy_models:number", SMALL, {}), "[model] name = 'toy_models:number'"),
     "a tuple of answers": (("toy_models:two_answers", SMALL, {}), "[model] name = 'toy_models:two_answers'"),

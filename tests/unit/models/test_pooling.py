@@ -9,7 +9,9 @@ from torch.nn import functional as F
 from mpifl.models.pooling import MaxPool2x2
 
 
-@pytest.mark.parametrize("shape", [(2, 3, 8, 8), (2, 3, 7, 9), (4, 1, 2, 2), (3, 6, 4), (1, 2, 5, 6)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(2, 3, 8, 8), (2, 3, 7, 9), (4, 1, 2, 2), (3, 6, 4), (1, 2, 5, 6)], ids=str
+)
 @pytest.mark.parametrize("values", [None, 3, 1], ids=["no ties", "some ties", "ties only"])
 def test_values_and_gradients_are_pytorchs(shape, values):
     draw = torch.Generator().manual_seed(7)

@@ -102,14 +102,18 @@ def test_a_run_goes_on_without_observers_that_its_folder_alone_names(run):
     loop.train(mine, run, (), True, Alone())
     assert not mark(run).exists()
     mine.write_text(f"{job}\n{OBSERVED}")
-    with pytest.raises(InputError, match=r"mine\.toml: \[tracking\] observers: 'planted:Mine' is no mpifl Observer"):
+    with pytest.raises(
+        InputError, match=r"mine\.toml: \[tracking\] observers: 'planted:Mine' is no mpifl Observer"
+    ):
         loop.train(mine, run, (), True, Alone())
     assert mark(run).exists(), "the user has named it"
 
 
 def test_a_user_evaluates_with_code_that_they_name(run, capsys):
     write_job(run, "planted:net")
-    with pytest.raises(InputError, match=r"\[model\] name = 'planted:net': .* by --trust planted:net if you trust it"):
+    with pytest.raises(
+        InputError, match=r"\[model\] name = 'planted:net': .* by --trust planted:net if you trust it"
+    ):
         evaluate_run(run, ["planted:other"])
     assert not mark(run).exists()
     assert commanded("evaluate", run, "--trust", "planted:net") is None
@@ -129,7 +133,9 @@ def test_modules_where_the_command_runs_do_not_stand_for_pythons_own(run):
     write_job(run)
     for name in ("rich", "typing", "signal"):
         (run / f"{name}.py").write_text(PLUGIN)
-    report = subprocess.run([sys.executable, "-m", "mpifl", "report", "."], cwd=run, capture_output=True, text=True)
+    report = subprocess.run(
+        [sys.executable, "-m", "mpifl", "report", "."], cwd=run, capture_output=True, text=True
+    )
     assert (report.returncode, report.stdout) == (0, "report: report.html\n")
     assert not (run / "was run").exists()
 

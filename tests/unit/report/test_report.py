@@ -157,7 +157,9 @@ def test_a_target_that_is_no_share_is_refused(tmp_path, target):
 
 
 def test_the_target_is_that_of_the_jobs_if_they_agree(tmp_path, capsys):
-    runs = [make_run(tmp_path / str(n), evaluate={"target_accuracy": t}) for n, t in enumerate((0.9, 0.9, 0.8))]
+    runs = [
+        make_run(tmp_path / str(n), evaluate={"target_accuracy": t}) for n, t in enumerate((0.9, 0.9, 0.8))
+    ]
     compare_runs(runs[:2])
     assert table_of(capsys.readouterr().out)[0][-1] == "to 90%"
     compare_runs(runs)
@@ -184,15 +186,27 @@ def test_what_is_wrong_with_a_run_is_said(tmp_path):
     assert (read_run(whole).finished, read_run(whole).remarks) == (True, ())
     for name, spoil, remark in [
         ("cut", lambda run: (run / "model.safetensors").unlink(), "unfinished: 5 of 5 rounds"),
-        ("longer", lambda run: edit(run / "job.toml", "rounds = 5", "rounds = 9"), "unfinished: 5 of 9 rounds"),
+        (
+            "longer",
+            lambda run: edit(run / "job.toml", "rounds = 5", "rounds = 9"),
+            "unfinished: 5 of 9 rounds",
+        ),
         (
             "torn",
             lambda run: edit(run / "metrics.jsonl", '{"round": 3,', '{"rou'),
             "rounds missing in metrics.jsonl: 3; sums over the rounds are not shown",
         ),
         ("late", lambda run: write(run, RECORDS[3:]), "rounds missing in metrics.jsonl: 1 to 3; sums"),
-        ("forced", lambda run: forced(run, "local.lr 0.1 -> 0.5 after round 2"), "changed by --force: local.lr 0.1 -"),
-        ("old", lambda run: (run / "environment.json").write_text('{"versions": {"mpifl": "0.0.1"}}'), "mpifl 0.0.1"),
+        (
+            "forced",
+            lambda run: forced(run, "local.lr 0.1 -> 0.5 after round 2"),
+            "changed by --force: local.lr 0.1 -",
+        ),
+        (
+            "old",
+            lambda run: (run / "environment.json").write_text('{"versions": {"mpifl": "0.0.1"}}'),
+            "mpifl 0.0.1",
+        ),
         ("blind", lambda run: write(run, [{"round": 5, "train_loss": 1.0}]), "without test accuracy"),
         ("lost", lambda run: write(run, [*RECORDS[:4], {"round": 5, "train_loss": None}]), "diverged"),
         ("ended", lambda run: note_lost(run, "round 6 was lost: 0 of 2"), "round 6 was lost: 0 of 2"),
@@ -230,7 +244,10 @@ def forced(run, *changes):
 def test_what_was_forced_before_the_first_round_or_trains_the_same_is_no_change(tmp_path):
     run = make_run(tmp_path / "a")
     forced(
-        run, "local.lr 0.1 -> 0.5 after round 0", 'shards "s" -> "moved" after round 2', 'name "a" -> "b" after round 2'
+        run,
+        "local.lr 0.1 -> 0.5 after round 0",
+        'shards "s" -> "moved" after round 2',
+        'name "a" -> "b" after round 2',
     )
     assert read_run(run).remarks == ()
     forced(run, "shards of sha256 abc -> def after round 2")
@@ -242,7 +259,14 @@ def test_where_rounds_are_missing_nothing_is_summed_up(tmp_path, capsys):
     summary = read_run(gaps)
     assert summary.missing == [(2, 2)]
     figures = summary.figures(0.9)
-    summed = ("seconds", "bytes_sent", "bytes_received", "rounds_to_target", "seconds_to_target", "bytes_to_target")
+    summed = (
+        "seconds",
+        "bytes_sent",
+        "bytes_received",
+        "rounds_to_target",
+        "seconds_to_target",
+        "bytes_to_target",
+    )
     assert {figures[name] for name in summed} == {None}
     assert (figures["test_accuracy"], figures["best_accuracy"]) == (0.8125, 0.9)
     compare_runs([gaps], 0.9)
@@ -293,7 +317,10 @@ def test_a_folder_that_cannot_be_read_is_named_and_the_rest_compared(tmp_path, c
 
 
 def test_runs_that_differ_by_seed_alone_are_taken_together(tmp_path, capsys):
-    runs = [make_run(tmp_path / f"a{seed}", scaled(factor), seed=seed) for seed, factor in enumerate((1, 0.9, 0.8))]
+    runs = [
+        make_run(tmp_path / f"a{seed}", scaled(factor), seed=seed)
+        for seed, factor in enumerate((1, 0.9, 0.8))
+    ]
     runs += [make_run(tmp_path / f"b{seed}", seed=seed, local={"lr": 0.5}) for seed in (0, 1)]
     runs += [
         make_run(tmp_path / "again", seed=0),  # the same seed twice is no second draw
@@ -376,7 +403,9 @@ def test_curves_go_over_rounds_bytes_and_seconds(tmp_path):
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
 def test_curves_are_drawn_into_a_file(tmp_path, ending):
     pytest.importorskip("matplotlib")
-    runs = [read_run(write(tmp_path / name, records)) for name, records in (("a", RECORDS), ("b", RECORDS[:1]))]
+    runs = [
+        read_run(write(tmp_path / name, records)) for name, records in (("a", RECORDS), ("b", RECORDS[:1]))
+    ]
     draw(groups(runs), tmp_path / f"curves.{ending}", 0.9)
     begins = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[ending]
     assert (tmp_path / f"curves.{ending}").read_bytes().startswith(begins)
@@ -437,7 +466,13 @@ def test_a_run_that_kept_no_metrics_is_shown_by_its_model(tmp_path, capsys):
 
 
 def make_job(folder, **more):
-    table = {"name": "toy", "shards": str(folder / "shards"), "rounds": 1, "model": {"name": "logreg"}, **more}
+    table = {
+        "name": "toy",
+        "shards": str(folder / "shards"),
+        "rounds": 1,
+        "model": {"name": "logreg"},
+        **more,
+    }
     return check_job(table, "toy.toml")
 
 
@@ -452,7 +487,9 @@ def make_model(run, label=1):
 def test_the_model_of_a_run_is_scored_on_the_test_set(tmp_path, capsys):
     write_folder(tmp_path / "shards", [4], test=20)
     claim_run(tmp_path, make_job(tmp_path))
-    with pytest.raises(InputError, match=r"model\.safetensors: is not there; the run has not come to its end"):
+    with pytest.raises(
+        InputError, match=r"model\.safetensors: is not there; the run has not come to its end"
+    ):
         evaluate_run(tmp_path)
     make_model(tmp_path)
     evaluate_run(tmp_path)
@@ -474,7 +511,9 @@ def test_a_model_of_an_earlier_end_is_not_scored(tmp_path, rounds):
     model = (tmp_path / "model.safetensors").stat().st_mtime
     os.utime(tmp_path / "job.toml", (model + 1, model + 1))
     write(tmp_path, rounds)
-    with pytest.raises(InputError, match=r"model\.safetensors: is of an earlier end; the run has not come to its own"):
+    with pytest.raises(
+        InputError, match=r"model\.safetensors: is of an earlier end; the run has not come to its own"
+    ):
         evaluate_run(tmp_path)
 
 
@@ -555,7 +594,9 @@ def test_a_comparison_says_in_which_keys_the_jobs_differ(tmp_path, capsys):
     own = rows[rows.index(["run", "settings in which the jobs differ"]) + 1 :]
     assert [row[0] for row in own] == [str(run) for run in runs]
     assert own[0][1] == "algorithm.name = fedavg, local.lr = 0.1"
-    assert own[1][1].startswith("algorithm.name = fedprox, local.lr = 0.2, algorithm.mu = 0.5, algorithm.adaptive = f")
+    assert own[1][1].startswith(
+        "algorithm.name = fedprox, local.lr = 0.2, algorithm.mu = 0.5, algorithm.adaptive = f"
+    )
     assert own[2][1] == "algorithm.name = fedavg, local.lr = 0.2"
 
 

@@ -2,10 +2,10 @@
 
 import json
 import re
-from html.parser import HTMLParser
 from itertools import pairwise
 
 import pytest
+from pages import Reader
 from unit.builders import write_folder
 
 from mpifl.common.errors import InputError
@@ -14,42 +14,14 @@ from mpifl.report.page import write_report
 from mpifl.run.folder import claim_run, describe, encode_record, write_environment
 from mpifl.run.job import check_job
 
-VOID = {"meta", "br"}
-
-
-class Reader(HTMLParser):
-    """Keep every tag with its attributes, and check that they close in order."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.tags, self.open, self.text = [], [], []
-        self.feed(text)
-        assert not self.open
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append((tag, dict(attributes)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        self.tags.append((tag, dict(attributes)))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text.append(data)
-
-    def titles(self):
-        return [text for text in self.text if text.strip()]
-
 
 def record(round, **more):
     return {
         "round": round, "time": 1e9 + round, "train_loss": 2 / round, "test_loss": 3 / round,
         "test_accuracy": 1 - 0.5 / round, "seconds": 1.0, "seconds_training": 0.5, "seconds_waiting": 0.25,
         "seconds_communication": 0.3, "bytes_sent": 1000, "bytes_received": 500, "silo_accuracy_mean": 0.5,
-        "silo_accuracy_worst": 0.25, "silo_accuracy_best": 0.75, "silo_accuracy_worst10": 0.25, "faults": {}, **more,
+        "silo_accuracy_worst": 0.25, "silo_accuracy_best": 0.75, "silo_accuracy_worst10": 0.25, "faults": {},
+        **more,
     }  # fmt: skip
 
 
@@ -192,7 +164,11 @@ def test_each_rank_and_each_silo_that_was_left_out_is_shown(tmp_path):
     records = [record(n, rank_seconds=times, faults={"7": f"<torn {n}>"}) for n in (1, 2)]
     text, reader = read(make_run(tmp_path, records))
     words = " ".join(reader.titles())
-    assert ("rank 1" in words, "rank 2" in words, "Silos left out of rounds (1)" in words) == (True, True, True)
+    assert ("rank 1" in words, "rank 2" in words, "Silos left out of rounds (1)" in words) == (
+        True,
+        True,
+        True,
+    )
     assert "7 2 2 <torn 2>" in words
     assert "<torn" not in text
     drawn = [given["title"] for _, given in reader.tags if "title" in given]
@@ -209,7 +185,10 @@ def test_scoring_and_checkpoints_stand_beside_the_rounds(tmp_path):
     words = " ".join(reader.titles())
     assert "training 8% · waiting 8% · communication 10% · scoring 50% · checkpoints 17% · server 7%" in words
     assert "in rounds; scoring took 3 s more, checkpoints 1 s" in words
-    assert "round 2: training, slowest rank 500 ms, communication 300 ms, the server’s own 200 ms, scoring 2 s" in words
+    assert (
+        "round 2: training, slowest rank 500 ms, communication 300 ms, the server’s own 200 ms, scoring 2 s"
+        in words
+    )
     drawn = [given["title"] for _, given in reader.tags if "title" in given]
     assert "checkpoints 1 s" in drawn
 
@@ -225,7 +204,10 @@ def test_names_are_text_and_no_markup(tmp_path):
 
 def test_a_page_that_cannot_be_written_is_one_line(tmp_path):
     run = make_run(tmp_path / "run", SHAPES["some"])
-    for out, said in ((tmp_path / "p.pdf", "must be .html"), (tmp_path / "no" / "p.html", "cannot be written")):
+    for out, said in (
+        (tmp_path / "p.pdf", "must be .html"),
+        (tmp_path / "no" / "p.html", "cannot be written"),
+    ):
         with pytest.raises(InputError, match=said):
             write_report(run, out)
     with pytest.raises(InputError, match="is no folder"):
@@ -256,7 +238,10 @@ def test_silos_that_were_left_out_are_shown_by_name(tmp_path, silos, shown):
 
 def test_the_silos_that_are_drawn_are_named(tmp_path):
     spec = write_folder(tmp_path / "shards", [4, 5])
-    named = [entry.model_copy(update={"name": name}) for entry, name in zip(spec.silos, ("ohio", "<b>"), strict=True)]
+    named = [
+        entry.model_copy(update={"name": name})
+        for entry, name in zip(spec.silos, ("ohio", "<b>"), strict=True)
+    ]
     spec = spec.model_copy(update={"silos": named})
     spec.write(tmp_path / "shards")
     run = make_run(tmp_path / "run", SHAPES["some"], shards=tmp_path / "shards")

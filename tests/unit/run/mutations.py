@@ -1,4 +1,5 @@
-"""Seeded mutations of what a training writes: for each, the file is as whole as before, and says something else."""
+"""Seeded mutations of what a training writes: for each,
+the file is as whole as before, and says something else."""
 
 import hashlib
 import json
@@ -15,12 +16,24 @@ else:
     import tomli as tomllib
 
 ODD = [
-    None, True, False, 0, -1, 7, 0.5, -0.0, 1e308, 1 << 63, "", "x", "\0", "é\u2028", "../..", [], {}, [[1]], {"a": {}},
+    None, True, False, 0, -1, 7, 0.5, -0.0, 1e308, 1 << 63, "", "x", "\0", "é\u2028", "../..", [], {}, [[1]],
+    {"a": {}},
     "0" * 64, float("nan"), float("inf"),
 ]  # fmt: skip
 DEEP, LONG = "@deep@", "@long@"
 """Stand for JSON that the encoder would not write: brackets within brackets, and a number of 400 digits."""
-BYTES = [b"\x00", b"\xff", b"\x00\x00\xc0\x7f", b"\x00\x00\x80\xff", b"{", b'"', b"\\", b"]", b"\r\n", b"9999999999"]
+BYTES = [
+    b"\x00",
+    b"\xff",
+    b"\x00\x00\xc0\x7f",
+    b"\x00\x00\x80\xff",
+    b"{",
+    b'"',
+    b"\\",
+    b"]",
+    b"\r\n",
+    b"9999999999",
+]
 
 
 def encoded(value):
@@ -32,7 +45,9 @@ def encoded(value):
 def nodes(value, path=()):
     """Yield the path of every part of nested dicts and lists."""
     yield path
-    for key, part in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+    for key, part in (
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    ):
         yield from nodes(part, (*path, key))
 
 
@@ -59,7 +74,9 @@ def changed(value, draw):
 def torn(content, draw):
     """Return bytes of which some are others, gone, or there twice."""
     at, many = draw.randrange(len(content) + 1), draw.choice([1, 4, 64])
-    by = draw.choice([*BYTES, bytes(draw.randrange(256) for _ in range(many)), b"", content[at : at + many] * 2])
+    by = draw.choice(
+        [*BYTES, bytes(draw.randrange(256) for _ in range(many)), b"", content[at : at + many] * 2]
+    )
     return content[:at] + by + content[at + many :]
 
 

@@ -49,7 +49,9 @@ def equal(one, other):
 def run(tmp_path):
     """A run folder with a checkpoint after rounds 10 and 20 in which silo 3 keeps state."""
     for round in (10, 20):
-        digest = checkpoint.write_state(checkpoint.silo_file(tmp_path, round, 3), {"c": torch.ones(5), "n": round})
+        digest = checkpoint.write_state(
+            checkpoint.silo_file(tmp_path, round, 3), {"c": torch.ones(5), "n": round}
+        )
         write(tmp_path, round, STATE, {3: digest})
     return tmp_path
 
@@ -57,7 +59,9 @@ def run(tmp_path):
 def read_all(run, round):
     """Read a checkpoint as a resumed run does: the server's state, then every silo's."""
     state, silos = checkpoint.read(run, round)
-    return state, {k: checkpoint.read_state(checkpoint.silo_file(run, round, k), sha) for k, sha in silos.items()}
+    return state, {
+        k: checkpoint.read_state(checkpoint.silo_file(run, round, k), sha) for k, sha in silos.items()
+    }
 
 
 def test_a_checkpoint_comes_back_to_the_bit(run):
@@ -197,7 +201,9 @@ def test_a_written_model_loads_without_mpifl(tmp_path):
     model, plain = FlatModel(batch_norm_net(), personal=["0.bias"]), batch_norm_net(seed=1)
     checkpoint.write_model(tmp_path / "model.safetensors", model)
     plain.load_state_dict(load_file(tmp_path / "model.safetensors"))
-    assert all(torch.equal(value, plain.state_dict()[name]) for name, value in model.module.state_dict().items())
+    assert all(
+        torch.equal(value, plain.state_dict()[name]) for name, value in model.module.state_dict().items()
+    )
 
 
 def test_a_checkpoint_error_is_one_that_the_user_is_meant_to_read():

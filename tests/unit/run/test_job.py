@@ -1,4 +1,5 @@
-"""The job file: every default filled in, every mistake one line that names file, key, what was given, what would do."""
+"""The job file: every default filled in, every mistake one line that names file,
+key, what was given, what would do."""
 
 import os
 import sys
@@ -78,7 +79,9 @@ def test_the_least_job_has_every_default_filled_in(read):
 
 
 def test_an_algorithm_is_built_with_its_hyperparameters(read):
-    text = LEAST + '[algorithm]\nname = "fedsgd"\n[server_optimizer]\nname = "yogi"\nlr = 1\n[local]\nlr = 0.5\n'
+    text = (
+        LEAST + '[algorithm]\nname = "fedsgd"\n[server_optimizer]\nname = "yogi"\nlr = 1\n[local]\nlr = 0.5\n'
+    )
     algorithm = read(text).build_algorithm()
     assert type(algorithm) is FedSGD
     assert algorithm.server_optimizer == Yogi(lr=1.0)
@@ -92,18 +95,30 @@ def test_a_models_own_arguments_are_kept_apart(read):
 
 
 NAMES = ", ".join(ALGORITHMS)
-TABLES = "name, shards, seed, rounds, device, threads, model, task, algorithm, local, server_optimizer, cohort"
+TABLES = (
+    "name, shards, seed, rounds, device, threads, model, task, algorithm, local, server_optimizer, cohort"
+)
 WRONG = {
     "unknown key": ("seeed = 1\n" + LEAST, "has no key 'seeed'; did you mean 'seed'? a job takes " + TABLES),
-    "unknown table": (LEAST + "[locl]\nlr = 1\n", "has no key 'locl'; did you mean 'local'? a job takes " + TABLES),
+    "unknown table": (
+        LEAST + "[locl]\nlr = 1\n",
+        "has no key 'locl'; did you mean 'local'? a job takes " + TABLES,
+    ),
     "unknown key of a table": (
         LEAST + "[local]\nbatchsize = 1\n",
-        "[local] has no key 'batchsize'; did you mean 'batch_size'? local takes optimizer, lr, lr_decay, momentum",
+        "[local] has no key 'batchsize'; did you mean 'batch_size'? local takes optimizer, "
+        "lr, lr_decay, momentum",
     ),
-    "unknown key like no other": (LEAST + "[cohort]\nxyz = 1\n", "[cohort] has no key 'xyz'; cohort takes fraction"),
+    "unknown key like no other": (
+        LEAST + "[cohort]\nxyz = 1\n",
+        "[cohort] has no key 'xyz'; cohort takes fraction",
+    ),
     "wrong type": (LEAST + '[local]\nlr = "big"\n', '[local] lr = "big": should be a valid number'),
     "a truth for a number": (LEAST + "[local]\nlr = true\n", "[local] lr = true: should be a valid number"),
-    "a date for a number": (LEAST + "[local]\nlr = 1979-05-27\n", '[local] lr = "1979-05-27": should be a valid'),
+    "a date for a number": (
+        LEAST + "[local]\nlr = 1979-05-27\n",
+        '[local] lr = "1979-05-27": should be a valid',
+    ),
     "a fraction for a count": (TOP.replace("3", "3.5") + MODEL, "rounds = 3.5: should be a valid integer"),
     "text for a count": (TOP.replace("3", '"3"') + MODEL, 'rounds = "3": should be a valid integer'),
     "NaN": (LEAST + "[local]\nlr = nan\n", "[local] lr = NaN: should be a finite number"),
@@ -119,7 +134,10 @@ WRONG = {
         LEAST + "[cohort]\nfraction = 1.5\nquorum = 0\n",
         "[cohort] fraction = 1.5: should be less than or equal to 1 (and 1 more)",
     ),
-    "union": (LEAST + "[local]\nbatch_size = 2.5\n", "batch_size = 2.5: should be a valid integer or should be 'full'"),
+    "union": (
+        LEAST + "[local]\nbatch_size = 2.5\n",
+        "batch_size = 2.5: should be a valid integer or should be 'full'",
+    ),
     "union out of range": (
         LEAST + "[local]\nbatch_size = 0\n",
         "batch_size = 0: should be greater than 0 or should be",
@@ -131,9 +149,13 @@ WRONG = {
     "word not in a list": (LEAST + '[local]\noptimizer = "lbfgs"\n', "should be 'sgd', 'adam' or 'adamw'"),
     "unknown rule": (
         LEAST + '[aggregation]\nrule = "best"\n',
-        "[aggregation] rule = 'best': none such; take mean, median, trimmed or your own 'package.module:function'",
+        "[aggregation] rule = 'best': none such; take mean, median, "
+        "trimmed or your own 'package.module:function'",
     ),
-    "trimmed without a number": (LEAST + '[aggregation]\nrule = "trimmed"\n', "rule = 'trimmed' needs tolerate"),
+    "trimmed without a number": (
+        LEAST + '[aggregation]\nrule = "trimmed"\n',
+        "rule = 'trimmed' needs tolerate",
+    ),
     "a number for the median": (
         LEAST + '[aggregation]\nrule = "median"\ntolerate = 1\n',
         "[aggregation] tolerate = 1: goes with rule = 'trimmed', not with 'median'",
@@ -142,7 +164,10 @@ WRONG = {
         LEAST + '[aggregation]\nrule = "trimmed"\ntolerate = 0\n',
         "[aggregation] tolerate = 0: should be greater than 0",
     ),
-    "nothing to spill": (LEAST + '[aggregation]\nspill = "x"\n', "[aggregation] spill = 'x': goes with a rule of"),
+    "nothing to spill": (
+        LEAST + '[aggregation]\nspill = "x"\n',
+        "[aggregation] spill = 'x': goes with a rule of",
+    ),
     "examples under a rule": (
         LEAST + '[aggregation]\nrule = "median"\n[cohort]\nweights = "examples"\n',
         "[cohort] weights = 'examples': by [aggregation] rule = 'median' silos count alike",
@@ -151,7 +176,10 @@ WRONG = {
         LEAST + '[aggregation]\nrule = "median"\n[compression]\nup = "topk"\n',
         "[compression] up = 'topk': [aggregation] rule = 'median' compares single elements",
     ),
-    "unknown codec": (LEAST + '[compression]\nup = "zip"\n', "[compression] up = \"zip\": should be 'none', 'float16'"),
+    "unknown codec": (
+        LEAST + '[compression]\nup = "zip"\n',
+        "[compression] up = \"zip\": should be 'none', 'float16'",
+    ),
     "topk for the model itself": (
         LEAST + '[compression]\ndown = "topk"\n',
         "[compression] down = \"topk\": should be 'none', 'float16', 'bfloat16' or 'qsgd'",
@@ -186,7 +214,10 @@ WRONG = {
         f"[algorithm] name = 'fedavgg': none such; take {NAMES}",
     ),
     "no algorithm": (LEAST + "[algorithm]\nmu = 1\n", f"[algorithm] needs name, one of {NAMES}"),
-    "a number for an algorithm": (LEAST + "[algorithm]\nname = 3\n", f"[algorithm] needs name, one of {NAMES}"),
+    "a number for an algorithm": (
+        LEAST + "[algorithm]\nname = 3\n",
+        f"[algorithm] needs name, one of {NAMES}",
+    ),
     "another's hyperparameter": (
         LEAST + '[algorithm]\nname = "fedavg"\nmu = 1\n',
         "[algorithm] has no key 'mu'; fedavg takes",
@@ -219,11 +250,17 @@ WRONG = {
         LEAST + "[evaluate]\nstop_at_target = true\n",
         "[evaluate] stop_at_target needs target_accuracy",
     ),
-    "epochs and steps": (LEAST + "[local]\nepochs = 1\nsteps = 2\n", "[local] takes epochs or steps, not both"),
+    "epochs and steps": (
+        LEAST + "[local]\nepochs = 1\nsteps = 2\n",
+        "[local] takes epochs or steps, not both",
+    ),
     "nesterov alone": (LEAST + "[local]\nnesterov = true\n", "[local] nesterov needs momentum above 0"),
     "not TOML": ("rounds = ", "not TOML: "),
     "YAML": ("rounds: 3\n", "not TOML: "),
-    "no such plugin": (LEAST + '[algorithm]\nname = "no_such_module:X"\n', "No module named 'no_such_module'"),
+    "no such plugin": (
+        LEAST + '[algorithm]\nname = "no_such_module:X"\n',
+        "No module named 'no_such_module'",
+    ),
     "no such attribute": (LEAST + '[algorithm]\nname = "math:X"\n', "module 'math' has no attribute 'X'"),
     "a plugin of another kind": (LEAST + '[algorithm]\nname = "math:pi"\n', "[algorithm] name = 'math:pi'"),
     "a class of another kind": (
@@ -266,14 +303,23 @@ def test_a_mistake_is_one_line_with_the_file_the_key_and_what_would_do(read, mis
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (lambda path: None, "cannot be read (No such file or directory); name a job file such as jobs/demo.toml"),
-        (lambda path: path.mkdir(), "cannot be read (Is a directory); name a job file such as jobs/demo.toml"),
+        (
+            lambda path: None,
+            "cannot be read (No such file or directory); name a job file such as jobs/demo.toml",
+        ),
+        (
+            lambda path: path.mkdir(),
+            "cannot be read (Is a directory); name a job file such as jobs/demo.toml",
+        ),
         (lambda path: path.write_bytes(b"\xff\xfe"), "not TOML: 'utf-8' codec"),
         (os.mkfifo, "cannot be read (it is no file); name a job file"),
         (lambda path: path.symlink_to("/dev/zero"), "cannot be read (it is no file); name a job file"),
         (lambda path: path.write_text("x = " + "[" * 9999), "not TOML: nested too deep"),
         (lambda path: path.write_text(".".join("x" * 999) + " = 1"), "not TOML: x: nested too deep"),
-        (lambda path: path.write_text("rounds = " + "9" * 400), "not TOML: rounds: is no whole number of 64 bits"),
+        (
+            lambda path: path.write_text("rounds = " + "9" * 400),
+            "not TOML: rounds: is no whole number of 64 bits",
+        ),
         (lambda path: path.write_text("rounds = " + "9" * 5000), "not TOML: "),
         (
             lambda path: path.write_text('[model]\nname = "a\\u0000"'),
@@ -284,7 +330,19 @@ def test_a_mistake_is_one_line_with_the_file_the_key_and_what_would_do(read, mis
             "cannot be read (it has 16777217 bytes, 16777216 at most)",
         ),
     ],
-    ids=["missing", "a folder", "binary", "a pipe", "a device", "deep", "dotted", "64 bits", "digits", "NUL", "large"],
+    ids=[
+        "missing",
+        "a folder",
+        "binary",
+        "a pipe",
+        "a device",
+        "deep",
+        "dotted",
+        "64 bits",
+        "digits",
+        "NUL",
+        "large",
+    ],
 )
 def test_a_file_that_cannot_be_read_is_one_line(tmp_path, make, reason):
     path = tmp_path / "job.toml"
@@ -357,7 +415,10 @@ def test_every_algorithm_is_read_by_its_name_and_reads_back_from_the_resolved_jo
     job = read(LEAST + f'[algorithm]\nname = "{name}"\n' + OWN.get(name, ""))
     assert type(job.build_algorithm()) is ALGORITHMS[name]
     assert read(through_toml(job)) == job
-    assert Job.model_validate_json(job.model_dump_json(exclude_none=True)).build_algorithm() == job.build_algorithm()
+    assert (
+        Job.model_validate_json(job.model_dump_json(exclude_none=True)).build_algorithm()
+        == job.build_algorithm()
+    )
 
 
 RESOLVED = [
@@ -367,7 +428,8 @@ RESOLVED = [
     LEAST + '[local]\noptimizer = "adamw"\nlr = 1e-3\n[server_optimizer]\nname = "yogi"\ntau = 1e-2\n',
     TOP + '[model]\nname = "mlp"\nhidden = [64, 64]\nweights = "w"\n[tracking]\nconsole = "always"\n',
     LEAST
-    + '[evaluate]\ntarget_accuracy = 0.97\nstop_at_target = true\n[cohort]\nfraction = 0.1\nweights = "uniform"\n',
+    + "[evaluate]\ntarget_accuracy = 0.97\nstop_at_target = true\n"
+    + '[cohort]\nfraction = 0.1\nweights = "uniform"\n',
     LEAST + '[compression]\nup = "topk"\ndown = "qsgd"\nbits = 5\n',
     LEAST + '[compression]\nup = "bfloat16"\nerror_feedback = true\n',
 ]
@@ -416,7 +478,10 @@ def test_differing_keys_are_named_without_the_harmless(read):
         "rounds",
         "server_optimizer.lr",
     ]
-    assert differing_keys(one, other, ("rounds", "checkpoint", "model.hidden")) == ["local.lr", "server_optimizer.lr"]
+    assert differing_keys(one, other, ("rounds", "checkpoint", "model.hidden")) == [
+        "local.lr",
+        "server_optimizer.lr",
+    ]
     assert differing_keys(one, read(LEAST)) == []
 
 

@@ -1,4 +1,5 @@
-"""Whatever a checkpoint or a run folder says: it is used, passed over, or refused in one line, never a traceback."""
+"""Whatever a checkpoint or a run folder says: it is used, passed over,
+or refused in one line, never a traceback."""
 
 import os
 import shutil
@@ -34,9 +35,12 @@ def trained(tmp_path_factory):
     write_folder(folder / "shards", [6, 5, 7], test=8, valid=4)
     (folder / "job.toml").write_text(tomli_w.dumps({**JOB, "shards": str(folder / "shards")}))
     train(folder / "job.toml", folder / "run", (), False, Alone())
-    several = {"rank_seconds": {"1": {"training": 0.5, "waiting": 0.1}, "2": {"training": 0.4, "waiting": 0.2}}}
+    several = {
+        "rank_seconds": {"1": {"training": 0.5, "waiting": 0.1}, "2": {"training": 0.4, "waiting": 0.2}}
+    }
     records = [{**record, **several, "faults": {"1": "why"}} for record in read_metrics(folder / "run")]
-    (folder / "run" / "metrics.jsonl").write_bytes(b"".join(map(encode_record, records)))  # as of a run on three ranks
+    # as of a run on three ranks
+    (folder / "run" / "metrics.jsonl").write_bytes(b"".join(map(encode_record, records)))
     return folder
 
 
@@ -91,7 +95,9 @@ WRONG = {
     "'w' is float64 [35], and should be float32 [35]": lambda state: state.update(w=state["w"].double()),
     "'w' is float32 [36], and should be float32 [35]": lambda state: state.update(w=torch.zeros(36)),
     "'w' is float32 [35, 1], and should be float32 [35]": lambda state: state.update(w=state["w"][:, None]),
-    "'velocity' is float32 [3], and should be float32 [35]": lambda state: state.update(velocity=torch.zeros(3)),
+    "'velocity' is float32 [3], and should be float32 [35]": lambda state: state.update(
+        velocity=torch.zeros(3)
+    ),
     "'c' is a number, and should be float32 [35]": lambda state: state.update(c=0.5),
 }
 
@@ -113,7 +119,9 @@ def test_what_is_altered_not_at_all_goes_on_where_it_was(again, capfd):
 
 READERS = {
     "report": write_report,
-    "compare": lambda run: compare_runs([run, run.parent / "run"], 0.5, Output(json=run / "x.json", csv=run / "x.csv")),
+    "compare": lambda run: compare_runs(
+        [run, run.parent / "run"], 0.5, Output(json=run / "x.json", csv=run / "x.csv")
+    ),
     "show": show_run,
     "evaluate": evaluate_run,
 }
@@ -144,7 +152,12 @@ ODD = {
         '{"round": 4, "time": 1e80}',
         '{"round": 4, "note": {"deep": Infinity}}',
     ],
-    "environment.json": [DEEP, '{"data": {"sha256": NaN}}', '{"directory": "a\\u0000"}', '{"ranks": {"1": []}}'],
+    "environment.json": [
+        DEEP,
+        '{"data": {"sha256": NaN}}',
+        '{"directory": "a\\u0000"}',
+        '{"ranks": {"1": []}}',
+    ],
     "job.toml": [
         f"x = {DEEP}",
         ".".join(["x"] * 5000) + " = 1",

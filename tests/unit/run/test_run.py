@@ -88,14 +88,22 @@ def test_a_run_of_another_job_is_refused_with_the_keys_that_differ(tmp_path, cha
     claim_run(tmp_path, make_job())
     with pytest.raises(InputError) as refused:
         check_run(tmp_path, make_job(**changes), resume=True)
-    assert str(refused.value).startswith(f"{tmp_path}: is a run of another job, it differs in {keys}; resume with")
+    assert str(refused.value).startswith(
+        f"{tmp_path}: is a run of another job, it differs in {keys}; resume with"
+    )
 
 
 FORCED = [
     ({"device": "cpu"}, ['device "auto" -> "cpu"']),
     ({"shards": "moved", "name": "toy2"}, ['name "toy" -> "toy2"', 'shards "s" -> "moved"']),
-    ({"local": {"lr": 0.05, "steps": 3}}, ["local.epochs 1 -> none", "local.lr 0.1 -> 0.05", "local.steps none -> 3"]),
-    ({"cohort": {"fraction": 0.5, "quorum": 0.5}}, ["cohort.fraction 1.0 -> 0.5", "cohort.quorum 1.0 -> 0.5"]),
+    (
+        {"local": {"lr": 0.05, "steps": 3}},
+        ["local.epochs 1 -> none", "local.lr 0.1 -> 0.05", "local.steps none -> 3"],
+    ),
+    (
+        {"cohort": {"fraction": 0.5, "quorum": 0.5}},
+        ["cohort.fraction 1.0 -> 0.5", "cohort.quorum 1.0 -> 0.5"],
+    ),
     ({"server_optimizer": {"name": "sgd", "lr": 0.5}}, ["server_optimizer.lr 1.0 -> 0.5"]),
 ]
 
@@ -134,16 +142,23 @@ def test_force_alone_does_not_overwrite_a_run(tmp_path):
 def make_spec(classes=3, digests="ab"):
     features = Features(shape=(8, 8), dtype="uint8", scale=1.0)
     about = {"examples": {"train": 1}, "labels": [1] * classes, "bytes": 9}
-    silos = [ShardEntry(silo=k, name="", file=f"{k}.h5", sha256=d * 64, **about) for k, d in enumerate(digests)]
-    return FederationSpec(name="s", features=features, classes=classes, seed=0, scheme={}, source={}, silos=silos)
+    silos = [
+        ShardEntry(silo=k, name="", file=f"{k}.h5", sha256=d * 64, **about) for k, d in enumerate(digests)
+    ]
+    return FederationSpec(
+        name="s", features=features, classes=classes, seed=0, scheme={}, source={}, silos=silos
+    )
 
 
 def test_a_run_goes_on_with_its_own_shards_wherever_they_lie(tmp_path):
     claim_run(tmp_path, make_job())
-    check_run(tmp_path, make_job(), resume=True, spec=make_spec())  # started before the digest was written down
+    # started before the digest was written down
+    check_run(tmp_path, make_job(), resume=True, spec=make_spec())
     write_environment(tmp_path, data=describe(make_spec()))
     check_run(tmp_path, make_job(), resume=True, spec=make_spec().model_copy(update={"name": "moved"}))
-    with pytest.raises(InputError, match=r"the shards are not those that it was started on; .* insist by --force"):
+    with pytest.raises(
+        InputError, match=r"the shards are not those that it was started on; .* insist by --force"
+    ):
         check_run(tmp_path, make_job(), resume=True, spec=make_spec(digests="ac"))
     (change,) = check_run(tmp_path, make_job(), resume=True, force=True, spec=make_spec(digests="ac"))
     assert change.startswith("shards of sha256 ")

@@ -1,4 +1,5 @@
-"""A model's weights from anybody's file: safetensors are read, a pickle is not, and a line says how to convert it."""
+"""A model's weights from anybody's file: safetensors are read,
+a pickle is not, and a line says how to convert it."""
 
 import pickle
 import re
@@ -34,7 +35,9 @@ def test_a_pickle_is_not_run_and_the_line_says_how_to_convert_it(tmp_path, zippe
     path, model = tmp_path / "start.pt", net(seed=3)
     torch.save(model.state_dict(), path, _use_new_zipfile_serialization=zipped)
     line = refused(path)
-    command = re.search(r"is a pickle, which is a program and not run here; convert it: (python .*)$", line)[1]
+    command = re.search(r"is a pickle, which is a program and not run here; convert it: (python .*)$", line)[
+        1
+    ]
     subprocess.run([sys.executable, *shlex.split(command)[1:]], cwd=tmp_path, check=True)
     load_weights(found := net(seed=4), tmp_path / "start.safetensors", "x")
     assert all(same_bits(value, model.state_dict()[name]) for name, value in found.state_dict().items())

@@ -38,13 +38,18 @@ def test_the_bare_loop_is_federated_averaging(bench):
 
     task = bare.Task("two silos, one batch each", silos=2, drawn=2, hidden=(5,), steps=1)
     rng = np.random.default_rng(0)
-    x, y = rng.integers(0, 256, (2 * bare.BATCH, 1, 28, 28), dtype=np.uint8), rng.integers(0, 10, 2 * bare.BATCH)
+    x, y = (
+        rng.integers(0, 256, (2 * bare.BATCH, 1, 28, 28), dtype=np.uint8),
+        rng.integers(0, 10, 2 * bare.BATCH),
+    )
     data = torch.tensor(x) / 255, torch.tensor(y)
     start = nn.utils.parameters_to_vector(bare.perceptron(task.hidden).parameters()).detach()
     slots, ends = torch.zeros(2, bare.WORKERS, len(start)), torch.zeros(3, dtype=torch.float64)
     barrier = threading.Barrier(bare.WORKERS)
     with ThreadPoolExecutor(bare.WORKERS) as pool:  # threads share tensors as the processes do
-        workers = [pool.submit(bare.work, r, task, data, start, slots, ends, barrier) for r in range(bare.WORKERS)]
+        workers = [
+            pool.submit(bare.work, r, task, data, start, slots, ends, barrier) for r in range(bare.WORKERS)
+        ]
     assert [worker.result() for worker in workers] == [None, None]
     assert (ends.diff() > 0).all()
     end = slots[1].sum(0)  # of the second round
@@ -55,7 +60,9 @@ def test_the_bare_loop_is_federated_averaging(bench):
         descent.zero_grad()
         nn.functional.cross_entropy(model(data[0]), data[1]).backward()
         descent.step()
-    torch.testing.assert_close(end, nn.utils.parameters_to_vector(model.parameters()).detach(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        end, nn.utils.parameters_to_vector(model.parameters()).detach(), rtol=1e-5, atol=1e-6
+    )
 
 
 ROWS = [
@@ -75,7 +82,8 @@ def test_what_a_checkpoint_holds_up_is_the_time_between_rounds(bench, tmp_path):
 
     now, lines = 100.0, []
     for round in range(1, 8):
-        now += 3.0 * (round in (3, 5, 7)) + 10.0  # a checkpoint after rounds 2, 4 and 6 takes 3 s, a round 10 s
+        # a checkpoint after rounds 2, 4 and 6 takes 3 s, a round 10 s
+        now += 3.0 * (round in (3, 5, 7)) + 10.0
         plain = {"plain_seconds": 2.0, "plain_bytes": 7} if round % 2 else {}
         lines.append(json.dumps({"round": round, "time": now, "seconds": 10.0, **plain}))
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
@@ -89,7 +97,9 @@ def test_the_model_finds_the_terms_that_made_the_times_and_leaves_negative_ones_
     true = {"t1 a silo": 1e-3, "t2 a silo and MB": 2e-3, "t3 a step": 3e-4, "t4 a step and MB": 4e-4}
     times = [model.value(true, model.TRAINING, row) for row in ROWS]
     assert model.fit(ROWS, model.TRAINING, times) == pytest.approx(true)
-    found = model.fit(ROWS, model.TRAINING, [1e-2 * row["worker_steps"] / row["per_worker"] ** 0.1 for row in ROWS])
+    found = model.fit(
+        ROWS, model.TRAINING, [1e-2 * row["worker_steps"] / row["per_worker"] ** 0.1 for row in ROWS]
+    )
     assert min(found.values()) >= 0
 
 
@@ -98,9 +108,16 @@ def test_a_prediction_adds_the_networks_levels_to_the_fitted_terms(bench):
 
     rest = dict.fromkeys(model.REST, 0.0) | {model.SERVER: 1e-3}
     network = {"bandwidth": 10.0, "latency": 5.0, "up": 2.0}
-    parts = model.predict(dict.fromkeys(model.TRAINING, 0.0), rest, {"megabytes": 40.0, "steps": 1}, 1000, network)
+    parts = model.predict(
+        dict.fromkeys(model.TRAINING, 0.0), rest, {"megabytes": 40.0, "steps": 1}, 1000, network
+    )
     levels = math.ceil(math.log2(1001))
-    expected = {"training": 0, "headers": 1.0, "sums": 0, "network": 2 * levels * 5e-6 + 0.004 * (1 + 2 * levels)}
+    expected = {
+        "training": 0,
+        "headers": 1.0,
+        "sums": 0,
+        "network": 2 * levels * 5e-6 + 0.004 * (1 + 2 * levels),
+    }
     assert parts == pytest.approx(expected)
 
 
@@ -114,7 +131,14 @@ def test_settings_with_a_name_of_capitals_go_to_the_environment(bench):
 
 
 def test_harm_that_an_own_job_knows_nothing_of_is_refused():
-    command = [sys.executable, ROOT / "scripts" / "faults.py", "--job", ROOT / "jobs" / "demo.toml", "--only", "nan"]
+    command = [
+        sys.executable,
+        ROOT / "scripts" / "faults.py",
+        "--job",
+        ROOT / "jobs" / "demo.toml",
+        "--only",
+        "nan",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert done.stderr.endswith("--only nan: with --job, no silo stumbles\n")
@@ -124,7 +148,8 @@ def test_a_silo_of_one_class_comes_to_the_same_model_with_and_without_subnormals
     import subnormals
 
     epochs = 150  # until gradients are so small: a repeat took 0.6 s, and 0.75 with subnormals
-    taken = subnormals.measure(tmp_path / "shards", 600, epochs, repeats=1)  # that models differ is an AssertionError
+    # that models differ is an AssertionError
+    taken = subnormals.measure(tmp_path / "shards", 600, epochs, repeats=1)
     assert [len(times) for times in taken.values()] == [1, 1]
     assert not torch.tensor(1e-39).eq(0)  # as it was before
 

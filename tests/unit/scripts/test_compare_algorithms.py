@@ -49,7 +49,11 @@ def test_steps_are_those_that_were_taken_and_what_was_lost_is_not_run_again(scri
     from algorithm_tables import steps
     from compare_algorithms import DATA, QUICK_ROUNDS, train, train_all
 
-    fixed = (f"shards={DATA['mnist'].partition(3, quick=True)}", "tracking.console=false", f"rounds={QUICK_ROUNDS}")
+    fixed = (
+        f"shards={DATA['mnist'].partition(3, quick=True)}",
+        "tracking.console=false",
+        f"rounds={QUICK_ROUNDS}",
+    )
     jobs = ROOT / "jobs" / "algorithms"
     even = ("local.momentum=0.0", "local.epochs=2", 'cohort.weights="uniform"')
     counted = (jobs / "mnist-fednova.toml", tmp_path / "counted", (*fixed, *even))
@@ -57,7 +61,10 @@ def test_steps_are_those_that_were_taken_and_what_was_lost_is_not_run_again(scri
     well, lost = train_all([counted, diverges], 1)
     assert well == ""
     assert "was lost" in lost
-    taken = [json.loads(line)["tau_eff"] for line in (tmp_path / "counted" / "metrics.jsonl").read_text().splitlines()]
+    taken = [
+        json.loads(line)["tau_eff"]
+        for line in (tmp_path / "counted" / "metrics.jsonl").read_text().splitlines()
+    ]
     assert steps(tmp_path / "counted") == [2 * mean for mean in taken]  # of two silos
     written = (tmp_path / "lost" / "environment.json").stat().st_mtime_ns
     assert lost.startswith(train(diverges))

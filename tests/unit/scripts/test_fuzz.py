@@ -1,4 +1,5 @@
-"""Whatever others wrote is read as a value or refused with the documented error: no traceback, no hang, no crash.
+"""Whatever others wrote is read as a value or refused with the documented error: no traceback, no hang, no
+crash.
 
 `scripts/fuzz.py` does the same for as long as one likes, in processes of their own.
 """
@@ -47,8 +48,12 @@ def test_the_script_finds_and_counts_all_that_must_not_be():
     command = [sys.executable, SCRIPT, "--kinds", "fuzzing.planted", "--inputs", "1", "--patience", "3"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert ran.returncode == 1, ran.stderr
-    rows = dict(line.split(maxsplit=1) for line in ran.stdout.splitlines() if line[:1].isalpha() and ":" not in line)
-    assert {name: list(map(int, row.split()[1:7])) for name, row in rows.items() if name not in ("kind", "sound")} == {
+    rows = dict(
+        line.split(maxsplit=1) for line in ran.stdout.splitlines() if line[:1].isalpha() and ":" not in line
+    )
+    assert {
+        name: list(map(int, row.split()[1:7])) for name, row in rows.items() if name not in ("kind", "sound")
+    } == {
         "traceback": [0, 0, 1, 0, 0, 0],
         "hang": [0, 0, 0, 1, 0, 0],
         "deaf": [0, 0, 0, 1, 0, 0],

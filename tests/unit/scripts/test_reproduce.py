@@ -1,4 +1,5 @@
-"""Reproducing the papers' tables: the rounds are counted as the papers do, every cell is a job, and quick ones run."""
+"""Reproducing the papers' tables: the rounds are counted as the papers do,
+every cell is a job, and quick ones run."""
 
 import os
 from functools import partial
@@ -92,7 +93,9 @@ LONG = ("mcmahan-cnn", "mcmahan-cifar10", "niid-mnist", "niid-cifar10")
 """Tables whose like is among the others, and which take longest."""
 
 
-@pytest.mark.parametrize("table", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in QUICK])
+@pytest.mark.parametrize(
+    "table", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in QUICK]
+)
 def test_a_quick_cell_runs_once_and_is_read_again(table, folder, monkeypatch, capsys):
     from scripts.reproduce.__main__ import main
 
@@ -126,7 +129,9 @@ def test_without_the_data_it_is_a_line(table, folder, monkeypatch, capfd):
     assert capfd.readouterr().err.startswith("error: --data: not given")
 
 
-def test_of_several_settings_the_one_with_fewest_rounds_is_shown_and_later_ones_go_no_further(folder, monkeypatch):
+def test_of_several_settings_the_one_with_fewest_rounds_is_shown_and_later_ones_go_no_further(
+    folder, monkeypatch
+):
     from scripts.reproduce.__main__ import TABLES
     from scripts.reproduce.cells import Cell, Cut, Reproduction, Table
     from scripts.reproduce.scores import rounds_to
@@ -159,7 +164,9 @@ def test_of_several_settings_the_most_accurate_is_shown_where_accuracy_counts(fo
     digits = Cut("accurate", "digits --silos 4 --scheme iid", "")
     tried = (("local.lr=0.0001",), ("local.lr=0.1",))
     cells = (
-        Cell("a cell", "98.9", digits, ("local.compile=false", "cohort.fraction=1.0", "rounds=3"), tried=tried),
+        Cell(
+            "a cell", "98.9", digits, ("local.compile=false", "cohort.fraction=1.0", "rounds=3"), tried=tried
+        ),
         Cell("another", "99.1", digits),
     )
     table = Table("", TABLES["mcmahan-2nn"].job, cells, ("test accuracy %", "best %"), figures, errors)
@@ -212,7 +219,9 @@ def test_a_run_of_settings_that_were_changed_since_is_not_taken_for_the_cells(fo
 
     def table_of(*changed, rounds=2):
         cell = Cell("a cell", "", digits, settings + changed, rounds)
-        return Table("", script.TABLES["mcmahan-2nn"].job, (cell,), ("rounds",), lambda runs: (f"{runs[0].rounds}",))
+        return Table(
+            "", script.TABLES["mcmahan-2nn"].job, (cell,), ("rounds",), lambda runs: (f"{runs[0].rounds}",)
+        )
 
     def run(table):
         monkeypatch.setitem(script.TABLES, "qfedavg", table)
@@ -244,11 +253,15 @@ def test_data_that_were_cut_otherwise_are_not_taken_for_the_cells(folder, monkey
     Cut("otherwise", words.replace("0.5", "0.50"), "").make(7, quick=False)
     for old, new, key in (("0.5", "0.1", "alpha"), (" --test 0.2", "", "test"), ("4", "5", "silos"),
                           ("digits", "mnist", "source"), ("4", "4 --option a=1", "option")):  # fmt: skip
-        with pytest.raises(InputError, match=rf"otherwise-seed7: was cut otherwise, by another {key}; remove it"):
+        with pytest.raises(
+            InputError, match=rf"otherwise-seed7: was cut otherwise, by another {key}; remove it"
+        ):
             Cut("otherwise", words.replace(old, new, 1), "").make(7, quick=False)
 
 
-@pytest.mark.skipif(not (DATA / "heart-disease").is_dir(), reason="set MPIFL_DATA to a folder that has heart-disease/")
+@pytest.mark.skipif(
+    not (DATA / "heart-disease").is_dir(), reason="set MPIFL_DATA to a folder that has heart-disease/"
+)
 def test_hospitals_are_standardised_by_the_rows_that_they_train_on(tmp_path, monkeypatch):
     from scripts.reproduce.flamby import OWN
 

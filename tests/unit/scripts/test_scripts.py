@@ -22,7 +22,9 @@ def function(name):
 
 def run(tmp_path, name, call, **variables):
     given = "\n".join(f"{key}={value}" for key, value in variables.items())
-    script = f'set -euo pipefail\n{given}\ndie() {{ echo "error: $*" >&2; exit 1; }}\n{function(name)}\n{call}\n'
+    script = (
+        f'set -euo pipefail\n{given}\ndie() {{ echo "error: $*" >&2; exit 1; }}\n{function(name)}\n{call}\n'
+    )
     return subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
 
 
@@ -33,7 +35,10 @@ def fake_pip(tmp_path, body):
 
 
 def test_the_set_up_says_that_it_goes_on_while_pip_says_nothing(tmp_path):
-    body = "echo Collecting numpy; echo 'Processing /a/torch-2.whl (x)'; sleep 2.5; echo -n half; sleep 1.5; echo .;"
+    body = (
+        "echo Collecting numpy; echo 'Processing /a/torch-2.whl (x)'; "
+        "sleep 2.5; echo -n half; sleep 1.5; echo .;"
+    )
     body += "echo 'Installing collected packages: numpy, torch'; sleep 2.5; echo Successfully installed"
     done = run(tmp_path, "pip_install", "pip_install x", **fake_pip(tmp_path, body))
     assert done.returncode == 0, done.stderr

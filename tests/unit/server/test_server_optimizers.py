@@ -46,7 +46,8 @@ def stepped(name, **settings):
     w = state["w"]
     for delta in DELTAS:
         given = torch.tensor(delta)
-        OPTIMIZERS[name](**settings).step(state, given)  # a new object each time: what it learned lies in the state
+        # a new object each time: what it learned lies in the state
+        OPTIMIZERS[name](**settings).step(state, given)
         assert given.tolist() == torch.tensor(delta).tolist()
     assert state["w"] is w
     return state

@@ -1,4 +1,5 @@
-"""The compiled step: equal to the plain one to rounding, made once, and no step at all where that cannot be."""
+"""The compiled step: equal to the plain one to rounding, made once,
+and no step at all where that cannot be."""
 
 import pytest
 import torch
@@ -35,7 +36,9 @@ def compare(settings, factory=net, kind=None, **more):
     plain, fast = FlatModel(factory()), FlatModel(factory())
     vector = torch.linspace(-1, 1, len(plain.trained))
     for lr, scale in ((0.1, 1.0), (0.03, 0.5)):
-        correct = {None: None, "constant": Constant(vector * scale), "proximal": Proximal(vector, scale)}[kind]
+        correct = {None: None, "constant": Constant(vector * scale), "proximal": Proximal(vector, scale)}[
+            kind
+        ]
         given = {"batch_size": 5, "epochs": 2, **settings, "lr": lr}
         expected = trained(given, plain, correct, **more)
         found = trained({**given, "compile": True}, fast, correct, **more)
@@ -59,7 +62,10 @@ def compare(settings, factory=net, kind=None, **more):
             marks=pytest.mark.slow,
         ),
         pytest.param(
-            {"optimizer": "adamw", "weight_decay": 0.1, "epsilon": 1e-3}, net, "proximal", marks=pytest.mark.slow
+            {"optimizer": "adamw", "weight_decay": 0.1, "epsilon": 1e-3},
+            net,
+            "proximal",
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["decay", "momentum", "adamw"],
@@ -84,7 +90,9 @@ def test_what_lies_in_the_cache_is_loaded_and_gives_the_same_bits(cache, monkeyp
     assert {path: path.stat().st_mtime_ns for path in cache.glob("*.pt2")} == made
 
 
-def test_machine_code_that_others_may_have_written_is_made_anew_and_the_compiler_works_in_the_cache(cache, monkeypatch):
+def test_machine_code_that_others_may_have_written_is_made_anew_and_the_compiler_works_in_the_cache(
+    cache, monkeypatch
+):
     settings = {"lr": 0.1, "batch_size": 5, "weight_decay": 0.02, "compile": True}
     first = trained(settings).delta
     assert any((cache / "inductor").iterdir())
@@ -125,7 +133,11 @@ def looks_inside(module, x, y):
     [
         ({}, {"model": lambda: net(nn.Dropout(0.5))}, "draws random numbers"),
         ({}, {"objective": looks_inside}, "cannot be traced"),
-        ({}, {"objective": lambda module, x, y: cross_entropy(module, x, y)}, "neither a function of a module"),
+        (
+            {},
+            {"objective": lambda module, x, y: cross_entropy(module, x, y)},
+            "neither a function of a module",
+        ),
         ({}, {"correct": lambda gradient, at, batch: gradient.mul_(0.5)}, "a function of its own"),
         ({"batch_size": "full"}, {}, "another shape"),
     ],
@@ -156,7 +168,9 @@ def test_without_a_compiler_the_plain_step_runs_and_one_line_says_so(monkeypatch
     assert same_bits(found.delta, trained(settings).delta)
 
 
-@pytest.mark.parametrize("settings", [{}, {"momentum": 0.9}, {"optimizer": "adam"}], ids=["sgd", "momentum", "adam"])
+@pytest.mark.parametrize(
+    "settings", [{}, {"momentum": 0.9}, {"optimizer": "adam"}], ids=["sgd", "momentum", "adam"]
+)
 def test_machine_code_that_does_something_else_is_not_run(settings, monkeypatch, capsys):
     monkeypatch.setattr(compiled, "compiled", lambda graph, inputs, device: lambda given: graph(*given))
     model, settings = FlatModel(net()), {"lr": 0.1, "batch_size": 5, **settings}
@@ -165,7 +179,8 @@ def test_machine_code_that_does_something_else_is_not_run(settings, monkeypatch,
     assert list(model.compiled.values()) != [None]
 
     def halved(graph, inputs, device):
-        weights = [i for i, tensor in enumerate(inputs) if tensor.shape == (5, 4)]  # the first layer's, and its state's
+        # the first layer's, and its state's
+        weights = [i for i, tensor in enumerate(inputs) if tensor.shape == (5, 4)]
 
         def run(given):
             before = [given[i].clone() for i in weights]
@@ -199,7 +214,18 @@ ADAMW = {"optimizer": "adamw", "weight_decay": 0.1}
         ({}, "rest", lambda old, new: old.lerp(new, 0.5)),
         (ADAM, "total", lambda old, new: old + 1.5 * (new - old)),
     ],
-    ids=["decay", "step", "velocity", "first", "second", "adam", "decay of 1", "no decay", "statistics", "total"],
+    ids=[
+        "decay",
+        "step",
+        "velocity",
+        "first",
+        "second",
+        "adam",
+        "decay of 1",
+        "no decay",
+        "statistics",
+        "total",
+    ],
 )
 def test_machine_code_that_is_wrong_in_one_place_is_not_run(settings, name, wrong, monkeypatch, capsys):
     model, groups = FlatModel(batch_norm_net()), {}
@@ -220,7 +246,9 @@ def test_machine_code_that_is_wrong_in_one_place_is_not_run(settings, name, wron
     whole = compiled.CompiledStep._groups
     monkeypatch.setattr(compiled, "compiled", mistaken)
     monkeypatch.setattr(
-        compiled.CompiledStep, "_groups", lambda self, model: groups.update(whole(self, model)) or dict(groups)
+        compiled.CompiledStep,
+        "_groups",
+        lambda self, model: groups.update(whole(self, model)) or dict(groups),
     )
     trained({"lr": 0.1, "batch_size": 5, **settings, "compile": True}, model)
     assert "made another step of it" in capsys.readouterr().err

@@ -39,7 +39,8 @@ def branches(**more):
 
 
 def autograd(module, x=X, y=Y):
-    """Return every trainable parameter's gradient by name, as `backward` leaves it; zeros where it leaves none."""
+    """Return every trainable parameter's gradient by name,
+    as `backward` leaves it; zeros where it leaves none."""
     module.zero_grad()
     cross_entropy(module, x, y).backward()
     found = {
@@ -90,7 +91,9 @@ def test_personal_parameters_come_last_and_all_keep_their_order(personal):
     assert all(bool((p == (2.0 if name in personal else 1.0)).all()) for name, p in parameters.items())
 
 
-@pytest.mark.parametrize("make", [lambda: FlatModel(net()), lambda: FlatModel(net(), personal=["0.weight"]), branches])
+@pytest.mark.parametrize(
+    "make", [lambda: FlatModel(net()), lambda: FlatModel(net(), personal=["0.weight"]), branches]
+)
 def test_gradients_are_those_of_autograd(make):
     model = make()
     expected = autograd(model.module)
@@ -163,7 +166,9 @@ def test_personal_buffers_are_kept_apart_from_those_that_are_averaged():
     model.module(X)
     norm = model.module[1]
     assert torch.equal(model.statistics.read(), norm.running_var.double())
-    assert torch.equal(model.personal_statistics.read(), torch.cat([norm.running_mean.double(), torch.ones(1)]))
+    assert torch.equal(
+        model.personal_statistics.read(), torch.cat([norm.running_mean.double(), torch.ones(1)])
+    )
     model.personal_statistics.write(torch.full((6,), 4.0))
     assert norm.running_mean.tolist() == [4.0] * 5
     assert norm.num_batches_tracked == 4

@@ -1,4 +1,5 @@
-"""Local training: torch's optimizers to a millionth, the loop's figures, and nothing of the loop in a correction."""
+"""Local training: torch's optimizers to a millionth, the loop's figures,
+and nothing of the loop in a correction."""
 
 import math
 
@@ -66,7 +67,9 @@ def test_twenty_steps_are_those_of_torch(settings, corrected):
 @pytest.mark.parametrize("settings", [{"lr": 0.1}, {"lr": 1 / 3, "batch_size": 5, "epochs": 3}], ids=str)
 def test_a_correction_by_zero_changes_no_bit_of_the_plain_path(settings):
     assert LocalTraining(**settings).plain
-    corrected = trained(settings, correct=lambda gradient, at, batch: gradient.add_(torch.zeros_like(gradient)))
+    corrected = trained(
+        settings, correct=lambda gradient, at, batch: gradient.add_(torch.zeros_like(gradient))
+    )
     plain = trained(settings)
     assert same_bits(corrected.delta, plain.delta)
     assert corrected.loss == plain.loss
@@ -167,7 +170,9 @@ def test_the_loss_is_the_mean_over_examples_each_at_its_steps_parameters():
 
 
 def test_the_objective_is_what_is_descended():
-    run = trained({"lr": 0.1, "epochs": 1}, objective=lambda module, x, y: sum(p.sum() for p in module.parameters()))
+    run = trained(
+        {"lr": 0.1, "epochs": 1}, objective=lambda module, x, y: sum(p.sum() for p in module.parameters())
+    )
     assert torch.allclose(run.delta, torch.full_like(run.delta, -0.1 * run.steps))
 
 
@@ -178,7 +183,9 @@ def test_a_run_starts_from_where_it_is_told_and_leaves_that_alone():
     assert bool((start == torch.full_like(start, 0.1)).all())
     assert torch.equal(run.delta, model.trained - start)
     assert run.end.data_ptr() == model.trained.data_ptr()
-    fresh = local.train(FlatModel(net(seed=9)), batches(24), start, LocalTraining(lr=0.1), stream(), cross_entropy)
+    fresh = local.train(
+        FlatModel(net(seed=9)), batches(24), start, LocalTraining(lr=0.1), stream(), cross_entropy
+    )
     assert same_bits(run.delta, fresh.delta)
 
 
@@ -217,7 +224,9 @@ def test_silos_may_be_given_epochs_of_their_own():
     assert LocalTraining(epochs=3).of_silo(4, stream()).epochs == 3
 
 
-@pytest.mark.parametrize(("settings", "unit", "whole"), [({"epochs": 8}, "epochs", 8), ({"steps": 20}, "steps", 20)])
+@pytest.mark.parametrize(
+    ("settings", "unit", "whole"), [({"epochs": 8}, "epochs", 8), ({"steps": 20}, "steps", 20)]
+)
 def test_stragglers_do_a_part_of_their_work_as_often_as_they_are_told(settings, unit, whole):
     def work(chance):
         told = LocalTraining(**settings, stragglers=chance)

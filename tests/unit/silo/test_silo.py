@@ -18,7 +18,9 @@ DROPOUT = lambda: FlatModel(net(nn.Dropout(0.5)))  # noqa: E731
 
 
 def run_of(silo, **settings):
-    return silo.train_locally(silo.model.trained.clone(), LocalTraining(**{"lr": 0.1, "batch_size": 5, **settings}))
+    return silo.train_locally(
+        silo.model.trained.clone(), LocalTraining(**{"lr": 0.1, "batch_size": 5, **settings})
+    )
 
 
 def test_a_silo_trains_on_its_own_stream_of_the_round():
@@ -26,7 +28,9 @@ def test_a_silo_trains_on_its_own_stream_of_the_round():
     settings = LocalTraining(lr=0.1, lr_decay=0.5, batch_size=5)
     start = model.trained.clone()
     order = rng.torch_stream(4, "train", 2, 3)
-    expected = local.train(model, batches(12), start, settings.model_copy(update={"lr": 0.0125}), order, cross_entropy)
+    expected = local.train(
+        model, batches(12), start, settings.model_copy(update={"lr": 0.0125}), order, cross_entropy
+    )
     silo = make_silo(FlatModel(net()), id=2, round=3, randomness=4)
     assert same_bits(silo.train_locally(start, settings).delta, expected.delta)
 
@@ -117,7 +121,9 @@ def test_the_loss_that_is_reported_is_the_objective_where_an_algorithm_has_its_o
     one, other = usual.evaluate(w, "test"), own.evaluate(w, "test")
     assert other.loss == pytest.approx(2 * one.loss, rel=1e-6)
     assert (other.metrics, other.examples) == (one.metrics, one.examples)
-    scores = [Server([FlatModel(net())], test=batches(1100), own_objective=o).evaluate(w) for o in (None, doubled)]
+    scores = [
+        Server([FlatModel(net())], test=batches(1100), own_objective=o).evaluate(w) for o in (None, doubled)
+    ]
     assert scores[1].loss == pytest.approx(2 * scores[0].loss, rel=1e-6)
 
 
@@ -145,7 +151,12 @@ def test_the_loss_of_a_model_is_that_on_the_training_examples():
 
 @pytest.mark.parametrize(
     ("splits", "held_out"),
-    [({}, None), ({"valid": 2}, "valid"), ({"valid": 2, "test": 3}, "test"), ({"valid": 2, "test": 0}, "valid")],
+    [
+        ({}, None),
+        ({"valid": 2}, "valid"),
+        ({"valid": 2, "test": 3}, "test"),
+        ({"valid": 2, "test": 0}, "valid"),
+    ],
     ids=str,
 )
 def test_the_split_to_judge_by_is_test_before_valid_if_it_holds_anything(splits, held_out):

@@ -1,4 +1,5 @@
-"""What a task owns, and that everything else asks it: one of a user's is trained, judged and compared by its own."""
+"""What a task owns, and that everything else asks it:
+one of a user's is trained, judged and compared by its own."""
 
 import json
 import re
@@ -87,7 +88,9 @@ def test_a_metric_that_cannot_be_one_is_the_accuracy(tmp_path, metric):
 
 
 def test_a_zero_is_shown_on_the_page(tmp_path):
-    summary = Summary(tmp_path, [{"round": 1, "test_mae": 0.0}], metric=MetricInfo(name="mae", higher_is_better=False))
+    summary = Summary(
+        tmp_path, [{"round": 1, "test_mae": 0.0}], metric=MetricInfo(name="mae", higher_is_better=False)
+    )
     assert "test mae; the best was 0.0000" in _cards(summary)
 
 
@@ -126,9 +129,15 @@ def job_of(tmp_path, **more):
 @pytest.mark.parametrize(
     ("tables", "reason"),
     [
-        ({"task": {"name": "nothing"}}, "[task] name = 'nothing': none such; take classification or your own"),
+        (
+            {"task": {"name": "nothing"}},
+            "[task] name = 'nothing': none such; take classification or your own",
+        ),
         ({"task": {"name": "math:pi"}}, "[task] name = 'math:pi': is no mpifl Task; name a subclass of it"),
-        ({"task": {"name": "classification", "mian": "f1"}}, "[task] has no key 'mian'; did you mean 'main'?"),
+        (
+            {"task": {"name": "classification", "mian": "f1"}},
+            "[task] has no key 'mian'; did you mean 'main'?",
+        ),
         ({"task": {"main": "f1"}}, "main = 'f1': is none of its metrics; take accuracy"),
         ({"task": {"name": ORDINAL, "main": "f1"}}, "is none of its metrics; take absolute_error, within"),
         (
@@ -175,7 +184,9 @@ def test_a_job_that_names_no_task_is_a_classification_and_one_may_have_keys(tmp_
     assert job.task == {"name": "classification"}
     assert job.build_task() == job.build_algorithm().task == CLASSIFICATION
     assert job.build_task().main_metric == ACCURACY
-    job = read_job(job_of(tmp_path, task={"name": ORDINAL, "by": 1.5, "main": "within"}, evaluate={"target": 0.9}))
+    job = read_job(
+        job_of(tmp_path, task={"name": ORDINAL, "by": 1.5, "main": "within"}, evaluate={"target": 0.9})
+    )
     assert job.task == {"name": ORDINAL, "by": 1.5, "main": "within"}
     assert job.plugins == {"task": ORDINAL}
     assert job.build_algorithm().task.main_metric == MetricInfo(name="within", share=True)
@@ -183,7 +194,9 @@ def test_a_job_that_names_no_task_is_a_classification_and_one_may_have_keys(tmp_
 
 
 def test_an_algorithm_that_needs_probabilities_says_so():
-    with pytest.raises(InputError, match=r"'feddf': distills probabilities of classes.*take \[task\] name = 'classif"):
+    with pytest.raises(
+        InputError, match=r"'feddf': distills probabilities of classes.*take \[task\] name = 'classif"
+    ):
         FedDF(task=Ordinal()).check(net(), None)
 
 
@@ -196,14 +209,23 @@ def test_a_task_may_refuse_a_federation(tmp_path):
 def test_a_users_task_is_trained_stopped_reported_and_compared_by_its_own_metric(tmp_path, capsys):
     write_folder(tmp_path / "shards", [12, 20], test=30, valid=6)
     task = {"name": ORDINAL, "by": 1.0}
-    job = job_of(tmp_path, task=task, tracking={"console": "always"}, evaluate={"target": 1.0, "stop_at_target": True})
+    job = job_of(
+        tmp_path, task=task, tracking={"console": "always"}, evaluate={"target": 1.0, "stop_at_target": True}
+    )
     run = tmp_path / "run"
     train(job, run, (), False, Alone())
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     last = records[-1]
     assert last["round"] < 6
-    assert [record["test_absolute_error"] <= 1.0 for record in records] == [*[False] * (len(records) - 1), True]
-    assert last["silo_absolute_error_worst"] >= last["silo_absolute_error_mean"] >= last["silo_absolute_error_best"]
+    assert [record["test_absolute_error"] <= 1.0 for record in records] == [
+        *[False] * (len(records) - 1),
+        True,
+    ]
+    assert (
+        last["silo_absolute_error_worst"]
+        >= last["silo_absolute_error_mean"]
+        >= last["silo_absolute_error_best"]
+    )
     assert {"test_within", "silo_within_weighted", "silo_within_worst10", "silo_loss_mean"} <= set(last)
     assert not [name for name in last if "accuracy" in name]
     assert f"absolute_error {last['test_absolute_error']:.4f}  worst silo" in capsys.readouterr().out
@@ -220,4 +242,7 @@ def test_a_users_task_is_trained_stopped_reported_and_compared_by_its_own_metric
     assert "%" not in said
     evaluate_run(run, [ORDINAL])
     said = capsys.readouterr().out
-    assert f"test absolute_error {last['test_absolute_error']:.4f}, test within {last['test_within']:.2%}" in said
+    assert (
+        f"test absolute_error {last['test_absolute_error']:.4f}, test within {last['test_within']:.2%}"
+        in said
+    )

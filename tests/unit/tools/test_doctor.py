@@ -56,7 +56,7 @@ def test_one_rank_is_well_and_leaves_nothing_behind(shards, tmp_path, states, ca
     assert doctor(job, "--json", "found.json") == 0
     assert sorted(tmp_path.rglob("*")) == sorted([*before, tmp_path / "found.json"])
     assert {what for what, state in states().items() if state == "ok"} >= {
-        "MPI library", "node", "bells", "signals", "HDF5", "shards", "run folder", "job", "transport",
+        "MPI library", "node", "doorbells", "signals", "HDF5", "shards", "run folder", "job", "transport",
     }  # fmt: skip
     assert f"{shards}: 3 files opened, 3 mapped into memory" in capfd.readouterr().out
     found = json.loads((tmp_path / "found.json").read_text())
@@ -170,14 +170,21 @@ def test_a_transport_that_alters_what_it_moves_is_found(monkeypatch, part):
 
 
 MPI = Facts(
-    library="Open MPI 5", vendor="Open MPI", standard="3.1", threads="multiple", revokes=True, tolerant=False, cuda=None
+    library="Open MPI 5",
+    vendor="Open MPI",
+    standard="3.1",
+    threads="multiple",
+    revokes=True,
+    tolerant=False,
+    cuda=None,
 )
 
 
 def rank(number, **more):
     given = {
-        "rank": number, "host": "a", "node": 0, "bell": True, "memory": True, "mpi": MPI,
-        "launcher": "/opt/mpi/bin/prterun", "family": "Open MPI", "device": "cpu", "cores": [0, 1, 2, 3], "threads": 1,
+        "rank": number, "host": "a", "node": 0, "doorbell": True, "memory": True, "mpi": MPI,
+        "launcher": "/opt/mpi/bin/prterun", "family": "Open MPI", "device": "cpu", "cores": [0, 1, 2, 3],
+        "threads": 1,
         "kernels": "compiled", "compiler": "/usr/bin/cc", "cpp": "/usr/bin/g++", "versions": "1", "hdf5": "2",
         "deaf": [],
     }  # fmt: skip
@@ -189,7 +196,7 @@ ONE_BAD = {
     "versions": ({"versions": "2"}, "versions", "warning"),
     "memory": ({"node": 1}, "node", "warning"),
     "another host": ({"host": "b", "node": 1}, "node", "ok"),
-    "no bell": ({"bell": False}, "bells", "warning"),
+    "no doorbell": ({"doorbell": False}, "doorbells", "warning"),
     "threads": ({"threads": 5}, "cores", "warning"),
     "bound": ({"cores": [2], "threads": 2}, "cores", "warning"),
     "deaf": ({"deaf": ["SIGTERM"]}, "signals", "warning"),
@@ -198,7 +205,11 @@ ONE_BAD = {
     "no g++": ({"cpp": None}, "compile = true", "warning"),
     "shard": ({"shards": Shards(count=1, faults=["cut"])}, "shards", "bad"),
     "disk": ({"run": Disk(folder="/", system="nfs4", fault="Read-only")}, "run folder", "bad"),
-    "no locks": ({"run": Disk(folder="/", system="nfs4", free=1 << 40, locks="none")}, "run folder", "warning"),
+    "no locks": (
+        {"run": Disk(folder="/", system="nfs4", free=1 << 40, locks="none")},
+        "run folder",
+        "warning",
+    ),
     "not shared": ({"run": Disk(folder="/", system="nfs4", free=1 << 40, inode=7)}, "run folder", "warning"),
     "full": ({"run": Disk(folder="/", system="nfs4", free=1000)}, "run folder", "warning"),
 }

@@ -1,4 +1,5 @@
-"""The job file described: each key has a meaning, the page follows the models, the schema takes what a job takes."""
+"""The job file described: each key has a meaning, the page follows the models,
+the schema takes what a job takes."""
 
 from __future__ import annotations
 
@@ -58,7 +59,9 @@ def test_the_schema_names_its_dialect() -> None:
 
 
 @pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)
-def test_the_schema_takes_the_jobs_of_the_checkout(path: Path, validator: jsonschema.Draft202012Validator) -> None:
+def test_the_schema_takes_the_jobs_of_the_checkout(
+    path: Path, validator: jsonschema.Draft202012Validator
+) -> None:
     validator.validate(read_toml(path))
 
 

@@ -1,4 +1,5 @@
-"""Batch scripts of `mpifl submit`, as far as they can be judged without a SLURM; tests/slurm runs them under one."""
+"""Batch scripts of `mpifl submit`, as far as they can be judged without a SLURM;
+tests/slurm runs them under one."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ def place(digits, tmp_path, monkeypatch):
 
 
 def script(capsys, *overrides, out="runs/demo", force=False, **wishes):
-    submit_job(JOB, Path(out), overrides, SlurmOptions(**{"launcher": "srun", **wishes}), dry_run=True, force=force)
+    submit_job(
+        JOB, Path(out), overrides, SlurmOptions(**{"launcher": "srun", **wishes}), dry_run=True, force=force
+    )
     return capsys.readouterr().out
 
 
@@ -44,7 +47,9 @@ def test_a_worker_a_silo_and_the_server(place, capsys):
     assert (asked["nodes"], asked["ntasks-per-node"], asked["cpus-per-task"]) == ("2", "3", "1")
     assert asked["signal"] == "B:USR1@120"
     assert {"requeue", "open-mode"} <= set(asked)
-    assert not {"time", "partition", "account", "gpus-per-node"} & set(asked), "what is not asked is the site's to say"
+    assert not {"time", "partition", "account", "gpus-per-node"} & set(asked), (
+        "what is not asked is the site's to say"
+    )
     assert "--ntasks=5 " in text
     assert text.endswith(GOING_ON)
     assert subprocess.run(["/bin/bash", "-n"], input=text, text=True, check=False).returncode == 0
@@ -60,10 +65,17 @@ def test_a_worker_a_gpu(place, capsys):
 def test_what_is_wished_for_stands_there(place, capsys):
     text = script(capsys, "threads=2", ranks=3, time="1-12", partition="gpu", account="me")
     asked = directives(text)
-    assert [asked[key] for key in ("time", "partition", "account", "cpus-per-task")] == ["1-12", "gpu", "me", "2"]
+    assert [asked[key] for key in ("time", "partition", "account", "cpus-per-task")] == [
+        "1-12",
+        "gpu",
+        "me",
+        "2",
+    ]
     assert "--ntasks=3 --cpus-per-task=2" in text
     text = script(capsys, "tracking.console=true")
-    assert "--set tracking.console=true --set tracking.console=always" in text, "for a log, where no terminal is"
+    assert "--set tracking.console=true --set tracking.console=always" in text, (
+        "for a log, where no terminal is"
+    )
 
 
 def test_names_with_spaces_and_percents_survive_the_shell_and_sbatch(place, capsys):
@@ -118,7 +130,9 @@ def test_without_slurm_it_says_so(place):
 
 def test_a_run_of_another_job_is_refused(place, capsys):
     command = [sys.executable, "-m", "mpifl", "train", str(JOB), "--out", "runs/demo", "--set", "rounds=1"]
-    subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=60)
+    subprocess.run(
+        command, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=60
+    )
     assert script(capsys)
     with pytest.raises(InputError, match=re.escape("runs/demo: is a run of another job, it differs in seed")):
         script(capsys, "seed=8")

@@ -1,4 +1,5 @@
-"""A grid of settings: its tasks, their names and states; and its runs, one after another, stopped and gone on with."""
+"""A grid of settings: its tasks, their names and states; and its runs,
+one after another, stopped and gone on with."""
 
 import json
 import os
@@ -122,7 +123,12 @@ def test_a_sweep_runs_what_is_not_done_and_compares(job, tmp_path, capfd):
     before = (tmp_path / "sw" / "local.lr=0.2,seed=2" / "metrics.jsonl").read_bytes()
     capfd.readouterr()
     assert sweep(*words, "--list") == 0
-    assert [line.split("\t")[1] for line in capfd.readouterr().out.splitlines()] == ["new", "new", "new", "done"]
+    assert [line.split("\t")[1] for line in capfd.readouterr().out.splitlines()] == [
+        "new",
+        "new",
+        "new",
+        "done",
+    ]
     assert sweep(*words) == 0
     printed = capfd.readouterr().out
     assert "[4/4] local.lr=0.2,seed=2 done before" in printed
@@ -183,16 +189,22 @@ def test_figures_are_those_that_the_sweep_asks_for(job, tmp_path, capfd):
     assert sweep(*words, "--set", "rounds=1", "--list") == 2
     said = capfd.readouterr().err
     assert (
-        said
-        == "error: sw/seed=1: has done 2 rounds, more than the 1 that are asked for; name another folder by --out\n"
+        said == "error: sw/seed=1: has done 2 rounds, more than the 1 that are asked for; "
+        "name another folder by --out\n"
     )
 
 
 def test_a_run_that_could_not_start_is_told_before_any_does(job, tmp_path, capfd):
     for given, said in (
         ("model.hidden=[4],[]", f"{job} --set model.hidden=[4]: [model] has no key 'hidden'; logreg takes"),
-        ("model.name=logreg,x:net", f"{job} --set model.name=x:net: [model] name = 'x:net': No module named 'x'"),
-        ("algorithm.name=fedavg,feddf", f"{job} --set algorithm.name=feddf: [algorithm] name = 'feddf': the shards"),
+        (
+            "model.name=logreg,x:net",
+            f"{job} --set model.name=x:net: [model] name = 'x:net': No module named 'x'",
+        ),
+        (
+            "algorithm.name=fedavg,feddf",
+            f"{job} --set algorithm.name=feddf: [algorithm] name = 'feddf': the shards",
+        ),
         (f"shards={tmp_path}/shards,nowhere", "nowhere/federation.json: is not there"),
     ):
         assert sweep(job, "--set", given, "--out", "sw") == 2
@@ -204,7 +216,10 @@ def test_a_folder_that_cannot_be_made_is_one_line(job, tmp_path, capfd):
     (tmp_path / "file").write_text("in the way")
     assert sweep(job, "--set", "seed=1,2", "--out", "file/sw") == 2
     said = capfd.readouterr().err
-    assert said == "error: file/sw/seed=1: cannot be written (Not a directory); name a folder that can by --out\n"
+    assert (
+        said
+        == "error: file/sw/seed=1: cannot be written (Not a directory); name a folder that can by --out\n"
+    )
 
 
 DIVERGES = ["--set", "rounds=3", "--set", "local.weight_decay=1.0"]
@@ -237,7 +252,8 @@ def test_a_run_that_was_lost_is_so_no_more_when_it_went_on(job, tmp_path, capfd)
     words = [job, "--set", "seed=1", "--out", "sw"]
     assert sweep(*words) == 0
     run = tmp_path / "sw" / "toy"
-    note_lost(run, "round 3 was lost: 1 of 2 silos answered")  # as a rank that was late for it would make it be
+    # as a rank that was late for it would make it be
+    note_lost(run, "round 3 was lost: 1 of 2 silos answered")
     more = [*words, "--set", "rounds=3"]
     capfd.readouterr()
     assert sweep(*more, "--list") == 0
@@ -278,7 +294,9 @@ def test_a_sweep_that_is_stopped_goes_on_with_the_same_bits(job, tmp_path):
     job.write_text(JOB.format(shards=tmp_path / "shards", rounds=3000).replace("every = 1", "every = 1000"))
     start = [sys.executable, "-m", "mpifl", "sweep", str(job), "--set", "seed=1,2"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    stopped = subprocess.Popen([*start, "--out", "sw"], cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
+    stopped = subprocess.Popen(
+        [*start, "--out", "sw"], cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL
+    )
     metrics, deadline = tmp_path / "sw" / "seed=1" / "metrics.jsonl", time.monotonic() + 60
     while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -289,7 +307,9 @@ def test_a_sweep_that_is_stopped_goes_on_with_the_same_bits(job, tmp_path):
     assert not (tmp_path / "sw" / "seed=2").exists()
     for out in ("sw", "whole"):
         words = [*start, "--set", f"rounds={done + 5}", "--out", out, "--task", "0"]
-        subprocess.run(words, cwd=tmp_path, env=environment, check=True, timeout=90, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            words, cwd=tmp_path, env=environment, check=True, timeout=90, stdout=subprocess.DEVNULL
+        )
     one, other = (tmp_path / out / "seed=1" for out in ("sw", "whole"))
     assert (one / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
     abouts = [json.loads((run / "environment.json").read_text()) for run in (one, other)]

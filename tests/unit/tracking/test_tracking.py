@@ -18,13 +18,16 @@ from mpifl.tracking.jsonlines import JsonLines
 from mpifl.tracking.progress import Progress, at_end
 
 RECORD = {
-    "round": 3, "time": 1e9, "seconds": 0.5, "seconds_training": 0.25, "train_loss": 0.5, "test_accuracy": 0.25,
+    "round": 3, "time": 1e9, "seconds": 0.5, "seconds_training": 0.25, "train_loss": 0.5,
+    "test_accuracy": 0.25,
     "silo_accuracy_worst": 0.125, "bytes_sent": 7, "faults": {"2": "torn"},
 }  # fmt: skip
 
 
 def make_job(**more):
-    return check_job({"name": "toy", "shards": "s", "rounds": 4, "model": {"name": "2nn"}, **more}, "toy.toml")
+    return check_job(
+        {"name": "toy", "shards": "s", "rounds": 4, "model": {"name": "2nn"}, **more}, "toy.toml"
+    )
 
 
 @pytest.mark.parametrize(
@@ -35,11 +38,17 @@ def make_job(**more):
         ({"train_loss": 1.5e30}, "loss 1.5e+30"),
         ({"train_loss": 1.0, "test_accuracy": 0.98765}, "loss 1.0000  accuracy 98.77%"),
         ({"test_accuracy": 1.0, "silo_accuracy_worst": 0.5}, "accuracy 100.00%  worst silo 50.00%"),
-        ({"test_accuracy": 1.0, "faults": {"3": "torn", "12": "late"}}, "accuracy 100.00%  without silos 3, 12"),
+        (
+            {"test_accuracy": 1.0, "faults": {"3": "torn", "12": "late"}},
+            "accuracy 100.00%  without silos 3, 12",
+        ),
         ({"faults": {str(k): "late" for k in range(10)}}, "without silos 0, 1, 2, 3, 4, 5, 6, 7 and 2 more"),
         ({"train_loss": 1.0, "faults": {}}, "loss 1.0000"),
         ({"test_accuracy": 0.5, "silo_accuracy_weighted": 0.25}, "accuracy 50.00%"),
-        ({"silo_accuracy_weighted": 0.25, "silo_accuracy_worst": 0.125}, "silos' accuracy 25.00%  worst silo 12.50%"),
+        (
+            {"silo_accuracy_weighted": 0.25, "silo_accuracy_worst": 0.125},
+            "silos' accuracy 25.00%  worst silo 12.50%",
+        ),
         ({"train_loss": None, "test_accuracy": None, "silo_accuracy_worst": None}, ""),
     ],
     ids=str,
@@ -67,7 +76,9 @@ def test_why_a_silo_was_left_out_is_told_once(capsys):
         console.note("going on without silo 34 while it is broken: gone")
         console.begin(0, "toy")
         console.round({"round": 0, "seconds": 0.5, "faults": {"34": "gone", "3": "gone"}})
-        for round, faults in enumerate([{"2": "torn [a]"}, {"2": "torn [a]"}, {"2": "late"}, {"3": "late"}], 1):
+        for round, faults in enumerate(
+            [{"2": "torn [a]"}, {"2": "torn [a]"}, {"2": "late"}, {"3": "late"}], 1
+        ):
             console.round({"round": round, "seconds": 0.5, "faults": faults})
         console.end()
         out, err = capsys.readouterr()
@@ -157,7 +168,10 @@ class Unmade(Observer):
     ("name", "why"),
     [
         ("console", "'console' names no class; give 'package.module:Class'"),
-        ("nowhere_to_be_found:Own", "= 'nowhere_to_be_found:Own': No module named 'nowhere_to_be_found'; it is imp"),
+        (
+            "nowhere_to_be_found:Own",
+            "= 'nowhere_to_be_found:Own': No module named 'nowhere_to_be_found'; it is imp",
+        ),
         ("unit.tracking.test_tracking:Nobody", "has no attribute 'Nobody'"),
         ("unit.tracking.test_tracking:make_job", "make_job' is no mpifl Observer; name a subclass of it"),
         ("builtins:dict", "'builtins:dict' is no mpifl Observer; name a subclass of it"),
@@ -174,7 +188,9 @@ def test_a_name_of_no_observer_is_refused_in_a_line(name, why):
 def test_an_observer_that_cannot_be_made_is_refused_in_a_line(tmp_path):
     own = make_job(tracking={"observers": ["unit.tracking.test_tracking:Unmade"]})
     check_tracking(own)
-    with pytest.raises(InputError, match=r"Unmade' cannot be made: RuntimeError: no server for toy \(test_tracking"):
+    with pytest.raises(
+        InputError, match=r"Unmade' cannot be made: RuntimeError: no server for toy \(test_tracking"
+    ):
         observers_of(own, tmp_path)
 
 
@@ -219,12 +235,14 @@ def test_lines_that_a_full_disk_does_not_take_are_told_of_once_and_written_later
     assert [record["round"] for record in read_metrics(tmp_path)] == [1, 2, 3, 4, 5]
     (line,) = capsys.readouterr().err.splitlines()
     assert line == (
-        f"{tmp_path / 'metrics.jsonl'}: cannot be written (File too large); training goes on, its lines follow when "
+        f"{tmp_path / 'metrics.jsonl'}: cannot be written (File too large); "
+        "training goes on, its lines follow when "
         "there is room"
     )
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # the library's thread says so, too
+# the library's thread says so, too
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_tensorboard_on_a_full_disk_is_told_of_once(tmp_path, capsys):
     pytest.importorskip("tensorboard")
     from mpifl.tracking.board import TensorBoard
@@ -309,7 +327,10 @@ def test_mlflow_is_told_every_number_and_a_resumed_run_goes_on_in_its_own(tmp_pa
     assert (run.info.run_name, run.data.params["local.lr"]) == ("run", "0.5")
     assert {"train_loss", "test_accuracy", "seconds", "bytes_sent", "silos_left_out"} <= set(run.data.metrics)
     assert "test_loss" not in run.data.metrics
-    assert [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, "train_loss")] == [(3, 0.5), (4, 0.5)]
+    assert [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, "train_loss")] == [
+        (3, 0.5),
+        (4, 0.5),
+    ]
 
 
 def test_mlflow_is_told_a_round_that_is_done_again_once_and_what_was_forced(tmp_path, monkeypatch):
@@ -323,7 +344,12 @@ def test_mlflow_is_told_a_round_that_is_done_again_once_and_what_was_forced(tmp_
             observer.round({**RECORD, "round": round, "time": 1e9 + begin})
         observer.end()
     (run,) = client.search_runs([client.get_experiment_by_name("toy").experiment_id])
-    assert [metric.step for metric in client.get_metric_history(run.info.run_id, "train_loss")] == [1, 2, 3, 4]
+    assert [metric.step for metric in client.get_metric_history(run.info.run_id, "train_loss")] == [
+        1,
+        2,
+        3,
+        4,
+    ]
     assert run.data.tags["changed_by_force"] == "local.lr 0.1 -> 0.5 after round 1"
     assert run.info.status == "FINISHED"
 

@@ -1,4 +1,5 @@
-"""What every rank works out for itself before a training: its threads, and whether it can compute as the job wants."""
+"""What every rank works out for itself before a training: its threads,
+and whether it can compute as the job wants."""
 
 import os
 

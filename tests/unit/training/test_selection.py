@@ -43,11 +43,14 @@ def test_a_cohort_is_so_many_different_silos_in_the_order_of_their_ids(fraction,
     assert drawn == sorted(set(drawn))
     assert set(drawn) <= set(range(population))
     assert all(type(silo) is int for silo in drawn)
-    assert abs(len(drawn) - max(math.floor(fraction * population), 1)) <= (fraction * population % 1 > 1 - 1e-8)
+    assert abs(len(drawn) - max(math.floor(fraction * population), 1)) <= (
+        fraction * population % 1 > 1 - 1e-8
+    )
 
 
 @pytest.mark.parametrize(
-    ("fraction", "population", "size"), [(0.0, 100, 1), (0.1, 100, 10), (0.29, 100, 29), (0.7, 10, 7), (1.0, 7, 7)]
+    ("fraction", "population", "size"),
+    [(0.0, 100, 1), (0.1, 100, 10), (0.29, 100, 29), (0.7, 10, 7), (1.0, 7, 7)],
 )
 def test_a_cohort_has_the_papers_size(fraction, population, size):
     assert len(sample(CohortTable(fraction=fraction), [5] * population, 0, 0)) == size
@@ -100,15 +103,19 @@ def test_uniform_and_by_examples_draw_the_bits_that_they_always_did(fraction, se
             rng.numpy_stream(seed, "cohort", round),
             chances if chances is None else np.divide(sizes, sum(sizes)),
         )
-        before = sorted(present[k] for k in stream.choice(5, max(int(fraction * 5 + 1e-9), 1), replace=False, p=p))
+        before = sorted(
+            present[k] for k in stream.choice(5, max(int(fraction * 5 + 1e-9), 1), replace=False, p=p)
+        )
         assert Selector(table, SEVEN, Server([], seed, round=round)).select({2, 5}) == before
 
 
 def in_numpy(losses, seed, round, candidates, count, sizes=SEVEN):
-    """Cho, Wang & Joshi 2022, section 4, rpow-d, as the paper says it: candidates by p_k, then the largest losses."""
+    """Cho, Wang & Joshi 2022, section 4, rpow-d, as the paper says it:
+    candidates by p_k, then the largest losses."""
     p = np.array(sizes, float) / np.sum(sizes)
     drawn = rng.numpy_stream(seed, "cohort", round).choice(len(sizes), candidates, replace=False, p=p)
-    ranked = sorted(drawn.tolist(), key=lambda k: losses[k], reverse=True)  # stable: ties stay as they were drawn
+    # stable: ties stay as they were drawn
+    ranked = sorted(drawn.tolist(), key=lambda k: losses[k], reverse=True)
     return sorted(ranked[:count])
 
 
@@ -151,7 +158,9 @@ def test_losses_that_are_of_other_silos_are_no_losses(kept):
 def test_silos_that_send_no_losses_cannot_be_chosen_by_them():
     selector = Selector(CohortTable(select="power-of-choice", candidates=3), SEVEN, Server([]))
     selector.begin()
-    with pytest.raises(InputError, match=r"name no train_loss; have its silo's half return silo.update\(..., train"):
+    with pytest.raises(
+        InputError, match=r"name no train_loss; have its silo's half return silo.update\(..., train"
+    ):
         selector.learn({})
     selector.learn({4: 0.5})
     selector.learn({})  # a silo without a loss keeps its last one
@@ -159,11 +168,15 @@ def test_silos_that_send_no_losses_cannot_be_chosen_by_them():
 
 def own(returned):
     """Have the user's selection return this, and select three of seven."""
-    sys.modules["mine"] = types.SimpleNamespace(choose=lambda draw: returned, Chosen=type("Chosen", (), {}), three=3)
+    sys.modules["mine"] = types.SimpleNamespace(
+        choose=lambda draw: returned, Chosen=type("Chosen", (), {}), three=3
+    )
     return sample(CohortTable(select="mine:choose", fraction=0.45), SEVEN, 0, 1)
 
 
-@pytest.mark.parametrize("returned", [[5, 0, 3], (5, 0, 3), {5, 0, 3}, np.array([5, 0, 3], np.int32)], ids=str)
+@pytest.mark.parametrize(
+    "returned", [[5, 0, 3], (5, 0, 3), {5, 0, 3}, np.array([5, 0, 3], np.int32)], ids=str
+)
 def test_the_users_selection_returns_silos_in_any_order(returned):
     assert own(returned) == [0, 3, 5]
     assert all(type(silo) is int for silo in own(returned))
@@ -217,9 +230,15 @@ def test_the_users_selection_is_told_of_the_round():
         ),
         ({"select": "no_such:thing"}, "[cohort] select = 'no_such:thing': No module named 'no_such'"),
         ({"select": "mine:Chosen"}, "[cohort] select = 'mine:Chosen': is a class; name a function of a draw"),
-        ({"select": "mine:three"}, "[cohort] select = 'mine:three': cannot be called; name a function of a draw"),
+        (
+            {"select": "mine:three"},
+            "[cohort] select = 'mine:three': cannot be called; name a function of a draw",
+        ),
         ({"select": "power-of-choice"}, "[cohort] select = 'power-of-choice' needs candidates"),
-        ({"candidates": 3}, "[cohort] candidates belongs to power-of-choice; leave it out with select = 'uniform'"),
+        (
+            {"candidates": 3},
+            "[cohort] candidates belongs to power-of-choice; leave it out with select = 'uniform'",
+        ),
         ({"select": "power-of-choice", "candidates": 0}, "[cohort] candidates = 0: should be greater than 0"),
         ({"select": 3}, "[cohort] select = 3: should be a valid string"),
     ],
@@ -228,12 +247,21 @@ def test_the_users_selection_is_told_of_the_round():
 def test_a_job_names_a_selection_that_there_is(table, said):
     own([0, 1, 2])
     with pytest.raises(InputError) as error:
-        check_job({"name": "toy", "shards": "x", "rounds": 1, "model": {"name": "logreg"}, "cohort": table}, "toy.toml")
+        check_job(
+            {"name": "toy", "shards": "x", "rounds": 1, "model": {"name": "logreg"}, "cohort": table},
+            "toy.toml",
+        )
     assert str(error.value).startswith(f"toy.toml: {said}")
 
 
 def test_a_kept_job_names_a_selection_without_its_code_being_imported():
-    job = {"name": "toy", "shards": "x", "rounds": 1, "model": {"name": "logreg"}, "cohort": {"select": "no_such:one"}}
+    job = {
+        "name": "toy",
+        "shards": "x",
+        "rounds": 1,
+        "model": {"name": "logreg"},
+        "cohort": {"select": "no_such:one"},
+    }
     assert check_job(job, "toy.toml", named=()).cohort.select == "no_such:one"
 
 
@@ -242,7 +270,9 @@ def test_there_are_candidates_enough_for_a_round_and_silos_enough_for_candidates
     table = CohortTable(select="power-of-choice", candidates=candidates, fraction=0.3)
     if right:
         return table.check(7)
-    with pytest.raises(InputError, match="must be between 2, the silos of a round, and 7, all that there are"):
+    with pytest.raises(
+        InputError, match="must be between 2, the silos of a round, and 7, all that there are"
+    ):
         table.check(7)
 
 
@@ -254,7 +284,9 @@ def test_there_are_candidates_enough_for_a_round_and_silos_enough_for_candidates
         ("mine:choose", "uniform", 7), ("mine:choose", "examples", 200),
     ],
 )  # fmt: skip
-def test_what_silos_weigh_in_the_objective_follows_from_how_they_are_drawn_and_counted(select, weights, total):
+def test_what_silos_weigh_in_the_objective_follows_from_how_they_are_drawn_and_counted(
+    select, weights, total
+):
     more = {"candidates": 3} if select == "power-of-choice" else {}
     assert CohortTable(select=select, weights=weights, **more).total(SEVEN) == total
 
@@ -282,7 +314,9 @@ def run(tmp_path):
         job = {**usual, "checkpoint": {"every": 1}, "local": {"lr": 0.1}, **tables}
         (tmp_path / "job.toml").write_text(tomli_w.dumps(job))
         train(tmp_path / "job.toml", tmp_path / "run", (), resume, Alone(), force)
-        return load_file(tmp_path / "run" / "checkpoints" / f"round_{job['rounds']:06d}" / "server.safetensors")
+        return load_file(
+            tmp_path / "run" / "checkpoints" / f"round_{job['rounds']:06d}" / "server.safetensors"
+        )
 
     return act
 
@@ -318,7 +352,9 @@ def test_losses_are_those_of_the_silos_last_accepted_training(run):
 
 def test_wrong_silos_end_the_run_in_one_line(run):
     sys.modules["mine"] = types.SimpleNamespace(choose=lambda draw: [2, 2 + draw.round])
-    with pytest.raises(InputError, match=r"^\[cohort\] select = 'mine:choose': returned silo 2 more than once$"):
+    with pytest.raises(
+        InputError, match=r"^\[cohort\] select = 'mine:choose': returned silo 2 more than once$"
+    ):
         run(cohort={"select": "mine:choose", "fraction": 0.3})
 
 
@@ -329,13 +365,17 @@ def test_an_algorithm_without_losses_ends_a_run_that_goes_by_them(run):
 
 
 def test_too_few_candidates_are_refused_before_anything_is_written(run, tmp_path):
-    with pytest.raises(InputError, match=r"job\.toml: \[cohort\] candidates = 8: must be between 2, .* and 7, all"):
+    with pytest.raises(
+        InputError, match=r"job\.toml: \[cohort\] candidates = 8: must be between 2, .* and 7, all"
+    ):
         run(cohort={**BY_LOSSES, "candidates": 8})
     assert not (tmp_path / "run").exists()
 
 
 def test_a_mirror_holds_the_last_losses():
     state = {"w": torch.ones(3), LOSSES: torch.tensor([INF, 0.5], dtype=torch.float64)}
-    packed = checkpoint.pack({**state, "round of the mirror": 4}, lambda n, dtype: torch.empty(n, dtype=dtype))
+    packed = checkpoint.pack(
+        {**state, "round of the mirror": 4}, lambda n, dtype: torch.empty(n, dtype=dtype)
+    )
     found = state_of(Mirror(4, {}, packed), torch.device("cpu"))
     assert found[LOSSES].tolist() == [INF, 0.5]

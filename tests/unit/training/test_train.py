@@ -1,4 +1,5 @@
-"""What the round loop does beside asking: drawing cohorts, summing up figures over silos, and hearing signals."""
+"""What the round loop does beside asking: drawing cohorts,
+summing up figures over silos, and hearing signals."""
 
 import importlib
 import json
@@ -44,7 +45,9 @@ def test_figures_over_silos_are_summed_up_each_silo_alike():
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2"])
 def test_a_signal_leaves_a_note_and_nothing_else(name):
     number = getattr(signal, name)
-    handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)}
+    handlers = {
+        n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+    }
     try:
         signals.install()
         assert not signals.pending()
@@ -108,7 +111,10 @@ def run(tmp_path):
     def act(resume=False, test=20, valid=5, names=(), sizes=(10, 10, 10), **tables):
         if not resume:
             spec = write_folder(tmp_path / "shards", sizes, test=test, **({"valid": valid} if valid else {}))
-            named = [entry.model_copy(update={"name": name}) for entry, name in zip(spec.silos, names, strict=False)]
+            named = [
+                entry.model_copy(update={"name": name})
+                for entry, name in zip(spec.silos, names, strict=False)
+            ]
             spec.model_copy(update={"silos": named or spec.silos}).write(tmp_path / "shards")
         usual = {"name": "toy", "shards": str(tmp_path / "shards"), "rounds": 4, "device": "cpu"}
         job = tmp_path / "job.toml"
@@ -138,10 +144,16 @@ def test_a_run_that_stopped_at_its_target_is_resumed_to_the_same_end(run, tmp_pa
 
 @pytest.mark.parametrize("marked", [True, False])
 def test_a_control_that_weighed_silos_otherwise_is_asked_for_anew_at_a_resume(tmp_path, marked):
-    """Before that was noted, controls weighed all silos alike, as one does of a run with weights = "uniform"."""
+    """Before that was noted, controls weighed all silos alike,
+    as one does of a run with weights = "uniform"."""
     write_folder(tmp_path / "shards", SIZES, valid=5)
     tables = {"algorithm": {"name": "scaffold"}, "checkpoint": {"every": 1}, "local": {"lr": 0.1}}
-    tables |= {"name": "toy", "shards": str(tmp_path / "shards"), "model": {"name": "logreg"}, "device": "cpu"}
+    tables |= {
+        "name": "toy",
+        "shards": str(tmp_path / "shards"),
+        "model": {"name": "logreg"},
+        "device": "cpu",
+    }
     job, out = tmp_path / "job.toml", tmp_path / "run"
 
     def act(rounds, weights, resume=False):
@@ -181,7 +193,9 @@ def test_faults_are_of_silos_that_a_round_went_on_without(run, capsys, monkeypat
 def test_whom_a_lost_attempt_missed_is_no_fault_of_the_round(run, monkeypatch):
     monkeypatch.setenv("TROUBLE", "once")
     quorum = {"quorum": 1.0}
-    records = run(algorithm={"name": "unit.training.test_train:Troubled"}, cohort=quorum, evaluate={"silos": False})
+    records = run(
+        algorithm={"name": "unit.training.test_train:Troubled"}, cohort=quorum, evaluate={"silos": False}
+    )
     assert [record["faults"] for record in records] == [{}] * 4
     assert ["attempts_lost" in record for record in records] == [False, True, False, False]
     assert "silo 1: RuntimeError: not yet" in records[1]["attempts_lost"][0]
@@ -191,7 +205,8 @@ def test_losses_that_are_reported_are_of_the_algorithms_objective(run, tmp_path)
     plain = run(local={"lr": 0.1, "epochs": 1, "batch_size": 5})
     shutil.rmtree(tmp_path / "run")
     doubled = run(
-        algorithm={"name": "unit.training.test_train:Doubled"}, local={"lr": 0.05, "epochs": 1, "batch_size": 5}
+        algorithm={"name": "unit.training.test_train:Doubled"},
+        local={"lr": 0.05, "epochs": 1, "batch_size": 5},
     )
     assert [r["test_accuracy"] for r in plain] == [r["test_accuracy"] for r in doubled]
     for name in ("train_loss", "test_loss", "silo_loss_mean", "silo_loss_worst"):
@@ -203,7 +218,10 @@ def test_a_mistake_of_all_silos_ends_the_run_at_once_with_one_traceback(run, cap
     with pytest.raises(RoundLost) as lost:
         run(algorithm={"name": "unit.training.test_train:Mistaken"}, checkpoint={"every": 10})
     assert asked == [0, 1, 2, 0, 1, 2]
-    why = "round 2 was lost: none of 3 silos answered, all alike: silo 0: KeyError: 'no such layer' (test_train.py:"
+    why = (
+        "round 2 was lost: none of 3 silos answered, all alike: silo 0: "
+        "KeyError: 'no such layer' (test_train.py:"
+    )
     assert str(lost.value).startswith(why)
     assert str(lost.value).endswith("; a checkpoint is written: mend it, and go on with --resume")
     said = capsys.readouterr().err
@@ -228,11 +246,20 @@ class Uneven(FedAvg):
 
 
 @pytest.mark.parametrize(("target", "rounds"), [(0.6, 1), (0.7, 4)])
-def test_without_a_test_set_the_target_is_for_the_mean_over_all_examples_held_out(run, capsys, target, rounds):
+def test_without_a_test_set_the_target_is_for_the_mean_over_all_examples_held_out(
+    run, capsys, target, rounds
+):
     stop = {"target_accuracy": target, "stop_at_target": True}
-    records = run(test=0, sizes=(2, 4, 6), evaluate=stop, algorithm={"name": "unit.training.test_train:Uneven"})
-    assert [record["silo_accuracy_weighted"] for record in records] == [pytest.approx((2 * 0.5 + 3 * 1.0) / 6)] * rounds
-    said = "[evaluate] target_accuracy: is for the accuracy on all that the silos hold out, as there is no test set\n"
+    records = run(
+        test=0, sizes=(2, 4, 6), evaluate=stop, algorithm={"name": "unit.training.test_train:Uneven"}
+    )
+    assert [record["silo_accuracy_weighted"] for record in records] == [
+        pytest.approx((2 * 0.5 + 3 * 1.0) / 6)
+    ] * rounds
+    said = (
+        "[evaluate] target_accuracy: is for the accuracy on all that the silos hold out, "
+        "as there is no test set\n"
+    )
     assert said in capsys.readouterr().err
 
 
@@ -278,7 +305,9 @@ def test_silos_are_told_by_their_names(run, tmp_path, capsys, monkeypatch):
 def test_a_lost_round_names_its_silos(run, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("TROUBLE", "once")
     run(algorithm={"name": "unit.training.test_train:Troubled"}, names=NAMES)
-    assert "round 2 was lost: 2 of 3 silos answered (silo 'long beach': RuntimeError" in capsys.readouterr().err
+    assert (
+        "round 2 was lost: 2 of 3 silos answered (silo 'long beach': RuntimeError" in capsys.readouterr().err
+    )
 
 
 def test_silos_without_names_have_none_in_the_run_folder(run, tmp_path):

@@ -1,4 +1,5 @@
-"""Clipping: one factor by the joint norm, to the bit as numpy has it; what it leaves alone, reports and refuses."""
+"""Clipping: one factor by the joint norm, to the bit as numpy has it;
+what it leaves alone, reports and refuses."""
 
 import json
 
@@ -110,7 +111,9 @@ class Echo(FedAvg):
 def test_a_scalar_of_the_algorithms_may_not_be_called_so(tmp_path):
     spec = write_folder(tmp_path, [4])
     server, federation = make_federation(tmp_path, spec, Named(), transforms=[Clipping(1.0)])
-    with pytest.raises(Exception, match=r"its scalar 'clipped' has the name of what \[aggregation\] clip reports"):
+    with pytest.raises(
+        Exception, match=r"its scalar 'clipped' has the name of what \[aggregation\] clip reports"
+    ):
         Named().round(server, federation.everyone(server))
 
 
@@ -157,7 +160,10 @@ def test_updates_are_clipped_before_they_are_encoded_and_the_share_is_a_figure_o
     folder, records = run("loose", cohort={"fraction": 0.4}, aggregation={"clip": 2 * length})
     assert records[0]["clipped"] == 0.0
     assert torch.equal(moved(folder), moved(whole))
-    clip, coarse = {"aggregation": {"clip": length / 3}, "cohort": {"fraction": 0.4}}, {"up": "topk", "share": 0.3}
+    clip, coarse = (
+        {"aggregation": {"clip": length / 3}, "cohort": {"fraction": 0.4}},
+        {"up": "topk", "share": 0.3},
+    )
     folder, records = run("clipped", **clip)
     assert records[0]["clipped"] == 1.0
     assert torch.allclose(moved(folder), moved(whole) / 3, rtol=1e-3, atol=1e-6)
@@ -178,7 +184,10 @@ def test_running_statistics_are_averaged_as_without_clipping(tmp_path, run, caps
     one, other = (load_file(folder / "model.safetensors") for folder in (whole, clipped))
     same = {name for name in one if torch.equal(one[name], other[name])}
     assert same == {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
-    assert capsys.readouterr().err.count("[aggregation] clip: running statistics (BatchNorm) stay unclipped") == 1
+    assert (
+        capsys.readouterr().err.count("[aggregation] clip: running statistics (BatchNorm) stay unclipped")
+        == 1
+    )
 
 
 def test_a_run_goes_on_with_another_bound_only_if_the_user_insists(run):
@@ -190,7 +199,13 @@ def test_a_run_goes_on_with_another_bound_only_if_the_user_insists(run):
 
 
 def job(algorithm, **more):
-    tables = {"name": "toy", "shards": "x", "rounds": 1, "model": {"name": "logreg"}, "aggregation": {"clip": 1.0}}
+    tables = {
+        "name": "toy",
+        "shards": "x",
+        "rounds": 1,
+        "model": {"name": "logreg"},
+        "aggregation": {"clip": 1.0},
+    }
     return check_job({**tables, "algorithm": algorithm, **more}, "toy.toml")
 
 

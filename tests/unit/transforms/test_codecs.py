@@ -10,7 +10,12 @@ from unit.builders import same_bits, stream
 from mpifl.transforms.codecs import BLOCK, QSGD, Cast, TopK, largest, pack, unpack
 
 LENGTHS = [1, 2, 7, 8, 9, 511, 512, 513, 3000]
-QSGDS = [QSGD(bits, bucket, norm) for bits in (2, 3, 4, 7, 8) for bucket in (1, 64, 10**9) for norm in ("max", "l2")]
+QSGDS = [
+    QSGD(bits, bucket, norm)
+    for bits in (2, 3, 4, 7, 8)
+    for bucket in (1, 64, 10**9)
+    for norm in ("max", "l2")
+]
 ALL = [Cast("float16"), Cast("bfloat16"), *QSGDS, *map(TopK, (0.01, 0.05, 0.3, 1.0))]
 
 
@@ -71,12 +76,29 @@ def test_packed_codes_come_back_and_take_their_bits_and_no_more(bits, codes):
     assert int.from_bytes(packed.numpy().tobytes(), "little") == number
 
 
-SPECIAL = [0.0, -0.0, 1.0, -1.0, 65504.0, 65519.99, 1e-4, 6e-5, 6e-8, 3e-8, 2.9e-8, 1e-40, 1 + 2**-8, 1 + 3 * 2**-8]
+SPECIAL = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    65504.0,
+    65519.99,
+    1e-4,
+    6e-5,
+    6e-8,
+    3e-8,
+    2.9e-8,
+    1e-40,
+    1 + 2**-8,
+    1 + 3 * 2**-8,
+]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(
-    "vector", [torch.tensor(SPECIAL), vector_of(10_000, spread=1.0), 1e-6 * vector_of(999)], ids=["special", "", "tiny"]
+    "vector",
+    [torch.tensor(SPECIAL), vector_of(10_000, spread=1.0), 1e-6 * vector_of(999)],
+    ids=["special", "", "tiny"],
 )
 def test_casts_are_torchs_subnormals_signs_and_ties_to_even_too(dtype, vector):
     codec = Cast(str(dtype).removeprefix("torch."))
@@ -84,7 +106,9 @@ def test_casts_are_torchs_subnormals_signs_and_ties_to_even_too(dtype, vector):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "value"), [("float16", 65520.0), ("float16", -1e30), ("bfloat16", 3.4e38)], ids=["16", "minus", "b16"]
+    ("dtype", "value"),
+    [("float16", 65520.0), ("float16", -1e30), ("bfloat16", 3.4e38)],
+    ids=["16", "minus", "b16"],
 )
 def test_a_value_beyond_the_range_is_refused_with_its_size(dtype, value):
     with pytest.raises(ValueError, match=f"reaches .* beyond the range of {dtype}"):
@@ -97,7 +121,9 @@ def steps_of(codec, vector):
     s = 2 ** (codec.bits - 1) - 1
     parts = torch.split(vector.double(), min(codec.bucket, len(vector)))
     norms = [part.abs().max() if codec.norm == "max" else part.norm() for part in parts]
-    return torch.cat([torch.full((len(p),), float(n) / s) for p, n in zip(parts, norms, strict=True)]).double()
+    return torch.cat(
+        [torch.full((len(p),), float(n) / s) for p, n in zip(parts, norms, strict=True)]
+    ).double()
 
 
 @pytest.mark.parametrize("codec", QSGDS, ids=str)
@@ -120,7 +146,8 @@ def test_qsgd_is_unbiased_and_its_error_is_within_lemma_3_1(bits, norm):
     variance = share * (1 - share) * step**2
     deviations = (found.mean(0) - vector) / (variance / draws).sqrt().clamp_min(1e-9)
     assert deviations.abs().max() < 4.5
-    assert abs(float(deviations.square().mean()) - 1) < 0.5  # they are spread as they should: neither more nor less
+    # they are spread as they should: neither more nor less
+    assert abs(float(deviations.square().mean()) - 1) < 0.5
     s, error = 2 ** (bits - 1) - 1, (found - vector).square()
     for part, errors in zip(torch.split(vector.double(), 64), torch.split(error, 64, dim=1), strict=True):
         d, size = len(part), float(part.square().sum())
@@ -157,7 +184,10 @@ def test_pieces_of_a_long_vector_make_no_difference(monkeypatch):
     assert same_bits(QSGD(3, 64).decode(whole, 5000), back)
 
 
-@given(st.lists(st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.0, -3.0, 1e-42, 1e38]), min_size=1, max_size=60), st.data())
+@given(
+    st.lists(st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.0, -3.0, 1e-42, 1e38]), min_size=1, max_size=60),
+    st.data(),
+)
 def test_the_largest_are_the_largest_and_of_equals_the_first(values, data):
     count = data.draw(st.integers(1, len(values)))
     order = sorted(range(len(values)), key=lambda i: (-abs(torch.tensor(values[i]).item()), i))
@@ -192,7 +222,11 @@ def finite_or_refused(codec, payload, length):
 
 
 def as_payload(content):
-    return torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8)
+    return (
+        torch.frombuffer(bytearray(content), dtype=torch.uint8)
+        if content
+        else torch.empty(0, dtype=torch.uint8)
+    )
 
 
 @given(st.sampled_from(ALL), st.integers(0, 300), st.binary(max_size=700), st.booleans())

@@ -85,7 +85,9 @@ def test_silos_start_from_what_the_payload_says_and_the_server_goes_on_from_full
     mean = sum(n * delta.double() for n, (_, _, delta) in zip(SIZES, _seen, strict=True)) / sum(SIZES)
     assert torch.allclose(server.state["w"], start + mean.float(), rtol=0, atol=1e-7)
     record = next(json.loads(r) for r in federation.transport.told if b'"kind"' in r)
-    assert [(v["dtype"], v["length"]) for v in record["vectors"]] == [("uint8", 43 + 4 if down == "qsgd" else 86)]
+    assert [(v["dtype"], v["length"]) for v in record["vectors"]] == [
+        ("uint8", 43 + 4 if down == "qsgd" else 86)
+    ]
 
 
 def test_what_a_silo_is_judged_by_is_what_the_next_round_starts_from(run):
@@ -106,12 +108,16 @@ def test_what_is_summed_is_what_a_receiver_would_have_read(run, up):
     go(algorithm, server, federation)
     total = torch.zeros(len(start), dtype=torch.float64)
     for (k, _, delta), n in zip(_seen, SIZES, strict=True):
-        payload = codec.encode(delta, make_silo(FlatModel(net()), id=k, randomness=3).stream("compression of delta"))
+        payload = codec.encode(
+            delta, make_silo(FlatModel(net()), id=k, randomness=3).stream("compression of delta")
+        )
         total += n * codec.decode(payload, len(delta))
     assert torch.allclose(server.state["w"], start + (total / sum(SIZES)).float(), rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize("settings", [{"up": "topk", "share": 0.1}, {"up": "qsgd", "bits": 2}, {"up": "bfloat16"}])
+@pytest.mark.parametrize(
+    "settings", [{"up": "topk", "share": 0.1}, {"up": "qsgd", "bits": 2}, {"up": "bfloat16"}]
+)
 def test_what_was_sent_and_what_is_left_are_what_there_was(settings):
     transform = CompressionSettings(**settings, error_feedback=True).transforms(())[0]
     state, sent, true = {}, torch.zeros(300, dtype=torch.float64), torch.zeros(300, dtype=torch.float64)
@@ -128,7 +134,9 @@ def test_what_was_sent_and_what_is_left_are_what_there_was(settings):
 
 def controls(federation, name="c"):
     worker = federation._worker
-    return [{**worker.states.kept.get(k, {}), **worker.states.pending.get(k, {})}.get(name, 0.0) for k in range(3)]
+    return [
+        {**worker.states.kept.get(k, {}), **worker.states.pending.get(k, {})}.get(name, 0.0) for k in range(3)
+    ]
 
 
 def told(kind, federation, cohort):
@@ -152,12 +160,18 @@ each_cohort = pytest.mark.parametrize("cohort", COHORTS, ids=["examples", "unifo
 
 @each_kind
 @each_cohort
-@pytest.mark.parametrize("up", [{"up": "qsgd", "bits": 2}, {"up": "bfloat16"}, {"up": "topk", "error_feedback": False}])
-def test_the_servers_control_stays_the_mean_of_the_silos_but_for_what_is_yet_to_be_sent(run, kind, up, cohort):
+@pytest.mark.parametrize(
+    "up", [{"up": "qsgd", "bits": 2}, {"up": "bfloat16"}, {"up": "topk", "error_feedback": False}]
+)
+def test_the_servers_control_stays_the_mean_of_the_silos_but_for_what_is_yet_to_be_sent(
+    run, kind, up, cohort
+):
     algorithm, server, federation = run(kind(local=LOCAL), cohort=cohort, **up)
     for silos in ((0, 1, 2), (0, 2), (1,), (0, 1)):
         go(algorithm, server, federation, silos=silos)
-    assert max(float(one.abs().max()) for one in controls(federation, f"unsent {min(kind.accumulated)}")) > 1e-5
+    assert (
+        max(float(one.abs().max()) for one in controls(federation, f"unsent {min(kind.accumulated)}")) > 1e-5
+    )
     assert torch.allclose(server.state[kind.at_server], told(kind, federation, cohort), rtol=0, atol=1e-6)
 
 
@@ -165,8 +179,11 @@ def test_the_servers_control_stays_the_mean_of_the_silos_but_for_what_is_yet_to_
 @each_kind
 @each_cohort
 @pytest.mark.parametrize("up", [{"up": "qsgd", "bits": 2}, {}])
-def test_the_servers_control_is_brought_into_line_with_silos_that_have_lost_theirs(run, kind, up, cohort, absent):
-    """A silo that no rank can host has lost its own for good; shares stay those of all silos, as the rounds' do."""
+def test_the_servers_control_is_brought_into_line_with_silos_that_have_lost_theirs(
+    run, kind, up, cohort, absent
+):
+    """A silo that no rank can host has lost its own for good;
+    shares stay those of all silos, as the rounds' do."""
     algorithm, server, federation = run(kind(local=LOCAL), cohort=cohort, **up)
     go(algorithm, server, federation, rounds=2)
     before = dict(federation._worker.states.kept[1])
@@ -212,7 +229,11 @@ def test_silos_rounds_and_seeds_draw_differently(other):
     transform, vector = Compression(QSGD(2), None), vectors()
     first, again, another = (
         transform.update(silo, Update(1.0, {"delta": vector})).vectors["delta"]
-        for silo in (make_silo(FlatModel(net())), make_silo(FlatModel(net())), make_silo(FlatModel(net()), **other))
+        for silo in (
+            make_silo(FlatModel(net())),
+            make_silo(FlatModel(net())),
+            make_silo(FlatModel(net()), **other),
+        )
     )
     assert same_bits(first, again)
     assert not torch.equal(first, another)
@@ -298,7 +319,9 @@ def test_an_update_beyond_the_codecs_range_is_its_silos_fault(run):
             return Update(update.weight, {"delta": update.vectors["delta"] * (1e9 if silo.id == 1 else 1)})
 
     algorithm, server, federation = run(Large(local=LOCAL), up="float16", error_feedback=True)
-    with pytest.raises(RoundLost, match=r"silo 1: its update was refused: \[compression\] up: 'delta' reaches"):
+    with pytest.raises(
+        RoundLost, match=r"silo 1: its update was refused: \[compression\] up: 'delta' reaches"
+    ):
         go(algorithm, server, federation)
     with pytest.raises(InputError, match="take bfloat16"):
         Compression(Cast("float16"), None).update(silo_with(), Update(1.0, {"delta": torch.tensor([7e4])}))
@@ -307,7 +330,10 @@ def test_an_update_beyond_the_codecs_range_is_its_silos_fault(run):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda message: message.update(w=message["w"][:-1]), r"'w' has a payload of .*; it must be 86 bytes"),
+        (
+            lambda message: message.update(w=message["w"][:-1]),
+            r"'w' has a payload of .*; it must be 86 bytes",
+        ),
         (lambda message: message["w"].fill_(0xFF), "'w' has a payload that holds NaN or Inf"),
         (lambda message: message.update({"length of w": -1}), "'w' has a payload"),
         (lambda message: message.update({"length of w": 43.0}), "'w' is of length 43.0"),
@@ -328,7 +354,9 @@ def test_a_codec_that_writes_nonsense_is_its_silos_fault():
         def encode(self, vector, draw):
             return super().encode(vector, draw).fill_(0xFF)
 
-    with pytest.raises(InputError, match=r"its update was refused: \[compression\] up: 'delta' has a payload"):
+    with pytest.raises(
+        InputError, match=r"its update was refused: \[compression\] up: 'delta' has a payload"
+    ):
         Compression(Broken("float16"), None).update(silo_with(), Update(1.0, {"delta": vectors()}))
 
 
@@ -354,7 +382,9 @@ def test_a_request_beyond_the_codecs_range_loses_the_round_with_its_reason(run):
 
 
 def test_scaffolds_controls_travel_compressed_both_ways(run):
-    algorithm, server, federation = run(Scaffold(local=LOCAL), up="qsgd", down="bfloat16", error_feedback=True)
+    algorithm, server, federation = run(
+        Scaffold(local=LOCAL), up="qsgd", down="bfloat16", error_feedback=True
+    )
     go(algorithm, server, federation, rounds=3)
     state = federation._worker.states.pending[0]
     assert set(state) == {"c", "unsent delta", "unsent shift"}
@@ -377,7 +407,9 @@ def test_without_compression_there_is_no_transform_and_defaults_go_by_the_codec(
     assert again == filled
 
 
-@pytest.mark.parametrize("keys", [{"up": "qsgd", "bits": 9}, {"up": "qsgd", "bits": 1}, {"up": "topk", "share": 0.0}])
+@pytest.mark.parametrize(
+    "keys", [{"up": "qsgd", "bits": 9}, {"up": "qsgd", "bits": 1}, {"up": "topk", "share": 0.0}]
+)
 def test_codecs_are_given_what_they_can_do(keys):
     with pytest.raises(ValidationError):
         CompressionSettings(**keys)

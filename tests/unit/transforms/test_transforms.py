@@ -1,4 +1,5 @@
-"""Running statistics beside the weights: averaged as updates are, counters whole, and nothing where there are none."""
+"""Running statistics beside the weights: averaged as updates are,
+counters whole, and nothing where there are none."""
 
 import json
 
@@ -179,4 +180,6 @@ def test_transforms_are_told_what_the_work_is_for(tmp_path):
     everyone.mean(algorithm.evaluate, w=server.state["w"])
     algorithm.realign(server, everyone)
     purposes = ("training", "evaluation", "realignment")
-    assert told == [(place, purpose) for purpose in purposes for place in ("request", "receive", "update", "mean")]
+    assert told == [
+        (place, purpose) for purpose in purposes for place in ("request", "receive", "update", "mean")
+    ]

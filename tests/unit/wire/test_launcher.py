@@ -23,7 +23,8 @@ SAYS = {
 
 @pytest.fixture
 def install(tmp_path, monkeypatch):
-    """Put launchers into folders and let only these be found: the environment's own, then those of the PATH."""
+    """Put launchers into folders and let only these be found:
+    the environment's own, then those of the PATH."""
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
     monkeypatch.setenv("PATH", f"{tmp_path / 'one'}:{tmp_path / 'two'}")
 
@@ -39,7 +40,13 @@ def install(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("vendor", "says"),
-    [("Open MPI", "ompi"), ("Open MPI", "prte"), ("MPICH", "hydra"), ("MVAPICH", "hydra"), ("Intel MPI", "intel")],
+    [
+        ("Open MPI", "ompi"),
+        ("Open MPI", "prte"),
+        ("MPICH", "hydra"),
+        ("MVAPICH", "hydra"),
+        ("Intel MPI", "intel"),
+    ],
 )
 def test_the_launcher_of_the_librarys_vendor_is_found_behind_others(install, vendor, says):
     for nth, other in enumerate(set(SAYS) - {"ompi", "prte", "hydra", says}):
@@ -70,7 +77,9 @@ def test_open_mpi_is_told_to_start_more_ranks_than_cores(install, monkeypatch):
 
 
 def test_no_launcher_is_one_line_with_the_remedy(install):
-    with pytest.raises(InputError, match=r"no mpirun that belongs to MPICH 5\.0\.2, .*in use; put it on the PATH"):
+    with pytest.raises(
+        InputError, match=r"no mpirun that belongs to MPICH 5\.0\.2, .*in use; put it on the PATH"
+    ):
         launcher.find_launcher("MPICH", "5.0.2")
     other = install("one", "mpirun", "ompi")
     install("two", "mpirun", "broken")
