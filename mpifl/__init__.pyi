@@ -7,6 +7,6 @@ from .silo import Constant as Constant, Proximal as Proximal, Silo as Silo
 from .tasks import Task as Task
 from .tracking import Observer as Observer
 from .training import Run as Run, train as train
-from .wire import Update as Update, uniform as uniform
+from .wire import Update as Update, summed as summed, uniform as uniform
 
 __version__: str

@@ -30,10 +30,11 @@ from mpifl.wire import (
     Name,
     Report,
     Request,
+    Summed,
     Transport,
-    Uniform,
     Update,
     Verdict,
+    combination,
     unmarked,
 )
 
@@ -88,6 +89,8 @@ class ColumnRule:
     def accumulate(self, silo: int, update: Update) -> dict[str, Folded]:
         """Keep one silo's vectors and describe them for the header; see `Aggregator`."""
         vectors = {name: unmarked(value) for name, value in update.vectors.items()}
+        if added := sorted(name for name, value in update.vectors.items() if isinstance(value, Summed)):
+            raise ValueError(f"'{added[0]}' is to be added up, which only [aggregation] rule = 'mean' does")
         for name, vector in vectors.items():
             peak = checked_peak(name, vector, 1.0, self._lengths.get(name))
             if peak > LARGEST_FLOAT32:
@@ -236,5 +239,5 @@ def memory_of(hosted: Iterable[int], asked: int, length: int, spill: str | None)
 
 def _described(name: str, vector: Tensor, update: Update) -> Folded:
     size = len(update.payloads[name]) if name in update.payloads else None
-    uniform = isinstance(update.vectors[name], Uniform)
-    return Folded(length=len(vector), window=None, uniform=uniform, bytes=size)
+    how = combination(update.vectors[name])
+    return Folded(length=len(vector), window=None, combined=how, bytes=size)

@@ -100,15 +100,15 @@ class Parts:
 
 
 def mean(out: Tensor, windows: Sequence[Parts], scale: float) -> None:
-    """Write scale * (sum over windows, in order, of the sum of their parts) into a float32 vector, shape [n].
+    """Write scale * (sum over windows, in order, of the sum of their parts) into a vector, shape [n].
 
     Args:
-        out: Where to.
+        out: Where to, float32 or float64.
         windows: At least one, each of at least one part.
-        scale: What the sum is multiplied by before it is rounded to float32.
+        scale: What the sum is multiplied by before it is rounded.
     """
     library = compiled()
-    if library is None or not out.is_cpu:
+    if library is None or not out.is_cpu or out.dtype != torch.float32:
         for start in range(0, len(out), PIECE):
             where = slice(start, start + PIECE)
             out[where] = functools.reduce(torch.add, [window.cut(where).sum() for window in windows]) * scale

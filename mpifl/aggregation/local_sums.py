@@ -9,7 +9,7 @@ from torch import Tensor
 from mpifl.aggregation.exact import ExactSum, window_of
 from mpifl.aggregation.planning import PartialSum
 from mpifl.aggregation.vectors import checked_peak
-from mpifl.wire import Folded, Memory, Uniform, Update, unmarked
+from mpifl.wire import Folded, Memory, Update, combination, unmarked
 
 
 class LocalSums:
@@ -48,9 +48,9 @@ class LocalSums:
             OSError, MemoryError: there is no memory left for it, or no file that others could read it in.
                 Whatever is raised, nothing has been added.
         """
-        uniform = {name for name, value in update.vectors.items() if isinstance(value, Uniform)}
+        combined = {name: combination(value) for name, value in update.vectors.items()}
         vectors = {name: unmarked(value) for name, value in update.vectors.items()}
-        weights = {name: 1.0 if name in uniform else update.weight for name in vectors}
+        weights = {name: update.weight if how == "weighted" else 1.0 for name, how in combined.items()}
         peaks = {name: self._peak(name, vector, weights[name]) for name, vector in vectors.items()}
         rooms = {
             name: self._room(name, vector, weights[name] * peaks[name]) for name, vector in vectors.items()
@@ -59,7 +59,7 @@ class LocalSums:
         for name, vector in vectors.items():
             window = self._add(name, vector, weights[name], peaks[name], rooms[name])
             size = len(update.payloads[name]) if name in update.payloads else None
-            folded[name] = Folded(length=len(vector), window=window, uniform=name in uniform, bytes=size)
+            folded[name] = Folded(length=len(vector), window=window, combined=combined[name], bytes=size)
         return folded
 
     def _peak(self, name: str, vector: Tensor, weight: float) -> float:

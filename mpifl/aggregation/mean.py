@@ -106,7 +106,7 @@ class WeightedMean:
 
     def placed(self, pieces: Sequence[ReductionPlan]) -> list[ReductionPlan]:
         """Say where the means are to be written; a share that is never made leaves NaN there."""
-        self._means = {piece.name: self._memory.empty(piece.length, torch.float32) for piece in pieces}
+        self._means = {piece.name: self._memory.empty(piece.length, _dtype_of(piece)) for piece in pieces}
         for mean in self._means.values():
             mean[::ALIGNED] = math.nan  # one in each share, whatever lay there before
         return [
@@ -161,7 +161,7 @@ class WeightedMean:
         if transport.rank in workers and transport.nodes.number == 0:
             mean = self._means.get(piece.name)
             if mean is None:
-                mean = transport.read(0, piece.mean, piece.length, torch.float32)
+                mean = transport.read(0, piece.mean, piece.length, _dtype_of(piece))
             where = slice_of(workers.index(transport.rank), len(workers), piece.length, ALIGNED)
             windows = [parts.cut(where) for parts in self._parts_here(transport, piece)]
             kernels.mean(mean[where], windows, 1 / piece.total)
@@ -170,7 +170,7 @@ class WeightedMean:
     def _combine_alone(self, transport: Transport, piece: ReductionPlan) -> None:
         """Write all of a mean at the server, where ranks that hang will not write to when they wake up."""
         self._abandoned.append(self._means[piece.name])
-        mean = self._means[piece.name] = self._memory.empty(piece.length, torch.float32)
+        mean = self._means[piece.name] = self._memory.empty(piece.length, _dtype_of(piece))
         windows = [parts.cut(slice(0, piece.length)) for parts in self._parts_here(transport, piece)]
         kernels.mean(mean, windows, 1 / piece.total)
 
@@ -266,6 +266,11 @@ class WeightedMean:
 def _dtype(lone: bool) -> torch.dtype:
     """Return the dtype of a part: a silo's vector as it came, or a sum."""
     return torch.float32 if lone else torch.float64
+
+
+def _dtype_of(piece: ReductionPlan) -> torch.dtype:
+    """Return the dtype of what comes of a piece: a mean, or a sum."""
+    return torch.float64 if piece.summed else torch.float32
 
 
 def _nodes(transport: Transport, piece: ReductionPlan) -> list[list[int]]:

@@ -37,7 +37,7 @@ class Window(Message):
 
 
 class ReductionPlan(Message):
-    """One vector to be summed over the ranks and divided by its total weight."""
+    """One vector to be summed over the ranks and divided by its total weight; by 1 where it is `summed`."""
 
     name: str
     length: int = Field(ge=0)
@@ -45,6 +45,8 @@ class ReductionPlan(Message):
     """The weight of all summands."""
     windows: list[Window]
     """Largest first; none where every silo's vector is zero, and nothing travels."""
+    summed: bool = False
+    """Whether the sum itself is wanted, in float64."""
     mean: int = Field(default=0, ge=0)
     """By which the ranks of the server's node find where the mean is to be written."""
 
@@ -67,14 +69,20 @@ def plan(reports: Mapping[int, Report]) -> list[ReductionPlan]:
     and which ranks have a part in which windows."""
     lengths: dict[str, int] = {}
     weights: defaultdict[str, list[float]] = defaultdict(list)
+    summed: set[str] = set()
     for header in updates_of(headers_of(reports)):
         for name, folded in header.vectors.items():
             lengths[name] = folded.length
-            weights[name].append(1.0 if folded.uniform else header.weight)
+            weights[name].append(header.weight if folded.combined == "weighted" else 1.0)
+            summed |= {name} if folded.combined == "summed" else set()
     parts = {rank: parts_of(reports[rank]) for rank in sorted(reports)}
     return [
         ReductionPlan(
-            name=name, length=lengths[name], total=math.fsum(weights[name]), windows=_windows(name, parts)
+            name=name,
+            length=lengths[name],
+            total=1.0 if name in summed else math.fsum(weights[name]),
+            windows=_windows(name, parts),
+            summed=name in summed,
         )
         for name in sorted(lengths)
     ]
@@ -115,7 +123,7 @@ def check_parts(parts: Sequence[PartialSum], good: Sequence[Header]) -> None:
 
 
 def _weight_in(header: Header, name: str) -> float:
-    return 1.0 if header.vectors[name].uniform else header.weight
+    return header.weight if header.vectors[name].combined == "weighted" else 1.0
 
 
 def _windows(name: str, parts: Mapping[int, Sequence[PartialSum]]) -> list[Window]:

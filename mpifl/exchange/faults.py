@@ -10,7 +10,7 @@ from mpifl.aggregation import Aggregator, Combined, updates_of
 from mpifl.common import Names, RoundLost
 from mpifl.exchange.admission import taking_part
 from mpifl.exchange.outcome import Outcome
-from mpifl.wire import Header, Message, Reply, Report, Request, Verdict
+from mpifl.wire import Combination, Header, Message, Reply, Report, Request, Verdict
 
 MOST_TOLD = 3
 """Faults that a lost round's line tells."""
@@ -103,13 +103,14 @@ def _disagreement(good: Sequence[Header], varied: bool) -> str | None:
         if other := sorted(header.vectors.keys() ^ good[0].vectors.keys()) if not varied else []:
             first, second = (good[0], header) if other[0] in header.vectors else (header, good[0])
             return f"silo {first.silo} did not send '{other[0]}', silo {second.silo} did"
-    marks: dict[str, dict[bool, int]] = {}
+    marks: dict[str, dict[Combination, int]] = {}
     for header in good:
         for name, folded in header.vectors.items():
-            marks.setdefault(name, {}).setdefault(folded.uniform, header.silo)
+            marks.setdefault(name, {}).setdefault(folded.combined, header.silo)
     for name, silos in sorted(marks.items()):
         if len(silos) > 1:
-            return f"silo {silos[True]} has '{name}' averaged with equal weights, silo {silos[False]} has not"
+            (how, silo), (otherwise, another), *_ = sorted(silos.items())
+            return f"'{name}' is {how} by silo {silo}, {otherwise} by silo {another}"
     return None
 
 

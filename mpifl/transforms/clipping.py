@@ -15,7 +15,7 @@ from mpifl.common import InputError
 from mpifl.server import Server
 from mpifl.silo import Silo
 from mpifl.transforms.base import Transform
-from mpifl.wire import Mean, Purpose, Uniform, Update, unmarked
+from mpifl.wire import Mean, Purpose, Summed, Uniform, Update, unmarked
 
 CLIPPED = "clipped"
 """The scalar by which a silo says whether its update was clipped, and the share of those that were."""
@@ -42,7 +42,9 @@ class Clipping(Transform):
             InputError: the algorithm has a scalar of that name.
         """
         floats = {
-            name: value for name, value in update.vectors.items() if unmarked(value).is_floating_point()
+            name: value
+            for name, value in update.vectors.items()
+            if unmarked(value).is_floating_point() and not isinstance(value, Summed)
         }
         if purpose != "training" or not floats:
             return update

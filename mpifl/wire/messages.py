@@ -19,6 +19,9 @@ Scalar: TypeAlias = bool | int | float | str
 Purpose: TypeAlias = Literal["training", "evaluation", "realignment"]
 """What a silo's work is for; the algorithm says it of each of its works."""
 
+Combination: TypeAlias = Literal["weighted", "uniform", "summed"]
+"""What becomes of a vector of an update: a mean by weight, a mean of equals, or a sum."""
+
 LARGEST = 2.0**900
 """Numbers and weighted vectors stay below this, so that no sum of them overflows float64."""
 LARGEST_SCALAR = 2.0**500
@@ -89,7 +92,7 @@ class Folded(Message):
     length: Count
     window: WindowNumber | None
     """None: all zero."""
-    uniform: bool = False
+    combined: Combination = "weighted"
     bytes: Count | None = None
     """How long the payload is that a codec wrote of it; None: it is sent as float32."""
 
@@ -199,6 +202,27 @@ class Uniform:
 def uniform(vector: torch.Tensor) -> Uniform:
     """Mark a value of an update to be averaged with equal weights: a paper's `1/|S|`."""
     return Uniform(vector)
+
+
+@dataclass(frozen=True)
+class Summed(Uniform):
+    """A vector that is added up, unweighted, and comes as the sum itself, in float64."""
+
+
+def summed(vector: torch.Tensor) -> Summed:
+    """Mark a value of an update, shape [n], to be added up over the silos.
+
+    The sum is float64. Whole numbers below 2^32 add up without any error, over up to 2^20 silos; others are
+    off by what `mpifl.aggregation.exact` says.
+    """
+    return Summed(vector.double())
+
+
+def combination(value: torch.Tensor | Uniform) -> Combination:
+    """Return what becomes of a value of an update."""
+    if isinstance(value, Summed):
+        return "summed"
+    return "uniform" if isinstance(value, Uniform) else "weighted"
 
 
 def unmarked(value: torch.Tensor | Uniform) -> torch.Tensor:

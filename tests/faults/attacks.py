@@ -460,8 +460,8 @@ ATTACKS = [
     Attack("weight-nan", header(weight=float("nan")), "weigh"),
     Attack("weight-huge", header(weight=HUGE), "weigh"),
     Attack("weight-of-one-silo", header(weight=1e6), "weigh", asked="one"),
-    Attack("counts-alike", vectors(uniform=True), "uniform|weigh|alike", STOPPED),
-    Attack("counts-not-alike", vectors("shift", uniform=False), "uniform|weigh|alike", STOPPED),
+    Attack("counts-alike", vectors(combined="uniform"), "uniform|weigh|alike", STOPPED),
+    Attack("counts-not-alike", vectors("shift", combined="weighted"), "uniform|weigh|alike", STOPPED),
     # which vectors it sends
     Attack("vector-renamed", _renamed, "delta", ends=STOPPED),
     Attack("vector-renamed-by-most", _renamed, "delta", asked="most", ends=STOPPED),

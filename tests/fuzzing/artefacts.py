@@ -70,7 +70,7 @@ def reports() -> dict[str, Report]:
     of which the latter has a fault, by the kind of the request."""
     vectors = {
         "delta": Folded(length=20, window=-3),
-        "c": Folded(length=20, window=None, uniform=True, bytes=40),
+        "c": Folded(length=20, window=None, combined="uniform", bytes=40),
     }
     scalars = {"loss": 0.5, "n": 3, "ok": True}
     work = Header(silo=0, weight=12.0, scalars=scalars, vectors=vectors, seconds=0.1, keeps=True)

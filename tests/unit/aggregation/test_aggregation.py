@@ -16,7 +16,7 @@ from mpifl.aggregation.exact import ExactSum, is_finite, peak_of, window_of
 from mpifl.aggregation.mean import WeightedMean
 from mpifl.aggregation.planning import PartialSum, ReductionPlan, Window, plan
 from mpifl.wire.memory import Memory
-from mpifl.wire.messages import Folded, Header, Report, Update, Verdict, uniform
+from mpifl.wire.messages import Folded, Header, Report, Update, Verdict, summed, uniform
 from mpifl.wire.nodes import Nodes
 from mpifl.wire.transport import Transport
 
@@ -202,6 +202,18 @@ def test_silos_that_all_send_zeros_have_the_mean_zero(drawn, ranks):
 def test_uniform_vectors_are_averaged_with_equal_weights(drawn, ranks):
     equal = [(1.0, vector) for _, vector in drawn]
     assert same_bits(mean_of(drawn, ranks, wrap=uniform), mean_of(equal))
+
+
+@given(
+    st.lists(st.tuples(weights, st.lists(st.integers(0, 2**32 - 1), min_size=3, max_size=3)), min_size=1),
+    st.integers(1, 5),
+    st.integers(0, 2**32),
+)
+def test_whole_numbers_are_added_up_to_the_last_one(drawn, ranks, seed):
+    counts = [(weight, torch.tensor(numbers)) for weight, numbers in drawn]
+    found = mean_of(counts, ranks, seed, wrap=summed)
+    assert found.dtype == torch.float64
+    assert found.tolist() == [sum(numbers[i] for _, numbers in drawn) for i in range(3)]
 
 
 def test_weighted_and_uniform_vectors_of_one_update_go_their_own_ways():

@@ -228,9 +228,9 @@ def test_texts_of_others_are_one_line_without_control_characters():
 
 
 def test_a_vector_that_some_silos_count_alike_and_others_do_not_loses_the_round():
-    alike = Header(silo=1, weight=20.0, vectors={"delta": Folded(length=P, window=0, uniform=True)})
+    alike = Header(silo=1, weight=20.0, vectors={"delta": Folded(length=P, window=0, combined="uniform")})
     why = Judge(1.0, Names()).reason_to_lose(Compute(work="train", cohort=[0, 1]), [header(), alike])
-    assert why == "silo 1 has 'delta' averaged with equal weights, silo 0 has not"
+    assert why == "'delta' is uniform by silo 1, weighted by silo 0"
 
 
 class Asking(FedAvg):

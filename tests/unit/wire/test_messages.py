@@ -50,7 +50,12 @@ names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8).filter(str
 shown = text.filter(str.isprintable)
 bounded = st.integers(-(2**63), 2**63) | st.floats(-LARGEST_SCALAR, LARGEST_SCALAR)
 numbered = st.integers(-70, 60)
-folded = st.builds(Folded, length=counts, window=st.none() | numbered, uniform=st.booleans())
+folded = st.builds(
+    Folded,
+    length=counts,
+    window=st.none() | numbered,
+    combined=st.sampled_from(["weighted", "uniform", "summed"]),
+)
 answered = {"silo": counts, "fault": st.none() | shown, "keeps": st.booleans()}
 headers = st.builds(
     Header,
