@@ -32,10 +32,10 @@ class Finding:
 def check(folder: Path, *, duplicated: bool = True) -> tuple[FederationSpec, list[Finding]]:
     """Look through a folder of shards.
 
-    Every shard is held against its entry (size, sha256, format, shape, dtype, label range, label counts) and
-    read once for NaN and infinite features, and for examples that occur more than once, in a silo or in
-    several: a fault where one is trained on (train, public) and held out (valid, test), a warning elsewhere.
-    Memory holds 16 bytes an example.
+    Every shard is held against its entry: size, sha256, format, shape, dtype, label range, label counts. It
+    is read once for NaN and infinite features, and for examples that occur more than once, in a silo or in
+    several. That is a fault where one is trained on (train, public) and held out (valid, test), a warning
+    elsewhere. Memory holds 16 bytes an example.
 
     Args:
         folder: The folder.

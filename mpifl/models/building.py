@@ -13,7 +13,7 @@ from mpifl.common import InputError, load_plugin, rng
 from mpifl.data import Features
 from mpifl.models.images import cnn
 from mpifl.models.perceptrons import logreg, mlp, two_nn
-from mpifl.models.text import char_lstm
+from mpifl.models.text import char_lstm, gpt
 from mpifl.tasks import CLASSIFICATION, Task
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
@@ -22,6 +22,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "2nn": two_nn,
     "cnn": cnn,
     "char-lstm": char_lstm,
+    "gpt": gpt,
 }
 """Factories (shape, classes, **arguments) -> module; shape is that of one example."""
 

@@ -1,5 +1,6 @@
 """Models by name and the user's own: weights from the seed alone, and every misfit one line."""
 
+import re
 import sys
 import textwrap
 
@@ -193,6 +194,54 @@ def test_the_character_lstm_sees_no_character_to_come():
     other[0, 4] = 3
     assert torch.equal(module(x)[..., :4], module(other)[..., :4])
     assert not torch.equal(module(x)[..., 4:], module(other)[..., 4:])
+
+
+GPT = {"width": 16, "layers": 2, "heads": 4}
+
+
+def test_the_gpt_has_its_parameters_and_sees_no_token_to_come():
+    module = models.build("gpt", GPT, Features(shape=(6,), dtype="int64"), 5, 0)
+    assert sum(p.numel() for p in module.parameters()) == 5 * 33 + 6 * 16 + 2 * (12 * 256 + 13 * 16) + 32
+    x = torch.zeros(1, 6, dtype=torch.int64)
+    other = x.clone()
+    other[0, 4] = 3
+    assert module(x).shape == (1, 5, 6)
+    assert torch.allclose(module(x)[..., :4], module(other)[..., :4], atol=1e-6)
+    assert not torch.allclose(module(x)[..., 4:], module(other)[..., 4:])
+    assert torch.equal(module.head(module.features(x)), module(x))
+
+
+def test_the_gpt_is_the_layers_of_torch_with_the_same_weights():
+    module = models.build("gpt", GPT, Features(shape=(6,), dtype="int64"), 5, 0).eval()
+    states = module.features
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+    x = torch.randint(5, (3, 6), generator=torch.Generator().manual_seed(0))
+    seen = states.token(x) + states.position.weight
+    mask = nn.Transformer.generate_square_subsequent_mask(6)
+    for block in states.blocks:
+        layer = nn.TransformerEncoderLayer(16, 4, 64, 0.0, "gelu", batch_first=True, norm_first=True)
+        layer.self_attn.in_proj_weight = block.queries_keys_values.weight
+        layer.self_attn.in_proj_bias = block.queries_keys_values.bias
+        layer.self_attn.out_proj = block.attended
+        layer.linear1, layer.linear2 = block.mlp[0], block.mlp[2]
+        layer.norm1, layer.norm2 = block.before_attention, block.before_mlp
+        seen = layer(seen, src_mask=mask)
+    expected = states.norm(seen) @ module.head.weight[..., 0].T + module.head.bias
+    assert torch.allclose(module(x), expected.transpose(1, 2), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shape", "reason"),
+    [
+        ({**GPT, "heads": 3}, (6,), "width = 16 is no multiple of heads = 3"),
+        (GPT, (6, 6), "gpt takes tokens, [L]"),
+    ],
+)
+def test_a_gpt_that_cannot_be_is_one_line(arguments, shape, reason):
+    with pytest.raises(InputError, match=re.escape(reason)):
+        models.build("gpt", arguments, Features(shape=shape, dtype="int64"), 5, 0)
 
 
 def test_trying_a_model_out_leaves_its_statistics_alone(tmp_path, monkeypatch):
