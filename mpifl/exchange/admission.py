@@ -193,11 +193,11 @@ def _check_silos(answered: Sequence[int], asked: Collection[int], *, all_of_them
 def _check_update(header: Header, request: Compute, expected: Expected) -> None:
     if header.weight != (weight := expected.weights.get(header.silo, header.weight)):
         raise Refused(wrong_weight(header.weight, weight))
-    for name, folded in header.vectors.items():
-        if folded.length != (length := expected.lengths.get(name, expected.parameters)):
-            raise Refused(wrong_length(name, folded.length, length))
-        if (folded.bytes or 0) > WIDEST * (length + WIDEST):
-            raise Refused(f"'{name}' of {length} elements was sent as {folded.bytes} bytes")
+    for name, vector in header.vectors.items():
+        if vector.length != (length := expected.lengths.get(name, expected.parameters)):
+            raise Refused(wrong_length(name, vector.length, length))
+        if (vector.bytes or 0) > WIDEST * (length + WIDEST):
+            raise Refused(f"'{name}' of {length} elements was sent as {vector.bytes} bytes")
     for name, value in header.scalars.items():
         if isinstance(value, str):
             raise Refused(f"the scalar '{name}' is a text; send numbers")

@@ -84,5 +84,5 @@ class Ledger:
 def _size(header: Header) -> int:
     """Return how many bytes a silo's vectors are on a wire: as float32, or as a codec wrote them."""
     return sum(
-        4 * folded.length if folded.bytes is None else folded.bytes for folded in header.vectors.values()
+        4 * vector.length if vector.bytes is None else vector.bytes for vector in header.vectors.values()
     )

@@ -105,8 +105,8 @@ def _disagreement(good: Sequence[Header], varied: bool) -> str | None:
             return f"silo {first.silo} did not send '{other[0]}', silo {second.silo} did"
     marks: dict[str, dict[bool, int]] = {}
     for header in good:
-        for name, folded in header.vectors.items():
-            marks.setdefault(name, {}).setdefault(folded.uniform, header.silo)
+        for name, vector in header.vectors.items():
+            marks.setdefault(name, {}).setdefault(vector.uniform, header.silo)
     for name, silos in sorted(marks.items()):
         if len(silos) > 1:
             return f"silo {silos[True]} has '{name}' averaged with equal weights, silo {silos[False]} has not"

@@ -30,7 +30,7 @@ from mpifl.transforms import Transform
 from mpifl.wire import (
     Inventory,
     Migrate,
-    Mirror,
+    Replica,
     Replicate,
     Reply,
     Report,
@@ -79,7 +79,7 @@ class Federation:
         self._broadcast = Broadcast(transport, device)
 
     @property
-    def replicas(self) -> Sequence[Mirror]:
+    def replicas(self) -> Sequence[Replica]:
         """The server's state after the latest rounds, as this rank keeps it; the latest last."""
         return self._worker.replicas
 

@@ -34,8 +34,8 @@ from mpifl.wire import (
     Inventory,
     Load,
     Migrate,
-    Mirror,
     Open,
+    Replica,
     Replicate,
     Report,
     Request,
@@ -83,7 +83,7 @@ class Worker:
     ) -> None:
         self.silos = set(silos)
         self.states = States()
-        self.replicas: deque[Mirror] = deque(maxlen=2)
+        self.replicas: deque[Replica] = deque(maxlen=2)
         self._transport = transport
         self._context, self._model, self._about = context, context.models[0], dict(about)
         self._mean = WeightedMean(self._model.device, transport.memory)
@@ -281,7 +281,7 @@ class Worker:
         return checkpoint.read_state(path, files[id], self._model.device) if id in files else {}
 
     def _replicate(self, request: Replicate, vectors: dict[str, Tensor]) -> None:
-        self.replicas.append(Mirror(request.round, request.scalars, vectors["state"]))
+        self.replicas.append(Replica(request.round, request.scalars, vectors["state"]))
 
     def _finish(self, id: int, request: Finish, vectors: dict[str, Tensor]) -> AnyReply:
         """Leave the final model where the silo can use it; say if that cannot be."""
