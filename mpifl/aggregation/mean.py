@@ -28,17 +28,7 @@ from mpifl.aggregation.planning import (
 )
 from mpifl.aggregation.vectors import slice_of
 from mpifl.common import RoundLost, ranks_named
-from mpifl.wire import (
-    Header,
-    Memory,
-    Report,
-    Request,
-    Transport,
-    Update,
-    VectorHeader,
-    Verdict,
-    pieces_of,
-)
+from mpifl.wire import Header, Memory, Report, Request, Transport, Update, VectorHeader, Verdict, pieces_of
 
 CHUNK = 1 << 19  # elements of float64 that travel between nodes at a time: 4 MiB
 ALIGNED = 1 << 10  # elements to a multiple of which a vector is cut among the workers of a node

@@ -159,10 +159,9 @@ def _checked(report: Report, request: Request, silos: Collection[int], expected:
     """
     replies = [reply if reply.fault is None else _bare(reply) for reply in report.headers]
     _check_silos([reply.silo for reply in replies], silos, all_of_them=request.addressed)
-    for reply in replies:
+    for reply in filter(lambda reply: reply.fault is None, replies):
         try:
-            if reply.fault is None:
-                _check_reply(reply, request, expected)
+            _check_reply(reply, request, expected)
         except Refused as refused:
             raise Refused(f"silo {reply.silo}: {refused}") from None
     if request.introduces and replies and not report.about.keys() >= ABOUT:
