@@ -10,7 +10,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
-from mpifl.wire import Folded, Header, Message, Reply, Report, Request, Transport, Update, Verdict
+from mpifl.wire import Header, Message, Reply, Report, Request, Transport, Update, VectorHeader, Verdict
 
 Read = TypeVar("Read", bound=Message)
 
@@ -57,7 +57,7 @@ class Aggregator(Protocol):
     def lend(self, length: int, dtype: torch.dtype) -> Tensor:
         """Return memory on the CPU, of any content, for a vector that a silo's update will hold."""
 
-    def accumulate(self, silo: int, update: Update) -> dict[str, Folded]:
+    def accumulate(self, silo: int, update: Update) -> dict[str, VectorHeader]:
         """Take up one silo's update and describe its vectors for the header.
 
         Raises:

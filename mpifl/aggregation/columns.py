@@ -6,7 +6,7 @@ from __future__ import annotations
 import statistics
 import weakref
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,10 @@ from mpifl.aggregation.base import Aggregator, Combined, headers_of, read_record
 from mpifl.aggregation.rules import Rule
 from mpifl.aggregation.sharing import ColumnsPlan, Located, Sharing, chunk_of
 from mpifl.aggregation.spill import Spill
-from mpifl.aggregation.vectors import checked_peak
+from mpifl.aggregation.vectors import checked_peak, header_of
 from mpifl.common import RoundLost
 from mpifl.wire import (
     Count,
-    Folded,
     Header,
     Memory,
     Message,
@@ -33,8 +32,8 @@ from mpifl.wire import (
     Summed,
     Transport,
     Update,
+    VectorHeader,
     Verdict,
-    combination,
     unmarked,
 )
 
@@ -86,7 +85,7 @@ class ColumnRule:
         self._lent.append(weakref.ref(vector))
         return vector
 
-    def accumulate(self, silo: int, update: Update) -> dict[str, Folded]:
+    def accumulate(self, silo: int, update: Update) -> dict[str, VectorHeader]:
         """Keep one silo's vectors and describe them for the header; see `Aggregator`."""
         vectors = {name: unmarked(value) for name, value in update.vectors.items()}
         if added := sorted(name for name, value in update.vectors.items() if isinstance(value, Summed)):
@@ -100,7 +99,7 @@ class ColumnRule:
         self._lent.clear()
         for name, vector in vectors.items():
             self._lengths[name] = len(vector)
-        return {name: _described(name, vector, update) for name, vector in vectors.items()}
+        return {name: header_of(update, name, None) for name in vectors}
 
     def _kept(self, vector: Tensor) -> Tensor:
         """Return a vector where it stays until the next round,
@@ -124,17 +123,8 @@ class ColumnRule:
     ) -> None:
         """See that a rank has just the vectors that its headers tell of; see `Aggregator`."""
         rows = read_records(ROWS, parts, "its vectors")
-        lengths = {
-            (name, header.silo): folded.length
-            for header in headers
-            for name, folded in header.vectors.items()
-        }
-        found = Counter((row.name, row.silo) for row in rows)
-        if wrong := sorted(lengths.keys() ^ found.keys()) or [
-            one for one, times in found.items() if times > 1
-        ]:
-            name, silo = wrong[0]
-            raise ValueError(f"its vectors are not those that its headers tell of ('{name}' of silo {silo})")
+        lengths = {(name, header.silo): v.length for header in headers for name, v in header.vectors.items()}
+        _check_rows(rows, lengths.keys())
         if rank == transport.rank or transport.nodes.of[rank] != transport.nodes.number:
             return
         try:
@@ -150,23 +140,17 @@ class ColumnRule:
         for rank, report in reports.items():
             for row in ROWS.validate_python(report.parts):
                 rows[row.name].append(Located(silo=row.silo, rank=rank, handle=row.handle))
-        lengths = {
-            name: folded.length
-            for header in updates_of(headers_of(reports))
-            for name, folded in header.vectors.items()
-        }
         for name, located in rows.items():
             if len(located) < self._rule.least:
                 raise RoundLost(f"{len(located)} silos sent '{name}', and {self._rule.needs}")
-        return [
-            ColumnsPlan(
-                name=name,
-                length=lengths[name],
-                rows=sorted(rows[name], key=lambda row: row.silo),
-                result=self._memory.handle(self._placed(name, lengths[name])),
-            )
-            for name in sorted(rows)
-        ]
+        headers = updates_of(headers_of(reports))
+        lengths = {name: vector.length for header in headers for name, vector in header.vectors.items()}
+        return [self._plan(name, lengths[name], rows[name]) for name in sorted(rows)]
+
+    def _plan(self, name: str, length: int, rows: list[Located]) -> ColumnsPlan:
+        rows = sorted(rows, key=lambda row: row.silo)
+        result = self._memory.handle(self._placed(name, length))
+        return ColumnsPlan(name=name, length=length, rows=rows, result=result)
 
     def _placed(self, name: str, length: int) -> Tensor:
         """Return memory for a result; a slice that is never made leaves NaN there."""
@@ -185,14 +169,17 @@ class ColumnRule:
             return Combined()
         self.hanging |= work.hanging
         if work.hanging:
-            self._abandoned += self._results.values()
-            self._results = {
-                name: self._memory.empty(len(one), torch.float32) for name, one in self._results.items()
-            }
-            work.mend(self._results)
+            self._mend(work)
         results, self._results = self._results, {}
         lost = work.fault or work.not_finite(results)
         return Combined({n: one.to(self._device) for n, one in results.items()}, lost, work.fault is not None)
+
+    def _mend(self, work: Sharing) -> None:
+        """Make the results anew where ranks that hang will not write to when they wake up."""
+        self._abandoned += self._results.values()
+        empty = self._memory.empty
+        self._results = {name: empty(len(one), torch.float32) for name, one in self._results.items()}
+        work.mend(self._results)
 
     def scalars(self, headers: Iterable[Header]) -> dict[str, float]:
         """Return the median of each number over the silos that name it."""
@@ -202,6 +189,14 @@ class ColumnRule:
                 if not isinstance(value, str):
                     found[name].append(float(value))
         return {name: statistics.median(values) for name, values in sorted(found.items())}
+
+
+def _check_rows(rows: Sequence[Row], told: AbstractSet[tuple[str, int]]) -> None:
+    found = Counter((row.name, row.silo) for row in rows)
+    twice = [one for one, times in found.items() if times > 1]
+    if wrong := sorted(told ^ found.keys()) or twice:
+        name, silo = wrong[0]
+        raise ValueError(f"its vectors are not those that its headers tell of ('{name}' of silo {silo})")
 
 
 def aggregator_of(
@@ -235,9 +230,3 @@ def memory_of(hosted: Iterable[int], asked: int, length: int, spill: str | None)
         f"twice {chunk} for a chunk of all silos where ranks are on several nodes; "
         f"the server has the result, {result}"
     )
-
-
-def _described(name: str, vector: Tensor, update: Update) -> Folded:
-    size = len(update.payloads[name]) if name in update.payloads else None
-    how = combination(update.vectors[name])
-    return Folded(length=len(vector), window=None, combined=how, bytes=size)

@@ -67,8 +67,7 @@ class ExactSum:
         window = window_of(abs(weight) * peak)
         if window is None:
             return None
-        fresh = window not in self.windows
-        if fresh:
+        if fresh := window not in self.windows:
             assert room is not None
             self.windows[window] = room
         anchor = anchor_of(window, self._summands)

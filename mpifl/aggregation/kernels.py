@@ -48,8 +48,7 @@ def peak(vector: Tensor) -> float:
 
 
 def add(total: Tensor, vector: Tensor, weight: float, anchor: float, *, fresh: bool) -> None:
-    """Add weight * vector to a float64 vector, rounded to the grid that adding and taking off `anchor` rounds
-    to.
+    """Add weight * vector to a float64 vector, rounded by adding and taking off `anchor`.
 
     Args:
         total: The sum so far, shape [n]; of any content if `fresh`.
@@ -61,7 +60,12 @@ def add(total: Tensor, vector: Tensor, weight: float, anchor: float, *, fresh: b
     library = compiled()
     if library is not None and total.is_cpu and _plain(vector):
         library.mpifl_add(_at(total), _at(vector), weight, anchor, int(fresh), len(total))
-        return
+    else:
+        _add_by_tensors(total, vector, weight, anchor, fresh=fresh)
+
+
+def _add_by_tensors(total: Tensor, vector: Tensor, weight: float, anchor: float, *, fresh: bool) -> None:
+    """Do what `add` does, where the compiled loop cannot."""
     piece = torch.empty(min(PIECE, len(total)), dtype=torch.float64, device=total.device)
     for into, part in zip(torch.split(total, PIECE), torch.split(vector, PIECE), strict=True):
         rounded = piece[: len(part)].copy_(part).mul_(weight).add_(anchor).sub_(anchor)
@@ -108,11 +112,15 @@ def mean(out: Tensor, windows: Sequence[Parts], scale: float) -> None:
         scale: What the sum is multiplied by before it is rounded.
     """
     library = compiled()
-    if library is None or not out.is_cpu or out.dtype != torch.float32:
-        for start in range(0, len(out), PIECE):
-            where = slice(start, start + PIECE)
-            out[where] = functools.reduce(torch.add, [window.cut(where).sum() for window in windows]) * scale
+    if library is not None and out.is_cpu and out.dtype == torch.float32:
+        _mean_compiled(library, out, windows, scale)
         return
+    for start in range(0, len(out), PIECE):
+        where = slice(start, start + PIECE)
+        out[where] = functools.reduce(torch.add, [window.cut(where).sum() for window in windows]) * scale
+
+
+def _mean_compiled(library: Any, out: Tensor, windows: Sequence[Parts], scale: float) -> None:
     vectors = [vector for window in windows for vector in window.vectors]
     weights = [weight for window in windows for weight in window.weights]
     library.mpifl_mean(
@@ -171,10 +179,9 @@ def _loaded() -> ctypes.CDLL:
     Raises:
         OSError, subprocess.SubprocessError: there is no compiler, or it fails.
     """
-    key = hashlib.sha256(
-        b"\0".join([SOURCE.read_bytes(), repr(FLAGS).encode(), platform.platform().encode()])
-    )
-    name = f"kernels-{key.hexdigest()[:16]}.so"
+    what = [SOURCE.read_bytes(), repr(FLAGS).encode(), platform.platform().encode()]
+    key = hashlib.sha256(b"\0".join(what)).hexdigest()
+    name = f"kernels-{key[:16]}.so"
     try:
         path = cache.folder() / name
     except OSError:  # no home, or one where others may write

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from mpifl.aggregation.exact import ExactSum, window_of
 from mpifl.aggregation.planning import PartialSum
-from mpifl.aggregation.vectors import checked_peak
-from mpifl.wire import Folded, Memory, Update, combination, unmarked
+from mpifl.aggregation.vectors import checked_peak, header_of
+from mpifl.wire import Memory, Update, VectorHeader, combination, unmarked
 
 
 class LocalSums:
@@ -39,7 +39,7 @@ class LocalSums:
         """Return memory for a vector: where the node reads it if it stays as it is."""
         return self._lends(length, dtype=dtype)
 
-    def add(self, update: Update) -> dict[str, Folded]:
+    def add(self, update: Update) -> dict[str, VectorHeader]:
         """Add one silo's update to this rank's sums and describe its vectors for the header.
 
         Raises:
@@ -50,17 +50,11 @@ class LocalSums:
         """
         combined = {name: combination(value) for name, value in update.vectors.items()}
         vectors = {name: unmarked(value) for name, value in update.vectors.items()}
-        weights = {name: update.weight if how == "weighted" else 1.0 for name, how in combined.items()}
-        peaks = {name: self._peak(name, vector, weights[name]) for name, vector in vectors.items()}
-        rooms = {
-            name: self._room(name, vector, weights[name] * peaks[name]) for name, vector in vectors.items()
-        }
-        folded = {}
-        for name, vector in vectors.items():
-            window = self._add(name, vector, weights[name], peaks[name], rooms[name])
-            size = len(update.payloads[name]) if name in update.payloads else None
-            folded[name] = Folded(length=len(vector), window=window, combined=combined[name], bytes=size)
-        return folded
+        weights = {n: update.weight if how == "weighted" else 1.0 for n, how in combined.items()}
+        peaks = {n: self._peak(n, vector, weights[n]) for n, vector in vectors.items()}
+        rooms = {n: self._room(n, vector, weights[n] * peaks[n]) for n, vector in vectors.items()}
+        windows = {n: self._add(n, vector, weights[n], peaks[n], rooms[n]) for n, vector in vectors.items()}
+        return {name: header_of(update, name, window) for name, window in windows.items()}
 
     def _peak(self, name: str, vector: Tensor, weight: float) -> float:
         sums = self._sums.get(name)
@@ -72,17 +66,14 @@ class LocalSums:
         window = window_of(peak)
         if window is None or (name in self._sums and window in self._sums[name].windows):
             return None
-        return (
-            self._memory.move_to_shared_memory(vector.contiguous())
-            if self._stays(vector)
-            else self._empty(len(vector))
-        )
+        if self._stays(vector):
+            return self._memory.move_to_shared_memory(vector.contiguous())
+        return self._empty(len(vector))
 
     def _add(self, name: str, vector: Tensor, weight: float, peak: float, room: Tensor | None) -> int | None:
         if not self._stays(vector):
-            return self._sums.setdefault(name, ExactSum(len(vector), self.summands)).add(
-                vector, weight, peak, room
-            )
+            sums = self._sums.setdefault(name, ExactSum(len(vector), self.summands))
+            return sums.add(vector, weight, peak, room)
         window = window_of(weight * peak)
         if window is not None and room is not None:
             self._lone[name] = window, room, weight

@@ -28,17 +28,7 @@ from mpifl.aggregation.planning import (
 )
 from mpifl.aggregation.vectors import slice_of
 from mpifl.common import RoundLost, ranks_named
-from mpifl.wire import (
-    Folded,
-    Header,
-    Memory,
-    Report,
-    Request,
-    Transport,
-    Update,
-    Verdict,
-    pieces_of,
-)
+from mpifl.wire import Header, Memory, Report, Request, Transport, Update, VectorHeader, Verdict, pieces_of
 
 CHUNK = 1 << 19  # elements of float64 that travel between nodes at a time: 4 MiB
 ALIGNED = 1 << 10  # elements to a multiple of which a vector is cut among the workers of a node
@@ -75,7 +65,7 @@ class WeightedMean:
         """Return memory for a vector: where the node reads it if it stays as it is."""
         return self._here.lend(length, dtype)
 
-    def accumulate(self, silo: int, update: Update) -> dict[str, Folded]:
+    def accumulate(self, silo: int, update: Update) -> dict[str, VectorHeader]:
         """Add one silo's update to this rank's sums and describe its vectors for the header;
         see `Aggregator`."""
         return self._here.add(update)
@@ -137,22 +127,27 @@ class WeightedMean:
         if transport.rank not in (0, *verdict.ranks):
             return {}
         for piece in pieces:
-            if not piece.windows:
-                if transport.is_server:
-                    self._means[piece.name].zero_()
-            elif all(transport.nodes.of[rank] == 0 for window in piece.windows for rank in window.parts):
-                self._combine_here(transport, piece, workers, verdict.serial)
-                if transport.is_server:
-                    self.hanging |= transport.await_done(
-                        [w for w in workers if w not in self.hanging], verdict.serial
-                    )
-                if self.hanging:
-                    self._combine_alone(transport, piece)
-            else:
-                self._combine_nodes(transport, piece, workers, verdict.serial)
+            self._combine(transport, piece, workers, verdict.serial)
         means = {name: mean.to(self._device) for name, mean in self._means.items()}
         self._means = {}
         return means
+
+    def _combine(
+        self, transport: Transport, piece: ReductionPlan, workers: Sequence[int], serial: int
+    ) -> None:
+        """Have a mean made by those of this node's workers, and of other nodes', that it takes."""
+        if not piece.windows:
+            if transport.is_server:
+                self._means[piece.name].zero_()
+        elif all(transport.nodes.of[rank] == 0 for window in piece.windows for rank in window.parts):
+            self._combine_here(transport, piece, workers, serial)
+            if transport.is_server:
+                awaited = [rank for rank in workers if rank not in self.hanging]
+                self.hanging |= transport.await_done(awaited, serial)
+            if self.hanging:
+                self._combine_alone(transport, piece)
+        else:
+            self._combine_nodes(transport, piece, workers, serial)
 
     def _combine_here(
         self, transport: Transport, piece: ReductionPlan, workers: Sequence[int], serial: int
@@ -162,7 +157,7 @@ class WeightedMean:
             mean = self._means.get(piece.name)
             if mean is None:
                 mean = transport.read(0, piece.mean, piece.length, _dtype_of(piece))
-            where = slice_of(workers.index(transport.rank), len(workers), piece.length, ALIGNED)
+            where = _slice_of(transport, workers, piece)
             windows = [parts.cut(where) for parts in self._parts_here(transport, piece)]
             kernels.mean(mean[where], windows, 1 / piece.total)
             transport.done(serial)
@@ -181,10 +176,7 @@ class WeightedMean:
         then over the leaders; the server divides."""
         parts = [parts.vectors for parts in self._parts_here(transport, piece)]
         if transport.rank in workers and any(parts):
-            where = slice_of(workers.index(transport.rank), len(workers), piece.length, ALIGNED)
-            for first, *others in filter(None, parts):
-                for other in others:
-                    first[where].add_(other[where])
+            _add_to_first(filter(None, parts), _slice_of(transport, workers, piece))
             transport.done(serial)
         if not transport.nodes.leads:
             return
@@ -192,11 +184,7 @@ class WeightedMean:
             self.hanging |= hanging
             self._spoil(parts)  # shares are made in place, and can be made once only
         for where in pieces_of(piece.length, CHUNK):
-            totals = [
-                transport.sum(here[0][where] if here else _zeros(where), nodes)
-                for here, nodes in zip(parts, _nodes(transport, piece), strict=True)
-                if transport.nodes.number in nodes
-            ]
+            totals = _sums_of_nodes(transport, piece, parts, where)
             if transport.is_server:  # largest first, in a fixed order
                 self._means[piece.name][where] = functools.reduce(torch.add, totals) * (1 / piece.total)
 
@@ -243,7 +231,7 @@ class WeightedMean:
         self, transport: Transport, rank: int, parts: Sequence[PartialSum], headers: Sequence[Header]
     ) -> bool:
         """Whether the parts of a rank of this node can be read where it says that they lie."""
-        lengths = {name: folded.length for header in headers for name, folded in header.vectors.items()}
+        lengths = {name: vector.length for header in headers for name, vector in header.vectors.items()}
         if rank == transport.rank or transport.nodes.of[rank] != transport.nodes.number:
             return True
         try:
@@ -273,9 +261,32 @@ def _dtype_of(piece: ReductionPlan) -> torch.dtype:
     return torch.float64 if piece.summed else torch.float32
 
 
+def _slice_of(transport: Transport, workers: Sequence[int], piece: ReductionPlan) -> slice:
+    """Return the part of a vector that this worker makes."""
+    return slice_of(workers.index(transport.rank), len(workers), piece.length, ALIGNED)
+
+
+def _add_to_first(parts: Iterable[Sequence[Tensor]], where: slice) -> None:
+    """Add a slice of all parts of a window to the first of them."""
+    for first, *others in parts:
+        for other in others:
+            first[where].add_(other[where])
+
+
 def _nodes(transport: Transport, piece: ReductionPlan) -> list[list[int]]:
     """Return the nodes that have a part of each window, and the server's."""
     return [sorted({0, *(transport.nodes.of[rank] for rank in window.parts)}) for window in piece.windows]
+
+
+def _sums_of_nodes(
+    transport: Transport, piece: ReductionPlan, parts: Sequence[Sequence[Tensor]], where: slice
+) -> list[Tensor]:
+    """Return a slice of the sum of each window that this node has a part in; the server has one in all."""
+    return [
+        transport.sum(here[0][where] if here else _zeros(where), nodes)
+        for here, nodes in zip(parts, _nodes(transport, piece), strict=True)
+        if transport.nodes.number in nodes
+    ]
 
 
 def _zeros(where: slice) -> Tensor:

@@ -71,10 +71,10 @@ def plan(reports: Mapping[int, Report]) -> list[ReductionPlan]:
     weights: defaultdict[str, list[float]] = defaultdict(list)
     summed: set[str] = set()
     for header in updates_of(headers_of(reports)):
-        for name, folded in header.vectors.items():
-            lengths[name] = folded.length
-            weights[name].append(header.weight if folded.combined == "weighted" else 1.0)
-            summed |= {name} if folded.combined == "summed" else set()
+        for name, vector in header.vectors.items():
+            lengths[name] = vector.length
+            weights[name].append(header.weight if vector.combined == "weighted" else 1.0)
+            summed |= {name} if vector.combined == "summed" else set()
     parts = {rank: parts_of(reports[rank]) for rank in sorted(reports)}
     return [
         ReductionPlan(
@@ -91,9 +91,8 @@ def plan(reports: Mapping[int, Report]) -> list[ReductionPlan]:
 def averages(headers: Iterable[Header]) -> dict[str, float]:
     """Average the numbers of the updates by their weights; silos that do not name one are left out of it."""
     headers = list(headers)
-    names = {
-        name for header in headers for name, value in header.scalars.items() if not isinstance(value, str)
-    }
+    scalars = [item for header in headers for item in header.scalars.items()]
+    names = {name for name, value in scalars if not isinstance(value, str)}
     averages = {}
     for name in sorted(names):
         pairs = [(header.weight, float(header.scalars[name])) for header in headers if name in header.scalars]
@@ -109,14 +108,12 @@ def check_parts(parts: Sequence[PartialSum], good: Sequence[Header]) -> None:
     Raises:
         ValueError: it has not.
     """
-    told = {(n, f.window) for header in good for n, f in header.vectors.items() if f.window is not None}
+    told = {(n, v.window) for header in good for n, v in header.vectors.items() if v.window is not None}
     found = Counter((part.name, part.window) for part in parts)
-    if wrong := sorted(told.symmetric_difference(found)) or [
-        one for one, times in found.items() if times > 1
-    ]:
-        raise ValueError(
-            f"its sums are not those that its headers tell of ('{wrong[0][0]}' in window {wrong[0][1]})"
-        )
+    twice = [one for one, times in found.items() if times > 1]
+    if wrong := sorted(told.symmetric_difference(found)) or twice:
+        name, window = wrong[0]
+        raise ValueError(f"its sums are not those that its headers tell of ('{name}' in window {window})")
     for part in parts:
         if part.weight and (len(good) > 1 or part.weight != _weight_in(good[0], part.name)):
             raise ValueError(f"its sum of '{part.name}' is not weighted as its header says")

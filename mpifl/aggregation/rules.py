@@ -55,13 +55,12 @@ class Rule:
         """
         if not self.own:
             return self.columns(rows)
-        together = torch.stack(list(rows))
         try:
-            found = self.columns(together)
+            found = self.columns(torch.stack(list(rows)))
         except Exception as error:
             line = f"{type(error).__name__}: {' '.join(str(error).split())}"
             raise InputError(f"[aggregation] rule = '{self.name}' failed: {line}") from None
-        if wrong := _wrong(found, together.shape[1]):
+        if wrong := _wrong(found, len(rows[0])):
             raise InputError(f"[aggregation] rule = '{self.name}' returned {wrong}; {_WANTED}")
         return found
 
@@ -89,13 +88,15 @@ def rule_of(name: str, tolerate: int | None) -> Rule | None:
     Raises:
         InputError: there is no such rule.
     """
-    if name == "mean":
-        return None
-    if name == "median":
-        return Rule(name, median)
+    if name not in NAMES:
+        return _own_rule(name)
     if name == "trimmed":
         assert tolerate is not None
         return Rule(name, functools.partial(trimmed_mean, tolerate=tolerate), least=2 * tolerate + 1)
+    return Rule(name, median) if name == "median" else None
+
+
+def _own_rule(name: str) -> Rule:
     found = load_plugin(name, "[aggregation] rule", NAMES)
     if not callable(found) or inspect.isclass(found):
         raise InputError(f"[aggregation] rule = '{name}': is no function; {_WANTED}")

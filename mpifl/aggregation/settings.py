@@ -31,15 +31,12 @@ class AggregationSettings(BaseModel):
             own = "your own 'package.module:function'"
             raise ValueError(f"rule = '{rule}': none such; take {', '.join(NAMES)} or {own}")
         if rule == "trimmed" and tolerate is None:
-            raise ValueError(
-                "rule = 'trimmed' needs tolerate: how many silos to leave out at each end of a column"
-            )
+            raise ValueError("rule = 'trimmed' needs tolerate: how many silos to leave out at each end")
         if rule != "trimmed" and tolerate is not None:
             raise ValueError(f"tolerate = {tolerate}: goes with rule = 'trimmed', not with '{rule}'")
         if self.is_mean and self.spill is not None:
-            raise ValueError(
-                f"spill = '{self.spill}': goes with a rule of columns; the mean keeps no silo's vector"
-            )
+            why = "goes with a rule of columns; the mean keeps no silo's vector"
+            raise ValueError(f"spill = '{self.spill}': {why}")
         return self
 
     @property
@@ -54,17 +51,12 @@ class AggregationSettings(BaseModel):
             ValueError: it does not.
         """
         if not self.is_mean and weights != "uniform":
-            raise ValueError(
-                f"[cohort] weights = '{weights}': "
-                f"by [aggregation] rule = '{self.rule}' silos count alike, since a "
-                "silo could claim any number of examples; take 'uniform', or leave it out"
-            )
+            alike = f"by [aggregation] rule = '{self.rule}' silos count alike"
+            why = "since a silo could claim any number of examples; take 'uniform', or leave it out"
+            raise ValueError(f"[cohort] weights = '{weights}': {alike}, {why}")
         if not self.is_mean and up in ("qsgd", "topk"):
-            raise ValueError(
-                f"[compression] up = '{up}': "
-                f"[aggregation] rule = '{self.rule}' compares single elements, which "
-                "it draws or leaves out; take 'bfloat16', 'float16' or 'none'"
-            )
+            why = f"[aggregation] rule = '{self.rule}' compares single elements, which it draws or leaves out"
+            raise ValueError(f"[compression] up = '{up}': {why}; take 'bfloat16', 'float16' or 'none'")
 
     def build(self) -> Rule | None:
         """Return the rule of columns, or None for the mean.
@@ -76,12 +68,10 @@ class AggregationSettings(BaseModel):
 
 
 def with_uniform_weights(job: dict[str, Any]) -> dict[str, Any]:
-    """Return a job's tables with `[cohort] weights = "uniform"` where
-    a rule of columns is named and no weights are."""
+    """Return a job's tables, with `[cohort] weights = "uniform"` where a rule of columns has no weights."""
     aggregation, cohort = job.get("aggregation"), job.get("cohort", {})
-    if (
-        not (isinstance(aggregation, dict) and isinstance(cohort, dict))
-        or aggregation.get("rule", "mean") == "mean"
-    ):
+    if not (isinstance(aggregation, dict) and isinstance(cohort, dict)):
+        return job
+    if aggregation.get("rule", "mean") == "mean":
         return job
     return {**job, "cohort": {"weights": "uniform", **cohort}}

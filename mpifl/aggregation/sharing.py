@@ -111,9 +111,8 @@ class Sharing:
         """Say which result is not finite, and which ranks are suspected; None if all are."""
         for plan in self._plans:
             if not is_finite(results[plan.name]):
-                makers = {
-                    r for r, where in self._shares(plan).items() if not is_finite(results[plan.name][where])
-                }
+                result, shares = results[plan.name], self._shares(plan).items()
+                makers = {rank for rank, where in shares if not is_finite(result[where])}
                 suspects = self._suspects | self.hanging or makers
                 named = ranks_named(sorted(self._transport.origins[rank] for rank in suspects))
                 return f"the {self._rule.name} of '{plan.name}' is not finite; suspected: {named}"
@@ -136,16 +135,12 @@ class Sharing:
         """Send the others the columns that they make of vectors that they cannot read;
         return theirs by rank."""
         me = self._transport.rank
-        outgoing, incoming = {}, {}
-        for other in [rank for rank in self._workers if rank not in {me, *self._missing}]:
-            if ours := [
-                self._own[plan.name, row.silo][wheres[other]] for row in self._unread(plan, me, other)
-            ]:
-                outgoing[other] = ours
-            if theirs := self._unread(plan, other, me) if me in wheres else ():
-                incoming[other] = len(theirs) * (wheres[me].stop - wheres[me].start)
-        outgoing = {rank: rows for rank, rows in outgoing.items() if len(rows[0])}
-        incoming = {rank: length for rank, length in incoming.items() if length}
+        others = [rank for rank in self._workers if rank not in {me, *self._missing}]
+        ours = {rank: self._unread_slices(plan, rank, wheres[rank]) for rank in others}
+        outgoing = {rank: rows for rank, rows in ours.items() if rows and len(rows[0])}
+        mine = wheres.get(me, slice(0, 0))
+        theirs = {rank: len(self._unread(plan, rank, me)) * (mine.stop - mine.start) for rank in others}
+        incoming = {rank: length for rank, length in theirs.items() if length}
         if not outgoing and not incoming:
             return {}
         found, missing = self._transport.trade(outgoing, incoming, (self._serial, count))
@@ -155,6 +150,11 @@ class Sharing:
     def _unread(self, plan: ColumnsPlan, holder: int, reader: int) -> list[Located]:
         """Return the vectors of one rank that another cannot read where they lie."""
         return [row for row in plan.rows if row.rank == holder and not self._reaches(reader, row)]
+
+    def _unread_slices(self, plan: ColumnsPlan, reader: int, where: slice) -> list[Tensor]:
+        """Return the columns that another rank makes of this one's vectors, where it cannot read them."""
+        rows = self._unread(plan, self._transport.rank, reader)
+        return [self._own[plan.name, row.silo][where] for row in rows]
 
     def _reaches(self, rank: int, row: Located) -> bool:
         of = self._transport.nodes.of
@@ -171,14 +171,17 @@ class Sharing:
                 self._suspects.add(row.rank)
             else:
                 rows.append(values)
-        if len(rows) < len(plan.rows) or self.fault:
-            return made
+        if len(rows) == len(plan.rows) and not self.fault:
+            self._apply(rows, made)
+        return made
+
+    def _apply(self, rows: Sequence[Tensor], made: Tensor) -> None:
+        """Write what the rule makes of some rows, block by block; note what is wrong with the rule."""
         try:
             for block in pieces_of(len(made), BLOCK):
                 made[block] = self._rule([row[block] for row in rows])
         except InputError as error:
             self.fault = str(error)
-        return made
 
     def _values(
         self, plan: ColumnsPlan, row: Located, where: slice, coming: Mapping[int, Iterator[Tensor]]
@@ -225,15 +228,19 @@ class Sharing:
             came = self._transport.next_share(rank, (self._serial, LAST), 0, until)
             if came is None:
                 self.hanging.add(rank)
-                continue
-            try:
-                share = Share.model_validate_json(bytes(came))
-            except ValidationError:
-                share = Share(suspects=[rank])
-            if share.suspects:
-                self._suspects |= {rank, *share.suspects} & set(self._workers)
-            if share.fault and self._rule.own:
-                self.fault = self.fault or share.fault
+            else:
+                self._take_share(rank, bytes(came))
+
+    def _take_share(self, rank: int, record: bytes) -> None:
+        """Take note of what a rank says of its columns; one that says what cannot be read is suspected."""
+        try:
+            share = Share.model_validate_json(record)
+        except ValidationError:
+            share = Share(suspects=[rank])
+        if share.suspects:
+            self._suspects |= {rank, *share.suspects} & set(self._workers)
+        if share.fault and self._rule.own:
+            self.fault = self.fault or share.fault
 
     def _until(self) -> float:
         """Return how long the server waits: for ranks that may wait for others first, longer."""

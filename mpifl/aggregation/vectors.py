@@ -7,7 +7,7 @@ import math
 from torch import Tensor
 
 from mpifl.aggregation.exact import peak_of
-from mpifl.wire import DTYPES, LARGEST
+from mpifl.wire import DTYPES, LARGEST, Update, VectorHeader, combination, unmarked
 
 
 def checked_peak(name: str, vector: Tensor, weight: float, length: int | None) -> float:
@@ -24,19 +24,25 @@ def checked_peak(name: str, vector: Tensor, weight: float, length: int | None) -
             or what its weight makes such.
     """
     if vector.dim() != 1 or not vector.is_floating_point() or vector.dtype not in DTYPES.values():
-        raise ValueError(
-            f"'{name}' is {vector.dtype} of shape {list(vector.shape)}; send flat float32 or float64"
-        )
+        found = f"{vector.dtype} of shape {list(vector.shape)}"
+        raise ValueError(f"'{name}' is {found}; send flat float32 or float64")
     if length is not None and len(vector) != length:
         raise ValueError(f"'{name}' has {len(vector)} elements, other silos sent {length}")
     peak = peak_of(vector)
     if not math.isfinite(peak):
         raise ValueError(f"'{name}' holds NaN or Inf; if training diverged, take a lower [local] lr")
     if not weight * peak < LARGEST:
-        raise ValueError(
-            f"'{name}' reaches {peak:g}, which a weight of {weight:g} takes beyond what can be summed"
-        )
+        beyond = f"which a weight of {weight:g} takes beyond what can be summed"
+        raise ValueError(f"'{name}' reaches {peak:g}, {beyond}")
     return peak
+
+
+def header_of(update: Update, name: str, window: int | None) -> VectorHeader:
+    """Describe a vector of an update that has been taken up, in a window of the exact sum if it is in one."""
+    value = update.vectors[name]
+    size = len(update.payloads[name]) if name in update.payloads else None
+    how = combination(value)
+    return VectorHeader(length=len(unmarked(value)), window=window, combined=how, bytes=size)
 
 
 def slice_of(nth: int, workers: int, length: int, aligned: int) -> slice:

@@ -43,11 +43,8 @@ class FedDF(FedAvg):
     @model_validator(mode="after")
     def _plain_average(self) -> FedDF:
         if self.server_optimizer != SGD():
-            raise ValueError(
-                "feddf's server goes to the average and distills from there; "
-                "take [server_optimizer] name = 'sgd', "
-                "lr = 1.0, momentum = 0"
-            )
+            why = "feddf's server goes to the average and distills from there"
+            raise ValueError(f"{why}; take [server_optimizer] name = 'sgd', lr = 1.0, momentum = 0")
         return self
 
     def check(self, module: nn.Module, spec: FederationSpec) -> None:
@@ -56,21 +53,15 @@ class FedDF(FedAvg):
         Raises:
             InputError: it is not so.
         """
+        key = "[algorithm] name = 'feddf'"
         if not self.task.logits:
-            raise InputError(
-                "[algorithm] name = 'feddf': distills probabilities of classes, "
-                "which only some tasks' models answer; "
-                "take [task] name = 'classification'"
-            )
+            why = "distills probabilities of classes, which only some tasks' models answer"
+            raise InputError(f"{key}: {why}; take [task] name = 'classification'")
         if spec.public is None:
-            raise InputError(
-                "[algorithm] name = 'feddf': the shards have no public examples; partition with --public 0.1"
-            )
+            raise InputError(f"{key}: the shards have no public examples; partition with --public 0.1")
         if self.prototypes and any(buffer.numel() for buffer in module.buffers()):
-            raise InputError(
-                "[algorithm] prototypes: running statistics (BatchNorm) are not averaged for each; "
-                "take GroupNorm"
-            )
+            why = "running statistics (BatchNorm) are not averaged for each"
+            raise InputError(f"[algorithm] prototypes: {why}; take GroupNorm")
 
     def architectures(self) -> list[dict[str, Any]]:
         """Return the prototypes beside the job's model."""

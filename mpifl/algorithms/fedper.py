@@ -64,18 +64,11 @@ class FedBN(FedPer):
 
     def personal_names(self, module: nn.Module) -> set[str]:
         """Return the names of everything in a BatchNorm layer, and what matches a pattern."""
-        layers = [
-            name
-            for name, layer in module.named_modules()
-            if isinstance(layer, nn.modules.batchnorm._BatchNorm)
-        ]
+        norm = nn.modules.batchnorm._BatchNorm
+        layers = [name for name, layer in module.named_modules() if isinstance(layer, norm)]
         if not layers:
-            raise InputError(
-                "[algorithm] name = 'fedbn': the model has no BatchNorm layer; take fedavg, or fedper"
-            )
-        entries = [name for name, _ in module.named_parameters()] + [
-            name for name, _ in module.named_buffers()
-        ]
-        return {name for name in entries if name.rpartition(".")[0] in layers} | super().personal_names(
-            module
-        )
+            why = "the model has no BatchNorm layer; take fedavg, or fedper"
+            raise InputError(f"[algorithm] name = 'fedbn': {why}")
+        entries = [name for name, _ in (*module.named_parameters(), *module.named_buffers())]
+        of_layers = {name for name in entries if name.rpartition(".")[0] in layers}
+        return of_layers | super().personal_names(module)

@@ -54,16 +54,11 @@ class FSVRG(FedAvg):
             InputError: the model is another than logistic regression.
         """
         shapes = [(name, tuple(p.shape)) for name, p in module.named_parameters()]
-        linear = [
-            ("head.weight", (spec.classes, math.prod(spec.features.shape))),
-            ("head.bias", (spec.classes,)),
-        ]
-        if self.scaling and shapes != linear:
-            raise InputError(
-                "[algorithm] scaling = true: scales each weight by how often its feature is not 0, "
-                "which only logistic "
-                "regression's have; take [model] name = 'logreg', or scaling = false"
-            )
+        weight = (spec.classes, math.prod(spec.features.shape))
+        if self.scaling and shapes != [("head.weight", weight), ("head.bias", (spec.classes,))]:
+            how = "scales each weight by how often its feature is not 0"
+            why = "which only logistic regression's have; take [model] name = 'logreg', or scaling = false"
+            raise InputError(f"[algorithm] scaling = true: {how}, {why}")
 
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
         """Ask for the full gradient, then for variance-reduced training along it."""

@@ -159,10 +159,9 @@ def _checked(report: Report, request: Request, silos: Collection[int], expected:
     """
     replies = [reply if reply.fault is None else _bare(reply) for reply in report.headers]
     _check_silos([reply.silo for reply in replies], silos, all_of_them=request.addressed)
-    for reply in replies:
+    for reply in filter(lambda reply: reply.fault is None, replies):
         try:
-            if reply.fault is None:
-                _check_reply(reply, request, expected)
+            _check_reply(reply, request, expected)
         except Refused as refused:
             raise Refused(f"silo {reply.silo}: {refused}") from None
     if request.introduces and replies and not report.about.keys() >= ABOUT:
@@ -193,11 +192,11 @@ def _check_silos(answered: Sequence[int], asked: Collection[int], *, all_of_them
 def _check_update(header: Header, request: Compute, expected: Expected) -> None:
     if header.weight != (weight := expected.weights.get(header.silo, header.weight)):
         raise Refused(wrong_weight(header.weight, weight))
-    for name, folded in header.vectors.items():
-        if folded.length != (length := expected.lengths.get(name, expected.parameters)):
-            raise Refused(wrong_length(name, folded.length, length))
-        if (folded.bytes or 0) > WIDEST * (length + WIDEST):
-            raise Refused(f"'{name}' of {length} elements was sent as {folded.bytes} bytes")
+    for name, vector in header.vectors.items():
+        if vector.length != (length := expected.lengths.get(name, expected.parameters)):
+            raise Refused(wrong_length(name, vector.length, length))
+        if (vector.bytes or 0) > WIDEST * (length + WIDEST):
+            raise Refused(f"'{name}' of {length} elements was sent as {vector.bytes} bytes")
     for name, value in header.scalars.items():
         if isinstance(value, str):
             raise Refused(f"the scalar '{name}' is a text; send numbers")

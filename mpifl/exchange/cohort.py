@@ -56,21 +56,24 @@ class Cohort:
         expected = self.federation.knowledge.expected(self.server, work.__name__, self.silos, message)
         for transform in transforms:
             message = transform.request(self.server, message, purpose)
-        vectors = {name: value.detach() for name, value in message.items() if isinstance(value, Tensor)}
-        mean = self._exchange(
-            Compute,
-            vectors,
-            expected,
-            work=work.__name__,
-            scalars={name: value for name, value in message.items() if not isinstance(value, Tensor)},
-            parameters=expected.parameters,
-            lengths=dict(expected.lengths),
-            assignment=self.federation.reassignments(self.silos),
-        ).mean()
+        mean = self._compute(work.__name__, message, expected).mean()
         self.losses |= {k: float(one["train_loss"]) for k, one in mean.silos.items() if "train_loss" in one}
         for transform in reversed(transforms):
             mean = transform.mean(self.server, mean, purpose)
         return mean
+
+    def _compute(self, work: str, message: Mapping[str, Tensor | Scalar], expected: Expected) -> Outcome:
+        vectors = {name: value.detach() for name, value in message.items() if isinstance(value, Tensor)}
+        return self._exchange(
+            Compute,
+            vectors,
+            expected,
+            work=work,
+            scalars={name: value for name, value in message.items() if not isinstance(value, Tensor)},
+            parameters=expected.parameters,
+            lengths=dict(expected.lengths),
+            assignment=self.federation.reassignments(self.silos),
+        )
 
     def ask(
         self, kind: type[Request], vectors: Mapping[str, Tensor] | None = None, /, **fields: Any
@@ -96,8 +99,6 @@ class Cohort:
 def _spec(name: str, vector: Tensor) -> VectorSpec:
     dtype = str(vector.dtype).removeprefix("torch.")
     if dtype not in DTYPES or vector.dim() != 1 or not vector.is_contiguous():
-        raise TypeError(
-            f"'{name}' is {dtype} of shape {list(vector.shape)}; "
-            f"vectors that travel are flat, of {list(DTYPES)}"
-        )
+        found = f"{dtype} of shape {list(vector.shape)}"
+        raise TypeError(f"'{name}' is {found}; vectors that travel are flat, of {list(DTYPES)}")
     return VectorSpec(name=name, length=len(vector), dtype=dtype)

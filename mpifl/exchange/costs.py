@@ -15,8 +15,7 @@ RANKS_SHOWN = 64
 
 @dataclass
 class Ledger:
-    """What exchanges have cost since it was last emptied;
-    bytes are those between the server and the silos."""
+    """What exchanges have cost since it was last emptied; bytes are those between server and silos."""
 
     bytes_sent: int = 0
     bytes_received: int = 0
@@ -35,8 +34,7 @@ class Ledger:
     """Why attempts at the round came to nothing."""
 
     def lose(self, why: str) -> None:
-        """Add an attempt that came to nothing: what it cost was spent,
-        whom it missed may be there next time."""
+        """Add an attempt that came to nothing: its cost was spent, and whom it missed may be there again."""
         self.lost.append(why)
         self.faults.clear()
 
@@ -57,20 +55,21 @@ class Ledger:
             seconds: How long each worker was at its silos' work.
             all_in_all: Seconds from the request to the mean.
         """
-        # What differs with the ranks, or with a stop and its resumption, is not counted.
-        counted_alike = request.model_copy(update={"serial": 0, "direct": False, "assignment": {}})
-        down = len(counted_alike.encode()) + sum(v.length * DTYPES[v.dtype].itemsize for v in request.vectors)
-        counted = set(accepted)
-        self.bytes_sent += len(request.cohort) * down
+        self._add_bytes(request, headers, set(accepted))
+        self._add_seconds(seconds, all_in_all)
+        self.faults.update({header.silo: header.fault for header in headers if header.fault is not None})
+
+    def _add_bytes(self, request: Request, headers: Sequence[Reply], accepted: Collection[int]) -> None:
+        down = _size_of_request(request)
         up = {header.silo: len(header.encode()) for header in headers}
-        up |= {
-            header.silo: up[header.silo] + _size(header)
-            for header in updates_of(headers)
-            if header.silo in counted
-        }
+        for header in updates_of(headers):
+            if header.silo in accepted:
+                up[header.silo] += _size(header)
+        self.bytes_sent += len(request.cohort) * down
         self.bytes_received += sum(up.values())
         self.bytes_of_silo.update({silo: down + up.get(silo, 0) for silo in request.cohort})
-        self.faults.update({header.silo: header.fault for header in headers if header.fault is not None})
+
+    def _add_seconds(self, seconds: Mapping[int, float], all_in_all: float) -> None:
         slowest = max(seconds.values(), default=0.0)
         for rank in sorted(seconds)[:RANKS_SHOWN]:
             spent = self.rank_seconds.setdefault(rank, {"training": 0.0, "waiting": 0.0})
@@ -81,8 +80,16 @@ class Ledger:
         self.seconds_communication += all_in_all - slowest
 
 
+def _size_of_request(request: Request) -> int:
+    """Return how many bytes a request is on a wire.
+
+    What differs with the ranks, or with a stop and its resumption, is not counted.
+    """
+    counted = request.model_copy(update={"serial": 0, "direct": False, "assignment": {}})
+    return len(counted.encode()) + sum(v.length * DTYPES[v.dtype].itemsize for v in request.vectors)
+
+
 def _size(header: Header) -> int:
     """Return how many bytes a silo's vectors are on a wire: as float32, or as a codec wrote them."""
-    return sum(
-        4 * folded.length if folded.bytes is None else folded.bytes for folded in header.vectors.values()
-    )
+    vectors = header.vectors.values()
+    return sum(4 * vector.length if vector.bytes is None else vector.bytes for vector in vectors)

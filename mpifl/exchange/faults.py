@@ -41,31 +41,22 @@ class Judge:
             headers: Of all silos, those of ranks that did not among them.
             aggregation: The server's.
         """
-        pieces: Sequence[Message] = []
+        pieces: list[Message] = []
         lost = self.reason_to_lose(request, headers)
         if lost is None:
-            try:
-                pieces = aggregation.place(reports)
-            except RoundLost as why:
-                lost = str(why)
+            lost, pieces = _placed(reports, aggregation)
+        accepted = [] if lost else [header.silo for header in headers if header.fault is None]
+        explain, ranks = self.silos_to_explain(headers), taking_part(reports)
         return Verdict(
-            serial=request.serial,
-            lost=lost,
-            accepted=[] if lost else [header.silo for header in headers if header.fault is None],
-            explain=self.silos_to_explain(headers),
-            ranks=taking_part(reports),
-            pieces=list(pieces),
+            serial=request.serial, lost=lost, accepted=accepted, explain=explain, ranks=ranks, pieces=pieces
         )
 
     def reason_to_lose(self, request: Request, headers: Sequence[Reply]) -> str | None:
         """Return why a round is lost, or None if it is not, or no round."""
         if not request.averaged:
             return None
-        faults = [
-            f"silo {self._names[header.silo]}: {header.fault}"
-            for header in headers
-            if header.fault is not None
-        ]
+        failed = [header for header in headers if header.fault is not None]
+        faults = [f"silo {self._names[header.silo]}: {header.fault}" for header in failed]
         answered, asked = len(headers) - len(faults), len(request.cohort)
         if alike(headers):
             return f"none of {asked} silos answered, all alike: {faults[0]}"
@@ -79,6 +70,14 @@ class Judge:
         found = sorted(first[kind] for kind in first.keys() - self._explained)
         self._explained |= first.keys()
         return found
+
+
+def _placed(reports: Mapping[int, Report], aggregation: Aggregator) -> tuple[str | None, list[Message]]:
+    """Return why nothing can come of the reports, if so, and else what travels."""
+    try:
+        return None, list(aggregation.place(reports))
+    except RoundLost as why:
+        return str(why), []
 
 
 def alike(headers: Sequence[Reply]) -> bool:
@@ -99,14 +98,24 @@ def _disagreement(good: Sequence[Header], varied: bool) -> str | None:
         good: Of the updates that count.
         varied: Whether silos may send other vectors than others.
     """
+    return (None if varied else _lacking(good)) or _combined_otherwise(good)
+
+
+def _lacking(good: Sequence[Header]) -> str | None:
+    """Say which vector some silo did not send and another did."""
     for header in good[1:]:
-        if other := sorted(header.vectors.keys() ^ good[0].vectors.keys()) if not varied else []:
+        if other := sorted(header.vectors.keys() ^ good[0].vectors.keys()):
             first, second = (good[0], header) if other[0] in header.vectors else (header, good[0])
             return f"silo {first.silo} did not send '{other[0]}', silo {second.silo} did"
+    return None
+
+
+def _combined_otherwise(good: Sequence[Header]) -> str | None:
+    """Say which vector some silo has combined otherwise than another."""
     marks: dict[str, dict[Combination, int]] = {}
     for header in good:
-        for name, folded in header.vectors.items():
-            marks.setdefault(name, {}).setdefault(folded.combined, header.silo)
+        for name, vector in header.vectors.items():
+            marks.setdefault(name, {}).setdefault(vector.combined, header.silo)
     for name, silos in sorted(marks.items()):
         if len(silos) > 1:
             (how, silo), (otherwise, another), *_ = sorted(silos.items())

@@ -30,7 +30,7 @@ from mpifl.transforms import Transform
 from mpifl.wire import (
     Inventory,
     Migrate,
-    Mirror,
+    Replica,
     Replicate,
     Reply,
     Report,
@@ -79,7 +79,7 @@ class Federation:
         self._broadcast = Broadcast(transport, device)
 
     @property
-    def replicas(self) -> Sequence[Mirror]:
+    def replicas(self) -> Sequence[Replica]:
         """The server's state after the latest rounds, as this rank keeps it; the latest last."""
         return self._worker.replicas
 
@@ -207,16 +207,12 @@ class Federation:
                 break
             except RankLost:
                 self.recover()
-        neighbours = self.transport.nodes.neighbours
         timed_out = sorted(self.membership.timed_out)
-        mark_unresponsive([neighbours[rank].process if rank in neighbours else None for rank in timed_out])
+        processes = {rank: one.process for rank, one in self.transport.nodes.neighbours.items()}
+        mark_unresponsive([processes.get(rank) for rank in timed_out])
         if self._deadline:
-            others = [
-                one.process
-                for rank, one in neighbours.items()
-                if rank not in {*timed_out, self.transport.rank}
-            ]
-            wait_for_exit(others, self._deadline)
+            others = processes.keys() - {*timed_out, self.transport.rank}
+            wait_for_exit([processes[rank] for rank in sorted(others)], self._deadline)
         return [self.transport.origins[rank] for rank in timed_out]
 
     def exchange(
@@ -245,21 +241,30 @@ class Federation:
         if request.last:
             self._part()
             return None
-        headers = sorted(
-            headers_of(reports) + self.gathering.missing(request), key=lambda header: header.silo
-        )
+        headers = headers_of(reports) + self.gathering.missing(request)
+        headers.sort(key=lambda header: header.silo)
         verdict = self._decide(request, reports, headers)
         combined = aggregation.combine(self.transport, verdict)
         self._worker.commit(request, verdict)
         self.membership.commit(request.reassigned, verdict.accepted, headers)
         if self.transport.is_server and request.averaged:
-            spent = time.perf_counter() - began
-            self.workload.add(headers, spent)
-            origins, workers = self.transport.origins, reports.keys() & set(self.transport.workers)
-            seconds = {origins[rank]: min(reports[rank].seconds, spent) for rank in workers}
-            self.ledger.add(request, headers, verdict.accepted, seconds, spent)
+            self._account(request, reports, headers, verdict, time.perf_counter() - began)
             self.membership.silent |= set() if self._deadline else aggregation.hanging
         return outcome_of(verdict if self.transport.is_server else None, headers, combined, aggregation)
+
+    def _account(
+        self,
+        request: Request,
+        reports: Mapping[int, Report],
+        headers: Sequence[Reply],
+        verdict: Verdict,
+        spent: float,
+    ) -> None:
+        """Note, at the server, what an exchange of so many seconds has cost."""
+        self.workload.add(headers, spent)
+        origins, workers = self.transport.origins, reports.keys() & set(self.transport.workers)
+        seconds = {origins[rank]: min(reports[rank].seconds, spent) for rank in workers}
+        self.ledger.add(request, headers, verdict.accepted, seconds, spent)
 
     def _part(self) -> None:
         """Leave when all ranks are known to have been told;

@@ -4,6 +4,7 @@ who is waited for, and what stands for those that miss."""
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import sys
 import time
@@ -46,19 +47,21 @@ class Gathering:
             self._transport.report(own.encode())
             return {self._transport.rank: own}
 
-        def checked(rank: int, came: Report | Refused) -> Report:
-            silos = self._membership.answerable(request, rank)
-            accept = functools.partial(aggregation.accept, self._transport, rank)
-            return screened(came, request, self._transport.origins[rank], silos, expected, accept)
-
-        reports = {self._transport.rank: checked(self._transport.rank, own)}
-        for rank, came in self.reports(request.serial, self._deadline if request.has_deadline else None):
-            reports[rank] = checked(rank, came)
+        deadline = self._deadline if request.has_deadline else None
+        arriving = itertools.chain([(self._transport.rank, own)], self.reports(request.serial, deadline))
+        reports = {rank: self._checked(rank, came, request, expected, aggregation) for rank, came in arriving}
         if any(report.interrupted for report in reports.values()):
             signals.note()
         reports = {rank: one for rank, one in reports.items() if rank not in self._membership.timed_out}
         self._membership.record(request, reports)
         return reports
+
+    def _checked(
+        self, rank: int, came: Report | Refused, request: Request, expected: Expected, aggregation: Aggregator
+    ) -> Report:
+        silos = self._membership.answerable(request, rank)
+        accept = functools.partial(aggregation.accept, self._transport, rank)
+        return screened(came, request, self._transport.origins[rank], silos, expected, accept)
 
     def missing(self, request: Request) -> list[Reply]:
         """Return the faults of the silos whose ranks did not answer in time."""
@@ -84,10 +87,15 @@ class Gathering:
             if isinstance(came, Refused) or came.serial == serial:
                 awaited.discard(rank)
                 yield rank, came
-        missing, nodes = awaited | silent | self._transport.silent, self._transport.nodes
-        everyone = range(self._transport.size)
-        self._membership.timed_out = {
-            rank for rank in everyone if missing & {rank, nodes.leader_of(nodes.of[rank])}
+        self._membership.timed_out = self._cut_off(awaited | silent | self._transport.silent)
+
+    def _cut_off(self, missing: Collection[int]) -> set[int]:
+        """Return the ranks that are missing, or whose node's leader is."""
+        nodes = self._transport.nodes
+        return {
+            rank
+            for rank in range(self._transport.size)
+            if not {rank, nodes.leader_of(nodes.of[rank])}.isdisjoint(missing)
         }
 
     def _arriving(
@@ -101,7 +109,6 @@ class Gathering:
             elif time.perf_counter() >= until:
                 return
             else:
-                self._tell(
-                    f"waiting for {ranks_named([self._transport.origins[rank] for rank in sorted(awaited)])}"
-                )
+                names = [self._transport.origins[rank] for rank in sorted(awaited)]
+                self._tell(f"waiting for {ranks_named(names)}")
                 remind = math.inf

@@ -67,7 +67,7 @@ class Membership:
             self.placed |= {rank: {reply.silo for reply in reports[rank].headers} for rank in workers}
 
     def commit(
-        self, assignment: Mapping[int, int], accepted: Collection[int], headers: Iterable[Reply]
+        self, assignment: Mapping[int, int], accepted: Collection[int], headers: Sequence[Reply]
     ) -> None:
         """Record who has moved, who keeps something now, and who could not move.
 
@@ -80,9 +80,8 @@ class Membership:
             for silos in self.placed.values():
                 silos.discard(silo)
             self.placed[assignment[silo]].add(silo)
+        self.stateful |= {header.silo for header in headers if header.keeps}
         for header in headers:
-            if header.keeps:
-                self.stateful.add(header.silo)
             if header.fault is not None and assignment.get(header.silo, -1) not in {-1, *self.timed_out}:
                 self.pinned.add(header.silo)
 

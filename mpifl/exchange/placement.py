@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect, insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 GAIN, WORTH = 0.05, 0.01
 """The share, and the seconds, by which the most loaded rank must get away with less for silos to move."""
@@ -42,28 +42,29 @@ def rebalance(
     Returns:
         The new rank of each silo that is to move; none if the most loaded rank gained too little.
     """
-    silos = {
-        rank: sorted((seconds[silo], silo) for silo in held & seconds.keys()) for rank, held in placed.items()
-    }
-    loads = {
-        rank: sum(cost for cost, _ in held) + (bound or {}).get(rank, 0.0) for rank, held in silos.items()
-    }
+    movable = {rank: held & seconds.keys() for rank, held in placed.items()}
+    silos = {rank: sorted((seconds[silo], silo) for silo in held) for rank, held in movable.items()}
+    loads = {r: sum(cost for cost, _ in held) + (bound or {}).get(r, 0.0) for r, held in silos.items()}
     longest = max(loads.values(), default=0.0)
-    assignment: dict[int, int] = {}
+    assignment = dict(_moves(silos, loads))
+    started = {silo: rank for rank, held in placed.items() for silo in held}
+    assignment = {silo: rank for silo, rank in assignment.items() if started[silo] != rank}
+    return assignment if loads and max(loads.values()) <= longest - max(GAIN * longest, WORTH) else {}
+
+
+def _moves(silos: dict[int, list[tuple[float, int]]], loads: dict[int, float]) -> Iterator[tuple[int, int]]:
+    """Yield (silo, its new rank) as long as a move is worth it; `silos` and `loads` are moved along."""
     while loads:
         most, least = max(loads, key=lambda r: (loads[r], -r)), min(loads, key=lambda r: (loads[r], r))
         gap = loads[most] - loads[least]
         nth = _nearest(silos[most], gap / 2)
         if nth is None or silos[most][nth][0] >= gap or gap <= GAIN * loads[most]:
-            break
+            return
         cost, silo = moving = silos[most].pop(nth)
         insort(silos[least], moving)
         loads[most] -= cost
         loads[least] += cost
-        assignment[silo] = least
-    started = {silo: rank for rank, held in placed.items() for silo in held}
-    assignment = {silo: rank for silo, rank in assignment.items() if started[silo] != rank}
-    return assignment if loads and max(loads.values()) <= longest - max(GAIN * longest, WORTH) else {}
+        yield silo, least
 
 
 def _nearest(held: Sequence[tuple[float, int]], cost: float) -> int | None:

@@ -34,14 +34,15 @@ from mpifl.wire import (
     Inventory,
     Load,
     Migrate,
-    Mirror,
     Open,
+    Replica,
     Replicate,
     Report,
     Request,
     Save,
     SaveStatus,
     Transport,
+    Update,
     Verdict,
 )
 
@@ -65,6 +66,7 @@ class WorkerContext:
 
 
 Handler = Callable[[int, Any, dict[str, Tensor]], AnyReply]
+Receiver = Callable[[Any, dict[str, Tensor]], None]
 
 
 class Worker:
@@ -83,7 +85,7 @@ class Worker:
     ) -> None:
         self.silos = set(silos)
         self.states = States()
-        self.replicas: deque[Mirror] = deque(maxlen=2)
+        self.replicas: deque[Replica] = deque(maxlen=2)
         self._transport = transport
         self._context, self._model, self._about = context, context.models[0], dict(about)
         self._mean = WeightedMean(self._model.device, transport.memory)
@@ -96,7 +98,13 @@ class Worker:
         """The tracebacks of what went wrong in the request that was answered last, by silo."""
         self._writer = Writer()
         self._final = FinalModel(context.run, context.algorithm, self._model)
-        self._handlers: dict[type[Request], Handler] = {
+        self._handlers = self._handlers_of_silos()
+        self._receivers: dict[type[Request], Receiver] = {Replicate: self._replicate}
+        """What a request has the rank do, whatever it hosts."""
+
+    def _handlers_of_silos(self) -> dict[type[Request], Handler]:
+        """Return what a request of each kind has each silo do."""
+        return {
             Compute: self._compute,
             Open: self._open,
             Save: self._save,
@@ -106,11 +114,6 @@ class Worker:
             Inventory: lambda id, request, vectors: Done(silo=id, keeps=self.states.has(id)),
             Finish: self._finish,
         }
-        """What a request has each silo do."""
-        self._receivers: dict[type[Request], Callable[[Any, dict[str, Tensor]], None]] = {
-            Replicate: self._replicate
-        }
-        """What a request has the rank do, whatever it hosts."""
 
     def answer(self, request: Request, vectors: dict[str, Tensor]) -> Report:
         """Carry out a request for each of its silos that is hosted here, one after another."""
@@ -139,6 +142,11 @@ class Worker:
         for silo in self._traces.keys() & set(verdict.explain):
             names = Names([entry.name for entry in self._context.spec.silos])
             print(f"silo {names[silo]} failed:\n{self._traces[silo]}", file=sys.stderr, flush=True)
+        self._commit_moves(request, verdict)
+        for silo in set(request.cohort).difference(verdict.accepted):  # those on their way here, too
+            self.states.pending.pop(silo, None)
+
+    def _commit_moves(self, request: Request, verdict: Verdict) -> None:
         for silo in request.reassigned.keys() & set(verdict.accepted):
             if request.reassigned[silo] == self._transport.rank:
                 self.silos.add(silo)
@@ -147,8 +155,6 @@ class Worker:
                 self.silos.remove(silo)
                 self.states.drop(silo)
                 self._shards.pop(silo, None)
-        for silo in set(request.cohort).difference(verdict.accepted):  # those on their way here, too
-            self.states.pending.pop(silo, None)
 
     def _aggregator_for(self, request: Request) -> Aggregator:
         if isinstance(request, Compute) and self._context.algorithm.purpose(request.work) == "training":
@@ -172,9 +178,8 @@ class Worker:
         except InputError as error:
             return Done(silo=silo, fault=str(error), passing=isinstance(error, ShardError))
         except Exception as error:
-            return Done(
-                silo=silo, fault=self._explain(silo, error), passing=isinstance(error, OSError | MemoryError)
-            )
+            passing = isinstance(error, OSError | MemoryError)
+            return Done(silo=silo, fault=self._explain(silo, error), passing=passing)
 
     def _explain(self, silo: int, error: Exception) -> str:
         """Describe an unforeseen error in a line,
@@ -184,32 +189,15 @@ class Worker:
         while begin and begin.tb_next and begin.tb_frame.f_code.co_filename == __file__:
             begin = begin.tb_next
         self._traces[silo] = "".join(traceback.format_exception(type(error), error, begin))
-        return (
-            f"{type(error).__name__}: "
-            f"{' '.join(str(error).split())} ({Path(frame.filename).name}:{frame.lineno})"
-        )
+        line, where = " ".join(str(error).split()), f"{Path(frame.filename).name}:{frame.lineno}"
+        return f"{type(error).__name__}: {line} ({where})"
 
     def _compute(self, id: int, request: Compute, vectors: dict[str, Tensor]) -> Header:
         examples = self._context.spec.silos[id].examples
-        weight = self._context.algorithm.weight(
-            request.work, examples, usual_weight(self._context.weights, examples)
-        )
+        usual = usual_weight(self._context.weights, examples)
+        weight = self._context.algorithm.weight(request.work, examples, usual)
         silo = self._silo(id, request.round, weight)
-        message: dict[str, Any] = {**request.scalars, **vectors}
-        purpose = self._context.algorithm.purpose(request.work)
-        for transform in self._context.transforms:
-            message = transform.receive(silo, message, purpose)
-        before = {name: vector._version for name, vector in vectors.items()}
-        algorithm = self._context.algorithm
-        update = as_update(algorithm.work(request.work)(silo, **message), algorithm, request.work)
-        for name, version in before.items():
-            if vectors[name]._version != version:
-                raise SharedVectorChanged(
-                    f"{request.work} wrote to '{name}', which all silos of the node read; "
-                    "have it write to a clone"
-                )
-        for transform in reversed(self._context.transforms):
-            update = transform.update(silo, update, purpose)
+        update = self._work(silo, request, vectors)
         check_update(update, request, silo.weight)
         try:
             keeps = bool(silo.kept or silo.state)
@@ -219,6 +207,22 @@ class Worker:
             raise InputError(f"its update was refused: {reason_of(error)}") from None
         self.states.keep(id, silo.kept)
         return header
+
+    def _work(self, silo: Silo, request: Compute, vectors: dict[str, Tensor]) -> Update:
+        """Have a silo do what is asked, between the transforms."""
+        algorithm, transforms = self._context.algorithm, self._context.transforms
+        message: dict[str, Any] = {**request.scalars, **vectors}
+        purpose = algorithm.purpose(request.work)
+        for transform in transforms:
+            message = transform.receive(silo, message, purpose)
+        before = {name: vector._version for name, vector in vectors.items()}
+        update = as_update(algorithm.work(request.work)(silo, **message), algorithm, request.work)
+        if changed := [name for name, version in before.items() if vectors[name]._version != version]:
+            wrote = f"{request.work} wrote to '{changed[0]}'"
+            raise SharedVectorChanged(f"{wrote}, which all silos of the node read; have it write to a clone")
+        for transform in reversed(transforms):
+            update = transform.update(silo, update, purpose)
+        return update
 
     def _silo(self, id: int, round: int, weight: float | None = None) -> Silo:
         context = self._context
@@ -241,9 +245,8 @@ class Worker:
 
     def _shard(self, id: int) -> Shard:
         if id not in self._shards:
-            self._shards[id] = open_shard(
-                self._context.folder, self._context.spec.silos[id], self._context.spec
-            )
+            spec = self._context.spec
+            self._shards[id] = open_shard(self._context.folder, spec.silos[id], spec)
         return self._shards[id]
 
     def _open(self, id: int, request: Open, vectors: dict[str, Tensor]) -> AnyReply:
@@ -281,7 +284,7 @@ class Worker:
         return checkpoint.read_state(path, files[id], self._model.device) if id in files else {}
 
     def _replicate(self, request: Replicate, vectors: dict[str, Tensor]) -> None:
-        self.replicas.append(Mirror(request.round, request.scalars, vectors["state"]))
+        self.replicas.append(Replica(request.round, request.scalars, vectors["state"]))
 
     def _finish(self, id: int, request: Finish, vectors: dict[str, Tensor]) -> AnyReply:
         """Leave the final model where the silo can use it; say if that cannot be."""

@@ -15,7 +15,7 @@ from mpifl.common import RankLost, ranks_named
 from mpifl.exchange import Federation, Outcome
 from mpifl.run import checkpoint
 from mpifl.server import Server
-from mpifl.wire import Mirror, Request, Scalar
+from mpifl.wire import Replica, Request, Scalar
 
 Answer = TypeVar("Answer")
 _ROUND = "round of the mirror"
@@ -135,7 +135,7 @@ class Recovery:
             self._note(f"silo {federation.names[silo]} is left out, no rank can host it: {fault}")
 
 
-def latest_mirror(federation: Federation) -> Mirror | None:
+def latest_mirror(federation: Federation) -> Replica | None:
     """Return what this rank has of the dead server;
     nothing if it came so late that the server had written over it."""
     mirror = federation.replicas[-1] if federation.replicas else None
@@ -144,7 +144,7 @@ def latest_mirror(federation: Federation) -> Mirror | None:
     return mirror
 
 
-def state_of(mirror: Mirror, device: torch.device) -> dict[str, Any]:
+def state_of(mirror: Replica, device: torch.device) -> dict[str, Any]:
     """Return the server's state that a mirror holds."""
     state = checkpoint.unpack(mirror.state.numpy().tobytes(), device)
     del state[_ROUND]

@@ -41,17 +41,13 @@ class Clipping(Transform):
         Raises:
             InputError: the algorithm has a scalar of that name.
         """
-        floats = {
-            name: value
-            for name, value in update.vectors.items()
-            if unmarked(value).is_floating_point() and not isinstance(value, Summed)
-        }
+        vectors = {name: v for name, v in update.vectors.items() if not isinstance(v, Summed)}
+        floats = {name: v for name, v in vectors.items() if unmarked(v).is_floating_point()}
         if purpose != "training" or not floats:
             return update
         if CLIPPED in update.scalars:
-            raise InputError(
-                f"its scalar '{CLIPPED}' has the name of what [aggregation] clip reports; take another"
-            )
+            why = "has the name of what [aggregation] clip reports; take another"
+            raise InputError(f"its scalar '{CLIPPED}' {why}")
         norm = norm_of(unmarked(value) for value in floats.values())
         clipped = self.bound < norm < math.inf  # NaN and Inf are left for the checks at the sum to refuse
         if clipped:

@@ -15,8 +15,11 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
+
+from mpifl.transforms.packing import pack, unpack
 
 PIECE = 1 << 18
 """About how many elements are quantised at a time, so that the temporaries stay small."""
@@ -92,9 +95,8 @@ class QSGD(Codec):
         """Quantise bucket by bucket; a Euclidean norm beyond float32 is refused."""
         bucket, norms, codes = self._bucket(len(vector)), [], []
         for part in torch.split(vector, _multiple_of(bucket)):
-            norm, code = self._quantised(
-                part, bucket, torch.rand(len(part), generator=draw).to(vector.device)
-            )
+            draws = torch.rand(len(part), generator=draw).to(vector.device)
+            norm, code = self._quantised(part, bucket, draws)
             norms.append(norm)
             codes.append(code)
         if not torch.cat(norms).isfinite().all():
@@ -107,21 +109,22 @@ class QSGD(Codec):
         split, step = 4 * -(-length // bucket), _multiple_of(bucket)
         payload = _sized(payload, split + -(-length * self.bits // 8))
         norms, codes = payload[:split].view(torch.float32), unpack(payload[split:], self.bits, length)
-        # ordered as the norms; the negative are the largest
-        sizes = payload[:split].cpu().numpy().view(np.uint32)
-        if (peak := sizes.max(initial=0)) >= INFINITY:
-            raise ValueError("has a payload with a norm that is negative, NaN or Inf")
-        if peak >= HUGE and int(codes.max()) > 2 * self._levels:  # which might lead beyond float32
-            raise ValueError("has a payload with a code above the highest")
+        self._check(payload[:split], codes)
         vector = torch.empty(length, dtype=torch.float32, device=payload.device)
-        parts = (
-            torch.split(tensor, size)
-            for tensor, size in ((vector, step), (codes, step), (norms, step // bucket))
-        )
+        parts = torch.split(vector, step), torch.split(codes, step), torch.split(norms, step // bucket)
         for out, code, norm in zip(*parts, strict=True):
             levels = _rows(code.float().sub_(self._levels).div_(self._levels), bucket)
             out.copy_(levels.mul_(norm[:, None]).view(-1)[: len(out)])
         return vector
+
+    def _check(self, norms: Tensor, codes: Tensor) -> None:
+        """Refuse norms, as bytes, and codes of them that lead to no finite vector."""
+        # as whole numbers they are ordered as the norms; the negative are the largest
+        sizes = norms.cpu().numpy().view(np.uint32)
+        if (peak := sizes.max(initial=0)) >= INFINITY:
+            raise ValueError("has a payload with a norm that is negative, NaN or Inf")
+        if peak >= HUGE and int(codes.max()) > 2 * self._levels:  # which might lead beyond float32
+            raise ValueError("has a payload with a code above the highest")
 
     def _quantised(self, part: Tensor, bucket: int, draws: Tensor) -> tuple[Tensor, Tensor]:
         """Return the norms of the buckets of a part, and the codes, level + s, of its elements."""
@@ -182,10 +185,7 @@ class TopK(Codec):
 
     def _where(self, positions: Tensor, count: int, length: int) -> Tensor:
         if self._as_bits(length):
-            where = unpack(positions, 1, length).nonzero().squeeze(1)
-            if len(where) != count:
-                raise ValueError(f"has a payload with {len(where)} positions for {count} elements")
-            return where
+            return _ones(positions, count, length)
         split = 4 * _blocks(length)
         counts = positions[:split].cpu().numpy().view(np.int32)
         # torch would write beyond the end
@@ -194,9 +194,7 @@ class TopK(Codec):
         blocks, within = positions[:split].view(torch.int32), positions[split:].view(torch.int16)
         starts = torch.arange(len(blocks), device=positions.device).mul_(BLOCK)
         where = starts.repeat_interleave(blocks.long(), output_size=count) + within.long().add_(BLOCK // 2)
-        at = where.cpu().numpy()
-        if at[-1] >= length or not (at[1:] > at[:-1]).all():
-            raise ValueError(f"has a payload whose positions are not {count} of {length} in their order")
+        _check_order(where.cpu().numpy(), count, length)
         return where
 
     def _count(self, length: int) -> int:
@@ -230,41 +228,17 @@ def _least_of_largest(size: Tensor, count: int) -> Tensor:
     return torch.topk(candidates, count - above, sorted=False).values.min()
 
 
-def pack(codes: Tensor, bits: int) -> Tensor:
-    """Write codes below 2^bits, uint8, one after another into ceil(n * bits/8) bytes,
-    the lowest bits first."""
-    group, size = _group(bits)
-    columns = pad(codes, (0, -len(codes) % group)).view(-1, group)
-    packed = torch.zeros(len(columns), size, dtype=torch.uint8, device=codes.device)
-    for column, byte, shift in _overlaps(bits):
-        code = columns[:, column]
-        packed[:, byte] |= code << shift if shift >= 0 else code >> -shift
-    return packed.view(-1)[: -(-len(codes) * bits // 8)]
+def _ones(bits: Tensor, count: int, length: int) -> Tensor:
+    """Return the positions of the ones in a payload's bits; refuse any other number of them."""
+    where = unpack(bits, 1, length).nonzero().squeeze(1)
+    if len(where) != count:
+        raise ValueError(f"has a payload with {len(where)} positions for {count} elements")
+    return where
 
 
-def unpack(packed: Tensor, bits: int, length: int) -> Tensor:
-    """Read back what `pack` wrote: uint8, shape [length]."""
-    group, size = _group(bits)
-    columns = pad(packed, (0, -len(packed) % size)).view(-1, size)
-    codes = torch.zeros(len(columns), group, dtype=torch.uint8, device=packed.device)
-    for column, byte, shift in _overlaps(bits):
-        part = columns[:, byte]
-        codes[:, column] |= part >> shift if shift >= 0 else part << -shift
-    return codes.bitwise_and_((1 << bits) - 1).view(-1)[:length]
-
-
-def _group(bits: int) -> tuple[int, int]:
-    """Return the fewest codes that fill whole bytes, and how many bytes."""
-    common = math.gcd(8, bits)
-    return 8 // common, bits // common
-
-
-def _overlaps(bits: int) -> list[tuple[int, int, int]]:
-    """Return (code, byte,
-    shift of the code towards its place in that byte) for all that overlap in a group."""
-    group, size = _group(bits)
-    pairs = [(code, byte, bits * code - 8 * byte) for code in range(group) for byte in range(size)]
-    return [(code, byte, shift) for code, byte, shift in pairs if -bits < shift < 8]
+def _check_order(at: NDArray[np.int64], count: int, length: int) -> None:
+    if at[-1] >= length or not (at[1:] > at[:-1]).all():
+        raise ValueError(f"has a payload whose positions are not {count} of {length} in their order")
 
 
 def _finite(payload: Tensor, kind: type[np.signedinteger[Any]], infinity: int) -> bool:

@@ -23,7 +23,7 @@ from mpifl.server import Server
 from mpifl.silo import RESIDUAL, Silo
 from mpifl.transforms.base import Message, Transform
 from mpifl.transforms.codecs import QSGD, Cast, Codec, TopK
-from mpifl.wire import Purpose, Uniform, Update
+from mpifl.wire import Purpose, Uniform, Update, unmarked
 
 LENGTH = "length of "
 """Before a vector's name: the number of its elements, which travels beside its payload."""
@@ -133,11 +133,7 @@ class Compression(Transform):
         for name, value in message.items():
             encoded[name] = value
             if _may_shrink(value):
-                draw = rng.torch_stream(server.seed, f"compression of the server's {name}", server.round)
-                try:
-                    encoded[name] = self.down.encode(value, draw)
-                except ValueError as error:
-                    raise RoundLost(f"[compression] down: '{name}' {error}") from None
+                encoded[name] = _sent_by(server, self.down, name, value)
                 encoded[LENGTH + name] = len(value)
         return encoded
 
@@ -150,9 +146,8 @@ class Compression(Transform):
         lengths = {key[len(LENGTH) :]: value for key, value in message.items() if key.startswith(LENGTH)}
         if not lengths or self.down is None:
             return message
-        decoded = {
-            name: _received(self.down, name, message.get(name), length) for name, length in lengths.items()
-        }
+        payloads = {name: message.get(name) for name in lengths}
+        decoded = {n: _received(self.down, n, payloads[n], length) for n, length in lengths.items()}
         return {**{key: value for key, value in message.items() if not key.startswith(LENGTH)}, **decoded}
 
     def update(self, silo: Silo, update: Update, purpose: Purpose = "training") -> Update:
@@ -162,27 +157,23 @@ class Compression(Transform):
             InputError: the codec cannot write a vector.
         """
         for name, value in update.vectors.items():
-            vector = value.vector if isinstance(value, Uniform) else value
-            if (
-                self.up is None
-                or not _may_shrink(vector)
-                or (name in self.absolute and isinstance(self.up, TopK))
-            ):
+            vector = unmarked(value)
+            if self.up is None or not _may_shrink(vector) or self._stays_exact(name):
                 continue
-            remembers = name in self.accumulated or (self.error_feedback and name not in self.absolute)
             try:
-                payload, seen = self._sent(silo, name, vector, self.up, remembers)
+                payload, seen = self._sent(silo, name, vector, self.up)
             except ValueError as error:
                 raise InputError(f"its update was refused: [compression] up: '{name}' {error}") from None
             update.payloads[name] = payload
             update.vectors[name] = replace(value, vector=seen) if isinstance(value, Uniform) else seen
         return update
 
-    def _sent(
-        self, silo: Silo, name: str, vector: Tensor, codec: Codec, remembers: bool
-    ) -> tuple[Tensor, Tensor]:
-        """Return a vector's payload and what it stands for;
-        where the silo remembers, its memory is part of both."""
+    def _stays_exact(self, name: str) -> bool:
+        return name in self.absolute and isinstance(self.up, TopK)
+
+    def _sent(self, silo: Silo, name: str, vector: Tensor, codec: Codec) -> tuple[Tensor, Tensor]:
+        """Return a vector's payload and what it stands for; what a silo remembers is part of both."""
+        remembers = name in self.accumulated or (self.error_feedback and name not in self.absolute)
         memory = silo.state.get(RESIDUAL + name) if remembers else None
         whole = vector if memory is None else vector + memory
         payload = codec.encode(whole, silo.stream(f"compression of {name}"))
@@ -190,6 +181,15 @@ class Compression(Transform):
         if remembers:
             silo.keep(**{RESIDUAL + name: whole - seen})
         return payload, seen
+
+
+def _sent_by(server: Server, codec: Codec, name: str, vector: Tensor) -> Tensor:
+    """Return the payload of a vector of a request."""
+    draw = rng.torch_stream(server.seed, f"compression of the server's {name}", server.round)
+    try:
+        return codec.encode(vector, draw)
+    except ValueError as error:
+        raise RoundLost(f"[compression] down: '{name}' {error}") from None
 
 
 def _received(codec: Codec, name: str, payload: Any, length: Any) -> Tensor:

@@ -6,6 +6,7 @@ notices a death revokes the communicator, so that all others notice, and all sur
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from typing import Any
@@ -78,13 +79,16 @@ def survivors(comm: Any) -> tuple[Any, list[int]]:
     from mpi4py import MPI
 
     comm.Revoke()
-    for attempt in range(_TRIES):
-        try:
-            living = comm.Shrink()
-            break
-        except MPI.Exception:  # one more died meanwhile
-            if attempt == _TRIES - 1:
-                raise
+    living = _shrunk(comm)
     living.Set_errhandler(MPI.ERRORS_RETURN)
     group, before = living.Get_group(), comm.Get_group()
     return living, [int(rank) for rank in MPI.Group.Translate_ranks(group, list(range(group.size)), before)]
+
+
+def _shrunk(comm: Any) -> Any:
+    from mpi4py import MPI
+
+    for _ in range(_TRIES - 1):
+        with contextlib.suppress(MPI.Exception):  # one more died meanwhile
+            return comm.Shrink()
+    return comm.Shrink()

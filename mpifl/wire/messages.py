@@ -85,9 +85,8 @@ class VectorSpec(Message):
     dtype: str
 
 
-class Folded(Message):
-    """A vector of an update as its silo's worker took it up: how long,
-    and the window of the exact sum it is in."""
+class VectorHeader(Message):
+    """What a header says of one vector of an update: how long it is, and in which window of the exact sum."""
 
     length: Count
     window: WindowNumber | None
@@ -130,7 +129,7 @@ class Header(Reply):
     kind: Literal["update"] = "update"
     weight: float = Field(default=0.0, ge=0, le=LARGEST)
     scalars: dict[Name, Value] = Field(default={}, max_length=MOST_SCALARS)
-    vectors: dict[Name, Folded] = Field(default={}, max_length=MOST_VECTORS)
+    vectors: dict[Name, VectorHeader] = Field(default={}, max_length=MOST_VECTORS)
 
 
 class FileReply(Reply):
@@ -283,7 +282,7 @@ class Mean:
 
 
 @dataclass(frozen=True)
-class Mirror:
+class Replica:
     """The server's state after a round, as every rank keeps it in case that the server dies.
 
     Attributes:

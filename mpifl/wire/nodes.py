@@ -92,20 +92,24 @@ def discover_nodes(comm: Any, doorbell: Doorbell, ranks_per_node: int | None = N
     memory = Memory(shared=doorbell.works)
     mark = memory.empty(1, torch.int64).fill_(os.getpid())
     first = _first_of_node(comm, ranks_per_node)
-    infos = _exchanged(
-        comm, _NODE_INFO.pack(os.getpid(), memory.handle(mark), first, doorbell.token), _NODE_INFO
-    )
+    info = _NODE_INFO.pack(os.getpid(), memory.handle(mark), first, doorbell.token)
+    infos = _exchanged(comm, info, _NODE_INFO)
     mine = [info for info in infos if info[2] == first]
     reach = doorbell.works and all(probe(process, handle) for process, handle, _, _ in mine)
     # also keeps `mark` until all have looked
     reaches = _exchanged(comm, struct.pack("<?", reach), struct.Struct("<?"))
-    apart = {info[2] for info, (ok,) in zip(infos, reaches, strict=True) if not ok}
-    firsts = [other if info[2] in apart else info[2] for other, info in enumerate(infos)]
-    order = sorted(set(firsts))
-    nodes = Nodes([order.index(node) for node in firsts], rank)
+    nodes = _numbered([info[2] for info in infos], [ok for (ok,) in reaches], rank)
     nodes.neighbours = {other: Neighbour(infos[other][0], infos[other][3]) for other in nodes.mine}
     split_leaders(nodes, comm)
     return nodes
+
+
+def _numbered(firsts: Sequence[int], reach: Sequence[bool], rank: int) -> Nodes:
+    """Number the nodes, by the first rank of each rank's; where one does not reach all, each is its own."""
+    apart = {first for first, ok in zip(firsts, reach, strict=True) if not ok}
+    firsts = [other if first in apart else first for other, first in enumerate(firsts)]
+    order = sorted(set(firsts))
+    return Nodes([order.index(first) for first in firsts], rank)
 
 
 def left_of(nodes: Nodes, ranks: Sequence[int]) -> Nodes:
@@ -118,9 +122,8 @@ def left_of(nodes: Nodes, ranks: Sequence[int]) -> Nodes:
     where = [nodes.of[rank] for rank in ranks]
     order = list(dict.fromkeys(where))
     left = Nodes([order.index(node) for node in where], ranks.index(nodes.rank))
-    left.neighbours = {
-        rank: nodes.neighbours[old] for rank, old in enumerate(ranks) if old in nodes.neighbours
-    }
+    known = nodes.neighbours
+    left.neighbours = {rank: known[old] for rank, old in enumerate(ranks) if old in known}
     return left
 
 

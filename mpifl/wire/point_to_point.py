@@ -121,13 +121,7 @@ class PointToPoint:
         from mpi4py import MPI
 
         status = MPI.Status()
-        source = MPI.ANY_SOURCE if rank is None else rank
-
-        def arrived() -> Any:
-            return self._comm.Improbe(source, tag, status) or self._comm.Improbe(source, tag, status)
-
-        # Open MPI's first look only has it make progress
-        message = self._until(arrived, self._longest_sleep, until)
+        message = self._next_message(MPI.ANY_SOURCE if rank is None else rank, tag, status, until)
         if not message:
             return None
         if status.Get_count(MPI.BYTE) > limit:
@@ -139,6 +133,13 @@ class PointToPoint:
         if len(record) > EAGER:
             self._notify([status.Get_source()])  # its sender waits for this
         return status.Get_source(), record
+
+    def _next_message(self, source: int, tag: int, status: Any, until: float | None) -> Any:
+        def arrived() -> Any:
+            return self._comm.Improbe(source, tag, status) or self._comm.Improbe(source, tag, status)
+
+        # Open MPI's first look only has it make progress
+        return self._until(arrived, self._longest_sleep, until)
 
     def _notify(self, ranks: Sequence[int]) -> None:
         for rank in ranks:

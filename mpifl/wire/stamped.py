@@ -61,9 +61,7 @@ class StampedPointToPoint(PointToPoint):
         return found, stuck | (incoming.keys() - found.keys())
 
     def _begin(self, rank: int, tag: int, content: bytes | Sequence[Tensor], stamp: Stamp) -> tuple[Any, Any]:
-        parts = (
-            [content] if isinstance(content, bytes) else [vector.numpy().view(np.uint8) for vector in content]
-        )
+        parts = [content] if isinstance(content, bytes) else [v.numpy().view(np.uint8) for v in content]
         buffer = np.concatenate([np.frombuffer(part, np.uint8) for part in (_STAMP.pack(*stamp), *parts)])
         request = self._started(self._comm.Isend, buffer, rank, tag)
         self._notify([rank])

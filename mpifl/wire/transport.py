@@ -75,26 +75,29 @@ class Transport(StampedPointToPoint):
             The new rank of each survivor by its old one.
         """
         before = self.origins
-        while True:
-            self._comm, ranks = survivors(self._comm)
-            self._watch = Watch(self._comm)
-            self.origins = [self.origins[rank] for rank in ranks]
-            self.rank, self.size = self._comm.Get_rank(), self._comm.Get_size()
-            self.nodes = left_of(self.nodes, ranks)
-            try:
-                self._started(split_leaders, self.nodes, self._comm)
-                break
-            except RankLost:  # one more has died meanwhile
-                continue
+        while not self._shrunk():
+            pass
         others = [neighbour.process for rank, neighbour in self.nodes.neighbours.items() if rank != self.rank]
         self.memory.reach(others, len(self.nodes) == 1)
         self._early.clear()
         self._abandoned += [request for requests in self._underway.values() for request in requests]
         self._underway.clear()
-        self.silent = {
-            self.origins.index(before[rank]) for rank in self.silent if before[rank] in self.origins
-        }
-        return {old: self.origins.index(name) for old, name in enumerate(before) if name in self.origins}
+        ranks = {old: self.origins.index(name) for old, name in enumerate(before) if name in self.origins}
+        self.silent = {ranks[rank] for rank in self.silent if rank in ranks}
+        return ranks
+
+    def _shrunk(self) -> bool:
+        """Meet the other survivors in a smaller world; return False if one more has died meanwhile."""
+        self._comm, ranks = survivors(self._comm)
+        self._watch = Watch(self._comm)
+        self.origins = [self.origins[rank] for rank in ranks]
+        self.rank, self.size = self._comm.Get_rank(), self._comm.Get_size()
+        self.nodes = left_of(self.nodes, ranks)
+        try:
+            self._started(split_leaders, self.nodes, self._comm)
+        except RankLost:
+            return False
+        return True
 
     @property
     def peers(self) -> list[int]:
@@ -141,21 +144,22 @@ class Transport(StampedPointToPoint):
             handle = int.from_bytes(self._receive(self.nodes.leader, HANDLE), "little")
             self.received += length * dtype.itemsize
             return self._attach(self.nodes.leader, handle, length, dtype)
-        here = (
-            self.memory.move_to_shared_memory(vector)
-            if vector is not None
-            else self.memory.empty(length, dtype)
-        )
+        memory = self.memory
+        here = memory.empty(length, dtype) if vector is None else memory.move_to_shared_memory(vector)
         if self.nodes.leaders is not None:
-            for where in pieces_of(length, CHUNK_BYTES // dtype.itemsize):
-                if direct:
-                    self._send_directly(here[where])
-                else:
-                    self.wait(self._started(self.nodes.leaders.Ibcast, here[where], 0))
-            self._count(here.nbytes, outward=self.is_server)
+            self._send_to_leaders(here, direct)
         self._send_all(self.memory.handle(here).to_bytes(8, "little"), self.nodes.followers, HANDLE)
         self.sent += here.nbytes * len(self.nodes.followers)
         return here
+
+    def _send_to_leaders(self, vector: Tensor, direct: bool) -> None:
+        """Send a vector from the server to the leaders of all nodes, who call this together."""
+        for where in pieces_of(len(vector), CHUNK_BYTES // vector.itemsize):
+            if direct:
+                self._send_directly(vector[where])
+            else:
+                self.wait(self._started(self.nodes.leaders.Ibcast, vector[where], 0))
+        self._count(vector.nbytes, outward=self.is_server)
 
     def _send_directly(self, piece: Tensor) -> None:
         """Send a piece of a vector from the server to the leader of each node;

@@ -14,7 +14,7 @@ from data_prep.cli import app as data_prep
 from fuzzing.sources import make_sources
 from mpifl.aggregation.planning import PartialSum, ReductionPlan, Window
 from mpifl.training.loop import train
-from mpifl.wire.messages import Done, FileReply, Folded, Header, Report, VectorSpec, Verdict
+from mpifl.wire.messages import Done, FileReply, Header, Report, VectorHeader, VectorSpec, Verdict
 from mpifl.wire.nodes import Nodes
 from mpifl.wire.requests import Compute, Migrate, Request
 
@@ -69,8 +69,8 @@ def reports() -> dict[str, Report]:
     """Return what a rank answers for silos 0 and 1,
     of which the latter has a fault, by the kind of the request."""
     vectors = {
-        "delta": Folded(length=20, window=-3),
-        "c": Folded(length=20, window=None, combined="uniform", bytes=40),
+        "delta": VectorHeader(length=20, window=-3),
+        "c": VectorHeader(length=20, window=None, combined="uniform", bytes=40),
     }
     scalars = {"loss": 0.5, "n": 3, "ok": True}
     work = Header(silo=0, weight=12.0, scalars=scalars, vectors=vectors, seconds=0.1, keeps=True)

@@ -16,7 +16,7 @@ from mpifl.aggregation.exact import ExactSum, is_finite, peak_of, window_of
 from mpifl.aggregation.mean import WeightedMean
 from mpifl.aggregation.planning import PartialSum, ReductionPlan, Window, plan
 from mpifl.wire.memory import Memory
-from mpifl.wire.messages import Folded, Header, Report, Update, Verdict, summed, uniform
+from mpifl.wire.messages import Header, Report, Update, VectorHeader, Verdict, summed, uniform
 from mpifl.wire.nodes import Nodes
 from mpifl.wire.transport import Transport
 
@@ -389,7 +389,9 @@ def test_a_new_round_forgets_the_sums_of_the_one_before():
 
 def header(silo, weight, **vectors):
     return Header(
-        silo=silo, weight=weight, vectors={k: Folded(length=n, window=w) for k, (n, w) in vectors.items()}
+        silo=silo,
+        weight=weight,
+        vectors={k: VectorHeader(length=n, window=w) for k, (n, w) in vectors.items()},
     )
 
 

@@ -18,7 +18,7 @@ from mpifl.aggregation.spill import Spill
 from mpifl.common.errors import InputError, RoundLost
 from mpifl.training.loop import train
 from mpifl.wire.memory import Memory
-from mpifl.wire.messages import Folded, Header, Report, Update
+from mpifl.wire.messages import Header, Report, Update, VectorHeader
 from mpifl.wire.requests import Compute
 
 values = st.floats(width=32, allow_nan=False, allow_infinity=False) | st.sampled_from(
@@ -264,7 +264,7 @@ def row(name="delta", silo=0, **more):
     ],
 )
 def test_a_report_with_other_vectors_than_its_headers_tell_of_is_refused(parts, why):
-    headers = [Header(silo=0, weight=1.0, vectors={"delta": Folded(length=2, window=None)})]
+    headers = [Header(silo=0, weight=1.0, vectors={"delta": VectorHeader(length=2, window=None)})]
     with pytest.raises(ValueError, match=why):
         aggregator().accept(Alone(), 0, parts, headers)
     aggregator().accept(Alone(), 0, [row()], headers)

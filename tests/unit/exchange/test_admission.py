@@ -27,7 +27,16 @@ from mpifl.server.server import Server
 from mpifl.silo.flat import FlatModel
 from mpifl.training.loop import train
 from mpifl.wire.memory import Memory
-from mpifl.wire.messages import LONGEST_TEXT, Done, FileReply, FinishReply, Folded, Header, Report, clean
+from mpifl.wire.messages import (
+    LONGEST_TEXT,
+    Done,
+    FileReply,
+    FinishReply,
+    Header,
+    Report,
+    VectorHeader,
+    clean,
+)
 from mpifl.wire.nodes import Nodes
 from mpifl.wire.requests import Compute, Finish, Load, Open, Save, SaveStatus
 
@@ -37,7 +46,9 @@ EXPECTED = Expected(weights={0: 10.0, 1: 20.0}, parameters=P, lengths={"logits":
 
 
 def header(silo=0, weight=10.0, length=P, window=0, **more):
-    return Header(silo=silo, weight=weight, vectors={"delta": Folded(length=length, window=window)}, **more)
+    return Header(
+        silo=silo, weight=weight, vectors={"delta": VectorHeader(length=length, window=window)}, **more
+    )
 
 
 def report(*headers, parts=None, **more):
@@ -76,7 +87,7 @@ def test_a_report_that_keeps_the_rules_is_taken_as_it_is():
 
 def test_of_a_silo_that_failed_only_the_fault_is_taken():
     failed = Header(
-        silo=0, weight=1e6, fault="no", vectors={"x": Folded(length=1, window=0)}, scalars={"round": 1}
+        silo=0, weight=1e6, fault="no", vectors={"x": VectorHeader(length=1, window=0)}, scalars={"round": 1}
     )
     assert screen(report(failed, parts=[])).headers == [Done(silo=0, fault="no")]
 
@@ -90,7 +101,9 @@ REFUSED = {
     "weighs an ulp more": (report(header(weight=float(np.nextafter(10.0, 11.0)))), "its weight is"),
     "is shorter": (report(header(length=4)), "'delta' has 4 elements, the server expects 5"),
     "payload too long": (
-        report(Header(silo=0, weight=10.0, vectors={"delta": Folded(length=P, window=0, bytes=10_000)})),
+        report(
+            Header(silo=0, weight=10.0, vectors={"delta": VectorHeader(length=P, window=0, bytes=10_000)})
+        ),
         "was sent as 10000 bytes",
     ),
     "is called like a figure": (
@@ -228,7 +241,9 @@ def test_texts_of_others_are_one_line_without_control_characters():
 
 
 def test_a_vector_that_some_silos_count_alike_and_others_do_not_loses_the_round():
-    alike = Header(silo=1, weight=20.0, vectors={"delta": Folded(length=P, window=0, combined="uniform")})
+    alike = Header(
+        silo=1, weight=20.0, vectors={"delta": VectorHeader(length=P, window=0, combined="uniform")}
+    )
     why = Judge(1.0, Names()).reason_to_lose(Compute(work="train", cohort=[0, 1]), [header(), alike])
     assert why == "'delta' is uniform by silo 1, weighted by silo 0"
 

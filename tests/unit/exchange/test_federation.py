@@ -28,7 +28,7 @@ from mpifl.training import loop
 from mpifl.training.checkpointing import CheckpointManager
 from mpifl.training.recovery import Recovery, latest_mirror, state_of
 from mpifl.wire.memory import Memory
-from mpifl.wire.messages import Mirror, Verdict
+from mpifl.wire.messages import Replica, Verdict
 from mpifl.wire.nodes import Nodes
 from mpifl.wire.requests import Inventory, Open, Save, read_request
 from mpifl.wire.transport import Transport
@@ -242,7 +242,7 @@ def test_a_mirror_that_was_written_over_is_none(federation, server, folder):
     old, new = federation._worker.replicas
     assert latest_mirror(federation) is new
     # as a rank sees it that was asleep meanwhile
-    federation._worker.replicas.append(Mirror(old.round, {}, new.state))
+    federation._worker.replicas.append(Replica(old.round, {}, new.state))
     assert latest_mirror(federation) is None
 
 

@@ -21,7 +21,7 @@ from mpifl.server.server import Server
 from mpifl.training.loop import train
 from mpifl.training.recovery import state_of
 from mpifl.training.selection import LOSSES, Selector
-from mpifl.wire.messages import Mirror
+from mpifl.wire.messages import Replica
 
 
 @pytest.fixture(autouse=True)
@@ -377,5 +377,5 @@ def test_a_mirror_holds_the_last_losses():
     packed = checkpoint.pack(
         {**state, "round of the mirror": 4}, lambda n, dtype: torch.empty(n, dtype=dtype)
     )
-    found = state_of(Mirror(4, {}, packed), torch.device("cpu"))
+    found = state_of(Replica(4, {}, packed), torch.device("cpu"))
     assert found[LOSSES].tolist() == [INF, 0.5]

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given, strategies as st
 from unit.builders import same_bits, stream
 
-from mpifl.transforms.codecs import BLOCK, QSGD, Cast, TopK, largest, pack, unpack
+from mpifl.transforms.codecs import BLOCK, QSGD, Cast, TopK, largest
+from mpifl.transforms.packing import pack, unpack
 
 LENGTHS = [1, 2, 7, 8, 9, 511, 512, 513, 3000]
 QSGDS = [

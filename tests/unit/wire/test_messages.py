@@ -17,11 +17,11 @@ from mpifl.wire.messages import (
     Done,
     FileReply,
     FinishReply,
-    Folded,
     Header,
     Mean,
     Report,
     Uniform,
+    VectorHeader,
     VectorSpec,
     Verdict,
     uniform,
@@ -50,8 +50,8 @@ names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8).filter(str
 shown = text.filter(str.isprintable)
 bounded = st.integers(-(2**63), 2**63) | st.floats(-LARGEST_SCALAR, LARGEST_SCALAR)
 numbered = st.integers(-70, 60)
-folded = st.builds(
-    Folded,
+described = st.builds(
+    VectorHeader,
     length=counts,
     window=st.none() | numbered,
     combined=st.sampled_from(["weighted", "uniform", "summed"]),
@@ -62,7 +62,7 @@ headers = st.builds(
     **answered,
     weight=st.floats(0, LARGEST),
     scalars=st.dictionaries(names, st.booleans() | bounded | shown, max_size=4),
-    vectors=st.dictionaries(names, folded, max_size=3),
+    vectors=st.dictionaries(names, described, max_size=3),
 )
 digests = st.none() | st.text("0123456789abcdef", min_size=64, max_size=64)
 replies = (
