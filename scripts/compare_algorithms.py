@@ -74,7 +74,7 @@ def train(task: Task) -> str:
         InputError: it cannot be trained, or its folder holds a run of another job.
     """
     from mpifl.common.errors import InputError, RoundLost
-    from mpifl.run.folder import why_lost
+    from mpifl.run.environment import why_lost
     from mpifl.training.loop import train as run
     from mpifl.wire.joining import world
 

@@ -25,6 +25,7 @@ from .files import (
     remove_left_behind as remove_left_behind,
     sha256_of as sha256_of,
     write_atomic as write_atomic,
+    write_needed as write_needed,
     written_after as written_after,
 )
 from .lock import cannot_be_written as cannot_be_written

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
+from mpifl.common.errors import Unwritable
+
 Buffer: TypeAlias = bytes | memoryview
 
 
@@ -33,6 +35,18 @@ def write_atomic(path: Path, content: Buffer | Iterable[Buffer], mode: int = 0o6
         os.replace(aside, path)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def write_needed(path: Path, content: bytes) -> None:
+    """Write a file that a run cannot do without, as `write_atomic` does.
+
+    Raises:
+        Unwritable: the disk is full, or fails.
+    """
+    try:
+        write_atomic(path, content)
+    except OSError as error:
+        raise Unwritable(path, error) from None
 
 
 def remove_left_behind(folder: Path, names: str) -> None:

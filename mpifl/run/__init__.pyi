@@ -1,32 +1,34 @@
-from . import checkpoint as checkpoint
+from . import checkpoint as checkpoint, serialization as serialization
 from .checkpoint import CheckpointError as CheckpointError
 from .cohort import CohortTable as CohortTable
+from .environment import (
+    note_lost as note_lost,
+    read_environment as read_environment,
+    why_lost as why_lost,
+    write_environment as write_environment,
+)
 from .folder import (
     HARMLESS as HARMLESS,
     Claim as Claim,
     check_run as check_run,
     claim as claim,
     describe as describe,
-    encode_record as encode_record,
-    note_lost as note_lost,
-    number as number,
-    read_environment as read_environment,
-    read_metrics as read_metrics,
-    rss_mb as rss_mb,
     same_data as same_data,
-    trim_metrics as trim_metrics,
-    why_lost as why_lost,
-    write_environment as write_environment,
 )
 from .job import (
-    Checkpoint as Checkpoint,
     Job as Job,
-    Model as Model,
     check_job as check_job,
     differing_keys as differing_keys,
     flat as flat,
     read_job as read_job,
     read_kept as read_kept,
 )
+from .records import (
+    encode_record as encode_record,
+    number as number,
+    read_metrics as read_metrics,
+    trim_metrics as trim_metrics,
+)
+from .tables import Checkpoint as Checkpoint, Model as Model
 from .weights import load_weights as load_weights
 from .writer import Writer as Writer

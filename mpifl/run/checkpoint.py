@@ -1,5 +1,4 @@
-"""State to disk and back: safetensors for tensors, JSON for the rest, written aside, renamed, verified on
-reading.
+"""Checkpoints: files of states, and what makes them one; written aside, renamed, verified on reading.
 
 A checkpoint is a folder `checkpoints/round_000010` with `server.safetensors`, a `silo_0003.safetensors` for
 each silo that keeps state (written by its worker and never sent anywhere), and `checkpoint.json`, written
@@ -13,31 +12,20 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
-from safetensors.torch import load as from_bytes
 from torch import Tensor
 
-from mpifl.common import Buffer, InputError, Unwritable, read_whole, write_atomic
+from mpifl.common import InputError, Unwritable, read_whole, write_atomic
+from mpifl.run import serialization
 from mpifl.silo import FlatModel
 
 VERSION = 1
-_DTYPES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.bool: "BOOL",
-}
-_DTYPES |= {torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8"}
-
-
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 LARGEST_DESCRIPTION = 1 << 28
 """Bytes of a `checkpoint.json` at most; a silo takes a hundred."""
@@ -81,98 +69,6 @@ def rounds(run: Path) -> list[int]:
     )
 
 
-def write_state(path: Path, state: Mapping[str, Any]) -> str:
-    """Write tensors and numbers by name to one file, aside and renamed; return its sha256."""
-    return write_tensors(path, *_split(state))
-
-
-def pack(state: Mapping[str, Any], empty: Callable[[int, torch.dtype], Tensor]) -> Tensor:
-    """Return what `write_state` would write, as a vector of bytes.
-
-    Args:
-        state: Tensors and numbers by name.
-        empty: Returns a vector of that length and dtype to put it into.
-    """
-    pieces = list(_safetensors(*_split(state)))
-    packed = empty(sum(memoryview(piece).nbytes for piece in pieces), torch.uint8)
-    into, end = memoryview(packed.numpy().data), 0
-    for piece in pieces:
-        start, end = end, end + memoryview(piece).nbytes
-        into[start:end] = memoryview(piece).cast("B")
-    return packed
-
-
-def unpack(content: bytes, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """Return the tensors and numbers of a file that `write_state` wrote.
-
-    Raises:
-        ValueError: it is none.
-    """
-    try:
-        tensors, numbers = from_bytes(content), numbers_of(content)
-    except Exception as error:  # whatever two parsers say to what somebody else wrote
-        raise ValueError(
-            f"is no state ({' '.join(str(error).split())[:200] or type(error).__name__})"
-        ) from None
-    if twice := sorted(tensors.keys() & numbers.keys()):
-        raise ValueError(f"is no state ('{twice[0]}' is a tensor and a number)")
-    return {**{name: tensor.to(device) for name, tensor in tensors.items()}, **numbers}
-
-
-def numbers_of(content: Buffer) -> dict[str, Any]:
-    """Return the numbers alone."""
-    header = from_json(bytes(content[8 : 8 + int.from_bytes(content[:8], "little")]))
-    numbers: dict[str, Any] = dict(from_json(header["__metadata__"]["numbers"]).items())
-    return numbers
-
-
-def _split(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return the tensors of a state, and its numbers as metadata."""
-    tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
-    numbers = {name: value for name, value in state.items() if not isinstance(value, Tensor)}
-    return tensors, {"numbers": json.dumps(numbers, sort_keys=True)}
-
-
-def write_tensors(
-    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
-) -> str:
-    """Write a safetensors file, aside and renamed; return its sha256.
-
-    Tensors are written where they lie: the library's own writer would copy all of them first. Each is hashed
-    while it is written, which takes about as long.
-    """
-    digest = hashlib.sha256()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with ThreadPoolExecutor(1) as beside:
-
-        def hashed() -> Iterator[Buffer]:
-            for piece in _safetensors(tensors, metadata):
-                beside.submit(digest.update, piece)
-                yield piece
-
-        write_atomic(path, hashed())
-    return digest.hexdigest()
-
-
-def _safetensors(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None) -> Iterator[Buffer]:
-    """Yield the pieces of a file in the safetensors format."""
-    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
-    order = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))  # so that each is aligned
-    end = 0
-    for name in order:
-        start, end = end, end + tensors[name].nbytes
-        header[name] = {
-            "dtype": _DTYPES[tensors[name].dtype],
-            "shape": list(tensors[name].shape),
-            "data_offsets": [start, end],
-        }
-    encoded = json.dumps(header, separators=(",", ":")).encode()
-    encoded += b" " * (-len(encoded) % 8)
-    yield len(encoded).to_bytes(8, "little") + encoded
-    for name in order:
-        yield tensors[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
-
-
 def read_state(path: Path, sha256: str, device: torch.device | str = "cpu") -> dict[str, Any]:
     """Read what `write_state` wrote.
 
@@ -186,7 +82,7 @@ def read_state(path: Path, sha256: str, device: torch.device | str = "cpu") -> d
     if hashlib.sha256(content).hexdigest() != sha256:
         raise CheckpointError(f"{path}: torn or altered, its sha256 is not that in checkpoint.json")
     try:
-        return unpack(content, device)
+        return serialization.unpack(content, device)
     except ValueError as error:
         raise CheckpointError(f"{path}: {error}") from None
 
@@ -200,12 +96,8 @@ def commit(run: Path, round: int, server: str, silos: Mapping[int, str]) -> None
         server: The sha256 of the server's file.
         silos: The sha256 of each silo's file, for silos that have one.
     """
-    body = {
-        "version": VERSION,
-        "round": round,
-        "server": server,
-        "silos": {str(k): silos[k] for k in sorted(silos)},
-    }
+    of_silos = {str(k): silos[k] for k in sorted(silos)}
+    body = {"version": VERSION, "round": round, "server": server, "silos": of_silos}
     content = json.dumps({**body, "sha256": _digest(body)}, indent=1).encode() + b"\n"
     write_atomic(round_folder(run, round) / "checkpoint.json", content)
 
@@ -218,14 +110,24 @@ def read(
     Args:
         run: The run folder.
         round: Rounds done.
-        begun: The state in which the training began, to see that this could be its own: `w` and all else by
-            name.
+        begun: The state in which the training began, by name, to see that this could be its own.
         moments: Names of vectors like `w` that there are then, or not.
 
     Raises:
         CheckpointError: it is not whole, or of something else.
     """
-    path = round_folder(run, round) / "checkpoint.json"
+    told = _described(round_folder(run, round) / "checkpoint.json", round)
+    path = server_file(run, round)
+    state = read_state(path, told.server)
+    if begun is not None:
+        like = {**begun, **{name: begun["w"] for name in moments if name in state}}
+        if wrong := _misfit(state, like):
+            raise CheckpointError(f"{path}: {wrong}")
+    return state, {int(silo): digest for silo, digest in told.silos.items()}
+
+
+def _described(path: Path, round: int) -> _Description:
+    """Return what a `checkpoint.json` says, if it is as it was written, and after this round."""
     try:
         body = from_json(read_whole(path, LARGEST_DESCRIPTION), allow_inf_nan=False)
         sha256 = body.pop("sha256")
@@ -234,23 +136,13 @@ def read(
         raise CheckpointError(f"{path}: missing or torn") from None
     if altered:
         raise CheckpointError(f"{path}: altered")
-    if body.get("version") != VERSION:
-        raise CheckpointError(
-            f"{path}: version {str(body.get('version'))[:80]}, this program reads {VERSION}"
-        )
+    if (version := body.get("version")) != VERSION:
+        raise CheckpointError(f"{path}: version {str(version)[:80]}, this program reads {VERSION}")
     try:
-        told = _Description.model_validate(body)
+        return _Description.model_validate(body)
     except ValidationError as error:
-        raise CheckpointError(
-            f"{path}: is no description of a checkpoint ({error.errors()[0]['msg']})"
-        ) from None
-    path = server_file(run, round)
-    state = read_state(path, told.server)
-    if begun is not None and (
-        wrong := _misfit(state, {**begun, **{n: begun["w"] for n in moments if n in state}})
-    ):
-        raise CheckpointError(f"{path}: {wrong}")
-    return state, {int(silo): digest for silo, digest in told.silos.items()}
+        said = error.errors()[0]["msg"]
+        raise CheckpointError(f"{path}: is no description of a checkpoint ({said})") from None
 
 
 def _misfit(state: Mapping[str, Any], like: Mapping[str, Any]) -> str | None:
@@ -297,8 +189,9 @@ def keep(run: Path, newest: int, upto: int) -> None:
 
 
 def write_model(path: Path, model: FlatModel) -> str:
-    """Write the module's state by PyTorch's names, which `load_state_dict(load_file(path))` reads; return its
-    sha256.
+    """Write the module's state by PyTorch's names; return its sha256.
+
+    `load_state_dict(load_file(path))` reads it.
 
     Raises:
         InputError: its parameters are not finite.
@@ -307,14 +200,16 @@ def write_model(path: Path, model: FlatModel) -> str:
     if not model.trained.isfinite().all():
         raise InputError(f"{path}: is not written, since the model's parameters are not finite")
     try:
-        return write_tensors(path, model.state_dict())
+        return serialization.write_tensors(path, model.state_dict())
     except OSError as error:
         raise Unwritable(path, error) from None
 
 
 def silos_of_latest(run: Path, upto: int) -> tuple[int, dict[int, str]]:
-    """Return the round of the latest checkpoint up to one,
-    0 if there is none, and the sha256 of each silo's file."""
+    """Return the round of the latest checkpoint up to one, and the sha256 of each silo's file.
+
+    Without any the round is 0.
+    """
     for round in (one for one in rounds(run) if one <= upto):
         try:
             return round, read(run, round)[1]

@@ -33,13 +33,11 @@ class CohortTable(BaseModel):
     @model_validator(mode="after")
     def _consistent(self) -> CohortTable:
         if self.select in WITHOUT_LOSSES and self.candidates is not None:
-            raise ValueError(
-                f"candidates belongs to power-of-choice; leave it out with select = '{self.select}'"
-            )
+            to_do = f"leave it out with select = '{self.select}'"
+            raise ValueError(f"candidates belongs to power-of-choice; {to_do}")
         if self.select == "power-of-choice" and self.candidates is None:
-            raise ValueError(
-                "select = 'power-of-choice' needs candidates: how many silos are drawn to choose from"
-            )
+            needed = "candidates: how many silos are drawn to choose from"
+            raise ValueError(f"select = 'power-of-choice' needs {needed}")
         return self
 
     @property

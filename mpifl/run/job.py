@@ -13,6 +13,7 @@ from mpifl.algorithms import ALGORITHMS, Algorithm
 from mpifl.common import InputError, Table, read_toml
 from mpifl.run.cohort import CohortTable
 from mpifl.run.naming import make_named
+from mpifl.run.tables import Checkpoint, Evaluate, Model, Tracking
 from mpifl.run.validation import validated
 from mpifl.server import OPTIMIZERS, ServerOptimizer
 from mpifl.silo import LocalTraining
@@ -25,91 +26,17 @@ _PLUGGABLE = ("task", "algorithm", "server_optimizer")
 """Tables whose `name` may be code of the user's, imported when the job is read."""
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+_NO_PARTS = "[local] stragglers: one epoch or step has no parts; take more epochs, or steps in their place"
+_TWICE = (
+    "drawn by their examples and weighted by them, silos count about as the square of these; "
+    "take weights = 'uniform' to have them count once, as in FedProx"
+)
 
 
-class Model(BaseModel):
-    """`[model]`: which one, the weights it starts from, and its own arguments."""
-
-    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
-
-    name: str
-    """A built-in model, or the user's own as "package.module:factory"; its arguments stand beside it."""
-    weights: str | None = None
-    """A safetensors file of parameters to start from."""
-
-    @property
-    def arguments(self) -> Table:
-        """The keys that the model's factory takes."""
-        return dict(self.model_extra or {})
-
-
-class Evaluate(_Table):
-    """`[evaluate]`: how often, and the value of the task's main metric that the user waits for."""
-
-    every: PositiveInt = 1
-    """Score the model after every so many rounds."""
-    silos: bool = True
-    """Score the model at every silo that holds out a split."""
-    target: float | None = None
-    """The value of the main metric to wait for, on the test set, or else on what the silos hold out."""
-    target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
-    """The same where the main metric is the accuracy; rounds, bytes and seconds to it are reported."""
-    stop_at_target: bool = False
-    """End the training when the target is reached."""
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Evaluate:
-        if self.target is not None and self.target_accuracy is not None:
-            raise ValueError("target and target_accuracy are two names of one key; take one of them")
-        if self.stop_at_target and self.wanted is None:
-            raise ValueError(
-                "stop_at_target needs target_accuracy, or target where another metric is the main one"
-            )
-        return self
-
-    @property
-    def wanted(self) -> float | None:
-        """The target, by whichever key it is given."""
-        return self.target_accuracy if self.target is None else self.target
-
-    @property
-    def stops_at(self) -> float | None:
-        """The target where the training ends at it."""
-        return self.wanted if self.stop_at_target else None
-
-
-class Checkpoint(_Table):
-    """`[checkpoint]`: how often, how many are kept, and what for."""
-
-    every: PositiveInt = 10
-    """Write a checkpoint after every so many rounds."""
-    keep: PositiveInt = 3
-    """How many checkpoints are kept, the latest."""
-    background: bool = False
-    """Write it while the next rounds train; it counts when all ranks have written it."""
-    mirror: bool = False
-    """Let every rank keep the server's state after each round, in case the server dies."""
-
-
-class Tracking(_Table):
-    """`[tracking]`: who is told of each round."""
-
-    console: bool | Literal["always"] = True
-    """Show progress on a terminal; "always" prints plain lines elsewhere, too."""
-    jsonl: bool = True
-    """Write metrics.jsonl, an object a round, into the run folder."""
-    tensorboard: bool = False
-    """Write TensorBoard event files into RUN/tensorboard."""
-    mlflow: bool = False
-    """Log to MLflow: to ./mlruns, or where MLFLOW_TRACKING_URI says."""
-    observers: list[str] = []
-    """Observers of the user's own, each "package.module:Class"."""
-
-
-class Job(_Table):
+class Job(BaseModel):
     """A whole job file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     name: Annotated[str, Field(pattern=r"^[\w.-]+$")]
     """The name of the job, of letters, digits, ".", "_" and "-"."""
@@ -182,8 +109,11 @@ class Job(_Table):
         return _build_task(self, "the job")
 
     def build_rule(self, algorithm: Algorithm) -> Rule | None:
-        """Return the rule of columns, None for the mean;
-        InputError if there is none such, or the algorithm bars it."""
+        """Return the rule of columns, None for the mean.
+
+        Raises:
+            InputError: there is no such rule, or the algorithm bars it.
+        """
         why = algorithm.needs_mean or ("both sides add up its vectors" if algorithm.accumulated else "")
         if why and not self.aggregation.is_mean:
             what = f"'{self.algorithm['name']}' needs the mean: {why}"
@@ -191,32 +121,23 @@ class Job(_Table):
         return self.aggregation.build()
 
     def idle(self, algorithm: Algorithm) -> list[str]:
-        """Say which keys have no effect with this algorithm,
-        and which two together hardly the one that is meant."""
+        """Say which keys have no effect with this algorithm, or together hardly the one that is meant."""
         local, cohort, said = self.local, self.cohort, []
-        given = flat({"local": local.model_dump(), "cohort": cohort.model_dump()})
-        usual = flat({"local": LocalTraining().model_dump(), "cohort": CohortTable().model_dump()})
-        if ignored := sorted(
-            key for key in algorithm.ignores if given.get(key) not in (None, usual.get(key))
-        ):
-            said.append(
-                f"[algorithm] name = '{self.algorithm['name']}': makes no use of {', '.join(ignored)}"
-            )
+        if ignored := self._given_in_vain(algorithm):
+            name, keys = self.algorithm["name"], ", ".join(ignored)
+            said.append(f"[algorithm] name = '{name}': makes no use of {keys}")
         whole = max(local.epochs_of or [local.epochs or local.steps or 1])
         if local.stragglers and whole == 1 and "local.stragglers" not in algorithm.ignores:
-            said.append(
-                "[local] stragglers: one epoch or step has no parts; "
-                "take more epochs, or steps in their place"
-            )
+            said.append(_NO_PARTS)
         twice = cohort.drawn_by == cohort.weights == "examples" and cohort.fraction < 1
         if twice and "cohort.weights" not in algorithm.ignores:
-            said.append(
-                f"[cohort] select = '{cohort.select}': "
-                "drawn by their examples and weighted by them, silos count "
-                "about as the square of these; take weights = 'uniform' to have them count once, "
-                "as in FedProx"
-            )
+            said.append(f"[cohort] select = '{cohort.select}': {_TWICE}")
         return said
+
+    def _given_in_vain(self, algorithm: Algorithm) -> list[str]:
+        given = flat({"local": self.local.model_dump(), "cohort": self.cohort.model_dump()})
+        usual = flat({"local": LocalTraining().model_dump(), "cohort": CohortTable().model_dump()})
+        return sorted(key for key in algorithm.ignores if given.get(key) not in (None, usual.get(key)))
 
 
 def read_job(path: Path, overrides: Sequence[str] = ()) -> Job:
@@ -257,27 +178,26 @@ def check_job(table: Table, source: str, named: Collection[str] | None = None) -
         job.cohort.check_selection(source)
     algorithm = _build_algorithm(job, source)
     if job.aggregation.clip is not None and (why := algorithm.why_not_clipped()):
-        what = (
-            f"[aggregation] clip = {job.aggregation.clip}: updates of {job.algorithm['name']} must stay whole"
-        )
-        raise InputError(f"{source}: {what}: {why}; leave clip out")
+        what = f"clip = {job.aggregation.clip}: updates of {job.algorithm['name']} must stay whole"
+        raise InputError(f"{source}: [aggregation] {what}: {why}; leave clip out")
+    _check_target(job, algorithm.task.main_metric, source)
+    return job.model_copy(update=_completed(job, algorithm))
+
+
+def _completed(job: Job, algorithm: Algorithm) -> dict[str, Table]:
+    """Return the tables of a job that name something, with all fields of what they name."""
     own = algorithm.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={*_SHARED})
     task = algorithm.task.model_dump(mode="json", by_alias=True, exclude_none=True)
-    _check_target(job, algorithm.task.main_metric, source)
-    tables = {
+    optimizer = algorithm.server_optimizer.model_dump()
+    return {
         "task": {"name": job.task.get("name", "classification"), **task},
         "algorithm": {"name": job.algorithm["name"], **own},
-        "server_optimizer": {
-            "name": job.server_optimizer.get("name", "sgd"),
-            **algorithm.server_optimizer.model_dump(),
-        },
+        "server_optimizer": {"name": job.server_optimizer.get("name", "sgd"), **optimizer},
     }
-    return job.model_copy(update=tables)
 
 
 def differing_keys(one: Job, other: Job, harmless: Iterable[str] = ()) -> list[str]:
-    """Return the keys, `table.key`, in which two jobs differ,
-    leaving out the tables and keys named harmless."""
+    """Return the keys, `table.key`, in which two jobs differ, but for the tables and keys named harmless."""
     flat_one, flat_other = flat(one.model_dump()), flat(other.model_dump())
     keys = [key for key in flat_one | flat_other if flat_one.get(key) != flat_other.get(key)]
     return sorted(key for key in keys if not {key, key.partition(".")[0]} & set(harmless))
@@ -309,11 +229,8 @@ def _check_target(job: Job, metric: MetricInfo, source: str) -> None:
     """See that a target is one of the metric that the training is judged by."""
     evaluate = job.evaluate
     if evaluate.target_accuracy is not None and metric.name != ACCURACY.name:
-        raise InputError(
-            f"{source}: [evaluate] target_accuracy: the main metric is {metric.name}; take target"
-        )
+        what = f"target_accuracy: the main metric is {metric.name}; take target"
+        raise InputError(f"{source}: [evaluate] {what}")
     if evaluate.target is not None and metric.share and not 0 < evaluate.target <= 1:
-        given = f"target = {evaluate.target:g}"
-        raise InputError(
-            f"{source}: [evaluate] {given}: {metric.name} is a share above 0 and up to 1; 0.97 is 97%"
-        )
+        what = f"target = {evaluate.target:g}: {metric.name} is a share above 0 and up to 1; 0.97 is 97%"
+        raise InputError(f"{source}: [evaluate] {what}")

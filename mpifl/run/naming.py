@@ -35,15 +35,19 @@ def make_named(
     name = table.get("name", usual or None)
     if not isinstance(name, str):
         raise InputError(f"{source}: [{key}] needs name, one of {', '.join(registry)}")
-    try:
-        kind = registry.get(name) or load_plugin(name, f"[{key}] name", registry)
-    except InputError as error:
-        raise InputError(f"{source}: {error}") from None
-    if not (isinstance(kind, type) and issubclass(kind, base)):
-        raise InputError(
-            f"{source}: [{key}] name = '{name}': is no mpifl {base.__name__}; name a subclass of it"
-        )
+    kind = _class_named(name, base, registry, source, key)
     own = {k: v for k, v in table.items() if k != "name"}
     if taken := sorted(set(own) & set(shared)):
         raise InputError(f"{source}: [{key}] has no key '{taken[0]}'; it is a table of its own, [{taken[0]}]")
     return validated(kind, own, source, key, title=name, shared=shared)
+
+
+def _class_named(name: str, base: type, registry: Mapping[str, Any], source: str, key: str) -> Any:
+    try:
+        kind = registry.get(name) or load_plugin(name, f"[{key}] name", registry)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
+    if isinstance(kind, type) and issubclass(kind, base):
+        return kind
+    what = f"is no mpifl {base.__name__}; name a subclass of it"
+    raise InputError(f"{source}: [{key}] name = '{name}': {what}")

@@ -45,11 +45,9 @@ def _explained(error: ValidationError, kind: Any, where: str, title: str, shared
     more = f" (and {len(errors) - len(same)} more)" if len(errors) > len(same) else ""
     table = where or ".".join(path[:-1])
     first, key = errors[0], path[-1] if path else ""
-    takes = [name for name in fields if name not in shared]
     if first["type"] == "extra_forbidden":
-        close = difflib.get_close_matches(key, takes, n=1)
-        hint = f"did you mean '{close[0]}'? " if close else ""
-        reason = f"has no key '{key}'; {hint}{title or table or 'a job'} takes {', '.join(takes) or 'none'}"
+        takes = [name for name in fields if name not in shared]
+        reason = _no_such_key(key, title or table or "a job", takes)
     elif first["type"] == "missing":
         reason = f"needs the key '{key}'"
     elif first["type"] == "value_error":
@@ -60,9 +58,14 @@ def _explained(error: ValidationError, kind: Any, where: str, title: str, shared
     return f"[{table}] {reason}{more}" if table else reason + more
 
 
+def _no_such_key(key: str, of: str, takes: Sequence[str]) -> str:
+    close = difflib.get_close_matches(key, takes, n=1)
+    hint = f"did you mean '{close[0]}'? " if close else ""
+    return f"has no key '{key}'; {hint}{of} takes {', '.join(takes) or 'none'}"
+
+
 def _walk(kind: Any, loc: Sequence[int | str]) -> tuple[list[str], list[str]]:
-    """Follow an error's location through nested tables;
-    return the last table's keys and the path of the key."""
+    """Follow an error's location through nested tables; return the last one's keys and the key's path."""
     path: list[str] = []
     fields: dict[str, Any] = {}
     for part in map(str, loc):

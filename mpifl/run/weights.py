@@ -26,12 +26,7 @@ def load_weights(module: nn.Module, path: Path, what: str) -> None:
     Raises:
         InputError: it is not there, of another kind, torn, or of another model.
     """
-    try:
-        content = read_whole(path)
-    except FileNotFoundError:
-        raise InputError(f"{what}: is not there; name a .safetensors file") from None
-    except OSError as error:
-        raise InputError(f"{what}: cannot be read: {error.strerror}") from None
+    content = _content(path, what)
     if content.startswith(PICKLES) and content[8:9] != JSON:
         raise InputError(f"{what}: is a pickle, which is a program and not run here; {_conversion(path)}")
     try:
@@ -40,9 +35,17 @@ def load_weights(module: nn.Module, path: Path, what: str) -> None:
         raise InputError(f"{what}: cannot be read: {' '.join(str(error).split())[:300]}") from None
 
 
+def _content(path: Path, what: str) -> bytes:
+    try:
+        return read_whole(path)
+    except FileNotFoundError:
+        raise InputError(f"{what}: is not there; name a .safetensors file") from None
+    except OSError as error:
+        raise InputError(f"{what}: cannot be read: {error.strerror}") from None
+
+
 def _conversion(path: Path) -> str:
     """Say how a file that holds a `state_dict` becomes one that is read."""
-    act = (
-        f"save_file(torch.load({path.name!r}, weights_only=True), {path.with_suffix('.safetensors').name!r})"
-    )
+    new = path.with_suffix(".safetensors").name
+    act = f"save_file(torch.load({path.name!r}, weights_only=True), {new!r})"
     return f'convert it: python -c "import torch; from safetensors.torch import save_file; {act}"'

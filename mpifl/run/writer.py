@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from mpifl.run import checkpoint
+from mpifl.run import serialization
 from mpifl.run.checkpoint import CheckpointError
 
 
@@ -49,7 +49,7 @@ class Writer:
 
 def _write(path: Path, state: dict[str, Any], versions: dict[str, int]) -> str:
     try:
-        digest = checkpoint.write_state(path, state)
+        digest = serialization.write_state(path, state)
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be written ({error.strerror or error})") from None
     if changed := [name for name, version in _versions(state).items() if version != versions[name]]:

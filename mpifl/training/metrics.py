@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -12,7 +14,7 @@ import torch
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, RoundLost
 from mpifl.data import FederationSpec
-from mpifl.run import Job, rss_mb
+from mpifl.run import Job
 from mpifl.server import Server
 from mpifl.tracking import Record
 from mpifl.training.recovery import Recovery
@@ -81,7 +83,7 @@ class MetricsCollector:
         found: Record = {
             "wire_sent": transport.sent,
             "wire_received": transport.received,
-            "server_rss_mb": rss_mb(),
+            "server_rss_mb": _rss_mb(),
         }
         if transport.lost:
             found["ranks_lost"] = transport.lost
@@ -174,3 +176,14 @@ def title(job: Job, spec: FederationSpec, server: Server, ranks: Mapping[str, Ma
     model = f"{job.model.name} with {len(server.model.trained):,} parameters"
     where = f"{len(spec.silos)} silos on {len(ranks)} workers ({'; '.join(devices)})"
     return f"{job.name}: {job.algorithm['name']}, {model}, {where}, {library()}"
+
+
+def _rss_mb() -> float:
+    """Return the resident memory of this process in MB, or the highest that it was known to be."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+    except OSError:
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3

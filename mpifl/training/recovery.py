@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mpifl.common import RankLost, ranks_named
 from mpifl.exchange import Federation, Outcome
-from mpifl.run import checkpoint
+from mpifl.run import checkpoint, serialization
 from mpifl.server import Server
 from mpifl.wire import Replica, Request, Scalar
 
@@ -79,7 +79,7 @@ class Recovery:
         """Let every rank keep the state of the server after this round,
         and the figures that the round brought."""
         federation, server = self.federation, self._server
-        packed = checkpoint.pack({**server.state, _ROUND: server.round}, federation.transport.memory.empty)
+        packed = serialization.pack({**server.state, _ROUND: server.round}, federation.transport.memory.empty)
         self.run_with_recovery(lambda: federation.replicate(server, figures, packed))
 
     def _rehome(self) -> None:
@@ -139,13 +139,13 @@ def latest_mirror(federation: Federation) -> Replica | None:
     """Return what this rank has of the dead server;
     nothing if it came so late that the server had written over it."""
     mirror = federation.replicas[-1] if federation.replicas else None
-    if mirror and checkpoint.numbers_of(mirror.state.numpy().data).get(_ROUND) != mirror.round:
+    if mirror and serialization.numbers_of(mirror.state.numpy().data).get(_ROUND) != mirror.round:
         return None
     return mirror
 
 
 def state_of(mirror: Replica, device: torch.device) -> dict[str, Any]:
     """Return the server's state that a mirror holds."""
-    state = checkpoint.unpack(mirror.state.numpy().tobytes(), device)
+    state = serialization.unpack(mirror.state.numpy().tobytes(), device)
     del state[_ROUND]
     return state

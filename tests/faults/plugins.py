@@ -48,7 +48,7 @@ import mpifl.exchange.workload
 from mpifl.algorithms.base import Cohort
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.common.errors import ShardError
-from mpifl.run import checkpoint
+from mpifl.run import checkpoint, serialization
 from mpifl.server.server import Server
 from mpifl.silo.silo import Silo
 from mpifl.wire.messages import Update
@@ -187,9 +187,9 @@ if "die" in TROUBLE or "freeze" in TROUBLE:
 if "blind" in TROUBLE:
     mpifl.exchange.worker.open_shard = _open_or_not
 if "write" in TROUBLE:
-    checkpoint.write_atomic = _write_half
+    checkpoint.write_atomic = serialization.write_atomic = _write_half
 if TROUBLE.get("restless"):
     mpifl.exchange.placement.GAIN = mpifl.exchange.placement.WORTH = 0.0
     mpifl.exchange.workload.MEASURED = 1
 if "full" in TROUBLE:
-    checkpoint.write_atomic = _write_where_all_is_full
+    checkpoint.write_atomic = serialization.write_atomic = _write_where_all_is_full

@@ -19,8 +19,9 @@ from mpifl.data.shards import open_shard, read_federation, read_spec
 from mpifl.data.vertical import is_vertical, open_vertical, read_vertical
 from mpifl.report.compare import Output, compare_runs
 from mpifl.run import checkpoint
-from mpifl.run.folder import check_run, describe, latest_checkpoint, trim_metrics
+from mpifl.run.folder import check_run, describe, latest_checkpoint
 from mpifl.run.job import read_job
+from mpifl.run.records import trim_metrics
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -9,9 +9,11 @@ import pytest
 from mpifl.common import lock
 from mpifl.common.errors import InputError, Unwritable
 from mpifl.common.files import write_atomic
-from mpifl.run import checkpoint
-from mpifl.run.folder import claim_run, note_lost, trim_metrics, write_environment
+from mpifl.run import checkpoint, serialization
+from mpifl.run.environment import note_lost, write_environment
+from mpifl.run.folder import claim_run
 from mpifl.run.job import check_job
+from mpifl.run.records import trim_metrics
 from mpifl.tools.sweep.running import run_task
 from mpifl.tools.sweep.settings_grid import Task
 from mpifl.tracking.jsonlines import JsonLines
@@ -41,7 +43,7 @@ WRITERS = {
     ".environment.json.PID.partial": lambda run: note_lost(run, "why"),
     "metrics.jsonl": lambda run: JsonLines(run).round({"round": 1}),
     ".metrics.jsonl.PID.partial": lambda run: trim_metrics(run, 3),
-    "model.safetensors": lambda run: checkpoint.write_tensors(run / "model.safetensors", {}),
+    "model.safetensors": lambda run: serialization.write_tensors(run / "model.safetensors", {}),
     "log.txt": lambda run: run_task(Task(0, "t", run, (), JOB), run / "none.toml", 1),
 }
 
@@ -132,7 +134,7 @@ def test_what_a_killed_run_left_half_written_goes_and_nothing_else(tmp_path):
 
 def test_a_checkpoint_that_is_a_link_goes_without_what_it_leads_to(tmp_path):
     other, run = tmp_path / "other", tmp_path / "run"
-    checkpoint.write_state(checkpoint.server_file(other, 10), {"n": 1})
+    serialization.write_state(checkpoint.server_file(other, 10), {"n": 1})
     (checkpoint.round_folder(other, 10) / "checkpoint.json").write_text("{}")
     (run / "checkpoints").mkdir(parents=True)
     checkpoint.round_folder(run, 10).symlink_to(checkpoint.round_folder(other, 10))

@@ -21,8 +21,10 @@ from mpifl.report.evaluate import evaluate_run
 from mpifl.report.runs import Summary, read_run
 from mpifl.report.seeds import groups
 from mpifl.run import checkpoint
-from mpifl.run.folder import claim_run, describe, encode_record, note_lost, write_environment
+from mpifl.run.environment import note_lost, write_environment
+from mpifl.run.folder import claim_run, describe
 from mpifl.run.job import check_job
+from mpifl.run.records import encode_record
 from mpifl.silo.flat import FlatModel
 
 RECORDS = [

@@ -11,8 +11,10 @@ from unit.builders import write_folder
 from mpifl.common.errors import InputError
 from mpifl.report import charts, units
 from mpifl.report.page import write_report
-from mpifl.run.folder import claim_run, describe, encode_record, write_environment
+from mpifl.run.environment import write_environment
+from mpifl.run.folder import claim_run, describe
 from mpifl.run.job import check_job
+from mpifl.run.records import encode_record
 
 
 def record(round, **more):

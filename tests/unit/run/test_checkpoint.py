@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from unit.builders import batch_norm_net, same_bits
 
 from mpifl.common.errors import InputError
-from mpifl.run import checkpoint
+from mpifl.run import checkpoint, serialization
 from mpifl.run.checkpoint import CheckpointError
 from mpifl.silo.flat import FlatModel
 
@@ -31,7 +31,7 @@ KINDS = ["server.safetensors", "silo_0003.safetensors", "checkpoint.json"]
 
 def write(run, round, state, silos):
     """Complete a checkpoint whose silos' files are written."""
-    checkpoint.commit(run, round, checkpoint.write_state(checkpoint.server_file(run, round), state), silos)
+    checkpoint.commit(run, round, serialization.write_state(checkpoint.server_file(run, round), state), silos)
 
 
 def at(content, position):
@@ -49,7 +49,7 @@ def equal(one, other):
 def run(tmp_path):
     """A run folder with a checkpoint after rounds 10 and 20 in which silo 3 keeps state."""
     for round in (10, 20):
-        digest = checkpoint.write_state(
+        digest = serialization.write_state(
             checkpoint.silo_file(tmp_path, round, 3), {"c": torch.ones(5), "n": round}
         )
         write(tmp_path, round, STATE, {3: digest})
@@ -75,7 +75,7 @@ def test_a_checkpoint_comes_back_to_the_bit(run):
 
 def test_the_same_state_makes_the_same_bytes_whatever_its_order(tmp_path):
     digests = [
-        checkpoint.write_state(tmp_path / f"{i}.safetensors", state)
+        serialization.write_state(tmp_path / f"{i}.safetensors", state)
         for i, state in enumerate([STATE, dict(reversed(STATE.items()))])
     ]
     assert digests[0] == digests[1]
@@ -89,7 +89,7 @@ def test_the_same_state_makes_the_same_bytes_whatever_its_order(tmp_path):
 def test_state_that_shares_storage_is_written_as_what_it_is(tmp_path, share):
     whole = torch.arange(4.0)
     state = {"a": whole, "b": share(whole)}
-    digest = checkpoint.write_state(tmp_path / "x.safetensors", state)
+    digest = serialization.write_state(tmp_path / "x.safetensors", state)
     found = checkpoint.read_state(tmp_path / "x.safetensors", digest)
     assert all(torch.equal(found[name], state[name]) for name in state)
 
@@ -154,7 +154,7 @@ def test_what_a_kill_leaves_half_written_is_no_checkpoint(run, monkeypatch):
     def killed(path, content):
         raise KeyboardInterrupt
 
-    digest = checkpoint.write_state(checkpoint.silo_file(run, 30, 3), {"c": torch.ones(5)})
+    digest = serialization.write_state(checkpoint.silo_file(run, 30, 3), {"c": torch.ones(5)})
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "write_atomic", killed)
         with pytest.raises(KeyboardInterrupt):

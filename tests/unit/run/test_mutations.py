@@ -14,8 +14,8 @@ from mpifl.common.errors import InputError, RoundLost
 from mpifl.report.compare import Output, compare_runs, show_run
 from mpifl.report.evaluate import evaluate_run
 from mpifl.report.page import write_report
-from mpifl.run import checkpoint
-from mpifl.run.folder import encode_record, read_metrics
+from mpifl.run import checkpoint, serialization
+from mpifl.run.records import encode_record, read_metrics
 from mpifl.training.loop import train
 
 JOB = {
@@ -84,7 +84,7 @@ def reread(run, change):
     """Have the server's state of round 3 be another; all hashes agree with it."""
     state, silos = checkpoint.read(run, 3)
     change(state)
-    digest = checkpoint.write_state(checkpoint.server_file(run, 3), state)
+    digest = serialization.write_state(checkpoint.server_file(run, 3), state)
     checkpoint.commit(run, 3, digest, silos)
 
 

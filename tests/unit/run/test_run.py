@@ -7,18 +7,10 @@ from unit import builders  # noqa: F401 - torch on one thread
 
 from mpifl.common.errors import InputError
 from mpifl.data.shards import Features, FederationSpec, ShardEntry
-from mpifl.run.folder import (
-    check_run,
-    claim_run,
-    describe,
-    encode_record,
-    latest_checkpoint,
-    read_environment,
-    read_metrics,
-    trim_metrics,
-    write_environment,
-)
+from mpifl.run.environment import read_environment, write_environment
+from mpifl.run.folder import check_run, claim_run, describe, latest_checkpoint
 from mpifl.run.job import check_job, read_job
+from mpifl.run.records import encode_record, read_metrics, trim_metrics
 from mpifl.tracking.configured import check_tracking, observers
 from mpifl.tracking.jsonlines import JsonLines
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from unit.builders import room_for
 
-from mpifl.run import checkpoint
+from mpifl.run import checkpoint, serialization
 from mpifl.run.checkpoint import CheckpointError
 from mpifl.run.writer import Writer
 
@@ -15,13 +15,13 @@ from mpifl.run.writer import Writer
 @pytest.fixture
 def gate(monkeypatch):
     """What the writing of files waits for."""
-    opened, write_atomic = threading.Event(), checkpoint.write_atomic
+    opened, write_atomic = threading.Event(), serialization.write_atomic
 
     def later(path, content):
         assert opened.wait(30)
         write_atomic(path, content)
 
-    monkeypatch.setattr(checkpoint, "write_atomic", later)
+    monkeypatch.setattr(serialization, "write_atomic", later)
     yield opened
     opened.set()
 

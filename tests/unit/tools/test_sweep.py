@@ -15,7 +15,9 @@ from unit.builders import write_folder
 from mpifl.cli import main
 from mpifl.common.errors import InputError
 from mpifl.data.shards import read_federation
-from mpifl.run.folder import claim_run, describe, encode_record, note_lost, why_lost, write_environment
+from mpifl.run.environment import note_lost, why_lost, write_environment
+from mpifl.run.folder import claim_run, describe
+from mpifl.run.records import encode_record
 from mpifl.tools.sweep.running import command, list_tasks
 from mpifl.tools.sweep.settings_grid import grid, split
 

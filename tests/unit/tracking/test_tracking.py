@@ -7,8 +7,10 @@ from unit.builders import room_for
 
 from mpifl.common.errors import InputError
 from mpifl.common.names import Names
-from mpifl.run.folder import claim_run, encode_record, read_metrics, trim_metrics, write_environment
+from mpifl.run.environment import write_environment
+from mpifl.run.folder import claim_run
 from mpifl.run.job import check_job
+from mpifl.run.records import encode_record, read_metrics, trim_metrics
 from mpifl.tasks.metrics import ACCURACY
 from mpifl.tracking.base import Observer
 from mpifl.tracking.configured import check_tracking, observers as observers_of

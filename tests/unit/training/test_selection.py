@@ -15,7 +15,7 @@ from unit.builders import Alone, write_folder
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.common import rng
 from mpifl.common.errors import InputError
-from mpifl.run import checkpoint
+from mpifl.run import serialization
 from mpifl.run.job import CohortTable, check_job
 from mpifl.server.server import Server
 from mpifl.training.loop import train
@@ -374,7 +374,7 @@ def test_too_few_candidates_are_refused_before_anything_is_written(run, tmp_path
 
 def test_a_mirror_holds_the_last_losses():
     state = {"w": torch.ones(3), LOSSES: torch.tensor([INF, 0.5], dtype=torch.float64)}
-    packed = checkpoint.pack(
+    packed = serialization.pack(
         {**state, "round of the mirror": 4}, lambda n, dtype: torch.empty(n, dtype=dtype)
     )
     found = state_of(Replica(4, {}, packed), torch.device("cpu"))

@@ -17,8 +17,8 @@ from unit.builders import Alone, write_folder
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.common import signals
 from mpifl.common.errors import InputError, RoundLost
-from mpifl.run import checkpoint
-from mpifl.run.folder import read_environment
+from mpifl.run import checkpoint, serialization
+from mpifl.run.environment import read_environment
 from mpifl.training.loop import train
 from mpifl.training.metrics import summarize
 
@@ -168,7 +168,7 @@ def test_a_control_that_weighed_silos_otherwise_is_asked_for_anew_at_a_resume(tm
     if not marked:
         assert state.pop("weight") == 4
         silos = checkpoint.read(out, 2)[1]
-        checkpoint.commit(out, 2, checkpoint.write_state(checkpoint.server_file(out, 2), state), silos)
+        checkpoint.commit(out, 2, serialization.write_state(checkpoint.server_file(out, 2), state), silos)
     state, own = act(3, "examples", resume=True)
     weighed = sum(n * c for n, c in zip(SIZES, own, strict=True)) / 20
     assert torch.allclose(state["c"], weighed, rtol=0, atol=1e-6)

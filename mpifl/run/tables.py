@@ -1,0 +1,91 @@
+"""The tables of a job that are the same for every algorithm: model, evaluate, checkpoint, tracking."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+
+from mpifl.common import Table
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Model(BaseModel):
+    """`[model]`: which one, the weights it starts from, and its own arguments."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
+
+    name: str
+    """A built-in model, or the user's own as "package.module:factory"; its arguments stand beside it."""
+    weights: str | None = None
+    """A safetensors file of parameters to start from."""
+
+    @property
+    def arguments(self) -> Table:
+        """The keys that the model's factory takes."""
+        return dict(self.model_extra or {})
+
+
+class Evaluate(_Table):
+    """`[evaluate]`: how often, and the value of the task's main metric that the user waits for."""
+
+    every: PositiveInt = 1
+    """Score the model after every so many rounds."""
+    silos: bool = True
+    """Score the model at every silo that holds out a split."""
+    target: float | None = None
+    """The value of the main metric to wait for, on the test set, or else on what the silos hold out."""
+    target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
+    """The same where the main metric is the accuracy; rounds, bytes and seconds to it are reported."""
+    stop_at_target: bool = False
+    """End the training when the target is reached."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Evaluate:
+        if self.target is not None and self.target_accuracy is not None:
+            raise ValueError("target and target_accuracy are two names of one key; take one of them")
+        if self.stop_at_target and self.wanted is None:
+            needed = "target_accuracy, or target where another metric is the main one"
+            raise ValueError(f"stop_at_target needs {needed}")
+        return self
+
+    @property
+    def wanted(self) -> float | None:
+        """The target, by whichever key it is given."""
+        return self.target_accuracy if self.target is None else self.target
+
+    @property
+    def stops_at(self) -> float | None:
+        """The target where the training ends at it."""
+        return self.wanted if self.stop_at_target else None
+
+
+class Checkpoint(_Table):
+    """`[checkpoint]`: how often, how many are kept, and what for."""
+
+    every: PositiveInt = 10
+    """Write a checkpoint after every so many rounds."""
+    keep: PositiveInt = 3
+    """How many checkpoints are kept, the latest."""
+    background: bool = False
+    """Write it while the next rounds train; it counts when all ranks have written it."""
+    mirror: bool = False
+    """Let every rank keep the server's state after each round, in case the server dies."""
+
+
+class Tracking(_Table):
+    """`[tracking]`: who is told of each round."""
+
+    console: bool | Literal["always"] = True
+    """Show progress on a terminal; "always" prints plain lines elsewhere, too."""
+    jsonl: bool = True
+    """Write metrics.jsonl, an object a round, into the run folder."""
+    tensorboard: bool = False
+    """Write TensorBoard event files into RUN/tensorboard."""
+    mlflow: bool = False
+    """Log to MLflow: to ./mlruns, or where MLFLOW_TRACKING_URI says."""
+    observers: list[str] = []
+    """Observers of the user's own, each "package.module:Class"."""
