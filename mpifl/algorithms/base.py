@@ -16,8 +16,8 @@ from mpifl.common import InputError
 from mpifl.data import FederationSpec
 from mpifl.server import SGD, Server, ServerOptimizer
 from mpifl.silo import LocalTraining, Objective, Silo, held_out
-from mpifl.tasks import CLASSIFICATION, Task
-from mpifl.wire import Mean, Purpose, Scalar, Update
+from mpifl.tasks import CLASSIFICATION, Task, pack_states
+from mpifl.wire import Mean, Purpose, Scalar, Update, summed
 
 Work: TypeAlias = Any
 """A bound method (silo, **message) -> Update of the algorithm: its silo's half."""
@@ -188,11 +188,13 @@ class Algorithm(BaseModel, ABC):
     def evaluate(self, silo: Silo, **model: Tensor) -> Update:
         """Score, at the silo, the model that it would use, on the split it holds out for that."""
         if silo.held_out is None:
-            return silo.update(weight=0.0)
+            nothing = pack_states(self.task.metrics())
+            return silo.update(weight=0.0, **{name: summed(state) for name, state in nothing.items()})
         model_of_silo = self.personal_model(silo, **model)
         score = silo.evaluate(model_of_silo, silo.held_out, self.personal_statistics(silo))
         metrics = {self.task.infos[name].silo: value for name, value in score.metrics.items()}
-        return silo.update(weight=float(score.examples), silo_loss=score.loss, **metrics)
+        states = {name: summed(state) for name, state in score.states.items()}
+        return silo.update(weight=float(score.examples), silo_loss=score.loss, **metrics, **states)
 
 
 def usual_weight(weights: str, examples: Mapping[str, int]) -> float:

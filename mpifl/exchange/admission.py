@@ -18,6 +18,7 @@ from torch import Tensor
 from mpifl.aggregation import updates_of
 from mpifl.algorithms import Algorithm, usual_weight
 from mpifl.server import Server
+from mpifl.tasks import state_lengths
 from mpifl.wire import (
     Compute,
     Done,
@@ -37,7 +38,7 @@ _FIGURES = """
     seconds_checkpoint
     bytes_sent bytes_received bytes_of_silo_max wire_sent wire_received rank_seconds server_rss_mb faults
     attempts_lost
-    ranks_lost
+    ranks_lost silos
 """
 RESERVED = frozenset(_FIGURES.split())
 """Keys of a round's record that the server writes itself; so are all that begin with `test_` or `silo_`."""
@@ -93,6 +94,8 @@ class Knowledge:
         lengths = {name: len(value) for name, value in message.items() if isinstance(value, Tensor)}
         if "statistics" in server.state:
             lengths["statistics"] = len(server.state["statistics"])
+        if self.algorithm.purpose(work) == "evaluation":
+            lengths |= state_lengths(self.algorithm.task)
         weights = {silo: self.weight(work, silo) for silo in silos}
         return Expected(weights, len(server.model.shared), lengths | self.algorithm.lengths(server))
 

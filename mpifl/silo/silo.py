@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from mpifl.data import Batches, Features, Shard
 from mpifl.silo import local
 from mpifl.silo.flat import Allocate, FlatModel, Objective, scalar
 from mpifl.silo.local import Batch, Correction, LocalRun, LocalTraining
-from mpifl.tasks import CLASSIFICATION, Metric, Task
+from mpifl.tasks import CLASSIFICATION, Metric, Task, computed, pack_states
 from mpifl.wire import Scalar, Uniform, Update
 
 EVALUATION_BATCH = 1000
@@ -36,6 +36,8 @@ class Score:
     loss: float
     metrics: dict[str, float]
     examples: int
+    states: dict[str, Tensor] = field(default_factory=dict, compare=False)
+    """Of the metrics, as `mpifl.tasks.pack_states` writes them: their sums over silos score all examples."""
 
 
 class Silo:
@@ -290,7 +292,8 @@ def evaluate(
         mean = mean_loss(model, w, batches, own_objective)
     else:
         mean = float(loss) / float(count) if count else math.nan
-    return Score(mean, {name: float(metric.compute()) for name, metric in metrics.items()}, len(batches))
+    values = {name: computed(metric) for name, metric in metrics.items()}
+    return Score(mean, values, len(batches), pack_states(metrics))
 
 
 def _placed(metric: Metric, device: torch.device) -> Metric:

@@ -16,9 +16,10 @@ from mpifl.common import InputError, RoundLost
 from mpifl.data import FederationSpec
 from mpifl.run import Job
 from mpifl.server import Server
+from mpifl.tasks import pooled
 from mpifl.tracking import Record
 from mpifl.training.recovery import Recovery
-from mpifl.wire import library
+from mpifl.wire import Mean, Scalar, library
 
 
 class MetricsCollector:
@@ -127,12 +128,27 @@ class MetricsCollector:
             if str(silo) not in left_out:
                 what = f"round {self._server.round}: silo {federation.names[silo]} not evaluated: {fault}"
                 self._note(what, once=("unscored", silo, fault))
-        found: Record = {}
-        for info in self._algorithm.task.infos.values():
+        return self._of_silos(mean)
+
+    def _of_silos(self, mean: Mean) -> Record:
+        """Return the figures of all silos together, their summaries, and each silo's own by its name."""
+        task, names = self._algorithm.task, self._recovery.federation.names
+        found: Record = {task.infos[name].pooled: v for name, v in pooled(task, mean.vectors).items()}
+        for info in task.infos.values():
             if (weighted := mean.scalars.get(info.silo)) is not None:
                 found[f"{info.silo}_weighted"] = weighted
             found |= summarize(info.silo, list(mean.each(info.silo)), worst=info.worst, best=info.best)
-        return found | summarize("silo_loss", list(mean.each("silo_loss")), worst=max, best=min)
+        found |= summarize("silo_loss", list(mean.each("silo_loss")), worst=max, best=min)
+        keys = {"loss": "silo_loss"} | {name: info.silo for name, info in task.infos.items()}
+        each = {names[k]: _named(keys, one) for k, one in sorted(mean.silos.items())}
+        return found | {"silos": {name: figures for name, figures in each.items() if figures}}
+
+
+def _named(keys: Mapping[str, str], scalars: Mapping[str, Scalar]) -> dict[str, Scalar | None]:
+    """Return a silo's figures by their short names: None is one that it has not, such as an AUROC without
+    positives; nothing where it was not scored."""
+    found = {name: scalars.get(key) for name, key in keys.items()}
+    return found if any(value is not None for value in found.values()) else {}
 
 
 def summarize(

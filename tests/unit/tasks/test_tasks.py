@@ -50,7 +50,7 @@ def test_a_classification_is_cross_entropy_and_accuracy(shape):
 
 def test_a_metric_knows_its_keys_its_direction_and_how_it_is_written():
     error = MetricInfo(name="mae", higher_is_better=False)
-    assert ACCURACY.judged_by == ("test_accuracy", "silo_accuracy_weighted")
+    assert ACCURACY.judged_by == ("test_accuracy", "silo_accuracy_pooled", "silo_accuracy_weighted")
     assert [metric.best([0.5, 0.25]) for metric in (ACCURACY, error)] == [0.5, 0.25]
     assert [metric.worst([0.5, 0.25]) for metric in (ACCURACY, error)] == [0.25, 0.5]
     assert [metric.reaches(0.5, 0.25) for metric in (ACCURACY, error)] == [True, False]

@@ -1,0 +1,72 @@
+"""Metrics of the examples of all silos: their states travel, are added up, and are computed once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from mpifl.tasks.base import Task
+from mpifl.tasks.metrics import Metric
+from mpifl.tasks.states import computed, read_states, summable, write_states
+
+COUNTS = "metric counts"
+"""The vector of all whole numbers among the states; each other state is a vector by itself."""
+
+
+def pack_states(metrics: Mapping[str, Metric]) -> dict[str, Tensor]:
+    """Return the states of all metrics whose states add up, as flat float64 vectors by name."""
+    states = _states(metrics)
+    counts = [state for state in states.values() if not state.is_floating_point()]
+    real = {name: state for name, state in states.items() if state.is_floating_point()}
+    vectors = {COUNTS: torch.cat([_flat(state) for state in counts])} if counts else {}
+    return vectors | {name: _flat(state) for name, state in real.items()}
+
+
+def state_lengths(task: Task) -> dict[str, int]:
+    """Return the length of each vector that `pack_states` makes of the task's metrics."""
+    return {name: len(vector) for name, vector in pack_states(task.metrics()).items()}
+
+
+def pooled(task: Task, sums: Mapping[str, Tensor]) -> dict[str, float]:
+    """Return each metric of all silos' examples together, given the sums of the vectors of `pack_states`.
+
+    Metrics whose states do not add up, and those that are undefined, are left out.
+    """
+    metrics = task.metrics()
+    states = _states(metrics)
+    if any(name not in sums for name in pack_states(metrics)):
+        return {}
+    counts, begin = sums.get(COUNTS), 0
+    for name, state in states.items():
+        if state.is_floating_point():
+            total = sums[name]
+        else:
+            assert counts is not None
+            total, begin = counts[begin : begin + state.numel()], begin + state.numel()
+        states[name] = total.cpu().reshape(state.shape).to(state.dtype)
+    found = {}
+    for name, metric in metrics.items():
+        if summable(metric):
+            write_states(metric, {key: states[_key(name, key)] for key in read_states(metric)})
+            found[name] = computed(metric)
+    return {name: value for name, value in found.items() if math.isfinite(value)}
+
+
+def _states(metrics: Mapping[str, Metric]) -> dict[str, Tensor]:
+    return {
+        _key(name, key): state
+        for name, metric in metrics.items()
+        if summable(metric)
+        for key, state in read_states(metric).items()
+    }
+
+
+def _key(metric: str, state: str) -> str:
+    return f"metric {metric}.{state}"
+
+
+def _flat(state: Tensor) -> Tensor:
+    return state.detach().double().reshape(-1)
