@@ -28,44 +28,43 @@ app = typer.Typer(
 app.add_typer(site_commands)
 
 
+Source = Annotated[str, typer.Argument(help=f"{', '.join(SOURCES)}.", show_default=False)]
+Out = Annotated[Path, typer.Option(help="The folder to make; it must not exist, or be empty.")]
+Scheme = Annotated[str, typer.Option(help=f"{', '.join(SCHEMES)}.")]
+_DATA = "The source's folder, or npz's file; the default is $MPIFL_DATA/SOURCE. None for digits."
+Data = Annotated[Path | None, typer.Option(help=_DATA)]
+Silos = Annotated[int | None, typer.Option(help="How many silos; natural has its own number.")]
+Seed = Annotated[int, typer.Option(help="What all randomness is derived from.")]
+Valid = Annotated[float, typer.Option(help="The share of a silo's examples it keeps for validation.")]
+Test = Annotated[float, typer.Option(help="The share of a silo's examples it keeps for testing.")]
+_PUBLIC = "The share of all training examples that belongs to no silo, for algorithms that ask."
+Public = Annotated[float, typer.Option(help=_PUBLIC)]
+Name = Annotated[str | None, typer.Option(help="The federation's name; SOURCE-SCHEME.")]
+SourceOptions = Annotated[list[str] | None, typer.Option(help="An option of the source, as KEY=VALUE; many.")]
+Fetch = Annotated[bool, typer.Option("--fetch", help="Download a known set into --data first.")]
+Jobs = Annotated[int | None, typer.Option(help="How many threads write; the cores, at most 4; vertical 1.")]
+Compression = Annotated[str, typer.Option(help=f"{', '.join(COMPRESSIONS)}; only none maps into memory.")]
+Resume = Annotated[bool, typer.Option(help="Keep what is done if interrupted, and go on from there.")]
+
+
 @app.command()
 @with_scheme_options
 def partition(
-    source: Annotated[str, typer.Argument(help=f"{', '.join(SOURCES)}.", show_default=False)],
-    out: Annotated[Path, typer.Option(help="The folder to make; it must not exist, or be empty.")],
-    scheme: Annotated[str, typer.Option(help=f"{', '.join(SCHEMES)}.")],
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            help="The source's folder, or npz's file; the default is $MPIFL_DATA/SOURCE. None for digits."
-        ),
-    ] = None,
-    silos: Annotated[int | None, typer.Option(help="How many silos; natural has its own number.")] = None,
-    seed: Annotated[int, typer.Option(help="What all randomness is derived from.")] = 0,
-    valid: Annotated[
-        float, typer.Option(help="The share of a silo's examples it keeps for validation.")
-    ] = 0.0,
-    test: Annotated[float, typer.Option(help="The share of a silo's examples it keeps for testing.")] = 0.0,
-    public: Annotated[
-        float,
-        typer.Option(
-            help="The share of all training examples that belongs to no silo, for algorithms that ask."
-        ),
-    ] = 0.0,
-    name: Annotated[str | None, typer.Option(help="The federation's name; SOURCE-SCHEME.")] = None,
-    option: Annotated[
-        list[str] | None, typer.Option(help="An option of the source, as KEY=VALUE; many.")
-    ] = None,
-    fetch: Annotated[bool, typer.Option("--fetch", help="Download a known set into --data first.")] = False,
-    jobs: Annotated[
-        int | None, typer.Option(help="How many threads write; the cores, at most 4; vertical 1.")
-    ] = None,
-    compression: Annotated[
-        str, typer.Option(help=f"{', '.join(COMPRESSIONS)}; only none maps into memory.")
-    ] = "none",
-    resume: Annotated[
-        bool, typer.Option(help="Keep what is done if interrupted, and go on from there.")
-    ] = False,
+    source: Source,
+    out: Out,
+    scheme: Scheme,
+    data: Data = None,
+    silos: Silos = None,
+    seed: Seed = 0,
+    valid: Valid = 0.0,
+    test: Test = 0.0,
+    public: Public = 0.0,
+    name: Name = None,
+    option: SourceOptions = None,
+    fetch: Fetch = False,
+    jobs: Jobs = None,
+    compression: Compression = "none",
+    resume: Resume = False,
     **options: Any,
 ) -> None:
     """Cut a data set into silos: one HDF5 shard each, and the federation.json that describes them."""
@@ -73,19 +72,16 @@ def partition(
         from data_prep.sources import fetch as download
 
         data = download(source, data)
-    shares = Shares(valid, test, public)
     manner = WriteOptions(default_jobs() if jobs is None else jobs, compression, resume)
-    more: dict[str, Any] = {"shares": shares, "name": name, "source_options": option or (), "manner": manner}
+    more: dict[str, Any] = {"name": name, "source_options": option or (), "manner": manner}
+    more |= {"options": options, "shares": Shares(valid, test, public)}
     if find_scheme(scheme).layout == "vertical":
         from data_prep.check import told
         from data_prep.cut import partition_columns
 
-        typer.echo(
-            told(out, partition_columns(source, data, out, scheme, silos, seed, options=options, **more))
-        )
-        return
-    spec = cut_into_silos(source, data, out, scheme, silos, seed, options=options, **more)
-    typer.echo(_summary(spec, out))
+        typer.echo(told(out, partition_columns(source, data, out, scheme, silos, seed, **more)))
+    else:
+        typer.echo(_summary(cut_into_silos(source, data, out, scheme, silos, seed, **more), out))
 
 
 @app.command()
@@ -129,9 +125,8 @@ def _summary(spec: FederationSpec, out: Path) -> str:
     sizes = [sum(entry.examples.values()) for entry in spec.silos]
     least, most = sizes.index(min(sizes)), sizes.index(max(sizes))
     server = f", {sum(spec.test.examples.values()):,} test examples of the server" if spec.test else ""
-    extremes = (
-        f"silo {least} is the smallest with {sizes[least]:,}, silo {most} the largest with {sizes[most]:,}"
-    )
+    largest = f"silo {most} the largest with {sizes[most]:,}"
+    extremes = f"silo {least} is the smallest with {sizes[least]:,}, {largest}"
     if sizes[least] == sizes[most]:
         extremes = f"every silo has {sizes[least]:,}"
     return f"{out}: {counted(spec)}, {sum(sizes):,} examples{server}; {extremes}"

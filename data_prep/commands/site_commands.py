@@ -102,12 +102,10 @@ def _described(
     scale: float | None,
     offset: float | None,
 ) -> dict[str, object]:
-    """Return what is given of an example's description, the rest as before,
-    or as it is unless told otherwise."""
+    """Return what is given of an example's description, and the rest as before, or by default."""
     if not (shape or before):
-        raise InputError(
-            "--shape: not given; write the shape of one example, as 1,28,28, or take --like a federation"
-        )
+        how = "write the shape of one example, as 1,28,28, or take --like a federation"
+        raise InputError(f"--shape: not given; {how}")
     numbers = [part.strip() for part in shape.replace("x", ",").split(",")] if shape else None
     given = {"shape": numbers, "dtype": dtype, "scale": scale, "offset": offset}
     known = before.features.model_dump() if before else {"dtype": "float32"}

@@ -51,15 +51,9 @@ def partition_columns(
     _refuse(shares, manner)
     check_free(out)
     dataset = read(data, seed)
-    if len(dataset) < options["min_examples"]:
-        found = f"{dataset.where} has {len(dataset)} examples, which every silo has"
-        raise InputError(f"--min-examples: {found}, {options['min_examples']} asked; lower it")
-    dealt = cut.assign(
-        math.prod(dataset.features.shape),
-        silos,
-        numpy_stream(seed, "partition"),
-        **chosen(cut.assign, options),
-    )
+    _check_examples(dataset, options["min_examples"])
+    columns, stream = math.prod(dataset.features.shape), numpy_stream(seed, "partition")
+    dealt = cut.assign(columns, silos, stream, **chosen(cut.assign, options))
     splits = _splits(dataset, shares, seed)
     check_room(out, _room(splits, len(dealt)))
     cut_by = {"name": scheme, **options, **{key: share for key, share in vars(shares).items() if share}}
@@ -78,6 +72,12 @@ def _room(splits: Mapping[str, Taken], silos: int) -> int:
     return size + HEADER * silos
 
 
+def _check_examples(data: Dataset, least: int) -> None:
+    if len(data) < least:
+        found = f"{data.where} has {len(data)} examples, which every silo has"
+        raise InputError(f"--min-examples: {found}, {least} asked; lower it")
+
+
 def _refuse(shares: Shares, manner: WriteOptions) -> None:
     if shares.public:
         raise InputError("--public: vertical silos share all their rows; leave it out")
@@ -89,9 +89,8 @@ def _splits(data: Dataset, shares: Shares, seed: int) -> dict[str, Taken]:
     """Hold rows out, the same at all silos; positions ascend,
     so that the source is read from front to back."""
     if data.test and (shares.test or (data.held is not None and data.held.any())):
-        raise InputError(
-            f"--test: {data.where} has a test set of its own, which is that of all silos; leave it out"
-        )
+        found = f"{data.where} has a test set of its own"
+        raise InputError(f"--test: {found}, which is that of all silos; leave it out")
     parts = shares.split(np.arange(len(data)), seed, 0, data.held)
     splits: dict[str, Taken] = {split: (data.x, data.y, np.sort(at), 0) for split, at in parts.items()}
     if data.test:

@@ -5,41 +5,34 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from data_prep.check import show_columns
 from data_prep.inspect.overview import compare, show
-from data_prep.inspect.summary import summarise, tokens
+from data_prep.inspect.summary import Summary, summarise, tokens
 from mpifl.common import InputError
 from mpifl.data import is_vertical
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def inspect(
     folders: Sequence[Path], plot: Path | None, page: Path | None, *, features: bool, everything: bool
 ) -> None:
-    """Print what the silos of one or two folders hold; draw it to `plot`,
-    and write it to `page`, where given."""
+    """Print what the silos of one or two folders hold; draw it to `plot`, write it to `page`, where given."""
     from rich.console import Console
 
     if len(folders) > 2:
         raise InputError(f"DIR: {len(folders)} folders given; inspect one, or compare two")
+    console = Console(width=None if sys.stdout.isatty() else 120)
     if vertical := [folder for folder in folders if is_vertical(folder)]:
         if len(folders) > 1 or plot or page or features:
             raise InputError(f"DIR: {vertical[0]} is vertical; inspect it by itself, in the terminal alone")
-        show_columns(vertical[0], Console(width=None if sys.stdout.isatty() else 120))
+        show_columns(vertical[0], console)
         return
     summaries = [summarise(folder, features=features) for folder in folders]
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    if len(summaries) == 1 or everything:
-        for summary in summaries:
-            show(summary, console, everything=everything)
-    for spec in (summary.spec for summary in summaries):
-        if features and tokens(spec):
-            print(
-                f"{spec.name}: features are {spec.features.dtype} without a scale: "
-                "tokens to a model, without a mean"
-            )
-    if len(summaries) == 2:
-        compare(summaries[0], summaries[1], console)
+    _print(summaries, console, features=features, everything=everything)
     if plot is not None:
         from data_prep.inspect.plot import draw
 
@@ -50,3 +43,15 @@ def inspect(
 
         write_page(summaries, page)
         print(f"Written to {page}")
+
+
+def _print(summaries: Sequence[Summary], console: Console, *, features: bool, everything: bool) -> None:
+    if len(summaries) == 1 or everything:
+        for summary in summaries:
+            show(summary, console, everything=everything)
+    for spec in (summary.spec for summary in summaries):
+        if features and tokens(spec):
+            found = f"features are {spec.features.dtype} without a scale"
+            print(f"{spec.name}: {found}: tokens to a model, without a mean")
+    if len(summaries) == 2:
+        compare(summaries[0], summaries[1], console)

@@ -38,15 +38,11 @@ def draw(summaries: Sequence[Summary], path: Path) -> None:
 
 def _figure(summaries: Sequence[Summary]) -> Any:
     """Lay out a column of panels a folder, as wide and high as silos and classes need and a page allows."""
-    try:
-        from matplotlib.figure import Figure  # pyplot would look for a display
-    except ImportError:
-        raise InputError("--plot: needs matplotlib; pip install 'mpifl[plots]'") from None
     silos, classes = (max(lengths) for lengths in zip(*(one.counts.shape for one in summaries), strict=True))
     width, height = np.clip(3 + 0.7 * silos, 7, 12 / len(summaries) ** 0.5), np.clip(0.32 * classes, 1.6, 7)
     featured = all(one.moments for one in summaries)
     heights = [1.4, height, *([1.4] if featured else [])]
-    figure = Figure(figsize=(width * len(summaries), sum(heights) + 1), layout="constrained")
+    figure = _empty_figure(width * len(summaries), sum(heights) + 1)
     grid = figure.subplots(len(heights), len(summaries), sharex="col", height_ratios=heights, squeeze=False)
     most = max(one.darkest for one in summaries)
     grid[0, 0].sharey(grid[0, -1])
@@ -58,6 +54,14 @@ def _figure(summaries: Sequence[Summary]) -> Any:
             _draw_features(column[2], summary)
         column[-1].set_xlabel("silo")
     return figure
+
+
+def _empty_figure(width: float, height: float) -> Any:
+    try:
+        from matplotlib.figure import Figure  # pyplot would look for a display
+    except ImportError:
+        raise InputError("--plot: needs matplotlib; pip install 'mpifl[plots]'") from None
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def _title(summary: Summary) -> str:
@@ -88,19 +92,22 @@ def _draw_labels(figure: Any, axes: Any, summary: Summary, most: float) -> None:
     image = axes.imshow(
         shares.T, aspect="auto", cmap="Blues", vmin=0, vmax=most, interpolation="nearest", origin="lower"
     )
-    figure.colorbar(
-        image, ax=axes, pad=0.01, label="share of the silo", format=lambda value, _: f"{value:.0%}"
-    )
+    figure.colorbar(image, ax=axes, pad=0.01, label="share of the silo", format=lambda v, _: f"{v:.0%}")
     axes.set(ylabel="label", xlim=(-0.5, len(counts) - 0.5))
-    for axis, length in ((axes.xaxis, counts.shape[0]), (axes.yaxis, counts.shape[1])):
+    _number_cells(axes, summary, *counts.shape)
+    if max(counts.shape) <= MOST_ANNOTATED:
+        _annotate(axes, counts, shares / most)
+
+
+def _number_cells(axes: Any, summary: Summary, silos: int, classes: int) -> None:
+    """Number silos and classes by whole numbers, or name the classes, where there is room for all."""
+    for axis, length in ((axes.xaxis, silos), (axes.yaxis, classes)):
         axis.get_major_locator().set_params(integer=True)
         if length <= 2 * MOST_ANNOTATED:
             axis.set_ticks(range(length))
-    if summary.spec.class_names and counts.shape[1] <= 2 * MOST_ANNOTATED:
-        names = [summary.label(number).replace("$", r"\$") for number in range(counts.shape[1])]
-        axes.set_yticks(range(counts.shape[1]), names)
-    if max(counts.shape) <= MOST_ANNOTATED:
-        _annotate(axes, counts, shares / most)
+    if summary.spec.class_names and classes <= 2 * MOST_ANNOTATED:
+        names = [summary.label(number).replace("$", r"\$") for number in range(classes)]
+        axes.set_yticks(range(classes), names)
 
 
 def _draw_features(axes: Any, summary: Summary) -> None:

@@ -66,16 +66,12 @@ class Summary:
     def measures(self) -> list[Measure]:
         """Return how much the silos differ."""
         found = heterogeneity(self.counts, self.sizes)
-        labels, size = (
-            "mean Jensen-Shannon divergence to the pooled labels",
-            "Gini coefficient of the training sets",
-        )
+        pooled = "mean Jensen-Shannon divergence to the pooled labels"
+        moved = "mean earth mover's (total variation) distance"
         measures = [
-            Measure("Label skew", labels, found.jensen_shannon, "bit", 1.0),
-            Measure(
-                "Label skew", "mean earth mover's (total variation) distance", found.total_variation, "", 1.0
-            ),
-            Measure("Size skew", size, found.gini, "", 1.0),
+            Measure("Label skew", pooled, found.jensen_shannon, "bit", 1.0),
+            Measure("Label skew", moved, found.total_variation, "", 1.0),
+            Measure("Size skew", "Gini coefficient of the training sets", found.gini, "", 1.0),
         ]
         if self.moments:
             text = "mean distance to the pooled features, in their deviations"
@@ -100,9 +96,8 @@ class Summary:
 def summarise(folder: Path, *, features: bool = False) -> Summary:
     """Read a folder's `federation.json`, and with `features` its shards, unless tokens are in them."""
     spec = read_federation(folder)
-    return Summary(
-        spec, label_counts(spec), feature_moments(folder, spec) if features and not tokens(spec) else None
-    )
+    moments = feature_moments(folder, spec) if features and not tokens(spec) else None
+    return Summary(spec, label_counts(spec), moments)
 
 
 def tokens(spec: FederationSpec) -> bool:

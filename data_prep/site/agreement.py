@@ -19,32 +19,35 @@ DESCRIBED = ("features", "classes", "class_names", "feature_names")
 def new_spec(
     path: Path, name: str, features: dict[str, Any], classes: int, **names: list[str] | None
 ) -> FederationSpec:
-    """Write a spec of a federation whose silos are yet to come: what the sites agree on before any data is
-    there.
+    """Write a spec of a federation whose silos are yet to come, on which the sites agree without data.
 
     Raises:
         InputError: the file is there already, or what is given does not fit together.
     """
     if os.path.lexists(path):
         raise InputError(f"{path}: is there already; remove it or name another")
-    try:
-        described = Features.model_validate(features)
-    except ValueError:
-        said = f"shape {features['shape']} and dtype {features['dtype']} given"
-        raise InputError(
-            f"--shape, --dtype: {said}; a shape is as 1,28,28, a dtype as uint8 or float32"
-        ) from None
+    described = _described(features)
     if classes < 1:
         raise InputError(f"--classes: {classes} given; it must be 1 or more")
-    for option, given, length in (
-        ("class-names", names.get("class_names"), classes),
-        ("feature-names", names.get("feature_names"), described.shape[0]),
-    ):
-        if given and (len(given) != length or len(set(given)) != length):
-            raise InputError(f"--{option}: {len(set(given))} different names given; there must be {length}")
+    _check_names("class-names", names.get("class_names"), classes)
+    _check_names("feature-names", names.get("feature_names"), described.shape[0])
     common: dict[str, Any] = {"seed": 0, "scheme": {"name": "import"}, "source": {}, "silos": []}
     spec = FederationSpec(name=name, features=described, classes=classes, **common, **names)
     return describe(path, spec)
+
+
+def _described(features: dict[str, Any]) -> Features:
+    try:
+        return Features.model_validate(features)
+    except ValueError:
+        said = f"shape {features['shape']} and dtype {features['dtype']} given"
+        form = "a shape is as 1,28,28, a dtype as uint8 or float32"
+        raise InputError(f"--shape, --dtype: {said}; {form}") from None
+
+
+def _check_names(option: str, given: Sequence[str] | None, length: int) -> None:
+    if given and (len(given) != length or len(set(given)) != length):
+        raise InputError(f"--{option}: {len(set(given))} different names given; there must be {length}")
 
 
 def assemble(folder: Path) -> FederationSpec:
@@ -57,22 +60,19 @@ def assemble(folder: Path) -> FederationSpec:
         raise InputError(f"{folder}: has a federation.json already; remove it to assemble another")
     paths = sorted(folder.glob("silo_*.json"))
     if not paths:
-        raise InputError(
-            f"{folder}: holds no silo_*.json; every site makes its own with 'python -m data_prep import'"
-        )
+        made = "every site makes its own with 'python -m data_prep import'"
+        raise InputError(f"{folder}: holds no silo_*.json; {made}")
     of_server = [folder / "test.json"] if (folder / "test.json").exists() else []
     specs = {path: read_spec(path) for path in [*paths, *of_server]}
     first = specs[paths[0]]
     for path, spec in specs.items():
         _check_alike(paths[0], first, path, spec)
-    entries = sorted(
-        (entry for path in paths for entry in specs[path].silos), key=lambda entry: entry.silo or 0
-    )
+    entries = [entry for path in paths for entry in specs[path].silos]
+    entries.sort(key=lambda entry: entry.silo or 0)
     _check_numbers(folder, entries)
     test = specs[of_server[0]].test if of_server else None
-    return describe(
-        folder / "federation.json", first.model_copy(update={"silos": entries, "test": test, "seed": 0})
-    )
+    whole = first.model_copy(update={"silos": entries, "test": test, "seed": 0})
+    return describe(folder / "federation.json", whole)
 
 
 def _check_alike(path: Path, first: FederationSpec, other: Path, spec: FederationSpec) -> None:
@@ -88,9 +88,8 @@ def _check_numbers(folder: Path, entries: Sequence[ShardEntry]) -> None:
         if entry.silo != number:
             there = [other.file for other in entries if other.silo == entry.silo]
             twice = f"silo {entry.silo} is there twice ({' and '.join(there)})" if len(there) > 1 else None
-            raise InputError(
-                f"{folder}: {twice or f'silo {number} is missing'}; silos are numbered 0, 1, 2, ..."
-            )
+            wrong = twice or f"silo {number} is missing"
+            raise InputError(f"{folder}: {wrong}; silos are numbered 0, 1, 2, ...")
 
 
 def describe(path: Path, spec: FederationSpec) -> FederationSpec:
@@ -105,10 +104,6 @@ def describe(path: Path, spec: FederationSpec) -> FederationSpec:
 
 def said_of(value: Any) -> str:
     """Return a part of a spec as a message shows it."""
-    if isinstance(value, tuple):
-        return str(list(value))
-    return (
-        " ".join(f"{key} {said_of(part)}" for key, part in value)
-        if isinstance(value, Features)
-        else str(value)
-    )
+    if isinstance(value, Features):
+        return " ".join(f"{key} {said_of(part)}" for key, part in value)
+    return str(list(value) if isinstance(value, tuple) else value)

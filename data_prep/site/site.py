@@ -69,10 +69,8 @@ def import_site(
         InputError: something given is wrong, or the data is not what the federation's spec says.
     """
     manner, read = manner or WriteOptions(), find_source(source, source_options)
-    filters, common = (
-        filters_of(manner.compression),
-        read_spec(spec / "federation.json" if spec.is_dir() else spec),
-    )
+    filters = filters_of(manner.compression)
+    common = read_spec(spec / "federation.json" if spec.is_dir() else spec)
     _check(site, shares, out)
     dataset = fitted(read(data, seed), common)
     shard = _shard(dataset, site, shares, seed)
@@ -81,13 +79,17 @@ def import_site(
     common = common.model_copy(update={**origin, "scheme": {"name": "import"}, "source": {"name": source}})
     with scratch(out) as folder:
         writer = Writer(folder, common.features, common.classes, filters=filters)
-        (entry,) = make_shards(writer, [shard], manner.jobs, Ledger(None, {}))
-        described = common.model_copy(update={"test": entry} if site.silo is None else {"silos": [entry]})
-        described_in = folder / f"{site.stem}.json"
-        describe(described_in, described)
-        for path in (folder / entry.file, described_in):
-            os.replace(path, out / path.name)
+        described = _written(writer, common, site, shard, manner.jobs)
+        for name in (f"{site.stem}.h5", f"{site.stem}.json"):
+            os.replace(folder / name, out / name)
     return described
+
+
+def _written(writer: Writer, common: FederationSpec, site: Site, shard: Shard, jobs: int) -> FederationSpec:
+    """Write a shard, and the spec with its entry beside it; return that spec."""
+    (entry,) = make_shards(writer, [shard], jobs, Ledger(None, {}))
+    described = common.model_copy(update={"test": entry} if site.silo is None else {"silos": [entry]})
+    return describe(writer.folder / f"{site.stem}.json", described)
 
 
 def fitted(data: Dataset, spec: FederationSpec) -> Dataset:
@@ -116,35 +118,33 @@ def _check_columns(data: Dataset, spec: FederationSpec) -> None:
     ours, theirs = data.feature_names, spec.feature_names
     if ours is None or theirs is None or list(ours) == theirs:
         return
-    at, (mine, wanted) = next(
-        (i, pair) for i, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]
-    )
-    raise InputError(
-        f"{data.where}: column {at} is '{mine}', the federation has '{wanted}'; name and order them alike"
-    )
+    pairs = enumerate(zip(ours, theirs, strict=False))
+    at, (mine, wanted) = next((at, pair) for at, pair in pairs if pair[0] != pair[1])
+    found = f"column {at} is '{mine}', the federation has '{wanted}'"
+    raise InputError(f"{data.where}: {found}; name and order them alike")
 
 
 def _relabelled(data: Dataset, spec: FederationSpec) -> Dataset:
     """Give labels the numbers that the spec's class names have."""
-    names = spec.class_names
-    if data.class_names is not None and names is not None:
-        if unknown := [name for name in data.class_names if name not in names]:
-            raise InputError(
-                f"{data.where}: has a class '{unknown[0]}', the federation has {', '.join(names)}"
-            )
-        number = np.array([names.index(name) for name in data.class_names], np.int64)
-        test = data.test and (data.test[0], number[data.test[1]])
-        return replace(data, y=number[data.y], test=test, class_names=tuple(names))
+    if data.class_names is not None and spec.class_names is not None:
+        return _renumbered(data, data.class_names, spec.class_names)
     if data.class_names is not None and len(data.class_names) != spec.classes:
         given = f"{len(data.class_names)} classes by name ({', '.join(data.class_names[:5])})"
-        raise InputError(
-            f"{data.where}: {given}, the federation has {spec.classes}; put their names in its spec"
-        )
+        found = f"{given}, the federation has {spec.classes}"
+        raise InputError(f"{data.where}: {found}; put their names in its spec")
     for y in (data.y, *(data.test or ())[1:]):
         if y.size and not 0 <= y.min() <= y.max() < spec.classes:
             said = f"labels from {y.min()} to {y.max()}, the federation's {spec.classes} classes take"
             raise InputError(f"{data.where}: {said} 0 to {spec.classes - 1}; number them as the sites agreed")
     return data
+
+
+def _renumbered(data: Dataset, own: Sequence[str], names: Sequence[str]) -> Dataset:
+    if unknown := [name for name in own if name not in names]:
+        raise InputError(f"{data.where}: has a class '{unknown[0]}', the federation has {', '.join(names)}")
+    number = np.array([names.index(name) for name in own], np.int64)
+    test = data.test and (data.test[0], number[data.test[1]])
+    return replace(data, y=number[data.y], test=test, class_names=tuple(names))
 
 
 def _shard(data: Dataset, site: Site, shares: Shares, seed: int) -> Shard:
@@ -167,9 +167,8 @@ def _check(site: Site, shares: Shares, out: Path) -> None:
     """Refuse for the server what is a silo's alone, a number that is none, and files that are there."""
     for option, given in (("valid", shares.valid), ("test", shares.test), ("name", site.name)):
         if site.silo is None and given:
-            raise InputError(
-                f"--{option}: {given} given, but --server's test set has no parts nor name; leave it out"
-            )
+            why = "--server's test set has no parts nor name"
+            raise InputError(f"--{option}: {given} given, but {why}; leave it out")
     if site.silo is not None and site.silo < 0:
         raise InputError(f"--silo: {site.silo} given; silos are numbered 0, 1, 2, ...")
     for path in (out / f"{site.stem}.h5", out / f"{site.stem}.json"):
