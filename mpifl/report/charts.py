@@ -15,7 +15,6 @@ WIDE, HIGH = 1000, 200
 MOST_BARS = 240
 """Rounds that have a bar, or a hovering label, of their own; more are taken together."""
 MOST_POINTS = 600
-SHADES = 10
 
 
 @dataclass(frozen=True)
@@ -69,21 +68,24 @@ def lines(
         shown = [replace(line, points=_means(line.points, step)) for line in shown]
     values = [value for line in shown for _, value in line.points if value is not None]
     values += [edge for point in (band.points if band else ()) for edge in point[1:]]
-    values += [] if target is None else [target]
-    log = log and min(values) > 0 and max(values) > 20 * min(values)
-    levels = ticks_log(min(values), max(values)) if log else ticks(min(values), max(values))
-    y = Scale(min(levels[0], *values), max(levels[-1], *values), log)
+    y, levels = _levelled(values + ([] if target is None else [target]), log)
     rounds = [round for line in shown for round, _ in line.points]
     x = Scale(min(rounds), max(max(rounds), min(rounds) + 1))
-    marks = _area(band, x, y) if band else ""
-    marks += "".join(_path(line, x, y) for line in shown)
-    if target is not None:
-        marks += f'<line class="target" x1="0" x2="{WIDE}" y1="{_up(y, target)}" y2="{_up(y, target)}"/>'
-    marks += _hovers(shown, x, write)
-    keys = [(line.name, line.colour) for line in shown] + (
-        [(band.name, f"{band.colour} band")] if band else []
-    )
-    return _figure(title, note, key(keys) + plot(marks, x, y, levels, write, title))
+    marks = [_area(band, x, y)] if band else []
+    marks += [_path(line, x, y) for line in shown]
+    marks += [] if target is None else [_across("target", y, target)]
+    marks += [_hovers(shown, x, write)]
+    keys = [(line.name, line.colour) for line in shown]
+    keys += [(band.name, f"{band.colour} band")] if band else []
+    return figure(title, note, key(keys) + plot("".join(marks), x, y, levels, write, title))
+
+
+def _levelled(values: Sequence[float], log: bool) -> tuple[Scale, list[float]]:
+    """Return the scale of some figures, logarithmic only where they lie apart, and the levels to mark."""
+    low, high = min(values), max(values)
+    log = log and low > 0 and high > 20 * low
+    levels = ticks_log(low, high) if log else ticks(low, high)
+    return Scale(min(levels[0], low), max(levels[-1], high), log), levels
 
 
 def bars(
@@ -93,44 +95,52 @@ def bars(
     """Draw a stacked bar for each round; of many rounds, the mean of neighbours.
 
     Args:
-        beside: Gives the levels up to the highest bar, and how they are written; by default round numbers, by
-            `write`.
+        beside: Gives the levels up to the highest bar, and how they are written; by default round numbers.
     """
     if not any(any(values) for _, values, _ in stacks):
         return ""
     step = -(-len(rounds) // MOST_BARS)
-    starts = range(0, len(rounds), step)
-    means = [
-        [sum(values[i : i + step]) / len(values[i : i + step]) for i in starts] for _, values, _ in stacks
-    ]
+    means = [[sum(part) / len(part) for part in _parts(values, step)] for _, values, _ in stacks]
     tops = [sum(column) for column in zip(*means, strict=True)]
     levels, tell = beside(max(tops)) if beside else (ticks(0, max(tops)), write)
-    y, width = Scale(0, max(levels[-1], *tops)), WIDE / len(starts)
-    gap = 0.12 * width if len(starts) <= 120 else 0.0
-    below, marks = [0.0] * len(starts), ""
-    for (_, _, colour), values in zip(stacks, means, strict=True):
-        path = "".join(
-            f"M{nth * width + gap:.1f} "
-            f"{_up(y, at)}V{_up(y, at + value)}H{(nth + 1) * width - gap:.1f}V{_up(y, at)}Z"
-            for nth, (at, value) in enumerate(zip(below, values, strict=True))
-            if value > 0
-        )
-        marks += f'<path class="area {colour}" d="{path}"/>'
-        below = [base + value for base, value in zip(below, values, strict=True)]
-    for nth, first in enumerate(starts):
+    y, width = Scale(0, max(levels[-1], *tops)), WIDE / len(tops)
+    marks = _stacked([colour for _, _, colour in stacks], means, y)
+    for nth, first in enumerate(rounds[::step]):
         figures = ", ".join(f"{name} {write(v[nth])}" for (name, _, _), v in zip(stacks, means, strict=True))
-        marks += _hover(nth * width, width, f"round {rounds[first]}: {figures}")
+        marks += _hover(nth * width, width, f"round {first}: {figures}")
     note += f" Each bar is the mean of {step} rounds." if step > 1 else ""
     x = Scale(rounds[0] - 0.5, rounds[-1] + 0.5)
     keys = key([(name, colour) for name, _, colour in stacks])
-    return _figure(title, note, keys + plot(marks, x, y, levels, tell, title))
+    return figure(title, note, keys + plot(marks, x, y, levels, tell, title))
 
 
-def split(
-    title: str, rows: Sequence[tuple[str, Sequence[float], str]], names: Sequence[str], note: str = ""
-) -> str:
-    """Draw a horizontal stacked bar for each row (its name, the parts, what stands behind it), all to one
-    scale.
+def _parts(values: Sequence[float], length: int) -> list[Sequence[float]]:
+    return [values[start : start + length] for start in range(0, len(values), length)]
+
+
+def _stacked(colours: Sequence[str], stacks: Sequence[Sequence[float]], y: Scale) -> str:
+    """Draw bars side by side, each stack's part of them on those of the stacks before it."""
+    width = WIDE / len(stacks[0])
+    gap = 0.12 * width if len(stacks[0]) <= 120 else 0.0
+    bases, marks = [0.0] * len(stacks[0]), ""
+    for colour, values in zip(colours, stacks, strict=True):
+        tops = [base + value for base, value in zip(bases, values, strict=True)]
+        path = "".join(
+            f"M{nth * width + gap:.1f} {base}V{top}H{(nth + 1) * width - gap:.1f}V{base}Z"
+            for nth, (base, top) in enumerate(zip(_ups(y, bases), _ups(y, tops), strict=True))
+            if values[nth] > 0
+        )
+        marks += f'<path class="area {colour}" d="{path}"/>'
+        bases = tops
+    return marks
+
+
+Row = tuple[str, Sequence[float], str]
+"""A bar's name, its parts, and what stands behind it."""
+
+
+def split(title: str, rows: Sequence[Row], names: Sequence[str], note: str = "") -> str:
+    """Draw a horizontal stacked bar for each row, all to one scale.
 
     The last part is what is left; a part that no row has is not named.
     """
@@ -138,99 +148,59 @@ def split(
     colours = [*COLOURS[: len(names) - 1], "rest"]
     body = ""
     for name, parts, behind in rows:
-        pieces = "".join(
-            f'<i class="{colour}" style="width:{100 * part / most:.2f}%" '
-            f'title="{escape(what)} {seconds(part)}"></i>'
-            for what, part, colour in zip(names, parts, colours, strict=True)
-            if part > 0
-        )
+        named = zip(names, parts, colours, strict=True)
+        pieces = "".join(_piece(what, part, part / most, colour) for what, part, colour in named if part > 0)
         body += f'<span>{escape(name)}</span><div class="bar">{pieces}</div><span>{escape(behind)}</span>'
     there = [any(parts) for parts in zip(*(parts for _, parts, _ in rows), strict=True)]
     keys = key([named for named, has in zip(zip(names, colours, strict=True), there, strict=True) if has])
-    return _figure(title, note, f'{keys}<div class="split">{body}</div>', wide=True)
+    return figure(title, note, f'{keys}<div class="split">{body}</div>', wide=True)
 
 
-def heat(shares: Sequence[Sequence[float]], names: Sequence[str], sizes: Sequence[int], note: str) -> str:
-    """Draw each silo's examples as a bar, and below it the share of each label in shades, the first label
-    lowest.
-
-    Args:
-        shares: [silos, labels], each silo's adding up to 1.
-        names: Of the labels.
-        sizes: The silos' examples.
-        note: What stands above.
-    """
-    most, many, labels = max(max(of_silo) for of_silo in shares) or 1.0, len(shares), len(names)
-    height = max(min(16 * labels, 420), 48)
-    shades = [""] * (SHADES + 1)
-    for silo, of_silo in enumerate(shares):
-        for label, share in enumerate(of_silo):
-            shades[math.ceil(SHADES * share / most - 1e-9)] += f"M{silo} {labels - 1 - label}h1v1h-1z"
-    cells = "".join(
-        f'<path fill-opacity="{shade / SHADES:g}" d="{path}"/>'
-        for shade, path in enumerate(shades)
-        if shade and path
-    )
-    columns = "".join(
-        f"M{silo + 0.1:g} 100V{100 - 100 * size / max(sizes):.1f}h0.8V100z" for silo, size in enumerate(sizes)
-    )
-    step = -(-labels // (height // 14))
-    beside = "".join(
-        f'<span style="top:{100 * (labels - label - 0.5) / labels:.2f}%">{escape(name[:8])}</span>'
-        for label, name in enumerate(names) if label % step == 0
-    )  # fmt: skip
-    x = Scale(-0.5, many - 0.5)
-    ramp = "".join(f'<i style="opacity:{shade / SHADES:g}"></i>' for shade in range(SHADES + 1))
-    body = (
-        f'<div class="plot heat"><div class="ticks y"><span style="top:6px">{max(sizes):,}</span></div>'
-        f'<svg class="low" viewBox="0 0 {many} 100" preserveAspectRatio="none" role="img" '
-        f'aria-label="Training examples of every silo"><path d="{columns}"/></svg>'
-        f'<div class="ticks y">{beside}</div><svg style="height:{height}px;margin-top:6px" '
-        f'viewBox="0 0 {many} {labels}" preserveAspectRatio="none" role="img" '
-        f'aria-label="The share of each label in every silo">{cells}</svg>{_below(x, "silo")}</div>'
-        f'<div class="key"><span>0 %<span class="ramp">{ramp}</span>{most:.0%} '
-        "of a silo’s examples</span></div>"
-    )
-    return _figure("The data: examples and labels of every silo", note, body, wide=True)
+def _piece(what: str, part: float, share: float, colour: str) -> str:
+    title = f"{escape(what)} {seconds(part)}"
+    return f'<i class="{colour}" style="width:{100 * share:.2f}%" title="{title}"></i>'
 
 
 def plot(
     marks: str, x: Scale, y: Scale, levels: Sequence[float], write: Callable[[float], str], what: str
 ) -> str:
     """Return a drawing with its levels and what stands beside and below it."""
-    across = "".join(
-        f'<line class="level" x1="0" x2="{WIDE}" y1="{_up(y, level)}" y2="{_up(y, level)}"/>'
-        for level in levels
-    )
+    across = "".join(_across("level", y, level) for level in levels)
     beside = "".join(
         f'<span style="top:{100 - 100 * y(level):.1f}%">{escape(write(level))}</span>' for level in levels
     )
     return (
         f'<div class="plot"><div class="ticks y">{beside}</div><svg viewBox="0 0 {WIDE} {HIGH}" '
         f'preserveAspectRatio="none" role="img" aria-label="{escape(what)}">{across}{marks}</svg>'
-        f"{_below(x, 'round')}</div>"
+        f"{below(x, 'round')}</div>"
     )
 
 
 def key(names: Sequence[tuple[str, str]]) -> str:
     """Return what the colours mean."""
-    return (
-        '<div class="key">'
-        + "".join(f'<span><i class="{c}"></i>{escape(n)}</span>' for n, c in names)
-        + "</div>"
-    )
+    shown = "".join(f'<span><i class="{colour}"></i>{escape(name)}</span>' for name, colour in names)
+    return f'<div class="key">{shown}</div>'
 
 
 def titled(title: str, note: str) -> str:
     """Return what stands where a chart cannot."""
-    return _figure(title, note, "", wide=True)
+    return figure(title, note, "", wide=True)
+
+
+def _across(kind: str, y: Scale, value: float) -> str:
+    return f'<line class="{kind}" x1="0" x2="{WIDE}" y1="{_up(y, value)}" y2="{_up(y, value)}"/>'
 
 
 def _up(y: Scale, value: float) -> str:
     return f"{HIGH * (1 - y(value)):.2f}"
 
 
-def _figure(title: str, note: str, body: str, wide: bool = False) -> str:
+def _ups(y: Scale, values: Sequence[float]) -> list[str]:
+    return [_up(y, value) for value in values]
+
+
+def figure(title: str, note: str, body: str, wide: bool = False) -> str:
+    """Return a chart with its title, and the note above it."""
     said = f'<p class="note">{escape(note.strip())}</p>' if note else ""
     return f'<section class="figure{" wide" if wide else ""}"><h2>{escape(title)}</h2>{said}{body}</section>'
 
@@ -273,11 +243,8 @@ def _hovers(shown: Sequence[Line], x: Scale, write: Callable[[float], str]) -> s
     found = ""
     for round in chosen:
         figures = [f"{name} {write(value)}" for name, at in told if (value := at.get(round)) is not None]
-        found += (
-            _hover(WIDE * x(round) - width / 2, width, f"round {round:g}: {', '.join(figures)}")
-            if figures
-            else ""
-        )
+        if figures:
+            found += _hover(WIDE * x(round) - width / 2, width, f"round {round:g}: {', '.join(figures)}")
     return found
 
 
@@ -286,7 +253,8 @@ def _hover(left: float, width: float, text: str) -> str:
     return f"{rect}<title>{escape(text)}</title></rect>"
 
 
-def _below(x: Scale, unit: str) -> str:
+def below(x: Scale, unit: str) -> str:
+    """Return the whole numbers below a drawing, and what they count."""
     whole = sorted({round(level) for level in ticks(x.low, x.high, 6) if x.low <= round(level) <= x.high})
     marks = "".join(f'<span style="left:{100 * x(level):.2f}%">{level}</span>' for level in whole)
     return f'<div class="ticks x">{marks}</div><div class="unit">{unit}</div>'

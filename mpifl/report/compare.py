@@ -21,6 +21,11 @@ from mpifl.report.seeds import Group, groups, on_other_shards, settings, shown, 
 from mpifl.run import read_kept, read_metrics
 from mpifl.tracking import HELD_OUT, PLAIN, on_terminal
 
+LeftOut = dict[Path, str]
+"""Why runs cannot be read."""
+Build = Callable[[Sequence[Column]], Table]
+"""Makes a table of these columns."""
+
 
 @dataclass(frozen=True)
 class Output:
@@ -69,15 +74,13 @@ def compare_runs(runs: Sequence[Path], target: float | None = None, output: Outp
         _print(console, summaries, lambda columns: table_over_seeds(together, target, columns))
     if keys := varying(summaries):
         console.print(table_of_differences(summaries, keys))
-    for summary in summaries:
-        for remark in summary.remarks:
-            console.print(f"{summary.run}: {remark}", soft_wrap=True)
-    for reason in left_out.values():
-        console.print(f"left out: {reason}", soft_wrap=True)
+    remarks = [f"{summary.run}: {remark}" for summary in summaries for remark in summary.remarks]
+    for line in [*remarks, *(f"left out: {reason}" for reason in left_out.values())]:
+        console.print(line, soft_wrap=True)
     _write(summaries, left_out, target, output, console)
 
 
-def read_runs(runs: Sequence[Path]) -> tuple[list[Summary], dict[Path, str]]:
+def read_runs(runs: Sequence[Path]) -> tuple[list[Summary], LeftOut]:
     """Read run folders; return those that can be read, and why the others cannot."""
     summaries: list[Summary] = []
     left_out: dict[Path, str] = {}
@@ -96,23 +99,16 @@ def common_target(summaries: Sequence[Summary]) -> float | None:
 
 
 def _write(
-    summaries: list[Summary],
-    left_out: dict[Path, str],
-    target: float | None,
-    output: Output,
-    console: Console,
+    summaries: list[Summary], left_out: LeftOut, target: float | None, output: Output, console: Console
 ) -> None:
     contents: list[tuple[str, Path | None, Callable[[], str]]] = [
-        ("--csv", output.csv, lambda: as_csv(summaries, target)),
-        ("--json", output.json, lambda: as_json(summaries, left_out, target)),
+        ("csv", output.csv, lambda: as_csv(summaries, target)),
+        ("json", output.json, lambda: as_json(summaries, left_out, target)),
     ]
     for option, path, content in contents:
         if path is not None:
-            try:
-                write_atomic(path, content().encode())
-            except OSError as error:
-                raise InputError(f"{option} {path}: cannot be written ({error.strerror})") from None
-            console.print(f"{option[2:]}: {path}", soft_wrap=True)
+            _write_file(option, path, content())
+            console.print(f"{option}: {path}", soft_wrap=True)
     if output.plot is not None:
         from mpifl.report.curves import draw
 
@@ -120,36 +116,32 @@ def _write(
         console.print(f"curves: {output.plot}", soft_wrap=True)
 
 
-def _print(
-    console: Console, summaries: Sequence[Summary], build: Callable[[Sequence[Column]], Table]
-) -> None:
+def _write_file(option: str, path: Path, content: str) -> None:
+    try:
+        write_atomic(path, content.encode())
+    except OSError as error:
+        raise InputError(f"--{option} {path}: cannot be written ({error.strerror})") from None
+
+
+def _print(console: Console, summaries: Sequence[Summary], build: Build) -> None:
     """Print a table; where the terminal is too narrow, without the columns that matter least."""
-    left = columns_of(summaries)
+    left, unlimited = columns_of(summaries), console.options.update(max_width=1000)
     for name in (name.format(metric.name) for name in NARROW for metric in metrics_of(summaries)):
-        if (
-            Measurement.get(console, console.options.update(max_width=1000), build(left)).maximum
-            <= console.width
-        ):
+        if Measurement.get(console, unlimited, build(left)).maximum <= console.width:
             break
         left = [column for column in left if column.figure != name]
     console.print(build(left))
 
 
-def table(
-    summaries: Sequence[Summary], target: float | None, offered: Sequence[Column] | None = None
-) -> Table:
+def table(summaries: Sequence[Summary], target: float | None, offered: Sequence[Column]) -> Table:
     """Return a table with a row for every run; columns for which no run has a figure are left out."""
     figures = [summary.figures(target) for summary in summaries]
-    columns = offered if offered is not None else columns_of(summaries)
-    columns = [column for column in columns if any(each.get(column.figure) is not None for each in figures)]
+    columns = [column for column in offered if any(each.get(column.figure) is not None for each in figures)]
     found = _headed(["run", "rounds"], columns, level_of(summaries, target))
     for summary, each in zip(summaries, figures, strict=True):
-        row = [
-            str(summary.run),
-            _rounds(summary),
-            *(column.show(each.get(column.figure)) for column in columns),
-        ]
-        found.add_row(*row, *([] if target is None else [_to_target(summary, each)]))
+        cells = [column.show(each.get(column.figure)) for column in columns]
+        last = [] if target is None else [_to_target(summary, each)]
+        found.add_row(str(summary.run), _rounds(summary), *cells, *last)
     return found
 
 
@@ -161,24 +153,17 @@ def table_over_seeds(together: Sequence[Group], target: float | None, offered: S
     level = level_of([run for group in together for run in group.runs], target)
     found = _headed(["mean ± deviation over seeds", "seeds"], columns, level)
     for group, each in zip(together, spreads, strict=True):
-        row = [
-            group.name,
-            str(len(group.runs)),
-            *(column.show_spread(each.get(column.figure)) for column in columns),
-        ]
-        found.add_row(*row, *([] if target is None else [_group_to_target(group, each, target)]))
+        cells = [column.show_spread(each.get(column.figure)) for column in columns]
+        last = [] if target is None else [_group_to_target(group, each, target)]
+        found.add_row(group.name, str(len(group.runs)), *cells, *last)
     return found
 
 
 def _headed(first: Sequence[str], columns: Sequence[Column], level: str | None) -> Table:
     found = Table()
-    for heading in [*first, *(column.heading for column in columns)]:
-        found.add_column(
-            heading,
-            justify="left" if heading == first[0] else "right",
-            no_wrap=heading != first[0],
-            overflow="fold",
-        )
+    found.add_column(first[0], overflow="fold")
+    for heading in [*first[1:], *(column.heading for column in columns)]:
+        found.add_column(heading, justify="right", no_wrap=True, overflow="fold")
     if level is not None:
         found.add_column(f"to {level}", justify="right")
     return found
@@ -208,8 +193,7 @@ def _group_to_target(group: Group, spread: dict[str, tuple[float, float] | None]
 
 
 def as_csv(summaries: Sequence[Summary], target: float | None) -> str:
-    """Return a line for every run: its state,
-    the settings in which the runs differ, and its figures in full."""
+    """Return a line for every run: its state, settings in which the runs differ, its figures in full."""
     keys = varying(summaries)
     content = io.StringIO()
     writer = csv.writer(content, lineterminator="\n")
@@ -217,35 +201,33 @@ def as_csv(summaries: Sequence[Summary], target: float | None) -> str:
     writer.writerow(["run", "finished", "remarks", *keys, *names])
     for summary in summaries:
         job = settings(summary.job)
+        state = [summary.run, str(summary.finished).lower(), "; ".join(summary.remarks)]
         own = [shown(job[key]) if key in job else "" for key in keys]
         values = map(summary.figures(target).get, names)
-        figures = ["" if value is None else repr(value) for value in values]
-        writer.writerow(
-            [summary.run, str(summary.finished).lower(), "; ".join(summary.remarks), *own, *figures]
-        )
+        writer.writerow([*state, *own, *("" if value is None else repr(value) for value in values)])
     return content.getvalue()
 
 
-def as_json(summaries: Sequence[Summary], left_out: dict[Path, str], target: float | None) -> str:
+def as_json(summaries: Sequence[Summary], left_out: LeftOut, target: float | None) -> str:
     """Return the runs, the means over seeds and what was left out, as one JSON object."""
     keys = varying(summaries)
-    runs = [
-        {
-            "run": str(summary.run),
-            "finished": summary.finished,
-            "remarks": list(summary.remarks),
-            "settings": _plain({key: value for key, value in settings(summary.job).items() if key in keys}),
-            **summary.figures(target),
-        }
-        for summary in summaries
-    ]
     found: dict[str, Any] = {
         "_".join(["target", *(metric.name for metric in metrics_of(summaries))]): target,
-        "runs": runs,
+        "runs": [_run_as_json(summary, keys, target) for summary in summaries],
         "over_seeds": [_group_as_json(group, target) for group in groups(summaries) if len(group.runs) > 1],
         "left_out": [{"run": str(run), "reason": reason} for run, reason in left_out.items()],
     }
     return json.dumps(found, indent=1, default=str, allow_nan=False) + "\n"
+
+
+def _run_as_json(summary: Summary, keys: Sequence[str], target: float | None) -> dict[str, Any]:
+    return {
+        "run": str(summary.run),
+        "finished": summary.finished,
+        "remarks": list(summary.remarks),
+        "settings": _plain({key: value for key, value in settings(summary.job).items() if key in keys}),
+        **summary.figures(target),
+    }
 
 
 def _plain(value: Any) -> Any:

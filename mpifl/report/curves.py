@@ -81,13 +81,7 @@ def draw(groups: Sequence[Group], path: Path, target: float | None = None) -> No
     """
     if path.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise InputError(f"--plot {path}: ends in '{path.suffix}'; it must be .png, .svg or .pdf")
-    try:
-        import matplotlib
-    except ImportError:
-        raise InputError("--plot: needs matplotlib; pip install 'mpifl[plots]'") from None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+    pyplot = _pyplot()
     metrics = list(dict.fromkeys(run.metric for group in groups for run in group.runs))
     offered, tested = panels_of(metrics), {metric.test for metric in metrics}
     curves = {name: [curve(group, name, scale) for group in groups] for _, name, scale in offered}
@@ -95,16 +89,8 @@ def draw(groups: Sequence[Group], path: Path, target: float | None = None) -> No
     height = 3.2 * len(panels) + 0.22 * -(-len(groups) // 2)
     figure, grid = pyplot.subplots(len(panels), 3, figsize=(12, height), layout="constrained", squeeze=False)
     for row, (label, name, scale) in zip(grid, panels, strict=True):
-        for axes, (along, which) in zip(row, AXES, strict=True):
-            for nth, found in enumerate(curves[name]):
-                if found is not None:
-                    _line(axes, found, which, nth, groups[nth])
-            axes.set(xlabel=along, ylabel=label if which == 0 else "")
-            axes.set_yscale("log" if name == "train_loss" else "linear")
-            axes.grid(alpha=0.3)
-            axes.spines[["top", "right"]].set_visible(False)
-            if name in tested and target is not None:
-                axes.axhline(scale * target, color="grey", linewidth=0.8, linestyle=(0, (4, 3)))
+        marked = scale * target if name in tested and target is not None else None
+        _row(row, label, name, list(zip(groups, curves[name], strict=True)), marked)
     _legend(figure, grid)
     try:
         figure.savefig(path, dpi=144)
@@ -112,6 +98,33 @@ def draw(groups: Sequence[Group], path: Path, target: float | None = None) -> No
         raise InputError(f"--plot {path}: cannot be written ({error.strerror})") from None
     finally:
         pyplot.close(figure)
+
+
+def _pyplot() -> Any:
+    try:
+        import matplotlib
+    except ImportError:
+        raise InputError("--plot: needs matplotlib; pip install 'mpifl[plots]'") from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def _row(
+    row: np.ndarray, label: str, name: str, drawn: Sequence[tuple[Group, Curve | None]], marked: float | None
+) -> None:
+    """Draw one figure of all groups over rounds, bytes and seconds; `marked` is its target."""
+    for axes, (along, which) in zip(row, AXES, strict=True):
+        for nth, (group, found) in enumerate(drawn):
+            if found is not None:
+                _line(axes, found, which, nth, group)
+        axes.set(xlabel=along, ylabel=label if which == 0 else "")
+        axes.set_yscale("log" if name == "train_loss" else "linear")
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+        if marked is not None:
+            axes.axhline(marked, color="grey", linewidth=0.8, linestyle=(0, (4, 3)))
 
 
 def _legend(figure: Any, grid: np.ndarray) -> None:

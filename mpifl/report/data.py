@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,11 @@ from mpifl.run import describe, same_data
 
 MOST_SILOS = 200
 MOST_NAMED = 20
+SHADES = 10
 
 
 def data(summary: Summary, environment: dict[str, Any]) -> str:
-    """Draw the labels of every silo; say so where the shard folder cannot be read here,
-    or holds others now."""
+    """Draw the labels of every silo, or say why not: the folder cannot be read here, or holds others now."""
     if "shards" not in summary.job:
         return ""
     try:
@@ -29,15 +31,13 @@ def data(summary: Summary, environment: dict[str, Any]) -> str:
     except InputError as error:
         return charts.titled("The data", f"Not shown: {error}")
     if not same_data(summary.data, describe(spec)):
-        return charts.titled(
-            "The data", f"Not shown: the shards at {folder} are not those that it was trained on"
-        )
+        why = f"the shards at {folder} are not those that it was trained on"
+        return charts.titled("The data", f"Not shown: {why}")
     return _drawn(spec)
 
 
 def read_shards(shards: str, environment: Mapping[str, Any]) -> tuple[Path, FederationSpec]:
-    """Return a run's shard folder and what it holds: as seen from where the run was started, or else from
-    here.
+    """Return a run's shard folder, as seen from where it was started or else from here, and what it holds.
 
     Raises:
         InputError: it can be read from neither.
@@ -56,9 +56,8 @@ def _drawn(spec: FederationSpec) -> str:
     counts = np.array([entry.labels for entry in spec.silos], dtype=float)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     sizes = np.array([entry.examples["train"] for entry in spec.silos])
-    scheme = ", ".join(
-        f"{key} {value}" if key != "name" else str(value) for key, value in spec.scheme.items()
-    )
+    keys = {key: f"{key} " if key != "name" else "" for key in spec.scheme}
+    scheme = ", ".join(f"{keys[key]}{value}" for key, value in spec.scheme.items())
     note = f"{spec.name}: {len(sizes):,} silos, {sizes.sum():,} training examples; scheme {scheme}."
     if len(sizes) > MOST_SILOS:
         parts = np.array_split(np.arange(len(sizes)), MOST_SILOS)
@@ -68,4 +67,56 @@ def _drawn(spec: FederationSpec) -> str:
     if called.told and len(sizes) <= MOST_NAMED:
         note += f" From the left: {', '.join(called[silo] for silo in range(len(sizes)))}."
     names = spec.class_names or [str(label) for label in range(spec.classes)]
-    return charts.heat(shares.tolist(), names, [round(size) for size in sizes.tolist()], note)
+    return heat(shares.tolist(), names, [round(size) for size in sizes.tolist()], note)
+
+
+def heat(shares: Sequence[Sequence[float]], names: Sequence[str], sizes: Sequence[int], note: str) -> str:
+    """Draw each silo's examples as a bar, and below it its share of each label, the first label lowest.
+
+    Args:
+        shares: [silos, labels], each silo's adding up to 1.
+        names: Of the labels.
+        sizes: The silos' examples.
+        note: What stands above.
+    """
+    most, many = max(max(of_silo) for of_silo in shares) or 1.0, len(shares)
+    ramp = "".join(f'<i style="opacity:{shade / SHADES:g}"></i>' for shade in range(SHADES + 1))
+    body = (
+        f'<div class="plot heat"><div class="ticks y"><span style="top:6px">{max(sizes):,}</span></div>'
+        f'<svg class="low" viewBox="0 0 {many} 100" preserveAspectRatio="none" role="img" '
+        f'aria-label="Training examples of every silo"><path d="{_columns(sizes)}"/></svg>'
+        f"{_labels(shares, names, most)}{charts.below(charts.Scale(-0.5, many - 0.5), 'silo')}</div>"
+        f'<div class="key"><span>0 %<span class="ramp">{ramp}</span>{most:.0%} '
+        "of a silo’s examples</span></div>"
+    )
+    return charts.figure("The data: examples and labels of every silo", note, body, wide=True)
+
+
+def _columns(sizes: Sequence[int]) -> str:
+    tops = [100 - 100 * size / max(sizes) for size in sizes]
+    return "".join(f"M{silo + 0.1:g} 100V{top:.1f}h0.8V100z" for silo, top in enumerate(tops))
+
+
+def _labels(shares: Sequence[Sequence[float]], names: Sequence[str], most: float) -> str:
+    """Draw the share of each label in every silo, in shades up to the largest share."""
+    many = len(names)
+    height = max(min(16 * many, 420), 48)
+    step = -(-many // (height // 14))
+    beside = "".join(
+        f'<span style="top:{100 * (many - label - 0.5) / many:.2f}%">{escape(names[label][:8])}</span>'
+        for label in range(0, many, step)
+    )
+    return (
+        f'<div class="ticks y">{beside}</div><svg style="height:{height}px;margin-top:6px" '
+        f'viewBox="0 0 {len(shares)} {many}" preserveAspectRatio="none" role="img" '
+        f'aria-label="The share of each label in every silo">{_cells(shares, most)}</svg>'
+    )
+
+
+def _cells(shares: Sequence[Sequence[float]], most: float) -> str:
+    shades = [""] * (SHADES + 1)
+    for silo, of_silo in enumerate(shares):
+        for label, share in enumerate(of_silo, 1):
+            shades[math.ceil(SHADES * share / most - 1e-9)] += f"M{silo} {len(of_silo) - label}h1v1h-1z"
+    drawn = [(shade, path) for shade, path in enumerate(shades) if shade and path]
+    return "".join(f'<path fill-opacity="{shade / SHADES:g}" d="{path}"/>' for shade, path in drawn)

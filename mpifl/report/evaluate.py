@@ -16,6 +16,8 @@ from mpifl.report.runs import read_run
 from mpifl.run import Job, describe, load_weights, read_environment, read_kept, read_metrics, same_data
 from mpifl.silo import FlatModel, evaluate
 
+GO_ON = "mpifl train ... --resume"
+
 
 def evaluate_run(run: Path, trusted: Collection[str] = ()) -> None:
     """Score the model of a run on its shard folder's test set and print the figures.
@@ -34,9 +36,8 @@ def evaluate_run(run: Path, trusted: Collection[str] = ()) -> None:
     if spec.test is None:
         raise InputError(f"{folder}/federation.json: has no test set; partition with a source that has one")
     if not same_data(environment.get("data", {}), describe(spec)):
-        raise InputError(
-            f"{run}: the shards at {folder} are not those that it was trained on; put its own there"
-        )
+        what = f"the shards at {folder} are not those that it was trained on"
+        raise InputError(f"{run}: {what}; put its own there")
     model = FlatModel(_module(run, job, spec))
     test = open_shard(folder, spec.test, spec)["test"]
     algorithm = job.build_algorithm()
@@ -47,30 +48,23 @@ def evaluate_run(run: Path, trusted: Collection[str] = ()) -> None:
 
 
 def _check_plugins(run: Path, job: Job, trusted: Collection[str]) -> None:
-    """See that the user trusts all the code that is to be imported,
-    and that the folder of the run hands none in."""
+    """See that the user trusts all code that is to be imported, and that none is the run folder's own."""
     for table, name in job.plugins.items():
         if name not in trusted:
-            raise InputError(
-                f"{run}/job.toml: [{table}] name = '{name}': "
-                "is code that evaluating would import and run; name it by "
-                f"--trust {shlex.quote(name)} if you trust it"
-            )
+            what = f"{run}/job.toml: [{table}] name = '{name}': is code that evaluating would import and run"
+            raise InputError(f"{what}; name it by --trust {shlex.quote(name)} if you trust it")
     if job.plugins and Path.cwd().is_relative_to(run.resolve()):
-        raise InputError(
-            f"{run}: modules would be imported from the run folder itself; evaluate from another folder"
-        )
+        what = "modules would be imported from the run folder itself"
+        raise InputError(f"{run}: {what}; evaluate from another folder")
 
 
 def _module(run: Path, job: Job, spec: FederationSpec) -> nn.Module:
     """Return the module with the run's final weights."""
     path = run / "model.safetensors"
     if not path.exists():
-        raise InputError(f"{path}: is not there; the run has not come to its end (mpifl train ... --resume)")
+        raise InputError(f"{path}: is not there; the run has not come to its end ({GO_ON})")
     if not _is_of_the_end(run, job, path):
-        raise InputError(
-            f"{path}: is of an earlier end; the run has not come to its own (mpifl train ... --resume)"
-        )
+        raise InputError(f"{path}: is of an earlier end; the run has not come to its own ({GO_ON})")
     algorithm, named = job.build_algorithm(), (job.model.name, job.model.arguments)
     module = models.build(*named, spec.features, spec.classes, job.seed, algorithm.task)
     if personal := sorted(algorithm.personal_names(module)):
@@ -82,7 +76,6 @@ def _module(run: Path, job: Job, spec: FederationSpec) -> nn.Module:
 
 
 def _is_of_the_end(run: Path, job: Job, model: Path) -> bool:
-    """Whether the model is that of the job's last round;
-    without metrics of it, whether it is newer than the job."""
+    """Whether the model is of the job's last round; without metrics, whether it is newer than the job."""
     recorded = job.tracking.jsonl and read_metrics(run)
     return read_run(run).finished if recorded else written_after(model, run / "job.toml")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -18,11 +18,13 @@ from mpifl.tasks import ACCURACY, MetricInfo
 from mpifl.tracking import at_end, judged, reached
 
 Record = dict[str, Any]
-NUMBERS = ("test_loss", "train_loss", "seconds", "bytes_sent", "bytes_received")
-"""Figures of a round that must be numbers, or null,
-for this program to have written it; the main metric's, too."""
+BYTES = ("bytes_sent", "bytes_received")
+NUMBERS = ("test_loss", "train_loss", "seconds", *BYTES)
+"""Figures of a round that must be numbers, or null, in what this program wrote; the main metric's, too."""
 TABLES = ("faults", "rank_seconds")
 RANK = re.compile("[0-9]{1,9}")
+HARMLESS, BEFORE_ALL = ('name "', 'shards "'), " after round 0"
+"""What changes begin or end with on which nothing that is trained depends."""
 MOST_GAPS = 5
 """How many gaps between its rounds a remark names."""
 
@@ -52,8 +54,7 @@ class Summary:
 
     @property
     def missing(self) -> list[tuple[int, int]]:
-        """The rounds that it has done and that are not recorded,
-        as (first, last): what is summed up lacks them."""
+        """The rounds that it has done and that are not recorded, as (first, last); no sum has them."""
         done = [0, *(int(record["round"]) for record in self.records)]
         return [(one + 1, other - 1) for one, other in pairwise(done) if other > one + 1]
 
@@ -61,9 +62,8 @@ class Summary:
     def last(self) -> Record:
         """The last round that was evaluated, or else the last."""
         scored = (self.metric.test, f"{self.metric.silo}_mean")
-        return next(
-            (r for r in reversed(self.records) if any(name in r for name in scored)), self.records[-1]
-        )
+        evaluated = (r for r in reversed(self.records) if any(name in r for name in scored))
+        return next(evaluated, self.records[-1])
 
     @property
     def target(self) -> float | None:
@@ -81,12 +81,8 @@ class Summary:
 
     def total(self, *names: str, until: int | None = None) -> float:
         """Add up figures over the rounds, up to and with the round `until`."""
-        return sum(
-            number(r, name) or 0.0
-            for r in self.records
-            for name in names
-            if until is None or r["round"] <= until
-        )
+        counted = [r for r in self.records if until is None or r["round"] <= until]
+        return sum(number(r, name) or 0.0 for r in counted for name in names)
 
     @property
     def judged_by(self) -> str | None:
@@ -94,8 +90,7 @@ class Summary:
         return next((found[0] for record in self.records if (found := judged(record, self.metric))), None)
 
     def reached(self, target: float) -> int | None:
-        """Return the first round at the target: on the test set,
-        or where there is none on what silos hold out."""
+        """Return the first round at the target: on the test set, or else on what silos hold out."""
         return next((r["round"] for r in self.records if reached(r, self.metric, target)), None)
 
     def figures(self, target: float | None) -> dict[str, float | None]:
@@ -105,14 +100,7 @@ class Summary:
         """
         name, silo = self.metric.name, self.metric.silo
         deviation, whole = self.figure(f"{silo}_std"), not self.missing
-        round = None if target is None or not whole else self.reached(target)
-        reached = {
-            "rounds_to_target": None if round is None else float(round),
-            "seconds_to_target": None if round is None else self.total("seconds", until=round),
-            "bytes_to_target": None
-            if round is None
-            else self.total("bytes_sent", "bytes_received", until=round),
-        }
+        sums = {sum: self.total(sum) if whole else None for sum in ("seconds", *BYTES)}
         return {
             "rounds_done": float(self.rounds),
             self.metric.test: self.figure(self.metric.test),
@@ -121,12 +109,17 @@ class Summary:
             "train_loss": number(self.records[-1], "train_loss"),
             **{f"{silo}_{of}": self.figure(f"{silo}_{of}") for of in ("mean", "weighted", "worst")},
             f"{silo}_variance": None if deviation is None else deviation**2,
-            **{
-                name: self.total(name) if whole else None
-                for name in ("seconds", "bytes_sent", "bytes_received")
-            },
-            **({} if target is None else reached),
+            **sums,
+            **({} if target is None else self._to_target(target)),
         }
+
+    def _to_target(self, target: float) -> dict[str, float | None]:
+        """Return what it took until the first round at the target, the round included."""
+        round = None if self.missing else self.reached(target)
+        seconds = None if round is None else self.total("seconds", until=round)
+        carried = None if round is None else self.total(*BYTES, until=round)
+        rounds = None if round is None else float(round)
+        return {"rounds_to_target": rounds, "seconds_to_target": seconds, "bytes_to_target": carried}
 
 
 def read_run(run: Path) -> Summary:
@@ -138,41 +131,42 @@ def read_run(run: Path) -> Summary:
     if not run.is_dir():
         raise InputError(f"{run}: is no folder; name the folder of a run (mpifl train ... --out RUN)")
     environment = read_environment(run)
-    metric = _metric(environment)
-    records = _read_rounds(run, metric)
-    lost = why_lost(run)
-    if not records and lost:
-        raise InputError(f"{run}: {lost}")
-    if not records:
-        raise InputError(
-            f"{run}: no rounds in metrics.jsonl; name the folder of a run (mpifl train ... --out RUN)"
-        )
-    job, remarks = _read_job(run / "job.toml")
-    finished = _finished(run, job, records, metric)
+    metric, lost = _metric(environment), why_lost(run)
+    if not (records := _read_rounds(run, metric)):
+        no_rounds = "no rounds in metrics.jsonl; name the folder of a run (mpifl train ... --out RUN)"
+        raise InputError(f"{run}: {lost or no_rounds}")
+    job, wrong = _read_job(run / "job.toml")
+    finished, forced = _finished(run, job, records, metric), changed_by_force(environment)
+    summary = Summary(run, records, job, finished, (), environment.get("data", {}), forced, metric)
+    version = environment.get("versions", {}).get("mpifl")
+    return replace(summary, remarks=(*_gaps(summary), *wrong, *_remarks(summary, lost, version)))
+
+
+def _gaps(summary: Summary) -> list[str]:
+    """Say which rounds are missing, if any."""
+    if not (missing := summary.missing):
+        return []
+    which = [f"{first} to {last}" if last > first else str(first) for first, last in missing[:MOST_GAPS]]
+    which += ["..."] if len(missing) > MOST_GAPS else []
+    return [f"rounds missing in metrics.jsonl: {', '.join(which)}; sums over the rounds are not shown"]
+
+
+def _remarks(summary: Summary, lost: str | None, version: object) -> Iterator[str]:
+    """Yield what is to be said against a run whose tables could be read."""
+    last = summary.records[-1]
     if lost:
-        remarks.append(lost)
-    elif not finished:
-        planned = f" of {job['rounds']}" if "rounds" in job else ""
-        remarks.append(f"unfinished: {records[-1]['round']}{planned} rounds")
-    if (version := environment.get("versions", {}).get("mpifl")) not in (None, __version__):
-        remarks.append(f"of another version: mpifl {version}, this is {__version__}")
-    if forced := changed_by_force(environment):
-        remarks.append(f"changed by --force: {'; '.join(forced)}")
-    if not any(metric.test in record for record in records):
-        remarks.append(f"without test {metric.name}")
-    if any(name in records[-1] and number(records[-1], name) is None for name in ("train_loss", "test_loss")):
-        remarks.append("diverged: its loss is not finite")
-    summary = Summary(
-        run, records, job, finished, tuple(remarks), environment.get("data", {}), forced, metric
-    )
-    if missing := summary.missing:
-        which = ", ".join(
-            f"{first} to {last}" if last > first else str(first) for first, last in missing[:MOST_GAPS]
-        )
-        more = ", ..." if len(missing) > MOST_GAPS else ""
-        remark = f"rounds missing in metrics.jsonl: {which}{more}; sums over the rounds are not shown"
-        return replace(summary, remarks=(remark, *summary.remarks))
-    return summary
+        yield lost
+    elif not summary.finished:
+        planned = f" of {summary.job['rounds']}" if "rounds" in summary.job else ""
+        yield f"unfinished: {last['round']}{planned} rounds"
+    if version not in (None, __version__):
+        yield f"of another version: mpifl {version}, this is {__version__}"
+    if summary.forced:
+        yield f"changed by --force: {'; '.join(summary.forced)}"
+    if not any(summary.metric.test in record for record in summary.records):
+        yield f"without test {summary.metric.name}"
+    if any(name in last and number(last, name) is None for name in ("train_loss", "test_loss")):
+        yield "diverged: its loss is not finite"
 
 
 def changed_by_force(environment: Mapping[str, Any]) -> tuple[str, ...]:
@@ -181,9 +175,7 @@ def changed_by_force(environment: Mapping[str, Any]) -> tuple[str, ...]:
     Not a new name, shards that were moved, or what was changed before the first round.
     """
     changes = map(str, environment.get("changes", ()))
-    return tuple(
-        c for c in changes if not c.startswith(('name "', 'shards "')) and not c.endswith(" after round 0")
-    )
+    return tuple(c for c in changes if not c.startswith(HARMLESS) and not c.endswith(BEFORE_ALL))
 
 
 def _metric(environment: Mapping[str, Any]) -> MetricInfo:
@@ -224,8 +216,7 @@ def _is_round(record: Record, metric: MetricInfo) -> bool:
 
 
 def _read_job(path: Path) -> tuple[dict[str, Any], list[str]]:
-    """Return the tables of a job as they stand, whatever version wrote them,
-    and what is wrong with the file."""
+    """Return the tables of a job, whatever version wrote them, and what is wrong with the file."""
     try:
         job = tables(path)
     except OSError as error:
@@ -234,21 +225,20 @@ def _read_job(path: Path) -> tuple[dict[str, Any], list[str]]:
         return {}, ["job.toml is torn"]
     nested = all(isinstance(job.get(name, {}), dict) for name in ("algorithm", "model", "evaluate"))
     evaluate = job.get("evaluate", {}) if nested else {}
-    share = evaluate.get("target_accuracy", 1)
-    targets = (
-        type(share) in (int, float)
-        and 0 < share <= 1
-        and number({"target": 0, **evaluate}, "target") is not None
-    )
-    if nested and targets and type(job.get("rounds", 0)) is int:
+    if nested and _targets_are_numbers(evaluate) and type(job.get("rounds", 0)) is int:
         return job, []
     return {}, [f"job.toml is none as mpifl {__version__} writes it"]
+
+
+def _targets_are_numbers(evaluate: Mapping[str, Any]) -> bool:
+    share = evaluate.get("target_accuracy", 1)
+    is_share = type(share) in (int, float) and 0 < share <= 1
+    return is_share and number({"target": 0, **evaluate}, "target") is not None
 
 
 def _finished(run: Path, job: Mapping[str, Any], records: list[Record], metric: MetricInfo) -> bool:
     """Whether a run has left its model and has nothing more to do."""
     target = _target(job) if job.get("evaluate", {}).get("stop_at_target") else None
     last = records[-1]
-    return (run / "model.safetensors").exists() and at_end(
-        last["round"], last, job.get("rounds", 0), target, metric
-    )
+    ended = at_end(last["round"], last, job.get("rounds", 0), target, metric)
+    return (run / "model.safetensors").exists() and ended

@@ -49,10 +49,15 @@ def groups(summaries: Sequence[Summary]) -> list[Group]:
             key = f"alone: {nth}"
         together.setdefault(key, []).append(nth)
     names, members = labels(summaries), [[summaries[nth] for nth in found] for found in together.values()]
+    return _titled([names[nth[0]] for nth in together.values()], members)
+
+
+def _titled(labels: Sequence[str], members: Sequence[list[Summary]]) -> list[Group]:
+    """Return the groups of these runs: several by the settings in which groups differ, one by its label."""
     varied = [key for key in varying([runs[0] for runs in members if len(runs) > 1]) if key != "seed"]
     titles = [_title(runs[0], varied) for runs in members if len(runs) > 1]
     found = []
-    for label, runs in zip((names[nth[0]] for nth in together.values()), members, strict=True):
+    for label, runs in zip(labels, members, strict=True):
         title = _title(runs[0], varied) if len(runs) > 1 else label
         of = f" (shards of {label})" if titles.count(title) > 1 else ""  # other shards, by the same job
         found.append(Group(title + of, runs))
@@ -60,8 +65,7 @@ def groups(summaries: Sequence[Summary]) -> list[Group]:
 
 
 def on_other_shards(summaries: Sequence[Summary]) -> list[Summary]:
-    """Return the runs, with a remark on each that was trained on other
-    shards than an earlier one by the same job."""
+    """Return the runs, with a remark on each whose shards are not those of an earlier one by the same job."""
     jobs, found = _but_for_seed(summaries), []
     for summary, job, first in zip(summaries, jobs, _first_alike(summaries), strict=True):
         if job and first != jobs.index(job):
@@ -72,8 +76,7 @@ def on_other_shards(summaries: Sequence[Summary]) -> list[Summary]:
 
 
 def _first_alike(summaries: Sequence[Summary]) -> list[int]:
-    """Return for each run the first that has its job, whatever the seed,
-    and was trained on the same shards."""
+    """Return for each run the first of its job, whatever the seed, that was trained on the same shards."""
     jobs = _but_for_seed(summaries)
     return [
         next(other for other, first in enumerate(summaries)
@@ -88,9 +91,11 @@ def _but_for_seed(summaries: Sequence[Summary]) -> list[str]:
 
 
 def _title(summary: Summary, varied: Sequence[str]) -> str:
-    job = settings(summary.job)
-    told = ", ".join(f"{key} = {shown(job[key])}" for key in varied if key in job)
-    return told or str(summary.job.get("name", summary.run))
+    return _told(settings(summary.job), varied) or str(summary.job.get("name", summary.run))
+
+
+def _told(job: Mapping[str, Any], keys: Sequence[str]) -> str:
+    return ", ".join(f"{key} = {shown(job[key])}" for key in keys if key in job)
 
 
 def varying(summaries: Sequence[Summary]) -> list[str]:
@@ -106,17 +111,13 @@ def settings(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def table_of_differences(summaries: Sequence[Summary], keys: Sequence[str]) -> Table:
-    """Return a table with each run's own settings of the keys in which the jobs differ,
-    as far as it has them."""
+    """Return a table with each run's settings of the keys in which jobs differ, as far as it has them."""
     found = Table()
     for heading in ("run", "settings in which the jobs differ"):
         found.add_column(heading, overflow="fold")
     for summary in summaries:
         if summary.job:
-            job = settings(summary.job)
-            found.add_row(
-                str(summary.run), ", ".join(f"{key} = {shown(job[key])}" for key in keys if key in job)
-            )
+            found.add_row(str(summary.run), _told(settings(summary.job), keys))
     return found
 
 
