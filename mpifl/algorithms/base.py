@@ -23,6 +23,10 @@ Work: TypeAlias = Any
 """A bound method (silo, **message) -> Update of the algorithm: its silo's half."""
 
 
+EVALUATIONS: dict[str, str | None] = {"evaluate": None, "evaluate_valid": "valid", "evaluate_test": "test"}
+"""The works that score a model, and on which split of the silos': None is the one it holds out."""
+
+
 class Cohort(Protocol):
     """The silos of a round, as an algorithm sees them.
 
@@ -99,8 +103,8 @@ class Algorithm(BaseModel, ABC):
             examples: How many examples the silo has, by split.
             usual: n_k, or 1 where `[cohort] weights` is "uniform".
         """
-        if work == "evaluate":
-            return float(examples.get(held_out(examples) or "", 0))
+        if work in EVALUATIONS:
+            return float(examples.get(EVALUATIONS[work] or held_out(examples) or "", 0))
         return usual
 
     def lengths(self, server: Server) -> dict[str, int]:
@@ -125,7 +129,7 @@ class Algorithm(BaseModel, ABC):
 
     def purpose(self, work: str) -> Purpose:
         """Return what the silo's half of that name is for."""
-        if work == "evaluate":
+        if work in EVALUATIONS:
             return "evaluation"
         return "realignment" if work in self.realigning else "training"
 
@@ -187,11 +191,23 @@ class Algorithm(BaseModel, ABC):
 
     def evaluate(self, silo: Silo, **model: Tensor) -> Update:
         """Score, at the silo, the model that it would use, on the split it holds out for that."""
-        if silo.held_out is None:
+        return self._scored(silo, silo.held_out, model)
+
+    def evaluate_valid(self, silo: Silo, **model: Tensor) -> Update:
+        """Score the model that the silo would use on its valid split."""
+        return self._scored(silo, "valid", model)
+
+    def evaluate_test(self, silo: Silo, **model: Tensor) -> Update:
+        """Score the model that the silo would use on its test split."""
+        return self._scored(silo, "test", model)
+
+    def _scored(self, silo: Silo, split: str | None, model: Mapping[str, Tensor]) -> Update:
+        """Score the model that a silo would use; one without that split sends states of no examples."""
+        if split is None or not silo.has(split):
             nothing = pack_states(self.task.metrics())
             return silo.update(weight=0.0, **{name: summed(state) for name, state in nothing.items()})
         model_of_silo = self.personal_model(silo, **model)
-        score = silo.evaluate(model_of_silo, silo.held_out, self.personal_statistics(silo))
+        score = silo.evaluate(model_of_silo, split, self.personal_statistics(silo))
         metrics = {self.task.infos[name].silo: value for name, value in score.metrics.items()}
         states = {name: summed(state) for name, state in score.states.items()}
         return silo.update(weight=float(score.examples), silo_loss=score.loss, **metrics, **states)
@@ -205,6 +221,6 @@ def usual_weight(weights: str, examples: Mapping[str, int]) -> float:
 @functools.cache
 def _is_work(kind: type[Algorithm], name: str) -> bool:
     """Whether an algorithm has a public method of its own of that name, whose first parameter is `silo`."""
-    own = name == "evaluate" or name not in dir(Algorithm)
+    own = name in EVALUATIONS or name not in dir(Algorithm)
     method = getattr(kind, name, None) if own and not name.startswith("_") else None
     return inspect.isfunction(method) and list(inspect.signature(method).parameters)[1:2] == ["silo"]

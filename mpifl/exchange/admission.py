@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from mpifl.aggregation import updates_of
-from mpifl.algorithms import Algorithm, usual_weight
+from mpifl.algorithms import EVALUATIONS, Algorithm, usual_weight
 from mpifl.server import Server
 from mpifl.tasks import state_lengths
 from mpifl.wire import (
@@ -38,7 +38,7 @@ _FIGURES = """
     seconds_checkpoint
     bytes_sent bytes_received bytes_of_silo_max wire_sent wire_received rank_seconds server_rss_mb faults
     attempts_lost
-    ranks_lost silos
+    ranks_lost silos final best_round evaluations_since_best
 """
 RESERVED = frozenset(_FIGURES.split())
 """Keys of a round's record that the server writes itself; so are all that begin with `test_` or `silo_`."""
@@ -203,7 +203,7 @@ def _check_update(header: Header, request: Compute, expected: Expected) -> None:
     for name, value in header.scalars.items():
         if isinstance(value, str):
             raise Refused(f"the scalar '{name}' is a text; send numbers")
-        if request.work != "evaluate" and (name in RESERVED or name.startswith(("test_", "silo_"))):
+        if request.work not in EVALUATIONS and (name in RESERVED or name.startswith(("test_", "silo_"))):
             raise Refused(f"the scalar '{name}' has the name of a figure of the server's; take another")
 
 

@@ -71,8 +71,9 @@ class Summary:
         return _target(self.job)
 
     def figure(self, name: str) -> float | None:
-        """Return a figure of the last evaluated round."""
-        return number(self.last, name)
+        """Return a figure of the last evaluated round, or of what is scored at the end alone."""
+        found = number(self.last, name)
+        return number(self.last.get("final", {}), name) if found is None else found
 
     def best(self) -> float | None:
         """Return the best value of the main metric on the test set."""
@@ -238,7 +239,7 @@ def _targets_are_numbers(evaluate: Mapping[str, Any]) -> bool:
 
 def _finished(run: Path, job: Mapping[str, Any], records: list[Record], metric: MetricInfo) -> bool:
     """Whether a run has left its model and has nothing more to do."""
-    target = _target(job) if job.get("evaluate", {}).get("stop_at_target") else None
-    last = records[-1]
-    ended = at_end(last["round"], last, job.get("rounds", 0), target, metric)
+    evaluate, last = job.get("evaluate", {}), records[-1]
+    target = _target(job) if evaluate.get("stop_at_target") else None
+    ended = at_end(last["round"], last, job.get("rounds", 0), target, metric, evaluate.get("patience"))
     return (run / "model.safetensors").exists() and ended

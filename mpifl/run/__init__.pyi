@@ -29,6 +29,6 @@ from .records import (
     read_metrics as read_metrics,
     trim_metrics as trim_metrics,
 )
-from .tables import Checkpoint as Checkpoint, Model as Model
+from .tables import Checkpoint as Checkpoint, Evaluate as Evaluate, Model as Model
 from .weights import load_weights as load_weights
 from .writer import Writer as Writer

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
-from mpifl.common import Table
+from mpifl.common import InputError, Table
 
 
 class _Table(BaseModel):
@@ -42,6 +43,12 @@ class Evaluate(_Table):
     """The same where the main metric is the accuracy; rounds, bytes and seconds to it are reported."""
     stop_at_target: bool = False
     """End the training when the target is reached."""
+    split: Literal["valid"] | None = None
+    """Judge by the silos' valid splits; test is scored once, at the end. By default test, else valid."""
+    patience: PositiveInt | None = None
+    """End the training after so many evaluations without a better main metric."""
+    keep_best: bool = False
+    """Keep the model with the best main metric in best.safetensors, beside that of the end."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Evaluate:
@@ -50,7 +57,22 @@ class Evaluate(_Table):
         if self.stop_at_target and self.wanted is None:
             needed = "target_accuracy, or target where another metric is the main one"
             raise ValueError(f"stop_at_target needs {needed}")
+        if self.split is not None and not self.silos:
+            raise ValueError("split: silos = false has no silo score it; leave one of them out")
         return self
+
+    def check(self, splits: Collection[str]) -> None:
+        """See that a silo has the split to judge by.
+
+        Args:
+            splits: Those that there are.
+
+        Raises:
+            InputError: none has it.
+        """
+        if self.split is not None and self.split not in splits:
+            what = f"split = '{self.split}': no silo has such a split"
+            raise InputError(f"[evaluate] {what}; partition with --valid 0.1, or leave the key out")
 
     @property
     def wanted(self) -> float | None:

@@ -240,6 +240,10 @@ class Silo:
         if start is not None:
             self.model.statistics.write(start)
 
+    def has(self, split: str) -> bool:
+        """Return whether the silo has examples of a split."""
+        return split in self._splits and len(self._splits[split]) > 0
+
     @property
     def held_out(self) -> str | None:
         """The split to judge a model by: `test` if the silo has one, else `valid`, else none."""

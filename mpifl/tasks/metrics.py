@@ -45,7 +45,7 @@ class MetricInfo(BaseModel):
 
     @classmethod
     def of(cls, name: str, metric: Metric) -> MetricInfo:
-        """Return what is to be known of a metric; one of torchmetrics is a share if it is drawn from 0 to 1."""
+        """Return what is to be known of a metric; one of torchmetrics drawn from 0 to 1 is a share."""
         higher = metric.higher_is_better is not False
         bounds = getattr(metric, "plot_lower_bound", None), getattr(metric, "plot_upper_bound", None)
         return cls(name=name, higher_is_better=higher, share=getattr(metric, "share", bounds == (0, 1)))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mpifl.run import Job
+from mpifl.run import Job, number
 from mpifl.tasks import MetricInfo
 from mpifl.tracking.base import Record, reached
 
@@ -41,11 +41,20 @@ class Progress:
 
     def finished(self, job: Job, metric: MetricInfo) -> bool:
         """Return whether a run of this job, judged by this metric, has nothing left to train."""
-        return at_end(self.round, self.record, job.rounds, job.evaluate.stops_at, metric)
+        evaluate = job.evaluate
+        return at_end(self.round, self.record, job.rounds, evaluate.stops_at, metric, evaluate.patience)
 
 
-def at_end(round: int, record: Record, rounds: int, stops_at: float | None, metric: MetricInfo) -> bool:
-    """Return whether a run has done all its rounds, or has reached the value at which it stops.
+def at_end(
+    round: int,
+    record: Record,
+    rounds: int,
+    stops_at: float | None,
+    metric: MetricInfo,
+    patience: int | None = None,
+) -> bool:
+    """Return whether a run has done all its rounds, has reached the value at which it stops, or has waited
+    for a better one as long as it was to.
 
     Args:
         round: Rounds done.
@@ -53,5 +62,8 @@ def at_end(round: int, record: Record, rounds: int, stops_at: float | None, metr
         rounds: The rounds that the job asks for.
         stops_at: The value of the metric at which the job stops, if it does.
         metric: The main metric of the job's task.
+        patience: The evaluations without a better one after which the job stops, if it does.
     """
-    return round >= rounds or reached(record, metric, stops_at)
+    waited = number(record, "evaluations_since_best") or 0
+    given_up = patience is not None and waited >= patience
+    return round >= rounds or given_up or reached(record, metric, stops_at)

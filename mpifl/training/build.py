@@ -22,7 +22,7 @@ from mpifl.run import Job, Model, check_job, check_run, load_weights, read_job
 from mpifl.server import Server
 from mpifl.silo import FlatModel
 from mpifl.tracking import check_tracking
-from mpifl.training.validation import check_rule
+from mpifl.training.validation import check_rule, splits_of
 from mpifl.transforms import Clipping, RunningStatistics
 from mpifl.wire import Transport, clean
 
@@ -80,6 +80,7 @@ def _plan(
     except InputError as error:
         raise InputError(f"{_source_of(given)}: {error}") from None
     spec = read_federation(Path(job.shards))
+    job.evaluate.check(splits_of(spec))
     check_rule(job, spec, _source_of(given))
     lock.check(out)
     check_run(out, job, resume, force, spec)

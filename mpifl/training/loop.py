@@ -86,6 +86,8 @@ def _run(t: Training, resume: bool, force: bool, on_round: Callable[[Record], bo
             t.observers.note(note)
         progress = first_progress(t, resume)
         t.selector.begin()
+        t.best.begin()
+        progress = progress.adding(t.best.observe(progress.record))
         t.exchange.move_to_shared_memory(t.server)
         _describe_run(t, progress, claimed, ranks)
         try:
@@ -118,6 +120,9 @@ def _train_rounds(t: Training, progress: Progress, on_round: Callable[[Record], 
                 t.recovery.replicate(progress.record)
         progress = progress.adding(t.metrics.costs_of_round(began))
         progress = progress.adding(t.metrics.evaluate_if_due(progress.record["faults"]))
+        progress = progress.adding(t.best.observe(progress.record))
+        if progress.finished(t.job, t.metric):
+            progress = progress.adding(t.metrics.evaluate_at_end())
         progress = progress.adding(t.metrics.close_round())
         progress = _report(t, progress)
         stop = on_round(progress.record)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from mpifl.algorithms import Algorithm
+from mpifl.algorithms import Algorithm, Work
 from mpifl.common import InputError, RoundLost
 from mpifl.data import FederationSpec
 from mpifl.run import Job
@@ -68,13 +68,17 @@ class MetricsCollector:
         round, began = self._server.round, time.perf_counter()
         if round % self._job.evaluate.every and round != self._job.rounds:
             return {}
-        score = self._server.evaluate(self._server.state["w"])
-        found: Record = {}
-        if score:
-            found = {"test_loss": score.loss}
-            found |= {info.test: score.metrics[name] for name, info in self._algorithm.task.infos.items()}
-        found |= self._evaluated_at_silos(left_out)
+        if self._job.evaluate.split is None:
+            found = self._evaluated_here() | self._evaluated_at_silos(self._algorithm.evaluate, left_out)
+        else:
+            found = self._evaluated_at_silos(self._algorithm.evaluate_valid, left_out)
         return found | {"seconds_evaluation": time.perf_counter() - began}
+
+    def evaluate_at_end(self) -> Record:
+        """Score w on test sets where rounds are judged by valid splits alone."""
+        if self._job.evaluate.split is None:
+            return {}
+        return {"final": self._evaluated_here() | self._evaluated_at_silos(self._algorithm.evaluate_test)}
 
     def close_round(self) -> Record:
         """Return what a round moved over the wire and what it left of ranks and memory;
@@ -108,7 +112,14 @@ class MetricsCollector:
     def _held_out(self) -> bool:
         return any(entry.examples.get("test") or entry.examples.get("valid") for entry in self._spec.silos)
 
-    def _evaluated_at_silos(self, left_out: Mapping[str, str]) -> Record:
+    def _evaluated_here(self) -> Record:
+        """Score w on the server's test set, if there is one."""
+        if (score := self._server.evaluate(self._server.state["w"])) is None:
+            return {}
+        figures = {info.test: score.metrics[name] for name, info in self._algorithm.task.infos.items()}
+        return {"test_loss": score.loss, **figures}
+
+    def _evaluated_at_silos(self, work: Work, left_out: Mapping[str, str] = MappingProxyType({})) -> Record:
         """Score w at every silo that holds out a split;
         report those that failed and were not left out anyway."""
         if not (self._job.evaluate.silos and self._held_out):
@@ -116,7 +127,7 @@ class MetricsCollector:
         federation, model = self._recovery.federation, self._algorithm.global_model(self._server)
         try:
             mean = self._recovery.run_with_recovery(
-                lambda: federation.everyone(self._server).mean(self._algorithm.evaluate, **model)
+                lambda: federation.everyone(self._server).mean(work, **model)
             )
         except RoundLost as lost:
             self._note(

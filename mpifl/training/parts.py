@@ -12,6 +12,7 @@ from mpifl.run import Job
 from mpifl.server import Server
 from mpifl.tasks import MetricInfo
 from mpifl.tracking import Observers
+from mpifl.training.best import BestModel
 from mpifl.training.checkpointing import CheckpointManager
 from mpifl.training.metrics import MetricsCollector
 from mpifl.training.recovery import Recovery
@@ -32,6 +33,7 @@ class Training:
         checkpoints: When one is written, and when it counts.
         metrics: The figures of each round.
         selector: Chooses the silos of each round.
+        best: Notes which round's model was best.
     """
 
     job: Job
@@ -45,6 +47,7 @@ class Training:
     checkpoints: CheckpointManager
     metrics: MetricsCollector
     selector: Selector
+    best: BestModel
 
     @property
     def metric(self) -> MetricInfo:
@@ -61,7 +64,17 @@ def assemble(job: Job, spec: FederationSpec, out: Path, server: Server, exchange
     recovery = Recovery(exchange, server, out, sizes, observers.note)
     checkpoints = CheckpointManager(out, job.checkpoint, server, recovery, observers.note)
     metrics = MetricsCollector(job, spec, algorithm, server, recovery, observers.note)
-    selector = Selector(job.cohort, sizes, server)
     return Training(
-        job, spec, algorithm, out, server, exchange, observers, recovery, checkpoints, metrics, selector
+        job,
+        spec,
+        algorithm,
+        out,
+        server,
+        exchange,
+        observers,
+        recovery,
+        checkpoints,
+        metrics,
+        selector=Selector(job.cohort, sizes, server),
+        best=BestModel(job.evaluate, algorithm.task.main_metric, server, out),
     )

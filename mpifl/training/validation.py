@@ -27,6 +27,7 @@ def validate_job(job: Job, source: str) -> FederationSpec:
     try:
         check_tracking(job)
         job.cohort.check(len(spec.silos))
+        job.evaluate.check(splits_of(spec))
         for table in (job.model, *map(Model.model_validate, algorithm.architectures())):
             given = (table.name, table.arguments, spec.features, spec.classes, job.seed)
             module = models.build(*given, algorithm.task)
@@ -37,6 +38,11 @@ def validate_job(job: Job, source: str) -> FederationSpec:
         raise InputError(f"{source}: {error}") from None
     check_rule(job, spec, source)
     return spec
+
+
+def splits_of(spec: FederationSpec) -> set[str]:
+    """Return the splits that one silo or more has examples of."""
+    return {split for entry in spec.silos for split, examples in entry.examples.items() if examples}
 
 
 def memory_notes(job: Job, hosted: Sequence[int], length: int) -> list[str]:

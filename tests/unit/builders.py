@@ -79,10 +79,11 @@ def make_silo(model, n=12, seed=0, splits=(), randomness=0, weights="examples", 
     return Silo(**{**given, "weight": weight, **more})
 
 
-def write_folder(folder, sizes, features=FEATURES, classes=CLASSES, test=0, **splits):
+def write_folder(folder, sizes, features=FEATURES, classes=CLASSES, test=0, silos_test=0, **splits):
     """Write a shard folder with a silo of each size;
     `splits` gives every silo further splits of that many examples."""
     folder.mkdir(parents=True, exist_ok=True)
+    splits |= {"test": silos_test} if silos_test else {}
 
     def entry(silo, file, **counts):
         drawn = {

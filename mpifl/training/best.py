@@ -1,0 +1,59 @@
+"""The best model so far: whether it is kept, and how long a better one is waited for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from mpifl.run import Evaluate, checkpoint
+from mpifl.server import Server
+from mpifl.tasks import MetricInfo
+from mpifl.tracking import Record, judged
+
+BEST = "best so far"
+"""In the server's state, float64: the best value of the main metric, its round, the evaluations since then
+without a better one, and the round of the last evaluation."""
+
+
+class BestModel:
+    """Notes at which round the main metric was best, and keeps the model of that round.
+
+    What it notes is in the server's state, and so in checkpoints and replicas, if the job asks for it by
+    `patience` or `keep_best`.
+    """
+
+    def __init__(self, table: Evaluate, metric: MetricInfo, server: Server, run: Path) -> None:
+        self._keeps, self._wanted = table.keep_best, table.keep_best or table.patience is not None
+        self._metric, self._server, self._run = metric, server, run
+
+    def begin(self) -> None:
+        """Go on with what the server's state says; where it says nothing, nothing was scored."""
+        kept = self._server.state.pop(BEST, None)
+        if self._wanted:
+            fits = isinstance(kept, Tensor) and kept.shape == (4,) and kept.dtype == torch.float64
+            unscored = torch.tensor([torch.nan, 0, 0, 0], dtype=torch.float64)
+            self._server.state[BEST] = kept if fits else unscored
+
+    def observe(self, record: Record) -> Record:
+        """Take note of a round's main metric, once; return what the round's record is to say of the best."""
+        if not self._wanted or (found := judged(record, self._metric)) is None:
+            return {}
+        best, of_round, since, last = self._server.state[BEST].tolist()
+        if record["round"] > last:
+            last, better = record["round"], self._is_better(found[1], best)
+            if better:
+                best, of_round = found[1], last
+                self._keep()
+            since = 0 if better else since + 1
+            self._server.state[BEST] = torch.tensor([best, of_round, since, last], dtype=torch.float64)
+        return {"best_round": int(of_round), "evaluations_since_best": int(since)}
+
+    def _is_better(self, value: float, best: float) -> bool:
+        return not self._metric.reaches(best, value)  # NaN, before the first, reaches nothing
+
+    def _keep(self) -> None:
+        if self._keeps:
+            model = self._server.load(self._server.state["w"])
+            checkpoint.write_model(self._run / "best.safetensors", model)

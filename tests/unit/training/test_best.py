@@ -1,0 +1,87 @@
+"""Judging by the silos' valid splits, ending for want of patience, and keeping the best model."""
+
+import json
+
+import pytest
+import tomli_w
+from unit.builders import Alone, write_folder
+
+from mpifl.common.errors import InputError
+from mpifl.report.runs import read_run
+from mpifl.training.loop import train
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Train on three silos with these keys of [evaluate]; return the records of the rounds."""
+
+    def act(name="run", resume=False, rounds=4, valid=6, lr=0.1, **evaluate):
+        if not (tmp_path / "shards").exists():
+            write_folder(tmp_path / "shards", (10, 10, 10), test=20, silos_test=7, valid=valid)
+        job = {
+            "name": "toy",
+            "shards": str(tmp_path / "shards"),
+            "rounds": rounds,
+            "device": "cpu",
+            "model": {"name": "mlp", "hidden": [4]},
+            "local": {"lr": lr},
+            "checkpoint": {"every": 1},
+            "evaluate": evaluate,
+        }
+        (tmp_path / f"{name}.toml").write_text(tomli_w.dumps(job))
+        train(tmp_path / f"{name}.toml", tmp_path / name, (), resume, Alone())
+        return [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+
+    return act
+
+
+def without_costs(records):
+    told = ("round", "train_loss", "silo_", "silos", "best_round", "evaluations_since_best", "final")
+    return [{k: v for k, v in record.items() if k.startswith(told)} for record in records]
+
+
+def test_rounds_are_judged_by_the_valid_splits_and_test_is_scored_at_the_end(run, tmp_path):
+    usual, judged = run("usual"), run("judged", split="valid")
+    assert not any("test_accuracy" in record for record in judged)
+    assert [("final" in record) for record in judged] == [False, False, False, True]
+    final = judged[-1]["final"]
+    assert final["test_accuracy"] == usual[-1]["test_accuracy"]
+    assert final["silo_accuracy_pooled"] == usual[-1]["silo_accuracy_pooled"]
+    assert final["silos"] == usual[-1]["silos"]
+    six = {round(6 * figures["accuracy"], 9) % 1 for figures in judged[-1]["silos"].values()}
+    assert six == {0.0}, "each silo's accuracy is of its six valid examples"
+    assert read_run(tmp_path / "judged").figure("test_accuracy") == final["test_accuracy"]
+
+
+def test_without_a_valid_split_the_key_is_refused(run):
+    with pytest.raises(InputError, match="no silo has such a split; partition with --valid"):
+        run(valid=0, split="valid")
+
+
+def test_training_ends_when_patience_does(run, tmp_path):
+    records = run(rounds=9, lr=1e-9, patience=2)
+    assert [record["evaluations_since_best"] for record in records] == [0, 1, 2]
+    assert {record["best_round"] for record in records} == {1}
+    assert (tmp_path / "run" / "model.safetensors").exists()
+    assert read_run(tmp_path / "run").finished
+    assert run(rounds=9, lr=1e-9, patience=2, resume=True) == records
+
+
+def test_the_best_model_is_that_of_its_round(run, tmp_path):
+    records = run(rounds=8, lr=2.0, keep_best=True, split="valid")
+    values = [record["silo_accuracy_pooled"] for record in records]
+    best = records[-1]["best_round"]
+    assert best == 1 + values.index(max(values))
+    assert best < 8, "or the test shows nothing"
+    run("short", rounds=best, lr=2.0)
+    kept = (tmp_path / "run" / "best.safetensors").read_bytes()
+    assert kept == (tmp_path / "short" / "model.safetensors").read_bytes()
+
+
+def test_a_resumed_run_knows_what_was_best(run, tmp_path):
+    whole = run(rounds=6, lr=2.0, keep_best=True, patience=5)
+    run("halves", rounds=3, lr=2.0, keep_best=True, patience=5)
+    halves = run("halves", rounds=6, lr=2.0, keep_best=True, patience=5, resume=True)
+    assert without_costs(halves) == without_costs(whole)
+    best = [(tmp_path / name / "best.safetensors").read_bytes() for name in ("run", "halves")]
+    assert best[0] == best[1]
