@@ -8,16 +8,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from data_prep.write import unwritable
 from mpifl.common import InputError, write_atomic
-from mpifl.data import Features, FederationSpec, ShardEntry, read_spec
+from mpifl.data import Features, FederationSpec, ShardEntry, Targets, check_kind, read_spec, version_of
 
-DESCRIBED = ("features", "classes", "class_names", "feature_names")
+DESCRIBED = ("features", "classes", "targets", "class_names", "feature_names")
 """What the sites of a federation must have in common."""
 
 
 def new_spec(
-    path: Path, name: str, features: dict[str, Any], classes: int, **names: list[str] | None
+    path: Path,
+    name: str,
+    features: dict[str, Any],
+    classes: int | None,
+    targets: dict[str, Any] | None = None,
+    **names: list[str] | None,
 ) -> FederationSpec:
     """Write a spec of a federation whose silos are yet to come: what the sites agree on before any data is
     there.
@@ -34,17 +41,32 @@ def new_spec(
         raise InputError(
             f"--shape, --dtype: {said}; a shape is as 1,28,28, a dtype as uint8 or float32"
         ) from None
-    if classes < 1:
+    aim = _aim(classes, targets) if targets else None
+    if classes is not None and classes < 1:
         raise InputError(f"--classes: {classes} given; it must be 1 or more")
     for option, given, length in (
-        ("class-names", names.get("class_names"), classes),
+        ("class-names", names.get("class_names"), classes or 0),
         ("feature-names", names.get("feature_names"), described.shape[0]),
     ):
         if given and (len(given) != length or len(set(given)) != length):
             raise InputError(f"--{option}: {len(set(given))} different names given; there must be {length}")
     common: dict[str, Any] = {"seed": 0, "scheme": {"name": "import"}, "source": {}, "silos": []}
-    spec = FederationSpec(name=name, features=described, classes=classes, **common, **names)
-    return describe(path, spec)
+    learned: dict[str, Any] = {"classes": classes, "targets": aim, "format_version": version_of(aim)}
+    return describe(path, FederationSpec(name=name, features=described, **learned, **common, **names))
+
+
+def _aim(classes: int | None, given: dict[str, Any]) -> Targets:
+    """Return the record of targets that is asked for."""
+    try:
+        made = Targets.model_validate(given)
+        check_kind(classes, made)
+    except ValidationError as error:
+        first = error.errors()[0]
+        said = f"{first['loc'][0] if first['loc'] else 'names'}: {first['msg'].removeprefix('Value error, ')}"
+        raise InputError(f"--target-dtype, --target-shape: {said}") from None
+    except ValueError as error:
+        raise InputError(f"--target-dtype: {error}") from None
+    return made
 
 
 def assemble(folder: Path) -> FederationSpec:
@@ -109,6 +131,6 @@ def said_of(value: Any) -> str:
         return str(list(value))
     return (
         " ".join(f"{key} {said_of(part)}" for key, part in value)
-        if isinstance(value, Features)
+        if isinstance(value, Features | Targets)
         else str(value)
     )
