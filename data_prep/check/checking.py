@@ -16,7 +16,15 @@ from data_prep.check.duplicates import Equal, Hashes, duplicates
 from data_prep.model import release
 from data_prep.write import PIECE, row_bytes
 from mpifl.common import ShardError
-from mpifl.data import FederationSpec, Shard, ShardEntry, Split, open_shard, read_federation
+from mpifl.data import (
+    FederationSpec,
+    Shard,
+    ShardEntry,
+    Split,
+    label_counts,
+    open_shard,
+    read_federation,
+)
 
 
 @dataclass(frozen=True)
@@ -32,10 +40,10 @@ class Finding:
 def check(folder: Path, *, duplicated: bool = True) -> tuple[FederationSpec, list[Finding]]:
     """Look through a folder of shards.
 
-    Every shard is held against its entry: size, sha256, format, shape, dtype, label range, label counts. It
-    is read once for NaN and infinite features, and for examples that occur more than once, in a silo or in
-    several. That is a fault where one is trained on (train, public) and held out (valid, test), a warning
-    elsewhere. Memory holds 16 bytes an example.
+    Every shard is held against its entry: size, sha256, format, shape, dtype, label range, label counts,
+    finite targets. It is read once for NaN and infinite features, and for examples that occur more than once,
+    in a silo or in several. That is a fault where one is trained on (train, public) and held out (valid,
+    test), a warning elsewhere. Memory holds 16 bytes an example.
 
     Args:
         folder: The folder.
@@ -89,7 +97,7 @@ def _check_shard(
 
 def _check_labels(shard: Shard, entry: ShardEntry, spec: FederationSpec) -> Iterator[Finding]:
     counted = shard["train"] if "train" in shard else next(iter(shard.splits.values()))
-    counts = np.bincount(counted.y.reshape(-1), minlength=spec.classes).tolist()
+    counts = label_counts(counted.y, spec.classes, spec.targets)
     if counts != entry.labels:
         label = next(
             (at for at, pair in enumerate(zip(counts, entry.labels, strict=False)) if pair[0] != pair[1]), 0

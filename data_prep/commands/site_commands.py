@@ -76,6 +76,16 @@ def spec(
     feature_names: Annotated[
         str | None, typer.Option(help="The names of a table's columns, as age,sex.")
     ] = None,
+    target_dtype: Annotated[
+        str | None, typer.Option(help="What targets are stored as, where they are no int64 class numbers.")
+    ] = None,
+    target_shape: Annotated[
+        str | None, typer.Option(help="The shape of one example's target, as 3; one number.")
+    ] = None,
+    target_names: Annotated[
+        str | None, typer.Option(help="The names of the targets' columns, as systolic,diastolic.")
+    ] = None,
+    ignore: Annotated[int | None, typer.Option(help="A class number that does not count, as -100.")] = None,
     like: Annotated[
         Path | None, typer.Option(help="Take what is not given from this federation.json.")
     ] = None,
@@ -86,13 +96,27 @@ def spec(
 
     before = read_spec(like / "federation.json" if like and like.is_dir() else like) if like else None
     features, names = _described(before, shape, dtype, scale, offset), _listed(class_names)
-    given = classes if classes is not None else len(names) if names else before.classes if before else 0
+    targets = _targets(before, target_dtype, target_shape, target_names, ignore)
+    given = classes if classes is not None else len(names) if names else before.classes if before else None
+    given = 0 if given is None and not targets else given
     columns = _listed(feature_names) or (before.feature_names if before else None)
     names = names or (before.class_names if before else None)
     called = name or (before.name if before else "federation")
-    made = new_spec(file, called, features, given, class_names=names, feature_names=columns)
+    made = new_spec(file, called, features, given, targets, class_names=names, feature_names=columns)
     size = "x".join(map(str, made.features.shape))
-    typer.echo(f"{file}: {made.features.dtype} {size}, {made.classes} classes; send it to every site")
+    learned = f"{made.classes} classes" if made.classes else made.aim
+    typer.echo(f"{file}: {made.features.dtype} {size}, {learned}; send it to every site")
+
+
+def _targets(
+    before: FederationSpec | None, dtype: str | None, shape: str | None, names: str | None, ignore: int | None
+) -> dict[str, object] | None:
+    """Return what is given of a target's description, the rest as before; None for class numbers."""
+    numbers = [part.strip() for part in shape.replace("x", ",").split(",")] if shape else None
+    given = {"dtype": dtype, "shape": numbers, "names": _listed(names), "ignore": ignore}
+    given = {what: value for what, value in given.items() if value is not None}
+    known = before.targets.model_dump() if before and before.targets else {}
+    return {"dtype": "int64", "shape": (), **known, **given} if known or given else None
 
 
 def _described(

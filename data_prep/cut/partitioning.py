@@ -32,7 +32,7 @@ from data_prep.write import (
     written_atomically,
 )
 from mpifl.common import InputError, ShardError, numpy_stream
-from mpifl.data import FederationSpec, read_federation
+from mpifl.data import FederationSpec, read_federation, version_of
 
 HEADER = 1 << 14
 """Bytes of a shard beside its rows, at most."""
@@ -106,9 +106,11 @@ def described(
     """Return what `federation.json` will say, without its shards."""
     options = {"options": list(source_options)} if source_options else {}
     return FederationSpec(
+        format_version=version_of(data.targets),
         name=name,
         features=data.features,
         classes=data.classes,
+        targets=data.targets,
         seed=seed,
         scheme=scheme,
         source={"name": source, "files": data.files, **options},
@@ -132,7 +134,7 @@ def write_folder(
     with _aside(out, manner, every) as (folder, keep):
         ledger = Ledger(keep, {**asked, "rows": digest_of([s for shard in every for s in shard.sections])})
         try:
-            ready = writer(folder=folder, features=spec.features, classes=spec.classes)
+            ready = writer(folder=folder, features=spec.features, classes=spec.classes, targets=spec.targets)
             entries = {entry.file: entry for entry in make_shards(ready, every, manner.jobs, ledger)}
         finally:
             ledger.close()
@@ -166,8 +168,7 @@ def room(shards: Sequence[Shard]) -> int:
 
 
 def _bytes(section: Section) -> int:
-    labels = 8 * int(np.prod(section.labels.shape[1:], dtype=np.int64))
-    return len(section) * (row_bytes(section.rows) + labels)
+    return len(section) * (row_bytes(section.rows) + row_bytes(section.labels))
 
 
 def _silos(

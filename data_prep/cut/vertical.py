@@ -78,6 +78,14 @@ def _check_examples(data: Dataset, least: int) -> None:
         raise InputError(f"--min-examples: {found}, {least} asked; lower it")
 
 
+def _class_numbers(data: Dataset) -> int:
+    """Return how many classes there are; refuse targets that are no plain class numbers."""
+    if data.classes is None or data.targets is not None:
+        takes = "vertical takes int64 class numbers; take iid or another scheme of examples"
+        raise InputError(f"--scheme: targets of {data.where} are {data.aim}, {takes}")
+    return data.classes
+
+
 def _refuse(shares: Shares, manner: WriteOptions) -> None:
     if shares.public:
         raise InputError("--public: vertical silos share all their rows; leave it out")
@@ -108,7 +116,7 @@ def _write(
     filters: dict[str, Any] | None,
 ) -> list[VerticalEntry]:
     """Write all shards, reading the source once, and return their entries."""
-    digits = max(4, len(str(len(dealt) - 1)))
+    classes, digits = _class_numbers(data), max(4, len(str(len(dealt) - 1)))
     paths = [folder / f"silo_{silo:0{digits}d}.h5" for silo in range(len(dealt))]
     told: list[dict[str, Any]] = []
     for silo, (path, columns) in enumerate(zip(paths, dealt, strict=True)):
@@ -117,10 +125,10 @@ def _write(
         told.append({"silo": silo, "name": name, "features": features})
         labels = data.y.shape[1:] if silo == holder else None
         examples = {split: len(at) for split, (_, _, at, _) in splits.items()}
-        with new_vertical(path, examples, labels, **told[-1], classes=data.classes, filters=filters) as file:
+        with new_vertical(path, examples, labels, **told[-1], classes=classes, filters=filters) as file:
             _write_rows(file, splits, labelled=silo == holder)
     _write_columns(paths, dealt, splits)
-    counted = np.bincount(data.y[splits["train"][2]].reshape(-1), minlength=data.classes).tolist()
+    counted = np.bincount(data.y[splits["train"][2]].reshape(-1), minlength=classes).tolist()
     for facts, path, columns in zip(told, paths, dealt, strict=True):
         facts |= {"file": path.name, "columns": columns.tolist(), "examples": examples}
         facts |= {"bytes": path.stat().st_size, "sha256": sha256_of(path)}

@@ -65,6 +65,20 @@ def feature_moments(folder: Path, spec: FederationSpec) -> list[Moments]:
     return found
 
 
+def target_moments(folder: Path, spec: FederationSpec) -> list[Moments] | None:
+    """Read the training targets of every silo and return the moments of their columns;
+    None where they are class numbers."""
+    if spec.targets is None or spec.classes is not None:
+        return None
+    columns = bool(spec.targets.names) or len(spec.targets.shape) == 1
+    width, found = spec.targets.shape[-1] if columns and spec.targets.shape else 1, []
+    for entry in spec.silos:
+        y = open_shard(folder, entry, spec, checksum=False)["train"].y.reshape(-1, width)
+        step = max(1, PIECE // width)
+        found.append(total(moments_of(y[start : start + step]) for start in range(0, len(y), step)))
+    return found
+
+
 def moments_of(x: np.ndarray) -> Moments:
     """Return the moments of features [n, d]."""
     x = x.astype(np.float64)

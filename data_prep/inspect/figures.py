@@ -8,6 +8,7 @@ from html import escape
 
 import numpy as np
 
+from data_prep.inspect.features import Moments
 from data_prep.inspect.png import BLUES, DIVERGING, GREYS, address, coloured
 from data_prep.inspect.summary import Summary
 
@@ -51,9 +52,9 @@ def legend(most: float) -> str:
     return f'<div class="legend">0 %<img src="{ramp}" alt="">{most:.0%} of the silo’s training labels</div>'
 
 
-def moments(summary: Summary) -> str:
-    """Draw the mean of all of a silo's features and a deviation up and down, as the model sees them."""
-    mean, deviation = np.array([one.overall() for one in summary.moments or ()]).T
+def moments(of_silo: Sequence[Moments], what: str) -> str:
+    """Draw the mean of all of a silo's features, or targets, and a deviation up and down."""
+    mean, deviation = np.array([one.overall() for one in of_silo]).T
     low, high = float((mean - deviation).min()), float((mean + deviation).max())
     span = high - low or 1.0
     heights = [100 - 100 * (level - low) / span for level in (mean + deviation, mean, mean - deviation)]
@@ -65,7 +66,7 @@ def moments(summary: Summary) -> str:
     )
     drawing = (
         f'<svg class="bars" viewBox="0 0 {len(mean)} 100" preserveAspectRatio="none" role="img" '
-        f'aria-label="Mean and deviation of the features of every silo">{marks}</svg>'
+        f'aria-label="Mean and deviation of the {what} of every silo">{marks}</svg>'
     )
     decimals = max(0, 2 - math.floor(math.log10(span)))
     ticks = [f"{level:.{decimals}f}" for level in (high, (high + low) / 2, low)]

@@ -16,6 +16,7 @@ from mpifl.data import SPLITS, FederationSpec, ShardEntry
 
 MOST_ROWS = 40
 MOST_COLUMNS = 32  # of a label histogram; more classes than that share columns
+MOST_TARGETS = 3  # columns of targets that have a column each
 WIDEST_NAME = 36
 MOST_NAMES = 12  # of classes or features in a line
 BAR = 12
@@ -31,7 +32,12 @@ def show(summary: Summary, console: Console, *, everything: bool = False) -> Non
     console.print(_table(summary, console, everything))
     if hidden := len(spec.silos) - len(chosen_rows(len(spec.silos), everything)):
         console.print(Text(f"{hidden} silos are left out; --all shows them."))
-    for what, names in (("Labels, from the left", spec.class_names), ("Features", spec.feature_names)):
+    targets = spec.targets.names if spec.targets else None
+    for what, names in (
+        ("Labels, from the left", spec.class_names),
+        ("Features", spec.feature_names),
+        ("Targets", targets),
+    ):
         if names:
             console.print(Text(f"{what}: {_first(names)}"))
     console.print(Text(totals(spec)))
@@ -65,12 +71,14 @@ def compared(first: Summary, second: Summary) -> list[tuple[str, str, str, str]]
         _whole("Median silo", round(np.median(first.sizes)), round(np.median(second.sizes))),
         _whole("Largest silo", first.sizes.max(), second.sizes.max()),
     ]
-    seen = [float(np.count_nonzero(one.counts, axis=1).mean()) for one in (first, second)]
-    rows.append(
-        ("Labels seen by a silo, mean", f"{seen[0]:.1f}", f"{seen[1]:.1f}", f"{seen[1] - seen[0]:+.1f}")
-    )
-    for a, b in zip(first.measures, second.measures, strict=False):
-        rows.append((f"{a.name}, {a.text}", str(a), str(b), f"{b.value - a.value:+.4f}"))
+    if first.labelled and second.labelled:
+        seen = [float(np.count_nonzero(one.counts, axis=1).mean()) for one in (first, second)]
+        difference = f"{seen[1] - seen[0]:+.1f}"
+        rows.append(("Labels seen by a silo, mean", f"{seen[0]:.1f}", f"{seen[1]:.1f}", difference))
+    others = {measure.text: measure for measure in second.measures}
+    for a in first.measures:
+        if b := others.get(a.text):
+            rows.append((f"{a.name}, {a.text}", str(a), str(b), f"{b.value - a.value:+.4f}"))
     return rows
 
 
@@ -90,16 +98,34 @@ def _table(summary: Summary, console: Console, everything: bool) -> Table:
     unicode = console.encoding.lower().startswith("utf")
     moments = ["mean", "deviation"] if summary.moments else []
     table = Table(header_style="bold")
-    for heading in ("silo", "name", *splits, "size", "labels", "seen", *moments, "file"):
+    labels = ["labels", "seen"] if summary.labelled else []
+    for heading in (
+        "silo",
+        "name",
+        *splits,
+        "size",
+        *labels,
+        *moments,
+        *summary.target_names(MOST_TARGETS),
+        "file",
+    ):
         left = heading in ("name", "size", "labels")
         widest = WIDEST_NAME if heading == "name" else None
-        table.add_column(heading, justify="left" if left else "right", no_wrap=True, max_width=widest)
+        least = 8 if heading == "file" else None  # what is cut off would make another size of it
+        table.add_column(
+            heading, justify="left" if left else "right", no_wrap=True, min_width=least, max_width=widest
+        )
     rows, largest = chosen_rows(len(spec.silos), everything), int(summary.sizes.max())
     for silo in rows:
         entry, of_label = spec.silos[silo], counts[silo]
-        drawings = bar(summary.sizes[silo] / max(largest, 1), unicode), sparkline(of_label, unicode)
-        figures = [_seen(of_label), *_moments(summary, silo), decimal(entry.bytes)]
-        cells = [str(silo), entry.name, *_examples(entry, splits), *drawings, *figures]
+        size = bar(summary.sizes[silo] / max(largest, 1), unicode)
+        drawn = [sparkline(of_label, unicode), _seen(of_label)] if summary.labelled else []
+        figures = [
+            *_moments(summary, silo),
+            *summary.target_figures(silo, MOST_TARGETS),
+            decimal(entry.bytes),
+        ]
+        cells = [str(silo), entry.name, *_examples(entry, splits), size, *drawn, *figures]
         table.add_row(
             *map(Text, cells), end_section=len(rows) < len(spec.silos) and silo == rows[len(rows) // 2 - 1]
         )

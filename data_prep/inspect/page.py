@@ -16,6 +16,7 @@ from data_prep.inspect.summary import Measure, Summary
 from mpifl.common import InputError, write_atomic
 
 MOST_ROWS = 200
+MOST_TARGETS = 24
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
@@ -100,12 +101,14 @@ def _comparison(first: Summary, second: Summary) -> str:
 
 def _folder(summary: Summary, most: Most) -> str:
     """Return the figures of one folder and the table of its silos."""
-    found = [
-        ("Training examples", figures.sizes(summary, most.examples)),
-        ("Labels", figures.labels(summary, most.share) + figures.legend(most.share)),
-    ]
+    found = [("Training examples", figures.sizes(summary, most.examples))]
+    if summary.labelled:
+        found.append(("Labels", figures.labels(summary, most.share) + figures.legend(most.share)))
+    if summary.targets:
+        found.append(("Targets: mean ± deviation", figures.moments(summary.targets, "targets")))
     if summary.moments:
-        found.append(("Features: mean ± deviation, as a model sees them", figures.moments(summary)))
+        drawing = figures.moments(summary.moments, "features")
+        found.append(("Features: mean ± deviation, as a model sees them", drawing))
         if figures.is_table(summary):
             found.append(("Features, one by one", figures.shifts(summary)))
         if figures.is_image(summary):
@@ -119,9 +122,9 @@ def _silos(summary: Summary, most: Most) -> str:
     left_out = len(summary.sizes) - len(rows)
     note = f'<p class="soft">{left_out:,} silos in the middle are left out.</p>' if left_out else ""
     moments = "<th>mean</th><th>deviation</th>" if summary.moments else ""
-    heading = (
-        f'<th>silo</th><th>examples</th><th class="left">labels</th><th>seen</th><th>divergence</th>{moments}'
-    )
+    labels = '<th class="left">labels</th><th>seen</th><th>divergence</th>' if summary.labelled else ""
+    targets = "".join(f"<th>{escape(name)}</th>" for name in summary.target_names(MOST_TARGETS))
+    heading = f"<th>silo</th><th>examples</th>{labels}{moments}{targets}"
     body = "".join(_silo(summary, silo, most) for silo in rows)
     table = f"<table><thead><tr>{heading}</tr></thead><tbody>{body}</tbody></table>"
     opened = " open" if len(rows) <= 30 else ""
@@ -134,10 +137,14 @@ def _silo(summary: Summary, silo: int, most: Most) -> str:
     cells = [
         f"<th>{escape(summary.spec.silos[silo].name)}</th>",
         f'<td class="size"><i style="width:{length:.1f}%"></i><span>{size:,}</span></td>',
-        f"<td>{figures.strip(summary.shares[silo], most.share)}</td>",
-        f"<td>{np.count_nonzero(of_label)}/{len(of_label)}</td>",
-        f"<td>{summary.divergences[silo]:.3f}</td>",
     ]
+    if summary.labelled:
+        cells += [
+            f"<td>{figures.strip(summary.shares[silo], most.share)}</td>",
+            f"<td>{np.count_nonzero(of_label)}/{len(of_label)}</td>",
+            f"<td>{summary.divergences[silo]:.3f}</td>",
+        ]
     if summary.moments:
         cells += [f"<td>{figure:.4g}</td>" for figure in summary.moments[silo].overall()]
+    cells += [f"<td>{figure}</td>" for figure in summary.target_figures(silo, MOST_TARGETS)]
     return "<tr>" + "".join(cells) + "</tr>"

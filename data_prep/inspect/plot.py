@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from data_prep.inspect.features import Moments
 from data_prep.inspect.overview import counted
 from data_prep.inspect.summary import Summary
 from mpifl.common import InputError, write_atomic
@@ -40,8 +41,8 @@ def _figure(summaries: Sequence[Summary]) -> Any:
     """Lay out a column of panels a folder, as wide and high as silos and classes need and a page allows."""
     silos, classes = (max(lengths) for lengths in zip(*(one.counts.shape for one in summaries), strict=True))
     width, height = np.clip(3 + 0.7 * silos, 7, 12 / len(summaries) ** 0.5), np.clip(0.32 * classes, 1.6, 7)
-    featured = all(one.moments for one in summaries)
-    heights = [1.4, height, *([1.4] if featured else [])]
+    panels = _panels(summaries)
+    heights = [1.4, *(height if what == "labels" else 1.4 for what in panels)]
     figure = _empty_figure(width * len(summaries), sum(heights) + 1)
     grid = figure.subplots(len(heights), len(summaries), sharex="col", height_ratios=heights, squeeze=False)
     most = max(one.darkest for one in summaries)
@@ -49,9 +50,14 @@ def _figure(summaries: Sequence[Summary]) -> Any:
     for column, summary in zip(grid.T, summaries, strict=True):
         column[0].set_title(_title(summary), fontsize=11 if len(summaries) == 1 else 9)
         _draw_sizes(column[0], summary.sizes)
-        _draw_labels(figure, column[1], summary, most)
-        if featured:
-            _draw_features(column[2], summary)
+        for axes, what in zip(column[1:], panels, strict=True):
+            of_silo = summary.targets if what == "targets" else summary.moments
+            if what == "labels" and summary.labelled:
+                _draw_labels(figure, axes, summary, most)
+            elif what != "labels" and of_silo:
+                _draw_moments(axes, of_silo, what)
+            else:
+                axes.set_axis_off()
         column[-1].set_xlabel("silo")
     return figure
 
@@ -62,6 +68,17 @@ def _empty_figure(width: float, height: float) -> Any:
     except ImportError:
         raise InputError("--plot: needs matplotlib; pip install 'mpifl[plots]'") from None
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def _panels(summaries: Sequence[Summary]) -> list[str]:
+    """Return what is drawn below the sizes: labels and targets where a folder has them, features where all
+    have."""
+    shown = {
+        "labels": any(one.labelled for one in summaries),
+        "targets": any(one.targets for one in summaries),
+        "features": all(one.moments for one in summaries),
+    }
+    return [what for what, there in shown.items() if there]
 
 
 def _title(summary: Summary) -> str:
@@ -110,16 +127,16 @@ def _number_cells(axes: Any, summary: Summary, silos: int, classes: int) -> None
         axes.set_yticks(range(classes), names)
 
 
-def _draw_features(axes: Any, summary: Summary) -> None:
-    """Draw the mean of all of a silo's features, a deviation up and down."""
-    mean, deviation = np.array([one.overall() for one in summary.moments or ()]).T
+def _draw_moments(axes: Any, of_silo: Sequence[Moments], what: str) -> None:
+    """Draw the mean of all of a silo's features, or targets, a deviation up and down."""
+    mean, deviation = np.array([one.overall() for one in of_silo]).T
     at = np.arange(len(mean))
     if len(mean) > MOST_BARS:
         axes.fill_between(at, mean - deviation, mean + deviation, color=PALE, linewidth=0)
         axes.plot(at, mean, color=BLUE, linewidth=1)
     else:
         axes.errorbar(at, mean, deviation, fmt="o", color=BLUE, ecolor=PALE, markersize=3, linewidth=1)
-    axes.set_ylabel("features,\nmean ± sd")
+    axes.set_ylabel(f"{what},\nmean ± sd")
     axes.spines[["top", "right"]].set_visible(False)
 
 

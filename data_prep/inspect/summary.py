@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.inspect.features import Moments, feature_moments, feature_skew
+from data_prep.inspect.features import Moments, feature_moments, feature_skew, target_moments
 from data_prep.inspect.heterogeneity import heterogeneity, jensen_shannon
 from mpifl.data import FederationSpec, read_federation
 
@@ -33,13 +33,38 @@ class Summary:
 
     Attributes:
         spec: Its `federation.json`.
-        counts: The training labels of every silo, int [silos, classes].
+        counts: The training labels of every silo, int [silos, classes]; [silos, 0] where targets are values.
         moments: Those of every silo's features, if the shards were read.
+        targets: Those of every silo's targets, if the shards were read and targets are values.
     """
 
     spec: FederationSpec
     counts: np.ndarray
     moments: list[Moments] | None = None
+    targets: list[Moments] | None = None
+
+    @property
+    def labelled(self) -> bool:
+        """Tell whether targets are class numbers, so that there are labels to show."""
+        return self.spec.classes is not None
+
+    def target_names(self, most: int) -> list[str]:
+        """Return what is shown of targets, as headings: their columns, or all as one where they are more."""
+        if not self.targets or not self.spec.targets:
+            return []
+        width = len(self.targets[0].mean)
+        if width > most or width == 1:
+            return [(self.spec.targets.names or ["target"])[0] if width == 1 else "targets"]
+        return list(self.spec.targets.names or [f"target {column}" for column in range(width)])
+
+    def target_figures(self, silo: int, most: int) -> list[str]:
+        """Return mean and deviation of a silo's targets, below each of their names."""
+        if not self.targets:
+            return []
+        one = self.targets[silo]
+        columns = list(zip(one.mean.tolist(), one.deviation.tolist(), strict=True))
+        shown = [one.overall()] if len(columns) > most else columns
+        return [f"{mean:.3g} ± {deviation:.2g}" for mean, deviation in shown]
 
     @property
     def sizes(self) -> np.ndarray:
@@ -55,6 +80,8 @@ class Summary:
     def darkest(self) -> float:
         """Return the share of the darkest cell of a heat map:
         twice that of alike classes, or more where there is."""
+        if not self.spec.classes:
+            return 1.0
         return max(float(self.shares.max()), min(1.0, 2 / self.spec.classes))
 
     @property
@@ -71,8 +98,12 @@ class Summary:
         measures = [
             Measure("Label skew", pooled, found.jensen_shannon, "bit", 1.0),
             Measure("Label skew", moved, found.total_variation, "", 1.0),
-            Measure("Size skew", "Gini coefficient of the training sets", found.gini, "", 1.0),
         ]
+        measures = measures if self.labelled else []
+        measures.append(Measure("Size skew", "Gini coefficient of the training sets", found.gini, "", 1.0))
+        if self.targets:
+            text = "mean distance to the pooled targets, in their deviations"
+            measures.append(Measure("Target skew", text, feature_skew(self.targets), "", 2.0))
         if self.moments:
             text = "mean distance to the pooled features, in their deviations"
             measures.append(Measure("Feature skew", text, feature_skew(self.moments), "", 2.0))
@@ -84,8 +115,9 @@ class Summary:
         spec = self.spec
         options = ", ".join(f"{key} {value}" for key, value in spec.scheme.items() if key != "name")
         shape = "x".join(map(str, spec.features.shape))
+        learned = f"{spec.classes} classes" if self.labelled else f"targets {spec.aim}"
         cut = f"{spec.source.get('name')} by {spec.scheme.get('name')} ({options}), seed {spec.seed}"
-        return f"{cut}; {spec.features.dtype} {shape}, {spec.classes} classes"
+        return f"{cut}; {spec.features.dtype} {shape}, {learned}"
 
     def label(self, number: int) -> str:
         """Return what a class is called."""
@@ -97,7 +129,7 @@ def summarise(folder: Path, *, features: bool = False) -> Summary:
     """Read a folder's `federation.json`, and with `features` its shards, unless tokens are in them."""
     spec = read_federation(folder)
     moments = feature_moments(folder, spec) if features and not tokens(spec) else None
-    return Summary(spec, label_counts(spec), moments)
+    return Summary(spec, label_counts(spec), moments, target_moments(folder, spec) if features else None)
 
 
 def tokens(spec: FederationSpec) -> bool:
@@ -108,4 +140,4 @@ def tokens(spec: FederationSpec) -> bool:
 
 def label_counts(spec: FederationSpec) -> np.ndarray:
     """Return the label histograms of all silos, int [silos, classes]."""
-    return np.array([entry.labels for entry in spec.silos], dtype=np.int64)
+    return np.array([entry.labels for entry in spec.silos], np.int64).reshape(len(spec.silos), -1)

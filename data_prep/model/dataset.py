@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from data_prep.model.rows import Picked, Rows
-from mpifl.data import Features
+from mpifl.data import Features, Targets, told
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,8 @@ class Dataset:
     Attributes:
         where: The file or folder they came from, as messages name it.
         x: Features of shape [n, *shape], as they are to be stored; may be read lazily.
-        y: Labels of shape [n], or [n, L] for sequences, int64 in [0, classes); in memory.
-        classes: How many classes there are.
+        y: Targets of shape [n, ...]: without `targets`, int64 labels in [0, classes); in memory, or mapped.
+        classes: How many classes there are, where targets are class numbers; None where they are values.
         files: The sha256 of every file read, by its base name, or by its path where two have the same.
         scale: What a model multiplies stored features by; None leaves them alone.
         test: The server's own test set (x, y), if the source has one.
@@ -29,12 +29,13 @@ class Dataset:
         feature_names: The names of the columns of a table.
         silo_names: The names of the numbers in `silo`.
         held: Whether each example [n] belongs to its silo's test split, if the source itself says so.
+        targets: What one example's target is, where it is no int64 class number.
     """
 
     where: str
     x: Rows
     y: np.ndarray
-    classes: int
+    classes: int | None
     files: dict[str, str]
     scale: float | None = None
     test: tuple[Rows, np.ndarray] | None = None
@@ -44,9 +45,21 @@ class Dataset:
     feature_names: tuple[str, ...] | None = None
     silo_names: dict[int, str] | None = None
     held: np.ndarray | None = None
+    targets: Targets | None = None
 
     def __len__(self) -> int:
         return len(self.y)
+
+    @property
+    def aim(self) -> str:
+        """Say what targets are, as messages do."""
+        return told(self.classes, self.targets)
+
+    @property
+    def single(self) -> bool:
+        """Tell whether every example has one class number that counts, by which a scheme can cut."""
+        counts = self.targets is None or self.targets.ignore is None
+        return self.classes is not None and self.y.ndim == 1 and counts
 
     @property
     def features(self) -> Features:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from data_prep.schemes.scheme import Effect, Examples, Place
+from data_prep.schemes.scheme import WITHOUT_CLASSES, Effect, Examples, Place
 from mpifl.common import InputError, numpy_stream
 from mpifl.data import Features
 
@@ -19,10 +19,11 @@ def permute_labels(
     """
     if not (g := concept(place.silo, place.silos, drifted, concepts)):
         return x, y
-    order = numpy_stream(place.seed, "concept drift").permutation(place.classes)
+    order = numpy_stream(place.seed, "concept drift").permutation(place.classes or 0)
     meaning = np.empty_like(order)
     meaning[order] = np.roll(order, -g)
-    return x, meaning[y].astype(y.dtype)
+    known = (y >= 0) & (y < len(meaning))  # what does not count stays as it is
+    return x, np.where(known, meaning[np.where(known, y, 0)], y).astype(y.dtype)
 
 
 def concept(silo: int, silos: int, drifted: float, concepts: int) -> int:
@@ -31,7 +32,11 @@ def concept(silo: int, silos: int, drifted: float, concepts: int) -> int:
     return 1 + (silo - first) % concepts if silo >= first else 0
 
 
-def _check(features: Features, classes: int, *, drifted: float, concepts: int) -> Features:
+def _check(features: Features, classes: int | None, *, drifted: float, concepts: int) -> Features:
+    if classes is None:
+        raise InputError(
+            f"--scheme: targets are values, and concept-drift permutes classes; {WITHOUT_CLASSES}"
+        )
     if not 0 < drifted <= 1:
         raise InputError(f"--drifted: {drifted} given; it is a share of the silos, above 0 and at most 1")
     if not 1 <= concepts < classes:

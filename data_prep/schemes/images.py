@@ -94,7 +94,7 @@ def _like(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return rounded
 
 
-def _images(features: Features, classes: int, *, angles: str) -> Features:
+def _images(features: Features, classes: int | None, *, angles: str) -> Features:
     if len(features.shape) < 2:
         raise InputError(
             f"--scheme: rotation is for images; one example has the shape {list(features.shape)}"
@@ -103,7 +103,7 @@ def _images(features: Features, classes: int, *, angles: str) -> Features:
     return features
 
 
-def _measured(features: Features, classes: int, *, factors: str) -> Features:
+def _measured(features: Features, classes: int | None, *, factors: str) -> Features:
     if features.scale is None and not features.dtype.startswith("float"):
         raise InputError(
             f"--scheme: the features are {features.dtype} without a scale, which a model takes for tokens, "

@@ -65,14 +65,14 @@ class Mix(Scheme):
         """Cut a data set, in up to 100 draws until every silo has the minimum."""
         parts, least = parse(options["mix"]), options["min_examples"]
         labels = next((part for part in parts if part.role == "labels"), Part("iid", PLAIN["iid"], {}))
-        column = column_of(data, labels.scheme.column)
+        column = column_of(data, labels.scheme)
         if labels.scheme.column == "y":
             check_count(data, silos, least)
         best = 0
         for _ in range(DRAWS):
             cut = labels.scheme.assign(column, silos, rng, **chosen(labels.scheme.assign, labels.options))
             for part in parts:
-                cut = _resized(data.y, cut, part, rng) if part.role == "sizes" else cut
+                cut = _resized(data, cut, part, rng) if part.role == "sizes" else cut
             best = max(best, smallest := min(map(len, cut)))
             if smallest >= least:
                 natural = labels.scheme.column == "silo"
@@ -81,7 +81,7 @@ class Mix(Scheme):
                 )
         raise out_of_reach("--mix", best, least)
 
-    def stored(self, features: Features, classes: int, options: Options) -> Features:
+    def stored(self, features: Features, classes: int | None, options: Options) -> Features:
         """Return how the features are stored for all effects."""
         for part in parse(options["mix"]):
             features = part.scheme.stored(features, classes, part.options)
@@ -143,13 +143,11 @@ def _read(name: str, word: str, value: str, kind: type) -> Any:
         raise InputError(f"--mix: {name} {word}: '{value}' is no {kind.__name__}") from None
 
 
-def _resized(
-    labels: np.ndarray, cut: list[np.ndarray], sizes: Part, rng: np.random.Generator
-) -> list[np.ndarray]:
+def _resized(data: Dataset, cut: list[np.ndarray], sizes: Part, rng: np.random.Generator) -> list[np.ndarray]:
     """Return a cut in which the silos' parts of every class are weighed by their shares of all examples."""
     assert sizes.scheme.shares is not None
     shares = sizes.scheme.shares(len(cut), rng, **chosen(sizes.scheme.shares, sizes.options))
-    single = labels if labels.ndim == 1 else np.zeros(len(labels), dtype=np.int64)
+    single = data.y if data.single else np.zeros(len(data), dtype=np.int64)
     counts = np.stack([np.bincount(single[part], minlength=single.max() + 1) for part in cut], axis=1)
     weights = counts * shares
     lost = weights.sum(axis=1, keepdims=True) == 0  # a class whose owners' shares are all rounded to 0

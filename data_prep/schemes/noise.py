@@ -49,7 +49,7 @@ def streams(seed: int, purpose: str, ids: np.ndarray) -> Iterator[np.random.Gene
         yield generator
 
 
-def _noisy(features: Features, classes: int, *, sigma: float) -> Features:
+def _noisy(features: Features, classes: int | None, *, sigma: float) -> Features:
     """Store integers as float32 in the same unit, so that scale,
     offset and the server's test set mean the same."""
     check_positive("sigma", sigma)

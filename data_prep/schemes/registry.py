@@ -15,9 +15,9 @@ from data_prep.schemes.sizes import power_law, power_law_shares, quantity, quant
 
 PLAIN: dict[str, Scheme] = {
     "iid": Scheme(iid),
-    "shards": Scheme(shards),
-    "dirichlet": Scheme(dirichlet),
-    "classes": Scheme(classes),
+    "shards": Scheme(shards, by_class=True),
+    "dirichlet": Scheme(dirichlet, by_class=True),
+    "classes": Scheme(classes, by_class=True),
     "quantity": Scheme(quantity, shares=quantity_shares),
     "power-law": Scheme(power_law, shares=power_law_shares),
     "feature-noise": Scheme(iid, effect=NOISE),

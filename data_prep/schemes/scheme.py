@@ -13,6 +13,8 @@ from data_prep.model import Alter, Cut, Dataset, Rows
 from mpifl.common import InputError
 from mpifl.data import Features
 
+WITHOUT_CLASSES = "take iid, quantity, power-law or natural"
+"""What schemes do without classes."""
 Options = Mapping[str, Any]
 Examples = tuple[np.ndarray, np.ndarray]
 """Features [n, *shape] and labels [n, ...]."""
@@ -27,14 +29,14 @@ class Place:
         silos: How many silos there are.
         seed: The federation's seed.
         features: What the rows are: shape, dtype, and how a model sees them.
-        classes: How many classes there are.
+        classes: How many classes there are; None where targets are values.
     """
 
     silo: int
     silos: int
     seed: int
     features: Features
-    classes: int
+    classes: int | None
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class Scheme:
         shares: Called with the number of silos, a generator and options; returns the silos' shares of all
             examples. Only for schemes that skew sizes alone.
         layout: Whether silos get examples, or columns of all examples.
+        by_class: Whether it cuts by classes, one of each example.
     """
 
     assign: Callable[..., list[np.ndarray]]
@@ -75,6 +78,7 @@ class Scheme:
     effect: Effect | None = None
     shares: Callable[..., np.ndarray] | None = None
     layout: Literal["horizontal", "vertical"] = "horizontal"
+    by_class: bool = False
 
     @property
     def options(self) -> dict[str, Any]:
@@ -92,7 +96,7 @@ class Scheme:
         Raises:
             InputError: there is nothing to cut by, or not enough for that many silos.
         """
-        column = column_of(data, self.column)
+        column = column_of(data, self)
         if self.column == "y":
             check_count(data, silos, options["min_examples"])
         parts = self.assign(column, silos, rng, **chosen(self.assign, options))
@@ -122,7 +126,7 @@ class Scheme:
 
         return alter
 
-    def stored(self, features: Features, classes: int, options: Options) -> Features:
+    def stored(self, features: Features, classes: int | None, options: Options) -> Features:
         """Return how the features are stored for the effect; raise InputError where they do not allow it."""
         own = chosen(self.effect.apply, options) if self.effect else {}
         return self.effect.store(features, classes, **own) if self.effect else features
@@ -179,8 +183,12 @@ def chosen(function: Callable[..., Any], options: Options) -> dict[str, Any]:
     return {name: options[name] for name in keywords(function) if name in options}
 
 
-def column_of(data: Dataset, column: str) -> np.ndarray:
-    """Return what to cut by; raise InputError if the data has no such column."""
+def column_of(data: Dataset, scheme: Scheme) -> np.ndarray:
+    """Return what to cut by; raise InputError if the data has no such column, or no classes in it."""
+    if scheme.by_class and not data.single and data.targets is not None:
+        cuts = "and this one cuts by one class number of each example"
+        raise InputError(f"--scheme: targets of {data.where} are {data.aim}, {cuts}; {WITHOUT_CLASSES}")
+    column = scheme.column
     found: np.ndarray | None = getattr(data, column)
     if found is None:
         lacking = f"{data.where} has no array '{column}' to cut by (an npz file can have one)"

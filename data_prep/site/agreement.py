@@ -8,16 +8,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from data_prep.write import unwritable
 from mpifl.common import InputError, write_atomic
-from mpifl.data import Features, FederationSpec, ShardEntry, read_spec
+from mpifl.data import Features, FederationSpec, ShardEntry, Targets, check_kind, read_spec, version_of
 
-DESCRIBED = ("features", "classes", "class_names", "feature_names")
+DESCRIBED = ("features", "classes", "targets", "class_names", "feature_names")
 """What the sites of a federation must have in common."""
 
 
 def new_spec(
-    path: Path, name: str, features: dict[str, Any], classes: int, **names: list[str] | None
+    path: Path,
+    name: str,
+    features: dict[str, Any],
+    classes: int | None,
+    targets: dict[str, Any] | None = None,
+    **names: list[str] | None,
 ) -> FederationSpec:
     """Write a spec of a federation whose silos are yet to come, on which the sites agree without data.
 
@@ -27,13 +34,28 @@ def new_spec(
     if os.path.lexists(path):
         raise InputError(f"{path}: is there already; remove it or name another")
     described = _described(features)
-    if classes < 1:
+    aim = _aim(classes, targets) if targets else None
+    if classes is not None and classes < 1:
         raise InputError(f"--classes: {classes} given; it must be 1 or more")
-    _check_names("class-names", names.get("class_names"), classes)
+    _check_names("class-names", names.get("class_names"), classes or 0)
     _check_names("feature-names", names.get("feature_names"), described.shape[0])
     common: dict[str, Any] = {"seed": 0, "scheme": {"name": "import"}, "source": {}, "silos": []}
-    spec = FederationSpec(name=name, features=described, classes=classes, **common, **names)
-    return describe(path, spec)
+    learned: dict[str, Any] = {"classes": classes, "targets": aim, "format_version": version_of(aim)}
+    return describe(path, FederationSpec(name=name, features=described, **learned, **common, **names))
+
+
+def _aim(classes: int | None, given: dict[str, Any]) -> Targets:
+    """Return the record of targets that is asked for."""
+    try:
+        made = Targets.model_validate(given)
+        check_kind(classes, made)
+    except ValidationError as error:
+        first = error.errors()[0]
+        said = f"{first['loc'][0] if first['loc'] else 'names'}: {first['msg'].removeprefix('Value error, ')}"
+        raise InputError(f"--target-dtype, --target-shape: {said}") from None
+    except ValueError as error:
+        raise InputError(f"--target-dtype: {error}") from None
+    return made
 
 
 def _described(features: dict[str, Any]) -> Features:
@@ -104,6 +126,6 @@ def describe(path: Path, spec: FederationSpec) -> FederationSpec:
 
 def said_of(value: Any) -> str:
     """Return a part of a spec as a message shows it."""
-    if isinstance(value, Features):
+    if isinstance(value, Features | Targets):
         return " ".join(f"{key} {said_of(part)}" for key, part in value)
     return str(list(value) if isinstance(value, tuple) else value)

@@ -18,7 +18,7 @@ from data_prep.site.agreement import describe, said_of
 from data_prep.sources import find_source
 from data_prep.write import Ledger, Section, Shard, Writer, check_room, filters_of, make_shards, scratch
 from mpifl.common import InputError
-from mpifl.data import FederationSpec, read_spec
+from mpifl.data import FederationSpec, read_spec, told
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def import_site(
     origin: dict[str, Any] = {"silos": [], "test": None, "public": None, "seed": seed}
     common = common.model_copy(update={**origin, "scheme": {"name": "import"}, "source": {"name": source}})
     with scratch(out) as folder:
-        writer = Writer(folder, common.features, common.classes, filters=filters)
+        writer = Writer(folder, common.features, common.classes, common.targets, filters=filters)
         described = _written(writer, common, site, shard, manner.jobs)
         for name in (f"{site.stem}.h5", f"{site.stem}.json"):
             os.replace(folder / name, out / name)
@@ -110,8 +110,20 @@ def fitted(data: Dataset, spec: FederationSpec) -> Dataset:
         if data.scale is not None and ours != theirs:
             raise InputError(f"{data.where}: {what} {ours}, the federation has {theirs}; agree on one spec")
     _check_columns(data, spec)
+    data = _aimed(data, spec)
     data = _relabelled(data, spec)
     return replace(data, scale=wanted.scale, offset=wanted.offset, classes=spec.classes)
+
+
+def _aimed(data: Dataset, spec: FederationSpec) -> Dataset:
+    """Return data whose targets are those of the spec."""
+    ours, theirs = data.targets, spec.targets
+    if theirs is not None and theirs.names and ours is not None and not ours.names:
+        ours = ours.model_copy(update={"names": theirs.names})
+    if ours != theirs or (data.classes is None) != (spec.classes is None):
+        said = f"targets are {told(data.classes, ours)}, the federation has {spec.aim}"
+        raise InputError(f"{data.where}: {said}; convert them, or see --option targets, target_names, ignore")
+    return replace(data, targets=theirs)
 
 
 def _check_columns(data: Dataset, spec: FederationSpec) -> None:
@@ -126,13 +138,17 @@ def _check_columns(data: Dataset, spec: FederationSpec) -> None:
 
 def _relabelled(data: Dataset, spec: FederationSpec) -> Dataset:
     """Give labels the numbers that the spec's class names have."""
+    if spec.classes is None:
+        return data
     if data.class_names is not None and spec.class_names is not None:
         return _renumbered(data, data.class_names, spec.class_names)
     if data.class_names is not None and len(data.class_names) != spec.classes:
         given = f"{len(data.class_names)} classes by name ({', '.join(data.class_names[:5])})"
         found = f"{given}, the federation has {spec.classes}"
         raise InputError(f"{data.where}: {found}; put their names in its spec")
+    ignore = None if spec.targets is None else spec.targets.ignore
     for y in (data.y, *(data.test or ())[1:]):
+        y = y if ignore is None else y[y != ignore]
         if y.size and not 0 <= y.min() <= y.max() < spec.classes:
             said = f"labels from {y.min()} to {y.max()}, the federation's {spec.classes} classes take"
             raise InputError(f"{data.where}: {said} 0 to {spec.classes - 1}; number them as the sites agreed")

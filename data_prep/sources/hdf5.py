@@ -11,6 +11,7 @@ import h5py
 import numpy as np
 
 from data_prep.model import Dataset
+from data_prep.sources.aims import Wanted
 from data_prep.sources.arrays import ARRAYS, dataset_of
 from data_prep.sources.reading import needed, noted
 from mpifl.common import InputError
@@ -19,8 +20,10 @@ SPAN = 1 << 25  # bytes that are read at once, at least a chunk
 H5_FAULTS = (OSError, KeyError, ValueError, RuntimeError, TypeError)  # h5py's, for damaged files
 
 
-def read_hdf5(data: Path | None, seed: int) -> Dataset:
-    """Open data sets x [n, *shape] and y [n] integers,
+def read_hdf5(
+    data: Path | None, seed: int, *, targets: str = "", target_names: str = "", ignore: str | None = None
+) -> Dataset:
+    """Open data sets x [n, *shape] and y [n, ...],
     and where present x_test, y_test and silo [n]; any size."""
     path = needed("hdf5", data, "measurements.h5")
     files: dict[str, str] = {}
@@ -33,7 +36,7 @@ def read_hdf5(data: Path | None, seed: int) -> Dataset:
         raise InputError(f"{path}: not an HDF5 file, or cut short ({error}); write it again") from None
     found = {name: file[name] for name in ARRAYS if isinstance(file.get(name), h5py.Dataset)}
     arrays = {name: _opened(path, name, dataset) for name, dataset in found.items()}
-    return dataset_of(path, arrays, files)
+    return dataset_of(path, arrays, files, Wanted(targets, target_names, ignore))
 
 
 def _opened(path: Path, name: str, dataset: h5py.Dataset) -> Any:
@@ -44,10 +47,10 @@ def _opened(path: Path, name: str, dataset: h5py.Dataset) -> Any:
         raise InputError(
             f"{path}: {name} has a type that cannot be read ({error}); store arrays of numbers"
         ) from None
-    if kind not in "iuf" or not dataset.shape:
+    if kind not in ("iufb" if name.startswith("y") else "iuf") or not dataset.shape:
         raise InputError(f"{path}: {name} has dtype {dataset.dtype} {dataset.shape}; store arrays of numbers")
     offset = dataset.id.get_offset() if dataset.chunks is None else None
-    if offset is not None and dataset.size:
+    if offset is not None and dataset.size and kind != "b":  # a byte of a bool may be neither 0 nor 1
         return np.memmap(path, dtype=dataset.dtype, mode="r", offset=offset, shape=dataset.shape)
     rows = ChunkedRows(path, name, dataset)
     return rows if name.startswith("x") else rows[:]

@@ -7,14 +7,17 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.model import Dataset
+from data_prep.sources.aims import Wanted
 from data_prep.sources.arrays import ARRAYS, dataset_of
 from data_prep.sources.reading import needed, noted, unreadable
 from data_prep.tables import MAGIC, size_of_array
 from mpifl.common import InputError
 
 
-def read_npy(data: Path | None, seed: int) -> Dataset:
-    """Map x.npy [n, *shape] and read y.npy [n] integers,
+def read_npy(
+    data: Path | None, seed: int, *, targets: str = "", target_names: str = "", ignore: str | None = None
+) -> Dataset:
+    """Map x.npy [n, *shape] and y.npy [n, ...],
     and where present x_test.npy, y_test.npy and silo.npy [n]."""
     folder = needed("npy", data, "measurements, a folder with x.npy and y.npy")
     if not folder.is_dir():
@@ -24,7 +27,7 @@ def read_npy(data: Path | None, seed: int) -> Dataset:
     files: dict[str, str] = {}
     for path in paths.values():
         noted(path, files)
-    return dataset_of(folder, arrays, files)
+    return dataset_of(folder, arrays, files, Wanted(targets, target_names, ignore))
 
 
 def _mapped(path: Path) -> np.ndarray:

@@ -10,22 +10,24 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.model import Dataset
+from data_prep.sources.aims import Wanted
 from data_prep.sources.arrays import ARRAYS, dataset_of
 from data_prep.sources.reading import needed
 from data_prep.tables import MAGIC, check_method, check_unpacked, opened_zip, size_of_array
 from mpifl.common import InputError, sha256_of
 
 
-def read_npz(data: Path | None, seed: int) -> Dataset:
-    """Read x [n, *shape], y [n] integers, and where present x_test, y_test and silo [n] integers; never a
-    pickle.
+def read_npz(
+    data: Path | None, seed: int, *, targets: str = "", target_names: str = "", ignore: str | None = None
+) -> Dataset:
+    """Read x [n, *shape], y [n, ...], and where present x_test, y_test and silo [n] integers; never a pickle.
 
     The arrays are read into memory whole: a .npz file cannot be mapped. What does not fit belongs into npy or
     hdf5.
     """
     path = needed("npz", data, "measurements.npz")
     arrays = _load(path)
-    return dataset_of(path, arrays, {path.name: sha256_of(path)})
+    return dataset_of(path, arrays, {path.name: sha256_of(path)}, Wanted(targets, target_names, ignore))
 
 
 def _load(path: Path) -> dict[str, np.ndarray]:

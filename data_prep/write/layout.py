@@ -37,7 +37,7 @@ class Section:
         split: The split's name.
         silo: The shard's silo; None for the server's.
         rows: What the features are taken from.
-        labels: The labels that belong to `rows`, [n] or [n, L].
+        labels: The targets that belong to `rows`, [n, ...].
         ids: The positions in both of the examples to be stored, in their order.
     """
 

@@ -138,7 +138,9 @@ def digest_of(sections: Sequence[Section]) -> str:
         for bucket in section.buckets:  # labels may lie in a mapped file, larger than memory
             ids = section.ids[bucket.start : bucket.stop].astype("int64", copy=False)
             digest.update(ids.tobytes())
-            digest.update(section.labels[ids].astype("int64", copy=False).tobytes())
+            labels = section.labels[ids]
+            whole = labels.astype("int64", copy=False) if labels.dtype.kind in "iu" else labels
+            digest.update(whole.tobytes())
     return digest.hexdigest()
 
 

@@ -15,7 +15,15 @@ import numpy as np
 from data_prep.model import release
 from data_prep.write.layout import Arrival, Gathering, Section, Sweep
 from mpifl.common import sha256_of
-from mpifl.data import Features, ShardEntry, check_arrays, new_shard
+from mpifl.data import (
+    Features,
+    ShardEntry,
+    Targets,
+    check_arrays,
+    label_counts,
+    new_shard,
+    stored_dtype,
+)
 
 Offsets = dict[str, tuple[int, int]]
 """Where in a file x and y of every split begin."""
@@ -46,16 +54,23 @@ class Writer:
     Attributes:
         folder: Where they are made, under their own names when they are finished.
         features: What one example is.
-        classes: How many classes there are.
+        classes: How many classes there are; None where targets are values.
+        targets: What one example's target is, where it is no int64 class number.
         alter: What becomes of rows x and labels y of a silo, with their ids; None leaves them alone.
         filters: h5py's options of compressed shards; None for contiguous ones.
     """
 
     folder: Path
     features: Features
-    classes: int
+    classes: int | None
+    targets: Targets | None = None
     alter: Callable[[int, np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]] | None = None
     filters: dict[str, Any] | None = None
+
+    @property
+    def y_dtype(self) -> np.dtype[Any]:
+        """Return the dtype that targets are stored in."""
+        return stored_dtype(self.targets)
 
     def lay_out(self, shard: Shard) -> Offsets:
         """Make a shard's file with room for everything, and return where that is."""
@@ -80,9 +95,10 @@ class Writer:
         x, y = x.astype(self.features.dtype, copy=False), section.labels[ids]
         if self.alter and section.silo is not None:
             x, y = self.alter(section.silo, x, y, ids)
-        check_arrays(f"{section.file}: {section.split}", x, y, self.features, self.classes)
+        check_arrays(f"{section.file}: {section.split}", x, y, self.features, self.classes, self.targets)
         with _opened(_raw(self.folder, section.file)) as file:
-            for offset, rows in zip(offsets[section.split], (x, y.astype(np.int64, copy=False)), strict=True):
+            columns = (x, y.astype(self.y_dtype, copy=False))
+            for offset, rows in zip(offsets[section.split], columns, strict=True):
                 _write_at(file, offset, slot, rows)
 
     def finish(self, shard: Shard, offsets: Offsets) -> ShardEntry:
@@ -116,30 +132,30 @@ class Writer:
 
     def _rewrite(self, shard: Shard, raw: Path, offsets: Offsets, path: Path) -> None:
         """Write a shard anew from the file whose rows are in the order of their arrival."""
-        aside, dtype = raw.with_suffix(".part"), np.dtype(self.features.dtype)
+        aside, kinds = raw.with_suffix(".part"), (np.dtype(self.features.dtype), self.y_dtype)
         with self._new(aside, shard, self.filters) as file:
             if self.filters:
-                for split, column, place, rows in _put_in_order(shard, raw, offsets, dtype):
+                for split, column, place, rows in _put_in_order(shard, raw, offsets, kinds):
                     file[f"{split}/{column}"][place : place + len(rows)] = rows
         if not self.filters:
             with _opened(aside) as number:
-                for split, column, place, rows in _put_in_order(shard, raw, offsets, dtype):
+                for split, column, place, rows in _put_in_order(shard, raw, offsets, kinds):
                     _write_at(number, offsets[split][column == "y"], place, rows)
         os.replace(aside, path)
 
     def _histogram(self, shard: Shard, raw: Path, offsets: Offsets) -> list[int]:
         """Count the labels of the training split, or of the only one."""
         counted = next((section for section in shard.sections if section.split == "train"), shard.sections[0])
-        total, shape = np.zeros(self.classes, np.int64), counted.labels.shape[1:]
-        for bucket in counted.buckets:
-            labels = _read_at(raw, offsets[counted.split][1], bucket, shape, np.dtype("int64"))
-            total += np.bincount(labels.reshape(-1), minlength=self.classes)
+        total, shape = np.zeros(self.classes or 0, np.int64), counted.labels.shape[1:]
+        for bucket in counted.buckets if self.classes else []:
+            labels = _read_at(raw, offsets[counted.split][1], bucket, shape, self.y_dtype)
+            total += label_counts(labels, self.classes, self.targets)
         return [int(count) for count in total]
 
     def _new(self, path: Path, shard: Shard, filters: dict[str, Any] | None) -> h5py.File:
         labels = {section.split: (len(section), *section.labels.shape[1:]) for section in shard.sections}
         common: dict[str, Any] = {"features": self.features, "classes": self.classes, "filters": filters}
-        return new_shard(path, labels, silo=shard.silo, name=shard.name, **common)
+        return new_shard(path, labels, silo=shard.silo, name=shard.name, targets=self.targets, **common)
 
 
 def _raw(folder: Path, file: str) -> Path:
@@ -152,7 +168,7 @@ def _offsets(file: h5py.File) -> Offsets:
 
 
 def _put_in_order(
-    shard: Shard, raw: Path, offsets: Offsets, dtype: np.dtype[Any]
+    shard: Shard, raw: Path, offsets: Offsets, kinds: tuple[np.dtype[Any], np.dtype[Any]]
 ) -> Iterator[tuple[str, str, int, np.ndarray]]:
     """Yield split, column, place and rows of a shard's buckets,
     from a file of rows in the order of their arrival."""
@@ -160,8 +176,8 @@ def _put_in_order(
         for bucket in section.buckets:
             order = section.order(bucket)
             stored = {
-                "x": (section.rows.shape[1:], dtype),
-                "y": (section.labels.shape[1:], np.dtype("int64")),
+                "x": (section.rows.shape[1:], kinds[0]),
+                "y": (section.labels.shape[1:], kinds[1]),
             }
             for (column, (shape, kind)), offset in zip(stored.items(), offsets[section.split], strict=True):
                 rows = _read_at(raw, offset, bucket, shape, kind)

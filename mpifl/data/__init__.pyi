@@ -1,19 +1,28 @@
 from .batches import Batches as Batches
+from .features import FEATURE_DTYPES as FEATURE_DTYPES, Features as Features
+from .federation import (
+    FederationSpec as FederationSpec,
+    ShardEntry as ShardEntry,
+    read_federation as read_federation,
+    read_spec as read_spec,
+    version_of as version_of,
+)
 from .hdf5 import chunk_rows as chunk_rows
 from .hdf5_reading import start_parser as start_parser
 from .shards import (
-    FEATURE_DTYPES as FEATURE_DTYPES,
     SPLITS as SPLITS,
-    Features as Features,
-    FederationSpec as FederationSpec,
     Shard as Shard,
-    ShardEntry as ShardEntry,
     Split as Split,
-    check_arrays as check_arrays,
     new_shard as new_shard,
     open_shard as open_shard,
-    read_federation as read_federation,
-    read_spec as read_spec,
+    stored_dtype as stored_dtype,
+)
+from .targets import (
+    Targets as Targets,
+    check_arrays as check_arrays,
+    check_kind as check_kind,
+    label_counts as label_counts,
+    told as told,
 )
 from .vertical import (
     VerticalEntry as VerticalEntry,

@@ -20,6 +20,7 @@ class Batches:
     def __init__(self, split: Split, features: Features, device: torch.device) -> None:
         self._x = torch.from_numpy(split.x)
         self._y = torch.from_numpy(split.y)
+        self._y_dtype = torch.int64 if split.y_dtype == "int64" else torch.float32
         self._features = features
         self._device = device
 
@@ -61,16 +62,20 @@ class Batches:
 
     def take(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Return the examples at `indices`, shape [n]."""
-        return self._seen(self._x[indices]), self._y[indices].to(self._device)
+        return self._seen(self._x[indices]), self._aimed(self._y[indices])
 
     def _lent(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return examples as a model may use them up:
         one that works in place must not write to the mapped shard."""
-        seen, labels = self._seen(x), y.to(self._device)
+        seen, labels = self._seen(x), self._aimed(y)
         return (
             seen.clone() if seen.data_ptr() == x.data_ptr() else seen,
             labels.clone() if labels is y else labels,
         )
+
+    def _aimed(self, y: Tensor) -> Tensor:
+        """Return targets as a model receives them: converted a batch at a time, on the device."""
+        return y.to(self._device).to(self._y_dtype)
 
     def _block(self, size: int) -> int:
         row = max(self._x[:1].nbytes, 1)

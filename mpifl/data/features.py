@@ -1,4 +1,4 @@
-"""What one example is, and whether arrays are such examples and their labels."""
+"""What one example is, and whether arrays are such examples."""
 
 from __future__ import annotations
 
@@ -55,31 +55,11 @@ class Form(Protocol):
         ...
 
 
-def check_arrays(where: str, x: np.ndarray, y: np.ndarray, features: Features, classes: int) -> None:
-    """Refuse arrays of another shape or dtype than a federation's, or with labels out of range."""
-    check_forms(where, x, y, features, classes)
-    check_labels(where, y, classes)
-
-
-def check_forms(where: str, x: Form, y: Form, features: Features, classes: int) -> None:
-    """Refuse what has another shape or dtype than a federation's."""
+def check_features(where: str, x: Form, features: Features) -> None:
+    """Refuse features of another shape or dtype than a federation's."""
     if tuple(x.shape[1:]) != features.shape:
         wanted = f"the federation has {list(features.shape)}; partition again"
         raise ShardError(f"{where}: features of shape {list(x.shape[1:])}, {wanted}")
     if x.dtype.name != features.dtype:
         wanted = f"the federation has {features.dtype}; partition again"
         raise ShardError(f"{where}: features of dtype {x.dtype.name}, {wanted}")
-    if x.shape[0] != y.shape[0]:
-        raise ShardError(f"{where}: {x.shape[0]} features and {y.shape[0]} labels; they must be as many")
-    if y.dtype.kind not in "iu":
-        raise ShardError(
-            f"{where}: labels of dtype {y.dtype.name}; they must be integers from 0 to {classes - 1}"
-        )
-
-
-def check_labels(where: str, y: np.ndarray, classes: int) -> None:
-    """Refuse labels out of range."""
-    if y.size and not 0 <= int(y.min()) <= int(y.max()) < classes:
-        raise ShardError(
-            f"{where}: labels from {y.min()} to {y.max()}; {classes} classes take 0 to {classes - 1}"
-        )

@@ -10,133 +10,47 @@ This file needs no torch: `data_prep` is built on it.
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import Field, NonNegativeInt, PositiveInt
 
-from mpifl.common import ShardError, sha256_of, write_atomic
-from mpifl.data.features import (
-    FEATURE_DTYPES as FEATURE_DTYPES,
-    Classes,
-    Features as Features,
-    Form,
-    check_arrays as check_arrays,
-    check_forms,
-    check_labels,
+from mpifl.common import ShardError, sha256_of
+from mpifl.data.features import FEATURE_DTYPES as FEATURE_DTYPES, Features as Features
+from mpifl.data.federation import (
+    VERSIONS,
+    FederationSpec as FederationSpec,
+    ShardEntry as ShardEntry,
+    other_version,
+    read_federation as read_federation,
+    read_spec as read_spec,
+    version_of,
 )
 from mpifl.data.hdf5_reading import Opened, Stored, opened
-from mpifl.data.records import BY_HAND, Counts, Examples, FileName, Record, Text, Texts, as_record, read_parts
+from mpifl.data.targets import Targets, check_arrays, check_counts, check_forms, check_labels, label_counts
 
 if TYPE_CHECKING:
     import h5py
 
 FORMAT = "mpifl-shard"
-FORMAT_VERSION = 1
 SPLITS = ("train", "valid", "test", "public")
-_WHOLE_EXAMPLES = "training one model on all features (each silo has some columns of the same rows)"
 ATTRIBUTES = ("format", "format_version", "layout", "silo", "classes")
 
 Arrays = Mapping[str, tuple[np.ndarray, np.ndarray]]
-"""The splits of a shard by name, each as (x, y): x of shape [n, *features], y integer of shape [n, ...]."""
-
-
-class ShardEntry(Record):
-    """One shard as its folder's `federation.json` describes it;
-    `silo` is None for `test.h5` and `public.h5`."""
-
-    silo: NonNegativeInt | None
-    name: Text
-    file: FileName
-    examples: Examples
-    labels: Counts
-    """Label histogram of the training split (of the test split for `test.h5`)."""
-    bytes: PositiveInt
-    sha256: str = Field(pattern="^[0-9a-f]{64}$")
-
-
-class FederationSpec(Record):
-    """`federation.json`: what all shards of a folder have in common, and an entry for each."""
-
-    format: Literal["mpifl-shards"] = "mpifl-shards"
-    format_version: int = FORMAT_VERSION
-    name: Text
-    features: Features
-    classes: Classes
-    seed: int
-    scheme: dict[str, Any]
-    source: dict[str, Any]
-    silos: Annotated[list[ShardEntry], Field(fail_fast=True)]
-    test: ShardEntry | None = None
-    public: ShardEntry | None = None
-    """Examples that belong to no silo and that all may see; their labels are used by nobody."""
-    class_names: Texts | None = None
-    feature_names: Texts | None = None
-
-    def write(self, folder: Path) -> None:
-        """Write `federation.json` into `folder`, aside and renamed, as the last act of making it."""
-        write_atomic(folder / "federation.json", self.model_dump_json(indent=1).encode() + b"\n")
-
-
-def read_federation(folder: Path) -> FederationSpec:
-    """Read the `federation.json` of a shard folder; raise ShardError with what is wrong and what would do."""
-    path = Path(folder) / "federation.json"
-    spec = read_spec(path)
-    for entry in spec.silos:
-        if not entry.examples.get("train"):
-            raise ShardError(
-                f"{path}: silo {entry.silo} has no training examples; partition with --min-examples 1"
-            )
-    if [entry.silo for entry in spec.silos] != list(range(len(spec.silos))) or not spec.silos:
-        raise ShardError(
-            f"{path}: silos must be numbered 0, 1, 2, ... in order, and at least one; partition again"
-        )
-    return spec
-
-
-def read_spec(path: Path) -> FederationSpec:
-    """Read a file of the form of `federation.json` with whatever silos it names, or none."""
-    try:
-        parts = read_parts(path)
-    except OSError as error:
-        what = (
-            "is not there" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
-        )
-        raise ShardError(f"{path}: {what}; make the shards with 'python -m data_prep partition'") from None
-    if isinstance(parts, dict):  # first: another version, another layout has other keys
-        if (version := parts.get("format_version", FORMAT_VERSION)) != FORMAT_VERSION:
-            raise ShardError(f"{path}: {_other_version(version)}")
-        if parts.get("layout", "horizontal") != "horizontal":
-            raise ShardError(f"{path}: vertical shards are not for {_WHOLE_EXAMPLES}; take another scheme")
-    spec = as_record(path, FederationSpec, parts)
-    entries = [*spec.silos, *filter(None, (spec.test, spec.public))]
-    check_entries(path, [entry.file for entry in entries], [entry.labels for entry in entries], spec.classes)
-    return spec
-
-
-def check_entries(path: Path, files: Sequence[str], labels: Sequence[Sequence[int]], classes: int) -> None:
-    """Refuse a description with two entries of one file,
-    or with other label counts than one for each class."""
-    in_order = sorted(files)
-    if twice := next((file for file, after in pairwise(in_order) if file == after), None):
-        raise ShardError(f"{path}: two entries have the file {twice}; {BY_HAND}")
-    if wrong := next((counts for counts in labels if len(counts) != classes), None):
-        raise ShardError(f"{path}: labels: {len(wrong)} label counts for {classes} classes; {BY_HAND}")
+"""The splits of a shard by name, each as (x, y): x of shape [n, *features], y of shape [n, ...]."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """One split of a shard: x of shape `[n, *features]` as stored,
-    y of shape [n, ...] int64; mapped, not copied."""
+    """One split of a shard as stored and mapped, not copied: x of shape [n, *features], y [n, ...]."""
 
     x: np.ndarray
     y: np.ndarray
+    y_dtype: Literal["int64", "float32"] = "int64"
+    """What a model receives targets as."""
 
     def __len__(self) -> int:
         return len(self.y)
@@ -167,7 +81,7 @@ def open_shard(folder: Path, entry: ShardEntry, spec: FederationSpec, *, checksu
 
     Raises:
         ShardError: it is missing, cut short, altered, of another format, shape or dtype, or has labels out of
-            range.
+            range or values that are not finite.
     """
     path, sha256 = Path(folder) / entry.file, entry.sha256 if checksum else None
     with opened(
@@ -181,12 +95,16 @@ def open_shard(folder: Path, entry: ShardEntry, spec: FederationSpec, *, checksu
             )
         for split, (x, y) in found.items():
             _check_forms(path, split, x, y, entry, spec)
-        shard = Shard(
-            path, {split: Split(file.array(f"{split}/x"), file.array(f"{split}/y")) for split in found}
-        )
-        for split, held in shard.splits.items():
-            check_labels(f"{path}: {split}", held.y, spec.classes)
-    return shard
+        return Shard(path, {split: _split(file, split, spec) for split in found})
+
+
+def _split(file: Opened, split: str, spec: FederationSpec) -> Split:
+    """Map a split and look through its targets."""
+    x, y = file.array(f"{split}/x"), file.array(f"{split}/y")
+    check_labels(f"{file.path}: {split}", y, spec.classes, spec.targets)
+    if spec.targets is not None and spec.targets.dtype == "bool":
+        y = y.view(np.bool_)
+    return Split(x, y, spec.y_dtype)
 
 
 def splits_of(file: Opened, parts: Iterable[str]) -> Iterator[tuple[str, list[Stored]]]:
@@ -204,17 +122,25 @@ def splits_of(file: Opened, parts: Iterable[str]) -> Iterator[tuple[str, list[St
 
 
 def write_shard(
-    path: Path, arrays: Arrays, *, silo: int | None, name: str, features: Features, classes: int
+    path: Path,
+    arrays: Arrays,
+    *,
+    silo: int | None,
+    name: str,
+    features: Features,
+    classes: int | None,
+    targets: Targets | None = None,
 ) -> ShardEntry:
     """Write one shard aside, rename it into place and return its entry;
     raise ShardError if the arrays do not fit."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    labels = {split: np.shape(y) for split, (_, y) in arrays.items()}
+    shapes = {split: np.shape(y) for split, (_, y) in arrays.items()}
+    common: dict[str, Any] = {"features": features, "classes": classes, "targets": targets}
     try:
-        with new_shard(aside, labels, silo=silo, name=name, features=features, classes=classes) as file:
+        with new_shard(aside, shapes, silo=silo, name=name, **common) as file:
             for split, (x, y) in arrays.items():
-                check_arrays(f"{path}: {split}", x, y, features, classes)
-                file[f"{split}/x"][...], file[f"{split}/y"][...] = x, y
+                check_arrays(f"{path}: {split}", x, y, **common)
+                file[f"{split}/x"][...], file[f"{split}/y"][...] = x, np.asarray(y, stored_dtype(targets))
         digest, size = sha256_of(aside), aside.stat().st_size
         os.replace(aside, path)
     finally:
@@ -224,11 +150,16 @@ def write_shard(
         silo=silo,
         name=name,
         file=path.name,
-        examples={split: shape[0] for split, shape in labels.items()},
-        labels=np.bincount(counted.reshape(-1), minlength=classes).tolist(),
+        examples={split: shape[0] for split, shape in shapes.items()},
+        labels=label_counts(counted, classes, targets),
         bytes=size,
         sha256=digest,
     )
+
+
+def stored_dtype(targets: Targets | None) -> np.dtype[Any]:
+    """Return the dtype of `SPLIT/y` in a shard."""
+    return np.dtype("int64") if targets is None else targets.stored
 
 
 def new_shard(
@@ -238,10 +169,11 @@ def new_shard(
     silo: int | None,
     name: str,
     features: Features,
-    classes: int,
+    classes: int | None,
+    targets: Targets | None = None,
     filters: Mapping[str, Any] | None = None,
 ) -> h5py.File:
-    """Make a shard file and return it open, with room for labels of these shapes [n, ...] and as many
+    """Make a shard file and return it open, with room for targets of these shapes [n, ...] and as many
     features.
 
     Data sets are contiguous, at multiples of 64 bytes; or, with h5py's `filters`, in chunks of half a MiB.
@@ -249,27 +181,32 @@ def new_shard(
     from mpifl.data.hdf5 import make_room, new_file  # it brings h5py, which who only reads does without
 
     file = new_file(path)
-    file.attrs.update(format=FORMAT, format_version=FORMAT_VERSION, name=name, classes=classes)
+    version, number = version_of(targets), -1 if classes is None else classes
+    file.attrs.update(format=FORMAT, format_version=version, name=name, classes=number)
     file.attrs["silo"] = -1 if silo is None else silo
     for split, (n, *label) in labels.items():
         make_room(file, f"{split}/x", (n, *features.shape), np.dtype(features.dtype), filters)
-        make_room(file, f"{split}/y", (n, *label), np.dtype("int64"), filters)
+        make_room(file, f"{split}/y", (n, *label), stored_dtype(targets), filters)
     return file
 
 
 def _check_attributes(path: Path, found: Mapping[str, Any], entry: ShardEntry, spec: FederationSpec) -> None:
     if found.get("format") != FORMAT:
         raise ShardError(f"{path}: an HDF5 file, but not a shard; write it with data_prep")
-    if (version := found.get("format_version")) != FORMAT_VERSION:
-        raise ShardError(f"{path}: {_other_version(version)}")
+    if (version := found.get("format_version")) not in VERSIONS:
+        raise ShardError(f"{path}: {other_version(version)}")
+    if version != spec.format_version:
+        said = f"format version {version}, federation.json has {spec.format_version}"
+        raise ShardError(f"{path}: {said}; partition again or restore it")
     silo = -1 if entry.silo is None else entry.silo
     if found.get("silo") != silo:
         raise ShardError(
             f"{path}: the shard of silo {found.get('silo')}, "
             f"federation.json says {silo}; restore the right file"
         )
-    if (classes := found.get("classes")) != spec.classes:
-        raise ShardError(f"{path}: has {classes} classes, federation.json {spec.classes}; partition again")
+    if (classes := found.get("classes")) != (-1 if spec.classes is None else spec.classes):
+        told = [("no" if number in (None, -1) else number) for number in (classes, spec.classes)]
+        raise ShardError(f"{path}: has {told[0]} classes, federation.json {told[1]}; partition again")
 
 
 def _check_forms(
@@ -285,20 +222,7 @@ def _check_forms(
         )
     if split == "train" and len(x) == 0:
         raise ShardError(f"{where}: an empty silo; partition with --min-examples 1 or more")
-    check_forms(where, x, y, spec.features, spec.classes)
-    check_label_shape(where, y, entry.examples, entry.labels)
-
-
-def check_label_shape(where: str, y: Form, examples: Mapping[str, int], labels: Sequence[int]) -> None:
-    """Refuse labels of another number for each example than the histogram `labels` has been counted from."""
-    counted = examples.get("train", next(iter(examples.values()), 0))
-    if math.prod(y.shape) * counted != sum(labels) * y.shape[0]:
-        said = f"labels of shape {list(y.shape)}, federation.json counts {sum(labels)} of {counted} examples"
-        raise ShardError(f"{where}: {said}; partition again or restore it")
-
-
-def _other_version(version: Any) -> str:
-    return (
-        f"format version {version!r:.20}, this program reads {FORMAT_VERSION}; "
-        "partition again with its data_prep"
-    )
+    check_forms(where, x, y, spec.features, spec.classes, spec.targets)
+    if spec.classes is not None:
+        ignored = spec.targets is not None and spec.targets.ignore is not None
+        check_counts(where, y, entry.examples, entry.labels, most=ignored)

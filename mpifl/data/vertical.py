@@ -15,18 +15,12 @@ import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from mpifl.common import ShardError, write_atomic
-from mpifl.data.features import Classes, Features, check_forms, check_labels
+from mpifl.data.features import Classes, Features
+from mpifl.data.federation import FORMAT_VERSION, check_entries
 from mpifl.data.hdf5_reading import Opened, opened
 from mpifl.data.records import Counts, Examples, FileName, Record, Text, Texts, as_record, read_parts
-from mpifl.data.shards import (
-    ATTRIBUTES,
-    FORMAT,
-    FORMAT_VERSION,
-    SPLITS,
-    check_entries,
-    check_label_shape,
-    splits_of,
-)
+from mpifl.data.shards import ATTRIBUTES, FORMAT, SPLITS, splits_of
+from mpifl.data.targets import check_counts, check_forms, check_labels
 
 if TYPE_CHECKING:
     import h5py
@@ -166,4 +160,4 @@ def _check_forms(file: Opened, split: str, entry: VerticalEntry, classes: int) -
         raise ShardError(f"{where}: {said}; partition again or restore it")
     check_forms(where, x, id if y is None else y, entry.features, classes)
     if y is not None and entry.labels is not None:
-        check_label_shape(where, y, entry.examples, entry.labels)
+        check_counts(where, y, entry.examples, entry.labels, most=False)

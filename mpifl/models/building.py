@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from mpifl.common import InputError, load_plugin, rng
-from mpifl.data import Features
+from mpifl.data import Features, FederationSpec
 from mpifl.models.images import cnn
 from mpifl.models.perceptrons import logreg, mlp, two_nn
 from mpifl.models.text import char_lstm, gpt
-from mpifl.tasks import CLASSIFICATION, Task
+from mpifl.tasks import CLASSIFICATION, Classification, Task
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "logreg": logreg,
@@ -25,6 +25,22 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "gpt": gpt,
 }
 """Factories (shape, classes, **arguments) -> module; shape is that of one example."""
+
+
+def class_count(spec: FederationSpec, task: Task) -> int:
+    """Return how many classes a federation has.
+
+    Raises:
+        InputError: the task does not take its targets.
+    """
+    name = type(task).__name__.lower()
+    if spec.classes is None:
+        what = f"targets are {spec.aim}, [task] name = '{name}' takes class numbers"
+        raise InputError(f"federation.json: {what}; name a task of yours, or partition again")
+    if isinstance(task, Classification) and spec.targets and spec.targets.ignore is not None:
+        what = f"targets are {spec.aim}, [task] name = '{name}' counts every target"
+        raise InputError(f"federation.json: {what}; name a task of yours, or partition again")
+    return spec.classes
 
 
 def build(

@@ -66,6 +66,8 @@ def _drawn(spec: FederationSpec) -> str:
     called = Names([entry.name for entry in spec.silos])
     if called.told and len(sizes) <= MOST_NAMED:
         note += f" From the left: {', '.join(called[silo] for silo in range(len(sizes)))}."
+    if spec.classes is None:  # values, of which federation.json counts nothing
+        return charts.titled("The data", note)
     names = spec.class_names or [str(label) for label in range(spec.classes)]
     return heat(shares.tolist(), names, [round(size) for size in sizes.tolist()], note)
 

@@ -66,7 +66,8 @@ def _module(run: Path, job: Job, spec: FederationSpec) -> nn.Module:
     if not _is_of_the_end(run, job, path):
         raise InputError(f"{path}: is of an earlier end; the run has not come to its own ({GO_ON})")
     algorithm, named = job.build_algorithm(), (job.model.name, job.model.arguments)
-    module = models.build(*named, spec.features, spec.classes, job.seed, algorithm.task)
+    classes = models.class_count(spec, algorithm.task)
+    module = models.build(*named, spec.features, classes, job.seed, algorithm.task)
     if personal := sorted(algorithm.personal_names(module)):
         whose = f"{job.algorithm['name']} leaves {', '.join(personal)} at the silos"
         scores = f"metrics.jsonl has their {algorithm.task.main_metric.name}"

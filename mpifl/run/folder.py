@@ -125,7 +125,9 @@ def describe(spec: FederationSpec) -> dict[str, str]:
     and digests of all that is trained on and judged by."""
     shape, count = "x".join(map(str, spec.features.shape)), len(spec.silos)
     digests = "".join([spec.features.model_dump_json(), *(entry.sha256 for entry in spec.silos)])
-    form = f"{count} silo{'s' * (count > 1)} of {shape} {spec.features.dtype} in {spec.classes} classes"
+    aim = f" in {spec.classes} classes" if spec.classes else ""
+    aim += f", {spec.aim}" if spec.targets else ""
+    form = f"{count} silo{'s' * (count > 1)} of {shape} {spec.features.dtype}{aim}"
     shared = {
         name: entry.sha256 if entry else "" for name, entry in (("public", spec.public), ("test", spec.test))
     }

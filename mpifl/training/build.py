@@ -9,7 +9,7 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -212,10 +212,11 @@ def _model(
     device: torch.device,
     is_reporter: bool,
 ) -> FlatModel:
-    module = models.build(table.name, table.arguments, spec.features, spec.classes, seed, algorithm.task)
+    classes = models.class_count(spec, algorithm.task)
+    module = models.build(table.name, table.arguments, spec.features, classes, seed, algorithm.task)
     if table.weights is not None:
         load_weights(module, Path(table.weights), f"[model] weights = '{table.weights}'")
-    algorithm.task.check(spec, module)
+    algorithm.task.check(cast(Any, spec), module)  # it has classes
     algorithm.check(module, spec)
     return FlatModel(module, device, algorithm.personal_names(module), is_reporter=is_reporter)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 from mpifl import models
 from mpifl.aggregation import memory_of
@@ -28,10 +29,11 @@ def validate_job(job: Job, source: str) -> FederationSpec:
         check_tracking(job)
         job.cohort.check(len(spec.silos))
         job.evaluate.check(splits_of(spec))
+        classes = models.class_count(spec, algorithm.task)
         for table in (job.model, *map(Model.model_validate, algorithm.architectures())):
-            given = (table.name, table.arguments, spec.features, spec.classes, job.seed)
+            given = (table.name, table.arguments, spec.features, classes, job.seed)
             module = models.build(*given, algorithm.task)
-            algorithm.task.check(spec, module)
+            algorithm.task.check(cast(Any, spec), module)  # it has classes
             algorithm.check(module, spec)
             algorithm.personal_names(module)
     except InputError as error:

@@ -39,7 +39,8 @@ def silos_of(run: Summary, split: str = "test") -> list[Score]:
     job = read_job(run.run / "job.toml")
     spec = read_federation(Path(job.shards))
     task = job.build_task()
-    module = models.build(job.model.name, job.model.arguments, spec.features, spec.classes, job.seed, task)
+    classes = models.class_count(spec, task)
+    module = models.build(job.model.name, job.model.arguments, spec.features, classes, job.seed, task)
     model = FlatModel(module)
     found = []
     for entry in spec.silos:

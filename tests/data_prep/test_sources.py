@@ -227,7 +227,7 @@ NPZ_FAULTS = {
     "NaN": ({"x": np.where(np.arange(12)[:, None] == 5, np.nan, X), "y": Y}, "first in example 5"),
     "infinite": ({"x": X * np.inf, "y": Y}, "NaN or infinite"),
     "NaN in x_test": ({"x": X, "y": Y, "x_test": X * np.nan, "y_test": Y}, "x_test has NaN"),
-    "float labels": ({"x": X, "y": Y * 1.0}, "y has dtype float64"),
+    "complex labels": ({"x": X, "y": Y * 1j}, "y has dtype complex128"),
     "negative labels": ({"x": X, "y": Y - 1}, "labels from -1 to 1"),
     "huge labels": ({"x": X, "y": Y + 2**40}, "number the classes 0, 1, 2"),
     "lengths differ": ({"x": X, "y": Y[:-1]}, "y has shape [11]; there are 12 examples"),

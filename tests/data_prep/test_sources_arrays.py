@@ -122,7 +122,7 @@ FAULTS = {
     "no x": ({"y": Y}, "has no array 'x'"),
     "no y": ({"x": X}, "has no array 'y'"),
     "lengths differ": ({"x": X, "y": Y[:-1]}, "y has shape [11]; there are 12 examples"),
-    "float labels": ({"x": X, "y": Y * 1.0}, "y has dtype float64"),
+    "complex labels": ({"x": X, "y": Y * 1j}, "y has dtype complex128"),
     "negative labels": ({"x": X, "y": Y - 1}, "labels from -1 to 1"),
     "silo too short": ({"x": X, "y": Y, "silo": Y[:5]}, "silo has shape [5]"),
     "one axis": ({"x": X[:, 0], "y": Y}, "x has shape [12]"),
@@ -256,5 +256,5 @@ def test_a_bad_option_of_a_source_is_named(words, said):
 
 
 def test_a_source_without_options_takes_none():
-    with pytest.raises(InputError, match="npz takes none"):
-        find_source("npz", ["size=3"])
+    with pytest.raises(InputError, match="digits takes none"):
+        find_source("digits", ["size=3"])

@@ -16,7 +16,8 @@ from conftest import ROOT
 from faults.conftest import Batch
 from faults.processes import Command, lines_of, outcome, own_lines, rounds_of, train, tree
 
-from mpifl.data.shards import FederationSpec, read_federation, sha256_of
+from mpifl.common.files import sha256_of
+from mpifl.data.shards import FederationSpec, read_federation
 
 LENIENT = ("--set", "cohort.quorum=0.5")
 

@@ -12,7 +12,7 @@ import pytest
 from unit.builders import FEATURES, arrays, write_folder
 
 from mpifl.common.errors import ShardError
-from mpifl.common.files import allow_many_open_files
+from mpifl.common.files import allow_many_open_files, sha256_of, write_atomic
 from mpifl.data import shards
 from mpifl.data.shards import (
     FEATURE_DTYPES,
@@ -20,8 +20,6 @@ from mpifl.data.shards import (
     ShardEntry,
     open_shard,
     read_federation,
-    sha256_of,
-    write_atomic,
     write_shard,
 )
 
@@ -204,7 +202,7 @@ INSIDE = {
     ),
     "another version": (
         attribute("format_version", 9),
-        "format version 9, this program reads 1; partition again",
+        "format version 9, this program reads 1 and 2; partition again",
     ),
     "another silo": (
         attribute("silo", 1),
@@ -304,12 +302,12 @@ DESCRIPTIONS = {
     "a bad sha256": (edited(lambda r: r["silos"][0].update(sha256="ab")), "silos.0.sha256: "),
     "another format": (edited(lambda r: r.update(format="leaf")), "format: "),
     "another version": (
-        edited(lambda r: r.update(format_version=2)),
-        "format version 2, this program reads 1",
+        edited(lambda r: r.update(format_version=3)),
+        "format version 3, this program reads 1 and 2",
     ),
     "a later version with more keys": (
-        edited(lambda r: r.update(format_version=2, more=1)),
-        "format version 2",
+        edited(lambda r: r.update(format_version=3, more=1)),
+        "format version 3",
     ),
     "no silos": (edited(lambda r: r.update(silos=[])), "silos must be numbered 0, 1, 2"),
     "silos out of order": (edited(lambda r: r["silos"].reverse()), "silos must be numbered 0, 1, 2"),

@@ -1,0 +1,157 @@
+"""What a user's own array of targets is: class numbers, values, or 0 and 1 for each of several labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from pydantic import ValidationError
+
+from mpifl.common import InputError
+from mpifl.data import FEATURE_DTYPES, Targets, check_kind
+
+TARGETS = ("classes", "values", "labels")
+# classes are counted one by one: a stray identifier among them would fill the memory
+MOST_CLASSES = 1 << 20
+SIGNED = {"uint16": "int32", "uint32": "int64", "uint64": "int64"}
+"""What integers become that torch has not, or shards have not."""
+
+
+class Wanted(NamedTuple):
+    """What the user says of targets, as options of a source.
+
+    Attributes:
+        kind: One of `TARGETS`; by default classes for integers, labels for bools, values for floats.
+        names: What the columns of the targets are called, as `systolic,diastolic`.
+        ignore: A class number that does not count.
+    """
+
+    kind: str = ""
+    names: str = ""
+    ignore: str | None = None
+
+
+PLAIN = Wanted()
+"""Nothing said."""
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What targets are, as a data set has them."""
+
+    classes: int | None
+    targets: Targets | None
+
+    def fitted(self, y: np.ndarray) -> np.ndarray:
+        """Return targets in the dtype that the data set has them in."""
+        return y.astype(np.int64 if self.targets is None else self.targets.dtype, copy=False)
+
+
+def aim_of(path: Path, y: np.ndarray, test: np.ndarray | None, wanted: Wanted) -> Aim:
+    """Find out what targets are; `test` are the server's, which must be alike.
+
+    Raises:
+        InputError: they are not what is wanted, or nothing that a federation can have.
+    """
+    kind = wanted.kind or {"f": "values", "b": "labels"}.get(y.dtype.kind, "classes")
+    if kind not in TARGETS:
+        raise InputError(f"--option: targets={kind} given; it must be one of {', '.join(TARGETS)}")
+    arrays = [("y", y), *([("y_test", test)] if test is not None else [])]
+    for name, array in arrays:
+        _check_form(path, name, array, y)
+        CHECKS[kind](path, name, array)
+    ignore = _ignored(wanted.ignore)
+    classes = _classes(path, arrays, ignore) if kind == "classes" else None
+    names = [name.strip() for name in wanted.names.split(",")] if wanted.names else None
+    plain = classes is not None and ignore is None and not names
+    if plain and (y.ndim == 1 or y.dtype == np.int64):
+        return Aim(classes, None)
+    if test is not None and test.dtype != y.dtype:
+        raise InputError(f"{path}: y_test has dtype {test.dtype.name}, y {y.dtype.name}; make them alike")
+    return Aim(classes, _described(path, y, kind, classes, ignore, names))
+
+
+def _described(
+    path: Path, y: np.ndarray, kind: str, classes: int | None, ignore: int | None, names: list[str] | None
+) -> Targets:
+    dtype = "bool" if kind == "labels" else SIGNED.get(y.dtype.name, y.dtype.name)
+    given: dict[str, Any] = {"dtype": dtype, "shape": y.shape[1:], "names": names, "ignore": ignore}
+    try:
+        made = Targets.model_validate(given)
+        check_kind(classes, made)
+    except ValidationError as error:
+        said = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise InputError(f"{path}: y: {said}") from None
+    except ValueError as error:
+        raise InputError(f"{path}: y: {error}") from None
+    return made
+
+
+def _check_form(path: Path, name: str, y: np.ndarray, first: np.ndarray) -> None:
+    if y.dtype.name not in (*FEATURE_DTYPES, *SIGNED, "bool"):
+        raise InputError(f"{path}: {name} has dtype {y.dtype.name}; it must hold integers, floats or bools")
+    if 0 in y.shape[1:]:
+        raise InputError(f"{path}: {name} has shape {list(y.shape)}; an example needs a target")
+    whole = [array.dtype.kind in "iu" or array.dtype.kind for array in (y, first)]
+    if y.shape[1:] != first.shape[1:] or whole[0] != whole[1]:
+        found = f"{y.dtype} {list(y.shape[1:])} an example, y has {first.dtype} {list(first.shape[1:])}"
+        raise InputError(f"{path}: {name} has {found}; make them alike")
+
+
+def _check_classes(path: Path, name: str, y: np.ndarray) -> None:
+    if y.dtype.kind not in "iu":
+        raise InputError(f"{path}: {name} has dtype {y.dtype.name}; class numbers are integers")
+    if y.shape[1:] == (1,):
+        raise InputError(f"{path}: {name} has shape {list(y.shape)}; class numbers are [{len(y)}]")
+
+
+def _check_values(path: Path, name: str, y: np.ndarray) -> None:
+    if y.dtype.kind == "f" and not (finite := np.isfinite(y)).all():
+        row = int(np.argwhere(~finite)[0, 0])
+        what = "NaN" if np.isnan(y[row]).any() else "infinite values"
+        raise InputError(f"{path}: {name} has {what}, first in example {row}; fill or drop them")
+
+    if y.dtype.kind == "u" and y.size and int(y.max()) >> 63:
+        raise InputError(f"{path}: {name} has values up to {y.max()}; store them as floats")
+
+
+def _check_labels(path: Path, name: str, y: np.ndarray) -> None:
+    y = y.view(np.uint8) if y.dtype.kind == "b" else y  # a file may have bools that are neither
+    if not (known := (y == 0) | (y == 1)).all():
+        row = int(np.argwhere(~known)[0, 0])
+        raise InputError(f"{path}: {name} is not 0 or 1 in example {row}; targets=labels takes these alone")
+
+
+CHECKS = {"classes": _check_classes, "values": _check_values, "labels": _check_labels}
+
+
+def _ignored(given: str | None) -> int | None:
+    try:
+        return None if given is None else int(given)
+    except ValueError:
+        raise InputError(f"--option: ignore={given} given; it must be a whole number") from None
+
+
+def _classes(path: Path, arrays: list[tuple[str, np.ndarray]], ignore: int | None) -> int:
+    """Return the largest class number + 1; refuse what cannot be one."""
+    most = 0
+    for name, y in arrays:
+        counted = y if ignore is None else y[y != ignore]
+        if counted.size and not 0 <= int(counted.min()) <= int(counted.max()) < MOST_CLASSES:
+            said = f"{name} has labels from {counted.min()} to {counted.max()}"
+            raise InputError(f"{path}: {said}; number the classes 0, 1, 2, ..., or say targets=values")
+        most = max(most, int(counted.max(initial=0)))
+    return 1 + most
+
+
+def integers(path: Path, name: str, values: np.ndarray, length: int) -> np.ndarray:
+    """Return an array of one integer an example; refuse others."""
+    if values.dtype.kind not in "iu":
+        raise InputError(f"{path}: {name} has dtype {values.dtype.name}; it must hold integers")
+    if values.shape != (length,):
+        raise InputError(
+            f"{path}: {name} has shape {list(values.shape)}; there are {length} examples, so [{length}]"
+        )
+    return values

@@ -1,0 +1,151 @@
+"""`federation.json`, which describes a folder of shards: its records, and reading them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+
+from mpifl.common import ShardError, write_atomic
+from mpifl.data.features import Classes, Features
+from mpifl.data.records import BY_HAND, Counts, Examples, FileName, Record, Text, Texts, as_record, read_parts
+from mpifl.data.targets import Targets, check_kind, told
+
+FORMAT_VERSION = 1
+TARGETS_VERSION = 2
+"""That of folders whose `federation.json` says what a target is."""
+VERSIONS = (FORMAT_VERSION, TARGETS_VERSION)
+_WHOLE_EXAMPLES = "training one model on all features (each silo has some columns of the same rows)"
+
+
+class ShardEntry(Record):
+    """One shard as its folder's `federation.json` describes it;
+    `silo` is None for `test.h5` and `public.h5`."""
+
+    silo: NonNegativeInt | None
+    name: Text
+    file: FileName
+    examples: Examples
+    labels: Counts
+    """Label histogram of the training split (of the test split for `test.h5`); empty without classes."""
+    bytes: PositiveInt
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+
+
+class FederationSpec(Record):
+    """`federation.json`: what all shards of a folder have in common, and an entry for each."""
+
+    format: Literal["mpifl-shards"] = "mpifl-shards"
+    format_version: int = FORMAT_VERSION
+    name: Text
+    features: Features
+    classes: Classes | None
+    """How many there are, where targets are class numbers; None where they are values."""
+    targets: Targets | None = None
+    """What a target is; None is an int64 class number, and format version 1."""
+    seed: int
+    scheme: dict[str, Any]
+    source: dict[str, Any]
+    silos: Annotated[list[ShardEntry], Field(fail_fast=True)]
+    test: ShardEntry | None = None
+    public: ShardEntry | None = None
+    """Examples that belong to no silo and that all may see; their labels are used by nobody."""
+    class_names: Texts | None = None
+    feature_names: Texts | None = None
+
+    @property
+    def y_dtype(self) -> Literal["int64", "float32"]:
+        """Return the dtype in which a model receives targets: class numbers int64, values float32."""
+        return "float32" if self.classes is None else "int64"
+
+    @property
+    def aim(self) -> str:
+        """Say what targets are, as messages do."""
+        return told(self.classes, self.targets)
+
+    @model_validator(mode="after")
+    def _targets_have_classes_or_values(self) -> FederationSpec:
+        check_kind(self.classes, self.targets)
+        if self.format_version != (wanted := version_of(self.targets)):
+            having = "without" if self.targets is None else "with"
+            raise ValueError(f"format_version {self.format_version}; {having} targets it is {wanted}")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, make: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what version 1 has not, so that its files stay the same to the byte."""
+        return {key: value for key, value in make(self).items() if key != "targets" or value is not None}
+
+    def write(self, folder: Path) -> None:
+        """Write `federation.json` into `folder`, aside and renamed, as the last act of making it."""
+        write_atomic(folder / "federation.json", self.model_dump_json(indent=1).encode() + b"\n")
+
+
+def read_federation(folder: Path) -> FederationSpec:
+    """Read the `federation.json` of a shard folder; raise ShardError with what is wrong and what would do."""
+    path = Path(folder) / "federation.json"
+    spec = read_spec(path)
+    for entry in spec.silos:
+        if not entry.examples.get("train"):
+            raise ShardError(
+                f"{path}: silo {entry.silo} has no training examples; partition with --min-examples 1"
+            )
+    if [entry.silo for entry in spec.silos] != list(range(len(spec.silos))) or not spec.silos:
+        raise ShardError(
+            f"{path}: silos must be numbered 0, 1, 2, ... in order, and at least one; partition again"
+        )
+    return spec
+
+
+def read_spec(path: Path) -> FederationSpec:
+    """Read a file of the form of `federation.json` with whatever silos it names, or none."""
+    try:
+        parts = read_parts(path)
+    except OSError as error:
+        what = (
+            "is not there" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
+        )
+        raise ShardError(f"{path}: {what}; make the shards with 'python -m data_prep partition'") from None
+    if isinstance(parts, dict):  # first: another version, another layout has other keys
+        if (version := parts.get("format_version", FORMAT_VERSION)) not in VERSIONS:
+            raise ShardError(f"{path}: {other_version(version)}")
+        if parts.get("layout", "horizontal") != "horizontal":
+            raise ShardError(f"{path}: vertical shards are not for {_WHOLE_EXAMPLES}; take another scheme")
+    spec = as_record(path, FederationSpec, parts)
+    entries = [*spec.silos, *filter(None, (spec.test, spec.public))]
+    check_entries(path, [entry.file for entry in entries], [entry.labels for entry in entries], spec.classes)
+    return spec
+
+
+def check_entries(
+    path: Path, files: Sequence[str], labels: Sequence[Sequence[int]], classes: int | None
+) -> None:
+    """Refuse a description with two entries of one file,
+    or with other label counts than one for each class."""
+    in_order = sorted(files)
+    if twice := next((file for file, after in pairwise(in_order) if file == after), None):
+        raise ShardError(f"{path}: two entries have the file {twice}; {BY_HAND}")
+    if wrong := next((counts for counts in labels if len(counts) != (classes or 0)), None):
+        of = f"for {classes} classes" if classes else "of targets that have no classes"
+        raise ShardError(f"{path}: labels: {len(wrong)} label counts {of}; {BY_HAND}")
+
+
+def version_of(targets: Targets | None) -> int:
+    """Return the version of the format that a federation with such targets has."""
+    return FORMAT_VERSION if targets is None else TARGETS_VERSION
+
+
+def other_version(version: Any) -> str:
+    """Say that a file's version of the format is not known here."""
+    known = " and ".join(map(str, VERSIONS))
+    return f"format version {version!r:.20}, this program reads {known}; partition again with its data_prep"

@@ -1,0 +1,180 @@
+"""What one example's target is, and whether arrays are such targets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from mpifl.common import ShardError
+from mpifl.data.features import Features, Form, Shape, check_features
+from mpifl.data.records import Record, Texts
+
+PIECE = 1 << 22
+"""Numbers that are looked at together."""
+_FIX = "mend the data and partition again"
+
+
+class Targets(Record):
+    """What the target of one example is: its stored dtype and its shape; without it, int64 class numbers.
+
+    In a federation with classes it holds class numbers, which a model receives as int64. Else it holds values
+    (measurements, counts, or 0 and 1 for each of several labels), which a model receives as float32.
+    """
+
+    dtype: Literal["uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "bool"]
+    shape: Shape
+    names: Texts | None = None
+    """What the columns of the last dimension are called."""
+    ignore: Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)] | None = None
+    """A class number that does not count."""
+
+    @property
+    def stored(self) -> np.dtype[Any]:
+        """Return the dtype in a shard: HDF5 has no bool of its own."""
+        return np.dtype("uint8" if self.dtype == "bool" else self.dtype)
+
+    @model_validator(mode="after")
+    def _columns_have_names(self) -> Targets:
+        columns = self.shape[-1] if self.shape else 1
+        if self.names is not None and (len(self.names) != columns or len(set(self.names)) != columns):
+            raise ValueError(f"{len(set(self.names))} different names for {columns} columns of targets")
+        return self
+
+
+def told(classes: int | None, targets: Targets | None) -> str:
+    """Say what the targets of a federation are, as messages do."""
+    if targets is None:
+        return "int64 class numbers"
+    kind = "values" if classes is None else "class numbers"
+    names = f" ({', '.join(targets.names)})" if targets.names else ""
+    ignored = "" if targets.ignore is None else f", {targets.ignore} ignored"
+    return f"{targets.dtype} {kind} of shape {list(targets.shape)}{names}{ignored}"
+
+
+def check_kind(classes: int | None, targets: Targets | None) -> None:
+    """Refuse classes and targets that do not go together; raise ValueError."""
+    if targets is None and classes is None:
+        raise ValueError("neither classes nor targets; one of them says what is learned")
+    if targets is None:
+        return
+    if classes is not None and targets.stored.kind == "f":
+        raise ValueError(f"{classes} classes of {targets.dtype} targets; class numbers are integers")
+    if classes is not None and targets.dtype == "bool":
+        raise ValueError(f"{classes} classes of bool targets; these are values, with classes null")
+    if (ignore := targets.ignore) is None:
+        return
+    if classes is None or 0 <= ignore < classes:
+        raise ValueError(f"ignore {ignore} of {classes or 'no'} classes; it is a number that no class has")
+    limits = np.iinfo(targets.stored)
+    if not limits.min <= ignore <= limits.max:
+        raise ValueError(f"ignore {ignore} does not fit {targets.dtype} targets")
+
+
+def check_target_form(where: str, y: Form, classes: int | None, targets: Targets | None) -> None:
+    """Refuse targets of another shape or dtype than a federation's."""
+    if targets is None:
+        if y.dtype.kind not in "iu":
+            takes = f"they must be integers from 0 to {(classes or 1) - 1}"
+            raise ShardError(f"{where}: labels of dtype {y.dtype.name}; {takes}")
+        return
+    if y.dtype.name not in (targets.dtype, targets.stored.name):
+        has = f"the federation has {targets.dtype}; partition again"
+        raise ShardError(f"{where}: targets of dtype {y.dtype.name}, {has}")
+    if tuple(y.shape[1:]) != targets.shape:
+        has = f"the federation has {list(targets.shape)}; partition again"
+        raise ShardError(f"{where}: targets of shape {list(y.shape[1:])}, {has}")
+
+
+def check_counts(
+    where: str, y: Form, examples: Mapping[str, int], labels: Sequence[int], *, most: bool
+) -> None:
+    """Refuse targets of another number for each example than the histogram `labels` has been counted from.
+
+    With `most`, some may not have been counted.
+    """
+    counted = examples.get("train", next(iter(examples.values()), 0))
+    there, said = math.prod(y.shape) * counted, sum(labels) * y.shape[0]
+    if there < said or (there > said and not most):
+        counts = f"federation.json counts {sum(labels)} of {counted} examples"
+        raise ShardError(f"{where}: labels of shape {list(y.shape)}, {counts}; partition again or restore it")
+
+
+def check_labels(where: str, y: np.ndarray, classes: int | None, targets: Targets | None = None) -> None:
+    """Refuse class numbers out of range, values that are not finite, and bools that are neither 0 nor 1."""
+    if classes is not None:
+        _check_classes(where, y, classes, None if targets is None else targets.ignore)
+    elif y.dtype.kind == "f":
+        _check_finite(where, y)
+    elif targets is not None and targets.dtype == "bool" and y.size and int(y.max()) > 1:
+        row = _first(y, lambda piece: piece > 1)
+        raise ShardError(f"{where}: target is {y[row].max()} in row {row}, bool targets are 0 or 1; {_FIX}")
+
+
+def _check_classes(where: str, y: np.ndarray, classes: int, ignore: int | None) -> None:
+    if not y.size or 0 <= int(y.min()) <= int(y.max()) < classes:
+        return
+    takes = f"{classes} classes take 0 to {classes - 1}"
+    if ignore is None:
+        raise ShardError(f"{where}: labels from {y.min()} to {y.max()}; {takes}")
+    row = _first(y, lambda piece: (piece != ignore) & ((piece < 0) | (piece >= classes)))
+    if row is not None:
+        raise ShardError(f"{where}: a label out of range in row {row}; {takes}, and {ignore} is ignored")
+
+
+def _check_finite(where: str, y: np.ndarray) -> None:
+    if (row := _first(y, lambda piece: ~np.isfinite(piece))) is not None:
+        what = "NaN" if np.isnan(y[row]).any() else "infinite"
+        raise ShardError(f"{where}: target is {what} in row {row}; {_FIX}")
+
+
+def _first(y: np.ndarray, wrong: Any) -> int | None:
+    """Return the first row in which something is wrong; None if nothing is."""
+    for start, piece in pieces(y):
+        if (found := wrong(piece)).any():
+            return start + int(np.argwhere(found)[0, 0])
+    return None
+
+
+def pieces(y: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the rows of an array [n, ...] some at a time, with the position of the first."""
+    step = max(1, PIECE // max(1, math.prod(y.shape[1:])))
+    for start in range(0, len(y), step):
+        yield start, y[start : start + step]
+
+
+def label_counts(y: np.ndarray, classes: int | None, targets: Targets | None = None) -> list[int]:
+    """Return how many targets there are of each class, without those ignored; nothing of values."""
+    if classes is None:
+        return []
+    total, ignore = np.zeros(classes, np.int64), None if targets is None else targets.ignore
+    for _, piece in pieces(y):
+        flat = piece.reshape(-1).astype(np.int64, copy=False)
+        total += np.bincount(flat if ignore is None else flat[flat != ignore], minlength=classes)
+    return [int(count) for count in total]
+
+
+def check_arrays(
+    where: str,
+    x: np.ndarray,
+    y: np.ndarray,
+    features: Features,
+    classes: int | None,
+    targets: Targets | None = None,
+) -> None:
+    """Refuse arrays of another shape or dtype than a federation's, or with targets that it does not have."""
+    check_forms(where, x, y, features, classes, targets)
+    check_labels(where, y, classes, targets)
+
+
+def check_forms(
+    where: str, x: Form, y: Form, features: Features, classes: int | None, targets: Targets | None = None
+) -> None:
+    """Refuse what has another shape or dtype than a federation's."""
+    check_features(where, x, features)
+    if x.shape[0] != y.shape[0]:
+        raise ShardError(f"{where}: {x.shape[0]} features and {y.shape[0]} labels; they must be as many")
+    check_target_form(where, y, classes, targets)
