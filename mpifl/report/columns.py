@@ -40,7 +40,7 @@ TESTED = (("{}", "test_{}"), ("best{}", "best_{}"))
 a heading names the metric where runs have several."""
 AT_SILOS = (
     ("silos' mean{}", "silo_{}_mean"),
-    ("by examples{}", "silo_{}_weighted"),
+    ("all examples{}", "silo_{}_pooled"),
     ("worst silo{}", "silo_{}_worst"),
     ("variance{}", "silo_{}_variance"),
 )
@@ -54,7 +54,7 @@ NARROW = (
     "bytes_received",
     "bytes_sent",
     "silo_{}_mean",
-    "silo_{}_weighted",
+    "silo_{}_pooled",
     "best_{}",
     "silo_{}_variance",
     "test_loss",

@@ -139,10 +139,16 @@ def table(summaries: Sequence[Summary], target: float | None, offered: Sequence[
     columns = [column for column in offered if any(each.get(column.figure) is not None for each in figures)]
     found = _headed(["run", "rounds"], columns, level_of(summaries, target))
     for summary, each in zip(summaries, figures, strict=True):
-        cells = [column.show(each.get(column.figure)) for column in columns]
+        cells = [_cell(summary, column, each.get(column.figure)) for column in columns]
         last = [] if target is None else [_to_target(summary, each)]
         found.add_row(str(summary.run), _rounds(summary), *cells, *last)
     return found
+
+
+def _cell(summary: Summary, column: Column, value: float | None) -> str:
+    """Write a figure; the worst silo's with the name of that silo, if it has one."""
+    name = summary.worst_silo if column.figure == f"{summary.metric.silo}_worst" else None
+    return column.show(value) + (f" {name}" if name and not name.isdecimal() else "")
 
 
 def table_over_seeds(together: Sequence[Group], target: float | None, offered: Sequence[Column]) -> Table:
@@ -227,6 +233,7 @@ def _run_as_json(summary: Summary, keys: Sequence[str], target: float | None) ->
         "remarks": list(summary.remarks),
         "settings": _plain({key: value for key, value in settings(summary.job).items() if key in keys}),
         **summary.figures(target),
+        "worst_silo": summary.worst_silo,
     }
 
 

@@ -40,13 +40,13 @@ def _over_silos(summary: Summary, dashes: str) -> str:
     name, silo = summary.metric.name, summary.metric.silo
     apart = [
         _line(summary, "silos’ mean", f"{silo}_mean", "one"),
-        _line(summary, "mean by examples", f"{silo}_weighted", "three"),
+        _line(summary, "all examples together", summary.together, "three"),
         _line(summary, "worst tenth", f"{silo}_worst10", "two"),
     ]
     band = charts.Band("from the worst silo to the best", _worst_to_best(summary.records, silo), "one")
     target, note = None, "On what each silo holds out, every silo counting alike."
-    if summary.judged_by == f"{silo}_weighted":
-        target, note = summary.target, f"{note} By examples: on all of it together. {dashes}"
+    if summary.judged_by not in (None, summary.metric.test):
+        target, note = summary.target, f"{note} Together: as if it lay in one place. {dashes}"
     title = f"{name[:1].upper()}{name[1:]} over the silos"
     return charts.lines(title, apart, band, summary.metric.write_briefly, target, note=note)
 

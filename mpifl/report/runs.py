@@ -15,7 +15,7 @@ from mpifl import __version__
 from mpifl.common import InputError, tables
 from mpifl.run import number, read_environment, read_metrics, why_lost
 from mpifl.tasks import ACCURACY, MetricInfo
-from mpifl.tracking import at_end, judged, reached
+from mpifl.tracking import at_end, judged, reached, worst_silo
 
 Record = dict[str, Any]
 BYTES = ("bytes_sent", "bytes_received")
@@ -80,6 +80,17 @@ class Summary:
         values = [value for r in self.records if (value := number(r, self.metric.test)) is not None]
         return self.metric.best(values) if values else None
 
+    @property
+    def worst_silo(self) -> str | None:
+        """The name of the silo that the last scored model serves worst."""
+        return worst_silo(self.last, self.metric)
+
+    @property
+    def together(self) -> str:
+        """The key of the main metric on all that silos hold out: pooled, or else the mean by examples."""
+        pooled = any(number(record, self.metric.pooled) is not None for record in self.records)
+        return self.metric.pooled if pooled else f"{self.metric.silo}_weighted"
+
     def total(self, *names: str, until: int | None = None) -> float:
         """Add up figures over the rounds, up to and with the round `until`."""
         counted = [r for r in self.records if until is None or r["round"] <= until]
@@ -109,6 +120,7 @@ class Summary:
             "test_loss": self.figure("test_loss"),
             "train_loss": number(self.records[-1], "train_loss"),
             **{f"{silo}_{of}": self.figure(f"{silo}_{of}") for of in ("mean", "weighted", "worst")},
+            self.metric.pooled: self.figure(self.together),
             f"{silo}_variance": None if deviation is None else deviation**2,
             **sums,
             **({} if target is None else self._to_target(target)),

@@ -4,6 +4,7 @@ from .base import (
     Record as Record,
     judged as judged,
     reached as reached,
+    worst_silo as worst_silo,
 )
 from .configured import check_tracking as check_tracking, observers as observers
 from .console import PLAIN as PLAIN, figures_of as figures_of, on_terminal as on_terminal

@@ -24,6 +24,18 @@ def judged(record: Record, metric: MetricInfo) -> tuple[str, float] | None:
     return None
 
 
+def worst_silo(record: Record, metric: MetricInfo) -> str | None:
+    """Return the name of the silo that a round's model serves worst, by the main metric."""
+    silos = record.get("silos")
+    values = {
+        name: value
+        for name, figures in (silos if isinstance(silos, dict) else {}).items()
+        if isinstance(figures, dict) and (value := number(figures, metric.name)) is not None
+    }
+    worst = metric.worst(values.values(), default=None)
+    return next((name for name, value in values.items() if value == worst), None)
+
+
 def reached(record: Record, metric: MetricInfo, target: float | None) -> bool:
     """Return whether a round is at the target or better; False where there is none, or no score."""
     found = judged(record, metric)

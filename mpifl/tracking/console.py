@@ -20,7 +20,7 @@ from rich.progress import (
 
 from mpifl.common import Names
 from mpifl.tasks import ACCURACY, MetricInfo
-from mpifl.tracking.base import Observer, Record, judged
+from mpifl.tracking.base import Observer, Record, judged, worst_silo
 
 MOST_SILOS = 8
 """How many silos that were left out a round's line names."""
@@ -117,7 +117,8 @@ def figures_of(record: Record, names: Names | None = None, metric: MetricInfo = 
         whose = "" if found[0] == metric.test else "silos' "
         parts.append(f"{whose}{metric.name} {metric.write(found[1])}")
     if (worst := record.get(f"{metric.silo}_worst")) is not None:
-        parts.append(f"worst silo {metric.write(worst)}")
+        name = worst_silo(record, metric)
+        parts.append(f"worst silo {metric.write(worst)}" + (f" ({name})" if name else ""))
     if silos := list(record.get("faults") or {}):
         parts.append(without(silos, names or Names()))
     return "  ".join(parts)
