@@ -18,7 +18,7 @@ from mpifl.run import Job
 from mpifl.server import Server
 from mpifl.tracking import Record
 from mpifl.training.recovery import Recovery
-from mpifl.wire import library
+from mpifl.wire import Mean, library
 
 
 class MetricsCollector:
@@ -61,8 +61,7 @@ class MetricsCollector:
         """Score w on the test set and at the silos, where there is something to score on and it is due.
 
         Args:
-            left_out: The faults of silos that the round went on without: they are known, whatever comes of
-                scoring.
+            left_out: The faults of silos that the round went on without, which are known already.
         """
         round, began = self._server.round, time.perf_counter()
         if round % self._job.evaluate.every and round != self._job.rounds:
@@ -76,15 +75,11 @@ class MetricsCollector:
         return found | {"seconds_evaluation": time.perf_counter() - began}
 
     def close_round(self) -> Record:
-        """Return what a round moved over the wire and what it left of ranks and memory;
-        the next counts anew."""
+        """Return what a round moved over the wire and left of ranks and memory; the next counts anew."""
         federation = self._recovery.federation
         transport = federation.transport
-        found: Record = {
-            "wire_sent": transport.sent,
-            "wire_received": transport.received,
-            "server_rss_mb": _rss_mb(),
-        }
+        found: Record = {"wire_sent": transport.sent, "wire_received": transport.received}
+        found["server_rss_mb"] = _rss_mb()
         if transport.lost:
             found["ranks_lost"] = transport.lost
         transport.begin_count()
@@ -108,8 +103,7 @@ class MetricsCollector:
         return any(entry.examples.get("test") or entry.examples.get("valid") for entry in self._spec.silos)
 
     def _evaluated_at_silos(self, left_out: Mapping[str, str]) -> Record:
-        """Score w at every silo that holds out a split;
-        report those that failed and were not left out anyway."""
+        """Score w at every silo that holds out a split; report those that failed and were not left out."""
         if not (self._job.evaluate.silos and self._held_out):
             return {}
         federation, model = self._recovery.federation, self._algorithm.global_model(self._server)
@@ -118,15 +112,20 @@ class MetricsCollector:
                 lambda: federation.everyone(self._server).mean(self._algorithm.evaluate, **model)
             )
         except RoundLost as lost:
-            self._note(
-                f"round {self._server.round}: not evaluated at the silos: {lost}",
-                once=("unscored", str(lost)),
-            )
+            what = f"round {self._server.round}: not evaluated at the silos: {lost}"
+            self._note(what, once=("unscored", str(lost)))
             return {}
-        for silo, fault in mean.faults.items():
-            if str(silo) not in left_out:
-                what = f"round {self._server.round}: silo {federation.names[silo]} not evaluated: {fault}"
-                self._note(what, once=("unscored", silo, fault))
+        self._note_unscored({k: why for k, why in mean.faults.items() if str(k) not in left_out})
+        return self._over_silos(mean)
+
+    def _note_unscored(self, faults: Mapping[int, str]) -> None:
+        for silo, fault in faults.items():
+            name = self._recovery.federation.names[silo]
+            what = f"round {self._server.round}: silo {name} not evaluated: {fault}"
+            self._note(what, once=("unscored", silo, fault))
+
+    def _over_silos(self, mean: Mean) -> Record:
+        """Summarize what the silos answered: each metric of the task, and the loss."""
         found: Record = {}
         for info in self._algorithm.task.infos.values():
             if (weighted := mean.scalars.get(info.silo)) is not None:
@@ -138,8 +137,7 @@ class MetricsCollector:
 def summarize(
     name: str, values: list[float], worst: Callable[..., float], best: Callable[..., float]
 ) -> Record:
-    """Summarize a figure over silos, each counting alike: mean,
-    worst, best, deviation, mean of the worst tenth."""
+    """Summarize a figure over silos, all alike: mean, worst, best, deviation, mean of the worst tenth."""
     if not values:
         return {}
     figures = torch.tensor(values, dtype=torch.float64)
