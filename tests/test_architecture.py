@@ -547,13 +547,13 @@ def test_a_missing_docstring_and_a_long_function_are_found():
 
 def test_a_tree_that_is_not_the_tree_is_found():
     block = tree_block(
-        "Text.\n\n```\nmpifl/\n  cli.py, nosuch.py   the commands\n  models/   the papers'\n```\n"
+        "Text.\n\n```\nmpifl/\n  __main__.py, nosuch.py   the commands\n  models/   the papers'\n```\n"
     )
-    assert set(listed(block)) == {"mpifl/", "mpifl/cli.py", "mpifl/nosuch.py", "mpifl/models/"}
+    assert set(listed(block)) == {"mpifl/", "mpifl/__main__.py", "mpifl/nosuch.py", "mpifl/models/"}
     faults = tree_faults(block)
     assert "mpifl/nosuch.py is listed and does not exist" in faults
     assert "mpifl/silo/ exists and is not listed" in faults
-    assert not any("cli.py" in fault or "models" in fault for fault in faults)
+    assert not any("__main__" in fault or "models" in fault for fault in faults)
     assert tree_block("```\ndata_prep/\n```") is None
     assert set(listed(["mpifl/", "├── silo.py   a silo", "└── models/", "    └── images.py"])) >= {
         "mpifl/models/images.py"

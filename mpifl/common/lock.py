@@ -42,11 +42,8 @@ def hold(folder: Path) -> Iterator[str | None]:
         raise cannot_be_written(folder, error) from None
     with file:
         problem = _lock(file, folder)
-        holder = {
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "since": time.strftime("%Y-%m-%d %H:%M:%S"),
-        }
+        since = time.strftime("%Y-%m-%d %H:%M:%S")
+        holder = {"host": socket.gethostname(), "pid": os.getpid(), "since": since}
         try:
             file.truncate(0)
             file.write(json.dumps(holder))
@@ -89,18 +86,14 @@ def _lock(file: IO[str], folder: Path) -> str | None:
             return None
         except BlockingIOError:
             if time.monotonic() > deadline:
-                raise InputError(
-                    f"{folder}: is in use by {_holder(file)}; wait until that ends, "
-                    "or name another folder by --out"
-                ) from None
+                to_do = "wait until that ends, or name another folder by --out"
+                raise InputError(f"{folder}: is in use by {_holder(file)}; {to_do}") from None
             time.sleep(_PATIENCE / 10)
         except OSError as error:
             if error.errno not in _UNSUPPORTED:
                 raise cannot_be_written(folder, error) from None
-            return (
-                f"{folder}: its file system has no locks ({error.strerror}); "
-                "see to it that no other job writes there"
-            )
+            what = f"its file system has no locks ({error.strerror})"
+            return f"{folder}: {what}; see to it that no other job writes there"
 
 
 def _holder(file: IO[str]) -> str:

@@ -23,14 +23,12 @@ def load_plugin(name: str, key: str, known: Iterable[str]) -> Any:
     """
     module, colon, attribute = name.partition(":")
     if not colon:
-        raise InputError(
-            f"{key} = '{name}': none such; take {', '.join(known)} or your own 'package.module:name'"
-        )
+        to_do = f"take {', '.join(known)} or your own 'package.module:name'"
+        raise InputError(f"{key} = '{name}': none such; {to_do}")
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise InputError(
-            f"{key} = '{name}': {error}; it is imported from PYTHONPATH or this folder"
-        ) from None
+        where = "it is imported from PYTHONPATH or this folder"
+        raise InputError(f"{key} = '{name}': {error}; {where}") from None

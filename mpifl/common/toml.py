@@ -29,9 +29,8 @@ def read_toml(path: Path, overrides: Sequence[str] = ()) -> Table:
     try:
         table = tables(path)
     except OSError as error:
-        raise InputError(
-            f"{path}: cannot be read ({error.strerror}); name a job file such as jobs/demo.toml"
-        ) from None
+        what = f"cannot be read ({error.strerror}); name a job file such as jobs/demo.toml"
+        raise InputError(f"{path}: {what}") from None
     except ValueError as error:
         raise InputError(f"{path}: not TOML: {error}") from None
     given = {override.partition("=")[0].strip() for override in overrides}
@@ -78,12 +77,6 @@ def _override(table: Table, override: str, given: Collection[str]) -> None:
     keys = dotted.strip().split(".")
     if not equals or not all(keys):
         raise InputError(f"--set {override}: give it as key=value, for instance --set local.lr=0.05")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text
-    except (ValueError, RecursionError):
-        raise InputError(f"--set {override[:80]}: no TOML value") from None
     for key in keys[:-1]:
         table = table.setdefault(key, {})
         if not isinstance(table, dict):
@@ -91,4 +84,14 @@ def _override(table: Table, override: str, given: Collection[str]) -> None:
     instead = {"steps": "epochs", "epochs": "steps"}
     if keys[:-1] == ["local"] and keys[-1] in instead and f"local.{instead[keys[-1]]}" not in given:
         table.pop(instead[keys[-1]], None)
-    table[keys[-1]] = value
+    table[keys[-1]] = _value(text, override)
+
+
+def _value(text: str, override: str) -> Any:
+    """Return a value that is given as TOML, or as bare text."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+    except (ValueError, RecursionError):
+        raise InputError(f"--set {override[:80]}: no TOML value") from None

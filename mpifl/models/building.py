@@ -68,14 +68,8 @@ def build(
         InputError: there is no such model, it does not take these arguments, or it does not fit the features.
     """
     name, factory = _factory_of(model)
-    accepted = inspect.signature(factory).parameters
     width = task.width(classes)
-    given = {"shape": features.shape, "classes": width}
-    wanted = {key: value for key, value in given.items() if key in accepted} | dict(arguments)
-    anything = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
-    if unknown := [] if anything else sorted(set(wanted) - set(accepted)):
-        takes = ", ".join(key for key in accepted if key not in given) or "none"
-        raise InputError(f"[model] has no key '{unknown[0]}'; {name} takes {takes}")
+    wanted = _wanted(name, factory, {"shape": features.shape, "classes": width}, arguments)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(rng.derive(seed, "initial weights"))
         try:
@@ -83,12 +77,26 @@ def build(
             _try_out(module, features, width, task)
         except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
             what = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise InputError(
-                f"[model] name = '{name}' does not take features of shape "
-                f"{list(features.shape)} and {width} classes "
-                f"with {dict(arguments)}: {what}"
-            ) from None
+            given = f"features of shape {list(features.shape)} and {width} classes with {dict(arguments)}"
+            raise InputError(f"[model] name = '{name}' does not take {given}: {what}") from None
     return module
+
+
+def _wanted(
+    name: str, factory: Callable[..., nn.Module], given: Mapping[str, Any], arguments: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what a factory is called with: what it takes of the given, and the job's arguments.
+
+    Raises:
+        InputError: it does not take one of these.
+    """
+    accepted = inspect.signature(factory).parameters
+    wanted = {key: value for key, value in given.items() if key in accepted} | dict(arguments)
+    anything = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
+    if unknown := [] if anything else sorted(set(wanted) - set(accepted)):
+        takes = ", ".join(key for key in accepted if key not in given) or "none"
+        raise InputError(f"[model] has no key '{unknown[0]}'; {name} takes {takes}")
+    return wanted
 
 
 def _factory_of(model: str | Callable[..., nn.Module]) -> tuple[str, Callable[..., nn.Module]]:

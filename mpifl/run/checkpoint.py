@@ -119,10 +119,9 @@ def read(
     told = _described(round_folder(run, round) / "checkpoint.json", round)
     path = server_file(run, round)
     state = read_state(path, told.server)
-    if begun is not None:
-        like = {**begun, **{name: begun["w"] for name in moments if name in state}}
-        if wrong := _misfit(state, like):
-            raise CheckpointError(f"{path}: {wrong}")
+    like = {**begun, **{name: begun["w"] for name in moments if name in state}} if begun else {}
+    if wrong := _misfit(state, like):
+        raise CheckpointError(f"{path}: {wrong}")
     return state, {int(silo): digest for silo, digest in told.silos.items()}
 
 

@@ -12,12 +12,13 @@ import socket
 import sys
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
+from mpifl.silo.codegen import NotCompiled, capture_graph, compile_graph, trace
 from mpifl.silo.flat import FlatModel, Objective, in_precision, scalar
-from mpifl.silo.machine_code import NotCompiled, captured, compiled, traced
 from mpifl.silo.optimizers import OPTIMIZERS, SGD, Batch, Constant, Correction, Proximal
 from mpifl.silo.settings import LocalTraining
 
@@ -27,6 +28,7 @@ ALIKE = 0.05
 """What a compiled step may differ by from the traced one, of its length.
 Rounding makes 1e-6, and 1e-2 in bfloat16."""
 _TOLD: set[str] = set()
+_STEPS: WeakKeyDictionary[FlatModel, dict[Hashable, CompiledStep | None]] = WeakKeyDictionary()
 Groups = dict[str, list[Tensor]]
 
 
@@ -39,18 +41,23 @@ def find(
     """
     try:
         key = _key(local, objective, correct, batch)
-        if key not in model.compiled:
-            model.compiled[key] = None
-            model.compiled[key] = CompiledStep(model, local, objective, correct, batch)
+        steps = steps_of(model)
+        if key not in steps:
+            steps[key] = None
+            steps[key] = CompiledStep(model, local, objective, correct, batch)
     except NotCompiled as reason:
         if model.is_reporter and str(reason) not in _TOLD:
-            print(
-                f"[local] compile = true: {reason}; the plain step runs instead", file=sys.stderr, flush=True
-            )
+            line = f"[local] compile = true: {reason}; the plain step runs instead"
+            print(line, file=sys.stderr, flush=True)
         _TOLD.add(str(reason))
         return None
-    step: CompiledStep | None = model.compiled[key]
+    step = steps[key]
     return step and step.begin(local, correct)
+
+
+def steps_of(model: FlatModel) -> dict[Hashable, CompiledStep | None]:
+    """Return the steps compiled for a model, by what each is good for; None stands for one that cannot be."""
+    return _STEPS.setdefault(model, {})
 
 
 class CompiledStep:
@@ -83,17 +90,15 @@ class CompiledStep:
         self._mu, self._vector = number(), torch.zeros_like(model.trained) if correct is not None else None
         groups = self._groups(model)
         self._inputs = [tensor for tensors in groups.values() for tensor in tensors]
-        graph = traced(
-            _step(model, self.optimizer, local, objective, type(correct), groups), [*self._inputs, *batch]
-        )
-        self._run = compiled(graph, [*self._inputs, *batch], model.device)
+        step = _step(model, self.optimizer, local, objective, type(correct), groups)
+        graph = trace(step, [*self._inputs, *batch])
+        self._run = compile_graph(graph, [*self._inputs, *batch], model.device)
         self._examine(graph, groups, batch)
         if model.device.type == "cuda":
-            self._run = captured(self._run, self._inputs, batch)
+            self._run = capture_graph(self._run, self._inputs, batch)
 
     def _groups(self, model: FlatModel) -> Groups:
-        """Return the tensors that a step works on,
-        parameter by parameter where they have the model's shape."""
+        """Return the tensors that a step works on, parameter by parameter where they are like the model's."""
         module = model.module
         frozen = {name: p.detach() for name, p in module.named_parameters() if name not in model.names}
         return {
@@ -107,54 +112,36 @@ class CompiledStep:
         }
 
     def _examine(self, graph: Callable[..., object], groups: Groups, batch: Batch) -> None:
-        """Take two steps by the machine code and by the graph's own operations, and see that they do the
-        same.
+        """Take two steps by the machine code and by the graph's own operations; see that they do the same.
 
-        Parameters and examples are drawn, the same on every rank: at an optimum a step would be rounding
-        errors. The first step starts from an optimizer's state of zero, where the state shows the gradient
-        alone; the second from what that gives, moved away from zero, where Adam's quotient magnifies no
-        rounding errors.
+        The first step starts from an optimizer's state of zero, where the state shows the gradient alone. The
+        second starts from what that gives, moved away from zero, where Adam's quotient magnifies no rounding
+        errors.
 
         Raises:
             NotCompiled: they do not, or it cannot be run; compilers have bugs, and this one's would be a
                 wrong model.
         """
-        drawn = torch.Generator().manual_seed(0)
-
-        def normal(like: Tensor, scale: float = 1.0) -> Tensor:
-            return torch.randn(like.shape, generator=drawn).mul_(scale).to(like)
-
-        start = {name: [t.clone() for t in tensors] for name, tensors in groups.items()}
-        # of different sizes, so that Adam's step does not hide its decay, nor that the step
-        rates = groups["rates"]
-        start |= {"rates": [torch.full_like(t, 0.5 / 4**i) for i, t in enumerate(rates)]}
-        start |= {
-            "trained": [normal(t, (len(t) / t.numel()) ** 0.5 if t.dim() else 1.0) for t in groups["trained"]]
-        }
-        start |= {
-            "vector": [normal(t) for t in groups["vector"]],
-            "mu": [torch.full_like(groups["mu"][0], 0.5)],
-        }
-        examples = [normal(t) if t.is_floating_point() else t for t in batch]
+        generator = torch.Generator().manual_seed(0)
+        start = _drawn(groups, generator)
+        examples = [_normal(t, generator) if t.is_floating_point() else t for t in batch]
         states = [name for name in groups if name.startswith("state")]
         for names in (["total", "rest", *states], ["total", "rest", *states, "trained"]):
-            expected, found = (
-                {name: [t.clone() for t in of] for name, of in start.items()} for _ in range(2)
-            )
+            expected, found = _copied(start), _copied(start)
             graph(*itertools.chain.from_iterable(expected.values()), *examples)
-            try:
-                self._run([*itertools.chain.from_iterable(found.values()), *examples])
-            except RuntimeError as error:
-                what = f"the machine code of {socket.gethostname()} cannot be run ({type(error).__name__})"
-                raise NotCompiled(what) from error
-            for name in names:
-                before, right, ours = (_joined(of[name]) for of in (start, expected, found))
-                gap, size = torch.linalg.vector_norm(ours - right), torch.linalg.vector_norm(right - before)
-                if size.isfinite() and not gap <= ALIKE * size:
-                    raise NotCompiled(f"the compiler of {socket.gethostname()} made another step of it")
+            self._try([*itertools.chain.from_iterable(found.values()), *examples])
+            if not all(_alike(start[name], expected[name], found[name]) for name in names):
+                raise NotCompiled(f"the compiler of {socket.gethostname()} made another step of it")
             for name in states:
                 typical = _joined(expected[name]).abs().mean()
                 start[name] = [t.abs() + typical for t in expected[name]]
+
+    def _try(self, given: list[Tensor]) -> None:
+        try:
+            self._run(given)
+        except RuntimeError as error:
+            what = f"the machine code of {socket.gethostname()} cannot be run ({type(error).__name__})"
+            raise NotCompiled(what) from error
 
     def begin(self, local: LocalTraining, correct: Correction | None) -> CompiledStep:
         """Start a training: its learning rate, its correction, and nothing of the one before."""
@@ -180,6 +167,37 @@ class CompiledStep:
             tensor.fill_(rate)
 
 
+def _drawn(groups: Groups, generator: torch.Generator) -> Groups:
+    """Return where a step is tried: parameters and corrections drawn, the same on every rank.
+
+    At an optimum a step would be rounding errors.
+    """
+    drawn = _copied(groups)
+    # of different sizes, so that Adam's step does not hide its decay, nor that the step
+    drawn["rates"] = [torch.full_like(t, 0.5 / 4**i) for i, t in enumerate(groups["rates"])]
+    scales = [(len(t) / t.numel()) ** 0.5 if t.dim() else 1.0 for t in groups["trained"]]
+    trained = zip(groups["trained"], scales, strict=True)
+    drawn["trained"] = [_normal(t, generator, scale) for t, scale in trained]
+    drawn["vector"] = [_normal(t, generator) for t in groups["vector"]]
+    drawn["mu"] = [torch.full_like(groups["mu"][0], 0.5)]
+    return drawn
+
+
+def _normal(like: Tensor, generator: torch.Generator, scale: float = 1.0) -> Tensor:
+    return torch.randn(like.shape, generator=generator).mul_(scale).to(like)
+
+
+def _copied(groups: Groups) -> Groups:
+    return {name: [tensor.clone() for tensor in tensors] for name, tensors in groups.items()}
+
+
+def _alike(start: Sequence[Tensor], expected: Sequence[Tensor], found: Sequence[Tensor]) -> bool:
+    """Whether tensors came to the same, as far as the way to it is finite."""
+    before, right, ours = map(_joined, (start, expected, found))
+    gap, size = torch.linalg.vector_norm(ours - right), torch.linalg.vector_norm(right - before)
+    return not size.isfinite() or bool(gap <= ALIKE * size)
+
+
 def _joined(tensors: Sequence[Tensor]) -> Tensor:
     """Return the numbers of some tensors in one vector, whole ones left out."""
     return torch.cat([t.flatten() for t in tensors if t.is_floating_point()] or [torch.empty(0)])
@@ -193,19 +211,15 @@ def _key(local: LocalTraining, objective: Objective, correct: Correction | None,
         raise NotCompiled("the algorithm corrects gradients by a function of its own")
     owner = getattr(objective, "__self__", None)
     function: Any = getattr(objective, "__func__", objective)
-    if (
-        not inspect.isfunction(function)
-        or "<locals>" in function.__qualname__
-        or function.__name__ == "<lambda>"
-    ):
+    inside = ("<locals>", "<lambda>")
+    if not inspect.isfunction(function) or any(part in function.__qualname__ for part in inside):
         raise NotCompiled("the objective is neither a function of a module nor a method")
     shapes = tuple((tuple(t.shape), t.stride(), t.dtype) for t in batch)
     return function, id(owner), type(correct), shapes, str(local.model_dump(include=_BAKED))
 
 
 class _Loss(nn.Module):
-    """An objective and its model as one module,
-    so that the model's tensors can be replaced whatever it calls of it."""
+    """An objective and its model as one module: so tensors are replaced whatever it calls of the model."""
 
     def __init__(self, module: nn.Module, objective: Objective) -> None:
         super().__init__()
@@ -218,8 +232,7 @@ class _Loss(nn.Module):
 def _step(
     model: FlatModel, optimizer: Any, local: LocalTraining, objective: Objective, kind: type, groups: Groups
 ) -> Callable[..., tuple[()]]:
-    """Return one step as a function of the tensors of `groups` and the batch's; it changes the former in
-    place.
+    """Return one step as a function of the tensors of `groups`, changed in place, and the batch's.
 
     Args:
         kind: Of the correction; its tensors are among the groups.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -23,16 +23,12 @@ def scalar(loss: Any) -> Tensor:
     if isinstance(loss, Tensor) and loss.dim() == 0:
         return loss
     what = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
-    raise InputError(
-        f"the objective returned {'None' if loss is None else what}; "
-        "have it return the mean loss over the batch, as "
-        "torch's losses do by default"
-    )
+    to_do = "have it return the mean loss over the batch, as torch's losses do by default"
+    raise InputError(f"the objective returned {'None' if loss is None else what}; {to_do}")
 
 
 def in_precision(precision: str, objective: Objective) -> Objective:
-    """Return the objective; by "bf16",
-    forward and so backward passes are in bfloat16 where torch thinks that safe."""
+    """Return the objective; by "bf16" its passes are in bfloat16 where torch thinks that safe."""
     if precision == "fp32":
         return objective
 
@@ -61,7 +57,6 @@ class FlatModel:
         shared, personal: The two parts of `trained`, as views. Only `shared` ever leaves a silo.
         statistics, personal_statistics: The module's buffers, those that are averaged and those that stay at
             home.
-        compiled: What `mpifl.silo.compiled` has made for this module, by what it is good for.
         is_reporter: Whether this rank says what is the same for all ranks of its node.
     """
 
@@ -79,24 +74,21 @@ class FlatModel:
         ordered = sorted(named, key=lambda item: item[0] in personal)
         self.names = [name for name, _ in ordered]
         self.parameters = [p for _, p in ordered]
-        self.trained = torch.empty(
-            sum(p.numel() for p in self.parameters), dtype=torch.float32, device=device
-        )
+        size = sum(p.numel() for p in self.parameters)
+        self.trained = torch.empty(size, dtype=torch.float32, device=device)
         for p, view in zip(self.parameters, self.views(self.trained), strict=True):
             p.data = view.copy_(p.data)
         split = sum(p.numel() for name, p in named if name not in personal)
         self.shared, self.personal = self.trained[:split], self.trained[split:]
-        self.statistics = Statistics([b for name, b in _persistent_buffers(module) if name not in personal])
-        self.personal_statistics = Statistics(
-            [b for name, b in _persistent_buffers(module) if name in personal]
-        )
+        buffers = _persistent_buffers(module)
+        self.statistics = Statistics([b for name, b in buffers if name not in personal])
+        self.personal_statistics = Statistics([b for name, b in buffers if name in personal])
         self._data = [p.detach() for p in self.parameters]
         self._inputs = tuple(self.parameters)
         self.initial_personal = self.personal.clone(), self.personal_statistics.read()
         """What personal parameters and statistics are before a silo has trained its own."""
         self._grad: Tensor | None = None
         self._one = (torch.ones((), device=device),)
-        self.compiled: dict[Hashable, Any] = {}
         self.is_reporter = is_reporter
 
     @property
@@ -123,23 +115,20 @@ class FlatModel:
         return [part.view(p.shape) for part, p in zip(parts, self.parameters, strict=True)]
 
     def gradients(self, loss: Tensor) -> list[Tensor]:
-        """Return the gradient of a scalar loss for each parameter;
-        zeros for those that it does not depend on."""
+        """Return the gradient of a scalar loss for each parameter; zeros where it does not depend on it."""
         one = self._one if loss.dtype == torch.float32 else (torch.ones_like(loss),)
         found = _ENGINE.run_backward(
             (loss,), one, False, False, self._inputs, allow_unreachable=True, accumulate_grad=False
         )
-        return [
-            g if g is not None else torch.zeros_like(p) for g, p in zip(found, self.parameters, strict=True)
-        ]
+        pairs = zip(found, self.parameters, strict=True)
+        return [g if g is not None else torch.zeros_like(p) for g, p in pairs]
 
     def flatten(self, gradients: Sequence[Tensor]) -> Tensor:
         """Copy the parameters' gradients into the flat `grad` and return it."""
         return torch.cat([g.reshape(-1) for g in gradients], out=self.grad)
 
     def descend(self, gradients: list[Tensor], lr: float) -> None:
-        """Take a plain gradient step on the parameters themselves,
-        without flattening: trained -= lr * gradient."""
+        """Take a plain gradient step on the parameters themselves: trained -= lr * gradient."""
         torch._foreach_add_(self._data, gradients, alpha=-lr)
 
     def gradient_at(self, vector: Tensor, objective: Objective, batch: Sequence[Tensor]) -> Tensor:
@@ -165,9 +154,7 @@ class Statistics:
 
     def __init__(self, buffers: Sequence[Tensor]) -> None:
         # A buffer that is not finite from the start, such as a mask of minus infinity, is a constant.
-        self._buffers = [
-            buffer for buffer in buffers if buffer.dtype != torch.bool and buffer.isfinite().all()
-        ]
+        self._buffers = [b for b in buffers if b.dtype != torch.bool and b.isfinite().all()]
 
     def __len__(self) -> int:
         """Return the number of elements; often 0."""
@@ -180,9 +167,8 @@ class Statistics:
 
     def write(self, vector: Tensor) -> None:
         """Set the buffers; counters are rounded to whole numbers."""
-        for buffer, part in zip(
-            self._buffers, torch.split(vector, [b.numel() for b in self._buffers]), strict=True
-        ):
+        parts = torch.split(vector, [b.numel() for b in self._buffers])
+        for buffer, part in zip(self._buffers, parts, strict=True):
             whole = part if buffer.dtype.is_floating_point else part.round()
             buffer.copy_(whole.view(buffer.shape))
 

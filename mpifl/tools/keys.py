@@ -149,14 +149,12 @@ def _one_of(whole: Schema, table: str, registry: Mapping[str, type[BaseModel]]) 
     for name, kind in registry.items():
         own = _described(kind)
         keys = {key: entry for key, entry in own["properties"].items() if key not in Algorithm.model_fields}
+        named = ["name"] if table == "algorithm" or name != "sgd" else []
         whole["$defs"][f"{table}.{name}"] = {
             "type": "object",
             "description": inspect.getdoc(kind).splitlines()[0],  # type: ignore[union-attr]
             "properties": {"name": {"const": name}, **keys},
-            "required": [
-                *(["name"] if table == "algorithm" or name != "sgd" else []),
-                *own.get("required", []),
-            ],
+            "required": [*named, *own.get("required", [])],
             "additionalProperties": False,
         }
     own_code = {"type": "object", "properties": {"name": PLUGIN}, "required": ["name"]}

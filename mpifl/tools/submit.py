@@ -110,13 +110,11 @@ def submit_job(
 
 
 def _ranks(job: Job, silos: int, wishes: SlurmOptions) -> int:
-    """Return the ranks that were wished for, or a worker a silo,
-    up to what the nodes hold, and the server."""
+    """Return the ranks wished for, or the server and a worker a silo, up to what the nodes hold."""
     cpus = _cpus_per_task(job, wishes)
     if cpus < _threads(job):
-        raise InputError(
-            f"--cpus-per-task {cpus}: fewer than the job's threads = {job.threads}; give at least that"
-        )
+        what = f"fewer than the job's threads = {job.threads}; give at least that"
+        raise InputError(f"--cpus-per-task {cpus}: {what}")
     ranks = wishes.ranks
     if ranks is None and wishes.gpus_per_node:
         ranks = min(silos, wishes.nodes * wishes.gpus_per_node) + 1
@@ -124,9 +122,8 @@ def _ranks(job: Job, silos: int, wishes: SlurmOptions) -> int:
         held = _cpus_of_a_node(wishes.partition) // cpus * wishes.nodes
         ranks = min(silos + 1, held) if held else silos + 1
     if ranks < wishes.nodes:
-        raise InputError(
-            f"--nodes {wishes.nodes}: some would have none of {ranks} ranks; ask for {ranks} at most"
-        )
+        what = f"some would have none of {ranks} ranks; ask for {ranks} at most"
+        raise InputError(f"--nodes {wishes.nodes}: {what}")
     return ranks
 
 
@@ -228,20 +225,22 @@ def _submit(path: Path, script: str) -> str:
         raise InputError(
             "sbatch: not on the PATH; submit on a login node of a SLURM cluster, or look with --dry-run"
         )
+    _write(path, script)
+    asked = subprocess.run(["sbatch", "--parsable", str(path)], capture_output=True, text=True)
+    if asked.returncode:
+        said = [line.strip() for line in asked.stderr.splitlines() if line.strip()]
+        why = "; ".join(said) or f"sbatch says nothing, exit code {asked.returncode}"
+        raise InputError(f"{path}: refused: {why}")
+    return asked.stdout.strip().partition(";")[0]  # "12;cluster" where there are several
+
+
+def _write(path: Path, script: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, script.encode())
     except OSError as error:
-        raise InputError(
-            f"{path}: cannot be written ({error.strerror}); name another run folder by --out"
-        ) from None
-    asked = subprocess.run(["sbatch", "--parsable", str(path)], capture_output=True, text=True)
-    if asked.returncode:
-        said = [line.strip() for line in asked.stderr.splitlines() if line.strip()]
-        raise InputError(
-            f"{path}: refused: {'; '.join(said) or f'sbatch says nothing, exit code {asked.returncode}'}"
-        )
-    return asked.stdout.strip().partition(";")[0]  # "12;cluster" where there are several
+        what = f"cannot be written ({error.strerror}); name another run folder by --out"
+        raise InputError(f"{path}: {what}") from None
 
 
 def _beside(out: Path, ending: str) -> Path:

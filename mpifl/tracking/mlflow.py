@@ -69,10 +69,7 @@ class MLflow(Observer):
         note = self._run / "mlflow_run_id"
         if note.exists():
             self._id = note.read_text().strip()
-            self._client.update_run(self._id, status="RUNNING")
-            self._logged = {metric.step for metric in self._client.get_metric_history(self._id, EVERY_ROUND)}
-            if changes := read_environment(self._run).get("changes"):
-                self._client.set_tag(self._id, "changed_by_force", "; ".join(map(str, changes))[:LONGEST])
+            self._go_on(self._client)
             return
         started = self._client.create_run(self._experiment(self._client), run_name=self._run.absolute().name)
         self._id = started.info.run_id
@@ -81,6 +78,12 @@ class MLflow(Observer):
         tags = [RunTag("mlflow.note.content", title), RunTag("run_folder", str(self._run.absolute()))]
         self._client.log_batch(self._id, params=params, tags=tags)
         write_atomic(note, f"{self._id}\n".encode())
+
+    def _go_on(self, client: MlflowClient) -> None:
+        client.update_run(self._id, status="RUNNING")
+        self._logged = {metric.step for metric in client.get_metric_history(self._id, EVERY_ROUND)}
+        if changes := read_environment(self._run).get("changes"):
+            client.set_tag(self._id, "changed_by_force", "; ".join(map(str, changes))[:LONGEST])
 
     def _experiment(self, client: MlflowClient) -> str:
         """Return the id of the experiment by the job's name; another run may make it in the same moment."""

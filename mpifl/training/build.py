@@ -1,5 +1,4 @@
-"""Put together on every rank what a job describes: the model,
-the silos that it hosts, and the server's part."""
+"""Put together on every rank what a job describes: the model, the silos it hosts, the server's part."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from mpifl.server import Server
 from mpifl.silo import FlatModel
 from mpifl.tracking import check_tracking
 from mpifl.training.validation import check_rule, splits_of
-from mpifl.transforms import Clipping, RunningStatistics
+from mpifl.transforms import Clipping, RunningStatistics, Transform
 from mpifl.wire import Transport, clean
 
 
@@ -61,10 +60,8 @@ def _build(
     try:
         built, problem = _assemble(job, spec, Path(plan["out"]), transport), ""
     except InputError as error:
-        built, problem = (
-            None,
-            str(error) if isinstance(error, ShardError) else f"{_source_of(given)}: {error}",
-        )
+        source = "" if isinstance(error, ShardError) else f"{_source_of(given)}: "
+        built, problem = None, f"{source}{error}"
     _agree_on(transport, problem)
     assert built is not None
     return job, spec, *built
@@ -122,34 +119,20 @@ def _agree_on(transport: Transport, problem: str) -> None:
         problems += [clean(record.decode(errors="replace")) for _, record in transport.reports()]
     else:
         transport.report(problem.encode())
-    first = transport.broadcast_record(
-        next((p for p in problems if p), "").encode() if transport.is_server else None
-    ).decode()
-    if first:
-        raise InputError(first)
+    first = next(filter(None, problems), "").encode() if transport.is_server else None
+    if agreed := transport.broadcast_record(first).decode():
+        raise InputError(agreed)
 
 
 def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -> tuple[Server, Federation]:
     """Build this rank's model, the silos it hosts, and what it needs if it is the server."""
     nth, workers = transport.place()
     torch.set_num_threads(threads_of(job.threads, workers))
-    device = device_of(job.device, nth, is_worker=transport.rank in transport.workers)
-    if job.local.precision == "bf16" and device.type == "cpu" and transport.rank in transport.workers:
-        raise InputError(
-            f"[local] precision = 'bf16': {socket.gethostname()} trains on its CPU, "
-            "where bfloat16 gains nothing; "
-            "take 'fp32', or device = 'cuda' where there is a GPU"
-        )
+    device = _device(job, nth, is_worker=transport.rank in transport.workers)
     folder = Path(job.shards)
     algorithm = job.build_algorithm()
     flat = _models(job, spec, algorithm, device, is_reporter=nth == 0)
-    # On the way back transforms act in reverse: an update is clipped first, and nothing changes it after its
-    # codec.
-    compression, clip = (
-        job.compression.transforms(algorithm.absolute, algorithm.accumulated),
-        job.aggregation.clip,
-    )
-    transforms = [*compression, RunningStatistics(), *([Clipping(clip)] if clip else [])]
+    transforms = _transforms(job, algorithm)
     public = _batches(folder, spec, spec.public, "public", device)
     context = WorkerContext(
         folder,
@@ -172,17 +155,35 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
     worker = Worker(context, silos, _about(device, silos), transport)
     test = _batches(folder, spec, spec.test, "test", device) if transport.is_server else None
     server = _server(job, algorithm, flat, test, public)
-    quorum, deadline, total = job.cohort.quorum, job.cohort.deadline, job.cohort.total(sizes)
-    knowledge = Knowledge(algorithm, [entry.examples for entry in spec.silos], job.cohort.weights, total)
-    names = Names([entry.name for entry in spec.silos])
+    cohort, names = job.cohort, Names([entry.name for entry in spec.silos])
+    examples, total = [entry.examples for entry in spec.silos], cohort.total(sizes)
+    knowledge = Knowledge(algorithm, examples, cohort.weights, total)
     return server, Federation(
-        transport, worker, transforms, placed, quorum, device, knowledge, deadline, names
+        transport, worker, transforms, placed, cohort.quorum, device, knowledge, cohort.deadline, names
     )
 
 
+def _device(job: Job, nth: int, is_worker: bool) -> torch.device:
+    device = device_of(job.device, nth, is_worker)
+    if job.local.precision == "bf16" and device.type == "cpu" and is_worker:
+        what = f"{socket.gethostname()} trains on its CPU, where bfloat16 gains nothing"
+        to_do = "take 'fp32', or device = 'cuda' where there is a GPU"
+        raise InputError(f"[local] precision = 'bf16': {what}; {to_do}")
+    return device
+
+
+def _transforms(job: Job, algorithm: Algorithm) -> list[Transform]:
+    """Return the transforms, in the order of requests.
+
+    On the way back they act in reverse: an update is clipped first, and nothing changes it after its codec.
+    """
+    compression = job.compression.transforms(algorithm.absolute, algorithm.accumulated)
+    clip = job.aggregation.clip
+    return [*compression, RunningStatistics(), *([Clipping(clip)] if clip else [])]
+
+
 def successor(job: Job, spec: FederationSpec, worker: Server) -> Server:
-    """Build, on a rank that was a worker, the server to take the place of one that died:
-    with models of its own."""
+    """Build, on a rank that was a worker, the server in place of one that died, with models of its own."""
     device = worker.model.device
     test = _batches(Path(job.shards), spec, spec.test, "test", device)
     algorithm = job.build_algorithm()
@@ -229,14 +230,8 @@ def _batches(
 
 def _about(device: torch.device, silos: list[int]) -> dict[str, str]:
     name = f"{device} {torch.cuda.get_device_name(device)}" if device.type == "cuda" else "cpu"
-    threads = str(torch.get_num_threads())
-    return {
-        "host": socket.gethostname(),
-        "device": name,
-        "threads": threads,
-        "silos": str(len(silos)),
-        "pid": str(os.getpid()),
-    }
+    about = {"host": socket.gethostname(), "device": name, "threads": str(torch.get_num_threads())}
+    return about | {"silos": str(len(silos)), "pid": str(os.getpid())}
 
 
 def threads_of(wanted: int | str, workers: int) -> int:
@@ -259,8 +254,7 @@ def threads_of(wanted: int | str, workers: int) -> int:
 
 
 def device_of(wanted: str, nth: int, is_worker: bool) -> torch.device:
-    """Return the GPU of a worker's place on its node, or the CPU; the server of several ranks stays on the
-    CPU.
+    """Return the GPU of a worker's place on its node, or the CPU, as for the server of several ranks.
 
     Raises:
         InputError: "cuda" is wanted, and there is none.
@@ -271,7 +265,6 @@ def device_of(wanted: str, nth: int, is_worker: bool) -> torch.device:
         torch.backends.cudnn.deterministic = True  # or a convolution's gradient differs from run to run
         return torch.device("cuda", nth % torch.cuda.device_count())
     if wanted == "cuda":
-        raise InputError(
-            f"device = 'cuda': {socket.gethostname()} has no GPU that torch can use; take 'cpu' or 'auto'"
-        )
+        what = f"{socket.gethostname()} has no GPU that torch can use"
+        raise InputError(f"device = 'cuda': {what}; take 'cpu' or 'auto'")
     return torch.device("cpu")

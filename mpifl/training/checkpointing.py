@@ -85,8 +85,7 @@ class CheckpointManager:
         return seconds
 
     def commit_if_written(self, wait: bool) -> None:
-        """Commit the checkpoint that was begun, if one was and all have written it;
-        give it up if one could not."""
+        """Commit the checkpoint that was begun once all have written it; give it up if one could not."""
         if self._begun is None:
             return
         answer = self._recovery.run_with_recovery(functools.partial(self._ask_whether_written, wait))
@@ -95,14 +94,8 @@ class CheckpointManager:
             return
         try:
             own = self._writer.digest(self._server_file())
-            if faults := [
-                *answer.faults.values(),
-                *(
-                    f"silo {self._recovery.federation.names[k]} is lost"
-                    for k in self._keeping
-                    if k not in replies
-                ),
-            ]:
+            names, lost = self._recovery.federation.names, [k for k in self._keeping if k not in replies]
+            if faults := [*answer.faults.values(), *(f"silo {names[k]} is lost" for k in lost)]:
                 raise CheckpointError(faults[0])
             digests = {silo: reply.sha256 for silo, reply in replies.items() if reply.sha256}
             checkpoint.commit(self._run, self._begun, own, digests)

@@ -98,9 +98,8 @@ def _run(t: Training, resume: bool, force: bool, on_round: Callable[[Record], bo
         if finished := progress.finished(t.job, t.metric):
             _finish(t)
         if lost := t.exchange.transport.lost:
-            t.observers.note(
-                f"{'finished' if finished else 'stopped'} without {ranks_named(lost)}, which died"
-            )
+            how = "finished" if finished else "stopped"
+            t.observers.note(f"{how} without {ranks_named(lost)}, which died")
         return End.FINISHED if finished else End.SAVED if saved else End.UNSAVED
 
 

@@ -62,8 +62,7 @@ class MetricsCollector:
         """Score w on the test set and at the silos, where there is something to score on and it is due.
 
         Args:
-            left_out: The faults of silos that the round went on without: they are known, whatever comes of
-                scoring.
+            left_out: The faults of silos that the round went on without, which are known already.
         """
         round, began = self._server.round, time.perf_counter()
         if round % self._job.evaluate.every and round != self._job.rounds:
@@ -81,15 +80,11 @@ class MetricsCollector:
         return {"final": self._evaluated_here() | self._evaluated_at_silos(self._algorithm.evaluate_test)}
 
     def close_round(self) -> Record:
-        """Return what a round moved over the wire and what it left of ranks and memory;
-        the next counts anew."""
+        """Return what a round moved over the wire and left of ranks and memory; the next counts anew."""
         federation = self._recovery.federation
         transport = federation.transport
-        found: Record = {
-            "wire_sent": transport.sent,
-            "wire_received": transport.received,
-            "server_rss_mb": _rss_mb(),
-        }
+        found: Record = {"wire_sent": transport.sent, "wire_received": transport.received}
+        found["server_rss_mb"] = _rss_mb()
         if transport.lost:
             found["ranks_lost"] = transport.lost
         transport.begin_count()
@@ -120,8 +115,7 @@ class MetricsCollector:
         return {"test_loss": score.loss, **figures}
 
     def _evaluated_at_silos(self, work: Work, left_out: Mapping[str, str] = MappingProxyType({})) -> Record:
-        """Score w at every silo that holds out a split;
-        report those that failed and were not left out anyway."""
+        """Score w at every silo that holds out a split; report those that failed and were not left out."""
         if not (self._job.evaluate.silos and self._held_out):
             return {}
         federation, model = self._recovery.federation, self._algorithm.global_model(self._server)
@@ -130,18 +124,19 @@ class MetricsCollector:
                 lambda: federation.everyone(self._server).mean(work, **model)
             )
         except RoundLost as lost:
-            self._note(
-                f"round {self._server.round}: not evaluated at the silos: {lost}",
-                once=("unscored", str(lost)),
-            )
+            what = f"round {self._server.round}: not evaluated at the silos: {lost}"
+            self._note(what, once=("unscored", str(lost)))
             return {}
-        for silo, fault in mean.faults.items():
-            if str(silo) not in left_out:
-                what = f"round {self._server.round}: silo {federation.names[silo]} not evaluated: {fault}"
-                self._note(what, once=("unscored", silo, fault))
-        return self._of_silos(mean)
+        self._note_unscored({k: why for k, why in mean.faults.items() if str(k) not in left_out})
+        return self._over_silos(mean)
 
-    def _of_silos(self, mean: Mean) -> Record:
+    def _note_unscored(self, faults: Mapping[int, str]) -> None:
+        for silo, fault in faults.items():
+            name = self._recovery.federation.names[silo]
+            what = f"round {self._server.round}: silo {name} not evaluated: {fault}"
+            self._note(what, once=("unscored", silo, fault))
+
+    def _over_silos(self, mean: Mean) -> Record:
         """Return the figures of all silos together, their summaries, and each silo's own by its name."""
         task, names = self._algorithm.task, self._recovery.federation.names
         found: Record = {task.infos[name].pooled: v for name, v in pooled(task, mean.vectors).items()}
@@ -165,8 +160,7 @@ def _named(keys: Mapping[str, str], scalars: Mapping[str, Scalar]) -> dict[str, 
 def summarize(
     name: str, values: list[float], worst: Callable[..., float], best: Callable[..., float]
 ) -> Record:
-    """Summarize a figure over silos, each counting alike: mean,
-    worst, best, deviation, mean of the worst tenth."""
+    """Summarize a figure over silos, all alike: mean, worst, best, deviation, mean of the worst tenth."""
     if not values:
         return {}
     figures = torch.tensor(values, dtype=torch.float64)

@@ -68,9 +68,8 @@ class Run:
         """
         path = self.folder / "model.safetensors"
         if not self.finished:
-            raise InputError(
-                f"{self.folder}: the training is not finished; go on with resume=True for its model"
-            )
+            what = "the training is not finished; go on with resume=True for its model"
+            raise InputError(f"{self.folder}: {what}")
         spec, table = read_federation(Path(self.job.shards)), self.job.model
         task = self.job.build_algorithm().task
         classes = models.class_count(spec, task)

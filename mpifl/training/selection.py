@@ -72,11 +72,9 @@ class Selector:
         for silo, loss in losses.items():
             known[silo] = loss
         if self._cohort.select == "power-of-choice" and not bool(known.isfinite().any()):
-            raise InputError(
-                "[cohort] select = 'power-of-choice': the algorithm's updates name no train_loss; "
-                "have its silo's half "
-                "return silo.update(..., train_loss=run.loss), or take select = 'examples'"
-            )
+            to_do = "have its silo's half return silo.update(..., train_loss=run.loss)"
+            what = f"the algorithm's updates name no train_loss; {to_do}, or take select = 'examples'"
+            raise InputError(f"[cohort] select = 'power-of-choice': {what}")
 
     def _losses(self) -> np.ndarray:
         known = self._server.state.get(LOSSES)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 
 from mpifl.common import InputError
@@ -14,21 +17,18 @@ from mpifl.wire import Load, Open, survivable
 
 
 def open_shards(t: Training) -> dict[str, dict[str, str]]:
-    """Have every worker open and verify its shards, and note what the user should know before the training
-    starts.
+    """Have every worker open and verify its shards; return what each worker says of itself.
 
-    Returns:
-        What each worker says of itself.
+    What the user should know before the training starts is noted.
 
     Raises:
         InputError: a shard is broken, and the quorum does not allow for that.
     """
-    opened = t.recovery.ask(Open)
-    if opened.faults and t.job.cohort.quorum == 1.0:
-        first = next(iter(opened.faults.values()))
-        more = f" (and {len(opened.faults) - 1} more silos)" if len(opened.faults) > 1 else ""
-        raise InputError(f"{first}{more}; [cohort] quorum below 1 would go on without")
-    for silo, why in opened.faults.items():
+    faults = t.recovery.ask(Open).faults
+    if faults and t.job.cohort.quorum == 1.0:
+        more = f" (and {len(faults) - 1} more silos)" if len(faults) > 1 else ""
+        raise InputError(f"{next(iter(faults.values()))}{more}; [cohort] quorum below 1 would go on without")
+    for silo, why in faults.items():
         t.observers.note(f"going on without silo {t.exchange.names[silo]} while it is broken: {why}")
     for warning in [*_idle_workers(t), *_idle_settings(t)]:
         t.observers.note(warning)
@@ -74,16 +74,10 @@ def _restore(t: Training) -> Progress | None:
     begun = server.begun(t.algorithm.begin) if rounds else {}
     for round in rounds:
         try:
-            state, silos = checkpoint.read(t.out, round, begun, t.algorithm.server_optimizer.moments)
-            server.round = round
-            loaded = t.recovery.ask(Load, files=dict(silos))
-            if loaded.faults:
-                raise checkpoint.CheckpointError(next(iter(loaded.faults.values())))
+            _load(t, round, begun)
         except checkpoint.CheckpointError as error:
             t.observers.note(f"{error}; using the checkpoint before it")
             continue
-        device = server.model.device
-        server.state = {k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in state.items()}
         t.checkpoints.resume_from(round)
         if not t.algorithm.aligned(server, t.exchange.everyone(server)):
             t.recovery.mark_diverged()
@@ -93,6 +87,16 @@ def _restore(t: Training) -> Progress | None:
         t.recovery.ask(Load)  # silos forget what a broken checkpoint gave them
         t.observers.note(f"{t.out}: no checkpoint is whole, starting anew")
     return None
+
+
+def _load(t: Training, round: int, begun: Mapping[str, Any]) -> None:
+    """Load a checkpoint at the silos and on the server; CheckpointError if it is not whole."""
+    state, silos = checkpoint.read(t.out, round, begun, t.algorithm.server_optimizer.moments)
+    t.server.round = round
+    if faults := t.recovery.ask(Load, files=dict(silos)).faults:
+        raise checkpoint.CheckpointError(next(iter(faults.values())))
+    device = t.server.model.device
+    t.server.state = {k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in state.items()}
 
 
 def _succeed(t: Training) -> Progress:

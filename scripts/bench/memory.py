@@ -32,7 +32,7 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 LIMIT = 600.0
 IDLE = """
-import mpifl.cli, mpifl.training.loop, torch
+import mpifl.cli.commands, mpifl.training.loop, torch
 from pathlib import Path
 from mpi4py import MPI
 torch.set_num_threads(1)

@@ -13,7 +13,8 @@ from fuzzing import artefacts
 from fuzzing.folders import harmed_federation, runs
 from fuzzing.jobs import jobs
 from fuzzing.outcomes import Undocumented
-from mpifl import cli
+from mpifl.cli.commands import app
+from mpifl.cli.ending import run
 
 
 def commands(draw: Random, valid: Path, folder: Path) -> tuple[str, list[str]]:
@@ -60,7 +61,7 @@ def _code(program: str, arguments: list[str]) -> int:
     if program == "mpifl":
         before, sys.argv = sys.argv, ["mpifl", *arguments]
         try:
-            return cli._run()
+            return run(app)
         finally:
             sys.argv = before
     try:

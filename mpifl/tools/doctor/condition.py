@@ -136,16 +136,11 @@ def _deaf() -> list[str]:
 
 
 def _shards(plan: Plan, transport: Transport) -> Shards:
-    """Open what this rank would open: the server the test set,
-    a worker its silos' shards; sizes, not checksums."""
+    """Open what this rank would open; sizes are looked at, not checksums."""
     if plan.folder is None or plan.spec is None:
         return Shards()
     spec, folder = FederationSpec.model_validate_json(plan.spec), Path(plan.folder)
-    silos = place([entry.examples["train"] for entry in spec.silos], transport.workers).get(
-        transport.rank, []
-    )
-    entries = [spec.silos[silo] for silo in silos] + ([spec.public] if spec.public else [])
-    entries += [spec.test] if spec.test and transport.is_server else []
+    entries = _entries(spec, transport)
     faults, mapped = [], 0
     for entry in entries:
         try:
@@ -154,6 +149,14 @@ def _shards(plan: Plan, transport: Transport) -> Shards:
             faults.append(" ".join(str(error).split()))
     size = sum(entry.bytes for entry in entries)
     return Shards(count=len(entries), mapped=mapped, bytes=size, system=file_system(folder), faults=faults)
+
+
+def _entries(spec: FederationSpec, transport: Transport) -> list[ShardEntry]:
+    """Return what this rank would open: its silos, the public examples, on the server the test set."""
+    placed = place([entry.examples["train"] for entry in spec.silos], transport.workers)
+    entries = [spec.silos[silo] for silo in placed.get(transport.rank, [])]
+    entries += [spec.public] if spec.public else []
+    return entries + ([spec.test] if spec.test and transport.is_server else [])
 
 
 def _maps(folder: Path, entry: ShardEntry, spec: FederationSpec) -> bool:

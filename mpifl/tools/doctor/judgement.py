@@ -43,6 +43,9 @@ def table(conditions: Conditions) -> list[dict[str, str]]:
     ]
 
 
+SHARED_USE = "write checkpoints there and read each other's"
+
+
 def _mpi(conditions: Conditions) -> Iterator[Finding]:
     libraries = _by(conditions, lambda c: c.mpi.library)
     if len(libraries) > 1:
@@ -143,13 +146,11 @@ def _cores(conditions: Conditions) -> Iterator[Finding]:
             found = f"{said}; more threads than cores that they may use on {_ranks(narrow)}"
             yield Finding("cores", "warning", found, "set threads = 'auto', or launch with --bind-to none")
         elif working > len(cores):
-            yield Finding(
-                "cores", "warning", said, "silos take turns: start fewer ranks, or give each fewer threads"
-            )
+            to_do = "silos take turns: start fewer ranks, or give each fewer threads"
+            yield Finding("cores", "warning", said, to_do)
         elif len(ranks) > len(cores):
-            yield Finding(
-                "cores", "warning", said, "more by the server alone, which computes little: leave it so"
-            )
+            to_do = "more by the server alone, which computes little: leave it so"
+            yield Finding("cores", "warning", said, to_do)
         else:
             yield Finding("cores", "ok", said)
 
@@ -222,17 +223,11 @@ def _shards(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
 
 
 def _run(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
-    tried = [c for c in conditions if c.run is not None]
     disks = {c.rank: c.run for c in conditions if c.run is not None}
     if not disks:
         yield Finding("run folder", "note", "not looked at; name it by --out")
         return
-    for what, ranks in _by(
-        tried, lambda c: c.run and c.run.fault and f"{c.run.folder}: {c.run.fault}"
-    ).items():
-        if what:
-            found = f"{plan.run} cannot be written on {_ranks([c.rank for c in ranks])} ({what})"
-            yield Finding("run folder", "bad", found, "name a folder that can by --out")
+    yield from _unwritable([c for c in conditions if c.run is not None], plan)
     good = {rank: disk for rank, disk in disks.items() if not disk.fault}
     unlocked = [rank for rank, disk in good.items() if disk.locks]
     if unlocked:
@@ -243,18 +238,22 @@ def _run(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
         least = min(disk.free for disk in full.values())
         yield Finding("run folder", "warning", f"{plan.run}: {least / 1e6:.0f} MB are left", "make room")
     if len({disk.inode for disk in good.values()}) > 1:
-        found = (
-            f"{plan.run}: is not the same folder on all ranks, "
-            "which write checkpoints there and read each other's"
-        )
+        found = f"{plan.run}: is not the same folder on all ranks, which {SHARED_USE}"
         yield Finding("run folder", "warning", found, "name one by --out that all hosts share")
     elif len(good) == len(disks) and not unlocked and not full:
         free, slowest = min(disk.free for disk in good.values()), max(disk.seconds for disk in good.values())
-        said = (
-            f"{plan.run}: writable, locks work, {free / 1e9:.0f} GB free, "
-            f"1 MiB flushed in {1e3 * slowest:.0f} ms"
-        )
-        yield Finding("run folder", "ok", f"{said}; file system {good[0].system or 'unknown'}")
+        said = f"{free / 1e9:.0f} GB free, 1 MiB flushed in {1e3 * slowest:.0f} ms"
+        system = good[0].system or "unknown"
+        found = f"{plan.run}: writable, locks work, {said}; file system {system}"
+        yield Finding("run folder", "ok", found)
+
+
+def _unwritable(tried: Conditions, plan: Plan) -> Iterator[Finding]:
+    faults = _by(tried, lambda c: c.run and c.run.fault and f"{c.run.folder}: {c.run.fault}")
+    for what, ranks in faults.items():
+        if what:
+            found = f"{plan.run} cannot be written on {_ranks([c.rank for c in ranks])} ({what})"
+            yield Finding("run folder", "bad", found, "name a folder that can by --out")
 
 
 def _by(conditions: Conditions, key: Callable[[Condition], object]) -> dict[object, list[Condition]]:

@@ -39,8 +39,7 @@ STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def list_tasks(tasks: Sequence[Task]) -> str:
-    """Return a line for each task: its number, its state (new, cut,
-    lost or done) and its run folder, by tabs."""
+    """Return a line for each task: number, state (new, cut, lost or done) and run folder, by tabs."""
     return "".join(f"{task.number}\t{task.state}\t{task.run}\n" for task in tasks)
 
 
@@ -77,9 +76,8 @@ def sweep_command(
         return 0
     validate_all(tasks, job)
     if what == "dry-run":
-        sys.stdout.write(
-            "".join(f"{shlex.join(command(task, job, ranks))}  # {task.state}\n" for task in tasks)
-        )
+        lines = [f"{shlex.join(command(task, job, ranks))}  # {task.state}\n" for task in tasks]
+        sys.stdout.write("".join(lines))
         return 0
     return run_all(tasks, job, ranks, retry)
 
@@ -193,11 +191,9 @@ class _Progress:
     def skip(self, task: Task, state: str) -> None:
         self._before += task.job.rounds
         self._bar.reset(self._all, completed=self._before)
-        why = (
-            f": {shortened(why_lost(task.run) or '')}; give --retry to go on with it"
-            if state == "lost"
-            else ""
-        )
+        why = ""
+        if state == "lost":
+            why = f": {shortened(why_lost(task.run) or '')}; give --retry to go on with it"
         self.say(f"{self._nth(task)} {state} before{why}")
 
     def look(self, task: Task, stopping: bool) -> None:

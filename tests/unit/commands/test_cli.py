@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mpifl.cli import _await_reader
+from mpifl.cli.ending import _await_reader
 
 
 @pytest.fixture

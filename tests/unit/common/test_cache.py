@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mpifl.aggregation import kernels
-from mpifl.silo import machine_code
+from mpifl.silo import codegen
 
 PLANTED = """
 #include <stdio.h>
@@ -135,5 +135,5 @@ def test_a_cache_that_others_may_write_to_holds_no_machine_code(home):
     home.mkdir(mode=0o700)
     home.chmod(0o777)
     x = torch.arange(3.0)
-    with pytest.raises(machine_code.NotCompiled, match=r"mpifl: others may have written to it; .*chmod go-w"):
-        machine_code.compiled(machine_code.traced(step, [x]), [x], x.device)
+    with pytest.raises(codegen.NotCompiled, match=r"mpifl: others may have written to it; .*chmod go-w"):
+        codegen.compile_graph(codegen.trace(step, [x]), [x], x.device)

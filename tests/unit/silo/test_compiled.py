@@ -8,7 +8,7 @@ from unit.builders import FEATURES, batch_norm_net, batches, cross_entropy, net,
 
 from mpifl.data.shards import Features
 from mpifl.models.images import cnn
-from mpifl.silo import compiled, local, machine_code
+from mpifl.silo import codegen, compiled, local
 from mpifl.silo.flat import FlatModel
 from mpifl.silo.local import Constant, LocalTraining, Proximal
 
@@ -46,7 +46,7 @@ def compare(settings, factory=net, kind=None, **more):
         assert found.loss == pytest.approx(expected.loss, rel=1e-6)
         assert (found.steps, found.examples) == (expected.steps, expected.examples)
         assert torch.allclose(fast.statistics.read(), plain.statistics.read(), rtol=1e-5, atol=1e-6)
-    [step] = fast.compiled.values()
+    [step] = compiled.steps_of(fast).values()
     assert isinstance(step, compiled.CompiledStep), "it was the plain step that ran"
     return fast
 
@@ -85,7 +85,7 @@ def test_what_lies_in_the_cache_is_loaded_and_gives_the_same_bits(cache, monkeyp
     first = trained(settings).delta
     made = {path: path.stat().st_mtime_ns for path in cache.glob("*.pt2")}
     assert made
-    monkeypatch.setattr(machine_code, "_package", lambda *_: pytest.fail("it was compiled again"))
+    monkeypatch.setattr(codegen, "_package", lambda *_: pytest.fail("it was compiled again"))
     assert same_bits(trained(settings).delta, first)
     assert {path: path.stat().st_mtime_ns for path in cache.glob("*.pt2")} == made
 
@@ -103,10 +103,10 @@ def test_machine_code_that_others_may_have_written_is_made_anew_and_the_compiler
 
     def packaged(graph, inputs, pieces):
         """Hand out what the compiler made before: it takes long."""
-        again.append(machine_code._digest(graph, inputs, inputs[0].device))
+        again.append(codegen._digest(graph, inputs, inputs[0].device))
         return packages[again[-1]]
 
-    monkeypatch.setattr(machine_code, "_package", packaged)
+    monkeypatch.setattr(codegen, "_package", packaged)
     assert same_bits(trained(settings).delta, first)
     assert len(again) == 1
 
@@ -118,7 +118,7 @@ def test_machine_code_of_other_constants_has_another_name():
             return ()
 
         inputs = [torch.ones(3, 2)]
-        return machine_code._digest(machine_code.traced(step, inputs), inputs, torch.device("cpu"))
+        return codegen._digest(codegen.trace(step, inputs), inputs, torch.device("cpu"))
 
     assert digest(2.0) == digest(2.0)
     assert digest(2.0) != digest(3.0)
@@ -172,11 +172,11 @@ def test_without_a_compiler_the_plain_step_runs_and_one_line_says_so(monkeypatch
     "settings", [{}, {"momentum": 0.9}, {"optimizer": "adam"}], ids=["sgd", "momentum", "adam"]
 )
 def test_machine_code_that_does_something_else_is_not_run(settings, monkeypatch, capsys):
-    monkeypatch.setattr(compiled, "compiled", lambda graph, inputs, device: lambda given: graph(*given))
+    monkeypatch.setattr(compiled, "compile_graph", lambda graph, inputs, device: lambda given: graph(*given))
     model, settings = FlatModel(net()), {"lr": 0.1, "batch_size": 5, **settings}
     trained({**settings, "compile": True}, model)
     assert not capsys.readouterr().err
-    assert list(model.compiled.values()) != [None]
+    assert list(compiled.steps_of(model).values()) != [None]
 
     def halved(graph, inputs, device):
         # the first layer's, and its state's
@@ -190,7 +190,7 @@ def test_machine_code_that_does_something_else_is_not_run(settings, monkeypatch,
 
         return run
 
-    monkeypatch.setattr(compiled, "compiled", halved)
+    monkeypatch.setattr(compiled, "compile_graph", halved)
     found = trained({**settings, "compile": True})
     assert "made another step of it; the plain step runs instead" in capsys.readouterr().err
     assert same_bits(found.delta, trained(settings).delta)
@@ -244,7 +244,7 @@ def test_machine_code_that_is_wrong_in_one_place_is_not_run(settings, name, wron
         return run
 
     whole = compiled.CompiledStep._groups
-    monkeypatch.setattr(compiled, "compiled", mistaken)
+    monkeypatch.setattr(compiled, "compile_graph", mistaken)
     monkeypatch.setattr(
         compiled.CompiledStep,
         "_groups",
@@ -261,7 +261,7 @@ def test_machine_code_that_cannot_be_run_is_not_run_again(monkeypatch, capsys):
 
         return run
 
-    monkeypatch.setattr(compiled, "compiled", broken)
+    monkeypatch.setattr(compiled, "compile_graph", broken)
     settings = {"lr": 0.1, "batch_size": 5}
     found = trained({**settings, "compile": True})
     assert "cannot be run (RuntimeError); the plain step runs instead" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Machine code of a function of tensors: traced to a graph, compiled ahead of time, kept in the user's cache.
+"""Code generation for a function of tensors: traced, compiled ahead of time, kept in the user's cache.
 
 The graph is `make_fx`'s, the compiler AOTInductor, the name in the cache a hash of the graph and of all else
 that the code follows from: another run, and the other ranks of a node, load what the first has made, and get
@@ -47,7 +47,7 @@ _WITHOUT_ALPHA: dict[Any, Any] = {torch.ops.aten.add.Tensor: _add, torch.ops.ate
 and drops the sum's alpha: weight decay would be 1."""
 
 
-def traced(step: Callable[..., tuple[()]], inputs: Sequence[Tensor]) -> torch.fx.GraphModule:
+def trace(step: Callable[..., tuple[()]], inputs: Sequence[Tensor]) -> torch.fx.GraphModule:
     """Trace a step to a graph of tensor operations; no tensor is computed with.
 
     Raises:
@@ -63,13 +63,12 @@ def traced(step: Callable[..., tuple[()]], inputs: Sequence[Tensor]) -> torch.fx
     if any(torch.Tag.nondeterministic_seeded in operation.tags for operation in operations):
         raise NotCompiled("the model draws random numbers (dropout), which compiled ones would differ from")
     if len(operations) > LARGEST_GRAPH:
-        raise NotCompiled(
-            f"the step has {len(operations)} operations, and {LARGEST_GRAPH} are compiled at most"
-        )
+        size = f"{len(operations)} operations, and {LARGEST_GRAPH} are compiled at most"
+        raise NotCompiled(f"the step has {size}")
     return graph
 
 
-def compiled(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], device: torch.device) -> Run:
+def compile_graph(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], device: torch.device) -> Run:
     """Return the machine code of a graph, from the cache if it is there.
 
     Raises:
@@ -79,11 +78,7 @@ def compiled(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], device: torc
         from torch._inductor import aoti_load_package
 
         path = cache.folder() / f"{_digest(graph, inputs, device)}.pt2"
-        with _locked(path.with_suffix(".lock")):
-            content = _kept(path)
-            if content is None:
-                content = _package(graph, inputs, path.parent / "inductor")
-                write_atomic(path, content, mode=0o600)
+        content = _kept_or_made(path, graph, inputs)
         index = device.index if device.type == "cuda" else -1
         with tempfile.TemporaryDirectory(prefix="mpifl-step-") as private:  # what was read is what is loaded
             copy = Path(private) / path.name
@@ -93,6 +88,15 @@ def compiled(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], device: torc
         raise NotCompiled(f"{socket.gethostname()} cannot compile ({_first_line(error)})") from error
     run: Run = package.loader.run  # the package itself would look at the arguments at every call
     return run
+
+
+def _kept_or_made(path: Path, graph: torch.fx.GraphModule, inputs: Sequence[Tensor]) -> bytes:
+    with _locked(path.with_suffix(".lock")):
+        content = _kept(path)
+        if content is None:
+            content = _package(graph, inputs, path.parent / "inductor")
+            write_atomic(path, content, mode=0o600)
+        return content
 
 
 def _kept(path: Path) -> bytes | None:
@@ -114,21 +118,17 @@ def _package(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], pieces: Path
     """
     from torch._inductor import aoti_compile_and_package, config
 
-    with (
-        tempfile.TemporaryDirectory(prefix="mpifl-compile-") as scratch,
-        warnings.catch_warnings(),
-        _at(pieces),
-    ):
+    scratch = tempfile.TemporaryDirectory(prefix="mpifl-compile-")
+    with scratch as folder, warnings.catch_warnings(), _at(pieces):
         warnings.simplefilter("ignore")
         exported = torch.export.export(_Graph(graph), tuple(inputs))
         # no pool of processes in a rank, nothing unpickled
         settings = {"compile_threads": 1, "fx_graph_cache": False}
         if hasattr(config.aot_inductor, "precompile_headers"):
             settings["aot_inductor.precompile_headers"] = False  # 10 s once, to save 2 each time
-        target = str(Path(scratch) / "step.pt2")
-        return Path(
-            aoti_compile_and_package(exported, package_path=target, inductor_configs=settings)
-        ).read_bytes()
+        target = str(Path(folder) / "step.pt2")
+        made = aoti_compile_and_package(exported, package_path=target, inductor_configs=settings)
+        return Path(made).read_bytes()
 
 
 @contextlib.contextmanager
@@ -157,14 +157,12 @@ class _Graph(nn.Module):
 
 
 def _digest(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], device: torch.device) -> str:
-    """Hash all that the machine code follows from: the graph,
-    its tensors' layout, the versions and the processor."""
+    """Hash all that the code follows from: graph, layout of its tensors, versions, processor."""
     constants = {name: t.tolist() for name, t in graph.named_buffers()}
     layout = [(tuple(t.shape), t.stride(), str(t.dtype), str(t.device)) for t in inputs]
     processor = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor()
-    flags = [
-        line for line in _lines("/proc/cpuinfo") if line.startswith(("model name", "flags", "Features"))
-    ][:2]
+    described = ("model name", "flags", "Features")
+    flags = [line for line in _lines("/proc/cpuinfo") if line.startswith(described)][:2]
     made_by = torch.__version__, torch.get_num_threads(), processor, flags
     return hashlib.sha256(repr((graph.code, constants, layout, made_by)).encode()).hexdigest()[:32]
 
@@ -179,17 +177,11 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def captured(run: Run, inputs: list[Tensor], batch: Sequence[Tensor]) -> Run:
-    """Record a step as a CUDA graph, which starts all its kernels at once,
-    and leave its tensors as they were."""
+def capture_graph(run: Run, inputs: list[Tensor], batch: Sequence[Tensor]) -> Run:
+    """Capture a step in a CUDA graph, which starts all kernels at once; leave its tensors as they were."""
     still = [t.clone() for t in batch]
     before = [t.clone() for t in inputs]
-    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            run([*inputs, *still])
-    torch.cuda.current_stream().wait_stream(side)
+    _warm_up(run, [*inputs, *still])
     recorded = torch.cuda.CUDAGraph()
     with torch.cuda.graph(recorded):
         run([*inputs, *still])
@@ -202,6 +194,16 @@ def captured(run: Run, inputs: list[Tensor], batch: Sequence[Tensor]) -> Run:
         recorded.replay()
 
     return replay
+
+
+def _warm_up(run: Run, given: list[Tensor]) -> None:
+    """Run a step some times beside the current stream, as a capture wants it done before."""
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            run(given)
+    torch.cuda.current_stream().wait_stream(side)
 
 
 def _first_line(error: Exception) -> str:

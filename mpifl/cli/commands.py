@@ -1,34 +1,21 @@
-"""The commands. What is wrong with a job is one line and exit code 2;
-a fault of the program ends every rank."""
+"""The commands."""
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
 import shlex
-import stat
 import sys
-import termios
-import time
-import traceback
-from array import array
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mpifl import __version__
-from mpifl.common import InputError, RoundLost, imports, one_line, signals, tuning, written_after
+from mpifl.cli import ending
+from mpifl.cli.options import DryRun, JobFile, Out, Ranks, Run, Set
+from mpifl.common import InputError, imports, signals, tuning
 
-WRONG, TOO_FEW, CUT_OFF, INTERRUPTED = 2, 3, 4, 75
-"""Exit codes: the job, a shard or an argument is wrong; too few silos answered; the launcher ended early;
-stopped by a signal. The last two: resume me."""
-
-_UsageError: type[Exception] = typer.BadParameter.__base__  # type: ignore[assignment]  # click's, or typer's copy of it
-_speaks: list[Callable[[], bool]] = [lambda: _rank() == "0"]
-"""Whether this rank tells the user; the last holds: another may become the server."""
+if TYPE_CHECKING:
+    from mpifl.wire import Transport
 
 app = typer.Typer(
     add_completion=False,
@@ -52,22 +39,16 @@ def _options(
 
 @app.command()
 def train(
-    job: Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job file.")],
-    set_: Annotated[
-        list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a key: local.lr=0.05")
-    ] = [],  # noqa: B006
-    out: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="The run folder; runs/NAME by default.")
-    ] = None,
+    job: JobFile,
+    set_: Set = [],  # noqa: B006
+    out: Out = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the latest checkpoint in RUN.")
     ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Resume even if device, shards, local or cohort have changed.")
     ] = False,
-    ranks: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Start so many ranks, without mpirun.")
-    ] = None,
+    ranks: Ranks = None,
     survive: Annotated[bool, typer.Option("--survive", help="Go on when ranks die (Open MPI 5).")] = False,
 ) -> None:
     """Train a model over the silos of a shard folder, on the ranks that --ranks or mpirun starts."""
@@ -76,56 +57,57 @@ def train(
     signals.install()
     run = out or Path("runs") / job.stem
     if ranks is not None and ranks > 1 and not launcher.launched():
-        raise typer.Exit(_launched(launcher.launch(ranks, survive), run))
-    with imports.gc_frozen():
-        from mpifl.data import start_parser
+        raise typer.Exit(ending.code_of_launched(launcher.launch(ranks, survive), run))
+    transport = _joined(ranks, survive)
+    from mpifl.training import loop as training
 
-        start_parser()  # it has to import h5py, while this process imports torch and joins the others
-        from mpifl.training import loop as training
-        from mpifl.wire import survivable, world
-
-    transport = world()
-    if survive and transport.size > 1 and not survivable():
-        raise InputError(
-            "--survive: the launcher ends all ranks when one dies; start it with mpirun --with-ft ulfm"
-        )
-    if ranks not in (None, transport.size):
-        started = f"the launcher has started {transport.size}"
-        raise InputError(f"--ranks {ranks}: {started}; leave --ranks out, or the launcher")
-    _speaks[1:] = [lambda: transport.is_server]
+    ending.speak_if(lambda: transport.is_server)
     with tuning.subnormals_as_zero():
         end = training.train(job, run, tuple(set_), resume, transport, force)
     if not transport.is_server:
         return
     if end is not training.End.FINISHED:
-        again = [
-            "mpifl",
-            "train",
-            str(job),
-            *(word for key in set_ for word in ("--set", key)),
-            "--out",
-            str(run),
-        ]
-        again += (["--ranks", str(ranks)] if ranks else []) + (["--survive"] if survive else [])
-        saved = (
-            "with a checkpoint written" if end is training.End.SAVED else "and no checkpoint could be written"
-        )
-        typer.echo(f"stopped by a signal {saved}; go on with: {shlex.join(again)} --resume")
-        raise typer.Exit(INTERRUPTED)
+        written = end is training.End.SAVED
+        saved = "with a checkpoint written" if written else "and no checkpoint could be written"
+        typer.echo(f"stopped by a signal {saved}; go on with: {_again(job, set_, run, ranks, survive)}")
+        raise typer.Exit(ending.INTERRUPTED)
     from mpifl.report import show_run
 
     show_run(run)
 
 
+def _joined(ranks: int | None, survive: bool) -> Transport:
+    """Return the world that the launcher made; all that a training imports is imported then."""
+    with imports.gc_frozen():
+        from mpifl.data import start_parser
+
+        start_parser()  # it has to import h5py, while this process imports torch and joins the others
+        from mpifl.training import loop  # noqa: F401
+        from mpifl.wire import survivable, world
+
+    transport = world()
+    if survive and transport.size > 1 and not survivable():
+        what = "the launcher ends all ranks when one dies; start it with mpirun --with-ft ulfm"
+        raise InputError(f"--survive: {what}")
+    if ranks not in (None, transport.size):
+        started = f"the launcher has started {transport.size}"
+        raise InputError(f"--ranks {ranks}: {started}; leave --ranks out, or the launcher")
+    return transport
+
+
+def _again(job: Path, set_: list[str], run: Path, ranks: int | None, survive: bool) -> str:
+    """Return the command by which a training goes on."""
+    changes = [word for key in set_ for word in ("--set", key)]
+    command = ["mpifl", "train", str(job), *changes, "--out", str(run)]
+    command += (["--ranks", str(ranks)] if ranks else []) + (["--survive"] if survive else [])
+    return f"{shlex.join(command)} --resume"
+
+
 @app.command()
 def submit(
-    job: Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job file.")],
-    set_: Annotated[
-        list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a key: local.lr=0.05")
-    ] = [],  # noqa: B006
-    out: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="The run folder; runs/NAME by default.")
-    ] = None,
+    job: JobFile,
+    set_: Set = [],  # noqa: B006
+    out: Out = None,
     nodes: Annotated[int, typer.Option(min=1)] = 1,
     ranks: Annotated[
         int | None,
@@ -137,9 +119,7 @@ def submit(
     partition: Annotated[str | None, typer.Option()] = None,
     account: Annotated[str | None, typer.Option()] = None,
     launcher: Annotated[str, typer.Option(help="auto, srun or mpirun.")] = "auto",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the batch script and submit nothing.")
-    ] = False,
+    dry_run: DryRun = False,
     force: Annotated[bool, typer.Option("--force", help="As of train, for the first start alone.")] = False,
 ) -> None:
     """Train as a SLURM job that queues itself again until it is done."""
@@ -151,7 +131,7 @@ def submit(
 
 @app.command()
 def evaluate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    run: Run,
     trust: Annotated[
         list[str], typer.Option(metavar="MODULE:NAME", help="Import this code, if the run's job names it.")
     ] = [],  # noqa: B006
@@ -200,7 +180,7 @@ def report(
 
 @app.command()
 def sweep(
-    job: Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job file.")],
+    job: JobFile,
     set_: Annotated[
         list[str], typer.Option("--set", metavar="KEY=A,B", help="Values of a key: local.lr=0.03,0.1")
     ],
@@ -236,9 +216,7 @@ def doctor(
         Path | None, typer.Option(metavar="RUN", help="The run folder to try; runs/NAME of a job.")
     ] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all findings.")] = None,
-    ranks: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Start so many ranks, without mpirun.")
-    ] = None,
+    ranks: Ranks = None,
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", min=1, help="After which it ends, whatever hangs.")
     ] = 60,
@@ -252,7 +230,7 @@ def doctor(
     with imports.gc_frozen():
         from mpifl.tools.doctor import examine
 
-    raise typer.Exit(examine(target, out, json, timeout, _rank() == "0"))
+    raise typer.Exit(examine(target, out, json, timeout, ending.rank() == "0"))
 
 
 @app.command()
@@ -275,83 +253,12 @@ def schema() -> None:
     show_schema()
 
 
-def _launched(code: int, run: Path) -> int:
-    """Return the exit code of a training, given its launcher's, and say how to go on where the ranks could
-    not.
-
-    The launcher's is not to be trusted where ranks may outlive each other: it is 0 when a node is lost, too.
-    """
-    if code < 0:
-        _say("stopped by a signal before the training began; run the same command again")
-        return INTERRUPTED
-    whole = written_after(run / "model.safetensors", run / "job.toml")  # since the run folder was last taken
-    if (code == 0 and not whole) or code > 128:
-        _say(f"error: {run}: ranks died, and the training ended with them; go on with --resume")
-        return code or CUT_OFF
-    return code
-
-
 def main() -> None:
     """Run a command and exit with its code."""
     tuning.keep_memory()
-    code = _run()
+    code = ending.run(app)
     if "mpi4py.MPI" in sys.modules:
         from mpifl.wire import leave
 
         leave(code)
     sys.exit(code)
-
-
-def _run() -> int:
-    try:
-        return int(app(standalone_mode=False) or 0)
-    except (InputError, RoundLost) as error:
-        _end_with(f"error: {one_line(error)}")
-        return WRONG if isinstance(error, InputError) else TOO_FEW
-    except _UsageError as error:
-        if _rank() == "0":
-            error.show()  # type: ignore[attr-defined]
-        return WRONG
-    except typer.Abort:
-        return 130
-    except Exception:
-        _end_all()
-        return 1
-
-
-def _say(line: str) -> None:
-    if _speaks[-1]():
-        print(line, file=sys.stderr, flush=True)
-
-
-def _end_with(line: str) -> None:
-    if _speaks[-1]():
-        from mpifl.wire import last_word
-
-        last_word(line)
-
-
-def _rank() -> str:
-    # the last is 0 in a batch script, too
-    names = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
-    return next((os.environ[name] for name in names if name in os.environ), "0")
-
-
-def _end_all() -> None:
-    """Print this rank's traceback and take the other ranks, which may be waiting for this one, along."""
-    print(f"rank {_rank()} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
-    if "mpi4py.MPI" in sys.modules:
-        from mpifl.wire import abort_world
-
-        _await_reader(2, 1)
-        abort_world(1)
-
-
-def _await_reader(descriptor: int, seconds: float) -> None:
-    """Wait until what was written into a pipe has been read:
-    a launcher's word on the abort would stand amid it."""
-    unread, deadline = array("i", [1]), time.monotonic() + seconds
-    with contextlib.suppress(OSError):  # closed, or a system that cannot tell
-        while unread[0] and stat.S_ISFIFO(os.fstat(descriptor).st_mode) and time.monotonic() < deadline:
-            fcntl.ioctl(descriptor, termios.FIONREAD, unread)
-            time.sleep(0.001)

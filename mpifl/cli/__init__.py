@@ -1,0 +1,5 @@
+"""The commands: their options, what they do, and how they end."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

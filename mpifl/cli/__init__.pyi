@@ -1,0 +1,1 @@
+from .commands import app as app, main as main

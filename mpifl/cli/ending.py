@@ -1,0 +1,107 @@
+"""How a command ends: its exit code, its last line, and what it takes along.
+
+What is wrong with a job is one line and exit code 2; a fault of the program ends every rank.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+import sys
+import termios
+import time
+import traceback
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+
+import typer
+
+from mpifl.common import InputError, RoundLost, one_line, written_after
+
+WRONG, TOO_FEW, CUT_OFF, INTERRUPTED = 2, 3, 4, 75
+"""Exit codes: the job, a shard or an argument is wrong; too few silos answered; the launcher ended early;
+stopped by a signal. The last two: resume me."""
+
+_UsageError: type[Exception] = typer.BadParameter.__base__  # type: ignore[assignment]  # click's, or typer's copy of it
+_speaks: list[Callable[[], bool]] = [lambda: rank() == "0"]
+"""Whether this rank tells the user; the last holds: another may become the server."""
+
+
+def speak_if(speaks: Callable[[], bool]) -> None:
+    """Let this rank tell the user what is wrong whenever this says so."""
+    _speaks[1:] = [speaks]
+
+
+def code_of_launched(code: int, run: Path) -> int:
+    """Return the exit code of a training, given its launcher's; say how to go on where the ranks could not.
+
+    The launcher's is not to be trusted where ranks may outlive each other: it is 0 when a node is lost, too.
+    """
+    if code < 0:
+        _say("stopped by a signal before the training began; run the same command again")
+        return INTERRUPTED
+    whole = written_after(run / "model.safetensors", run / "job.toml")  # since the run folder was last taken
+    if (code == 0 and not whole) or code > 128:
+        _say(f"error: {run}: ranks died, and the training ended with them; go on with --resume")
+        return code or CUT_OFF
+    return code
+
+
+def run(app: typer.Typer) -> int:
+    """Run a command and return its exit code; what went wrong is told."""
+    try:
+        return int(app(standalone_mode=False) or 0)
+    except (InputError, RoundLost) as error:
+        _end_with(f"error: {one_line(error)}")
+        return WRONG if isinstance(error, InputError) else TOO_FEW
+    except _UsageError as error:
+        if rank() == "0":
+            error.show()  # type: ignore[attr-defined]
+        return WRONG
+    except typer.Abort:
+        return 130
+    except Exception:
+        _end_all()
+        return 1
+
+
+def _say(line: str) -> None:
+    if _speaks[-1]():
+        print(line, file=sys.stderr, flush=True)
+
+
+def _end_with(line: str) -> None:
+    if _speaks[-1]():
+        from mpifl.wire import last_word
+
+        last_word(line)
+
+
+def rank() -> str:
+    """Return this rank, as its launcher tells it; `0` without one."""
+    # the last is 0 in a batch script, too
+    names = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+    return next((os.environ[name] for name in names if name in os.environ), "0")
+
+
+def _end_all() -> None:
+    """Print this rank's traceback and take the other ranks, which may be waiting for this one, along."""
+    print(f"rank {rank()} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+    if "mpi4py.MPI" in sys.modules:
+        from mpifl.wire import abort_world
+
+        _await_reader(2, 1)
+        abort_world(1)
+
+
+def _await_reader(descriptor: int, seconds: float) -> None:
+    """Wait until what was written into a pipe has been read:
+    a launcher's word on the abort would stand amid it."""
+    unread, deadline = array("i", [1]), time.monotonic() + seconds
+    with contextlib.suppress(OSError):  # closed, or a system that cannot tell
+        while unread[0] and stat.S_ISFIFO(os.fstat(descriptor).st_mode) and time.monotonic() < deadline:
+            fcntl.ioctl(descriptor, termios.FIONREAD, unread)
+            time.sleep(0.001)

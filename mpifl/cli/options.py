@@ -1,0 +1,13 @@
+"""Arguments and options that several commands have."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+JobFile = Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job file.")]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+Set = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a key: local.lr=0.05")]
+Out = Annotated[Path | None, typer.Option(metavar="RUN", help="The run folder; runs/NAME by default.")]
+Ranks = Annotated[int | None, typer.Option(metavar="N", min=1, help="Start so many ranks, without mpirun.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the batch script and submit nothing.")]
