@@ -30,20 +30,20 @@ def build(
     model: str | Callable[..., nn.Module],
     arguments: Mapping[str, Any],
     features: Features,
-    classes: int,
+    width: int,
     seed: int,
     task: Task = CLASSIFICATION,
 ) -> nn.Module:
     """Build a model with weights drawn from the seed and see that it takes the federation's features.
 
     A factory is given `shape` and `classes` if it has parameters of these names, and the arguments of the
-    job. `classes` is how many numbers the task has a model answer: of a classification one for each class.
+    job. As `classes` it is given the width: of a classification the number of classes.
 
     Args:
         model: A name of MODELS, the user's own `package.module:factory`, or a factory.
         arguments: The job's.
         features: What one example is.
-        classes: How many there are.
+        width: How many numbers the task has a model answer for each target.
         seed: The job's.
         task: What the model is for.
 
@@ -52,7 +52,6 @@ def build(
     """
     name, factory = _factory_of(model)
     accepted = inspect.signature(factory).parameters
-    width = task.width(classes)
     given = {"shape": features.shape, "classes": width}
     wanted = {key: value for key, value in given.items() if key in accepted} | dict(arguments)
     anything = any(p.kind is p.VAR_KEYWORD for p in accepted.values())

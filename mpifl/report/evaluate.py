@@ -39,7 +39,7 @@ def evaluate_run(run: Path, trusted: Collection[str] = ()) -> None:
         )
     model = FlatModel(_module(run, job, spec))
     test = open_shard(folder, spec.test, spec)["test"]
-    algorithm = job.build_algorithm()
+    algorithm = job.build_algorithm().for_federation(spec)
     batches = Batches(test, spec.features, model.device)
     score = evaluate(model, model.trained.clone(), batches, algorithm.task, algorithm.own_objective)
     found = [f"test {name} {info.write(score.metrics[name])}" for name, info in algorithm.task.infos.items()]
@@ -51,8 +51,9 @@ def _check_plugins(run: Path, job: Job, trusted: Collection[str]) -> None:
     and that the folder of the run hands none in."""
     for table, name in job.plugins.items():
         if name not in trusted:
+            table, _, key = table.partition(".")
             raise InputError(
-                f"{run}/job.toml: [{table}] name = '{name}': "
+                f"{run}/job.toml: [{table}] {key or 'name'} = '{name}': "
                 "is code that evaluating would import and run; name it by "
                 f"--trust {shlex.quote(name)} if you trust it"
             )
@@ -71,8 +72,9 @@ def _module(run: Path, job: Job, spec: FederationSpec) -> nn.Module:
         raise InputError(
             f"{path}: is of an earlier end; the run has not come to its own (mpifl train ... --resume)"
         )
-    algorithm, named = job.build_algorithm(), (job.model.name, job.model.arguments)
-    module = models.build(*named, spec.features, spec.classes, job.seed, algorithm.task)
+    algorithm, named = job.build_algorithm().for_federation(spec), (job.model.name, job.model.arguments)
+    width = algorithm.task.width(spec)
+    module = models.build(*named, spec.features, width, job.seed, algorithm.task)
     if personal := sorted(algorithm.personal_names(module)):
         whose = f"{job.algorithm['name']} leaves {', '.join(personal)} at the silos"
         scores = f"metrics.jsonl has their {algorithm.task.main_metric.name}"

@@ -17,7 +17,7 @@ from mpifl.data import Batches, Features, Shard
 from mpifl.silo import local
 from mpifl.silo.flat import Allocate, FlatModel, Objective, scalar
 from mpifl.silo.local import Batch, Correction, LocalRun, LocalTraining
-from mpifl.tasks import CLASSIFICATION, Metric, Task
+from mpifl.tasks import CLASSIFICATION, Metric, Task, computed
 from mpifl.wire import Scalar, Uniform, Update
 
 EVALUATION_BATCH = 1000
@@ -284,13 +284,14 @@ def evaluate(
         total, counted = task.loss(outputs, y)
         loss += total
         count = count + counted
+        predictions, targets = task.scored(outputs, y)
         for metric in metrics.values():
-            metric.update(outputs, y)
+            metric.update(predictions, targets)
     if own_objective is not None:
         mean = mean_loss(model, w, batches, own_objective)
     else:
         mean = float(loss) / float(count) if count else math.nan
-    return Score(mean, {name: float(metric.compute()) for name, metric in metrics.items()}, len(batches))
+    return Score(mean, {name: computed(metric) for name, metric in metrics.items()}, len(batches))
 
 
 def _placed(metric: Metric, device: torch.device) -> Metric:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Annotated, Any, Protocol
 
+import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 
 class Metric(Protocol):
-    """One metric on some examples: a metric of torchmetrics is one as it stands."""
+    """One metric on some examples: a metric of torchmetrics is one as it stands.
+
+    A plain one may name, in `summed`, its tensors that add up over silos, if all of its states do.
+    """
 
     @property
     def higher_is_better(self) -> bool | None:
         """Whether a higher value is better; None is taken as True."""
 
     def update(self, outputs: Tensor, y: Tensor) -> None:
-        """Add a batch: the task's outputs, and the targets."""
+        """Add a batch: predictions and targets, as the task's `scored` returns them."""
 
     def compute(self) -> Any:
         """Return the metric of all batches so far, one number; NaN where it is undefined."""
@@ -40,9 +45,10 @@ class MetricInfo(BaseModel):
 
     @classmethod
     def of(cls, name: str, metric: Metric) -> MetricInfo:
-        """Return what is to be known of a metric."""
+        """Return what is to be known of a metric; torchmetrics' are shares if they are drawn from 0 to 1."""
         higher = metric.higher_is_better is not False
-        return cls(name=name, higher_is_better=higher, share=getattr(metric, "share", False))
+        bounds = getattr(metric, "plot_lower_bound", None), getattr(metric, "plot_upper_bound", None)
+        return cls(name=name, higher_is_better=higher, share=getattr(metric, "share", bounds == (0, 1)))
 
     @property
     def test(self) -> str:
@@ -84,23 +90,26 @@ class MetricInfo(BaseModel):
 
 
 class Accuracy:
-    """The share of right answers: the class with the highest logit is the answer."""
+    """The share of right answers: the class with the highest output, or yes above a probability of 1/2."""
 
     higher_is_better = True
     share = True
+    summed = ("right", "answers")
 
     def __init__(self) -> None:
-        self._right: Tensor | int = 0
-        self._answers = 0
+        self.right = torch.zeros((), dtype=torch.int64)
+        self.answers = torch.zeros((), dtype=torch.int64)
 
     def update(self, outputs: Tensor, y: Tensor) -> None:
-        """Add logits, shape [n, classes, ...], and labels, shape [n, ...]."""
-        self._right = self._right + (outputs.argmax(1) == y).sum()
-        self._answers += y.numel()
+        """Add outputs of classes, shape [n, classes, ...], or probabilities of yes, and targets, shape
+        [n, ...]."""
+        answers = outputs.argmax(1) if outputs.dim() > y.dim() else outputs > 0.5
+        self.right = self.right + (answers == y).sum()
+        self.answers = self.answers + y.numel()
 
     def compute(self) -> float:
         """Return the share of right answers so far."""
-        return float(self._right) / self._answers
+        return float(self.right) / float(self.answers) if self.answers else math.nan
 
 
 ACCURACY = MetricInfo.of("accuracy", Accuracy())

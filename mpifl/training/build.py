@@ -140,7 +140,7 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
             "take 'fp32', or device = 'cuda' where there is a GPU"
         )
     folder = Path(job.shards)
-    algorithm = job.build_algorithm()
+    algorithm = job.build_algorithm().for_federation(spec)
     flat = _models(job, spec, algorithm, device, is_reporter=nth == 0)
     # On the way back transforms act in reverse: an update is clipped first, and nothing changes it after its
     # codec.
@@ -184,7 +184,7 @@ def successor(job: Job, spec: FederationSpec, worker: Server) -> Server:
     with models of its own."""
     device = worker.model.device
     test = _batches(Path(job.shards), spec, spec.test, "test", device)
-    algorithm = job.build_algorithm()
+    algorithm = job.build_algorithm().for_federation(spec)
     flat = _models(job, spec, algorithm, device)
     return _server(job, algorithm, flat, test, worker.public)
 
@@ -211,10 +211,11 @@ def _model(
     device: torch.device,
     is_reporter: bool,
 ) -> FlatModel:
-    module = models.build(table.name, table.arguments, spec.features, spec.classes, seed, algorithm.task)
+    task = algorithm.task
+    module = models.build(table.name, table.arguments, spec.features, task.width(spec), seed, task)
     if table.weights is not None:
         load_weights(module, Path(table.weights), f"[model] weights = '{table.weights}'")
-    algorithm.task.check(spec, module)
+    task.check(spec, module)
     algorithm.check(module, spec)
     return FlatModel(module, device, algorithm.personal_names(module), is_reporter=is_reporter)
 

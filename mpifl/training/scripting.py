@@ -72,8 +72,8 @@ class Run:
                 f"{self.folder}: the training is not finished; go on with resume=True for its model"
             )
         spec, table = read_federation(Path(self.job.shards)), self.job.model
-        task = self.job.build_algorithm().task
-        given = (table.arguments, spec.features, spec.classes, self.job.seed, task)
+        task = self.job.build_task().for_federation(spec)
+        given = (table.arguments, spec.features, task.width(spec), self.job.seed, task)
         module = models.build(factory or table.name, *given)
         load_weights(module, path, str(path))
         return module

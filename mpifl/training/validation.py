@@ -23,14 +23,16 @@ def validate_job(job: Job, source: str) -> FederationSpec:
     Raises:
         InputError: they are not, or do not.
     """
-    spec, algorithm = read_federation(Path(job.shards)), job.build_algorithm()
+    spec = read_federation(Path(job.shards))
     try:
+        algorithm = job.build_algorithm().for_federation(spec)
+        task = algorithm.task
         check_tracking(job)
         job.cohort.check(len(spec.silos))
         for table in (job.model, *map(Model.model_validate, algorithm.architectures())):
-            given = (table.name, table.arguments, spec.features, spec.classes, job.seed)
-            module = models.build(*given, algorithm.task)
-            algorithm.task.check(spec, module)
+            given = (table.name, table.arguments, spec.features, task.width(spec), job.seed)
+            module = models.build(*given, task)
+            task.check(spec, module)
             algorithm.check(module, spec)
             algorithm.personal_names(module)
     except InputError as error:
