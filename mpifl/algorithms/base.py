@@ -79,6 +79,14 @@ class Algorithm(BaseModel, ABC):
     server_optimizer: ServerOptimizer = SGD()
     task: Task = CLASSIFICATION
 
+    def for_federation(self, spec: FederationSpec) -> Algorithm:
+        """Return the algorithm with a task that knows the federation.
+
+        Raises:
+            InputError: the targets are none that the task can learn.
+        """
+        return self.model_copy(update={"task": self.task.for_federation(spec)})
+
     def check(self, module: nn.Module, spec: FederationSpec) -> None:
         """See that the model and the federation have what this algorithm needs.
 

@@ -1,3 +1,3 @@
-from .building import MODELS as MODELS, build as build, class_count as class_count
+from .building import MODELS as MODELS, build as build
 from .classifier import Classifier as Classifier
 from .pooling import MaxPool2x2 as MaxPool2x2

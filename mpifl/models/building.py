@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from mpifl.common import InputError, load_plugin, rng
-from mpifl.data import Features, FederationSpec
+from mpifl.data import Features
 from mpifl.models.images import cnn
 from mpifl.models.perceptrons import logreg, mlp, two_nn
 from mpifl.models.text import char_lstm, gpt
-from mpifl.tasks import CLASSIFICATION, Classification, Task
+from mpifl.tasks import CLASSIFICATION, Task
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "logreg": logreg,
@@ -27,40 +27,24 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 """Factories (shape, classes, **arguments) -> module; shape is that of one example."""
 
 
-def class_count(spec: FederationSpec, task: Task) -> int:
-    """Return how many classes a federation has.
-
-    Raises:
-        InputError: the task does not take its targets.
-    """
-    name = type(task).__name__.lower()
-    if spec.classes is None:
-        what = f"targets are {spec.aim}, [task] name = '{name}' takes class numbers"
-        raise InputError(f"federation.json: {what}; name a task of yours, or partition again")
-    if isinstance(task, Classification) and spec.targets and spec.targets.ignore is not None:
-        what = f"targets are {spec.aim}, [task] name = '{name}' counts every target"
-        raise InputError(f"federation.json: {what}; name a task of yours, or partition again")
-    return spec.classes
-
-
 def build(
     model: str | Callable[..., nn.Module],
     arguments: Mapping[str, Any],
     features: Features,
-    classes: int,
+    width: int,
     seed: int,
     task: Task = CLASSIFICATION,
 ) -> nn.Module:
     """Build a model with weights drawn from the seed and see that it takes the federation's features.
 
     A factory is given `shape` and `classes` if it has parameters of these names, and the arguments of the
-    job. `classes` is how many numbers the task has a model answer: of a classification one for each class.
+    job. As `classes` it is given the width: of a classification the number of classes.
 
     Args:
         model: A name of MODELS, the user's own `package.module:factory`, or a factory.
         arguments: The job's.
         features: What one example is.
-        classes: How many there are.
+        width: How many numbers the task has a model answer for each target.
         seed: The job's.
         task: What the model is for.
 
@@ -68,7 +52,6 @@ def build(
         InputError: there is no such model, it does not take these arguments, or it does not fit the features.
     """
     name, factory = _factory_of(model)
-    width = task.width(classes)
     wanted = _wanted(name, factory, {"shape": features.shape, "classes": width}, arguments)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(rng.derive(seed, "initial weights"))

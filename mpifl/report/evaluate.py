@@ -40,7 +40,7 @@ def evaluate_run(run: Path, trusted: Collection[str] = ()) -> None:
         raise InputError(f"{run}: {what}; put its own there")
     model = FlatModel(_module(run, job, spec))
     test = open_shard(folder, spec.test, spec)["test"]
-    algorithm = job.build_algorithm()
+    algorithm = job.build_algorithm().for_federation(spec)
     batches = Batches(test, spec.features, model.device)
     score = evaluate(model, model.trained.clone(), batches, algorithm.task, algorithm.own_objective)
     found = [f"test {name} {info.write(score.metrics[name])}" for name, info in algorithm.task.infos.items()]
@@ -51,7 +51,9 @@ def _check_plugins(run: Path, job: Job, trusted: Collection[str]) -> None:
     """See that the user trusts all code that is to be imported, and that none is the run folder's own."""
     for table, name in job.plugins.items():
         if name not in trusted:
-            what = f"{run}/job.toml: [{table}] name = '{name}': is code that evaluating would import and run"
+            table, _, key = table.partition(".")
+            named = f"{run}/job.toml: [{table}] {key or 'name'} = '{name}'"
+            what = f"{named}: is code that evaluating would import and run"
             raise InputError(f"{what}; name it by --trust {shlex.quote(name)} if you trust it")
     if job.plugins and Path.cwd().is_relative_to(run.resolve()):
         what = "modules would be imported from the run folder itself"
@@ -65,9 +67,9 @@ def _module(run: Path, job: Job, spec: FederationSpec) -> nn.Module:
         raise InputError(f"{path}: is not there; the run has not come to its end ({GO_ON})")
     if not _is_of_the_end(run, job, path):
         raise InputError(f"{path}: is of an earlier end; the run has not come to its own ({GO_ON})")
-    algorithm, named = job.build_algorithm(), (job.model.name, job.model.arguments)
-    classes = models.class_count(spec, algorithm.task)
-    module = models.build(*named, spec.features, classes, job.seed, algorithm.task)
+    algorithm, named = job.build_algorithm().for_federation(spec), (job.model.name, job.model.arguments)
+    width = algorithm.task.width(spec)
+    module = models.build(*named, spec.features, width, job.seed, algorithm.task)
     if personal := sorted(algorithm.personal_names(module)):
         whose = f"{job.algorithm['name']} leaves {', '.join(personal)} at the silos"
         scores = f"metrics.jsonl has their {algorithm.task.main_metric.name}"

@@ -17,7 +17,7 @@ from mpifl.run.tables import Checkpoint, Evaluate, Model, Tracking
 from mpifl.run.validation import validated
 from mpifl.server import OPTIMIZERS, ServerOptimizer
 from mpifl.silo import LocalTraining
-from mpifl.tasks import ACCURACY, TASKS, MetricInfo, Task
+from mpifl.tasks import ACCURACY, TASKS, MetricInfo, Task, names_in
 from mpifl.transforms import CompressionSettings
 
 _SHARED = ("local", "server_optimizer", "task")
@@ -87,9 +87,10 @@ class Job(BaseModel):
 
     @property
     def plugins(self) -> dict[str, str]:
-        """The user's own code that the job names, by the table that names it."""
+        """The user's own code that the job names, by the table that names it, or `task.key`."""
         named = {"model": self.model.name}
         named |= {key: str(getattr(self, key).get("name")) for key in _PLUGGABLE}
+        named |= {f"task.{key}": name for key, name in names_in(self.task).items()}
         return {key: name for key, name in named.items() if ":" in name}
 
     def build_algorithm(self) -> Algorithm:
@@ -172,7 +173,7 @@ def check_job(table: Table, source: str, named: Collection[str] | None = None) -
         named: The plug-ins that may be imported, see `read_kept`; by default all.
     """
     job: Job = validated(Job, table, source, "")
-    if named is not None and not {job.plugins.get(key) for key in _PLUGGABLE} <= {None, *named}:
+    if named is not None and not {name for key, name in job.plugins.items() if key != "model"} <= {*named}:
         return job
     if named is None:
         job.cohort.check_selection(source)

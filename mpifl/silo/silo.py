@@ -290,8 +290,9 @@ def evaluate(
         total, counted = task.loss(outputs, y)
         loss += total
         count = count + counted
+        predictions, targets = task.scored(outputs, y)
         for metric in metrics.values():
-            metric.update(outputs, y)
+            metric.update(predictions, targets)
     if own_objective is not None:
         mean = mean_loss(model, w, batches, own_objective)
     else:

@@ -1,6 +1,13 @@
-from .base import Shards as Shards, Task as Task
+from .base import Task as Task
+from .catalogue import names_in as names_in
 from .classification import CLASSIFICATION as CLASSIFICATION, Classification as Classification
+from .federation import Facts as Facts, Shards as Shards
 from .metrics import ACCURACY as ACCURACY, Metric as Metric, MetricInfo as MetricInfo
 from .pooling import pack_states as pack_states, pooled as pooled, state_lengths as state_lengths
 from .registry import TASKS as TASKS
-from .states import computed as computed
+from .states import (
+    computed as computed,
+    read_states as read_states,
+    summable as summable,
+    write_states as write_states,
+)

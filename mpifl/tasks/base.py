@@ -5,30 +5,22 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, model_validator
 from torch import Tensor, nn
 
+from mpifl.tasks.federation import Shards as Shards
+from mpifl.tasks.losses import mean
 from mpifl.tasks.metrics import Metric, MetricInfo
-
-
-class Shards(Protocol):
-    """What a task is told of a federation's examples: its `federation.json`."""
-
-    @property
-    def features(self) -> Any:
-        """What one example is: its `shape`, `dtype`, `scale` and `offset`."""
-
-    @property
-    def classes(self) -> int:
-        """How many classes the labels are of: they are whole numbers from 0 to classes - 1."""
 
 
 class Task(BaseModel, ABC):
     """What is learned, by which loss, and judged by which metrics: the keys of `[task]` and nothing else.
 
     A batch is (x, y): inputs as the model takes them, and targets of shape [n, ...] as the shards hold them.
+    `objective` is what training minimises: `outputs`, then `mean_loss`. An evaluation takes `outputs` once,
+    for `loss` and for the metrics, which are updated with what `scored` returns.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -52,14 +44,30 @@ class Task(BaseModel, ABC):
         """Return what the model answers: one forward pass that serves both loss and metrics."""
         return module(x)
 
+    def predict(self, outputs: Tensor) -> Tensor:
+        """Return what outputs say of the examples: probabilities, values, a risk; by default the outputs."""
+        return outputs
+
+    def scored(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return predictions and targets, as metrics are updated with them;
+        by default outputs and targets as they are."""
+        return outputs, y
+
     def mean_loss(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Return the mean loss of a batch, a scalar: what training minimises."""
-        total, count = self.loss(outputs, y)
-        return total / count
+        """Return the mean loss of a batch, a scalar: what training minimises; 0 where nothing counts."""
+        return mean(*self.loss(outputs, y))
 
     def objective(self, module: Any, x: Tensor, y: Tensor) -> Tensor:
         """Return the mean loss of a model on a batch, a scalar."""
         return self.mean_loss(self.outputs(module, x), y)
+
+    def for_federation(self, spec: Shards) -> Task:
+        """Return the task with what it must know of the federation; asked once, where a training is built.
+
+        Raises:
+            InputError: the targets are none that it can learn; the line says what would do.
+        """
+        return self
 
     def check(self, spec: Shards, module: nn.Module) -> None:
         """See that the federation and the model have what this task needs.
@@ -68,10 +76,10 @@ class Task(BaseModel, ABC):
             InputError: they have not; the line says what would do.
         """
 
-    def width(self, classes: int) -> int:
+    def width(self, spec: Shards) -> int:
         """Return how many numbers a model answers for each target:
         a model's factory is given it as `classes`."""
-        return classes
+        return spec.classes or 1
 
     def check_outputs(self, outputs: Any, examples: int, width: int) -> None:
         """See that a model's outputs for some examples have the shape that loss and metrics take.
@@ -85,6 +93,11 @@ class Task(BaseModel, ABC):
             wanted = f"[{examples}, {width}]"
             raise ValueError(f"it answers {examples} examples with shape {list(outputs.shape)}, not {wanted}")
 
+    @property
+    def names(self) -> list[str]:
+        """The names of its metrics, in their order."""
+        return list(self.metrics())
+
     @cached_property
     def infos(self) -> dict[str, MetricInfo]:
         """What is to be known of each metric, by its name."""
@@ -97,7 +110,7 @@ class Task(BaseModel, ABC):
 
     @model_validator(mode="after")
     def _metrics_have_names(self) -> Task:
-        names = list(self.metrics())
+        names = self.names
         if not names:
             raise ValueError("metrics() returned none; have it return one or more")
         if wrong := [name for name in names if name == "loss" or not re.fullmatch(r"\w+", name)]:

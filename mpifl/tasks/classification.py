@@ -2,34 +2,46 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from pydantic import Field, NonNegativeFloat
 from torch import Tensor
 from torch.nn import functional as F
 
-from mpifl.tasks.base import Task
-from mpifl.tasks.metrics import Accuracy, Metric
+from mpifl.tasks.catalogue import CLASSES
+from mpifl.tasks.classes import OfClasses
+from mpifl.tasks.losses import cross_entropy, focal
 
 
-class Classification(Task):
+class Classification(OfClasses):
     """One class of several for each target: cross entropy, and accuracy.
 
     Outputs are logits, shape [n, classes, ...]; targets are labels from 0 to classes - 1, shape [n, ...].
     """
 
-    logits: ClassVar[bool] = True
+    kind: ClassVar = "classification"
+    losses: ClassVar = {"cross_entropy": cross_entropy, "focal": focal}
+    catalogue: ClassVar = CLASSES
+    usual: ClassVar = ("accuracy",)
 
-    def loss(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, int]:
-        """Return the sum of the cross entropies, and how many labels there are."""
-        return F.cross_entropy(outputs, y, reduction="sum"), y.numel()
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """Of the cross entropy: the share of each target that is spread over all classes."""
+    gamma: NonNegativeFloat | None = None
+    """Of the focal loss: how much less what is learned already counts; 2 by default."""
 
     def mean_loss(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Return the mean cross entropy as torch takes it: a quotient of the sum has other bits."""
-        return F.cross_entropy(outputs, y)
+        """Return the mean loss; a plain cross entropy as torch takes it: a quotient of the sum has other
+        bits."""
+        if self.criterion is cross_entropy and not self._given and self.ignored is None:
+            return F.cross_entropy(outputs, y)
+        return super().mean_loss(outputs, y)
 
-    def metrics(self) -> dict[str, Metric]:
-        """Return the accuracy."""
-        return {"accuracy": Accuracy()}
+    def scored(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return probabilities and targets; for the accuracy alone logits: rounding makes two of them one
+        probability."""
+        if self.names == ["accuracy"]:
+            return (outputs, y) if self.ignored is None else self.counting(outputs, y)
+        return super().scored(outputs, y)
 
 
 CLASSIFICATION = Classification()

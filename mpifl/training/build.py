@@ -8,7 +8,7 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -130,7 +130,7 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
     torch.set_num_threads(threads_of(job.threads, workers))
     device = _device(job, nth, is_worker=transport.rank in transport.workers)
     folder = Path(job.shards)
-    algorithm = job.build_algorithm()
+    algorithm = job.build_algorithm().for_federation(spec)
     flat = _models(job, spec, algorithm, device, is_reporter=nth == 0)
     transforms = _transforms(job, algorithm)
     public = _batches(folder, spec, spec.public, "public", device)
@@ -186,7 +186,7 @@ def successor(job: Job, spec: FederationSpec, worker: Server) -> Server:
     """Build, on a rank that was a worker, the server in place of one that died, with models of its own."""
     device = worker.model.device
     test = _batches(Path(job.shards), spec, spec.test, "test", device)
-    algorithm = job.build_algorithm()
+    algorithm = job.build_algorithm().for_federation(spec)
     flat = _models(job, spec, algorithm, device)
     return _server(job, algorithm, flat, test, worker.public)
 
@@ -213,11 +213,11 @@ def _model(
     device: torch.device,
     is_reporter: bool,
 ) -> FlatModel:
-    classes = models.class_count(spec, algorithm.task)
-    module = models.build(table.name, table.arguments, spec.features, classes, seed, algorithm.task)
+    task = algorithm.task
+    module = models.build(table.name, table.arguments, spec.features, task.width(spec), seed, task)
     if table.weights is not None:
         load_weights(module, Path(table.weights), f"[model] weights = '{table.weights}'")
-    algorithm.task.check(cast(Any, spec), module)  # it has classes
+    task.check(spec, module)
     algorithm.check(module, spec)
     return FlatModel(module, device, algorithm.personal_names(module), is_reporter=is_reporter)
 

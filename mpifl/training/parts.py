@@ -57,7 +57,7 @@ class Training:
 
 def assemble(job: Job, spec: FederationSpec, out: Path, server: Server, exchange: Federation) -> Training:
     """Put together what the server of a training needs beside its silos."""
-    algorithm = job.build_algorithm()
+    algorithm = job.build_algorithm().for_federation(spec)
     observers = Observers()
     exchange.listen(observers.note)
     sizes = [entry.examples["train"] for entry in spec.silos]

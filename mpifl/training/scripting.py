@@ -71,9 +71,8 @@ class Run:
             what = "the training is not finished; go on with resume=True for its model"
             raise InputError(f"{self.folder}: {what}")
         spec, table = read_federation(Path(self.job.shards)), self.job.model
-        task = self.job.build_algorithm().task
-        classes = models.class_count(spec, task)
-        given = (table.arguments, spec.features, classes, self.job.seed, task)
+        task = self.job.build_task().for_federation(spec)
+        given = (table.arguments, spec.features, task.width(spec), self.job.seed, task)
         module = models.build(factory or table.name, *given)
         load_weights(module, path, str(path))
         return module

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
 
 from mpifl import models
 from mpifl.aggregation import memory_of
@@ -24,16 +23,17 @@ def validate_job(job: Job, source: str) -> FederationSpec:
     Raises:
         InputError: they are not, or do not.
     """
-    spec, algorithm = read_federation(Path(job.shards)), job.build_algorithm()
+    spec = read_federation(Path(job.shards))
     try:
+        algorithm = job.build_algorithm().for_federation(spec)
+        task = algorithm.task
         check_tracking(job)
         job.cohort.check(len(spec.silos))
         job.evaluate.check(splits_of(spec))
-        classes = models.class_count(spec, algorithm.task)
         for table in (job.model, *map(Model.model_validate, algorithm.architectures())):
-            given = (table.name, table.arguments, spec.features, classes, job.seed)
-            module = models.build(*given, algorithm.task)
-            algorithm.task.check(cast(Any, spec), module)  # it has classes
+            given = (table.name, table.arguments, spec.features, task.width(spec), job.seed)
+            module = models.build(*given, task)
+            task.check(spec, module)
             algorithm.check(module, spec)
             algorithm.personal_names(module)
     except InputError as error:

@@ -38,9 +38,9 @@ def silos_of(run: Summary, split: str = "test") -> list[Score]:
     """Score the model that each silo ends with on a split of its own."""
     job = read_job(run.run / "job.toml")
     spec = read_federation(Path(job.shards))
-    task = job.build_task()
-    classes = models.class_count(spec, task)
-    module = models.build(job.model.name, job.model.arguments, spec.features, classes, job.seed, task)
+    task = job.build_task().for_federation(spec)
+    width, table = task.width(spec), job.model
+    module = models.build(table.name, table.arguments, spec.features, width, job.seed, task)
     model = FlatModel(module)
     found = []
     for entry in spec.silos:

@@ -57,7 +57,7 @@ class Ordinal(Task):
     def metrics(self):
         return {"absolute_error": AbsoluteError(), "within": Within(self.by)}
 
-    def width(self, classes):
+    def width(self, spec):
         return 1
 
     def check_outputs(self, outputs, examples, width):

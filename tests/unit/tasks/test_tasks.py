@@ -95,7 +95,7 @@ def test_a_zero_is_shown_on_the_page(tmp_path):
 
 
 def test_an_evaluation_goes_by_the_task():
-    task, model = Ordinal(), FlatModel(models.build("logreg", {}, FEATURES, CLASSES, 0, Ordinal()))
+    task, model = Ordinal(), FlatModel(models.build("logreg", {}, FEATURES, 1, 0, Ordinal()))
     x, y = map(torch.from_numpy, arrays(1100))
     score = evaluate(model, model.trained.clone(), batches(1100), task)
     off = (model.module(x).detach().squeeze(1) - y).abs().double()
@@ -112,10 +112,10 @@ def test_states_of_a_metric_lie_where_the_model_does():
 
 
 def test_a_model_answers_what_the_task_takes():
-    width = [p.shape[0] for p in models.build("logreg", {}, FEATURES, CLASSES, 0, Ordinal()).parameters()]
+    width = [p.shape[0] for p in models.build("logreg", {}, FEATURES, 1, 0, Ordinal()).parameters()]
     assert width == [1, 1]
     with pytest.raises(InputError, match=r"answers 2 examples with shape \[2, 3\], not \[2\]"):
-        models.build("unit.builders:net", {}, FEATURES, CLASSES, 0, Ordinal())
+        models.build("unit.builders:net", {}, FEATURES, 1, 0, Ordinal())
 
 
 def job_of(tmp_path, **more):
@@ -131,7 +131,7 @@ def job_of(tmp_path, **more):
     [
         (
             {"task": {"name": "nothing"}},
-            "[task] name = 'nothing': none such; take classification or your own",
+            "[task] name = 'nothing': none such; take classification, binary, multilabel, regression",
         ),
         ({"task": {"name": "math:pi"}}, "[task] name = 'math:pi': is no mpifl Task; name a subclass of it"),
         (

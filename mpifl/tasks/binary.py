@@ -1,0 +1,52 @@
+"""Yes or no."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import NonNegativeFloat
+from torch import Tensor
+
+from mpifl.tasks.catalogue import YES_OR_NO
+from mpifl.tasks.classes import OfAnswers, Weights
+from mpifl.tasks.federation import Facts, Shards
+from mpifl.tasks.losses import Summed, bce, focal_bce
+
+
+class Binary(OfAnswers):
+    """Yes or no for each target: binary cross entropy, AUROC and accuracy.
+
+    Outputs are logits of yes, shape [n, 1, ...] or [n, ...]; targets are labels 0 and 1, shape [n, ...].
+    """
+
+    kind: ClassVar = "binary"
+    form: ClassVar = "Binary"
+    losses: ClassVar = {"bce": bce, "focal": focal_bce}
+    catalogue: ClassVar = YES_OR_NO
+    usual: ClassVar = ("auroc", "accuracy")
+
+    weights: Weights | None = None
+    """What no and yes weigh in the loss: a list of two, or "balanced" by the label counts of the training
+    splits."""
+    gamma: NonNegativeFloat | None = None
+    """Of the focal loss: how much less what is learned already counts; 2 by default."""
+
+    def loss(self, outputs: Tensor, y: Tensor) -> Summed:
+        """Return the sum of the losses, and what it is to be divided by."""
+        return super().loss(outputs.reshape(y.shape), y)
+
+    def scored(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return probabilities of yes, shape [targets], and the targets that count."""
+        answers, labels = self.predict(outputs).reshape(-1), y.reshape(-1)
+        kept = slice(None) if self.ignored is None else labels != self.ignored
+        return answers[kept], labels[kept]
+
+    def width(self, spec: Shards) -> int:
+        """Return 1: the logit of yes."""
+        return 1
+
+    def misfit(self, facts: Facts) -> str | None:
+        """Refuse other than two classes."""
+        if facts.classes is None:
+            return "name = 'regression'" if facts.real else "name = 'multilabel', or 'regression'"
+        return None if facts.classes == 2 else "name = 'classification'"

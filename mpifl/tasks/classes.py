@@ -1,0 +1,70 @@
+"""What the tasks share whose targets are numbers of classes, and whose outputs are logits of them."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import NonNegativeFloat
+from torch import Tensor
+
+from mpifl.tasks.federation import Facts
+from mpifl.tasks.named import Named
+
+Weights = list[NonNegativeFloat] | Literal["balanced"]
+
+
+class OfClasses(Named):
+    """Targets are class numbers, shape [n, ...]; outputs are logits, shape [n, classes, ...]."""
+
+    logits: ClassVar[bool] = True
+    form: ClassVar[str] = "Multiclass"
+
+    weights: Weights | None = None
+    """What each class weighs in the loss: a list, or "balanced" by the label counts of the training splits.
+    """
+    ignore: int | None = None
+    """The target that counts in neither the loss nor a metric; by default what the shards say."""
+
+    def predict(self, outputs: Tensor) -> Tensor:
+        """Return probabilities of classes."""
+        return outputs.softmax(1)
+
+    def scored(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return probabilities, shape [targets, classes], and the targets that count."""
+        return self.counting(self.predict(outputs), y)
+
+    def counting(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return outputs, shape [targets, classes], and targets, without those that do not count."""
+        rows, labels = outputs.movedim(1, -1).reshape(-1, outputs.shape[1]), y.reshape(-1)
+        if self.ignored is None:
+            return rows, labels
+        kept = labels != self.ignored
+        return rows[kept], labels[kept]
+
+    def misfit(self, facts: Facts) -> str | None:
+        """Refuse values."""
+        if facts.classes is None:
+            return "name = 'regression'" if facts.real else "name = 'multilabel', or 'regression'"
+        return None
+
+
+class OfPlaces(OfClasses):
+    """A class for each place of an example: targets of shape [n, ...], at least one dimension more."""
+
+    def misfit(self, facts: Facts) -> str | None:
+        """Refuse values, and one class for a whole example."""
+        if facts.classes is not None and facts.shape == ():
+            return "name = 'classification'"
+        return super().misfit(facts)
+
+
+class OfAnswers(Named):
+    """Targets are 0 or 1; outputs are logits of 1, which `predict` makes probabilities of."""
+
+    ignore: int | None = None
+    """The target that counts in neither the loss nor a metric; by default what the shards say."""
+
+    def predict(self, outputs: Tensor) -> Tensor:
+        """Return probabilities of yes."""
+        return torch.sigmoid(outputs)

@@ -1,0 +1,69 @@
+"""What a task is told of a federation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+class Shards(Protocol):
+    """What a task is told of a federation's examples: its `federation.json`."""
+
+    @property
+    def features(self) -> Any:
+        """What one example is: its `shape`, `dtype`, `scale` and `offset`."""
+
+    @property
+    def classes(self) -> int | None:
+        """How many classes the labels are of; None where targets are values, or several labels at once."""
+
+    @property
+    def silos(self) -> Any:
+        """An entry for each silo, with its `labels`: how many training examples each class has."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the package's tasks go by.
+
+    Attributes:
+        classes: How many classes the labels are of; None where targets are values, or several labels at once.
+        dtype: Of the targets as they are stored.
+        shape: Of one example's target; None where the shards do not say it.
+        ignore: The target that does not count, if there is one.
+        counts: How many training examples of all silos each class has.
+    """
+
+    classes: int | None = None
+    dtype: str = "int64"
+    shape: tuple[int, ...] | None = None
+    ignore: int | None = None
+    counts: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, spec: Shards) -> Facts:
+        """Read them from a federation; one whose targets are not described has class numbers."""
+        targets = getattr(spec, "targets", None)
+        counts = tuple(sum(column) for column in zip(*(entry.labels for entry in spec.silos), strict=True))
+        if targets is None:
+            return cls(spec.classes, counts=counts)
+        return cls(spec.classes, targets.dtype, tuple(targets.shape), targets.ignore, counts)
+
+    @property
+    def columns(self) -> int:
+        """How many numbers one example's target has, as far as the shards say it."""
+        return math.prod(self.shape or ())
+
+    @property
+    def real(self) -> bool:
+        """Whether targets are stored as floating-point numbers."""
+        return self.dtype.startswith("float")
+
+    @property
+    def told(self) -> str:
+        """What the targets are, as an error says it."""
+        shape = "" if self.shape is None else f" of shape {list(self.shape)}"
+        if self.classes is None:
+            return f"{self.dtype} values{shape}"
+        return f"class numbers{shape}, of {self.classes} classes"

@@ -1,0 +1,52 @@
+"""Several labels at once."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import NonNegativeFloat
+from torch import Tensor
+
+from mpifl.tasks.catalogue import LABELS
+from mpifl.tasks.classes import OfAnswers
+from mpifl.tasks.federation import Facts, Shards
+from mpifl.tasks.losses import bce_of_labels, focal_of_labels
+
+
+class Multilabel(OfAnswers):
+    """Yes or no for each of several labels: binary cross entropy, AUROC and F1, in the mean over labels.
+
+    Outputs are logits of yes, shape [n, labels]; targets are 0 and 1 of the same shape.
+    """
+
+    kind: ClassVar = "multilabel"
+    form: ClassVar = "Multilabel"
+    losses: ClassVar = {"bce": bce_of_labels, "focal": focal_of_labels}
+    catalogue: ClassVar = LABELS
+    usual: ClassVar = ("auroc", "f1")
+
+    weights: list[NonNegativeFloat] | None = None
+    """How many times a yes counts in the loss, for each label."""
+    gamma: NonNegativeFloat | None = None
+    """Of the focal loss: how much less what is learned already counts; 2 by default."""
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """None beside the labels."""
+        return ()
+
+    def scored(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return probabilities of yes and targets, shape [n, labels]; metrics know what does not count."""
+        return self.predict(outputs), y.long()
+
+    def width(self, spec: Shards) -> int:
+        """Return how many labels there are."""
+        return Facts.of(spec).columns
+
+    def misfit(self, facts: Facts) -> str | None:
+        """Refuse class numbers, and values that are not yes or no."""
+        if facts.classes is not None:
+            return "name = 'classification'"
+        if facts.real:
+            return "name = 'regression', or store 0 and 1 as uint8"
+        return None if facts.shape is not None and len(facts.shape) == 1 else "targets of shape [labels]"

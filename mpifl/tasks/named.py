@@ -1,0 +1,177 @@
+"""What the package's own tasks share: a loss and metrics that a job chooses by name."""
+
+from __future__ import annotations
+
+import inspect
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import torch
+from pydantic import Field, PrivateAttr, model_validator
+from torch import Tensor, nn
+
+from mpifl.common import InputError
+from mpifl.tasks.base import Task
+from mpifl.tasks.catalogue import Chosen, Entry, choose, plugin
+from mpifl.tasks.federation import Facts, Shards
+from mpifl.tasks.losses import Summed
+from mpifl.tasks.metrics import Metric, MetricInfo
+
+
+class Named(Task):
+    """A task of the package: a file of its own says which losses and metrics it has, and what it predicts.
+
+    The first of its losses is the default. A loss takes those keys of the task that its parameters are named
+    after.
+    """
+
+    kind: ClassVar[str]
+    """What a job calls it."""
+    form: ClassVar[str] = ""
+    """What torchmetrics calls it: "Binary", "Multiclass", "Multilabel"."""
+    losses: ClassVar[Mapping[str, Callable[..., Summed]]]
+    catalogue: ClassVar[Mapping[str, Entry]]
+    usual: ClassVar[tuple[str, ...]]
+    """The metrics of a job that names none."""
+
+    chosen_loss: str | None = Field(default=None, alias="loss")
+    """What is minimised: a name, or the user's own as "package.module:function"; by default the task's first.
+    """
+    chosen_metrics: list[str | dict[str, Any]] | None = Field(default=None, alias="metrics")
+    """Names, tables with a name and arguments (`as` renames a metric), or the user's own as
+    "package.module:Class"."""
+
+    _facts: Facts = PrivateAttr(default=Facts())
+
+    @abstractmethod
+    def misfit(self, facts: Facts) -> str | None:
+        """Return what would do in place of this task, None where the federation fits."""
+
+    def scored(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return predictions and targets, flat, without those that do not count."""
+        return self.predict(outputs.reshape(y.shape)), y
+
+    def for_federation(self, spec: Shards) -> Task:
+        """Return the task with what it must know of the federation."""
+        facts = Facts.of(spec)
+        if (instead := self.misfit(facts)) is not None:
+            raise InputError(f"[task] name = '{self.kind}': the shards have {facts.told}; take {instead}")
+        self._check_weights(facts)
+        told = self.model_copy()
+        told._facts = facts
+        return told
+
+    def check(self, spec: Shards, module: nn.Module) -> None:
+        """See that the federation is one for this task."""
+        self.for_federation(spec)
+
+    def check_outputs(self, outputs: Any, examples: int, width: int) -> None:
+        """See that a model answers `width` numbers for each target; one number needs no dimension."""
+        if not isinstance(outputs, Tensor):
+            raise ValueError(f"it answers with {type(outputs).__name__}, not a tensor")
+        found, wanted = list(outputs.shape), [examples, width, *(self.places or ())]
+        alike = [wanted, [examples, *wanted[2:]]] if width == 1 else [wanted]
+        if (found if self.places is not None else found[:2]) not in alike:
+            raise ValueError(f"it answers {examples} examples with shape {found}, not {wanted}")
+
+    @property
+    def places(self) -> tuple[int, ...] | None:
+        """How many targets an example has, along each dimension; None where the shards do not say it."""
+        return self._facts.shape
+
+    def loss(self, outputs: Tensor, y: Tensor) -> Summed:
+        """Return the sum of the losses of a batch, and what it is to be divided by."""
+        outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+        found = self.criterion(outputs, y, **self._arguments(outputs))
+        return found if isinstance(found, tuple) else self._summed(found, y)
+
+    def metrics(self) -> dict[str, Metric]:
+        """Return the metrics that the job names, or the usual ones."""
+        facts = replace(self._facts, ignore=self.ignored)
+        return {name: one.make(self.form, facts) for name, one in self.chosen.items()}
+
+    @property
+    def ignored(self) -> int | None:
+        """The target that does not count: by the job, or else by the shards."""
+        own: int | None = getattr(self, "ignore", None)
+        return self._facts.ignore if own is None else own
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its metrics."""
+        return list(self.chosen)
+
+    @cached_property
+    def infos(self) -> dict[str, MetricInfo]:
+        """What is to be known of each metric: of the package's own it is so without torchmetrics."""
+        return {name: one.info for name, one in self.chosen.items()}
+
+    @cached_property
+    def chosen(self) -> dict[str, Chosen]:
+        """Its metrics as the job names them, or the usual ones."""
+        given = self.usual if self.chosen_metrics is None else self.chosen_metrics
+        return choose(given, self.catalogue)
+
+    @cached_property
+    def criterion(self) -> Callable[..., Any]:
+        """What is minimised: a loss of the package, or the user's own."""
+        name = self.chosen_loss or next(iter(self.losses))
+        found: Callable[..., Any] = self.losses.get(name) or plugin(name, "loss", self.losses)
+        if not callable(found):
+            raise ValueError(f"loss = '{name}': is no function; name one that takes (outputs, y)")
+        return found
+
+    @property
+    def _given(self) -> dict[str, Any]:
+        """The keys of the task beside those that all have, as far as the job gives them."""
+        own = type(self).model_fields.keys() - Named.model_fields.keys()
+        return {key: value for key in sorted(own) if (value := getattr(self, key)) is not None}
+
+    def _arguments(self, outputs: Tensor) -> dict[str, Any]:
+        """Return what the loss is given beside outputs and targets."""
+        given = {**self._given, "ignore": self.ignored}
+        if "weights" in given:
+            given["weights"] = outputs.new_tensor(self._weights(given["weights"]))
+        takes = _keys(self.criterion) if self.criterion in self.losses.values() else ()
+        return {key: value for key, value in given.items() if key in takes}
+
+    def _check_weights(self, facts: Facts) -> None:
+        given, wanted = getattr(self, "weights", None), facts.classes or facts.columns
+        if given == "balanced" and not sum(facts.counts):
+            raise InputError("[task] weights = 'balanced': the shards count no labels; give a list")
+        if isinstance(given, list) and len(given) != wanted:
+            raise InputError(f"[task] weights: {len(given)} are given; take {wanted}, one for each class")
+
+    def _weights(self, given: list[float] | str) -> list[float]:
+        """Return the weights of classes: balanced, n / (classes n_c), or 1 for a class without examples."""
+        if not isinstance(given, str):
+            return given
+        counts = self._facts.counts
+        return [sum(counts) / (len(counts) * count) if count else 1.0 for count in counts]
+
+    def _summed(self, losses: Tensor, y: Tensor) -> Summed:
+        """Return the sum of the losses of a user's function; one for each target is left out where it does
+        not count."""
+        if self.ignored is None or losses.shape != y.shape:
+            return losses.sum(), losses.numel()
+        kept = y != self.ignored
+        return torch.where(kept, losses, torch.zeros_like(losses)).sum(), kept.sum()
+
+    @model_validator(mode="after")
+    def _loss_takes_its_keys(self) -> Named:
+        own = self.criterion in self.losses.values()
+        takes = {"ignore", *(_keys(self.criterion) if own else ())}
+        for key in self._given.keys() - takes:
+            others = [name for name, loss in self.losses.items() if key in _keys(loss)]
+            name = self.chosen_loss or next(iter(self.losses))
+            raise ValueError(f"{key}: loss = '{name}' takes none; take loss = '{' or '.join(others)}'")
+        return self
+
+
+def _keys(loss: Callable[..., Any]) -> set[str]:
+    """Return the keys of `[task]` that a loss takes."""
+    parameters = inspect.signature(loss).parameters.values()
+    return {one.name for one in parameters if one.kind is one.KEYWORD_ONLY}

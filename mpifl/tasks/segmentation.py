@@ -1,0 +1,22 @@
+"""Which class each voxel of an example is of."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from mpifl.tasks.catalogue import VOXELS
+from mpifl.tasks.classes import OfPlaces
+from mpifl.tasks.losses import cross_entropy, dice, dice_ce
+
+
+class Segmentation(OfPlaces):
+    """A class for each pixel or voxel: Dice loss with cross entropy, and the Dice coefficient.
+
+    Outputs are logits, shape [n, classes, ...]; targets are labels, shape [n, ...]. Class 0 is the
+    background.
+    """
+
+    kind: ClassVar = "segmentation"
+    losses: ClassVar = {"dice_ce": dice_ce, "dice": dice, "cross_entropy": cross_entropy}
+    catalogue: ClassVar = VOXELS
+    usual: ClassVar = ("dice",)

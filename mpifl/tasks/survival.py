@@ -1,0 +1,58 @@
+"""Who is at risk: the time of an event that not everybody has had yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from mpifl.tasks.catalogue import RISKS
+from mpifl.tasks.federation import Facts, Shards
+from mpifl.tasks.losses import Summed, cox
+from mpifl.tasks.named import Named
+
+
+class Survival(Named):
+    """Cox regression (Cox 1972) on the risk sets of a batch, judged by concordance.
+
+    Outputs are logarithms of hazard ratios, shape [n, 1] or [n]. Targets have the shape [n, 2], or are named
+    `time` and `event`. `event` is 1 if there was one at that time, 0 if nothing is known of later.
+    """
+
+    kind: ClassVar = "survival"
+    losses: ClassVar = {"cox": cox}
+    catalogue: ClassVar = RISKS
+    usual: ClassVar = ("c_index",)
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """One risk for each example."""
+        return ()
+
+    def loss(self, outputs: Tensor, y: Tensor | Mapping[str, Tensor]) -> Summed:
+        """Return the negative log partial likelihood of a batch, and its number of events."""
+        pairs = _pairs(y)
+        return super().loss(outputs.reshape(len(pairs)), pairs)
+
+    def scored(self, outputs: Tensor, y: Tensor | Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return risks, shape [n], and targets, shape [n, 2]."""
+        return self.predict(outputs).reshape(-1), _pairs(y)
+
+    def width(self, spec: Shards) -> int:
+        """Return 1: the risk."""
+        return 1
+
+    def misfit(self, facts: Facts) -> str | None:
+        """Refuse other targets than pairs."""
+        if facts.classes is None and facts.shape == (2,):
+            return None
+        return "targets of shape [2]: the time, and whether there was an event (0 or 1)"
+
+
+def _pairs(y: Tensor | Mapping[str, Tensor]) -> Tensor:
+    """Return times and events as one tensor, shape [n, 2]."""
+    if isinstance(y, Tensor):
+        return y
+    return torch.stack([y["time"], y["event"].to(y["time"])], 1)
