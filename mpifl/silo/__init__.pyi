@@ -11,11 +11,10 @@ from .local import (
     LocalTraining as LocalTraining,
     Proximal as Proximal,
 )
+from .scoring import Score as Score, evaluate as evaluate
 from .settings import LARGEST as LARGEST
 from .silo import (
     RESIDUAL as RESIDUAL,
-    Score as Score,
     Silo as Silo,
-    evaluate as evaluate,
     held_out as held_out,
 )

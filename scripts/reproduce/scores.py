@@ -12,8 +12,8 @@ from mpifl.data.batches import Batches
 from mpifl.data.shards import open_shard, read_federation
 from mpifl.report.runs import Summary
 from mpifl.run.job import read_job
+from mpifl.silo import Score, evaluate
 from mpifl.silo.flat import FlatModel
-from mpifl.silo.silo import Score, evaluate
 
 
 def rounds_to(run: Summary, target: float, figure: str = "test_accuracy") -> float | None:

@@ -13,7 +13,7 @@ from mpifl.common.errors import InputError
 from mpifl.silo import local
 from mpifl.silo.flat import FlatModel
 from mpifl.silo.local import LocalTraining
-from mpifl.silo.silo import mean_loss
+from mpifl.silo.scoring import mean_loss
 
 
 def trained(settings, n=24, seed=0, model=None, objective=cross_entropy, **more):

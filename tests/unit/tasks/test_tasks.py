@@ -23,7 +23,7 @@ from mpifl.report.page import _cards, page
 from mpifl.report.runs import Summary, read_run
 from mpifl.run import read_job
 from mpifl.silo import FlatModel, evaluate
-from mpifl.silo.silo import _placed
+from mpifl.silo.scoring import _placed
 from mpifl.tasks import ACCURACY, CLASSIFICATION, MetricInfo
 from mpifl.training.loop import train
 

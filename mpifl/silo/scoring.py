@@ -1,0 +1,79 @@
+"""How a model does on examples: its losses, metrics and logits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from mpifl.data import Batches
+from mpifl.silo.flat import FlatModel, Objective, scalar
+from mpifl.tasks import Metric, Task, computed, pack_states
+
+EVALUATION_BATCH = 1000
+"""Examples of a forward pass that takes no gradient."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """How a model does on some examples: mean loss, the task's metrics by name,
+    and how many examples there were."""
+
+    loss: float
+    metrics: dict[str, float]
+    examples: int
+    states: dict[str, Tensor] = field(default_factory=dict, compare=False)
+    """Of the metrics, as `mpifl.tasks.pack_states` writes them: their sums over silos score all examples."""
+
+
+@torch.no_grad()
+def logits(model: FlatModel, w: Tensor, batches: Batches) -> Tensor:
+    """Return the logits of the model w, shape [P], on all examples of `batches`, shape [n, classes, ...]."""
+    model.trained.copy_(w)
+    model.module.eval()
+    return torch.cat([model.module(x) for x, _ in batches.in_order(EVALUATION_BATCH)])
+
+
+@torch.no_grad()
+def mean_loss(model: FlatModel, w: Tensor, batches: Batches, objective: Objective) -> float:
+    """Return the mean of an objective at w, shape [P], over all examples of `batches`."""
+    model.trained.copy_(w)
+    model.module.eval()
+    total = torch.zeros((), dtype=torch.float64, device=model.device)
+    for x, y in batches.in_order(EVALUATION_BATCH):
+        total.add_(scalar(objective(model.module, x, y)).double(), alpha=len(y))
+    return float(total) / len(batches)
+
+
+@torch.no_grad()
+def evaluate(
+    model: FlatModel, w: Tensor, batches: Batches, task: Task, own_objective: Objective | None = None
+) -> Score:
+    """Score the model w, shape [P], on all examples of `batches`; the loss is the task's if not another's."""
+    model.trained.copy_(w)
+    model.module.eval()
+    loss = torch.zeros((), dtype=torch.float64, device=model.device)
+    count: Tensor | int = 0
+    metrics = {name: _placed(metric, model.device) for name, metric in task.metrics().items()}
+    for x, y in batches.in_order(EVALUATION_BATCH):
+        outputs = task.outputs(model.module, x)
+        total, counted = task.loss(outputs, y)
+        loss += total
+        count = count + counted
+        predictions, targets = task.scored(outputs, y)
+        for metric in metrics.values():
+            metric.update(predictions, targets)
+    if own_objective is not None:
+        mean = mean_loss(model, w, batches, own_objective)
+    else:
+        mean = float(loss) / float(count) if count else math.nan
+    values = {name: computed(metric) for name, metric in metrics.items()}
+    return Score(mean, values, len(batches), pack_states(metrics))
+
+
+def _placed(metric: Metric, device: torch.device) -> Metric:
+    """Return a metric whose states lie on a device: torchmetrics' are modules,
+    others follow what they are given."""
+    return metric.to(device) if isinstance(metric, torch.nn.Module) else metric
