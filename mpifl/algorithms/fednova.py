@@ -27,6 +27,8 @@ class FedNova(FedAvg):
 
     @model_validator(mode="after")
     def _known_accumulation(self) -> FedNova:
+        if key := self.local.alters_steps:
+            raise ValueError(f"fednova counts equal steps that begin at rest; leave [local] {key} out")
         if self.local.optimizer != "sgd" or self.local.nesterov:
             raise ValueError(
                 "fednova knows how often a gradient counts for sgd with or without momentum only; "

@@ -23,6 +23,9 @@ class FedSGD(FedAvg):
 
     @model_validator(mode="after")
     def _plain_steps(self) -> FedSGD:
+        if key := self.local.alters_steps:
+            who = f"{type(self).__name__.lower()} takes one plain gradient step a round"
+            raise ValueError(f"{who}; leave [local] {key} out")
         if not self.local.plain:
             raise ValueError(
                 f"{type(self).__name__.lower()} takes one plain gradient step a round; "

@@ -41,6 +41,8 @@ class FSVRG(FedAvg):
 
     @model_validator(mode="after")
     def _plain_steps(self) -> FSVRG:
+        if key := self.local.alters_steps:
+            raise ValueError(f"fsvrg's step is its own; leave [local] {key} out")
         if not self.local.plain:
             raise ValueError(
                 "fsvrg's step is its own; take [local] optimizer = 'sgd', momentum = 0, weight_decay = 0"

@@ -38,6 +38,8 @@ class QFedAvg(FedAvg):
     @model_validator(mode="after")
     def _plain_steps(self) -> QFedAvg:
         name = type(self).__name__.lower()
+        if key := self.local.alters_steps:
+            raise ValueError(f"{name} goes by plain steps at one learning rate; leave [local] {key} out")
         if not self.local.plain:
             raise ValueError(
                 f"{name} takes a change divided by lr for a gradient, "

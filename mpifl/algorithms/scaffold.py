@@ -40,6 +40,9 @@ class Scaffold(Controlled):
 
     @model_validator(mode="after")
     def _known_steps(self) -> Scaffold:
+        if key := self.local.alters_steps:
+            why = "scaffold tells a gradient from how far equal steps, begun at rest, went"
+            raise ValueError(f"{why}; leave [local] {key} out")
         if self.local.optimizer != "sgd" or self.local.nesterov:
             raise ValueError(
                 "scaffold tells a silo's mean gradient from how far its steps went, "

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from typing import Annotated, Any, ClassVar
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
 from mpifl.silo import LARGEST
@@ -42,11 +42,20 @@ class SGD(ServerOptimizer):
 
     momentum: Share = 0.0
     """The momentum of FedAvgM; 0 is FedAvg."""
+    nesterov: bool = False
+    """Take Nesterov's momentum, as DiLoCo does (Douillard et al. 2023): the step is delta + momentum * v."""
+
+    @model_validator(mode="after")
+    def _has_momentum(self) -> SGD:
+        if self.nesterov and not self.momentum:
+            raise ValueError("nesterov needs momentum above 0")
+        return self
 
     def step(self, state: State, delta: Tensor) -> None:
         """Move `state["w"]` along `delta`; with momentum, `state["velocity"]` is kept."""
         if self.momentum:
-            delta = _moment(state, "velocity", delta).mul_(self.momentum).add_(delta)
+            velocity = _moment(state, "velocity", delta).mul_(self.momentum).add_(delta)
+            delta = delta.add(velocity, alpha=self.momentum) if self.nesterov else velocity
         state["w"].add_(delta, alpha=self.lr)
 
 

@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -15,10 +16,14 @@ from torch import Tensor
 from mpifl.data import Batches
 from mpifl.silo import compiled
 from mpifl.silo.flat import Allocate, FlatModel, Objective, in_precision, scalar
-from mpifl.silo.optimizers import OPTIMIZERS, SGD, Adam, Batch, Constant, Correction, Proximal
+from mpifl.silo.optimizers import OPTIMIZERS, Batch, Constant, Correction, Optimizer, Proximal, clip
 from mpifl.silo.settings import LocalTraining
 
 __all__ = ["Batch", "Constant", "Correction", "LocalRun", "LocalTraining", "Proximal", "gradient", "train"]
+
+
+Kept: TypeAlias = tuple[Sequence[Tensor], int]
+"""An optimizer's state, and the steps that it is of."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,7 @@ class LocalRun:
         steps: Optimizer steps taken.
         examples: Examples seen, counted once an epoch.
         loss: Mean loss over these examples, each at the parameters of its step.
+        optimizer: What took the steps, None if they were plain; its state is gone with the next training.
     """
 
     delta: Tensor
@@ -38,6 +44,7 @@ class LocalRun:
     steps: int
     examples: int
     loss: float
+    optimizer: Optimizer | None = None
 
 
 def train(
@@ -50,6 +57,8 @@ def train(
     correct: Correction | None = None,
     beside: Sequence[Tensor] = (),
     allocate: Allocate = torch.empty,
+    round: int = 0,
+    kept: Kept | None = None,
 ) -> LocalRun:
     """Train the model from `start`, shape [P], and return what came of it.
 
@@ -60,6 +69,8 @@ def train(
         correct: Changes each gradient before the step that takes it.
         beside: Tensors of shape [n, ...], an entry an example, that the objective is given beside x and y.
         allocate: Gives the memory for the delta.
+        round: Rounds done, where the schedule spans several.
+        kept: The optimizer's state to go on with.
     """
     model.trained.copy_(start)
     model.module.train()
@@ -67,7 +78,8 @@ def train(
     first = next(drawn)
     whole = compiled.find(model, local, objective, correct, first) if local.compile else None
     total = whole.total if whole else torch.zeros((), device=model.device)
-    plain = _stepper(model, local, objective, correct, total, whole.optimizer if whole else None)
+    optimizer = whole.optimizer if whole else _optimizer(model, batches, local, correct, round, kept)
+    plain = _stepper(model, local, objective, correct, total, optimizer)
     steps = examples = 0
     until = time.perf_counter() + local.deadline if local.deadline else math.inf
     for batch in itertools.chain([first], drawn):
@@ -78,7 +90,8 @@ def train(
         steps, examples = steps + 1, examples + len(batch[1])
         if local.deadline and time.perf_counter() > until:
             break
-    return LocalRun(model.delta(start, allocate), model.trained, steps, examples, float(total) / examples)
+    delta, loss = model.delta(start, allocate), float(total) / examples
+    return LocalRun(delta, model.trained, steps, examples, loss, optimizer)
 
 
 def gradient(model: FlatModel, batches: Iterator[Batch], at: Tensor, objective: Objective) -> LocalRun:
@@ -103,12 +116,12 @@ def _stepper(
     objective: Objective,
     correct: Correction | None,
     total: Tensor,
-    optimizer: SGD | Adam | None,
+    optimizer: Optimizer | None,
 ) -> Callable[[Batch], None]:
     """Return the function that takes one step on a batch and adds its loss to the total.
 
     Args:
-        optimizer: The one whose state is to be gone on with, if there is one.
+        optimizer: What takes the step; None if it is a plain one.
     """
     loss_of = in_precision(local.precision, objective)
     module, lr = model.module, local.lr
@@ -118,24 +131,45 @@ def _stepper(
         total.add_(loss.detach(), alpha=len(batch[1]))
         return model.gradients(loss)
 
-    if local.plain and (correct is None or isinstance(correct, Constant | Proximal)):
+    if optimizer is None:
 
         def plain(batch: Batch) -> None:
             found = gradients(batch)
-            if correct is not None:
+            if isinstance(correct, Constant | Proximal):
                 correct.descend(model.trained, lr)
             model.descend(found, lr)
 
         return plain
-    optimizer = optimizer or OPTIMIZERS[local.optimizer](local, model.trained)
 
     def flat(batch: Batch) -> None:
         gradient = model.flatten(gradients(batch))
         if correct is not None:
             correct(gradient, model.trained, batch)
+        if local.clip_norm is not None:
+            clip(gradient, local.clip_norm)
         optimizer.descend(model.trained, gradient, optimizer.state, optimizer.rates())
 
     return flat
+
+
+def _optimizer(
+    model: FlatModel,
+    batches: Batches,
+    local: LocalTraining,
+    correct: Correction | None,
+    round: int,
+    kept: Kept | None,
+) -> Optimizer | None:
+    """Return what takes the steps of a training; None if they are plain and need nothing kept."""
+    if local.plain and (correct is None or isinstance(correct, Constant | Proximal)):
+        return None
+    size = len(batches) if local.batch_size == "full" else local.batch_size
+    whole = len(batches) // size if local.drop_last else -(-len(batches) // size)
+    steps = local.steps or (local.epochs or 1) * whole
+    optimizer = OPTIMIZERS[local.optimizer](local, model.trained, local.schedule_of(round, steps))
+    if kept is not None:
+        optimizer.resume(*kept)
+    return optimizer
 
 
 def _batches(

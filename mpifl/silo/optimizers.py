@@ -6,6 +6,7 @@ the plain step and tensors while a step is compiled, so that another number need
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -13,8 +14,10 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from mpifl.silo.schedule import Schedule
 from mpifl.silo.settings import LocalTraining
 
+CONSTANT = Schedule()
 Number: TypeAlias = float | Tensor
 Batch: TypeAlias = tuple[Tensor, ...]
 """(x, y), and behind them what was to be gathered beside."""
@@ -60,26 +63,64 @@ class Proximal:
         trained.lerp_(self.centre, lr * self.mu)
 
 
-class SGD:
-    """Gradient descent with momentum and weight decay, as `torch.optim.SGD` defines it.
+class Optimizer(ABC):
+    """What takes a silo's steps over one flat vector.
 
     Attributes:
         state: What a step leaves for the next, vectors of the parameters' shape; zeros at first.
+        steps: How many steps the state is of.
     """
 
-    def __init__(self, local: LocalTraining, trained: Tensor) -> None:
-        self._local = local
-        self.state = [torch.zeros_like(trained)] if local.momentum else []
+    def __init__(self, local: LocalTraining, trained: Tensor, schedule: Schedule = CONSTANT) -> None:
+        self.state = [torch.zeros_like(trained) for _ in range(self.vectors(local))]
+        self.restart(local, schedule)
 
-    def restart(self, local: LocalTraining) -> None:
+    def restart(self, local: LocalTraining, schedule: Schedule = CONSTANT) -> None:
         """Forget the steps taken; the settings may differ from those before in their learning rate."""
-        self._local = local
+        self._local, self._schedule = local, schedule
+        self._taken = self.steps = 0
         for vector in self.state:
             vector.zero_()
 
+    def resume(self, state: Sequence[Tensor], steps: int) -> None:
+        """Go on with a state that so many steps have left."""
+        self.steps = steps
+        for own, kept in zip(self.state, state, strict=True):
+            own.copy_(kept)
+
+    def _next_lr(self) -> float:
+        """Return the learning rate of the next step, which counts as taken then."""
+        lr = self._local.lr * self._schedule.factor(self._taken)
+        self._taken, self.steps = self._taken + 1, self.steps + 1
+        return lr
+
+    @staticmethod
+    @abstractmethod
+    def vectors(local: LocalTraining) -> int:
+        """Return how many vectors the state has."""
+
+    @abstractmethod
     def rates(self) -> tuple[float, ...]:
         """Return the numbers that the next step takes, which counts as taken then."""
-        return (self._local.lr,)
+
+    @abstractmethod
+    def descend(
+        self, trained: Tensor, gradient: Tensor, state: Sequence[Tensor], rates: Sequence[Number]
+    ) -> None:
+        """Take one step in place; the gradient's storage may be used up."""
+
+
+class SGD(Optimizer):
+    """Gradient descent with momentum and weight decay, as `torch.optim.SGD` defines it."""
+
+    @staticmethod
+    def vectors(local: LocalTraining) -> int:
+        """Return 1, the velocity, with momentum."""
+        return 1 if local.momentum else 0
+
+    def rates(self) -> tuple[float, ...]:
+        """Return the learning rate of the next step."""
+        return (self._next_lr(),)
 
     def descend(
         self, trained: Tensor, gradient: Tensor, state: Sequence[Tensor], rates: Sequence[Number]
@@ -95,28 +136,19 @@ class SGD:
         _add(trained, gradient, -rates[0])
 
 
-class Adam:
-    """Adam (Kingma & Ba 2015); adamw decays the weights apart from it (Loshchilov & Hutter 2019).
+class Adam(Optimizer):
+    """Adam (Kingma & Ba 2015); adamw decays the weights apart from it (Loshchilov & Hutter 2019)."""
 
-    Attributes:
-        state: Both moments, vectors of the parameters' shape; zeros at first.
-    """
-
-    def __init__(self, local: LocalTraining, trained: Tensor) -> None:
-        self._local, self._steps = local, 0
-        self.state = [torch.zeros_like(trained), torch.zeros_like(trained)]
-
-    def restart(self, local: LocalTraining) -> None:
-        """Forget the steps taken; the settings may differ from those before in their learning rate."""
-        self._local, self._steps = local, 0
-        for vector in self.state:
-            vector.zero_()
+    @staticmethod
+    def vectors(local: LocalTraining) -> int:
+        """Return 2, both moments."""
+        return 2
 
     def rates(self) -> tuple[float, ...]:
-        """Return the numbers that the next step takes, which counts as taken then."""
-        local, self._steps = self._local, self._steps + 1
-        scale: float = (1 - local.beta2**self._steps) ** 0.5
-        return local.lr, local.lr / (1 - local.beta1**self._steps), scale
+        """Return the learning rate of the next step, and what corrects the moments' bias towards 0."""
+        local, lr = self._local, self._next_lr()
+        scale: float = (1 - local.beta2**self.steps) ** 0.5
+        return lr, lr / (1 - local.beta1**self.steps), scale
 
     def descend(
         self, trained: Tensor, gradient: Tensor, state: Sequence[Tensor], rates: Sequence[Number]
@@ -133,4 +165,10 @@ class Adam:
         _add(trained, first / denominator, -rate)
 
 
-OPTIMIZERS: dict[str, type[SGD] | type[Adam]] = {"sgd": SGD, "adam": Adam, "adamw": Adam}
+def clip(gradient: Tensor, bound: float) -> None:
+    """Scale a flat gradient in place to an L2 norm of `bound` if it is longer (Pascanu et al. 2013)."""
+    norm = torch.linalg.vector_norm(gradient, dtype=torch.float64)
+    gradient.mul_((bound / norm).clamp(max=1.0).float())
+
+
+OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam, "adamw": Adam}

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
+
+from mpifl.silo.schedule import Schedule, Shape
 
 LARGEST = 1e30
 """Of a factor: what it multiplies is float32, which ends at 3e38."""
@@ -35,6 +37,16 @@ class LocalTraining(BaseModel):
     """Added to the root of the second moment, of adam and adamw."""
     weight_decay: Annotated[float, Field(ge=0, le=LARGEST)] = 0.0
     """The factor of the parameters that is added to the gradient; adamw decays the parameters themselves."""
+    clip_norm: Annotated[float, Field(gt=0)] | None = None
+    """Scale the gradient of a step down to this L2 norm where it is longer."""
+    schedule: Shape = "constant"
+    """How the learning rate goes on after the warm-up; "linear" and "cosine" end at 0."""
+    warmup: NonNegativeInt = 0
+    """Steps over which the learning rate grows to lr."""
+    schedule_rounds: PositiveInt = 1
+    """How many rounds the schedule spans; 1: each round begins it anew. More of them need steps."""
+    keep_optimizer: bool = False
+    """Go on with the optimizer's moments of the silo's last round, in place of zeros."""
     epochs: PositiveInt | None = None
     """Passes over a silo's examples in a round; 1 unless steps or epochs_of is given."""
     steps: PositiveInt | None = None
@@ -74,6 +86,12 @@ class LocalTraining(BaseModel):
                 raise ValueError(f"{key} belongs to adam and adamw; sgd takes momentum")
         if self.nesterov and not self.momentum:
             raise ValueError("nesterov needs momentum above 0")
+        if self.schedule_rounds > 1 and self.steps is None:
+            raise ValueError("schedule_rounds above 1 counts steps, as all silos take alike; give steps")
+        if self.schedule_rounds > 1 and self.stragglers:
+            raise ValueError("schedule_rounds above 1 counts steps, and stragglers take fewer; leave one out")
+        if self.keep_optimizer and self.optimizer == "sgd" and not self.momentum:
+            raise ValueError("keep_optimizer: sgd without momentum has nothing to keep; leave it out")
         return self
 
     def at_round(self, round: int) -> LocalTraining:
@@ -96,4 +114,27 @@ class LocalTraining(BaseModel):
     @property
     def plain(self) -> bool:
         """Whether a step is trained -= lr * gradient and nothing else."""
-        return self.optimizer == "sgd" and not self.momentum and not self.weight_decay
+        simple = self.optimizer == "sgd" and not self.momentum and not self.weight_decay
+        return simple and self.clip_norm is None and self.constant_rate
+
+    @property
+    def constant_rate(self) -> bool:
+        """Whether all steps of a round have one learning rate."""
+        return self.schedule == "constant" and not self.warmup
+
+    @property
+    def alters_steps(self) -> str:
+        """Name the key by which a step is more than its optimizer's, begun anew each round, at one rate; ""
+        if none is given."""
+        given = {
+            "clip_norm": self.clip_norm is not None,
+            "schedule": self.schedule != "constant",
+            "warmup": self.warmup > 0,
+            "keep_optimizer": self.keep_optimizer,
+        }
+        return next((key for key, is_given in given.items() if is_given), "")
+
+    def schedule_of(self, round: int, steps: int) -> Schedule:
+        """Return the schedule of a round, counted from 0, in which a silo takes so many steps."""
+        done = round % self.schedule_rounds * steps
+        return Schedule(self.schedule, self.warmup, steps * self.schedule_rounds, done)

@@ -15,10 +15,13 @@ from mpifl.data import Batches, Features, Shard
 from mpifl.silo import local
 from mpifl.silo.flat import Allocate, FlatModel, Objective
 from mpifl.silo.local import Batch, Correction, LocalRun, LocalTraining
+from mpifl.silo.optimizers import OPTIMIZERS
 from mpifl.silo.scoring import EVALUATION_BATCH, Score, evaluate, logits, mean_loss
 from mpifl.tasks import CLASSIFICATION, Task
 from mpifl.wire import Scalar, Uniform, Update
 
+OPTIMIZER = "optimizer"
+"""What the names of a kept optimizer's state begin with, in a silo's state."""
 RESIDUAL = "unsent "
 """Before a vector's name, in a silo's state: what payloads have left out so far."""
 
@@ -119,11 +122,20 @@ class Silo:
         examples = self._splits["train"]
         settings = settings.at_round(self.round).of_silo(self.id, self.stream("stragglers"))
         with self.randomness("train") as order:
-            run = local.train(
-                self.model, examples, w, settings, order, objective, correct, beside, self._allocate
-            )
+            more = (beside, self._allocate, self.round, self._kept_optimizer(settings))
+            run = local.train(self.model, examples, w, settings, order, objective, correct, *more)
+        if settings.keep_optimizer and run.optimizer is not None:
+            state = {f"{OPTIMIZER} {i}": vector for i, vector in enumerate(run.optimizer.state)}
+            self.keep(**state, **{f"{OPTIMIZER} steps": run.optimizer.steps})
         self.learned_statistics = self.model.statistics.read()
         return run
+
+    def _kept_optimizer(self, settings: LocalTraining) -> tuple[list[Tensor], int] | None:
+        """Return the optimizer's state that the silo's last round has left, and its steps, if they go on."""
+        if not settings.keep_optimizer or f"{OPTIMIZER} steps" not in self.state:
+            return None
+        vectors = (f"{OPTIMIZER} {i}" for i in range(OPTIMIZERS[settings.optimizer].vectors(settings)))
+        return [self.state[name] for name in vectors], int(self.state[f"{OPTIMIZER} steps"])
 
     def gradient(self, w: Tensor, batch: Batch | None = None, *, track: bool = False) -> LocalRun:
         """Take the mean gradient at w, shape [P], of a batch or of all training examples; the run's `delta`

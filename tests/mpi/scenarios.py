@@ -45,6 +45,21 @@ JOBS = [
     job("nan", shards="many", algorithm={"name": "scenarios:Poisoned"}, cohort={"quorum": 0.5}),
     job("few", shards="few"),
     job(
+        "diloco",
+        local={
+            "optimizer": "adamw",
+            "lr": 0.01,
+            "batch_size": 16,
+            "steps": 4,
+            "clip_norm": 1.0,
+            "schedule": "cosine",
+            "warmup": 3,
+            "schedule_rounds": 4,
+            "keep_optimizer": True,
+        },
+        server_optimizer={"name": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": True},
+    ),
+    job(
         "task",
         task={"name": "grades:Ordinal"},
         local={"lr": 0.01, "batch_size": 16},

@@ -1,0 +1,39 @@
+"""How the learning rate changes from step to step: warmed up, then constant, linear or a cosine."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+Shape = Literal["constant", "linear", "cosine"]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A factor of the learning rate for each step.
+
+    It grows linearly over the first steps (Goyal et al. 2017, section 2.2). Then it falls to 0 at the last
+    step, on a line or on half a cosine (Loshchilov & Hutter 2017, eq. 5, without restarts), or stays at 1.
+
+    Attributes:
+        shape: Of what follows the warm-up.
+        warmup: Steps of the warm-up.
+        total: Steps in all, the warm-up included.
+        done: Steps taken in the rounds before.
+    """
+
+    shape: Shape = "constant"
+    warmup: int = 0
+    total: int = 1
+    done: int = 0
+
+    def factor(self, step: int) -> float:
+        """Return what the learning rate is multiplied by at a step of this round, counted from 0."""
+        step += self.done
+        if step < self.warmup:
+            return (step + 1) / self.warmup
+        if self.shape == "constant":
+            return 1.0
+        part = min((step - self.warmup) / max(self.total - self.warmup, 1), 1.0)
+        return 1 - part if self.shape == "linear" else (1 + math.cos(math.pi * part)) / 2
