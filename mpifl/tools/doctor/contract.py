@@ -162,8 +162,8 @@ def mean_over_ranks(
 def measure(transport: Transport) -> dict[str, float]:
     """Time what a round is made of; the server's figures are returned, others' mean nothing.
 
-    The medians are of a small record to all ranks and one back from each (`round_trip_us`), of 10 MB to all
-    ranks, read by each (`spread_ms`), and of the exact mean of 10 MB of each worker (`mean_ms`).
+    They are medians. `round_trip_us` is a small record to all ranks and one back from each. `spread_ms` is
+    10 MB to all ranks, read by each. `mean_ms` is the exact mean of 10 MB of each worker.
     """
     trips = sorted(_trip(transport) for _ in range(TRIPS))
     vector = transport.memory.empty(LARGE, torch.float32).fill_(1.0) if transport.is_server else None
