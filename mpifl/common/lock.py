@@ -86,14 +86,18 @@ def _lock(file: IO[str], folder: Path) -> str | None:
             return None
         except BlockingIOError:
             if time.monotonic() > deadline:
-                to_do = "wait until that ends, or name another folder by --out"
-                raise InputError(f"{folder}: is in use by {_holder(file)}; {to_do}") from None
+                raise _in_use(file, folder) from None
             time.sleep(_PATIENCE / 10)
         except OSError as error:
             if error.errno not in _UNSUPPORTED:
                 raise cannot_be_written(folder, error) from None
             what = f"its file system has no locks ({error.strerror})"
             return f"{folder}: {what}; see to it that no other job writes there"
+
+
+def _in_use(file: IO[str], folder: Path) -> InputError:
+    to_do = "wait until that ends, or name another folder by --out"
+    return InputError(f"{folder}: is in use by {_holder(file)}; {to_do}")
 
 
 def _holder(file: IO[str]) -> str:

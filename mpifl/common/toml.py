@@ -26,13 +26,7 @@ def read_toml(path: Path, overrides: Sequence[str] = ()) -> Table:
     Raises:
         InputError: it is no file or no TOML, or an override is none; one line says so.
     """
-    try:
-        table = tables(path)
-    except OSError as error:
-        what = f"cannot be read ({error.strerror}); name a job file such as jobs/demo.toml"
-        raise InputError(f"{path}: {what}") from None
-    except ValueError as error:
-        raise InputError(f"{path}: not TOML: {error}") from None
+    table = _told_tables(path)
     given = {override.partition("=")[0].strip() for override in overrides}
     for override in overrides:
         _override(table, override, given)
@@ -55,6 +49,16 @@ def tables(path: Path) -> Table:
     if wrong := _wrong(found):
         raise ValueError(wrong)
     return found
+
+
+def _told_tables(path: Path) -> Table:
+    try:
+        return tables(path)
+    except OSError as error:
+        what = f"cannot be read ({error.strerror}); name a job file such as jobs/demo.toml"
+        raise InputError(f"{path}: {what}") from None
+    except ValueError as error:
+        raise InputError(f"{path}: not TOML: {error}") from None
 
 
 def _wrong(value: Any, key: str = "", depth: int = 0) -> str | None:

@@ -25,6 +25,7 @@ TABLES = ("faults", "rank_seconds")
 RANK = re.compile("[0-9]{1,9}")
 HARMLESS, BEFORE_ALL = ('name "', 'shards "'), " after round 0"
 """What changes begin or end with on which nothing that is trained depends."""
+A_RUN = "name the folder of a run (mpifl train ... --out RUN)"
 MOST_GAPS = 5
 """How many gaps between its rounds a remark names."""
 
@@ -110,9 +111,8 @@ class Summary:
 
         Where rounds are missing there is no sum, and nobody knows which was the first at the target.
         """
-        name, silo = self.metric.name, self.metric.silo
-        deviation, whole = self.figure(f"{silo}_std"), not self.missing
-        sums = {sum: self.total(sum) if whole else None for sum in ("seconds", *BYTES)}
+        name, silo, deviation = self.metric.name, self.metric.silo, self.figure(f"{self.metric.silo}_std")
+        sums = {sum: None if self.missing else self.total(sum) for sum in ("seconds", *BYTES)}
         return {
             "rounds_done": float(self.rounds),
             self.metric.test: self.figure(self.metric.test),
@@ -142,12 +142,11 @@ def read_run(run: Path) -> Summary:
         InputError: it holds no round that this program can read; the line says why.
     """
     if not run.is_dir():
-        raise InputError(f"{run}: is no folder; name the folder of a run (mpifl train ... --out RUN)")
+        raise InputError(f"{run}: is no folder; {A_RUN}")
     environment = read_environment(run)
     metric, lost = _metric(environment), why_lost(run)
     if not (records := _read_rounds(run, metric)):
-        no_rounds = "no rounds in metrics.jsonl; name the folder of a run (mpifl train ... --out RUN)"
-        raise InputError(f"{run}: {lost or no_rounds}")
+        raise InputError(f"{run}: {lost or f'no rounds in metrics.jsonl; {A_RUN}'}")
     job, wrong = _read_job(run / "job.toml")
     finished, forced = _finished(run, job, records, metric), changed_by_force(environment)
     summary = Summary(run, records, job, finished, (), environment.get("data", {}), forced, metric)

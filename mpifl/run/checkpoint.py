@@ -127,14 +127,7 @@ def read(
 
 def _described(path: Path, round: int) -> _Description:
     """Return what a `checkpoint.json` says, if it is as it was written, and after this round."""
-    try:
-        body = from_json(read_whole(path, LARGEST_DESCRIPTION), allow_inf_nan=False)
-        sha256 = body.pop("sha256")
-        altered = sha256 != _digest(body) or body.get("round") != round
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
-        raise CheckpointError(f"{path}: missing or torn") from None
-    if altered:
-        raise CheckpointError(f"{path}: altered")
+    body = _body(path, round)
     if (version := body.get("version")) != VERSION:
         raise CheckpointError(f"{path}: version {str(version)[:80]}, this program reads {VERSION}")
     try:
@@ -142,6 +135,19 @@ def _described(path: Path, round: int) -> _Description:
     except ValidationError as error:
         said = error.errors()[0]["msg"]
         raise CheckpointError(f"{path}: is no description of a checkpoint ({said})") from None
+
+
+def _body(path: Path, round: int) -> dict[str, Any]:
+    """Return what a `checkpoint.json` holds beside its own sha256, which is true of it."""
+    try:
+        body: dict[str, Any] = from_json(read_whole(path, LARGEST_DESCRIPTION), allow_inf_nan=False)
+        sha256 = body.pop("sha256")
+        altered = sha256 != _digest(body) or body.get("round") != round
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        raise CheckpointError(f"{path}: missing or torn") from None
+    if altered:
+        raise CheckpointError(f"{path}: altered")
+    return body
 
 
 def _misfit(state: Mapping[str, Any], like: Mapping[str, Any]) -> str | None:

@@ -178,9 +178,7 @@ def check_job(table: Table, source: str, named: Collection[str] | None = None) -
     if named is None:
         job.cohort.check_selection(source)
     algorithm = _build_algorithm(job, source)
-    if job.aggregation.clip is not None and (why := algorithm.why_not_clipped()):
-        what = f"clip = {job.aggregation.clip}: updates of {job.algorithm['name']} must stay whole"
-        raise InputError(f"{source}: [aggregation] {what}: {why}; leave clip out")
+    _check_clip(job, algorithm, source)
     _check_target(job, algorithm.task.main_metric, source)
     return job.model_copy(update=_completed(job, algorithm))
 
@@ -224,6 +222,12 @@ def _build_algorithm(job: Job, source: str) -> Algorithm:
 def _build_task(job: Job, source: str) -> Task:
     task: Task = make_named(Task, TASKS, job.task, source, "task", {}, "classification")
     return task
+
+
+def _check_clip(job: Job, algorithm: Algorithm, source: str) -> None:
+    if job.aggregation.clip is not None and (why := algorithm.why_not_clipped()):
+        what = f"clip = {job.aggregation.clip}: updates of {job.algorithm['name']} must stay whole"
+        raise InputError(f"{source}: [aggregation] {what}: {why}; leave clip out")
 
 
 def _check_target(job: Job, metric: MetricInfo, source: str) -> None:

@@ -16,12 +16,7 @@ JSON = b"{"
 
 
 def load_weights(module: nn.Module, path: Path, what: str) -> None:
-    """Give a module the weights of a safetensors file; no other kind is read.
-
-    Args:
-        module: The module.
-        path: The file.
-        what: What to call the file in the error.
+    """Give a module the weights of a safetensors file, which errors call `what`; no other kind is read.
 
     Raises:
         InputError: it is not there, of another kind, torn, or of another model.

@@ -59,13 +59,17 @@ def trace(step: Callable[..., tuple[()]], inputs: Sequence[Tensor]) -> torch.fx.
         graph = make_fx(step, _WITHOUT_ALPHA, tracing_mode="fake")(*inputs)
     except Exception as error:
         raise NotCompiled(f"the step cannot be traced ({_first_line(error)})") from error
+    _check_operations(graph)
+    return graph
+
+
+def _check_operations(graph: torch.fx.GraphModule) -> None:
     operations = [node.target for node in graph.graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
     if any(torch.Tag.nondeterministic_seeded in operation.tags for operation in operations):
         raise NotCompiled("the model draws random numbers (dropout), which compiled ones would differ from")
     if len(operations) > LARGEST_GRAPH:
         size = f"{len(operations)} operations, and {LARGEST_GRAPH} are compiled at most"
         raise NotCompiled(f"the step has {size}")
-    return graph
 
 
 def compile_graph(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], device: torch.device) -> Run:
@@ -75,17 +79,21 @@ def compile_graph(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], device:
         NotCompiled: it is not there, and the machine has no compiler or the compiler no answer.
     """
     try:
-        from torch._inductor import aoti_load_package
-
         path = cache.folder() / f"{_digest(graph, inputs, device)}.pt2"
         content = _kept_or_made(path, graph, inputs)
-        index = device.index if device.type == "cuda" else -1
-        with tempfile.TemporaryDirectory(prefix="mpifl-step-") as private:  # what was read is what is loaded
-            copy = Path(private) / path.name
-            copy.write_bytes(content)
-            package: Any = aoti_load_package(str(copy), run_single_threaded=True, device_index=index)
+        return _loaded(content, path.name, device)
     except Exception as error:
         raise NotCompiled(f"{socket.gethostname()} cannot compile ({_first_line(error)})") from error
+
+
+def _loaded(content: bytes, name: str, device: torch.device) -> Run:
+    from torch._inductor import aoti_load_package
+
+    index = device.index if device.type == "cuda" else -1
+    with tempfile.TemporaryDirectory(prefix="mpifl-step-") as private:  # what was read is what is loaded
+        copy = Path(private) / name
+        copy.write_bytes(content)
+        package: Any = aoti_load_package(str(copy), run_single_threaded=True, device_index=index)
     run: Run = package.loader.run  # the package itself would look at the arguments at every call
     return run
 

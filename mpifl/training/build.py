@@ -8,7 +8,7 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -25,14 +25,12 @@ from mpifl.training.validation import check_rule, splits_of
 from mpifl.transforms import Clipping, RunningStatistics, Transform
 from mpifl.wire import Transport, clean
 
+Given: TypeAlias = Path | Table | Job
+"""A job: its file, its tables, or itself."""
+
 
 def build(
-    job: Path | Table | Job,
-    out: Path,
-    overrides: tuple[str, ...],
-    resume: bool,
-    transport: Transport,
-    force: bool = False,
+    job: Given, out: Path, overrides: tuple[str, ...], resume: bool, transport: Transport, force: bool = False
 ) -> tuple[Job, FederationSpec, Server, Federation]:
     """Build a training; every rank of the world calls this together, and rank 0's arguments count.
 
@@ -47,12 +45,7 @@ def build(
 
 
 def _build(
-    given: Path | Table | Job,
-    out: Path,
-    overrides: tuple[str, ...],
-    resume: bool,
-    transport: Transport,
-    force: bool,
+    given: Given, out: Path, overrides: tuple[str, ...], resume: bool, transport: Transport, force: bool
 ) -> tuple[Job, FederationSpec, Server, Federation]:
     allow_many_open_files()
     plan = _agree(transport, lambda: _plan(given, out, overrides, resume, force))
@@ -67,9 +60,7 @@ def _build(
     return job, spec, *built
 
 
-def _plan(
-    given: Path | Table | Job, out: Path, overrides: tuple[str, ...], resume: bool, force: bool
-) -> dict[str, str]:
+def _plan(given: Given, out: Path, overrides: tuple[str, ...], resume: bool, force: bool) -> dict[str, str]:
     """Read on rank 0 what all ranks have to know."""
     job = _resolved(given, overrides)
     try:
@@ -84,7 +75,7 @@ def _plan(
     return {"job": job.model_dump_json(exclude_none=True), "spec": spec.model_dump_json(), "out": str(out)}
 
 
-def _resolved(given: Path | Table | Job, overrides: tuple[str, ...]) -> Job:
+def _resolved(given: Given, overrides: tuple[str, ...]) -> Job:
     """Return the job that is given as a file, as tables or as a Job, with every default filled in."""
     if isinstance(given, Path):
         return read_job(given, overrides)
@@ -92,7 +83,7 @@ def _resolved(given: Path | Table | Job, overrides: tuple[str, ...]) -> Job:
     return check_job(table, _source_of(given))
 
 
-def _source_of(given: Path | Table | Job) -> str:
+def _source_of(given: Given) -> str:
     return str(given) if isinstance(given, Path) else "the job"
 
 

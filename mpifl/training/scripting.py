@@ -70,12 +70,15 @@ class Run:
         if not self.finished:
             what = "the training is not finished; go on with resume=True for its model"
             raise InputError(f"{self.folder}: {what}")
+        module = self._untrained(factory)
+        load_weights(module, path, str(path))
+        return module
+
+    def _untrained(self, factory: Callable[..., nn.Module] | None) -> nn.Module:
         spec, table = read_federation(Path(self.job.shards)), self.job.model
         task = self.job.build_task().for_federation(spec)
         given = (table.arguments, spec.features, task.width(spec), self.job.seed, task)
-        module = models.build(factory or table.name, *given)
-        load_weights(module, path, str(path))
-        return module
+        return models.build(factory or table.name, *given)
 
 
 def train(

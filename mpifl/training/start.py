@@ -26,8 +26,9 @@ def open_shards(t: Training) -> dict[str, dict[str, str]]:
     """
     faults = t.recovery.ask(Open).faults
     if faults and t.job.cohort.quorum == 1.0:
-        more = f" (and {len(faults) - 1} more silos)" if len(faults) > 1 else ""
-        raise InputError(f"{next(iter(faults.values()))}{more}; [cohort] quorum below 1 would go on without")
+        first, more = next(iter(faults.values())), len(faults) - 1
+        others = f" (and {more} more silos)" if more else ""
+        raise InputError(f"{first}{others}; [cohort] quorum below 1 would go on without")
     for silo, why in faults.items():
         t.observers.note(f"going on without silo {t.exchange.names[silo]} while it is broken: {why}")
     for warning in [*_idle_workers(t), *_idle_settings(t)]:

@@ -35,21 +35,19 @@ class Disk(Message):
 
 def examine_folder(folder: Path) -> Disk:
     """Try a run folder, or where it would be made, in a scratch folder that is taken away again."""
-    there = next(
-        (path for path in (folder.absolute(), *folder.absolute().parents) if path.exists()), Path("/")
-    )
-    system = file_system(there)
+    places = (folder.absolute(), *folder.absolute().parents)
+    there = next((path for path in places if path.exists()), Path("/"))
+    disk = Disk(folder=str(there), system=file_system(there))
     if not there.is_dir():
-        return Disk(folder=str(there), system=system, fault="is no folder")
+        return disk.model_copy(update={"fault": "is no folder"})
     try:
         with tempfile.TemporaryDirectory(prefix=".doctor-", dir=there) as scratch:
             seconds, locks = _written(Path(scratch)), _locks(Path(scratch))
         free = shutil.disk_usage(there).free
     except OSError as error:
-        return Disk(folder=str(there), system=system, fault=error.strerror or str(error))
-    return Disk(
-        folder=str(there), system=system, locks=locks, inode=there.stat().st_ino, free=free, seconds=seconds
-    )
+        return disk.model_copy(update={"fault": error.strerror or str(error)})
+    found = {"locks": locks, "inode": there.stat().st_ino, "free": free, "seconds": seconds}
+    return disk.model_copy(update=found)
 
 
 def _written(scratch: Path) -> float:

@@ -55,15 +55,11 @@ def write(path: Path, findings: Sequence[Finding], ranks: Sequence[Mapping[str, 
     Raises:
         InputError: the file cannot be written.
     """
-    body = {
-        "version": __version__,
-        "hurts": hurts(findings),
-        "findings": [asdict(finding) for finding in findings],
-    }
+    told = [asdict(finding) for finding in findings]
+    body = {"version": __version__, "hurts": hurts(findings), "findings": told}
+    body |= {"figures": figures, "ranks": ranks}
     try:
-        write_atomic(
-            path, json.dumps({**body, "figures": figures, "ranks": ranks}, indent=1).encode() + b"\n"
-        )
+        write_atomic(path, json.dumps(body, indent=1).encode() + b"\n")
     except OSError as error:
         raise InputError(f"--json {path}: cannot be written ({error.strerror}); name another file") from None
 

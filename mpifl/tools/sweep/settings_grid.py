@@ -176,15 +176,12 @@ def _check_apart(tasks: Sequence[Task]) -> None:
     by_job: dict[str, Task] = {}
     for task in tasks:
         if not task.job.tracking.jsonl:
-            raise InputError(
-                "[tracking] jsonl = false: a sweep compares runs by their metrics.jsonl; leave it true"
-            )
+            why = "a sweep compares runs by their metrics.jsonl; leave it true"
+            raise InputError(f"[tracking] jsonl = false: {why}")
         if len(os.fsencode(task.name)) > LONGEST_NAME:
-            raise InputError(
-                f"--set: {task.name[:60]}... would be the name of a folder, "
-                f"and is longer than {LONGEST_NAME} bytes; "
-                "vary fewer keys at once, or put long values into a job file each"
-            )
+            what = f"would be the name of a folder, and is longer than {LONGEST_NAME} bytes"
+            to_do = "vary fewer keys at once, or put long values into a job file each"
+            raise InputError(f"--set: {task.name[:60]}... {what}; {to_do}")
         if (other := by_name.setdefault(task.name, task)) is not task:
             raise InputError(f"--set: {_both(other, task)} share the name {task.name}")
         if (other := by_job.setdefault(task.job.model_dump_json(), task)) is not task:

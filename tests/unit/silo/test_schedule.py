@@ -39,7 +39,7 @@ def _settings(rounds, more):
 
 
 def in_rounds(rounds, **more):
-    """Return the parameters after STEPS full-batch steps in so many rounds, each from where the last ended."""
+    """Return the parameters after STEPS full-batch steps in so many rounds, one after the other."""
     model, kept, settings = FlatModel(net()), None, _settings(rounds, more)
     w = model.trained.clone()
     for round in range(rounds):
