@@ -15,6 +15,8 @@ from scenarios import job
 
 Commands = Mapping[str, Sequence[str]]
 Batch = Callable[[int, Commands], list[dict[str, Any]]]
+CHOICE = ("--set", "cohort.select=power-of-choice", "--set", "cohort.candidates=6")
+"""What has the job `steady` choose a round's silos by their last losses, which the server keeps."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -70,13 +72,14 @@ def batch(yard: Path, tmp_path_factory: pytest.TempPathFactory) -> Batch:
 
 @pytest.fixture(scope="session")
 def untroubled(yard: Path, batch: Batch) -> Path:
-    """A folder with the runs `whole` of the job `steady`,
-    `long` with 12 rounds, `begun` with 3, and `uneven`."""
+    """A folder with the runs `whole` of the job `steady`, `long` with 12 rounds, `begun` with 3, `choice`
+    whose silos are chosen by their losses, and `uneven`."""
     runs = yard / "untroubled"
     rounds = {"whole": 6, "long": 12, "begun": 3}
     commands = {
         name: train(yard / "steady.toml", runs / name, "--set", f"rounds={n}") for name, n in rounds.items()
     }
+    commands["choice"] = train(yard / "steady.toml", runs / "choice", *CHOICE)
     commands["uneven"] = train(yard / "uneven.toml", runs / "uneven")
     (done,) = batch(1, {name: arguments[2:] for name, arguments in commands.items()})
     assert [result["code"] for result in done.values()] == [0] * len(commands), done

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from conftest import launcher
+from faults.conftest import CHOICE
 from faults.processes import Command, lines_of, outcome, own_lines, ranks_of, rounds_of, train
 
 from mpifl.exchange.placement import place
@@ -41,6 +42,7 @@ class Case:
         restless: Whether silos move after every checkpoint.
         same: Whether all that was kept is still there, so that the bits must be those of a run never
             troubled.
+        like: The run of `untroubled` that they must be those of.
     """
 
     die: dict[str, Sequence[Any]]
@@ -48,6 +50,7 @@ class Case:
     more: tuple[str, ...] = ()
     nodes_of: str | None = None
     same: bool = True
+    like: str = "whole"
     restless: bool = False
 
 
@@ -62,7 +65,12 @@ CASES = {
     "two": Case(
         {"1": ("judged", "learn", 3), "3": ("asked", "learn", 4)}, "finished without ranks 1, 3, which died"
     ),
-    "server": Case({"0": ("judged", "learn", 4)}, f"{SERVER} from the last checkpoint, after round 3"),
+    "server": Case(
+        {"0": ("judged", "learn", 4)},
+        f"{SERVER} from the last checkpoint, after round 3",
+        CHOICE,
+        like="choice",
+    ),
     "server-early": Case({"0": ("worked", "learn", 1)}, f"{SERVER} anew, after round 0"),
     "server-finishing": Case(
         {"0": ("worked", "finish", 6)}, f"{SERVER} from the last checkpoint, after round 6"
@@ -77,7 +85,7 @@ CASES = {
         MIRROR,
         same=False,
     ),
-    "leader": Case({"2": ("judged", "learn", 3)}, "rank 2 died", nodes_of="2"),
+    "leader": Case({"2": ("judged", "learn", 3)}, "rank 2 died", CHOICE, nodes_of="2", like="choice"),
     "leader-serving": Case({"0": ("judged", "learn", 3)}, f"{SERVER} from the mirror", MIRROR, nodes_of="2"),
 }
 
@@ -132,10 +140,16 @@ def test_survivors_come_to_the_bits_of_a_run_never_troubled(
     survivor = survivors[name]
     assert survivor.command.code == 0, survivor.command.err
     assert CASES[name].says in survivor.command.err
+    unharmed = untroubled / CASES[name].like
     if CASES[name].same:
-        assert _what_counts(survivor.run) == _what_counts(untroubled / "whole")
+        assert _what_counts(survivor.run) == _what_counts(unharmed)
     else:
-        assert lines_of(survivor.run) == len(rounds_of(untroubled / "whole"))
+        assert lines_of(survivor.run) == len(rounds_of(unharmed))
+
+
+def test_a_choice_by_losses_is_another_than_by_chance(untroubled: Path) -> None:
+    """Else the runs that choose by them would show nothing of what becomes of losses."""
+    assert outcome(untroubled / "choice")["model"] != outcome(untroubled / "whole")["model"]
 
 
 def test_the_dead_stand_in_the_metrics(survivors: dict[str, Survivor]) -> None:

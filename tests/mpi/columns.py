@@ -3,16 +3,21 @@ results.
 
     columns.py FOLDER [SPILL]
 
-Silo k's vectors follow from k alone (`vectors_of`), so that a test can make them again. The last silos fail.
+Silo k's vectors follow from k alone (`vectors_of`), so that a test can make them again. Some silos fail. The
+server that hosts none of them also writes what it allocates for few and for many silos, to `memory.json`.
 """
 
 from __future__ import annotations
 
+import json
 import sys
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch.profiler import profile
 
 from mpifl.aggregation import rules, sharing
 from mpifl.aggregation.columns import ColumnRule
@@ -22,10 +27,13 @@ from mpifl.wire.messages import Header, Report, Update, Verdict, uniform
 from mpifl.wire.requests import Compute
 from mpifl.wire.transport import Transport
 
+CPU = torch.device("cpu")
 LENGTHS = {"delta": 1003, "shift": 64, "none": 0}
 SILOS, FAILING = 9, (4, 8)
 RULES = {"median": None, "trimmed": 2, "columns:spread": None}
 ROUNDS = 2
+FEW, MANY, LARGE = 4, 32, 1 << 16
+"""Silos, and elements of a vector of each, beside which all records are small."""
 
 
 def spread(rows: torch.Tensor) -> torch.Tensor:
@@ -46,24 +54,38 @@ def vectors_of(silo: int, round: int) -> dict[str, np.ndarray]:
     return made
 
 
-def combined(transport: Transport, rule: ColumnRule, round: int) -> dict[str, torch.Tensor]:
+def update_of(rule: ColumnRule, silo: int, round: int) -> Update:
+    made = {name: torch.from_numpy(vector) for name, vector in vectors_of(silo, round).items()}
+    lent = rule.lend(LENGTHS["delta"], torch.float32).copy_(made["delta"])
+    return Update(1.0, {**made, "delta": lent, "shift": uniform(made["shift"].double())})
+
+
+def large_update_of(rule: ColumnRule, silo: int, round: int) -> Update:
+    return Update(1.0, {"delta": rule.lend(LARGE, torch.float32).fill_(silo)})
+
+
+def combined(
+    transport: Transport,
+    rule: ColumnRule,
+    round: int,
+    silos: int = SILOS,
+    update_of: Callable[[ColumnRule, int, int], Update] = update_of,
+) -> dict[str, torch.Tensor]:
     """Combine the vectors of the silos that do not fail; each worker has some, the last none if it can be."""
     transport.broadcast_record(
         b"" if transport.is_server else None
     )  # as a request, which comes when all have done the last
     workers = list(transport.workers)
     hosts = workers[: max(len(workers) - 1, 1)]
-    mine = [silo for silo in reversed(range(SILOS)) if hosts[silo % len(hosts)] == transport.rank]
-    rule.begin(Compute(work="train", cohort=list(range(SILOS))), {}, mine)
+    mine = [silo for silo in reversed(range(silos)) if hosts[silo % len(hosts)] == transport.rank]
+    rule.begin(Compute(work="train", cohort=list(range(silos))), {}, mine)
     headers = []
     for silo in mine:
         if silo in FAILING:
             headers.append(Header(silo=silo, fault="no disk"))
             continue
-        made = {name: torch.from_numpy(vector) for name, vector in vectors_of(silo, round).items()}
-        lent = rule.lend(LENGTHS["delta"], torch.float32).copy_(made["delta"])
-        update = Update(1.0, {**made, "delta": lent, "shift": uniform(made["shift"].double())})
-        headers.append(Header(silo=silo, weight=1.0, vectors=rule.accumulate(silo, update)))
+        vectors = rule.accumulate(silo, update_of(rule, silo, round))
+        headers.append(Header(silo=silo, weight=1.0, vectors=vectors))
     report = Report(headers=headers, parts=rule.parts())
     serial = 7 + round
     if not transport.is_server:
@@ -80,17 +102,44 @@ def combined(transport: Transport, rule: ColumnRule, round: int) -> dict[str, to
     return found.vectors
 
 
+def combine_large(transport: Transport, spill: Spill | None, silos: int) -> None:
+    rule = rules.rule_of("median", None)
+    assert rule is not None
+    combined(transport, ColumnRule(rule, CPU, transport.memory, spill), 0, silos, large_update_of)
+
+
+def allocated(transport: Transport, spill: Spill | None, silos: int) -> int:
+    """Combine large vectors of so many silos; return what this rank allocates for that at most, in bytes.
+
+    These are all tensors, the peak of Python's and numpy's objects, and all shared memory that it has made.
+    """
+    with profile(profile_memory=True) as watched:
+        tracemalloc.start()
+        combine_large(transport, spill, silos)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    memory = transport.memory
+    segments = [*memory._lent.values(), *(one for free in memory._free.values() for one in free)]
+    tensors = [event.nbytes() for event in watched.profiler.kineto_results.events()]
+    return sum(max(nbytes, 0) for nbytes in tensors) + peak + sum(segment.nbytes for segment in segments)
+
+
 def main() -> None:
-    sharing.BLOCK, sharing.LONGEST_CHUNK = 16, 48  # several shares, and several chunks in each
     out, transport = Path(sys.argv[1]), world()
     spill = Spill(Path(sys.argv[2])) if len(sys.argv) > 2 else None
+    hosts_none = transport.rank not in transport.workers
+    measure = allocated if hosts_none else combine_large
+    # the first also imports what is imported when it is needed
+    found = {silos: measure(transport, spill, silos) for silos in (FEW, FEW, MANY)}
+    if hosts_none:
+        (out / "memory.json").write_text(json.dumps(found))
+    sharing.BLOCK, sharing.LONGEST_CHUNK = 16, 48  # several shares, and several chunks in each
     for name, tolerate in RULES.items():
         rule = rules.rule_of(name, tolerate)
         assert rule is not None
-        aggregator = ColumnRule(rule, torch.device("cpu"), transport.memory, spill)
+        aggregator = ColumnRule(rule, CPU, transport.memory, spill)
         for round in range(ROUNDS):
-            found = combined(transport, aggregator, round)
-            for vector, values in found.items():
+            for vector, values in combined(transport, aggregator, round).items():
                 np.save(out / f"{name.replace(':', '-')}-{round}-{vector}.npy", values.numpy())
     if transport.is_server:
         (out / "done").touch()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from pathlib import Path
 
 import columns
@@ -49,3 +50,12 @@ def test_a_rule_gives_the_bits_of_numpy_on_any_ranks(found: Path, name: str) -> 
             expected = oracle(name, rows) if length else np.empty(0, np.float32)
             assert made.dtype == np.float32
             assert made.tobytes() == expected.tobytes(), (round, vector)
+
+
+def test_what_the_server_allocates_does_not_grow_with_the_silos_of_others(found: Path) -> None:
+    if not (found / "memory.json").exists():
+        pytest.skip("the only rank hosts all silos")
+    few, many = json.loads((found / "memory.json").read_text()).values()
+    vector = 4 * columns.LARGE
+    assert few >= vector, "the result at least"
+    assert many - few < vector
