@@ -285,8 +285,9 @@ def evaluate(
         loss += total
         count = count + counted
         predictions, targets = task.scored(outputs, y)
-        for metric in metrics.values():
-            metric.update(predictions, targets)
+        if len(targets):  # of a batch none may count
+            for metric in metrics.values():
+                metric.update(predictions, targets)
     if own_objective is not None:
         mean = mean_loss(model, w, batches, own_objective)
     else:

@@ -165,9 +165,9 @@ class Named(Task):
         own = self.criterion in self.losses.values()
         takes = {"ignore", *(_keys(self.criterion) if own else ())}
         for key in self._given.keys() - takes:
-            others = [name for name, loss in self.losses.items() if key in _keys(loss)]
+            others = [f"'{name}'" for name, loss in self.losses.items() if key in _keys(loss)]
             name = self.chosen_loss or next(iter(self.losses))
-            raise ValueError(f"{key}: loss = '{name}' takes none; take loss = '{' or '.join(others)}'")
+            raise ValueError(f"{key}: loss = '{name}' takes none; take loss = {' or '.join(others)}")
         return self
 
 
