@@ -23,7 +23,6 @@ from mpifl.wire import Scalar, Uniform, Update
 EVALUATION_BATCH = 1000
 """Examples of a forward pass that takes no gradient."""
 
-
 RESIDUAL = "unsent "
 """Before a vector's name, in a silo's state: what payloads have left out so far."""
 
