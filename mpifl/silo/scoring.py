@@ -63,7 +63,7 @@ def evaluate(
         loss += total
         count = count + counted
         predictions, targets = task.scored(outputs, y)
-        for metric in metrics.values():
+        for metric in metrics.values() if len(targets) else ():  # of a batch none may count
             metric.update(predictions, targets)
     if own_objective is not None:
         mean = mean_loss(model, w, batches, own_objective)

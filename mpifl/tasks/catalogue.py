@@ -71,7 +71,7 @@ _CURVES = {
     "auroc": Entry("library:auroc", {"thresholds": 200}),
     "average_precision": Entry("library:average_precision", {"thresholds": 200}),
 }
-_ACCURACY = {"accuracy": Entry("library:accuracy")}
+_ACCURACY = {"accuracy": Entry("metrics:accuracy")}
 CLASSES = {
     **_ACCURACY,
     **_CURVES,

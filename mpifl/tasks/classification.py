@@ -32,7 +32,7 @@ class Classification(OfClasses):
     def mean_loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Return the mean loss; a plain cross entropy as torch takes it: a quotient of the sum has other
         bits."""
-        if self.criterion is cross_entropy and not self._given and self.ignored is None:
+        if self.criterion is cross_entropy and not self.given and self.ignored is None:
             return F.cross_entropy(outputs, y)
         return super().mean_loss(outputs, y)
 

@@ -14,15 +14,10 @@ from torch import Tensor
 from torchmetrics import MeanAbsoluteError, MeanSquaredError, classification
 
 from mpifl.tasks.federation import Facts
-from mpifl.tasks.metrics import Accuracy, Metric
+from mpifl.tasks.metrics import Metric
 
 Value = Callable[[Any, Tensor], Tensor]
 """Makes one number of a metric's states and of what torchmetrics makes of them, a number a class."""
-
-
-def accuracy(form: str, facts: Facts) -> Metric:
-    """Return the share of right answers."""
-    return Accuracy()
 
 
 def accuracy_of_labels(form: str, facts: Facts) -> Metric:

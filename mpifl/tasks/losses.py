@@ -56,7 +56,7 @@ def bce(outputs: Tensor, y: Tensor, *, weights: Tensor | None = None, ignore: in
     classes."""
     kept, labels = _kept(y, ignore)
     losses = F.binary_cross_entropy_with_logits(outputs, labels.to(outputs), reduction="none")
-    each = kept.to(outputs) if weights is None else weights[labels.long()] * kept
+    each = kept if weights is None else weights[labels.long()] * kept
     return (losses * each).sum(), each.sum()
 
 

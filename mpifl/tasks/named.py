@@ -6,7 +6,7 @@ import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -124,15 +124,15 @@ class Named(Task):
             raise ValueError(f"loss = '{name}': is no function; name one that takes (outputs, y)")
         return found
 
-    @property
-    def _given(self) -> dict[str, Any]:
+    @cached_property
+    def given(self) -> dict[str, Any]:
         """The keys of the task beside those that all have, as far as the job gives them."""
         own = type(self).model_fields.keys() - Named.model_fields.keys()
         return {key: value for key in sorted(own) if (value := getattr(self, key)) is not None}
 
     def _arguments(self, outputs: Tensor) -> dict[str, Any]:
         """Return what the loss is given beside outputs and targets."""
-        given = {**self._given, "ignore": self.ignored}
+        given = {**self.given, "ignore": self.ignored}
         if "weights" in given:
             given["weights"] = outputs.new_tensor(self._weights(given["weights"]))
         takes = _keys(self.criterion) if self.criterion in self.losses.values() else ()
@@ -164,13 +164,14 @@ class Named(Task):
     def _loss_takes_its_keys(self) -> Named:
         own = self.criterion in self.losses.values()
         takes = {"ignore", *(_keys(self.criterion) if own else ())}
-        for key in self._given.keys() - takes:
-            others = [name for name, loss in self.losses.items() if key in _keys(loss)]
+        for key in self.given.keys() - takes:
+            others = [f"'{name}'" for name, loss in self.losses.items() if key in _keys(loss)]
             name = self.chosen_loss or next(iter(self.losses))
-            raise ValueError(f"{key}: loss = '{name}' takes none; take loss = '{' or '.join(others)}'")
+            raise ValueError(f"{key}: loss = '{name}' takes none; take loss = {' or '.join(others)}")
         return self
 
 
+@cache
 def _keys(loss: Callable[..., Any]) -> set[str]:
     """Return the keys of `[task]` that a loss takes."""
     parameters = inspect.signature(loss).parameters.values()

@@ -38,7 +38,8 @@ class Regression(Named):
 
     def scored(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return values and targets in double precision, shape [n, columns]."""
-        return outputs.reshape(len(y), -1).double(), y.reshape(len(y), -1).double()
+        columns = y.flatten(1) if y.dim() > 1 else y.unsqueeze(1)
+        return outputs.reshape(columns.shape).double(), columns.double()
 
     def width(self, spec: Shards) -> int:
         """Return how many numbers a target has."""

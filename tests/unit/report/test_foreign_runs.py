@@ -69,10 +69,15 @@ PLANTED = [
     {"model": "planted:net"},
     {"more": '[algorithm]\nname = "planted:Mine"'},
     {"more": '[server_optimizer]\nname = "planted:Mine"'},
+    {"more": '[task]\nname = "binary"\nloss = "planted:net"'},
+    {"more": '[task]\nname = "binary"\nmetrics = ["f1", "planted:Mine"]'},
+    {"more": '[task]\nname = "binary"\nmetrics = [{ name = "planted:Mine", as = "f1" }]'},
 ]
 
 
-@pytest.mark.parametrize("job", PLANTED, ids=["shell", "model", "algorithm", "optimizer"])
+@pytest.mark.parametrize(
+    "job", PLANTED, ids=["shell", "model", "algorithm", "optimizer", "loss", "metric", "table"]
+)
 @pytest.mark.parametrize("command", ["evaluate", "report", "compare"])
 def test_what_a_foreign_job_names_is_not_run(run, command, job):
     write_job(run, **job)

@@ -1,0 +1,356 @@
+"""Each metric against scikit-learn's, or a naive loop; where it is undefined; and that states add up."""
+
+import itertools
+import math
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import torchmetrics
+from sklearn import metrics as sk
+from unit.builders import stream
+
+from mpifl.tasks import TASKS, Facts, computed, read_states, summable, write_states
+from mpifl.tasks.metrics import MetricInfo
+
+N, CLASSES = 300, 4
+
+
+def federation(classes=None, shape=None, dtype="int64", ignore=None, labels=((6, 2), (1, 3)), names=None):
+    """What a task reads of a `federation.json`."""
+    targets = None
+    if shape is not None:
+        targets = SimpleNamespace(dtype=dtype, shape=shape, ignore=ignore, names=names)
+    silos = [SimpleNamespace(labels=list(counts)) for counts in labels]
+    return SimpleNamespace(classes=classes, targets=targets, silos=silos, features=None)
+
+
+FEDERATIONS = {
+    "classification": federation(CLASSES, labels=((1,) * CLASSES,)),
+    "binary": federation(2),
+    "multilabel": federation(None, (3,), "uint8", labels=()),
+    "regression": federation(None, (2,), "float32", labels=()),
+    "segmentation": federation(CLASSES, (5, 2), labels=((1,) * CLASSES,)),
+    "language": federation(CLASSES, (7,), labels=((1,) * CLASSES,)),
+    "survival": federation(None, (2,), "float32", labels=()),
+}
+
+
+def drawn(kind, n=N):
+    """Return outputs that know something of the targets, and the targets."""
+    noise = stream(5)
+    if kind in ("classification", "segmentation", "language"):
+        shape = FEDERATIONS[kind].targets.shape if FEDERATIONS[kind].targets else ()
+        y = torch.randint(0, CLASSES, (n, *shape), generator=stream(6))
+        told = torch.nn.functional.one_hot(y, CLASSES).movedim(-1, 1)
+        return 1.5 * told + torch.randn(told.shape, generator=noise), y
+    if kind in ("binary", "multilabel"):
+        y = (torch.rand((n, 3)[: 1 + (kind == "multilabel")], generator=stream(6)) < 0.3).long()
+        z = 2 * y + torch.randn(y.shape, generator=noise) - 1
+        return (z, y.float()) if kind == "multilabel" else (z[:, None], y)
+    if kind == "survival":
+        times = torch.randint(1, 30, (n,), generator=stream(6)).float()
+        events = (torch.rand(n, generator=stream(7)) < 0.6).float()
+        risk = (torch.randn(n, generator=noise) * 8 - times).div(4).round()
+        return risk[:, None], torch.stack([times, events], 1)
+    y = 50 + torch.randn(n, 2, generator=stream(6))
+    return y + 0.3 * torch.randn(n, 2, generator=noise), y
+
+
+def task_of(kind, *names, **keys):
+    return TASKS[kind](metrics=list(names), **keys).for_federation(FEDERATIONS[kind])
+
+
+def value(task, name, *batches):
+    metric = task.metrics()[name]
+    for outputs, y in batches:
+        predictions, targets = task.scored(outputs, y)
+        if len(targets):
+            metric.update(predictions, targets)
+    return computed(metric)
+
+
+def per_label(score, p, y, **options):
+    return np.mean([score(y[:, i], p[:, i], **options) for i in range(y.shape[1])])
+
+
+def f2(y, answers):
+    return sk.fbeta_score(y, answers, beta=2.0, average="macro")
+
+
+HARD = {
+    "accuracy": sk.accuracy_score,
+    "balanced_accuracy": sk.balanced_accuracy_score,
+    "matthews": sk.matthews_corrcoef,
+    "cohen_kappa": sk.cohen_kappa_score,
+}
+MACRO = {"f1": sk.f1_score, "precision": sk.precision_score, "recall": sk.recall_score}
+
+
+@pytest.mark.parametrize("name", [*HARD, *MACRO])
+@pytest.mark.parametrize("kind", ["classification", "binary"])
+def test_answers_are_counted_as_scikit_learn_counts_them(kind, name):
+    outputs, y = drawn(kind)
+    answers = outputs.argmax(1) if kind == "classification" else (outputs[:, 0] > 0).long()
+    options = {"average": "macro"} if name in MACRO and kind == "classification" else {}
+    own = (HARD | MACRO)[name](y.numpy(), answers.numpy(), **options)
+    found = value(task_of(kind, name), name, (outputs[:100], y[:100]), (outputs[100:], y[100:]))
+    assert found == pytest.approx(own, abs=1e-6)
+
+
+def test_a_beta_counts_recall_more():
+    outputs, y = drawn("classification")
+    task = task_of("classification", {"name": "fbeta", "beta": 2, "as": "f2"})
+    assert value(task, "f2", (outputs, y)) == pytest.approx(f2(y, outputs.argmax(1)), abs=1e-6)
+
+
+def test_specificity_is_the_recall_of_no():
+    outputs, y = drawn("binary")
+    own = sk.recall_score(y, outputs[:, 0] > 0, pos_label=0)
+    assert value(task_of("binary", "specificity"), "specificity", (outputs, y)) == pytest.approx(own)
+
+
+@pytest.mark.parametrize("name", ["auroc", "average_precision"])
+@pytest.mark.parametrize("kind", ["classification", "binary", "multilabel"])
+def test_a_binned_curve_comes_near_to_the_exact_one(kind, name):
+    outputs, y = drawn(kind)
+    task = task_of(kind, {"name": name, "thresholds": 5000})
+    p = task.predict(outputs).numpy()
+    truth = np.eye(CLASSES)[y.numpy()] if kind == "classification" else y.numpy().reshape(p.shape)
+    score = sk.roc_auc_score if name == "auroc" else sk.average_precision_score
+    assert value(task, name, (outputs, y)) == pytest.approx(per_label(score, p, truth.astype(int)), abs=2e-3)
+    assert value(task_of(kind, name), name, (outputs, y)) == pytest.approx(
+        value(task, name, (outputs, y)), abs=0.02
+    )
+
+
+def test_certainty_does_not_cut_the_curve_short():
+    p = torch.tensor([[60.0], [60.0], [60.0], [-60.0], [-60.0], [-60.0]])
+    y = torch.tensor([1, 1, 0, 0, 0, 1])
+    assert value(task_of("binary", "auroc"), "auroc", (p, y)) == pytest.approx(sk.roc_auc_score(y, p[:, 0]))
+
+
+@pytest.mark.parametrize("name", ["f1", "precision", "recall"])
+def test_labels_count_alike(name):
+    outputs, y = drawn("multilabel")
+    own = MACRO[name](y.numpy(), (outputs > 0).numpy(), average="macro")
+    assert value(task_of("multilabel", name), name, (outputs, y)) == pytest.approx(own, abs=1e-6)
+
+
+def test_labels_are_right_or_wrong_each_for_itself_and_some_do_not_count():
+    outputs, y = drawn("multilabel")
+    wrong = sk.hamming_loss(y.numpy(), (outputs > 0).numpy())
+    task = task_of("multilabel", "accuracy", "hamming", "auroc", "f1", ignore=-1)
+    assert value(task, "hamming", (outputs, y)) == pytest.approx(wrong, abs=1e-6)
+    assert value(task, "accuracy", (outputs, y)) == pytest.approx(1 - wrong, abs=1e-6)
+    y[:200, 1] = -1
+    kept = y != -1
+    right = ((outputs > 0) == y)[kept].double().mean()
+    assert value(task, "accuracy", (outputs, y)) == pytest.approx(float(right), abs=1e-6)
+    own = np.mean([sk.f1_score(y[kept[:, i], i], outputs[kept[:, i], i] > 0) for i in range(3)])
+    assert value(task, "f1", (outputs, y)) == pytest.approx(own, abs=1e-6)
+    p = task.predict(outputs)
+    own = np.mean([sk.roc_auc_score(y[kept[:, i], i], p[kept[:, i], i]) for i in range(3)])
+    assert value(task, "auroc", (outputs, y)) == pytest.approx(own, abs=0.02)
+
+
+@pytest.mark.parametrize(("kind", "form"), [("classification", "Multiclass"), ("binary", "Binary")])
+def test_the_calibration_error_is_that_of_torchmetrics(kind, form):
+    outputs, y = drawn(kind)
+    sizes = {"num_classes": CLASSES} if kind == "classification" else {}
+    own = getattr(torchmetrics.classification, f"{form}CalibrationError")(n_bins=15, **sizes)
+    task = task_of(kind, "calibration_error")
+    own.update(*task.scored(outputs, y))
+    assert value(task, "calibration_error", (outputs, y)) == pytest.approx(float(own.compute()), abs=1e-6)
+
+
+def test_values_are_judged_as_by_scikit_learn():
+    outputs, y = drawn("regression")
+    own = {
+        "mae": sk.mean_absolute_error(y, outputs),
+        "mse": sk.mean_squared_error(y, outputs),
+        "rmse": math.sqrt(sk.mean_squared_error(y, outputs)),
+        "r2": sk.r2_score(y, outputs),
+    }
+    task = task_of("regression", *own)
+    halves = [(outputs[:100], y[:100]), (outputs[100:], y[100:])]
+    assert {name: value(task, name, *halves) for name in own} == pytest.approx(own, rel=1e-6)
+
+
+def test_r2_does_not_lose_digits_far_from_zero():
+    outputs, y = (part + 1e5 for part in drawn("regression"))
+    found = value(task_of("regression", "r2"), "r2", (outputs, y))
+    assert found == pytest.approx(sk.r2_score(y.double(), outputs.double()), abs=1e-5)
+
+
+@pytest.mark.parametrize("background", [False, True])
+@pytest.mark.parametrize("ignore", [None, 3])
+def test_dice_and_iou_are_sums_over_all_voxels(background, ignore):
+    outputs, y = drawn("segmentation")
+    names = [{"name": "dice", "background": background}, {"name": "iou", "background": background}]
+    task = task_of("segmentation", *names, **({} if ignore is None else {"ignore": ignore}))
+    a, b = outputs.argmax(1).flatten().numpy(), y.flatten().numpy()
+    a, b = (a, b) if ignore is None else (a[b != ignore], b[b != ignore])
+    each = range(0 if background else 1, CLASSES)
+    both = [np.sum((a == c) & (b == c)) for c in each]
+    sizes = [np.sum(a == c) + np.sum(b == c) for c in each]
+    dice = np.mean([2 * i / s for i, s in zip(both, sizes, strict=True)])
+    iou = np.mean([i / (s - i) for i, s in zip(both, sizes, strict=True)])
+    assert value(task, "dice", (outputs, y)) == pytest.approx(dice, abs=1e-6)
+    assert value(task, "iou", (outputs, y)) == pytest.approx(iou, abs=1e-6)
+
+
+def test_padding_counts_in_no_figure_of_a_text():
+    outputs, y = drawn("language")
+    y[:, 5:] = -100
+    task = task_of("language", "perplexity", "accuracy", ignore=-100)
+    own = torch.nn.functional.cross_entropy(outputs.double(), y, ignore_index=-100).exp()
+    assert value(task, "perplexity", (outputs, y)) == pytest.approx(float(own), rel=1e-6)
+    right = (outputs.argmax(1) == y)[:, :5].double().mean()
+    assert value(task, "accuracy", (outputs, y)) == float(right)
+
+
+def naive_concordance(risk, times, events):
+    right = pairs = 0
+    for i, j in itertools.permutations(range(len(risk)), 2):
+        earlier = times[i] < times[j] or (times[i] == times[j] and not events[j])
+        if events[i] and earlier:
+            pairs += 1
+            right += 1 if risk[i] > risk[j] else 0.5 if risk[i] == risk[j] else 0
+    return right / pairs
+
+
+def test_concordance_compares_all_pairs(monkeypatch):
+    monkeypatch.setattr("mpifl.tasks.concordance.ROWS", 50)
+    outputs, y = drawn("survival", 150)
+    found = value(task_of("survival", "c_index"), "c_index", (outputs[:70], y[:70]), (outputs[70:], y[70:]))
+    own = naive_concordance(outputs[:, 0].tolist(), y[:, 0].tolist(), y[:, 1].tolist())
+    assert found == pytest.approx(own, abs=1e-12)
+    assert value(task_of("survival", "c_index"), "c_index", (y[:, 1:] - 2 * y[:, :1], y)) == 1.0
+
+
+def all_metrics():
+    return [(kind, name) for kind, task in TASKS.items() for name in task.catalogue]
+
+
+@pytest.mark.parametrize(("kind", "name"), all_metrics())
+def test_what_is_said_of_a_metric_is_what_torchmetrics_says(kind, name):
+    metric, info = task_of(kind, name).metrics()[name], task_of(kind, name).infos[name]
+    if metric.higher_is_better is not None:
+        assert info.higher_is_better == metric.higher_is_better
+    assert info.name == name
+
+
+@pytest.mark.parametrize(("kind", "name"), all_metrics())
+def test_a_metric_of_nothing_is_nan_and_says_nothing(kind, name, recwarn):
+    task = task_of(kind, name)
+    outputs, y = drawn(kind)
+    assert math.isnan(value(task, name))
+    assert math.isnan(value(task, name, (outputs[:0], y[:0])))
+    assert [str(one.message) for one in recwarn] == []
+
+
+UNDEFINED = [
+    *(("binary", name, torch.zeros(9, dtype=torch.long)) for name in ("auroc", "average_precision", "f1")),
+    *(("binary", name, torch.zeros(9, dtype=torch.long)) for name in ("recall", "fbeta", "matthews")),
+    ("binary", "cohen_kappa", torch.zeros(9, dtype=torch.long)),
+    ("binary", "auroc", torch.ones(9, dtype=torch.long)),
+    ("binary", "specificity", torch.ones(9, dtype=torch.long)),
+    ("classification", "auroc", torch.full((9,), 2)),
+    ("multilabel", "auroc", torch.zeros(9, 3)),
+    ("multilabel", "f1", torch.zeros(9, 3)),
+    ("regression", "r2", torch.full((9, 2), 0.1)),
+    ("survival", "c_index", torch.zeros(9, 2)),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "y"), UNDEFINED, ids=str)
+def test_what_is_undefined_is_nan_and_says_nothing(kind, name, y, recwarn):
+    assert math.isnan(value(task_of(kind, name), name, (drawn(kind)[0][:9], y)))
+    assert [str(one.message) for one in recwarn] == []
+
+
+def test_one_row_has_no_r2():
+    outputs, y = drawn("regression")
+    assert math.isnan(value(task_of("regression", "r2"), "r2", (outputs[:1], y[:1])))
+
+
+def test_a_mean_over_classes_is_over_those_that_are_there():
+    outputs, y = drawn("classification")
+    left = y != 3
+    outputs, y = outputs[left], y[left]
+    p = outputs.softmax(1).numpy()
+    own = np.mean([sk.roc_auc_score(y.numpy() == c, p[:, c]) for c in range(3)])
+    assert value(task_of("classification", "auroc"), "auroc", (outputs, y)) == pytest.approx(own, abs=0.02)
+    own = sk.recall_score(y, outputs.argmax(1), average=None, labels=range(3)).mean()
+    assert value(task_of("classification", "recall"), "recall", (outputs, y)) == pytest.approx(own, abs=1e-6)
+
+
+def test_who_never_says_yes_is_not_precise():
+    y = torch.tensor([0, 1, 1])
+    no = torch.full((3, 1), -5.0)
+    assert value(task_of("binary", "precision"), "precision", (no, y)) == 0.0
+    assert math.isnan(value(task_of("binary", "precision"), "precision", (no, 0 * y)))
+
+
+@pytest.mark.parametrize(("kind", "name"), [one for one in all_metrics() if one[1] != "c_index"])
+def test_states_of_parts_add_up_to_those_of_all(kind, name):
+    task = task_of(kind, name)
+    outputs, y = drawn(kind)
+
+    def states(part):
+        metric = task.metrics()[name]
+        metric.update(*task.scored(outputs[part], y[part]))
+        assert summable(metric)
+        return metric, {key: state.clone() for key, state in read_states(metric).items()}
+
+    whole, of_all = states(slice(None))
+    parts = [states(part)[1] for part in (slice(0, 7), slice(7, 200), slice(200, None))]
+    summed = {key: sum(part[key] for part in parts) for key in of_all}
+    fresh = task.metrics()[name]
+    for key, state in read_states(fresh).items():
+        assert (state.shape, state.dtype) == (of_all[key].shape, of_all[key].dtype)
+        if state.dtype.is_floating_point:
+            torch.testing.assert_close(summed[key], of_all[key], rtol=1e-6, atol=1e-6)
+        else:
+            assert torch.equal(summed[key], of_all[key])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        write_states(fresh, summed)
+        assert computed(fresh) == pytest.approx(computed(whole), rel=1e-6)
+
+
+def test_states_of_pairs_and_lists_do_not_add_up():
+    assert not summable(task_of("survival", "c_index").metrics()["c_index"])
+    assert not summable(torchmetrics.PearsonCorrCoef())
+    assert not summable(torchmetrics.classification.BinaryAUROC())
+    assert not summable(SimpleNamespace(compute=float))
+
+
+def test_states_of_another_metric_are_refused():
+    f1, accuracy = (task_of("binary", name).metrics()[name] for name in ("f1", "accuracy"))
+    with pytest.raises(ValueError, match="are not the states of Accuracy, \\['answers', 'right'\\]"):
+        write_states(accuracy, read_states(f1))
+
+
+def test_a_users_metric_of_torchmetrics_knows_itself():
+    names = ["torchmetrics.classification:BinaryHammingDistance", "torchmetrics:MeanSquaredError"]
+    task = TASKS["binary"](metrics=names, main="mean_squared_error")
+    assert task.infos == {
+        "binary_hamming_distance": MetricInfo(
+            name="binary_hamming_distance", higher_is_better=False, share=True
+        ),
+        "mean_squared_error": MetricInfo(name="mean_squared_error", higher_is_better=False),
+    }
+    outputs, y = drawn("binary")
+    wrong = ((outputs[:, 0] > 0) != y).double().mean()
+    assert value(task, "binary_hamming_distance", (outputs, y)) == pytest.approx(float(wrong), abs=1e-6)
+
+
+def test_facts_of_a_federation_are_summed_over_silos():
+    assert Facts.of(federation(2)).counts == (7, 5)
+    assert Facts.of(federation(2)) == Facts(2, counts=(7, 5))
+    facts = Facts.of(federation(None, (3,), "float16", labels=((), ())))
+    assert (facts.columns, facts.real, facts.told) == (3, True, "float16 values of shape [3]")
