@@ -89,12 +89,17 @@ def spec(
     like: Annotated[
         Path | None, typer.Option(help="Take what is not given from this federation.json.")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="The federation's name; that of --like.")] = None,
+    table: Annotated[
+        Path | None, typer.Option(help="Take what is not given from this spec of a table, a TOML file.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="The federation's name; that of --like or --table's file.")
+    ] = None,
 ) -> None:
     """Make a spec without data, which sites agree on before any of them imports its own."""
     from data_prep.site import new_spec
 
-    before = read_spec(like / "federation.json" if like and like.is_dir() else like) if like else None
+    before = _before(like, table)
     features, names = _described(before, shape, dtype, scale, offset), _listed(class_names)
     targets = _targets(before, target_dtype, target_shape, target_names, ignore)
     given = classes if classes is not None else len(names) if names else before.classes if before else None
@@ -106,6 +111,17 @@ def spec(
     size = "x".join(map(str, made.features.shape))
     learned = f"{made.classes} classes" if made.classes else made.aim
     typer.echo(f"{file}: {made.features.dtype} {size}, {learned}; send it to every site")
+
+
+def _before(like: Path | None, table: Path | None) -> FederationSpec | None:
+    """Return what a federation or the spec of a table says, if there is one."""
+    if like and table:
+        raise InputError(f"--table: {table} given, and --like {like}; take one of them")
+    if table:
+        from data_prep.site import spec_of_table
+
+        return spec_of_table(table)
+    return read_spec(like / "federation.json" if like.is_dir() else like) if like else None
 
 
 def _targets(
@@ -128,7 +144,7 @@ def _described(
 ) -> dict[str, object]:
     """Return what is given of an example's description, and the rest as before, or by default."""
     if not (shape or before):
-        how = "write the shape of one example, as 1,28,28, or take --like a federation"
+        how = "write the shape of one example, as 1,28,28, or take --like a federation or --table a spec"
         raise InputError(f"--shape: not given; {how}")
     numbers = [part.strip() for part in shape.replace("x", ",").split(",")] if shape else None
     given = {"shape": numbers, "dtype": dtype, "scale": scale, "offset": offset}
