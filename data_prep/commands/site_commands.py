@@ -21,7 +21,9 @@ app = typer.Typer()
 
 @app.command("import")
 def import_own(
-    source: Annotated[str, typer.Argument(help=f"{', '.join(SOURCES)}.", show_default=False)],
+    source: Annotated[
+        str, typer.Argument(help=f"{', '.join(SOURCES)}, or MODULE:FUNCTION.", show_default=False)
+    ],
     spec: Annotated[
         Path, typer.Option(help="The federation.json that the sites agreed on, with or without silos.")
     ],
@@ -70,12 +72,8 @@ def spec(
     ] = None,
     scale: Annotated[float | None, typer.Option(help="What a model multiplies stored features by.")] = None,
     offset: Annotated[float | None, typer.Option(help="What a model adds to scaled features; 0.")] = None,
-    class_names: Annotated[
-        str | None, typer.Option(help="Their names in the labels' order, as cat,dog.")
-    ] = None,
-    feature_names: Annotated[
-        str | None, typer.Option(help="The names of a table's columns, as age,sex.")
-    ] = None,
+    class_names: Annotated[str | None, typer.Option(help="Their names in order, as cat,dog.")] = None,
+    feature_names: Annotated[str | None, typer.Option(help="A table's columns, as age,sex.")] = None,
     target_dtype: Annotated[
         str | None, typer.Option(help="What targets are stored as, where they are no int64 class numbers.")
     ] = None,
@@ -89,12 +87,8 @@ def spec(
     like: Annotated[
         Path | None, typer.Option(help="Take what is not given from this federation.json.")
     ] = None,
-    table: Annotated[
-        Path | None, typer.Option(help="Take what is not given from this spec of a table, a TOML file.")
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="The federation's name; that of --like or --table's file.")
-    ] = None,
+    table: Annotated[Path | None, typer.Option(help="As --like, from the TOML spec of a table.")] = None,
+    name: Annotated[str | None, typer.Option(help="The federation's name; that of --like, --table.")] = None,
 ) -> None:
     """Make a spec without data, which sites agree on before any of them imports its own."""
     from data_prep.site import new_spec
@@ -106,8 +100,8 @@ def spec(
     given = 0 if given is None and not targets else given
     columns = _listed(feature_names) or (before.feature_names if before else None)
     names = names or (before.class_names if before else None)
-    called = name or (before.name if before else "federation")
-    made = new_spec(file, called, features, given, targets, class_names=names, feature_names=columns)
+    name = name or (before.name if before else "federation")
+    made = new_spec(file, name, features, given, targets, class_names=names, feature_names=columns)
     size = "x".join(map(str, made.features.shape))
     learned = f"{made.classes} classes" if made.classes else made.aim
     typer.echo(f"{file}: {made.features.dtype} {size}, {learned}; send it to every site")
