@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -55,12 +56,9 @@ class Stored:
     """
 
     def __init__(self, path: Path, end: str) -> None:
-        library = _library()
-        try:
+        library, self._path = _library(), path
+        with _refused(path, "not a tokenizer of the library tokenizers"):
             self._tokenizer = library.from_file(str(path))
-        except Exception as error:  # the library raises nothing more special
-            said = f"not a tokenizer of the library tokenizers ({str(error)[:100]})"
-            raise InputError(f"{path}: {said}; save it with save_pretrained or Tokenizer.save") from None
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self.size = 1 + max(self._tokenizer.get_vocab().values(), default=0)
@@ -70,7 +68,8 @@ class Stored:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the tokens of each text."""
-        found = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        with _refused(self._path, "cannot encode a text"):
+            found = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in found]
 
 
@@ -89,6 +88,18 @@ def tokens_of(tokenizer: str, end: str, files: dict[str, str]) -> Tokens:
     if (size := path.stat().st_size) > MOST_BYTES:
         raise InputError(f"{path}: {size:,} bytes; a tokenizer has at most {MOST_BYTES:,}")
     return Stored(noted(path, files), end)
+
+
+@contextmanager
+def _refused(path: Path, what: str) -> Iterator[None]:
+    """Say that the library refused a file: it raises nothing more special, and a panic of Rust is no
+    Exception."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        raise InputError(f"{path}: {what} ({str(error)[:100]}); save it anew with Tokenizer.save") from None
 
 
 def _library() -> Any:

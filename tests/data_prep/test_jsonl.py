@@ -213,6 +213,14 @@ def test_a_file_that_is_no_tokenizer_or_lacks_the_end_is_named(tmp_path, tokeniz
             find_source("jsonl", [f"tokenizer={folder}"])(write(tmp_path), 0)
 
 
+def test_a_tokenizer_that_cannot_encode_a_text_is_named(tmp_path, tokenizer):
+    folder, _ = tokenizer
+    path = folder / "tokenizer.json"
+    path.write_text(path.read_text().replace('"unk_token": "[UNK]"', '"unk_token": "[GONE]"'))
+    with pytest.raises(InputError, match=r"tokenizer\.json: cannot encode a text"):
+        find_source("jsonl", [f"tokenizer={folder}"])(write(tmp_path), 0)
+
+
 def test_without_the_library_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     (tmp_path / "tokenizer.json").write_text("{}")

@@ -7,6 +7,7 @@ import gzip
 import pickle
 import shutil
 import struct
+import sys
 import zipfile
 from pathlib import Path
 from random import Random
@@ -18,6 +19,18 @@ from PIL import Image
 from data_prep.sources.registry import find_source
 from fuzzing.mutations import harmed_bytes, harmed_toml
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+NAMES = (
+    *("npz", "npy", "hdf5", "mnist", "cifar10", "csv", "parquet"),
+    *("images", "images of masks", "text", "jsonl", "jsonl of words"),
+)
+"""A folder each; of two words, the source is the first."""
+OPTIONS = {"images of masks": ("masks=../masks", "ignore=255"), "jsonl of words": ("tokenizer=.", "length=4")}
+"""Paths in them are relative to what is read."""
 SPEC = b"""
 label = "ill"
 classes = ["no", "yes"]
@@ -28,19 +41,15 @@ age = "numeric"
 sex = { kind = "categorical", levels = ["f", "m"], encoding = "ordinal" }
 weight = { kind = "numeric", missing = "mean" }
 """
-TABLE = {
-    "label": "ill",
-    "classes": ["no", "yes"],
-    "silo": "hospital",
-    "missing": ["?"],
-    "features": {
-        "age": "numeric",
-        "sex": {"kind": "categorical", "levels": ["f", "m"], "encoding": "ordinal"},
-        "weight": {"kind": "numeric", "missing": "mean"},
-    },
-}
-ROWS = b"ill,age,hospital,sex,weight\n" + b"".join(
-    b"%s,%d,%s,%s,%d\n" % (label, 40 + i, place, sex, 60 + i)
+SURVIVAL = b"""
+label = { kind = "survival", time = "weight", event = "event", missing = "drop" }
+missing = ["?"]
+[features]
+age = "numeric"
+seen = { kind = "date", since = "2000-01-01", missing = "constant", constant = "2001-01-01" }
+"""
+ROWS = b"ill,age,hospital,sex,weight,event,seen\n" + b"".join(
+    b"%s,%d,%s,%s,%d,%d,2001-02-%02d\n" % (label, 40 + i, place, sex, 60 + i, i % 2, i + 1)
     for i, (label, place, sex) in enumerate([(b"no", b"north", b"f"), (b"yes", b"south", b"m")] * 6)
 )
 PLAY = "".join(
@@ -56,8 +65,8 @@ def make_sources(folder: Path) -> None:
         "y": np.arange(12) % 3,
         "silo": np.arange(12) % 2,
     }
-    for name in ("npz", "npy", "hdf5", "mnist", "cifar10", "csv", "parquet", "images/a", "images/b", "text"):
-        (folder / name).mkdir(parents=True)
+    for name in (*NAMES, "images/a", "images/b", "images of masks/in", "images of masks/masks"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
     np.savez_compressed(folder / "npz/own.npz", **arrays)
     with h5py.File(folder / "hdf5/own.h5", "w") as file:
         for name, array in arrays.items():
@@ -72,6 +81,9 @@ def make_sources(folder: Path) -> None:
         Image.fromarray(pixels).save(
             folder / f"images/{'ab'[number % 2]}/{number}.{'png' if number < 2 else 'jpg'}"
         )
+        Image.fromarray(pixels).save(folder / f"images of masks/in/{number}.png")
+        Image.fromarray(pixels[..., 0] % 3).save(folder / f"images of masks/masks/{number}.png")
+    _make_lines(folder)
     with zipfile.ZipFile(folder / "text/play.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("play.txt", PLAY)
 
@@ -93,6 +105,17 @@ def _make_downloads(folder: Path, draw: np.random.Generator) -> None:
         (folder / "cifar10" / name).write_bytes(pickle.dumps(batch, protocol=2))
 
 
+def _make_lines(folder: Path) -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = Tokenizer(models.WordLevel({"to": 0, "be": 1, "or": 2, "not": 3, "?": 4}, unk_token="?"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    words.save(str(folder / "jsonl of words/tokenizer.json"))
+    for name in ("jsonl", "jsonl of words"):
+        lines = '{"text": "to be or not"}\n{"prompt": "to be or", "completion": "not to be"}\n'
+        (folder / name / "own.jsonl").write_text(lines * 3)
+
+
 def _make_tables(folder: Path) -> None:
     import pyarrow
     import pyarrow.csv
@@ -106,24 +129,30 @@ def _make_tables(folder: Path) -> None:
 
 def sources(draw: Random, valid: Path, folder: Path) -> tuple[str, Path]:
     """Harm one file of a data set; a gzipped one sometimes inside."""
-    name = draw.choice(("npz", "npy", "hdf5", "mnist", "cifar10", "csv", "parquet", "images", "text"))
+    name = draw.choice(NAMES)
     made = Path(shutil.copytree(valid / "sources" / name, folder / name))
+    if name in ("csv", "parquet") and draw.random() < 0.5:
+        (made / "own.toml").write_bytes(SURVIVAL)
     path = draw.choice(sorted(path for path in made.rglob("*") if path.is_file()))
     content = path.read_bytes()
     if path.suffix == ".toml":
-        path.write_bytes(harmed_toml(draw, content, TABLE))
+        path.write_bytes(harmed_toml(draw, content, tomllib.loads(content.decode())))
     elif path.suffix == ".gz" and draw.random() < 0.7:
         path.write_bytes(gzip.compress(harmed_bytes(draw, gzip.decompress(content))))
     else:
         path.write_bytes(harmed_bytes(draw, content))
     files = [path for path in made.iterdir() if path.suffix != ".toml"]
-    return name, files[0] if name in ("npz", "hdf5", "csv", "parquet", "text") else made
+    files.sort(key=lambda path: path.suffix == ".json")  # a tokenizer is no data
+    named = ("npz", "hdf5", "csv", "parquet", "text", "jsonl", "jsonl of words")
+    return name, made / "in" if name == "images of masks" else files[0] if name in named else made
 
 
 def read_source(given: tuple[str, Path]) -> None:
     """Read a data set and all of its rows, as `partition` would."""
     name, path = given
-    data = find_source(name)(path, 0)
+    folder = path.parent if path.is_file() else path
+    options = [word.replace("=.", f"={folder}/.") for word in OPTIONS.get(name, ())]
+    data = find_source(name.partition(" ")[0], options)(path, 0)
     for x, y in ((data.x, data.y), *([data.test] if data.test else ())):
         for start in range(0, min(len(y), 1000), 100):
             np.asarray(x[start : start + 100])
