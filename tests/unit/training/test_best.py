@@ -50,7 +50,7 @@ def test_rounds_are_judged_by_the_valid_splits_and_test_is_scored_at_the_end(run
     assert final["silos"] == usual[-1]["silos"]
     six = {round(6 * figures["accuracy"], 9) % 1 for figures in judged[-1]["silos"].values()}
     assert six == {0.0}, "each silo's accuracy is of its six valid examples"
-    assert read_run(tmp_path / "judged").figure("test_accuracy") == final["test_accuracy"]
+    assert read_run(tmp_path / "judged").final() == final["test_accuracy"]
 
 
 def test_without_a_valid_split_the_key_is_refused(run):
