@@ -50,10 +50,6 @@ class Named(Task):
     def misfit(self, facts: Facts) -> str | None:
         """Return what would do in place of this task, None where the federation fits."""
 
-    def scored(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Return predictions and targets, flat, without those that do not count."""
-        return self.predict(outputs.reshape(y.shape)), y
-
     def for_federation(self, spec: Shards) -> Task:
         """Return the task with what it must know of the federation."""
         facts = Facts.of(spec)
@@ -76,6 +72,17 @@ class Named(Task):
         alike = [wanted, [examples, *wanted[2:]]] if width == 1 else [wanted]
         if (found if self.places is not None else found[:2]) not in alike:
             raise ValueError(f"it answers {examples} examples with shape {found}, not {wanted}")
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> Any:
+        """Describe its keys, with the losses and metrics that there are."""
+        made = handler.resolve_ref_schema(handler(core))
+        if "losses" in vars(cls):
+            keys, own = made["properties"], {"type": "string", "pattern": ":"}
+            keys["loss"]["anyOf"] = [{"enum": [*cls.losses]}, own]
+            keys["metrics"]["anyOf"][0]["items"]["anyOf"][0] = {"enum": [*cls.catalogue]}
+            keys["metrics"]["anyOf"][0]["items"]["anyOf"].insert(1, own)
+        return made
 
     @property
     def places(self) -> tuple[int, ...] | None:

@@ -86,6 +86,10 @@ def test_only_the_keys_of_a_task_are_offered():
     rows = {(row.name, row.of) for row in tables()["task"]}
     assert ("delta", "regression") in rows
     assert ("gamma", "classification, binary, multilabel") in rows
+    said = {row.of: row.values for row in tables()["task"] if row.name in ("loss", "metrics")}
+    assert said["regression"] == 'list of "mae", "mse", "rmse", "r2" or package.module:name or table'
+    losses = {row.of: row.values for row in tables()["task"] if row.name == "loss"}
+    assert losses["binary, multilabel"] == '"bce", "focal" or package.module:name'
 
 
 def test_a_users_loss_and_metrics_are_code_that_the_job_names(tmp_path):
