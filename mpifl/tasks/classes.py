@@ -42,21 +42,17 @@ class OfClasses(Named):
         kept = labels != self.ignored
         return rows[kept], labels[kept]
 
-    def misfit(self, facts: Facts) -> str | None:
-        """Refuse values."""
-        if facts.classes is None:
-            return "name = 'regression'" if facts.real else "name = 'multilabel', or 'regression'"
-        return None
+    def fits(self, facts: Facts) -> bool:
+        """Return whether a federation's targets are of its kind."""
+        return facts.classes is not None
 
 
 class OfPlaces(OfClasses):
     """A class for each place of an example: targets of shape [n, ...], at least one dimension more."""
 
-    def misfit(self, facts: Facts) -> str | None:
-        """Refuse values, and one class for a whole example."""
-        if facts.classes is not None and facts.shape == ():
-            return "name = 'classification'"
-        return super().misfit(facts)
+    def fits(self, facts: Facts) -> bool:
+        """Return whether a federation's targets are of its kind."""
+        return facts.classes is not None and facts.shape != ()
 
 
 class OfAnswers(Named):

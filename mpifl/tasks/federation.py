@@ -61,6 +61,15 @@ class Facts:
         return self.dtype.startswith("float")
 
     @property
+    def usual(self) -> str:
+        """The task that such targets are usually for."""
+        if self.classes is not None:
+            return "segmentation" if self.shape else "classification"
+        if self.dtype != "bool":
+            return "regression"
+        return "multilabel" if self.shape else "binary"
+
+    @property
     def told(self) -> str:
         """What the targets are, as an error says it."""
         shape = "" if self.shape is None else f" of shape {list(self.shape)}"

@@ -24,6 +24,7 @@ class Survival(Named):
     kind: ClassVar = "survival"
     losses: ClassVar = {"cox": cox}
     catalogue: ClassVar = RISKS
+    takes: ClassVar = "values of shape [2], the time and the event (0 or 1)"
     usual: ClassVar = ("c_index",)
 
     @property
@@ -44,11 +45,9 @@ class Survival(Named):
         """Return 1: the risk."""
         return 1
 
-    def misfit(self, facts: Facts) -> str | None:
-        """Refuse other targets than pairs."""
-        if facts.classes is None and facts.shape == (2,):
-            return None
-        return "targets of shape [2]: the time, and whether there was an event (0 or 1)"
+    def fits(self, facts: Facts) -> bool:
+        """Return whether a federation's targets are of its kind."""
+        return facts.classes is None and facts.shape == (2,)
 
 
 def _pairs(y: Tensor | Mapping[str, Tensor]) -> Tensor:
