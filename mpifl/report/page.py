@@ -95,7 +95,7 @@ def _cards(summary: Summary) -> str:
         cards.append((f"{values['test_loss']:.4f}", "test loss"))
     if worst is not None:
         name = summary.worst_silo
-        whose = f"worst silo, {name}" if name else "worst silo"
+        whose = f"worst silo ({name})" if name else "worst silo"
         cards.append((write(worst), f"{whose}; the mean is {write(values[f'{metric.silo}_mean'] or 0)}"))
     cards.append((f"{summary.rounds:,}", f"rounds, of {summary.job.get('rounds', summary.rounds):,} at most"))
     drawn = "".join(_card(*card) for card in cards + ([] if summary.missing else _sums(summary, values)))

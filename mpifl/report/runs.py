@@ -180,7 +180,8 @@ def _remarks(summary: Summary, lost: str | None, version: object) -> Iterator[st
         yield f"of another version: mpifl {version}, this is {__version__}"
     if summary.forced:
         yield f"changed by --force: {'; '.join(summary.forced)}"
-    if not any(summary.metric.test in record for record in summary.records):
+    by_valid = summary.job.get("evaluate", {}).get("split") is not None
+    if not by_valid and not any(summary.metric.test in record for record in summary.records):
         yield f"without test {summary.metric.name}"
     if any(name in last and number(last, name) is None for name in ("train_loss", "test_loss")):
         yield "diverged: its loss is not finite"

@@ -123,6 +123,7 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
     folder = Path(job.shards)
     algorithm = job.build_algorithm().for_federation(spec)
     flat = _models(job, spec, algorithm, device, is_reporter=nth == 0)
+    algorithm.task.metrics()  # the library that brings them is imported now, not in the first evaluation
     transforms = _transforms(job, algorithm)
     public = _batches(folder, spec, spec.public, "public", device)
     context = WorkerContext(
