@@ -55,7 +55,7 @@ def partition_columns(
         found = f"{dataset.where} has {len(dataset)} examples, which every silo has"
         raise InputError(f"--min-examples: {found}, {options['min_examples']} asked; lower it")
     dealt = cut.assign(
-        math.prod(dataset.features.shape),
+        math.prod(dataset.one.shape),
         silos,
         numpy_stream(seed, "partition"),
         **chosen(cut.assign, options),
@@ -121,7 +121,7 @@ def _write(
     paths = [folder / f"silo_{silo:0{digits}d}.h5" for silo in range(len(dealt))]
     told: list[dict[str, Any]] = []
     for silo, (path, columns) in enumerate(zip(paths, dealt, strict=True)):
-        features = data.features.model_copy(update={"shape": (len(columns),)})
+        features = data.one.model_copy(update={"shape": (len(columns),)})
         name = f"silo {silo}, labels" if silo == holder else f"silo {silo}"
         told.append({"silo": silo, "name": name, "features": features})
         labels = data.y.shape[1:] if silo == holder else None

@@ -34,10 +34,10 @@ def inspect(
             show(summary, console, everything=everything)
     for spec in (summary.spec for summary in summaries):
         if features and tokens(spec):
-            print(
-                f"{spec.name}: features are {spec.features.dtype} without a scale: "
-                "tokens to a model, without a mean"
-            )
+            named = isinstance(spec.features, dict)
+            dtype = "" if named else spec.single.dtype
+            what = "named arrays" if named else f"{dtype} without a scale: tokens to a model"
+            print(f"{spec.name}: features are {what}, without a mean")
     if len(summaries) == 2:
         compare(summaries[0], summaries[1], console)
     if plot is not None:

@@ -51,7 +51,11 @@ def new_spec(
         if given and (len(given) != length or len(set(given)) != length):
             raise InputError(f"--{option}: {len(set(given))} different names given; there must be {length}")
     common: dict[str, Any] = {"seed": 0, "scheme": {"name": "import"}, "source": {}, "silos": []}
-    learned: dict[str, Any] = {"classes": classes, "targets": aim, "format_version": version_of(aim)}
+    learned: dict[str, Any] = {
+        "classes": classes,
+        "targets": aim,
+        "format_version": version_of(described, aim),
+    }
     return describe(path, FederationSpec(name=name, features=described, **learned, **common, **names))
 
 

@@ -55,7 +55,7 @@ class FSVRG(FedAvg):
         """
         shapes = [(name, tuple(p.shape)) for name, p in module.named_parameters()]
         linear = [
-            ("head.weight", (spec.classes, math.prod(spec.features.shape))),
+            ("head.weight", (spec.classes, math.prod(spec.single.shape))),
             ("head.bias", (spec.classes,)),
         ]
         if self.scaling and shapes != linear:

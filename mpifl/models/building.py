@@ -33,7 +33,7 @@ def class_count(spec: FederationSpec, task: Task) -> int:
         InputError: the task does not take its targets.
     """
     name = type(task).__name__.lower()
-    if spec.classes is None:
+    if spec.classes is None or isinstance(spec.targets, dict):
         what = f"targets are {spec.aim}, [task] name = '{name}' takes class numbers"
         raise InputError(f"federation.json: {what}; name a task of yours, or partition again")
     if isinstance(task, Classification) and spec.targets and spec.targets.ignore is not None:

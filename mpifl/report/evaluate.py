@@ -73,7 +73,7 @@ def _module(run: Path, job: Job, spec: FederationSpec) -> nn.Module:
         )
     algorithm, named = job.build_algorithm(), (job.model.name, job.model.arguments)
     classes = models.class_count(spec, algorithm.task)
-    module = models.build(*named, spec.features, classes, job.seed, algorithm.task)
+    module = models.build(*named, spec.single, classes, job.seed, algorithm.task)
     if personal := sorted(algorithm.personal_names(module)):
         whose = f"{job.algorithm['name']} leaves {', '.join(personal)} at the silos"
         scores = f"metrics.jsonl has their {algorithm.task.main_metric.name}"

@@ -212,7 +212,7 @@ def _model(
     is_reporter: bool,
 ) -> FlatModel:
     classes = models.class_count(spec, algorithm.task)
-    module = models.build(table.name, table.arguments, spec.features, classes, seed, algorithm.task)
+    module = models.build(table.name, table.arguments, spec.single, classes, seed, algorithm.task)
     if table.weights is not None:
         load_weights(module, Path(table.weights), f"[model] weights = '{table.weights}'")
     algorithm.task.check(cast(Any, spec), module)  # it has classes

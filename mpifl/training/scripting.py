@@ -74,7 +74,7 @@ class Run:
         spec, table = read_federation(Path(self.job.shards)), self.job.model
         task = self.job.build_algorithm().task
         classes = models.class_count(spec, task)
-        given = (table.arguments, spec.features, classes, self.job.seed, task)
+        given = (table.arguments, spec.single, classes, self.job.seed, task)
         module = models.build(factory or table.name, *given)
         load_weights(module, path, str(path))
         return module

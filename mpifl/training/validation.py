@@ -30,7 +30,7 @@ def validate_job(job: Job, source: str) -> FederationSpec:
         job.cohort.check(len(spec.silos))
         classes = models.class_count(spec, algorithm.task)
         for table in (job.model, *map(Model.model_validate, algorithm.architectures())):
-            given = (table.name, table.arguments, spec.features, classes, job.seed)
+            given = (table.name, table.arguments, spec.single, classes, job.seed)
             module = models.build(*given, algorithm.task)
             algorithm.task.check(cast(Any, spec), module)  # it has classes
             algorithm.check(module, spec)

@@ -40,7 +40,7 @@ def silos_of(run: Summary, split: str = "test") -> list[Score]:
     spec = read_federation(Path(job.shards))
     task = job.build_task()
     classes = models.class_count(spec, task)
-    module = models.build(job.model.name, job.model.arguments, spec.features, classes, job.seed, task)
+    module = models.build(job.model.name, job.model.arguments, spec.single, classes, job.seed, task)
     model = FlatModel(module)
     found = []
     for entry in spec.silos:
