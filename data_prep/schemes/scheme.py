@@ -106,20 +106,16 @@ class Scheme:
     def prepared(self, data: Dataset, options: Options) -> Dataset:
         """Return the data set with its features, and those of its test set,
         in the dtype that the effect leaves."""
-        stored = self.stored(data.one if self.alters(options) else data.features, data.classes, options)
+        stored = self.stored(data.features, data.classes, options)
         if isinstance(stored, dict) or (dtype := np.dtype(stored.dtype)) == data.x.dtype:
             return data
         test = (Converted(data.test[0], dtype), data.test[1]) if data.test else None
         return replace(data, x=Converted(data.x, dtype), test=test)
 
-    def alters(self, options: Options) -> bool:
-        """Tell whether it does something to a silo's examples."""
-        return bool(self.endings(1, options))
-
     def alter(self, data: Dataset, options: Options) -> Alter | None:
         """Return what happens to a silo's examples on their way into its shard,
         for data that is `prepared`."""
-        if not self.alters(options):
+        if not self.endings(1, options):
             return None
         features, classes = data.one, data.classes
 
@@ -132,8 +128,12 @@ class Scheme:
 
     def stored(self, features: Inputs, classes: int | None, options: Options) -> Inputs:
         """Return how the features are stored for the effect; raise InputError where they do not allow it."""
-        own = chosen(self.effect.apply, options) if self.effect else {}
-        return self.effect.store(features, classes, **own) if self.effect else features
+        if not self.effect:
+            return features
+        if isinstance(features, dict):
+            named = f"features are named arrays ({', '.join(features)}), and this one alters one array"
+            raise InputError(f"--scheme: {named}; take iid, natural or another that alters none")
+        return self.effect.store(features, classes, **chosen(self.effect.apply, options))
 
     def altered(
         self, place: Place, x: np.ndarray, y: np.ndarray, ids: np.ndarray, options: Options
