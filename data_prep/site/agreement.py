@@ -40,7 +40,11 @@ def new_spec(
     _check_names("class-names", names.get("class_names"), classes or 0)
     _check_names("feature-names", names.get("feature_names"), described.shape[0])
     common: dict[str, Any] = {"seed": 0, "scheme": {"name": "import"}, "source": {}, "silos": []}
-    learned: dict[str, Any] = {"classes": classes, "targets": aim, "format_version": version_of(aim)}
+    learned: dict[str, Any] = {
+        "classes": classes,
+        "targets": aim,
+        "format_version": version_of(described, aim),
+    }
     return describe(path, FederationSpec(name=name, features=described, **learned, **common, **names))
 
 

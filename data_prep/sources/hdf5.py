@@ -12,7 +12,7 @@ import numpy as np
 
 from data_prep.model import Dataset
 from data_prep.sources.aims import Wanted
-from data_prep.sources.arrays import ARRAYS, dataset_of
+from data_prep.sources.arrays import chosen, dataset_of
 from data_prep.sources.reading import needed, noted
 from mpifl.common import InputError
 
@@ -34,7 +34,7 @@ def read_hdf5(
         file = h5py.File(path, "r", locking=False)
     except OSError as error:
         raise InputError(f"{path}: not an HDF5 file, or cut short ({error}); write it again") from None
-    found = {name: file[name] for name in ARRAYS if isinstance(file.get(name), h5py.Dataset)}
+    found = {name: file[name] for name in chosen(file) if isinstance(file.get(name), h5py.Dataset)}
     arrays = {name: _opened(path, name, dataset) for name, dataset in found.items()}
     return dataset_of(path, arrays, files, Wanted(targets, target_names, ignore))
 

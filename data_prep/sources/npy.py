@@ -8,7 +8,7 @@ import numpy as np
 
 from data_prep.model import Dataset
 from data_prep.sources.aims import Wanted
-from data_prep.sources.arrays import ARRAYS, dataset_of
+from data_prep.sources.arrays import chosen, dataset_of
 from data_prep.sources.reading import needed, noted, unreadable
 from data_prep.tables import MAGIC, size_of_array
 from mpifl.common import InputError
@@ -22,7 +22,8 @@ def read_npy(
     folder = needed("npy", data, "measurements, a folder with x.npy and y.npy")
     if not folder.is_dir():
         raise InputError(f"{folder}: is not a folder; --data must name the one with x.npy and y.npy")
-    paths = {name: path for name in ARRAYS if (path := folder / f"{name}.npy").is_file()}
+    stored = {path.stem: path for path in folder.glob("*.npy") if path.is_file()}
+    paths = {name: stored[name] for name in chosen(stored)}
     arrays = {name: _mapped(path) for name, path in paths.items()}
     files: dict[str, str] = {}
     for path in paths.values():

@@ -11,7 +11,7 @@ import numpy as np
 
 from data_prep.model import Dataset
 from data_prep.sources.aims import Wanted
-from data_prep.sources.arrays import ARRAYS, dataset_of
+from data_prep.sources.arrays import chosen, dataset_of
 from data_prep.sources.reading import needed
 from data_prep.tables import MAGIC, check_method, check_unpacked, opened_zip, size_of_array
 from mpifl.common import InputError, sha256_of
@@ -34,7 +34,7 @@ def _load(path: Path) -> dict[str, np.ndarray]:
     try:
         with opened_zip(path) as archive:
             stored = {Path(member.filename).stem: member for member in archive.infolist()}
-            wanted = {name: stored[name] for name in ARRAYS if name in stored}
+            wanted = {name: stored[name] for name in chosen(stored)}
             check_unpacked(path, "arrays", sum(member.file_size for member in wanted.values()))
             return {name: _member(path, archive, name, member) for name, member in wanted.items()}
     except OSError as error:

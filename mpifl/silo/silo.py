@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mpifl.common import rng
-from mpifl.data import Batches, Features, Shard
+from mpifl.data import Batches, Inputs, Shard
 from mpifl.silo import local
 from mpifl.silo.flat import Allocate, FlatModel, Objective
 from mpifl.silo.local import Batch, Correction, LocalRun, LocalTraining
@@ -51,7 +51,7 @@ class Silo:
         self,
         id: int,
         shard: Shard,
-        features: Features,
+        features: Inputs,
         models: Sequence[FlatModel],
         *,
         state: Mapping[str, Any],
