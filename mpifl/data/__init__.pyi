@@ -1,4 +1,4 @@
-from .batches import Batches as Batches
+from .batches import Batches as Batches, each as each, rows as rows
 from .features import FEATURE_DTYPES as FEATURE_DTYPES, Features as Features, Inputs as Inputs
 from .federation import (
     FederationSpec as FederationSpec,

@@ -97,6 +97,11 @@ class Batches:
         return x.to(torch.float32 if x.is_floating_point() else torch.int64)
 
 
+def rows(columns: Tensors) -> int:
+    """Return how many examples tensors are of, of a dict of them each."""
+    return len(next(iter(columns.values())) if isinstance(columns, Mapping) else columns)
+
+
 def each(act: Callable[..., Any], held: Any, *beside: Any) -> Any:
     """Do something to an array, or to each of several by name, with what `beside` has of that name."""
     if isinstance(held, Mapping):

@@ -21,7 +21,7 @@ from mpifl.exchange.final_model import FinalModel
 from mpifl.exchange.states import States
 from mpifl.exchange.updates import as_update, check_update, defined, reason_of
 from mpifl.run import Writer, checkpoint
-from mpifl.silo import FlatModel, Silo
+from mpifl.silo import FlatModel, Silo, learnable
 from mpifl.transforms import Transform
 from mpifl.wire import (
     AnyReply,
@@ -246,7 +246,8 @@ class Worker:
     def _shard(self, id: int) -> Shard:
         if id not in self._shards:
             spec = self._context.spec
-            self._shards[id] = open_shard(self._context.folder, spec.silos[id], spec)
+            shard = open_shard(self._context.folder, spec.silos[id], spec)
+            self._shards[id] = learnable(shard, self._context.algorithm.task)
         return self._shards[id]
 
     def _open(self, id: int, request: Open, vectors: dict[str, Tensor]) -> AnyReply:

@@ -69,7 +69,7 @@ def _module(run: Path, job: Job, spec: FederationSpec) -> nn.Module:
         raise InputError(f"{path}: is of an earlier end; the run has not come to its own ({GO_ON})")
     algorithm, named = job.build_algorithm().for_federation(spec), (job.model.name, job.model.arguments)
     width = algorithm.task.width(spec)
-    module = models.build(*named, spec.single, width, job.seed, algorithm.task)
+    module = models.build(*named, spec.features, width, job.seed, algorithm.task)
     if personal := sorted(algorithm.personal_names(module)):
         whose = f"{job.algorithm['name']} leaves {', '.join(personal)} at the silos"
         scores = f"metrics.jsonl has their {algorithm.task.main_metric.name}"

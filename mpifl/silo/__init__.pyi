@@ -17,4 +17,5 @@ from .silo import (
     RESIDUAL as RESIDUAL,
     Silo as Silo,
     held_out as held_out,
+    learnable as learnable,
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from mpifl.data import Batches
+from mpifl.data import Batches, rows
 from mpifl.silo.flat import FlatModel, Objective, scalar
 from mpifl.tasks import Metric, Task, computed, pack_states
 
@@ -43,7 +43,7 @@ def mean_loss(model: FlatModel, w: Tensor, batches: Batches, objective: Objectiv
     model.module.eval()
     total = torch.zeros((), dtype=torch.float64, device=model.device)
     for x, y in batches.in_order(EVALUATION_BATCH):
-        total.add_(scalar(objective(model.module, x, y)).double(), alpha=len(y))
+        total.add_(scalar(objective(model.module, x, y)).double(), alpha=rows(y))
     return float(total) / len(batches)
 
 

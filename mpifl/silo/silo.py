@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mpifl.common import rng
+from mpifl.common import ShardError, rng
 from mpifl.data import Batches, Inputs, Shard
 from mpifl.silo import local
 from mpifl.silo.flat import Allocate, FlatModel, Objective
@@ -243,6 +243,20 @@ class Silo:
     def held_out(self) -> str | None:
         """The split to judge a model by: `test` if the silo has one, else `valid`, else none."""
         return held_out({name: len(split) for name, split in self._splits.items()})
+
+
+def learnable(shard: Shard, task: Task) -> Shard:
+    """Return a shard whose targets a task can learn.
+
+    Raises:
+        ShardError: it cannot; the line names the file, the split and the row.
+    """
+    for name, split in shard.splits.items():
+        try:
+            task.check_targets(name, split.y)
+        except ValueError as wrong:
+            raise ShardError(f"{shard.path}: {name}: {wrong}; mend the source and partition again") from None
+    return shard
 
 
 def held_out(examples: Mapping[str, int]) -> str | None:

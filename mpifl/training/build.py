@@ -206,7 +206,7 @@ def _model(
     is_reporter: bool,
 ) -> FlatModel:
     task = algorithm.task
-    module = models.build(table.name, table.arguments, spec.single, task.width(spec), seed, task)
+    module = models.build(table.name, table.arguments, spec.features, task.width(spec), seed, task)
     if table.weights is not None:
         load_weights(module, Path(table.weights), f"[model] weights = '{table.weights}'")
     task.check(spec, module)

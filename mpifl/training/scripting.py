@@ -77,7 +77,7 @@ class Run:
     def _untrained(self, factory: Callable[..., nn.Module] | None) -> nn.Module:
         spec, table = read_federation(Path(self.job.shards)), self.job.model
         task = self.job.build_task().for_federation(spec)
-        given = (table.arguments, spec.single, task.width(spec), self.job.seed, task)
+        given = (table.arguments, spec.features, task.width(spec), self.job.seed, task)
         return models.build(factory or table.name, *given)
 
 

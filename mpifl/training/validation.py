@@ -31,7 +31,7 @@ def validate_job(job: Job, source: str) -> FederationSpec:
         job.cohort.check(len(spec.silos))
         job.evaluate.check(splits_of(spec))
         for table in (job.model, *map(Model.model_validate, algorithm.architectures())):
-            given = (table.name, table.arguments, spec.single, task.width(spec), job.seed)
+            given = (table.name, table.arguments, spec.features, task.width(spec), job.seed)
             module = models.build(*given, task)
             task.check(spec, module)
             algorithm.check(module, spec)

@@ -40,7 +40,7 @@ def silos_of(run: Summary, split: str = "test") -> list[Score]:
     spec = read_federation(Path(job.shards))
     task = job.build_task().for_federation(spec)
     width, table = task.width(spec), job.model
-    module = models.build(table.name, table.arguments, spec.single, width, job.seed, task)
+    module = models.build(table.name, table.arguments, spec.features, width, job.seed, task)
     model = FlatModel(module)
     found = []
     for entry in spec.silos:
