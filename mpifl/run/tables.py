@@ -23,6 +23,10 @@ class Model(BaseModel):
     """A built-in model, or the user's own as "package.module:factory"; its arguments stand beside it."""
     weights: str | None = None
     """A safetensors file of parameters to start from."""
+    strict: bool = True
+    """Whether that file must have all parameters and no others; if not, a line says what was left out."""
+    save: Literal["all", "trained"] = "all"
+    """What model.safetensors holds: all parameters, or those that are trained, such as LoRA's adapters."""
 
     @property
     def arguments(self) -> Table:

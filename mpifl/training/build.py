@@ -6,6 +6,7 @@ import json
 import math
 import os
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,7 +18,7 @@ from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, Names, RankLost, ShardError, Table, allow_many_open_files, lock
 from mpifl.data import Batches, FederationSpec, ShardEntry, open_shard, read_federation
 from mpifl.exchange import Federation, Knowledge, Worker, WorkerContext, place
-from mpifl.run import Job, Model, check_job, check_run, load_weights, read_job
+from mpifl.run import Job, Model, check_job, check_run, load_initial, read_job
 from mpifl.server import Server
 from mpifl.silo import FlatModel
 from mpifl.tracking import check_tracking
@@ -207,11 +208,13 @@ def _model(
 ) -> FlatModel:
     task = algorithm.task
     module = models.build(table.name, table.arguments, spec.features, task.width(spec), seed, task)
-    if table.weights is not None:
-        load_weights(module, Path(table.weights), f"[model] weights = '{table.weights}'")
+    skipped = load_initial(module, table)
+    if skipped and is_reporter:
+        print(skipped, file=sys.stderr, flush=True)
     task.check(spec, module)
     algorithm.check(module, spec)
-    return FlatModel(module, device, algorithm.personal_names(module), is_reporter=is_reporter)
+    personal = algorithm.personal_names(module)
+    return FlatModel(module, device, personal, is_reporter=is_reporter, saves=table.save)
 
 
 def _batches(

@@ -18,7 +18,7 @@ from torch import nn
 from mpifl import models
 from mpifl.common import InputError, signals, tuning
 from mpifl.data import read_federation, start_parser
-from mpifl.run import Job, load_weights, read_job, read_metrics
+from mpifl.run import Job, load_final, read_job, read_metrics
 from mpifl.tracking import Record, judged
 from mpifl.training import loop
 from mpifl.wire import Transport, world
@@ -71,7 +71,7 @@ class Run:
             what = "the training is not finished; go on with resume=True for its model"
             raise InputError(f"{self.folder}: {what}")
         module = self._untrained(factory)
-        load_weights(module, path, str(path))
+        load_final(module, self.job.model, path)
         return module
 
     def _untrained(self, factory: Callable[..., nn.Module] | None) -> nn.Module:
