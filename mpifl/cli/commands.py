@@ -155,6 +155,24 @@ def evaluate(
 
 
 @app.command()
+def predict(
+    run: Run,
+    data: Annotated[Path, typer.Option(metavar="SHARDS", help="A shard folder, or one shard.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The table: .parquet, .csv or .npz.")],
+    split: Annotated[
+        str | None, typer.Option(metavar="SPLIT", help="train, valid or test; by default all.")
+    ] = None,
+    best: Best = False,
+    trust: Trust = [],  # noqa: B006
+) -> None:
+    """Write what the model of a finished run says of every example of some shards."""
+    with imports.gc_frozen():
+        from mpifl.report import predict_run
+
+    predict_run(run, data, out, trust, best, split)
+
+
+@app.command()
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
     target: Annotated[
