@@ -117,8 +117,10 @@ def _predicted(model: FlatModel, task: Task, shards: Shards, wanted: str | None)
     module, longest = model.module.eval(), max(map(len, shards.entries))
     for name, entry in shards.entries.items():
         shard = open_shard(shards.folder, entry, shards.spec)
-        for split in shard.splits if wanted is None else {wanted} & shard.splits.keys():
-            batches, row = Batches(shard[split], shards.spec.features, model.device), 0
+        for split, examples in shard.splits.items():
+            if wanted not in (None, split) or not len(examples):
+                continue
+            batches, row = Batches(examples, shards.spec.features, model.device), 0
             for x, y in batches.in_order(BATCH):
                 found, many = task.predict(task.outputs(module, x)), len(y)
                 about = {
