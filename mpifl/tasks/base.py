@@ -27,6 +27,8 @@ class Task(BaseModel, ABC):
 
     logits: ClassVar[bool] = False
     """Whether its outputs are logits, of which a softmax over dimension 1 makes probabilities of classes."""
+    answers: ClassVar[str] = "value"
+    """What columns of predictions are called: "p" where they are probabilities."""
 
     main: str | None = None
     """The metric that target, early stop, first chart and worst silo are about; by default the task's first.

@@ -19,6 +19,7 @@ class OfClasses(Named):
 
     logits: ClassVar[bool] = True
     form: ClassVar[str] = "Multiclass"
+    answers: ClassVar[str] = "p"
 
     weights: Weights | None = None
     """What each class weighs in the loss: a list, or "balanced" by the label counts of the training splits.
@@ -57,6 +58,8 @@ class OfPlaces(OfClasses):
 
 class OfAnswers(Named):
     """Targets are 0 or 1; outputs are logits of 1, which `predict` makes probabilities of."""
+
+    answers: ClassVar[str] = "p"
 
     ignore: int | None = None
     """The target that counts in neither the loss nor a metric; by default what the shards say."""
