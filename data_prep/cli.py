@@ -28,7 +28,7 @@ app = typer.Typer(
 app.add_typer(site_commands)
 
 
-Source = Annotated[str, typer.Argument(help=f"{', '.join(SOURCES)}.", show_default=False)]
+Source = Annotated[str, typer.Argument(help=f"{', '.join(SOURCES)}, or MODULE:FUNCTION.", show_default=False)]
 Out = Annotated[Path, typer.Option(help="The folder to make; it must not exist, or be empty.")]
 Scheme = Annotated[str, typer.Option(help=f"{', '.join(SCHEMES)}.")]
 _DATA = "The source's folder, or npz's file; the default is $MPIFL_DATA/SOURCE. None for digits."

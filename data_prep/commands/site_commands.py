@@ -21,7 +21,9 @@ app = typer.Typer()
 
 @app.command("import")
 def import_own(
-    source: Annotated[str, typer.Argument(help=f"{', '.join(SOURCES)}.", show_default=False)],
+    source: Annotated[
+        str, typer.Argument(help=f"{', '.join(SOURCES)}, or MODULE:FUNCTION.", show_default=False)
+    ],
     spec: Annotated[
         Path, typer.Option(help="The federation.json that the sites agreed on, with or without silos.")
     ],
@@ -70,12 +72,8 @@ def spec(
     ] = None,
     scale: Annotated[float | None, typer.Option(help="What a model multiplies stored features by.")] = None,
     offset: Annotated[float | None, typer.Option(help="What a model adds to scaled features; 0.")] = None,
-    class_names: Annotated[
-        str | None, typer.Option(help="Their names in the labels' order, as cat,dog.")
-    ] = None,
-    feature_names: Annotated[
-        str | None, typer.Option(help="The names of a table's columns, as age,sex.")
-    ] = None,
+    class_names: Annotated[str | None, typer.Option(help="Their names in order, as cat,dog.")] = None,
+    feature_names: Annotated[str | None, typer.Option(help="A table's columns, as age,sex.")] = None,
     target_dtype: Annotated[
         str | None, typer.Option(help="What targets are stored as, where they are no int64 class numbers.")
     ] = None,
@@ -89,23 +87,35 @@ def spec(
     like: Annotated[
         Path | None, typer.Option(help="Take what is not given from this federation.json.")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="The federation's name; that of --like.")] = None,
+    table: Annotated[Path | None, typer.Option(help="As --like, from the TOML spec of a table.")] = None,
+    name: Annotated[str | None, typer.Option(help="The federation's name; that of --like, --table.")] = None,
 ) -> None:
     """Make a spec without data, which sites agree on before any of them imports its own."""
     from data_prep.site import new_spec
 
-    before = read_spec(like / "federation.json" if like and like.is_dir() else like) if like else None
+    before = _before(like, table)
     features, names = _described(before, shape, dtype, scale, offset), _listed(class_names)
     targets = _targets(before, target_dtype, target_shape, target_names, ignore)
     given = classes if classes is not None else len(names) if names else before.classes if before else None
     given = 0 if given is None and not targets else given
     columns = _listed(feature_names) or (before.feature_names if before else None)
     names = names or (before.class_names if before else None)
-    called = name or (before.name if before else "federation")
-    made = new_spec(file, called, features, given, targets, class_names=names, feature_names=columns)
+    name = name or (before.name if before else "federation")
+    made = new_spec(file, name, features, given, targets, class_names=names, feature_names=columns)
     size = "x".join(map(str, made.single.shape))
     learned = f"{made.classes} classes" if made.classes else made.aim
     typer.echo(f"{file}: {made.single.dtype} {size}, {learned}; send it to every site")
+
+
+def _before(like: Path | None, table: Path | None) -> FederationSpec | None:
+    """Return what a federation or the spec of a table says, if there is one."""
+    if like and table:
+        raise InputError(f"--table: {table} given, and --like {like}; take one of them")
+    if table:
+        from data_prep.site import spec_of_table
+
+        return spec_of_table(table)
+    return read_spec(like / "federation.json" if like.is_dir() else like) if like else None
 
 
 def _targets(
@@ -131,7 +141,7 @@ def _described(
 ) -> dict[str, object]:
     """Return what is given of an example's description, and the rest as before, or by default."""
     if not (shape or before):
-        how = "write the shape of one example, as 1,28,28, or take --like a federation"
+        how = "write the shape of one example, as 1,28,28, or take --like a federation or --table a spec"
         raise InputError(f"--shape: not given; {how}")
     numbers = [part.strip() for part in shape.replace("x", ",").split(",")] if shape else None
     given = {"shape": numbers, "dtype": dtype, "scale": scale, "offset": offset}

@@ -1,2 +1,2 @@
-from .agreement import assemble as assemble, new_spec as new_spec
+from .agreement import assemble as assemble, new_spec as new_spec, spec_of_table as spec_of_table
 from .site import Site as Site, import_site as import_site

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from data_prep.tables import read_spec as read_table_spec, stated_columns
 from data_prep.write import unwritable
 from mpifl.common import InputError, write_atomic
 from mpifl.data import Features, FederationSpec, ShardEntry, Targets, check_kind, read_spec, version_of
@@ -46,6 +47,23 @@ def new_spec(
         "format_version": version_of(described, aim),
     }
     return describe(path, FederationSpec(name=name, features=described, **learned, **common, **names))
+
+
+def spec_of_table(path: Path) -> FederationSpec:
+    """Return what a federation of tables has in common, by the spec of a table; no table is read.
+
+    Raises:
+        InputError: the spec leaves levels or classes to the table.
+    """
+    spec = read_table_spec(path)
+    columns, aim = stated_columns(path, spec), spec.label.targets
+    names, features = columns.class_names and list(columns.class_names), list(columns.feature_names)
+    common: dict[str, Any] = {"seed": 0, "scheme": {"name": "import"}, "source": {}, "silos": []}
+    described = {"features": Features(shape=(len(features),), dtype="float32"), "feature_names": features}
+    learned = {"classes": names and len(names), "class_names": names, "targets": aim}
+    return FederationSpec.model_validate(
+        {"name": path.stem, "format_version": version_of(aim), **described, **learned, **common}
+    )
 
 
 def _aim(classes: int | None, given: dict[str, Any]) -> Targets:

@@ -17,6 +17,7 @@ from data_prep.sources.mnist import read_mnist
 from data_prep.sources.npy import read_npy
 from data_prep.sources.npz import read_npz
 from data_prep.sources.options import parse_options
+from data_prep.sources.own import own_source
 from data_prep.sources.synthetic import read_bags, read_fcube, read_synthetic
 from data_prep.sources.table import read_table
 from data_prep.sources.text import read_known_text, read_text
@@ -48,8 +49,10 @@ SOURCES: dict[str, Callable[..., Dataset]] = {
 
 
 def find_source(name: str, options: Sequence[str] = ()) -> Source:
-    """Return the reader of a source with its KEY=VALUE options filled in;
+    """Return the reader of a source, or of the user's `module:function`, its KEY=VALUE options filled in;
     raise InputError with the names there are."""
-    if name not in SOURCES:
-        raise InputError(f"SOURCE: '{name}' is unknown; there are {', '.join(SOURCES)}")
-    return partial(SOURCES[name], **parse_options(name, SOURCES[name], options))
+    if name not in SOURCES and ":" not in name:
+        own = "or your own 'module:function'"
+        raise InputError(f"SOURCE: '{name}' is unknown; there are {', '.join(SOURCES)}, {own}")
+    read = SOURCES[name] if name in SOURCES else own_source(name, SOURCES, options)
+    return partial(read, **parse_options(name, read, options))

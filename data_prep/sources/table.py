@@ -45,6 +45,7 @@ def table_dataset(
 ) -> Dataset:
     """Encode a table and, where there is one, that of the server's test set; note their sha256 in `files`."""
     encoder = Encoder(kind, noted(path, files), spec)
+    columns = encoder.columns
     for statistics in spec.statistics:
         noted(statistics, files)
     x, y, silos = _read(encoder, path)
@@ -54,13 +55,14 @@ def table_dataset(
         where=str(path),
         x=x,
         y=y,
-        classes=len(encoder.class_names),
+        classes=None if columns.class_names is None else len(columns.class_names),
         files=files,
         test=held,
         silo=numbers,
         silo_names=names,
-        class_names=encoder.class_names,
-        feature_names=encoder.feature_names,
+        class_names=columns.class_names,
+        feature_names=columns.feature_names,
+        targets=spec.label.targets,
     )
 
 
@@ -75,7 +77,8 @@ def _read(encoder: Encoder, path: Path) -> tuple[np.ndarray, np.ndarray, _Silos]
         raise InputError(
             f"{path}: has no rows without a missing value; look at 'missing' in the table's spec"
         )
-    return rows, np.concatenate(y), silos
+    encoder.spec.label.check_whole(str(path), together := np.concatenate(y))
+    return rows, together, silos
 
 
 class _Silos:

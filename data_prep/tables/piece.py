@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 
 import numpy as np
 
 from mpifl.common import InputError
+
+DATE = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)(?:[T ]([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d(?:\.\d{1,9})?))?)?", re.ASCII
+)
+"""A date as ISO 8601 writes it, perhaps with a time of day."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,27 @@ class Piece:
             what = f"{name} is '{values[row]}', not a finite number"
             raise InputError(f"{self.at(row)}: {what}; correct it, or list it in 'missing' of the spec")
         return numbers
+
+    def days(self, name: str, since: date) -> np.ndarray:
+        """Return a column of dates as days since another, float64 [m], NaN where a value is missing."""
+        values = self.columns[name]
+        days = np.array([np.nan if value is None else days_of(value, since) for value in values], np.float64)
+        if wrong := [row for row in np.flatnonzero(np.isnan(days)).tolist() if values[row] is not None]:
+            what = f"{name} is '{values[wrong[0]]}', not a date as 2000-12-31 or 2000-12-31 23:59"
+            raise InputError(f"{self.at(wrong[0])}: {what}; correct it, or list it in 'missing' of the spec")
+        return days
+
+
+def days_of(text: str, since: date) -> float:
+    """Return the days from a date to that of a text, its time of day as a part of one; NaN if it is none."""
+    if not (found := DATE.fullmatch(text)):
+        return np.nan
+    try:
+        day = date(*map(int, found.groups()[:3]))
+    except ValueError:
+        return np.nan
+    hours, minutes, seconds = (float(part or 0) for part in found.groups()[3:])
+    return (day - since).days + (hours * 3600 + minutes * 60 + seconds) / 86400
 
 
 def _parsed(values: Sequence[str | None]) -> np.ndarray:

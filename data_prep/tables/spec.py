@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
+from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from data_prep.tables.label import Label
+from data_prep.tables.piece import days_of
 from mpifl.common import InputError
 
 if sys.version_info >= (3, 11):
@@ -28,32 +32,43 @@ class Column(_Strict):
     """What one feature column holds and how it becomes numbers.
 
     Attributes:
-        kind: Numbers, or values out of a few.
+        kind: Numbers, values out of a few, or dates, which become days since a date.
         encoding: categorical: a column of zeros and ones for each level, or the level's number.
         levels: categorical: the values there may be, in their order; those that occur, sorted, if not stated.
             Silos that are to understand each other must state them.
-        missing: What becomes of a missing value: its row is left out, it is the mean (numeric), the
+        missing: What becomes of a missing value: its row is left out, it is the mean (numeric, date), the
             `constant`, or a level of its own, the last one (categorical).
-        constant: What stands for a missing value with `missing = "constant"`: a number, or (categorical) a
-            level, which need not occur.
-        mean: numeric: a known mean; goes before what the table or the statistics of silos say.
-        deviation: numeric: a known standard deviation, likewise.
+        constant: What stands for a missing value with `missing = "constant"`: a number, (categorical) a
+            level, which need not occur, or a date.
+        mean: numeric, date: a known mean; goes before what the table or the statistics of silos say.
+        deviation: numeric, date: a known standard deviation, likewise.
+        since: date: the day that is 0, as "2000-01-01".
     """
 
-    kind: Literal["numeric", "categorical"]
+    kind: Literal["numeric", "categorical", "date"]
     encoding: Literal["one-hot", "ordinal"] = "one-hot"
     levels: tuple[str, ...] | None = Field(None, min_length=1)
     missing: Literal["drop", "mean", "constant", "level"] = "drop"
     constant: float | str | None = None
     mean: float | None = None
     deviation: float | None = Field(None, gt=0)
+    since: date | None = None
+
+    @field_validator("since", mode="before")
+    @classmethod
+    def _day(cls, since: Any) -> Any:
+        if (isinstance(since, str) and np.isnan(days_of(since, date.min))) or isinstance(since, (int, float)):
+            raise ValueError(f"'{since}' is no date; write it as '2000-01-01'")
+        return since
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> Column:
-        if self.kind == "numeric" and (self.levels or self.missing == "level" or self.encoding == "ordinal"):
+        if self.counted and (self.levels or self.missing == "level" or self.encoding == "ordinal"):
             raise ValueError("levels and encodings are for kind = 'categorical'")
         if self.kind == "categorical" and (self.missing == "mean" or self.mean is not None or self.deviation):
-            raise ValueError("means and deviations are for kind = 'numeric'")
+            raise ValueError("means and deviations are for kind = 'numeric' or 'date'")
+        if (self.kind == "date") != (self.since is not None):
+            raise ValueError("kind = 'date' and since = 'YYYY-MM-DD', the day that is 0, go together")
         if (self.missing == "constant") != (self.constant is not None):
             raise ValueError("missing = 'constant' and constant = VALUE go together")
         if self.kind == "numeric" and isinstance(self.constant, str):
@@ -62,14 +77,28 @@ class Column(_Strict):
             raise ValueError(f"the constant of a categorical column must be text, as '{self.constant:g}'")
         if self.levels and self.constant is not None and self.constant not in self.levels:
             raise ValueError(f"the constant '{self.constant}' is none of the levels")
+        if self.since and self.constant is not None and np.isnan(days_of(str(self.constant), self.since)):
+            raise ValueError(f"the constant '{self.constant}' is no date; write it as '2000-01-01'")
         return self
+
+    @property
+    def counted(self) -> bool:
+        """Tell whether the column is one number for each row, with a mean."""
+        return self.kind != "categorical"
+
+    @property
+    def stand_in(self) -> float | None:
+        """Return the number that stands for a missing one, if the spec says it."""
+        if self.constant is None:
+            return None
+        return days_of(str(self.constant), self.since) if self.since else float(self.constant)
 
 
 class TableSpec(_Strict):
     """What the columns of a table mean.
 
     Attributes:
-        label: The column of labels.
+        label: The column of labels, which are categories; or a table that says what is learned (`Label`).
         features: The feature columns in the order they are to have; `name = "numeric"` is short for a kind
             alone.
         classes: The label's values, each one or a list of spellings, in the order of their numbers; those
@@ -86,7 +115,7 @@ class TableSpec(_Strict):
         comment: csv: lines that begin with this are skipped.
     """
 
-    label: str
+    label: Label
     features: dict[str, Column] = Field(min_length=1)
     classes: tuple[tuple[str, ...], ...] | None = Field(None, min_length=2)
     threshold: float | None = None
@@ -96,6 +125,11 @@ class TableSpec(_Strict):
     delimiter: str = Field(",", min_length=1, max_length=1)
     names: tuple[str, ...] | None = None
     comment: str | None = None
+
+    @field_validator("label", mode="before")
+    @classmethod
+    def _column_alone(cls, label: Any) -> Any:
+        return {"column": label} if isinstance(label, str) else label
 
     @field_validator("features", mode="before")
     @classmethod
@@ -117,16 +151,26 @@ class TableSpec(_Strict):
 
     @model_validator(mode="after")
     def _label_is_no_feature(self) -> TableSpec:
-        if self.label in self.features:
-            raise ValueError(f"'{self.label}' is the label; take it out of [features]")
+        if learned := [name for name in self.label.read if name in self.features]:
+            raise ValueError(f"'{learned[0]}' is the label; take it out of [features]")
         if self.classes and self.threshold is not None:
             raise ValueError("classes and threshold exclude each other")
+        if self.label.kind != "categorical" and (self.classes or self.threshold is not None):
+            raise ValueError(
+                f"classes and threshold are for a categorical label, not kind = '{self.label.kind}'"
+            )
         return self
 
     @property
     def dropping(self) -> list[str]:
         """Return the columns without a value of which a row is left out."""
-        return [name for name, column in self.features.items() if column.missing == "drop"]
+        of_label = self.label.read if self.label.missing == "drop" else ()
+        return [*(name for name, column in self.features.items() if column.missing == "drop"), *of_label]
+
+    @property
+    def open_classes(self) -> bool:
+        """Tell whether the classes are those that occur in a table."""
+        return self.label.kind == "categorical" and self.classes is None and self.threshold is None
 
     @property
     def statistics(self) -> tuple[Path, ...]:
@@ -136,7 +180,7 @@ class TableSpec(_Strict):
     @property
     def columns(self) -> list[str]:
         """Return the names of all columns that are read."""
-        return list(dict.fromkeys([*self.features, self.label, *([self.silo] if self.silo else [])]))
+        return list(dict.fromkeys([*self.features, *self.label.read, *([self.silo] if self.silo else [])]))
 
 
 def read_spec(path: Path) -> TableSpec:
@@ -149,7 +193,7 @@ def read_spec(path: Path) -> TableSpec:
     except OSError as error:
         what = f"cannot be read ({error.strerror})"
         raise InputError(
-            f"{path}: {what}; --option spec=FILE names the TOML file that says what columns mean"
+            f"{path}: {what}; --option spec=FILE (or --table) names the TOML file that says what columns mean"
         ) from None
     except ValidationError as error:
         first = error.errors()[0]

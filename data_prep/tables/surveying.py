@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from data_prep.tables.moments import Moments, moments_of
-from data_prep.tables.spec import TableSpec
+from data_prep.tables.piece import Piece
+from data_prep.tables.spec import Column, TableSpec
 from data_prep.tables.stream import pieces
 from mpifl.common import InputError
 
@@ -30,7 +33,7 @@ class Survey:
 
 def survey(kind: str, path: Path, spec: TableSpec) -> Survey:
     """Read a table once, piece by piece, for what occurs in it."""
-    numeric = [name for name, column in spec.features.items() if column.kind == "numeric"]
+    counted = [name for name, column in spec.features.items() if column.counted]
     found = Survey(
         {name: set() for name, c in spec.features.items() if c.kind == "categorical" and not c.levels}
     )
@@ -39,10 +42,10 @@ def survey(kind: str, path: Path, spec: TableSpec) -> Survey:
         for name, seen in found.levels.items():
             seen.update(piece.known(name))
             _check_few(path, name, seen, "list them as levels, or make it numeric")
-        if spec.threshold is None and spec.classes is None:
-            found.classes.update(piece.known(spec.label))
-            _check_few(path, spec.label, found.classes, "give a threshold")
-        found.moments += moments_of({name: piece.numbers(name) for name in numeric})
+        for name in spec.label.read if spec.open_classes else ():
+            found.classes.update(piece.known(name))
+            _check_few(path, name, found.classes, "give a threshold, or make it kind = 'numeric'")
+        found.moments += moments_of({name: numbers(piece, name, spec.features[name]) for name in counted})
     return found
 
 
@@ -52,7 +55,12 @@ def is_needed(spec: TableSpec) -> bool:
     open_levels = any(column.kind == "categorical" and not column.levels for column in columns)
     open_means = any(column.missing == "mean" and column.mean is None for column in columns)
     own = spec.standardise == "own" or (spec.standardise == "none" and open_means)
-    return open_levels or own or (spec.classes is None and spec.threshold is None)
+    return open_levels or own or spec.open_classes
+
+
+def numbers(piece: Piece, name: str, column: Column) -> np.ndarray:
+    """Return a column of numbers, or of dates as days, float64 [m], NaN where a value is missing."""
+    return piece.numbers(name) if column.since is None else piece.days(name, column.since)
 
 
 def _check_few(path: Path, name: str, seen: set[str], remedy: str) -> None:

@@ -279,3 +279,71 @@ def test_a_bad_spec_is_refused(tmp_path, capsys, words, said):
 def test_a_silo_has_one_number(tmp_path, spec, capsys, words):
     assert command("import", "npz", "--spec", spec, "--out", tmp_path / "out", "--data", spec, *words) == 2
     assert "--silo: " in capsys.readouterr().err
+
+
+TABLE = """
+label = {label}
+{more}
+[features]
+age = "numeric"
+sex = {{ kind = "categorical", levels = ["f", "m"] }}
+stage = {{ kind = "categorical", levels = ["I", "II"], encoding = "ordinal", missing = "drop" }}
+pain = {{ kind = "categorical", levels = ["no", "yes"], missing = "level" }}
+seen = {{ kind = "date", since = "2000-01-01" }}
+"""
+COLUMNS = ["age", "sex=f", "sex=m", "stage", "pain=no", "pain=yes", "pain=missing", "seen"]
+TAUGHT = {
+    "classes": ('"ill"', 'classes = ["no", "yes"]', (["no", "yes"], None)),
+    "a threshold": ('"ill"', "threshold = 0.5", (["<= 0.5", "> 0.5"], None)),
+    "values": ('{ kind = "numeric", column = "ill" }', "", (None, ["ill"])),
+    "labels": ('{ kind = "multilabel", columns = ["ill", "worse"] }', "", (None, ["ill", "worse"])),
+    "survival": ('{ kind = "survival", time = "days", event = "ill" }', "", (None, ["time", "event"])),
+}
+ROW = (
+    "age,sex,stage,pain,seen,ill,worse,days\n50,f,I,,2000-01-02,{ill},0,3\n51,m,II,no,2000-01-03,{ill},1,4\n"
+)
+
+
+def table(folder, label, more=""):
+    path = folder / "own.toml"
+    path.write_text(TABLE.format(label=label, more=more))
+    return path
+
+
+@pytest.mark.parametrize("taught", TAUGHT)
+def test_sites_agree_on_the_spec_of_a_table_and_count_nothing(tmp_path, taught):
+    label, more, (classes, targets) = TAUGHT[taught]
+    path, agreed = table(tmp_path, label, more), tmp_path / "agreed.json"
+    assert command("spec", agreed, "--table", path) == 0
+    said = read_spec(agreed)
+    assert (said.name, said.feature_names, said.features.shape) == ("own", COLUMNS, (8,))
+    assert (said.class_names, said.targets and said.targets.names) == (classes, targets)
+    path.with_suffix(".csv").write_text(ROW.format(ill="yes" if taught == "classes" else "1"))
+    words = ["--data", tmp_path / "own.csv", "--spec", agreed, "--silo", 0, "--out", tmp_path / "site"]
+    assert command("import", "csv", *words) == 0
+    assert command("assemble", tmp_path / "site") == 0
+    assert command("check", tmp_path / "site") == 0
+    assert read_federation(tmp_path / "site").targets == said.targets
+
+
+OPEN = {
+    "classes": ('"ill"', "", "own.toml: classes: not stated"),
+    "levels": ('"ill"', "threshold = 1", "own.toml: features.sex.levels: not stated"),
+}
+
+
+@pytest.mark.parametrize("what", OPEN)
+def test_a_spec_that_leaves_something_to_the_table_is_no_agreement(tmp_path, capsys, what):
+    label, more, said = OPEN[what]
+    path = table(tmp_path, label, more)
+    if what == "levels":
+        path.write_text(path.read_text().replace(', levels = ["f", "m"]', ""))
+    assert command("spec", tmp_path / "agreed.json", "--table", path) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "agreed.json").exists()
+
+
+def test_a_spec_has_one_model(tmp_path, spec, capsys):
+    path = table(tmp_path, '"ill"', "threshold = 1")
+    assert command("spec", tmp_path / "new.json", "--table", path, "--like", spec) == 2
+    assert "take one of them" in capsys.readouterr().err

@@ -361,7 +361,7 @@ SPECS = {
     "no features": ("label = 'a'", "features: Field required"),
     "empty features": ("label = 'a'\n[features]", "features: "),
     "another key": ("label = 'a'\nsep = ','\n[features]\nb = 'numeric'", "sep: Extra inputs"),
-    "another kind": ("label = 'a'\n[features]\nb = 'date'", "features.b.kind: "),
+    "another kind": ("label = 'a'\n[features]\nb = 'dates'", "features.b.kind: "),
     "the label as feature": ("label = 'a'\n[features]\na = 'numeric'", "'a' is the label"),
     "classes and threshold": (
         "label = 'a'\nthreshold = 1\nclasses = ['x', 'y']\n[features]\nb = 'numeric'",

@@ -1,0 +1,133 @@
+"""The user's own source: a function, named `module:function`, that makes examples from a seed."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_prep.model import Dataset
+from data_prep.sources.aims import Wanted
+from data_prep.sources.arrays import dataset_of
+from data_prep.sources.reading import noted
+from data_prep.sources.spool import Spool
+from mpifl.common import InputError, load_plugin
+
+OF_TARGETS = {"targets": "", "target_names": "", "ignore": None}
+"""The options that say what targets are, as npz has them; they are not the function's."""
+COLUMNS = ("x", "y", "silo")
+FORM = "it returns or yields (x, y) or (x, y, silo), arrays, or returns a dict of arrays as npz has"
+
+
+def own_source(name: str, known: Iterable[str], options: Sequence[str]) -> Callable[..., Dataset]:
+    """Return a reader (data, seed, *, options) of what a user's function (seed, **options) makes.
+
+    Its options are the function's parameters, each of the type of its default, and text where it has none.
+    """
+    function = load_plugin(name, "SOURCE", known)
+    parameters = _parameters(name, function)
+    takes = [
+        p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD) and p.name != "data"
+    ]
+    defaults = {p.name: None if p.default is p.empty else p.default for p in parameters if p.name in takes}
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        defaults = {word.partition("=")[0].strip().replace("-", "_"): None for word in options} | defaults
+    wants_data = any(p.name == "data" for p in parameters)
+
+    def read(data: Path | None, seed: int, **given: Any) -> Dataset:
+        wanted = Wanted(*(given.pop(option, default) for option, default in OF_TARGETS.items()))
+        if data is not None and not wants_data:
+            raise InputError(f"--data: {data} given, but '{name}' has no parameter data; leave it out")
+        return _dataset(name, function, seed, given | ({"data": data} if wants_data else {}), wanted)
+
+    every = {**defaults, **OF_TARGETS}.items()
+    read.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=value) for key, value in every]
+    )
+    return read
+
+
+def _parameters(name: str, function: Any) -> list[inspect.Parameter]:
+    """Return a function's parameters after the first, which is the seed."""
+    try:
+        seed, *others = inspect.signature(function).parameters.values()
+        if seed.kind in (seed.KEYWORD_ONLY, seed.VAR_KEYWORD):
+            raise ValueError
+    except (TypeError, ValueError):
+        raise InputError(f"SOURCE: '{name}' is no function of a seed; write def NAME(seed, ...)") from None
+    return others
+
+
+def _dataset(name: str, function: Any, seed: int, options: dict[str, Any], wanted: Wanted) -> Dataset:
+    try:
+        inspect.signature(function).bind(seed, **options)
+    except TypeError as error:
+        raise InputError(f"SOURCE: '{name}': {error}; give it as --option KEY=VALUE") from None
+    arrays, files = _arrays(name, function(seed, **options)), dict[str, str]()
+    if file := getattr(sys.modules[name.partition(":")[0]], "__file__", None):
+        noted(Path(file), files)
+    return dataset_of(Path(name), arrays, files, wanted)
+
+
+def _arrays(name: str, made: Any) -> dict[str, np.ndarray]:
+    """Return what a function made as the arrays of a file."""
+    if isinstance(made, Mapping):
+        return {str(key): _array(name, str(key), value) for key, value in made.items()}
+    if isinstance(made, tuple) and not any(isinstance(part, tuple) for part in made):
+        made = [made]
+    if not isinstance(made, Iterable) or isinstance(made, (str, bytes, np.ndarray)):
+        raise InputError(f"{name}: returned {type(made).__name__}; {FORM}")
+    spools: dict[str, Spool] = {}
+    for piece in _pieces(name, made):
+        for column, array in piece.items():
+            spools.setdefault(column, Spool()).append(array)
+    if not spools:
+        raise InputError(f"{name}: made no examples; {FORM}")
+    return {column: spool.rows() for column, spool in spools.items()}
+
+
+def _pieces(name: str, made: Iterable[Any]) -> Iterator[dict[str, np.ndarray]]:
+    """Yield the arrays of every piece, checked to be like those of the first."""
+    first: dict[str, np.ndarray] = {}
+    for number, piece in enumerate(made):
+        if not isinstance(piece, (tuple, list)) or len(piece) not in (2, 3):
+            count = f" of {len(piece)}" if isinstance(piece, (tuple, list)) else ""
+            raise InputError(f"{name}: piece {number} is {type(piece).__name__}{count}; {FORM}")
+        arrays = {
+            column: _array(name, f"{column} of piece {number}", part)
+            for column, part in zip(COLUMNS, piece, strict=False)
+        }
+        first = first or {column: array[:0] for column, array in arrays.items()}
+        _check_alike(name, number, arrays, first)
+        yield arrays
+
+
+def _array(name: str, what: str, value: Any) -> np.ndarray:
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise InputError(f"{name}: {what} is no array ({str(error)[:80]}); {FORM}") from None
+    if array.dtype.kind not in "biuf" or not array.ndim:
+        found = f"{type(value).__name__} with dtype {array.dtype} and shape {list(array.shape)}"
+        raise InputError(f"{name}: {what} is {found}; make it an array of numbers, a row for each example")
+    return array
+
+
+def _check_alike(
+    name: str, number: int, arrays: Mapping[str, np.ndarray], first: Mapping[str, np.ndarray]
+) -> None:
+    """Refuse a piece whose arrays differ in length, or in anything else from those of the first."""
+    if list(arrays) != list(first):
+        raise InputError(f"{name}: piece {number} has {', '.join(arrays)}, the first one {', '.join(first)}")
+    for column, array in arrays.items():
+        if len(array) != len(arrays["x"]):
+            rows = f"{len(arrays['x'])} rows of x and {len(array)} of {column}"
+            raise InputError(f"{name}: piece {number} has {rows}; make them as many")
+        if (array.dtype, array.shape[1:]) != (first[column].dtype, first[column].shape[1:]):
+            has = f"{column} of {array.dtype} {list(array.shape[1:])}"
+            others = f"the first one {first[column].dtype} {list(first[column].shape[1:])}"
+            raise InputError(f"{name}: piece {number} has {has}, {others}; make them alike")

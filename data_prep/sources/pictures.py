@@ -1,0 +1,155 @@
+"""Image files: of one shape, decoded as they are needed."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import warnings
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from data_prep.sources.reading import unreadable
+from mpifl.common import InputError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+ENDINGS = (".png", ".jpg", ".jpeg")
+GREY = ("1", "L", "LA")
+MOST_PIXELS = 1 << 26
+"""Pixels of an image: 200 MB in memory."""
+DAMAGED: tuple[type[Exception], ...] = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    TypeError,
+    LookupError,
+    EOFError,
+    ArithmeticError,
+    MemoryError,
+)
+DAMAGED += (struct.error, zlib.error)
+"""What Pillow raises for images that are none."""
+Shape = tuple[int, int, int]
+"""Channels, height and width of an image."""
+
+
+class ImageRows:
+    """Images brought to one shape, uint8 [n, channels, height, width], decoded when they are asked for."""
+
+    dtype = np.dtype(np.uint8)
+
+    def __init__(self, paths: Sequence[Path], shape: Shape, resize: bool) -> None:
+        self.paths, self.shape, self._resize = paths, (len(paths), *shape), resize
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, at: Any) -> np.ndarray:
+        examples = np.arange(len(self.paths))[at]
+        out = np.empty((len(examples), *self.shape[1:]), np.uint8)
+        for row, example in enumerate(examples):
+            out[row] = self._decode(self.paths[example])
+        return out
+
+    def _decode(self, path: Path) -> np.ndarray:
+        """Decode an image to [channels, height, width]."""
+        channels, height, width = self.shape[1:]
+        with opened(path) as stored:
+            try:
+                image = stored.convert("L" if channels == 1 else "RGB")
+            except DAMAGED as error:
+                raise InputError(
+                    f"{path}: the image is damaged or cut short ({error}); replace or remove it"
+                ) from None
+        if self._resize:
+            image = image.resize((width, height), pillow().Resampling.BILINEAR)
+        return np.moveaxis(np.asarray(image).reshape(height, width, channels), 2, 0)
+
+
+def inside(folder: Path) -> list[Path]:
+    """List what a folder holds, by name; what is hidden left out."""
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+
+
+def is_split(folder: Path) -> bool:
+    """Tell whether a folder has one for training and one for testing; either alone is like any other."""
+    return (folder / "train").is_dir() and (folder / "test").is_dir()
+
+
+def common_shape(paths: Sequence[Path], size: tuple[int, int] | None, grey: bool) -> Shape:
+    """Return the shape all images are brought to; looks at every image's header."""
+    shapes = [shape_of(path) for path in paths]
+    channels = 1 if grey else max(shape[0] for shape in shapes)
+    if size is None:
+        for path, (_, height, width) in zip(paths, shapes, strict=True):
+            if (height, width) != shapes[0][1:]:
+                other = f"{paths[0].name} has {shapes[0][2]}x{shapes[0][1]}"
+                raise InputError(f"{path}: {width}x{height} pixels, {other}; add --option size=WIDTHxHEIGHT")
+    return channels, *(size or shapes[0][1:])
+
+
+def shape_of(path: Path) -> Shape:
+    """Return an image's shape by its header; refuse one that is too large, or of more than 8 bits a pixel."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a size that is refused below
+        image_file = opened(path)
+    with image_file as image:
+        if image.width * image.height > MOST_PIXELS:
+            found = f"{image.width:,}x{image.height:,} pixels given"
+            raise InputError(f"{path}: {found}; an image has at most {MOST_PIXELS:,} pixels, make it smaller")
+        if image.mode.startswith(("I", "F")):
+            raise InputError(
+                f"{path}: has more than 8 bits a pixel; convert it to 8, or store arrays (npy, hdf5)"
+            )
+        return 1 if image.mode in GREY else 3, image.height, image.width
+
+
+def parsed_size(size: str) -> tuple[int, int]:
+    """Return (height, width) of WIDTHxHEIGHT."""
+    width, _, height = size.lower().partition("x")
+    if not (width.isdecimal() and height.isdecimal() and int(width) and int(height)):
+        raise InputError(
+            f"--option: size={size} given; it must be WIDTHxHEIGHT in pixels, for instance 64x64"
+        )
+    if len(size) > 20 or int(width) * int(height) > MOST_PIXELS:
+        raise InputError(f"--option: size={size[:40]} given; it must be at most {MOST_PIXELS:,} pixels")
+    return int(height), int(width)
+
+
+def digest_of(folder: Path, paths: Sequence[Path]) -> str:
+    """Return one sha256 over the names and contents of all images."""
+    digest = hashlib.sha256()
+    for path in paths:
+        try:
+            content = hashlib.sha256(path.read_bytes()).hexdigest()
+        except OSError as error:
+            raise unreadable(path, error) from None
+        digest.update(f"{path.relative_to(folder).as_posix()}\n{content}\n".encode())
+    return digest.hexdigest()
+
+
+def opened(path: Path) -> Image.Image:
+    """Open an image; its pixels are not read yet."""
+    library = pillow()
+    try:
+        return library.open(path, formats=("PNG", "JPEG"))  # type: ignore[no-any-return]
+    except library.DecompressionBombError:
+        raise InputError(f"{path}: an image has at most {MOST_PIXELS:,} pixels; make it smaller") from None
+    except DAMAGED:
+        raise InputError(
+            f"{path}: is no PNG or JPEG image, or cannot be read; replace or remove it"
+        ) from None
+
+
+def pillow() -> Any:
+    """Return the library that decodes images; raise InputError where it is not installed."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise InputError("SOURCE: 'images' needs Pillow; pip install 'mpifl[images]'") from None
+    return Image

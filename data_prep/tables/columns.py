@@ -1,0 +1,76 @@
+"""What the columns of a table become: features and classes by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from data_prep.tables.piece import ordered
+from data_prep.tables.spec import Column, TableSpec
+from data_prep.tables.surveying import Survey
+from mpifl.common import InputError
+
+MISSING_LEVEL = "missing"
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What all rows of a table share.
+
+    Attributes:
+        spec: What its columns mean.
+        levels: The levels of every categorical column, in their order.
+        classes: The spellings of every class; none where the label is no category, or has a threshold.
+    """
+
+    spec: TableSpec
+    levels: dict[str, tuple[str, ...]]
+    classes: tuple[tuple[str, ...], ...]
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Return the classes' names, of a threshold what it says; None of values."""
+        if self.spec.label.kind != "categorical":
+            return None
+        if (threshold := self.spec.threshold) is not None:
+            return f"<= {threshold:g}", f"> {threshold:g}"
+        return tuple(each[0] for each in self.classes)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Return the names of the d features, `column=level` for those of a one-hot column."""
+        return tuple(name for column in self.spec.features for name in self._names(column))
+
+    def _names(self, name: str) -> list[str]:
+        one_hot = self.spec.features[name].encoding == "one-hot"
+        levels = self.levels.get(name)
+        return [f"{name}={level}" for level in levels] if levels and one_hot else [name]
+
+
+def columns_of(spec: TableSpec, found: Survey) -> Columns:
+    """Return what columns become, by a spec and what occurs in a table where the spec leaves it to that."""
+    levels = {
+        name: _levels(column, found.levels.get(name, set()))
+        for name, column in spec.features.items()
+        if column.kind == "categorical"
+    }
+    return Columns(spec, levels, spec.classes or tuple((label,) for label in ordered(found.classes)))
+
+
+def stated_columns(path: Path, spec: TableSpec) -> Columns:
+    """Return what columns become by a spec alone; refuse one, read from `path`, that leaves it to a table."""
+    without = "sites that agree without data must state them"
+    for name, column in spec.features.items():
+        if column.kind == "categorical" and not column.levels:
+            raise InputError(f"{path}: features.{name}.levels: not stated; {without}, as levels = ['a', 'b']")
+    if spec.open_classes:
+        raise InputError(f"{path}: classes: not stated; {without}, as classes = ['a', 'b'], or a threshold")
+    return columns_of(spec, Survey())
+
+
+def _levels(column: Column, found: set[str]) -> tuple[str, ...]:
+    """Return a column's levels: those stated or else those that occur,
+    and what stands for a missing value."""
+    occurring = found | {str(column.constant)} if column.missing == "constant" else found
+    levels = column.levels or tuple(ordered(occurring))
+    return (*levels, MISSING_LEVEL) if column.missing == "level" else levels

@@ -1,0 +1,127 @@
+"""What is learned of a table: a category, numbers, several labels, or the time of an event."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from data_prep.tables.piece import Piece
+from mpifl.common import InputError
+from mpifl.data import Targets
+
+TAKES = {
+    "categorical": ("column",),
+    "numeric": ("column", "columns"),
+    "multilabel": ("columns",),
+    "survival": ("time", "event"),
+}
+"""The keys that name the columns of each kind; of `numeric`, one of them."""
+
+
+class Label(BaseModel):
+    """The columns that targets are made of.
+
+    Attributes:
+        kind: One of a few classes; numbers to be predicted; 0 or 1 for each of several labels; a time, and
+            whether an event ended it (1) or nothing is known of later (0).
+        column: categorical, numeric: the only column.
+        columns: numeric, multilabel: the columns, in their order; a target has one number of each.
+        time: survival: the column of times, which are 0 or more.
+        event: survival: the column of 0 and 1.
+        missing: What becomes of a row that lacks a value here: it ends the command, or is left out.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["categorical", "numeric", "multilabel", "survival"] = "categorical"
+    column: str | None = None
+    columns: tuple[str, ...] | None = Field(None, min_length=1)
+    time: str | None = None
+    event: str | None = None
+    missing: Literal["refuse", "drop"] = "refuse"
+
+    @model_validator(mode="after")
+    def _names_its_columns(self) -> Label:
+        given = {name: getattr(self, name) for name in ("column", "columns", "time", "event")}
+        named, takes = [name for name, value in given.items() if value is not None], TAKES[self.kind]
+        wanted = [[name] for name in takes] if self.kind == "numeric" else [list(takes)]
+        if named not in wanted:
+            needs = (" or " if self.kind == "numeric" else " and ").join(takes)
+            raise ValueError(
+                f"kind = '{self.kind}' needs {needs}, and {' and '.join(named) or 'none'} is given"
+            )
+        if len(set(self.read)) != len(self.read):
+            raise ValueError(f"a column is named twice; there are {', '.join(self.read)}")
+        return self
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """Return the names of the columns that are read."""
+        several = self.columns or (self.column, self.time, self.event)
+        return tuple(name for name in several if name is not None)
+
+    @property
+    def targets(self) -> Targets | None:
+        """Describe one example's target for `federation.json`; None for class numbers."""
+        if self.kind == "categorical":
+            return None
+        names = ("time", "event") if self.kind == "survival" else self.read
+        shape = () if self.column else (len(names),)
+        described: dict[str, Any] = {"shape": shape, "names": list(names)}
+        return Targets(dtype="bool" if self.kind == "multilabel" else "float32", **described)
+
+    def values(self, piece: Piece) -> np.ndarray:
+        """Return the targets of some rows, in the shape and dtype of `targets`.
+
+        Raises:
+            InputError: a value is missing, or not what the kind takes.
+        """
+        for name in self.read:
+            known(piece, name)
+        marks = {"multilabel": self.read, "survival": self.read[1:]}.get(self.kind, ())
+        columns = [_marks(piece, name) if name in marks else _numbers(piece, name) for name in self.read]
+        if self.kind == "survival" and (early := columns[0] < 0).any():
+            row, name = int(np.argmax(early)), self.read[0]
+            said = f"{name} is '{piece.columns[name][row]}', a time below 0"
+            raise InputError(f"{piece.at(row)}: {said}; correct it or remove the row")
+        y = np.stack(columns, axis=1)
+        assert self.targets is not None
+        return (y[:, 0] if self.column else y).astype(self.targets.dtype)
+
+    def check_whole(self, where: str, y: np.ndarray) -> None:
+        """Refuse the targets of a whole table that nothing can be learned from: times without any event."""
+        if self.kind == "survival" and not y[:, 1].any():
+            first, name = "0 in every row, from the first on", self.read[1]
+            raise InputError(f"{where}: {name} is {first}; an event that was seen is 1, and one is needed")
+
+
+def known(piece: Piece, name: str) -> None:
+    """Refuse a label that is missing."""
+    if None in (found := piece.columns[name]):
+        remedy = "fill it in, remove the row, or give the label missing = 'drop'"
+        raise InputError(f"{piece.at(found.index(None))}: {name}, the label, is missing; {remedy}")
+
+
+def _numbers(piece: Piece, name: str) -> np.ndarray:
+    """Return a column of numbers, float32 [m]."""
+    with np.errstate(over="ignore"):
+        numbers = piece.numbers(name).astype(np.float32)
+    if not (finite := np.isfinite(numbers)).all():
+        row = int(np.argmax(~finite))
+        said = f"{name} is '{piece.columns[name][row]}', too large for float32"
+        raise InputError(f"{piece.at(row)}: {said}; take another unit")
+    return numbers
+
+
+def _marks(piece: Piece, name: str) -> np.ndarray:
+    """Return a column of 0 and 1, float32 [m]; Parquet's bools are true and false."""
+    words = {"false": "0", "true": "1"}
+    found = [words.get(value or "", value) for value in piece.columns[name]]
+    marks = Piece(piece.where, {name: found}, piece.places).numbers(name).astype(np.float32)
+    if (wrong := (marks != 0) & (marks != 1)).any():
+        row = int(np.argmax(wrong))
+        said = f"{name} is '{piece.columns[name][row]}', it must be 0 or 1"
+        raise InputError(f"{piece.at(row)}: {said}; correct it or remove the row")
+    return marks

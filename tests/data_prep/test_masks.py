@@ -1,0 +1,184 @@
+"""Images with masks: the class of every pixel, as it was drawn, and one line for what does not fit."""
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from data_prep.cli import main
+from data_prep.sources.registry import find_source
+from mpifl.common.errors import InputError
+from mpifl.data.shards import open_shard, read_federation
+
+Image = pytest.importorskip("PIL.Image")
+DRAW = np.random.default_rng(0)
+IMAGES = {f"scan{n}": DRAW.integers(0, 256, (6, 5, 3), np.uint8) for n in range(12)}
+MASKS = {name: DRAW.choice(np.array([0, 1, 2, 255], np.uint8), (6, 5)) for name in IMAGES}
+
+
+def run(*words, ends=0):
+    """Run a command as typed; it must end so."""
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    assert (ended.value.code or 0) == ends
+
+
+def palette(mask):
+    indexed = Image.frombytes("P", mask.shape[::-1], mask.tobytes())
+    indexed.putpalette(list(np.random.default_rng(1).integers(0, 256, 768)))
+    return indexed
+
+
+def write(folder, names=tuple(IMAGES), part=".", drawn=Image.fromarray):
+    """Write images and their masks; return the options that name them."""
+    for kind in ("in", "masks"):
+        (folder / kind / part).mkdir(parents=True, exist_ok=True)
+    for name in names:
+        Image.fromarray(IMAGES[name]).save(folder / "in" / part / f"{name}.png")
+        drawn(MASKS[name]).save(folder / "masks" / part / f"{name}.png")
+    return [f"masks={folder / 'masks'}", "ignore=255"]
+
+
+def cut(folder, out, options, *more, ends=0):
+    words = [word for option in options for word in ("--option", option)]
+    run("partition", "images", "--data", folder / "in", "--out", folder / out, *words, *more, ends=ends)
+    return folder / out
+
+
+@pytest.mark.parametrize("drawn", [Image.fromarray, palette])
+def test_masks_come_back_bit_for_bit(tmp_path, capsys, drawn):
+    options = write(tmp_path, drawn=drawn)
+    folder = cut(tmp_path, "out", options, "--scheme", "iid", "--silos", 2)
+    spec = read_federation(folder)
+    aim = spec.targets
+    assert (spec.classes, aim.dtype, aim.shape, aim.ignore) == (3, "uint8", (6, 5), 255)
+    stored = {}
+    for entry in spec.silos:
+        train = open_shard(folder, entry, spec)["train"]
+        stored |= {x.tobytes(): y for x, y in zip(train.x, train.y, strict=True)}
+    assert len(stored) == 12
+    for name, pixels in IMAGES.items():
+        assert np.array_equal(stored[pixels.transpose(2, 0, 1).tobytes()], MASKS[name])
+    run("check", folder)
+    capsys.readouterr()
+    run("inspect", folder)
+    assert "uint8 3x6x5, 3 classes" in capsys.readouterr().out
+
+
+def test_the_bits_are_the_same_for_any_jobs(tmp_path):
+    options = write(tmp_path)
+    ones, threes = (
+        cut(tmp_path, f"jobs{jobs}", options, "--scheme", "iid", "--silos", 3, "--valid", 0.3, "--jobs", jobs)
+        for jobs in (1, 3)
+    )
+    for path in ones.iterdir():
+        digests = [hashlib.sha256((folder / path.name).read_bytes()).digest() for folder in (ones, threes)]
+        assert digests[0] == digests[1]
+
+
+def test_train_and_test_folders_make_the_servers_test_set(tmp_path):
+    names = list(IMAGES)
+    write(tmp_path, names[:8], "train")
+    options = write(tmp_path, names[8:], "test")
+    dataset = find_source("images", options)(tmp_path / "in", 0)
+    assert np.array_equal(dataset.y, np.stack([MASKS[name] for name in sorted(names[:8])]))
+    assert np.array_equal(dataset.test[1], np.stack([MASKS[name] for name in sorted(names[8:])]))
+    assert dataset.test[0].shape == (4, 3, 6, 5)
+
+
+def test_resizing_makes_no_new_classes(tmp_path):
+    dataset = find_source("images", [*write(tmp_path), "size=13x9", "grey=true"])(tmp_path / "in", 0)
+    assert (dataset.x.shape, dataset.y.shape) == ((12, 1, 9, 13), (12, 9, 13))
+    assert set(np.unique(dataset.y)) == {0, 1, 2, 255}
+
+
+def test_black_and_white_masks_are_0_and_1(tmp_path):
+    options = write(tmp_path, drawn=lambda mask: Image.fromarray(mask > 0))[:1]
+    dataset = find_source("images", options)(tmp_path / "in", 0)
+    assert dataset.classes == 2
+    assert np.array_equal(dataset.y[0], MASKS["scan0"] > 0)
+
+
+def test_the_digest_changes_with_a_pixel_of_a_mask(tmp_path):
+    options = write(tmp_path)
+    before = find_source("images", options)(tmp_path / "in", 0).files
+    Image.fromarray(MASKS["scan4"]).save(tmp_path / "masks" / "scan3.png")
+    after = find_source("images", options)(tmp_path / "in", 0).files
+    assert before.keys() == after.keys() == {"in/**", "masks=masks/**"}
+    assert [key for key in before if before[key] != after[key]] == ["masks=masks/**"]
+
+
+def other_size(folder):
+    Image.fromarray(np.zeros((6, 6), np.uint8)).save(folder / "masks" / "scan2.png")
+
+
+def cut_short(folder):
+    path = folder / "masks" / "scan2.png"
+    Image.fromarray(DRAW.integers(0, 3, (6, 5), np.uint8)).save(path)
+    path.write_bytes(path.read_bytes()[:45])
+
+
+FAULTS = {
+    "another size": (other_size, "masks/scan2.png: 6x6 pixels, its image scan2.png has 5x6; make them alike"),
+    "no mask": (
+        lambda folder: (folder / "masks/scan2.png").unlink(),
+        "in/scan2.png: has no mask; put scan2",
+    ),
+    "no image": (
+        lambda folder: (folder / "in/scan2.png").unlink(),
+        "masks/scan2.png: a mask without its",
+    ),
+    "a colour mask": (
+        lambda folder: Image.fromarray(IMAGES["scan2"]).save(folder / "masks/scan2.png"),
+        "masks/scan2.png: a mask of PNG in mode RGB",
+    ),
+    "a JPEG of that name": (
+        lambda folder: Image.fromarray(MASKS["scan2"]).save(folder / "masks/scan2.png", format="JPEG"),
+        "masks/scan2.png: a mask of JPEG in mode L",
+    ),
+    "a JPEG": (
+        lambda folder: (folder / "masks/scan2.png").rename(folder / "masks/scan2.jpg"),
+        "masks/scan2.jpg: is none of .png",
+    ),
+    "16 bits": (
+        lambda folder: Image.fromarray(np.zeros((6, 5), np.uint16)).save(folder / "masks/scan2.png"),
+        "masks/scan2.png: has more than 8 bits a pixel",
+    ),
+    "cut short": (cut_short, "masks/scan2.png: the mask is damaged or cut short"),
+    "no PNG": (lambda folder: (folder / "masks/scan2.png").write_text("x"), "scan2.png: is no PNG or JPEG"),
+    "the same name": (
+        lambda folder: Image.fromarray(IMAGES["scan2"]).save(folder / "in/scan2.jpg"),
+        "in/scan2.png: scan2.jpg has the same name",
+    ),
+    "a folder": (lambda folder: (folder / "in" / "more").mkdir(), "in/more: is none of .png, .jpg, .jpeg"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_does_not_fit_ends_the_command_with_one_line(tmp_path, capsys, fault):
+    harm, said = FAULTS[fault]
+    options = write(tmp_path)
+    harm(tmp_path)
+    cut(tmp_path, "out", options, "--scheme", "iid", "--silos", 2, ends=2)
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["masks=nowhere"], "nowhere: is not a folder; --option masks must name one"),
+        (["ignore=255"], "ignore=255 given; it goes with masks=DIR"),
+        (["masks=masks", "ignore=none"], "ignore=none given; it must be a whole number"),
+        (["masks=masks", "ignore=1"], "ignore 1 of "),
+        (["masks=masks", "ignore=-100"], "ignore -100 does not fit uint8"),
+    ],
+)
+def test_a_wrong_option_is_refused(tmp_path, monkeypatch, options, said):
+    write(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError) as error:
+        find_source("images", options)(tmp_path / "in", 0)
+    assert said in str(error.value)
