@@ -90,7 +90,7 @@ def _held(path: Path, held: np.ndarray, length: int) -> np.ndarray:
     if not (known := (stored == 0) | (stored == 1)).all():
         row = int(np.argmin(known))
         raise InputError(f"{path}: held_out is {stored[row]} in example {row}; it must be 0 or 1")
-    return stored == 1
+    return np.asarray(stored == 1)
 
 
 def _names(path: Path, silo: np.ndarray | None, given: str) -> dict[int, str] | None:

@@ -27,7 +27,7 @@ def read_npz(
     silo_names: str = "",
     scale: str = "",
 ) -> Dataset:
-    """Read x [n, *shape], y [n, ...], and where present x_test, y_test, silo and held_out [n]; never a pickle.
+    """Read x [n, *shape], y [n, ...], and where present x_test, y_test, silo and held_out; never a pickle.
 
     The arrays are read into memory whole: a .npz file cannot be mapped. What does not fit belongs into npy or
     hdf5.
