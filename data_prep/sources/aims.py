@@ -20,17 +20,21 @@ SIGNED = {"uint16": "int32", "uint32": "int64", "uint64": "int64"}
 
 
 class Wanted(NamedTuple):
-    """What the user says of targets, as options of a source.
+    """What the user says of the arrays, as options of a source.
 
     Attributes:
         kind: One of `TARGETS`; by default classes for integers, labels for bools, values for floats.
         names: What the columns of the targets are called, as `systolic,diastolic`.
         ignore: A class number that does not count.
+        silo_names: What the silos are called, in the order of their numbers, as `north,south`.
+        scale: What a model multiplies features by, as `1/255`.
     """
 
     kind: str = ""
     names: str = ""
     ignore: str | None = None
+    silo_names: str = ""
+    scale: str = ""
 
     def of(self, name: str) -> Wanted:
         """Return what is said of one of several arrays; the kind may be `time:values,event:labels`."""

@@ -15,10 +15,17 @@ from mpifl.common import InputError
 
 
 def read_npy(
-    data: Path | None, seed: int, *, targets: str = "", target_names: str = "", ignore: str | None = None
+    data: Path | None,
+    seed: int,
+    *,
+    targets: str = "",
+    target_names: str = "",
+    ignore: str | None = None,
+    silo_names: str = "",
+    scale: str = "",
 ) -> Dataset:
     """Map x.npy [n, *shape] and y.npy [n, ...],
-    and where present x_test.npy, y_test.npy and silo.npy [n]."""
+    and where present x_test.npy, y_test.npy, silo.npy [n], held_out.npy [n]."""
     folder = needed("npy", data, "measurements, a folder with x.npy and y.npy")
     if not folder.is_dir():
         raise InputError(f"{folder}: is not a folder; --data must name the one with x.npy and y.npy")
@@ -28,7 +35,7 @@ def read_npy(
     files: dict[str, str] = {}
     for path in paths.values():
         noted(path, files)
-    return dataset_of(folder, arrays, files, Wanted(targets, target_names, ignore))
+    return dataset_of(folder, arrays, files, Wanted(targets, target_names, ignore, silo_names, scale))
 
 
 def _mapped(path: Path) -> np.ndarray:

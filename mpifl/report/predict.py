@@ -6,13 +6,25 @@ import contextlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from mpifl.common import InputError, Names
-from mpifl.data import SPLITS, Batches, FederationSpec, ShardEntry, open_shard, read_federation, read_spec
+from mpifl.data import (
+    SPLITS,
+    Batches,
+    FederationSpec,
+    ShardEntry,
+    Targets,
+    each,
+    open_shard,
+    read_federation,
+    read_spec,
+    rows,
+)
 from mpifl.report.data import read_shards
 from mpifl.report.tables import FLAT, Columns, check_ending, written
 from mpifl.report.trained import module_of, read_job_of
@@ -65,8 +77,8 @@ def predict_run(
         raise InputError(f"--split {split}: is none of {', '.join(SPLITS)}")
     job, shards = read_job_of(run, trusted), _shards_at(data)
     spec = _spec_of(run, job, shards.spec)
-    if spec.features.shape != shards.spec.features.shape:
-        found, wanted = list(shards.spec.features.shape), list(spec.features.shape)
+    found, wanted = (each(lambda one: list(one.shape), one.features) for one in (shards.spec, spec))
+    if found != wanted:
         raise InputError(f"{data}: features of shape {found}, the model of {run} takes {wanted}")
     task = job.build_algorithm().for_federation(spec).task
     model, rows = FlatModel(module_of(run, job, spec, best)), 0
@@ -122,7 +134,7 @@ def _predicted(model: FlatModel, task: Task, shards: Shards, wanted: str | None)
                 continue
             batches, row = Batches(examples, shards.spec.features, model.device), 0
             for x, y in batches.in_order(BATCH):
-                found, many = task.predict(task.outputs(module, x)), len(y)
+                found, many = task.predict(task.outputs(module, x)), rows(y)
                 about = {
                     "silo": np.full(many, name, f"U{longest}"),
                     "split": np.full(many, split, f"U{max(map(len, SPLITS))}"),
@@ -132,18 +144,26 @@ def _predicted(model: FlatModel, task: Task, shards: Shards, wanted: str | None)
                 row += many
 
 
-def _answered(found: Tensor, y: Tensor, task: Task, spec: FederationSpec) -> dict[str, np.ndarray]:
+def _answered(found: Tensor, y: Any, task: Task, spec: FederationSpec) -> dict[str, np.ndarray]:
     """Return targets and predictions as columns, named after classes, labels or values, else numbered.
 
     A single target is `y`; what has more dimensions stays as it is.
     """
     if found.dim() > 2:
-        return {"y": y.cpu().numpy(), task.answers: found.float().cpu().numpy()}
-    columns, names = found.reshape(len(found), -1), (spec.targets.names if spec.targets else None) or ()
-    targets = {"y": y.cpu().numpy()} if y.dim() == 1 else _columns(y.flatten(1), "y", names)
+        return {**_named(y), task.answers: found.float().cpu().numpy()}
+    names = (spec.targets.names if isinstance(spec.targets, Targets) else None) or ()
+    columns, single = found.reshape(len(found), -1), isinstance(y, Tensor) and y.dim() > 1
+    targets = _columns(y.flatten(1), "y", names) if single else _named(y)
     classes = spec.class_names or [str(label) for label in range(spec.classes or 0)]
     yes = spec.classes == 2 and columns.shape[1] == 1 and task.answers == "p"
     return targets | _columns(columns, task.answers, classes[1:] if yes else names or classes)
+
+
+def _named(y: Any) -> dict[str, np.ndarray]:
+    """Return targets as they are: `y`, or `y_NAME` where they have names."""
+    if isinstance(y, Tensor):
+        return {"y": y.cpu().numpy()}
+    return {f"y_{name}": one.cpu().numpy() for name, one in y.items()}
 
 
 def _columns(values: Tensor, kind: str, names: Sequence[str]) -> dict[str, np.ndarray]:

@@ -16,7 +16,7 @@ from mpifl.common import InputError, written_after
 from mpifl.data import Batches, FederationSpec, Split
 from mpifl.report.data import read_shards
 from mpifl.report.runs import read_run
-from mpifl.run import Job, describe, load_weights, read_environment, read_kept, read_metrics, same_data
+from mpifl.run import Job, describe, load_final, read_environment, read_kept, read_metrics, same_data
 from mpifl.silo import FlatModel, Score, evaluate
 
 GO_ON = "mpifl train ... --resume"
@@ -97,7 +97,7 @@ def module_of(run: Path, job: Job, spec: FederationSpec, best: bool = False) -> 
         whose = f"{job.algorithm['name']} leaves {', '.join(personal)} at the silos"
         scores = f"metrics.jsonl has their {algorithm.task.main_metric.name}"
         raise InputError(f"{run}: {whose}, which have a model each, in personal/; {scores}")
-    load_weights(module, path, str(path))
+    load_final(module, job.model, path)
     return module
 
 
