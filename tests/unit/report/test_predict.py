@@ -147,7 +147,7 @@ def run_of_kind(tmp_path):
         (tmp_path / "shards").mkdir()
         entry = write_shard(tmp_path / "shards" / "silo_0000.h5", arrays, silo=0, name="north", **made)
         about = {"name": "toy", "seed": 0, "scheme": {"name": "toy"}, "source": {}, "class_names": names}
-        version = version_of(targets)
+        version = version_of(FEATURES, targets)
         FederationSpec(silos=[entry], format_version=version, **about, **made).write(tmp_path / "shards")
         model = {"name": f"{__name__}:places"} if kind == "segmentation" else MODEL
         job = {"name": "toy", "shards": str(tmp_path / "shards"), "rounds": 1, "model": model}
