@@ -32,8 +32,6 @@ from mpifl.run import Job, describe, read_environment, same_data
 from mpifl.silo import FlatModel
 from mpifl.tasks import Task
 
-BATCH = 1000
-
 
 @dataclass(frozen=True)
 class Shards:
@@ -83,7 +81,7 @@ def predict_run(
     task = job.build_algorithm().for_federation(spec).task
     model, rows = FlatModel(module_of(run, job, spec, best)), 0
     with written(out) as append:
-        for columns in _predicted(model, task, shards, split):
+        for columns in _predicted(model, task, shards, split, job.evaluate.batch_size):
             if out.suffix in FLAT:
                 _check_flat(out, columns)
             append(columns)
@@ -124,8 +122,10 @@ def _spec_of(run: Path, job: Job, other: FederationSpec) -> FederationSpec:
 
 
 @torch.no_grad()
-def _predicted(model: FlatModel, task: Task, shards: Shards, wanted: str | None) -> Iterator[Columns]:
-    """Yield the rows of all shards, a batch at a time."""
+def _predicted(
+    model: FlatModel, task: Task, shards: Shards, wanted: str | None, size: int
+) -> Iterator[Columns]:
+    """Yield the rows of all shards, so many at a time."""
     module, longest = model.module.eval(), max(map(len, shards.entries))
     for name, entry in shards.entries.items():
         shard = open_shard(shards.folder, entry, shards.spec)
@@ -133,7 +133,7 @@ def _predicted(model: FlatModel, task: Task, shards: Shards, wanted: str | None)
             if wanted not in (None, split) or not len(examples):
                 continue
             batches, row = Batches(examples, shards.spec.features, model.device), 0
-            for x, y in batches.in_order(BATCH):
+            for x, y in batches.in_order(size):
                 found, many = task.predict(task.outputs(module, x)), rows(y)
                 about = {
                     "silo": np.full(many, name, f"U{longest}"),

@@ -54,8 +54,8 @@ class Trained:
     def evaluate(self, model: FlatModel, split: Split) -> Score:
         """Score a model on a split of one of the shards."""
         batches = Batches(split, self.spec.features, model.device)
-        algorithm = self.algorithm
-        return evaluate(model, model.trained.clone(), batches, algorithm.task, algorithm.own_objective)
+        how = self.algorithm.task, self.algorithm.own_objective, self.job.evaluate.batch_size
+        return evaluate(model, model.trained.clone(), batches, *how)
 
 
 def read_trained(run: Path, trusted: Collection[str] = ()) -> Trained:

@@ -16,7 +16,8 @@ from mpifl.silo import local
 from mpifl.silo.flat import Allocate, FlatModel, Objective
 from mpifl.silo.local import Batch, Correction, LocalRun, LocalTraining
 from mpifl.silo.optimizers import OPTIMIZERS
-from mpifl.silo.scoring import EVALUATION_BATCH, Score, evaluate, logits, mean_loss
+from mpifl.silo.scoring import Score, evaluate, logits, mean_loss
+from mpifl.silo.settings import EVALUATION_BATCH
 from mpifl.tasks import CLASSIFICATION, Task
 from mpifl.wire import Scalar, Uniform, Update
 
@@ -64,6 +65,7 @@ class Silo:
         reweighed: bool = False,
         public: Batches | None = None,
         allocate: Allocate = torch.empty,
+        evaluation_batch: int = EVALUATION_BATCH,
     ) -> None:
         self.id = id
         self.round = round
@@ -75,6 +77,7 @@ class Silo:
         self.objective = objective or task.objective
         self.own_objective = own_objective
         self._allocate = allocate
+        self._evaluation_batch = evaluation_batch
         self._models = models
         self.kept: dict[str, Any] = {}
         self.learned_statistics: Tensor | None = None
@@ -180,7 +183,8 @@ class Silo:
     def evaluate(self, w: Tensor, split: str = "train", statistics: Tensor | None = None) -> Score:
         """Score the model w, shape [P], on one of the silo's splits; see `train_locally` for `statistics`."""
         self._begin_pass(statistics)
-        return evaluate(self.model, w, self._splits[split], self.task, self.own_objective)
+        found, size = self._splits[split], self._evaluation_batch
+        return evaluate(self.model, w, found, self.task, self.own_objective, size)
 
     def loss(self, w: Tensor) -> float:
         """Return the mean of the objective at w, shape [P], over the training examples."""

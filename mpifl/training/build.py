@@ -140,6 +140,7 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
         job.cohort.drawn_by,
         job.build_rule(algorithm),
         job.aggregation.spill,
+        job.evaluate.batch_size,
     )
     sizes = [entry.examples["train"] for entry in spec.silos]
     job.cohort.check(len(sizes))
@@ -187,8 +188,16 @@ def successor(job: Job, spec: FederationSpec, worker: Server) -> Server:
 def _server(
     job: Job, algorithm: Algorithm, flat: list[FlatModel], test: Batches | None, public: Batches | None
 ) -> Server:
-    own, task = algorithm.own_objective, algorithm.task
-    return Server(flat, job.seed, test=test, public=public, own_objective=own, task=task)
+    own, task, size = algorithm.own_objective, algorithm.task, job.evaluate.batch_size
+    return Server(
+        flat,
+        job.seed,
+        test=test,
+        public=public,
+        own_objective=own,
+        task=task,
+        evaluation_batch=size,
+    )
 
 
 def _models(

@@ -56,6 +56,21 @@ class Run:
         best = metric.best([value for value, _ in scored])
         return next(record for value, record in scored if value == best)
 
+    def frame(self) -> Any:
+        """Return `metrics` as a pandas DataFrame with a row for each round.
+
+        Tables in a record are columns with dots, such as `silos.cleveland.accuracy`.
+
+        Raises:
+            InputError: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise InputError("Run.frame needs pandas; pip install pandas, or take Run.metrics") from None
+        found = pandas.json_normalize(self.metrics)
+        return found if found.empty else found.set_index("round")
+
     def model(self, factory: Callable[..., nn.Module] | None = None) -> nn.Module:
         """Return the trained model.
 

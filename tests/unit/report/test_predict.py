@@ -18,7 +18,7 @@ from mpifl.data.features import Features
 from mpifl.data.federation import FederationSpec, read_federation, version_of
 from mpifl.data.shards import open_shard, write_shard
 from mpifl.data.targets import Targets
-from mpifl.report import predict, tables
+from mpifl.report import tables
 from mpifl.report.predict import predict_run
 from mpifl.run import read_job
 from mpifl.training.loop import train
@@ -45,9 +45,8 @@ def predicted(run, out, data=None, **more):
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_every_example_has_its_probabilities(tmp_path, ending, monkeypatch, capsys):
-    monkeypatch.setattr(predict, "BATCH", 8)
-    run, _ = make_run(tmp_path, valid=5)
+def test_every_example_has_its_probabilities(tmp_path, ending, capsys):
+    run, _ = make_run(tmp_path, valid=5, evaluate={"batch_size": 8})
     found = predicted(run, tmp_path / f"predictions.{ending}")
     assert list(found) == ["silo", "split", "row", "y", "p_0", "p_1", "p_2"]
     spec, at = read_federation(tmp_path / "shards"), 0
