@@ -66,8 +66,8 @@ def table_dataset(
     )
 
 
-def _read(encoder: Encoder, path: Path) -> tuple[np.ndarray, np.ndarray, _Silos]:
-    x, y, silos = Spool(), list[np.ndarray](), _Silos()
+def _read(encoder: Encoder, path: Path) -> tuple[np.ndarray, np.ndarray, Silos]:
+    x, y, silos = Spool(), list[np.ndarray](), Silos()
     for piece in encoder.read(path):
         x.append(piece.x)
         y.append(piece.y)
@@ -81,7 +81,7 @@ def _read(encoder: Encoder, path: Path) -> tuple[np.ndarray, np.ndarray, _Silos]
     return rows, together, silos
 
 
-class _Silos:
+class Silos:
     """The silo of every row, as numbers from the start: names would fill the memory."""
 
     def __init__(self) -> None:
