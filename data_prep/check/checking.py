@@ -86,10 +86,10 @@ def _check_shard(
     yield from _check_labels(shard, entry, spec)
     for name, split in shard.splits.items():
         finite = Finite()
-        for start, x, y in _pieces(split):
-            finite(start, x)
+        for start, piece in _pieces(split):
+            finite(start, *(array for path, array in piece.items() if path[0] == "x"))
             if hashes is not None:
-                hashes.add(entry.file, name, x, y)
+                hashes.add(entry.file, name, *piece.values())
         if finite.bad:
             what = f"{name}: {finite.bad} examples have NaN or infinite features, the first is {finite.first}"
             yield Finding(entry.file, "not finite", what)
@@ -97,7 +97,7 @@ def _check_shard(
 
 def _check_labels(shard: Shard, entry: ShardEntry, spec: FederationSpec) -> Iterator[Finding]:
     counted = shard["train"] if "train" in shard else next(iter(shard.splits.values()))
-    counts = label_counts(counted.y, spec.classes, spec.targets)
+    counts = label_counts(counted.arrays.get("y"), spec.classes, spec.targets)
     if counts != entry.labels:
         label = next(
             (at for at, pair in enumerate(zip(counts, entry.labels, strict=False)) if pair[0] != pair[1]), 0
@@ -115,25 +115,27 @@ class Finite:
         self.bad = 0
         self.first = -1
 
-    def __call__(self, start: int, x: np.ndarray) -> None:
+    def __call__(self, start: int, *arrays: np.ndarray) -> None:
         """Count those of some rows; `start` is the first one's position."""
         # a sum is finite unless a term is not, or it overflows: then look closer
-        if x.dtype.kind != "f" or np.isfinite(x.sum(dtype=np.float64)):
+        odd = [x for x in arrays if x.dtype.kind == "f" and not np.isfinite(x.sum(dtype=np.float64))]
+        if not odd:
             return
-        rows = np.flatnonzero(~np.isfinite(x).reshape(len(x), -1).all(axis=1))
+        wrong = [~np.isfinite(x).reshape(len(x), -1).all(axis=1) for x in odd]
+        rows = np.flatnonzero(np.any(wrong, axis=0))
         if len(rows) and not self.bad:
             self.first = start + int(rows[0])
         self.bad += len(rows)
 
 
-def _pieces(split: Split) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Yield the examples of a split piece by piece,
-    with the position of the first; pages are let go after each."""
-    step = max(1, PIECE // (row_bytes(split.x) + row_bytes(split.y)))
+def _pieces(split: Split) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+    """Yield the arrays of a split piece by piece,
+    with the position of the first row; pages are let go after each."""
+    step = max(1, PIECE // sum(map(row_bytes, split.arrays.values())))
     for start in range(0, len(split), step):
-        yield start, split.x[start : start + step], split.y[start : start + step]
-        release(split.x)
-        release(split.y)
+        yield start, {path: array[start : start + step] for path, array in split.arrays.items()}
+        for array in split.arrays.values():
+            release(array)
 
 
 def strays(folder: Path, files: set[str]) -> Iterator[Finding]:

@@ -31,15 +31,15 @@ class Hashes:
         self._arrays: list[np.ndarray] = []
         self._length = 0
 
-    def add(self, file: str, split: str, x: np.ndarray, y: np.ndarray) -> None:
-        """Hash the rows of a piece [m, ...] and their labels [m, ...]; those of a split follow one another.
+    def add(self, file: str, split: str, *arrays: np.ndarray) -> None:
+        """Hash the rows of a piece [m, ...] and their targets [m, ...]; those of a split follow one another.
 
         It is Python's own hash of bytes (SipHash, 64 bits, other values in every process): of 30 million
         different examples two have the same with a probability of 2e-5.
         """
         if not self.spans or (self.spans[-1].file, self.spans[-1].split) != (file, split):
             self.spans.append(Span(file, split, self._length))
-        columns = [np.ascontiguousarray(part).reshape(len(part), -1).view(np.uint8) for part in (x, y)]
+        columns = [np.ascontiguousarray(part).reshape(len(part), -1).view(np.uint8) for part in arrays]
         rows = np.concatenate(columns, axis=1)
         width, content = rows.shape[1], rows.tobytes()
         hashes = (hash(content[at : at + width]) for at in range(0, len(content), width))

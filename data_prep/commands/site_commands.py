@@ -102,9 +102,9 @@ def spec(
     names = names or (before.class_names if before else None)
     name = name or (before.name if before else "federation")
     made = new_spec(file, name, features, given, targets, class_names=names, feature_names=columns)
-    size = "x".join(map(str, made.features.shape))
+    size = "x".join(map(str, made.single.shape))
     learned = f"{made.classes} classes" if made.classes else made.aim
-    typer.echo(f"{file}: {made.features.dtype} {size}, {learned}; send it to every site")
+    typer.echo(f"{file}: {made.single.dtype} {size}, {learned}; send it to every site")
 
 
 def _before(like: Path | None, table: Path | None) -> FederationSpec | None:
@@ -125,7 +125,10 @@ def _targets(
     numbers = [part.strip() for part in shape.replace("x", ",").split(",")] if shape else None
     given = {"dtype": dtype, "shape": numbers, "names": _listed(names), "ignore": ignore}
     given = {what: value for what, value in given.items() if value is not None}
-    known = before.targets.model_dump() if before and before.targets else {}
+    aim = before.targets if before else None
+    if isinstance(aim, dict):
+        raise InputError(f"--like: has targets by name ({', '.join(aim)}); import by its own federation.json")
+    known = aim.model_dump() if aim else {}
     return {"dtype": "int64", "shape": (), **known, **given} if known or given else None
 
 
@@ -142,7 +145,7 @@ def _described(
         raise InputError(f"--shape: not given; {how}")
     numbers = [part.strip() for part in shape.replace("x", ",").split(",")] if shape else None
     given = {"shape": numbers, "dtype": dtype, "scale": scale, "offset": offset}
-    known = before.features.model_dump() if before else {"dtype": "float32"}
+    known = before.single.model_dump() if before else {"dtype": "float32"}
     return known | {what: value for what, value in given.items() if value is not None}
 
 

@@ -106,7 +106,7 @@ def described(
     """Return what `federation.json` will say, without its shards."""
     options = {"options": list(source_options)} if source_options else {}
     return FederationSpec(
-        format_version=version_of(data.targets),
+        format_version=version_of(data.features, data.targets),
         name=name,
         features=data.features,
         classes=data.classes,

@@ -52,7 +52,7 @@ def partition_columns(
     check_free(out)
     dataset = read(data, seed)
     _check_examples(dataset, options["min_examples"])
-    columns, stream = math.prod(dataset.features.shape), numpy_stream(seed, "partition")
+    columns, stream = math.prod(dataset.one.shape), numpy_stream(seed, "partition")
     dealt = cut.assign(columns, silos, stream, **chosen(cut.assign, options))
     splits = _splits(dataset, shares, seed)
     check_room(out, _room(splits, len(dealt)))
@@ -120,7 +120,7 @@ def _write(
     paths = [folder / f"silo_{silo:0{digits}d}.h5" for silo in range(len(dealt))]
     told: list[dict[str, Any]] = []
     for silo, (path, columns) in enumerate(zip(paths, dealt, strict=True)):
-        features = data.features.model_copy(update={"shape": (len(columns),)})
+        features = data.one.model_copy(update={"shape": (len(columns),)})
         name = f"silo {silo}, labels" if silo == holder else f"silo {silo}"
         told.append({"silo": silo, "name": name, "features": features})
         labels = data.y.shape[1:] if silo == holder else None

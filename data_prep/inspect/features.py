@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from mpifl.data import Features, FederationSpec, open_shard
+from mpifl.data import Features, FederationSpec, aims_by_path, open_shard
 
 PIECE = 1 << 20  # values that are looked at together
 # means of single features, over all silos; with more of them an example counts as one feature
@@ -52,31 +52,52 @@ class Moments:
 def feature_moments(folder: Path, spec: FederationSpec) -> list[Moments]:
     """Read the training features of every silo, piece by piece,
     and return their moments as a model sees them."""
-    width = int(np.prod(spec.features.shape))
+    width = int(np.prod(spec.single.shape))
     single = width * len(spec.silos) <= MOST_KEPT
     found = []
     for entry in spec.silos:
-        x = open_shard(folder, entry, spec, checksum=False)["train"].x
+        x = open_shard(folder, entry, spec, checksum=False)["train"].arrays["x"]
         step = max(1, PIECE // width)
         rows = (x[start : start + step] for start in range(0, len(x), step))
         found.append(
-            total(moments_of(piece.reshape(-1, width if single else 1)) for piece in rows).seen(spec.features)
+            total(moments_of(piece.reshape(-1, width if single else 1)) for piece in rows).seen(spec.single)
         )
+    return found
+
+
+def target_columns(spec: FederationSpec) -> dict[str, list[str]]:
+    """Return what the columns of values among the targets are called, by their array's path in a split."""
+    found = {}
+    for path, (classes, one) in aims_by_path(spec.classes, spec.targets).items():
+        if one is not None and classes is None:
+            called = path.partition("/")[2] or "target"
+            width = one.shape[-1] if one.names or len(one.shape) == 1 else 1
+            several = [f"{called} {column}" for column in range(width)]
+            found[path] = list(one.names or ([called] if width == 1 else several))
     return found
 
 
 def target_moments(folder: Path, spec: FederationSpec) -> list[Moments] | None:
     """Read the training targets of every silo and return the moments of their columns;
     None where they are class numbers."""
-    if spec.targets is None or spec.classes is not None:
-        return None
-    columns = bool(spec.targets.names) or len(spec.targets.shape) == 1
-    width, found = spec.targets.shape[-1] if columns and spec.targets.shape else 1, []
-    for entry in spec.silos:
-        y = open_shard(folder, entry, spec, checksum=False)["train"].y.reshape(-1, width)
-        step = max(1, PIECE // width)
-        found.append(total(moments_of(y[start : start + step]) for start in range(0, len(y), step)))
-    return found
+    columns, found = target_columns(spec), []
+    for entry in spec.silos if columns else []:
+        arrays = open_shard(folder, entry, spec, checksum=False)["train"].arrays
+        found.append(_beside([_of_columns(arrays[path], len(names)) for path, names in columns.items()]))
+    return found or None
+
+
+def _of_columns(y: np.ndarray, width: int) -> Moments:
+    """Return the moments of targets [n, ...] of so many columns, read piece by piece."""
+    rows, step = y.reshape(-1, width), max(1, PIECE // width)
+    one = total(moments_of(rows[start : start + step]) for start in range(0, len(rows), step))
+    return Moments(len(y), one.mean, one.squares * (len(y) / one.count))
+
+
+def _beside(arrays: Sequence[Moments]) -> Moments:
+    """Put the columns of several arrays of as many examples beside one another."""
+    mean, squares = ([getattr(one, what) for one in arrays] for what in ("mean", "squares"))
+    return Moments(arrays[0].count, np.concatenate(mean), np.concatenate(squares))
 
 
 def moments_of(x: np.ndarray) -> Moments:

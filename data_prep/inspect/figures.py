@@ -95,7 +95,7 @@ def faces(summary: Summary) -> str:
     as grey or colour images."""
     kept = summary.moments or []
     chosen = np.unique(np.linspace(0, len(kept) - 1, min(len(kept), MOST_FACES)).astype(int)).tolist()
-    images = np.stack([_picture(kept[silo].mean, summary.spec.features.shape) for silo in chosen])
+    images = np.stack([_picture(kept[silo].mean, summary.spec.single.shape) for silo in chosen])
     low, high = images.min(), images.max()
     images = (images - low) / (high - low or 1)
     shown = [coloured(one[0], GREYS) if len(one) == 1 else _colour(one) for one in images]
@@ -115,14 +115,14 @@ def strip(shares: np.ndarray, most: float) -> str:
 def is_image(summary: Summary) -> bool:
     """Tell whether an example is an image [height, width] or [1 or 3,
     height, width] whose means were kept."""
-    shape = summary.spec.features.shape
+    shape = summary.spec.single.shape
     flat = len(shape) == 2 or (len(shape) == 3 and shape[0] in (1, 3))
     return flat and min(shape[-2:]) > 1 and _kept(summary) == int(np.prod(shape))
 
 
 def is_table(summary: Summary) -> bool:
     """Tell whether an example is a row of so few features that each has room."""
-    return len(summary.spec.features.shape) == 1 and 1 < _kept(summary) <= MOST_FEATURES
+    return len(summary.spec.single.shape) == 1 and 1 < _kept(summary) <= MOST_FEATURES
 
 
 def _kept(summary: Summary) -> int:

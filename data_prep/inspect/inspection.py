@@ -51,7 +51,8 @@ def _print(summaries: Sequence[Summary], console: Console, *, features: bool, ev
             show(summary, console, everything=everything)
     for spec in (summary.spec for summary in summaries):
         if features and tokens(spec):
-            found = f"features are {spec.features.dtype} without a scale"
-            print(f"{spec.name}: {found}: tokens to a model, without a mean")
+            named = isinstance(spec.features, dict)
+            what = "named arrays" if named else f"{spec.single.dtype} without a scale: tokens to a model"
+            print(f"{spec.name}: features are {what}, without a mean")
     if len(summaries) == 2:
         compare(summaries[0], summaries[1], console)

@@ -11,6 +11,7 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
+from data_prep.inspect.features import target_columns
 from data_prep.inspect.summary import Summary
 from mpifl.data import SPLITS, FederationSpec, ShardEntry
 
@@ -32,7 +33,7 @@ def show(summary: Summary, console: Console, *, everything: bool = False) -> Non
     console.print(_table(summary, console, everything))
     if hidden := len(spec.silos) - len(chosen_rows(len(spec.silos), everything)):
         console.print(Text(f"{hidden} silos are left out; --all shows them."))
-    targets = spec.targets.names if spec.targets else None
+    targets = [name for names in target_columns(spec).values() for name in names]
     for what, names in (
         ("Labels, from the left", spec.class_names),
         ("Features", spec.feature_names),
@@ -111,7 +112,7 @@ def _table(summary: Summary, console: Console, everything: bool) -> Table:
     ):
         left = heading in ("name", "size", "labels")
         widest = WIDEST_NAME if heading == "name" else None
-        least = 8 if heading == "file" else None  # what is cut off would make another size of it
+        least = 8 if heading == "file" and summary.targets else None  # cut off it would be another size
         table.add_column(
             heading, justify="left" if left else "right", no_wrap=True, min_width=least, max_width=widest
         )

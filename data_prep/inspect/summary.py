@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.inspect.features import Moments, feature_moments, feature_skew, target_moments
+from data_prep.inspect.features import Moments, feature_moments, feature_skew, target_columns, target_moments
 from data_prep.inspect.heterogeneity import heterogeneity, jensen_shannon
-from mpifl.data import FederationSpec, read_federation
+from mpifl.data import FederationSpec, by_path, read_federation
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,10 @@ class Summary:
 
     def target_names(self, most: int) -> list[str]:
         """Return what is shown of targets, as headings: their columns, or all as one where they are more."""
-        if not self.targets or not self.spec.targets:
+        if not self.targets:
             return []
-        width = len(self.targets[0].mean)
-        if width > most or width == 1:
-            return [(self.spec.targets.names or ["target"])[0] if width == 1 else "targets"]
-        return list(self.spec.targets.names or [f"target {column}" for column in range(width)])
+        names = [name for of_array in target_columns(self.spec).values() for name in of_array]
+        return ["targets"] if len(names) > most else names
 
     def target_figures(self, silo: int, most: int) -> list[str]:
         """Return mean and deviation of a silo's targets, below each of their names."""
@@ -114,10 +112,12 @@ class Summary:
         """Say what was cut and how."""
         spec = self.spec
         options = ", ".join(f"{key} {value}" for key, value in spec.scheme.items() if key != "name")
-        shape = "x".join(map(str, spec.features.shape))
+        named = by_path("x", spec.features).items()
+        inputs = [(path[2:], one.dtype, "x".join(map(str, one.shape))) for path, one in named]
+        examples = ", ".join(" ".join(filter(None, told)) for told in inputs)
         learned = f"{spec.classes} classes" if self.labelled else f"targets {spec.aim}"
         cut = f"{spec.source.get('name')} by {spec.scheme.get('name')} ({options}), seed {spec.seed}"
-        return f"{cut}; {spec.features.dtype} {shape}, {learned}"
+        return f"{cut}; {examples}, {learned}"
 
     def label(self, number: int) -> str:
         """Return what a class is called."""
@@ -133,8 +133,10 @@ def summarise(folder: Path, *, features: bool = False) -> Summary:
 
 
 def tokens(spec: FederationSpec) -> bool:
-    """Tell whether a model takes the features for tokens:
-    integers without a scale, whose means mean nothing."""
+    """Tell whether features have no means to show: tokens, which are integers without a scale, and named
+    arrays."""
+    if isinstance(spec.features, dict):
+        return True
     return spec.features.scale is None and not spec.features.dtype.startswith("float")
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from data_prep.model.rows import Picked, Rows
-from mpifl.data import Features, Targets, told
+from mpifl.common import InputError
+from mpifl.data import Aims, Features, Inputs, Targets, told
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,8 @@ class Dataset:
 
     Attributes:
         where: The file or folder they came from, as messages name it.
-        x: Features of shape [n, *shape], as they are to be stored; may be read lazily.
+        x: Features of shape [n, *shape], as they are to be stored; may be read lazily. Several arrays are the
+            fields of a structured one, of shape [n]; and so they are of y.
         y: Targets of shape [n, ...]: without `targets`, int64 labels in [0, classes); in memory, or mapped.
         classes: How many classes there are, where targets are class numbers; None where they are values.
         files: The sha256 of every file read, by its base name, or by its path where two have the same.
@@ -45,7 +47,7 @@ class Dataset:
     feature_names: tuple[str, ...] | None = None
     silo_names: dict[int, str] | None = None
     held: np.ndarray | None = None
-    targets: Targets | None = None
+    targets: Aims | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -58,12 +60,23 @@ class Dataset:
     @property
     def single(self) -> bool:
         """Tell whether every example has one class number that counts, by which a scheme can cut."""
-        counts = self.targets is None or self.targets.ignore is None
+        counts = not isinstance(self.targets, Targets) or self.targets.ignore is None
         return self.classes is not None and self.y.ndim == 1 and counts
 
     @property
-    def features(self) -> Features:
+    def one(self) -> Features:
+        """Describe one example, where it is one array; raise InputError where it is several."""
+        if isinstance(found := self.features, dict):
+            what = f"features of {self.where} are named arrays ({', '.join(found)})"
+            raise InputError(f"--scheme: {what}, and this one takes one array; take iid or natural")
+        return found
+
+    @property
+    def features(self) -> Inputs:
         """Describe one example for `federation.json`."""
+        if names := self.x.dtype.names:
+            kinds = {name: self.x.dtype[name] for name in names}
+            return {name: Features(shape=of.shape, dtype=of.base.name) for name, of in kinds.items()}
         described = {
             "shape": self.x.shape[1:],
             "dtype": self.x.dtype.name,

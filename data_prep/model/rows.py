@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -62,6 +62,33 @@ class Picked:
     def __getitem__(self, index: Any, /) -> np.ndarray:
         """Return rows by their positions among those picked."""
         return self.rows[self.index[index]]
+
+
+class Together:
+    """Rows of several arrays by name, as one structured array with a field of each: what handles one handles
+    them."""
+
+    def __init__(self, arrays: Mapping[str, Rows]) -> None:
+        self.arrays = dict(arrays)
+        self.shape = (min(rows.shape[0] for rows in self.arrays.values()),)
+        self.dtype = np.dtype([(name, rows.dtype, rows.shape[1:]) for name, rows in self.arrays.items()])
+        self.sequential = any(getattr(rows, "sequential", False) for rows in self.arrays.values())
+        self.step: int = max(getattr(rows, "step", 1) or 1 for rows in self.arrays.values())
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, index: Any, /) -> np.ndarray:
+        parts = {name: rows[index] for name, rows in self.arrays.items()}
+        together = np.empty(len(next(iter(parts.values()))), self.dtype)
+        for name, part in parts.items():
+            together[name] = part
+        return together
+
+
+def fields(rows: np.ndarray) -> np.ndarray | dict[str, np.ndarray]:
+    """Return the fields of a structured array by name, any other array as it is."""
+    return {name: rows[name] for name in rows.dtype.names} if rows.dtype.names else rows
 
 
 def mapping_of(rows: Rows) -> mmap.mmap | None:

@@ -21,7 +21,7 @@ from data_prep.schemes.scheme import (
     numbered,
 )
 from mpifl.common import InputError
-from mpifl.data import Features
+from mpifl.data import Inputs
 
 EXAMPLE = "dirichlet alpha=0.5 + quantity alpha=2 + feature-noise sigma=0.1"
 
@@ -81,7 +81,7 @@ class Mix(Scheme):
                 )
         raise out_of_reach("--mix", best, least)
 
-    def stored(self, features: Features, classes: int | None, options: Options) -> Features:
+    def stored(self, features: Inputs, classes: int | None, options: Options) -> Inputs:
         """Return how the features are stored for all effects."""
         for part in parse(options["mix"]):
             features = part.scheme.stored(features, classes, part.options)

@@ -11,7 +11,7 @@ import numpy as np
 
 from data_prep.model import Alter, Cut, Dataset, Rows
 from mpifl.common import InputError
-from mpifl.data import Features
+from mpifl.data import Features, Inputs
 
 WITHOUT_CLASSES = "take iid, quantity, power-law or natural"
 """What schemes do without classes."""
@@ -106,8 +106,8 @@ class Scheme:
     def prepared(self, data: Dataset, options: Options) -> Dataset:
         """Return the data set with its features, and those of its test set,
         in the dtype that the effect leaves."""
-        dtype = np.dtype(self.stored(data.features, data.classes, options).dtype)
-        if dtype == data.x.dtype:
+        stored = self.stored(data.features, data.classes, options)
+        if isinstance(stored, dict) or (dtype := np.dtype(stored.dtype)) == data.x.dtype:
             return data
         test = (Converted(data.test[0], dtype), data.test[1]) if data.test else None
         return replace(data, x=Converted(data.x, dtype), test=test)
@@ -117,7 +117,7 @@ class Scheme:
         for data that is `prepared`."""
         if not self.endings(1, options):
             return None
-        features, classes = data.features, data.classes
+        features, classes = data.one, data.classes
 
         def alter(
             silo: int, silos: int, x: np.ndarray, y: np.ndarray, ids: np.ndarray, seed: int
@@ -126,10 +126,14 @@ class Scheme:
 
         return alter
 
-    def stored(self, features: Features, classes: int | None, options: Options) -> Features:
+    def stored(self, features: Inputs, classes: int | None, options: Options) -> Inputs:
         """Return how the features are stored for the effect; raise InputError where they do not allow it."""
-        own = chosen(self.effect.apply, options) if self.effect else {}
-        return self.effect.store(features, classes, **own) if self.effect else features
+        if not self.effect:
+            return features
+        if isinstance(features, dict):
+            named = f"features are named arrays ({', '.join(features)}), and this one alters one array"
+            raise InputError(f"--scheme: {named}; take iid, natural or another that alters none")
+        return self.effect.store(features, classes, **chosen(self.effect.apply, options))
 
     def altered(
         self, place: Place, x: np.ndarray, y: np.ndarray, ids: np.ndarray, options: Options

@@ -41,7 +41,11 @@ def new_spec(
     _check_names("class-names", names.get("class_names"), classes or 0)
     _check_names("feature-names", names.get("feature_names"), described.shape[0])
     common: dict[str, Any] = {"seed": 0, "scheme": {"name": "import"}, "source": {}, "silos": []}
-    learned: dict[str, Any] = {"classes": classes, "targets": aim, "format_version": version_of(aim)}
+    learned: dict[str, Any] = {
+        "classes": classes,
+        "targets": aim,
+        "format_version": version_of(described, aim),
+    }
     return describe(path, FederationSpec(name=name, features=described, **learned, **common, **names))
 
 
@@ -55,10 +59,11 @@ def spec_of_table(path: Path) -> FederationSpec:
     columns, aim = stated_columns(path, spec), spec.label.targets
     names, features = columns.class_names and list(columns.class_names), list(columns.feature_names)
     common: dict[str, Any] = {"seed": 0, "scheme": {"name": "import"}, "source": {}, "silos": []}
-    described = {"features": Features(shape=(len(features),), dtype="float32"), "feature_names": features}
+    seen = Features(shape=(len(features),), dtype="float32")
+    described = {"features": seen, "feature_names": features}
     learned = {"classes": names and len(names), "class_names": names, "targets": aim}
     return FederationSpec.model_validate(
-        {"name": path.stem, "format_version": version_of(aim), **described, **learned, **common}
+        {"name": path.stem, "format_version": version_of(seen, aim), **described, **learned, **common}
     )
 
 

@@ -18,7 +18,7 @@ from data_prep.site.agreement import describe, said_of
 from data_prep.sources import find_source
 from data_prep.write import Ledger, Section, Shard, Writer, check_room, filters_of, make_shards, scratch
 from mpifl.common import InputError
-from mpifl.data import FederationSpec, read_spec, told
+from mpifl.data import FederationSpec, Targets, aims_by_path, by_path, read_spec
 
 
 @dataclass(frozen=True)
@@ -99,31 +99,43 @@ def fitted(data: Dataset, spec: FederationSpec) -> Dataset:
     Raises:
         InputError: it is something else: another shape or dtype, a class or column that the spec has not.
     """
-    wanted, found = spec.features, data.features
-    for what in ("shape", "dtype"):
-        ours, theirs = getattr(found, what), getattr(wanted, what)
+    wanted, found = by_path("x", spec.features), by_path("x", data.features)
+    if odd := sorted(wanted.keys() ^ found.keys()):
+        raise InputError(f"{data.where}: only the data or the federation has {odd[0]}; name arrays as agreed")
+    for path, what in ((path, what) for path in wanted for what in ("shape", "dtype")):
+        ours, theirs = getattr(found[path], what), getattr(wanted[path], what)
         if ours != theirs:
-            said = f"features of {what} {said_of(ours)}, the federation has {said_of(theirs)}"
+            of = "features" if path == "x" else path
+            said = f"{of} of {what} {said_of(ours)}, the federation has {said_of(theirs)}"
             raise InputError(f"{data.where}: {said}; convert them as the sites agreed")
-    for what in ("scale", "offset"):
-        ours, theirs = getattr(found, what), getattr(wanted, what)
-        if data.scale is not None and ours != theirs:
+    for what in ("scale", "offset") if data.scale is not None else ():
+        ours, theirs = getattr(data.one, what), getattr(spec.single, what)
+        if ours != theirs:
             raise InputError(f"{data.where}: {what} {ours}, the federation has {theirs}; agree on one spec")
     _check_columns(data, spec)
     data = _aimed(data, spec)
     data = _relabelled(data, spec)
-    return replace(data, scale=wanted.scale, offset=wanted.offset, classes=spec.classes)
+    seen = {"scale": wanted["x"].scale, "offset": wanted["x"].offset} if "x" in wanted else {}
+    return replace(data, **seen, classes=spec.classes)
 
 
 def _aimed(data: Dataset, spec: FederationSpec) -> Dataset:
     """Return data whose targets are those of the spec."""
-    ours, theirs = data.targets, spec.targets
-    if theirs is not None and theirs.names and ours is not None and not ours.names:
-        ours = ours.model_copy(update={"names": theirs.names})
-    if ours != theirs or (data.classes is None) != (spec.classes is None):
-        said = f"targets are {told(data.classes, ours)}, the federation has {spec.aim}"
+    aims, wanted = (aims_by_path(one.classes, one.targets) for one in (data, spec))
+    alike = aims.keys() == wanted.keys() and all(_alike(*aims[path], *wanted[path]) for path in wanted)
+    if not alike:
+        said = f"targets are {data.aim}, the federation has {spec.aim}"
         raise InputError(f"{data.where}: {said}; convert them, or see --option targets, target_names, ignore")
-    return replace(data, targets=theirs)
+    return replace(data, targets=spec.targets)
+
+
+def _alike(classes: int | None, ours: Targets | None, agreed: int | None, theirs: Targets | None) -> bool:
+    """Tell whether targets are those that are agreed on, whatever classes occur;
+    a site need not name their columns."""
+    if ours is None or theirs is None or (classes is None) != (agreed is None):
+        return ours is theirs and (classes is None) == (agreed is None)
+    names = ours.names or theirs.names
+    return ours.model_copy(update={"names": names, "classes": theirs.classes}) == theirs
 
 
 def _check_columns(data: Dataset, spec: FederationSpec) -> None:
@@ -146,7 +158,7 @@ def _relabelled(data: Dataset, spec: FederationSpec) -> Dataset:
         given = f"{len(data.class_names)} classes by name ({', '.join(data.class_names[:5])})"
         found = f"{given}, the federation has {spec.classes}"
         raise InputError(f"{data.where}: {found}; put their names in its spec")
-    ignore = None if spec.targets is None else spec.targets.ignore
+    ignore = spec.targets.ignore if isinstance(spec.targets, Targets) else None
     for y in (data.y, *(data.test or ())[1:]):
         y = y if ignore is None else y[y != ignore]
         if y.size and not 0 <= y.min() <= y.max() < spec.classes:

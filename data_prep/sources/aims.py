@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from mpifl.common import InputError
-from mpifl.data import FEATURE_DTYPES, Targets, check_kind
+from mpifl.data import FEATURE_DTYPES, Aims, Array, Targets, check_kind
 
 TARGETS = ("classes", "values", "labels")
 # classes are counted one by one: a stray identifier among them would fill the memory
@@ -20,17 +20,26 @@ SIGNED = {"uint16": "int32", "uint32": "int64", "uint64": "int64"}
 
 
 class Wanted(NamedTuple):
-    """What the user says of targets, as options of a source.
+    """What the user says of the arrays, as options of a source.
 
     Attributes:
         kind: One of `TARGETS`; by default classes for integers, labels for bools, values for floats.
         names: What the columns of the targets are called, as `systolic,diastolic`.
         ignore: A class number that does not count.
+        silo_names: What the silos are called, in the order of their numbers, as `north,south`.
+        scale: What a model multiplies features by, as `1/255`.
     """
 
     kind: str = ""
     names: str = ""
     ignore: str | None = None
+    silo_names: str = ""
+    scale: str = ""
+
+    def of(self, name: str) -> Wanted:
+        """Return what is said of one of several arrays; the kind may be `time:values,event:labels`."""
+        said = dict(word.strip().split(":", 1) for word in self.kind.split(",") if ":" in word)
+        return self._replace(kind=said.get(name, "") if said else self.kind)
 
 
 PLAIN = Wanted()
@@ -42,30 +51,56 @@ class Aim:
     """What targets are, as a data set has them."""
 
     classes: int | None
-    targets: Targets | None
+    targets: Aims | None
 
-    def fitted(self, y: np.ndarray) -> np.ndarray:
-        """Return targets in the dtype that the data set has them in."""
-        return y.astype(np.int64 if self.targets is None else self.targets.dtype, copy=False)
+    def fitted(self, y: Array) -> np.ndarray:
+        """Return targets as the data set has them: in their dtype, several as fields of one array."""
+        if isinstance(y, dict):
+            assert isinstance(self.targets, dict)
+            kinds = [(name, one.dtype, one.shape) for name, one in self.targets.items()]
+            together = np.empty(len(next(iter(y.values()))), np.dtype(kinds))
+            for name, array in y.items():
+                together[name] = array
+            return together
+        return y.astype(self.targets.dtype if isinstance(self.targets, Targets) else np.int64, copy=False)
 
 
-def aim_of(path: Path, y: np.ndarray, test: np.ndarray | None, wanted: Wanted) -> Aim:
+def aim_of(path: Path, y: Array, test: Array | None, wanted: Wanted) -> Aim:
     """Find out what targets are; `test` are the server's, which must be alike.
 
     Raises:
         InputError: they are not what is wanted, or nothing that a federation can have.
     """
+    if not isinstance(y, dict):
+        return _aim_of_one(path, "y", y, test if isinstance(test, np.ndarray) else None, wanted)
+    held = test if isinstance(test, dict) else {}
+    if wanted.names:
+        raise InputError(f"--option: target_names={wanted.names} given; named arrays have names")
+    if test is not None and held.keys() != y.keys():
+        has = ", ".join(held) or "one array"
+        raise InputError(f"{path}: y_test has {has}, y has {', '.join(y)}; make them alike")
+    found = {}
+    for name, array in y.items():
+        aim = _aim_of_one(path, f"y_{name}", array, held.get(name), wanted.of(name), named=True)
+        assert isinstance(aim.targets, Targets)
+        found[name] = aim.targets.model_copy(update={"classes": aim.classes})
+    return Aim(None, found)
+
+
+def _aim_of_one(
+    path: Path, called: str, y: np.ndarray, test: np.ndarray | None, wanted: Wanted, *, named: bool = False
+) -> Aim:
     kind = wanted.kind or {"f": "values", "b": "labels"}.get(y.dtype.kind, "classes")
     if kind not in TARGETS:
         raise InputError(f"--option: targets={kind} given; it must be one of {', '.join(TARGETS)}")
-    arrays = [("y", y), *([("y_test", test)] if test is not None else [])]
+    arrays = [(called, y), *([(f"y_test{called[1:]}", test)] if test is not None else [])]
     for name, array in arrays:
         _check_form(path, name, array, y)
         CHECKS[kind](path, name, array)
-    ignore = _ignored(wanted.ignore)
+    ignore = None if named and kind != "classes" else _ignored(wanted.ignore)
     classes = _classes(path, arrays, ignore) if kind == "classes" else None
     names = [name.strip() for name in wanted.names.split(",")] if wanted.names else None
-    plain = classes is not None and ignore is None and not names
+    plain = classes is not None and ignore is None and not names and not named
     if plain and (y.ndim == 1 or y.dtype == np.int64):
         return Aim(classes, None)
     if test is not None and test.dtype != y.dtype:

@@ -12,7 +12,7 @@ import numpy as np
 
 from data_prep.model import Dataset
 from data_prep.sources.aims import Wanted
-from data_prep.sources.arrays import ARRAYS, dataset_of
+from data_prep.sources.arrays import chosen, dataset_of
 from data_prep.sources.reading import needed, noted
 from mpifl.common import InputError
 
@@ -21,10 +21,17 @@ H5_FAULTS = (OSError, KeyError, ValueError, RuntimeError, TypeError)  # h5py's, 
 
 
 def read_hdf5(
-    data: Path | None, seed: int, *, targets: str = "", target_names: str = "", ignore: str | None = None
+    data: Path | None,
+    seed: int,
+    *,
+    targets: str = "",
+    target_names: str = "",
+    ignore: str | None = None,
+    silo_names: str = "",
+    scale: str = "",
 ) -> Dataset:
     """Open data sets x [n, *shape] and y [n, ...],
-    and where present x_test, y_test and silo [n]; any size."""
+    and where present x_test, y_test, silo and held_out [n]; any size."""
     path = needed("hdf5", data, "measurements.h5")
     files: dict[str, str] = {}
     noted(path, files)
@@ -34,9 +41,9 @@ def read_hdf5(
         file = h5py.File(path, "r", locking=False)
     except OSError as error:
         raise InputError(f"{path}: not an HDF5 file, or cut short ({error}); write it again") from None
-    found = {name: file[name] for name in ARRAYS if isinstance(file.get(name), h5py.Dataset)}
+    found = {name: file[name] for name in chosen(file) if isinstance(file.get(name), h5py.Dataset)}
     arrays = {name: _opened(path, name, dataset) for name, dataset in found.items()}
-    return dataset_of(path, arrays, files, Wanted(targets, target_names, ignore))
+    return dataset_of(path, arrays, files, Wanted(targets, target_names, ignore, silo_names, scale))
 
 
 def _opened(path: Path, name: str, dataset: h5py.Dataset) -> Any:
@@ -47,7 +54,7 @@ def _opened(path: Path, name: str, dataset: h5py.Dataset) -> Any:
         raise InputError(
             f"{path}: {name} has a type that cannot be read ({error}); store arrays of numbers"
         ) from None
-    if kind not in ("iufb" if name.startswith("y") else "iuf") or not dataset.shape:
+    if kind not in ("iufb" if name.startswith(("y", "held")) else "iuf") or not dataset.shape:
         raise InputError(f"{path}: {name} has dtype {dataset.dtype} {dataset.shape}; store arrays of numbers")
     offset = dataset.id.get_offset() if dataset.chunks is None else None
     if offset is not None and dataset.size and kind != "b":  # a byte of a bool may be neither 0 nor 1

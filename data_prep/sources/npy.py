@@ -8,26 +8,34 @@ import numpy as np
 
 from data_prep.model import Dataset
 from data_prep.sources.aims import Wanted
-from data_prep.sources.arrays import ARRAYS, dataset_of
+from data_prep.sources.arrays import chosen, dataset_of
 from data_prep.sources.reading import needed, noted, unreadable
 from data_prep.tables import MAGIC, size_of_array
 from mpifl.common import InputError
 
 
 def read_npy(
-    data: Path | None, seed: int, *, targets: str = "", target_names: str = "", ignore: str | None = None
+    data: Path | None,
+    seed: int,
+    *,
+    targets: str = "",
+    target_names: str = "",
+    ignore: str | None = None,
+    silo_names: str = "",
+    scale: str = "",
 ) -> Dataset:
     """Map x.npy [n, *shape] and y.npy [n, ...],
-    and where present x_test.npy, y_test.npy and silo.npy [n]."""
+    and where present x_test.npy, y_test.npy, silo.npy [n], held_out.npy [n]."""
     folder = needed("npy", data, "measurements, a folder with x.npy and y.npy")
     if not folder.is_dir():
         raise InputError(f"{folder}: is not a folder; --data must name the one with x.npy and y.npy")
-    paths = {name: path for name in ARRAYS if (path := folder / f"{name}.npy").is_file()}
+    stored = {path.stem: path for path in folder.glob("*.npy") if path.is_file()}
+    paths = {name: stored[name] for name in chosen(stored)}
     arrays = {name: _mapped(path) for name, path in paths.items()}
     files: dict[str, str] = {}
     for path in paths.values():
         noted(path, files)
-    return dataset_of(folder, arrays, files, Wanted(targets, target_names, ignore))
+    return dataset_of(folder, arrays, files, Wanted(targets, target_names, ignore, silo_names, scale))
 
 
 def _mapped(path: Path) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""A user's own arrays from a NumPy .npz file: x, y, and optionally x_test, y_test and silo."""
+"""A user's own arrays from a NumPy .npz file: x, y, and optionally x_test, y_test, silo, held_out."""
 
 from __future__ import annotations
 
@@ -11,30 +11,39 @@ import numpy as np
 
 from data_prep.model import Dataset
 from data_prep.sources.aims import Wanted
-from data_prep.sources.arrays import ARRAYS, dataset_of
+from data_prep.sources.arrays import chosen, dataset_of
 from data_prep.sources.reading import needed
 from data_prep.tables import MAGIC, check_method, check_unpacked, opened_zip, size_of_array
 from mpifl.common import InputError, sha256_of
 
 
 def read_npz(
-    data: Path | None, seed: int, *, targets: str = "", target_names: str = "", ignore: str | None = None
+    data: Path | None,
+    seed: int,
+    *,
+    targets: str = "",
+    target_names: str = "",
+    ignore: str | None = None,
+    silo_names: str = "",
+    scale: str = "",
 ) -> Dataset:
-    """Read x [n, *shape], y [n, ...], and where present x_test, y_test and silo [n] integers; never a pickle.
+    """Read x [n, *shape], y [n, ...], and where present x_test, y_test, silo and held_out; never a pickle.
 
     The arrays are read into memory whole: a .npz file cannot be mapped. What does not fit belongs into npy or
     hdf5.
     """
     path = needed("npz", data, "measurements.npz")
     arrays = _load(path)
-    return dataset_of(path, arrays, {path.name: sha256_of(path)}, Wanted(targets, target_names, ignore))
+    return dataset_of(
+        path, arrays, {path.name: sha256_of(path)}, Wanted(targets, target_names, ignore, silo_names, scale)
+    )
 
 
 def _load(path: Path) -> dict[str, np.ndarray]:
     try:
         with opened_zip(path) as archive:
             stored = {Path(member.filename).stem: member for member in archive.infolist()}
-            wanted = {name: stored[name] for name in ARRAYS if name in stored}
+            wanted = {name: stored[name] for name in chosen(stored)}
             check_unpacked(path, "arrays", sum(member.file_size for member in wanted.values()))
             return {name: _member(path, archive, name, member) for name, member in wanted.items()}
     except OSError as error:

@@ -12,21 +12,26 @@ from typing import Any
 import h5py
 import numpy as np
 
-from data_prep.model import release
+from data_prep.model import fields, release
 from data_prep.write.layout import Arrival, Gathering, Section, Sweep
 from mpifl.common import sha256_of
 from mpifl.data import (
+    Aims,
     Features,
+    Inputs,
     ShardEntry,
-    Targets,
+    aims_by_path,
+    by_path,
     check_arrays,
     label_counts,
     new_shard,
     stored_dtype,
 )
 
-Offsets = dict[str, tuple[int, int]]
-"""Where in a file x and y of every split begin."""
+Offsets = dict[str, dict[str, int]]
+"""Where in a file the arrays of every split begin, by their paths in it: `x` or `x/NAME`, `y` likewise."""
+
+Kinds = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
 
 
 @dataclass(frozen=True)
@@ -61,16 +66,19 @@ class Writer:
     """
 
     folder: Path
-    features: Features
+    features: Inputs
     classes: int | None
-    targets: Targets | None = None
+    targets: Aims | None = None
     alter: Callable[[int, np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]] | None = None
     filters: dict[str, Any] | None = None
 
-    @property
-    def y_dtype(self) -> np.dtype[Any]:
-        """Return the dtype that targets are stored in."""
-        return stored_dtype(self.targets)
+    def kinds(self, section: Section) -> Kinds:
+        """Return what the arrays of a section are stored as: shape of a row and dtype, by their paths."""
+        inputs = by_path("x", self.features).items()
+        kinds: Kinds = {path: (one.shape, np.dtype(one.dtype)) for path, one in inputs}
+        for path, (_, aim) in aims_by_path(self.classes, self.targets).items():
+            kinds[path] = section.labels.shape[1:] if aim is None else aim.shape, stored_dtype(aim)
+        return kinds
 
     def lay_out(self, shard: Shard) -> Offsets:
         """Make a shard's file with room for everything, and return where that is."""
@@ -92,14 +100,18 @@ class Writer:
 
     def _store(self, arrival: Arrival, offsets: Offsets) -> None:
         section, slot, ids, x = arrival
-        x, y = x.astype(self.features.dtype, copy=False), section.labels[ids]
+        y = section.labels[ids]
+        if isinstance(self.features, Features):
+            x = x.astype(self.features.dtype, copy=False)
         if self.alter and section.silo is not None:
             x, y = self.alter(section.silo, x, y, ids)
-        check_arrays(f"{section.file}: {section.split}", x, y, self.features, self.classes, self.targets)
+        where, arrays = f"{section.file}: {section.split}", (fields(x), fields(y))
+        check_arrays(where, *arrays, self.features, self.classes, self.targets)
+        kinds = self.kinds(section)
         with _opened(_raw(self.folder, section.file)) as file:
-            columns = (x, y.astype(self.y_dtype, copy=False))
-            for offset, rows in zip(offsets[section.split], columns, strict=True):
-                _write_at(file, offset, slot, rows)
+            for path, rows in (by_path("x", arrays[0]) | by_path("y", arrays[1])).items():
+                dtype = kinds[path][1]
+                _write_at(file, offsets[section.split][path], slot, rows.astype(dtype, copy=False))
 
     def finish(self, shard: Shard, offsets: Offsets) -> ShardEntry:
         """Put a filled shard's rows into their order, compress them if asked, and return its entry.
@@ -132,25 +144,44 @@ class Writer:
 
     def _rewrite(self, shard: Shard, raw: Path, offsets: Offsets, path: Path) -> None:
         """Write a shard anew from the file whose rows are in the order of their arrival."""
-        aside, kinds = raw.with_suffix(".part"), (np.dtype(self.features.dtype), self.y_dtype)
+        aside = raw.with_suffix(".part")
         with self._new(aside, shard, self.filters) as file:
             if self.filters:
-                for split, column, place, rows in _put_in_order(shard, raw, offsets, kinds):
+                for split, column, place, rows in self._put_in_order(shard, raw, offsets):
                     file[f"{split}/{column}"][place : place + len(rows)] = rows
         if not self.filters:
             with _opened(aside) as number:
-                for split, column, place, rows in _put_in_order(shard, raw, offsets, kinds):
-                    _write_at(number, offsets[split][column == "y"], place, rows)
+                for split, column, place, rows in self._put_in_order(shard, raw, offsets):
+                    _write_at(number, offsets[split][column], place, rows)
         os.replace(aside, path)
 
     def _histogram(self, shard: Shard, raw: Path, offsets: Offsets) -> list[int]:
         """Count the labels of the training split, or of the only one."""
         counted = next((section for section in shard.sections if section.split == "train"), shard.sections[0])
-        total, shape = np.zeros(self.classes or 0, np.int64), counted.labels.shape[1:]
-        for bucket in counted.buckets if self.classes else []:
-            labels = _read_at(raw, offsets[counted.split][1], bucket, shape, self.y_dtype)
+        if self.classes is None:
+            return []
+        total, kind = np.zeros(self.classes, np.int64), self.kinds(counted)["y"]
+        for bucket in counted.buckets:
+            labels = _read_at(raw, offsets[counted.split]["y"], bucket, *kind)
             total += label_counts(labels, self.classes, self.targets)
         return [int(count) for count in total]
+
+    def _put_in_order(
+        self, shard: Shard, raw: Path, offsets: Offsets
+    ) -> Iterator[tuple[str, str, int, np.ndarray]]:
+        """Yield split, column, place and rows of a shard's buckets,
+        from a file of rows in the order of their arrival."""
+        for section in shard.sections:
+            for bucket in section.buckets:
+                order = section.order(bucket)
+                for column, kind in self.kinds(section).items():
+                    rows = _read_at(raw, offsets[section.split][column], bucket, *kind)
+                    yield (
+                        section.split,
+                        column,
+                        bucket.start,
+                        rows if order is None else _scattered(rows, order),
+                    )
 
     def _new(self, path: Path, shard: Shard, filters: dict[str, Any] | None) -> h5py.File:
         labels = {section.split: (len(section), *section.labels.shape[1:]) for section in shard.sections}
@@ -164,24 +195,16 @@ def _raw(folder: Path, file: str) -> Path:
 
 
 def _offsets(file: h5py.File) -> Offsets:
-    return {split: (file[f"{split}/x"].id.get_offset(), file[f"{split}/y"].id.get_offset()) for split in file}
+    """Return where every data set of a file begins."""
+    offsets: Offsets = {split: {} for split in file}
 
+    def note(name: str, found: object) -> None:
+        if isinstance(found, h5py.Dataset):
+            split, _, path = name.partition("/")
+            offsets[split][path] = found.id.get_offset()
 
-def _put_in_order(
-    shard: Shard, raw: Path, offsets: Offsets, kinds: tuple[np.dtype[Any], np.dtype[Any]]
-) -> Iterator[tuple[str, str, int, np.ndarray]]:
-    """Yield split, column, place and rows of a shard's buckets,
-    from a file of rows in the order of their arrival."""
-    for section in shard.sections:
-        for bucket in section.buckets:
-            order = section.order(bucket)
-            stored = {
-                "x": (section.rows.shape[1:], kinds[0]),
-                "y": (section.labels.shape[1:], kinds[1]),
-            }
-            for (column, (shape, kind)), offset in zip(stored.items(), offsets[section.split], strict=True):
-                rows = _read_at(raw, offset, bucket, shape, kind)
-                yield section.split, column, bucket.start, rows if order is None else _scattered(rows, order)
+    file.visititems(note)
+    return offsets
 
 
 def _scattered(rows: np.ndarray, order: np.ndarray) -> np.ndarray:

@@ -56,7 +56,7 @@ class FSVRG(FedAvg):
             InputError: the model is another than logistic regression.
         """
         shapes = [(name, tuple(p.shape)) for name, p in module.named_parameters()]
-        weight = (spec.classes, math.prod(spec.features.shape))
+        weight = (spec.classes, math.prod(spec.single.shape))
         if self.scaling and shapes != [("head.weight", weight), ("head.bias", (spec.classes,))]:
             how = "scales each weight by how often its feature is not 0"
             why = "which only logistic regression's have; take [model] name = 'logreg', or scaling = false"

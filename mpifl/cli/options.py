@@ -11,3 +11,7 @@ Set = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Chan
 Out = Annotated[Path | None, typer.Option(metavar="RUN", help="The run folder; runs/NAME by default.")]
 Ranks = Annotated[int | None, typer.Option(metavar="N", min=1, help="Start so many ranks, without mpirun.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the batch script and submit nothing.")]
+Trust = Annotated[
+    list[str], typer.Option(metavar="MODULE:NAME", help="Import this code, if the run's job names it.")
+]
+Best = Annotated[bool, typer.Option("--best", help="Take the model of the best round, best.safetensors.")]

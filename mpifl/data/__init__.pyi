@@ -1,5 +1,5 @@
-from .batches import Batches as Batches
-from .features import FEATURE_DTYPES as FEATURE_DTYPES, Features as Features
+from .batches import Batches as Batches, each as each, rows as rows
+from .features import FEATURE_DTYPES as FEATURE_DTYPES, Features as Features, Inputs as Inputs
 from .federation import (
     FederationSpec as FederationSpec,
     ShardEntry as ShardEntry,
@@ -9,6 +9,7 @@ from .federation import (
 )
 from .hdf5 import chunk_rows as chunk_rows
 from .hdf5_reading import start_parser as start_parser
+from .records import by_path as by_path
 from .shards import (
     SPLITS as SPLITS,
     Shard as Shard,
@@ -18,7 +19,10 @@ from .shards import (
     stored_dtype as stored_dtype,
 )
 from .targets import (
+    Aims as Aims,
+    Array as Array,
     Targets as Targets,
+    aims_by_path as aims_by_path,
     check_arrays as check_arrays,
     check_kind as check_kind,
     label_counts as label_counts,

@@ -6,10 +6,10 @@ import math
 from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
-from pydantic import AfterValidator, Field, FiniteFloat
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, FiniteFloat, Tag
 
 from mpifl.common import ShardError
-from mpifl.data.records import Record
+from mpifl.data.records import NAMED, ONE, Name, Record, few_arrays, one_or_named
 
 MOST_NUMBERS = 1 << 28
 """Numbers of one example; a volume of 512 x 512 x 512 has half as many."""
@@ -39,6 +39,13 @@ class Features(Record):
     dtype: Literal["uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"]
     scale: FiniteFloat | None = None
     offset: FiniteFloat = 0.0
+
+
+Inputs = Annotated[
+    Annotated[Features, Tag(ONE)] | Annotated[dict[Name, Features], BeforeValidator(few_arrays), Tag(NAMED)],
+    Discriminator(one_or_named),
+]
+"""What the inputs of one example are: an array, or several by name."""
 
 
 class Form(Protocol):

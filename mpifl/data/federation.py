@@ -17,14 +17,15 @@ from pydantic import (
 )
 
 from mpifl.common import ShardError, write_atomic
-from mpifl.data.features import Classes, Features
+from mpifl.data.features import Classes, Features, Inputs
 from mpifl.data.records import BY_HAND, Counts, Examples, FileName, Record, Text, Texts, as_record, read_parts
-from mpifl.data.targets import Targets, check_kind, told
+from mpifl.data.targets import Aims, check_kind, told
 
 FORMAT_VERSION = 1
-TARGETS_VERSION = 2
-"""That of folders whose `federation.json` says what a target is."""
-VERSIONS = (FORMAT_VERSION, TARGETS_VERSION)
+ARRAYS_VERSION = 2
+"""That of folders whose `federation.json` says what a target is, or has named arrays."""
+VERSIONS = (FORMAT_VERSION, ARRAYS_VERSION)
+Seen = Literal["int64", "float32"]
 _WHOLE_EXAMPLES = "training one model on all features (each silo has some columns of the same rows)"
 
 
@@ -48,11 +49,11 @@ class FederationSpec(Record):
     format: Literal["mpifl-shards"] = "mpifl-shards"
     format_version: int = FORMAT_VERSION
     name: Text
-    features: Features
+    features: Inputs
     classes: Classes | None
     """How many there are, where targets are class numbers; None where they are values."""
-    targets: Targets | None = None
-    """What a target is; None is an int64 class number, and format version 1."""
+    targets: Aims | None = None
+    """What a target is; None is an int64 class number."""
     seed: int
     scheme: dict[str, Any]
     source: dict[str, Any]
@@ -64,9 +65,23 @@ class FederationSpec(Record):
     feature_names: Texts | None = None
 
     @property
-    def y_dtype(self) -> Literal["int64", "float32"]:
+    def y_dtype(self) -> Seen | dict[str, Seen]:
         """Return the dtype in which a model receives targets: class numbers int64, values float32."""
-        return "float32" if self.classes is None else "int64"
+        if isinstance(self.targets, dict):
+            return {name: seen_as(one.classes) for name, one in self.targets.items()}
+        return seen_as(self.classes)
+
+    @property
+    def single(self) -> Features:
+        """Return what an example is, where its input is one array.
+
+        Raises:
+            ShardError: it has several.
+        """
+        if isinstance(self.features, dict):
+            named = f"features are named arrays ({', '.join(self.features)})"
+            raise ShardError(f"federation.json: {named}, and this takes one array; partition again")
+        return self.features
 
     @property
     def aim(self) -> str:
@@ -76,9 +91,10 @@ class FederationSpec(Record):
     @model_validator(mode="after")
     def _targets_have_classes_or_values(self) -> FederationSpec:
         check_kind(self.classes, self.targets)
-        if self.format_version != (wanted := version_of(self.targets)):
-            having = "without" if self.targets is None else "with"
-            raise ValueError(f"format_version {self.format_version}; {having} targets it is {wanted}")
+        if self.format_version != (wanted := version_of(self.features, self.targets)):
+            having = "without" if wanted == FORMAT_VERSION else "with"
+            what = f"{having} targets or named arrays it is {wanted}"
+            raise ValueError(f"format_version {self.format_version}; {what}")
         return self
 
     @model_serializer(mode="wrap")
@@ -140,9 +156,14 @@ def check_entries(
         raise ShardError(f"{path}: labels: {len(wrong)} label counts {of}; {BY_HAND}")
 
 
-def version_of(targets: Targets | None) -> int:
-    """Return the version of the format that a federation with such targets has."""
-    return FORMAT_VERSION if targets is None else TARGETS_VERSION
+def version_of(features: Inputs, targets: Aims | None) -> int:
+    """Return the version of the format that a federation with such arrays has."""
+    return FORMAT_VERSION if targets is None and not isinstance(features, dict) else ARRAYS_VERSION
+
+
+def seen_as(classes: int | None) -> Seen:
+    """Return the dtype in which a model receives targets of so many classes, or none."""
+    return "float32" if classes is None else "int64"
 
 
 def other_version(version: Any) -> str:

@@ -71,6 +71,30 @@ class Record(BaseModel):
 
 
 Kind = TypeVar("Kind", bound=Record)
+ONE, NAMED = "(one array)", "(named arrays)"
+MOST_ARRAYS = 16
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,31}$")]
+"""What one of several arrays is called."""
+
+
+def one_or_named(given: Any) -> str:
+    """Tell whether a record of an array is given, or records of arrays by their names."""
+    parts = list(given.values()) if isinstance(given, dict) else []
+    return NAMED if parts and all(isinstance(part, dict | Record) for part in parts) else ONE
+
+
+def few_arrays(given: Any) -> Any:
+    """Refuse more arrays than there is room for, before any is looked at."""
+    if isinstance(given, dict) and len(given) > MOST_ARRAYS:
+        raise ValueError(f"{len(given)} named arrays, {MOST_ARRAYS} at most")
+    return given
+
+
+def by_path(part: str, given: Any) -> dict[str, Any]:
+    """Return what is given of `x` or `y` by the path of each array in a split: `x`, or `x/NAME`."""
+    if isinstance(given, dict):
+        return {f"{part}/{name}": one for name, one in given.items()}
+    return {part: given}
 
 
 def read_parts(path: Path) -> Any:
@@ -98,10 +122,8 @@ def as_record(path: Path, kind: type[Kind], parts: Any) -> Kind:
         return kind.model_validate(parts)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = (
-            ".".join(str(part) if str(part).isprintable() else "?" for part in first["loc"])[:200]
-            or "the file"
-        )
+        loc = [part for part in first["loc"] if part not in (ONE, NAMED)]
+        where = ".".join(str(part) if str(part).isprintable() else "?" for part in loc)[:200] or "the file"
         raise ShardError(
             f"{path}: {where}: {first['msg'].removeprefix('Value error, ')}; {BY_HAND}"
         ) from None

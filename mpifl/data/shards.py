@@ -14,15 +14,16 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mpifl.common import ShardError, sha256_of
-from mpifl.data.features import FEATURE_DTYPES as FEATURE_DTYPES, Features as Features
+from mpifl.data.features import FEATURE_DTYPES as FEATURE_DTYPES, Features as Features, Inputs
 from mpifl.data.federation import (
     VERSIONS,
     FederationSpec as FederationSpec,
+    Seen,
     ShardEntry as ShardEntry,
     other_version,
     read_federation as read_federation,
@@ -30,7 +31,19 @@ from mpifl.data.federation import (
     version_of,
 )
 from mpifl.data.hdf5_reading import Opened, Stored, opened
-from mpifl.data.targets import Targets, check_arrays, check_counts, check_forms, check_labels, label_counts
+from mpifl.data.records import by_path
+from mpifl.data.targets import (
+    Aims,
+    Array,
+    Targets,
+    aims_by_path,
+    check_arrays,
+    check_counts,
+    check_forms,
+    check_labels,
+    label_counts,
+    place,
+)
 
 if TYPE_CHECKING:
     import h5py
@@ -39,21 +52,29 @@ FORMAT = "mpifl-shard"
 SPLITS = ("train", "valid", "test", "public")
 ATTRIBUTES = ("format", "format_version", "layout", "silo", "classes")
 
-Arrays = Mapping[str, tuple[np.ndarray, np.ndarray]]
-"""The splits of a shard by name, each as (x, y): x of shape [n, *features], y of shape [n, ...]."""
+Arrays = Mapping[str, tuple[Array, Array]]
+"""The splits of a shard by name, each as (x, y): arrays of shape [n, ...], or several of each by name."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """One split of a shard as stored and mapped, not copied: x of shape [n, *features], y [n, ...]."""
+    """One split of a shard as stored and mapped, not copied: x of shape [n, *features], y [n, ...].
 
-    x: np.ndarray
-    y: np.ndarray
-    y_dtype: Literal["int64", "float32"] = "int64"
+    Where the federation has several of them, x or y are arrays by name, and so is `y_dtype`.
+    """
+
+    x: Array
+    y: Array
+    y_dtype: Seen | dict[str, Seen] = "int64"
     """What a model receives targets as."""
 
     def __len__(self) -> int:
-        return len(self.y)
+        return len(next(iter(self.arrays.values())))
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return all arrays by their paths in the split: `x`, or `x/NAME`, and `y` likewise."""
+        return by_path("x", self.x) | by_path("y", self.y)
 
 
 class Shard:
@@ -84,27 +105,37 @@ def open_shard(folder: Path, entry: ShardEntry, spec: FederationSpec, *, checksu
             range or values that are not finite.
     """
     path, sha256 = Path(folder) / entry.file, entry.sha256 if checksum else None
-    with opened(
-        path, entry.bytes, sha256, ATTRIBUTES, [f"{split}/{part}" for split in SPLITS for part in "xy"]
-    ) as file:
+    paths = [*by_path("x", spec.features), *aims_by_path(spec.classes, spec.targets)]
+    names = [f"{split}/{part}" for split in SPLITS for part in paths]
+    with opened(path, entry.bytes, sha256, ATTRIBUTES, names) as file:
         _check_attributes(path, file.attributes, entry, spec)
-        found = dict(splits_of(file, "xy"))
+        found = {split: dict(zip(paths, sets, strict=True)) for split, sets in splits_of(file, paths)}
         if missing := sorted(set(entry.examples) - set(found)):
-            raise ShardError(
-                f"{path}: has no {missing[0]}/x and {missing[0]}/y; partition again or restore it"
-            )
-        for split, (x, y) in found.items():
-            _check_forms(path, split, x, y, entry, spec)
+            lacks = f"{missing[0]}/{paths[0]} and {missing[0]}/{paths[-1]}"
+            raise ShardError(f"{path}: has no {lacks}; partition again or restore it")
+        for split, sets in found.items():
+            _check_forms(path, split, sets, entry, spec)
         return Shard(path, {split: _split(file, split, spec) for split in found})
 
 
 def _split(file: Opened, split: str, spec: FederationSpec) -> Split:
     """Map a split and look through its targets."""
-    x, y = file.array(f"{split}/x"), file.array(f"{split}/y")
-    check_labels(f"{file.path}: {split}", y, spec.classes, spec.targets)
-    if spec.targets is not None and spec.targets.dtype == "bool":
-        y = y.view(np.bool_)
-    return Split(x, y, spec.y_dtype)
+    x = {path: file.array(f"{split}/{path}") for path in by_path("x", spec.features)}
+    y = {}
+    for path, (classes, targets) in aims_by_path(spec.classes, spec.targets).items():
+        y[path] = file.array(f"{split}/{path}")
+        check_labels(place(f"{file.path}: {split}", path), y[path], classes, targets)
+        if targets is not None and targets.dtype == "bool":
+            y[path] = y[path].view(np.bool_)
+    return Split(_by_name(x), _by_name(y), spec.y_dtype)
+
+
+def _by_name(arrays: dict[str, np.ndarray]) -> Array:
+    """Return arrays by their names in place of paths; one without a name as it is."""
+    (first, *_) = arrays
+    if "/" not in first:
+        return arrays[first]
+    return {path.partition("/")[2]: array for path, array in arrays.items()}
 
 
 def splits_of(file: Opened, parts: Iterable[str]) -> Iterator[tuple[str, list[Stored]]]:
@@ -127,38 +158,47 @@ def write_shard(
     *,
     silo: int | None,
     name: str,
-    features: Features,
+    features: Inputs,
     classes: int | None,
-    targets: Targets | None = None,
+    targets: Aims | None = None,
 ) -> ShardEntry:
     """Write one shard aside, rename it into place and return its entry;
     raise ShardError if the arrays do not fit."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    shapes = {split: np.shape(y) for split, (_, y) in arrays.items()}
+    splits = {split: Split(*pair) for split, pair in arrays.items()}
     common: dict[str, Any] = {"features": features, "classes": classes, "targets": targets}
     try:
+        for split, held in splits.items():
+            check_arrays(f"{path}: {split}", held.x, held.y, **common)
+        shapes = {split: (len(held), *_label_shape(held)) for split, held in splits.items()}
         with new_shard(aside, shapes, silo=silo, name=name, **common) as file:
-            for split, (x, y) in arrays.items():
-                check_arrays(f"{path}: {split}", x, y, **common)
-                file[f"{split}/x"][...], file[f"{split}/y"][...] = x, np.asarray(y, stored_dtype(targets))
+            for split, held in splits.items():
+                for part, array in held.arrays.items():
+                    room = file[f"{split}/{part}"]
+                    room[...] = np.asarray(array, room.dtype)
         digest, size = sha256_of(aside), aside.stat().st_size
         os.replace(aside, path)
     finally:
         aside.unlink(missing_ok=True)
-    counted = np.asarray(arrays["train" if "train" in arrays else next(iter(arrays))][1])
+    counted = splits["train" if "train" in splits else next(iter(splits))].arrays
     return ShardEntry(
         silo=silo,
         name=name,
         file=path.name,
-        examples={split: shape[0] for split, shape in shapes.items()},
-        labels=label_counts(counted, classes, targets),
+        examples={split: len(held) for split, held in splits.items()},
+        labels=label_counts(counted.get("y"), classes, targets),
         bytes=size,
         sha256=digest,
     )
 
 
+def _label_shape(held: Split) -> tuple[int, ...]:
+    """Return the shape of an example's label, where targets have no names."""
+    return () if isinstance(held.y, dict) else np.shape(held.y)[1:]
+
+
 def stored_dtype(targets: Targets | None) -> np.dtype[Any]:
-    """Return the dtype of `SPLIT/y` in a shard."""
+    """Return the dtype of an array of targets in a shard."""
     return np.dtype("int64") if targets is None else targets.stored
 
 
@@ -168,25 +208,28 @@ def new_shard(
     *,
     silo: int | None,
     name: str,
-    features: Features,
+    features: Inputs,
     classes: int | None,
-    targets: Targets | None = None,
+    targets: Aims | None = None,
     filters: Mapping[str, Any] | None = None,
 ) -> h5py.File:
     """Make a shard file and return it open, with room for targets of these shapes [n, ...] and as many
-    features.
+    features; of named targets, n is enough.
 
     Data sets are contiguous, at multiples of 64 bytes; or, with h5py's `filters`, in chunks of half a MiB.
     """
     from mpifl.data.hdf5 import make_room, new_file  # it brings h5py, which who only reads does without
 
     file = new_file(path)
-    version, number = version_of(targets), -1 if classes is None else classes
+    version, number = version_of(features, targets), -1 if classes is None else classes
     file.attrs.update(format=FORMAT, format_version=version, name=name, classes=number)
     file.attrs["silo"] = -1 if silo is None else silo
     for split, (n, *label) in labels.items():
-        make_room(file, f"{split}/x", (n, *features.shape), np.dtype(features.dtype), filters)
-        make_room(file, f"{split}/y", (n, *label), stored_dtype(targets), filters)
+        for part, one in by_path("x", features).items():
+            make_room(file, f"{split}/{part}", (n, *one.shape), np.dtype(one.dtype), filters)
+        for part, (_, aim) in aims_by_path(classes, targets).items():
+            shape = label if aim is None else aim.shape
+            make_room(file, f"{split}/{part}", (n, *shape), stored_dtype(aim), filters)
     return file
 
 
@@ -210,19 +253,22 @@ def _check_attributes(path: Path, found: Mapping[str, Any], entry: ShardEntry, s
 
 
 def _check_forms(
-    path: Path, split: str, x: Stored, y: Stored, entry: ShardEntry, spec: FederationSpec
+    path: Path, split: str, sets: Mapping[str, Stored], entry: ShardEntry, spec: FederationSpec
 ) -> None:
     """Hold what a file says of its data against what `federation.json` declares,
     before any of them is read."""
-    where = f"{path}: {split}"
-    if len(x) != len(y) or len(x) != entry.examples.get(split):
-        found = f"{len(x)} features and {len(y)} labels"
-        raise ShardError(
-            f"{where}: {found}, federation.json says {entry.examples.get(split)}; restore the right file"
-        )
-    if split == "train" and len(x) == 0:
+    where, declared = f"{path}: {split}", entry.examples.get(split)
+    x, y = ({name: form for name, form in sets.items() if name[0] == part} for part in "xy")
+    if any(len(form) != declared for form in sets.values()):
+        found = f"{_rows(x.values())} features and {_rows(y.values())} labels"
+        raise ShardError(f"{where}: {found}, federation.json says {declared}; restore the right file")
+    if split == "train" and declared == 0:
         raise ShardError(f"{where}: an empty silo; partition with --min-examples 1 or more")
     check_forms(where, x, y, spec.features, spec.classes, spec.targets)
     if spec.classes is not None:
-        ignored = spec.targets is not None and spec.targets.ignore is not None
-        check_counts(where, y, entry.examples, entry.labels, most=ignored)
+        ignored = isinstance(spec.targets, Targets) and spec.targets.ignore is not None
+        check_counts(where, y["y"], entry.examples, entry.labels, most=ignored)
+
+
+def _rows(sets: Iterable[Stored]) -> str:
+    return " or ".join(map(str, sorted({len(one) for one in sets})))

@@ -7,11 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Tag,
+    model_serializer,
+    model_validator,
+)
 
 from mpifl.common import ShardError
-from mpifl.data.features import Features, Form, Shape, check_features
-from mpifl.data.records import Record, Texts
+from mpifl.data.features import Classes, Form, Inputs, Shape, check_features
+from mpifl.data.records import NAMED, ONE, Name, Record, Texts, by_path, few_arrays, one_or_named
 
 PIECE = 1 << 22
 """Numbers that are looked at together."""
@@ -31,6 +39,13 @@ class Targets(Record):
     """What the columns of the last dimension are called."""
     ignore: Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)] | None = None
     """A class number that does not count."""
+    classes: Classes | None = None
+    """How many there are, if this is one of several targets and holds class numbers."""
+
+    @model_serializer(mode="wrap")
+    def _of_one_array(self, make: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave classes out where there are none: of one array they stand beside."""
+        return {key: value for key, value in make(self).items() if key != "classes" or value is not None}
 
     @property
     def stored(self) -> np.dtype[Any]:
@@ -45,8 +60,24 @@ class Targets(Record):
         return self
 
 
-def told(classes: int | None, targets: Targets | None) -> str:
+Aims = Annotated[
+    Annotated[Targets, Tag(ONE)] | Annotated[dict[Name, Targets], BeforeValidator(few_arrays), Tag(NAMED)],
+    Discriminator(one_or_named),
+]
+"""What the targets of one example are: an array, or several by name."""
+
+
+def aims_by_path(classes: int | None, targets: Aims | None) -> dict[str, tuple[int | None, Targets | None]]:
+    """Return the number of classes and the record of each array of targets, by its path in a split."""
+    if isinstance(targets, dict):
+        return {path: (one.classes, one) for path, one in by_path("y", targets).items()}
+    return {"y": (classes, targets)}
+
+
+def told(classes: int | None, targets: Aims | None) -> str:
     """Say what the targets of a federation are, as messages do."""
+    if isinstance(targets, dict):
+        return "; ".join(f"{name}: {told(one.classes, one)}" for name, one in targets.items())
     if targets is None:
         return "int64 class numbers"
     kind = "values" if classes is None else "class numbers"
@@ -55,23 +86,34 @@ def told(classes: int | None, targets: Targets | None) -> str:
     return f"{targets.dtype} {kind} of shape {list(targets.shape)}{names}{ignored}"
 
 
-def check_kind(classes: int | None, targets: Targets | None) -> None:
+def check_kind(classes: int | None, targets: Aims | None) -> None:
     """Refuse classes and targets that do not go together; raise ValueError."""
-    if targets is None and classes is None:
+    if isinstance(targets, dict):
+        if classes is not None:
+            raise ValueError(f"{classes} classes of named targets; say them of each in targets")
+        for name, one in targets.items():
+            _check_kind(f"{name}: ", one.classes, one)
+    elif targets is not None:
+        if targets.classes is not None:
+            raise ValueError("classes within targets; they stand beside, where there is one array")
+        _check_kind("", classes, targets)
+    elif classes is None:
         raise ValueError("neither classes nor targets; one of them says what is learned")
-    if targets is None:
-        return
+
+
+def _check_kind(name: str, classes: int | None, targets: Targets) -> None:
     if classes is not None and targets.stored.kind == "f":
-        raise ValueError(f"{classes} classes of {targets.dtype} targets; class numbers are integers")
+        raise ValueError(f"{name}{classes} classes of {targets.dtype} targets; class numbers are integers")
     if classes is not None and targets.dtype == "bool":
-        raise ValueError(f"{classes} classes of bool targets; these are values, with classes null")
+        raise ValueError(f"{name}{classes} classes of bool targets; these are values, with classes null")
     if (ignore := targets.ignore) is None:
         return
     if classes is None or 0 <= ignore < classes:
-        raise ValueError(f"ignore {ignore} of {classes or 'no'} classes; it is a number that no class has")
+        of = f"of {classes or 'no'} classes"
+        raise ValueError(f"{name}ignore {ignore} {of}; it is a number that no class has")
     limits = np.iinfo(targets.stored)
     if not limits.min <= ignore <= limits.max:
-        raise ValueError(f"ignore {ignore} does not fit {targets.dtype} targets")
+        raise ValueError(f"{name}ignore {ignore} does not fit {targets.dtype} targets")
 
 
 def check_target_form(where: str, y: Form, classes: int | None, targets: Targets | None) -> None:
@@ -146,35 +188,55 @@ def pieces(y: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         yield start, y[start : start + step]
 
 
-def label_counts(y: np.ndarray, classes: int | None, targets: Targets | None = None) -> list[int]:
-    """Return how many targets there are of each class, without those ignored; nothing of values."""
-    if classes is None:
+def label_counts(y: np.ndarray | None, classes: int | None, targets: Aims | None = None) -> list[int]:
+    """Return how many targets there are of each class, without those ignored;
+    nothing of values, nor of named targets."""
+    if classes is None or y is None:
         return []
-    total, ignore = np.zeros(classes, np.int64), None if targets is None else targets.ignore
+    total, ignore = np.zeros(classes, np.int64), targets.ignore if isinstance(targets, Targets) else None
     for _, piece in pieces(y):
         flat = piece.reshape(-1).astype(np.int64, copy=False)
         total += np.bincount(flat if ignore is None else flat[flat != ignore], minlength=classes)
     return [int(count) for count in total]
 
 
+Array = np.ndarray | dict[str, np.ndarray]
+"""An array, or several by name."""
+
+
 def check_arrays(
-    where: str,
-    x: np.ndarray,
-    y: np.ndarray,
-    features: Features,
-    classes: int | None,
-    targets: Targets | None = None,
+    where: str, x: Array, y: Array, features: Inputs, classes: int | None, targets: Aims | None = None
 ) -> None:
     """Refuse arrays of another shape or dtype than a federation's, or with targets that it does not have."""
-    check_forms(where, x, y, features, classes, targets)
-    check_labels(where, y, classes, targets)
+    check_forms(where, by_path("x", x), by_path("y", y), features, classes, targets)
+    for path, (count, one) in aims_by_path(classes, targets).items():
+        check_labels(place(where, path), by_path("y", y)[path], count, one)
 
 
 def check_forms(
-    where: str, x: Form, y: Form, features: Features, classes: int | None, targets: Targets | None = None
+    where: str,
+    x: Mapping[str, Form],
+    y: Mapping[str, Form],
+    features: Inputs,
+    classes: int | None,
+    targets: Aims | None = None,
 ) -> None:
-    """Refuse what has another shape or dtype than a federation's."""
-    check_features(where, x, features)
-    if x.shape[0] != y.shape[0]:
-        raise ShardError(f"{where}: {x.shape[0]} features and {y.shape[0]} labels; they must be as many")
-    check_target_form(where, y, classes, targets)
+    """Refuse what has another shape or dtype than a federation's; x and y by their paths in a split."""
+    inputs, aims = by_path("x", features), aims_by_path(classes, targets)
+    if odd := sorted({*x, *y} ^ {*inputs, *aims}):
+        raise ShardError(f"{where}: {odd[0]} is there or in the federation, not in both; partition again")
+    for path, form in x.items():
+        check_features(place(where, path), form, inputs[path])
+    rows = next(iter(x.values())).shape[0]
+    for path, form in (*x.items(), *y.items()):
+        if form.shape[0] != rows:
+            what = "labels" if path[0] == "y" else "features"
+            found = f"{rows} features and {form.shape[0]} {what}"
+            raise ShardError(f"{place(where, path)}: {found}; they must be as many")
+    for path, form in y.items():
+        check_target_form(place(where, path), form, *aims[path])
+
+
+def place(where: str, path: str) -> str:
+    """Return the beginning of a message about an array; one that is alone has no name."""
+    return f"{where}: {path}" if "/" in path else where

@@ -158,6 +158,6 @@ def _check_forms(file: Opened, split: str, entry: VerticalEntry, classes: int) -
     if id.shape != (len(x),) or id.dtype.name != "int64":
         said = f"{len(x)} rows and {id.dtype.name} ids of shape {list(id.shape)}"
         raise ShardError(f"{where}: {said}; partition again or restore it")
-    check_forms(where, x, id if y is None else y, entry.features, classes)
+    check_forms(where, {"x": x}, {"y": id if y is None else y}, entry.features, classes)
     if y is not None and entry.labels is not None:
         check_counts(where, y, entry.examples, entry.labels, most=False)

@@ -21,7 +21,7 @@ from mpifl.exchange.final_model import FinalModel
 from mpifl.exchange.states import States
 from mpifl.exchange.updates import as_update, check_update, defined, reason_of
 from mpifl.run import Writer, checkpoint
-from mpifl.silo import FlatModel, Silo
+from mpifl.silo import EVALUATION_BATCH, FlatModel, Silo, learnable
 from mpifl.transforms import Transform
 from mpifl.wire import (
     AnyReply,
@@ -63,6 +63,7 @@ class WorkerContext:
     select: str = "uniform"
     rule: Rule | None = None
     spill: str | None = None
+    evaluation_batch: int = EVALUATION_BATCH
 
 
 Handler = Callable[[int, Any, dict[str, Tensor]], AnyReply]
@@ -241,12 +242,14 @@ class Worker:
             reweighed=(context.select, context.weights) == ("examples", "uniform"),
             public=context.public,
             allocate=self.aggregation.lend,
+            evaluation_batch=context.evaluation_batch,
         )
 
     def _shard(self, id: int) -> Shard:
         if id not in self._shards:
             spec = self._context.spec
-            self._shards[id] = open_shard(self._context.folder, spec.silos[id], spec)
+            shard = open_shard(self._context.folder, spec.silos[id], spec)
+            self._shards[id] = learnable(shard, self._context.algorithm.task)
         return self._shards[id]
 
     def _open(self, id: int, request: Open, vectors: dict[str, Tensor]) -> AnyReply:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from mpifl.common import InputError, load_plugin, rng
-from mpifl.data import Features
+from mpifl.data import Features, Inputs, each
 from mpifl.models.images import cnn
 from mpifl.models.perceptrons import logreg, mlp, two_nn
 from mpifl.models.text import char_lstm, gpt
@@ -30,7 +30,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 def build(
     model: str | Callable[..., nn.Module],
     arguments: Mapping[str, Any],
-    features: Features,
+    features: Inputs,
     width: int,
     seed: int,
     task: Task = CLASSIFICATION,
@@ -43,7 +43,7 @@ def build(
     Args:
         model: A name of MODELS, the user's own `package.module:factory`, or a factory.
         arguments: The job's.
-        features: What one example is.
+        features: What one example is; by name, where it has several arrays.
         width: How many numbers the task has a model answer for each target.
         seed: The job's.
         task: What the model is for.
@@ -52,7 +52,8 @@ def build(
         InputError: there is no such model, it does not take these arguments, or it does not fit the features.
     """
     name, factory = _factory_of(model)
-    wanted = _wanted(name, factory, {"shape": features.shape, "classes": width}, arguments)
+    shape = each(lambda one: one.shape, features)
+    wanted = _wanted(name, factory, {"shape": shape, "classes": width}, arguments)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(rng.derive(seed, "initial weights"))
         try:
@@ -60,7 +61,7 @@ def build(
             _try_out(module, features, width, task)
         except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
             what = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            given = f"features of shape {list(features.shape)} and {width} classes with {dict(arguments)}"
+            given = f"features of shape {each(list, shape)} and {width} classes with {dict(arguments)}"
             raise InputError(f"[model] name = '{name}' does not take {given}: {what}") from None
     return module
 
@@ -93,9 +94,14 @@ def _factory_of(model: str | Callable[..., nn.Module]) -> tuple[str, Callable[..
 
 
 @torch.no_grad()
-def _try_out(module: nn.Module, features: Features, width: int, task: Task) -> None:
-    real = features.scale is not None or features.dtype.startswith("float")
+def _try_out(module: nn.Module, features: Inputs, width: int, task: Task) -> None:
     if not isinstance(module, nn.Module):
         raise TypeError(f"it returns {type(module).__name__}, not a torch.nn.Module")
-    examples = torch.zeros(2, *features.shape, dtype=torch.float32 if real else torch.int64)
-    task.check_outputs(task.outputs(module.eval(), examples), len(examples), width)
+    examples = each(_zeros, features)
+    task.check_outputs(task.outputs(module.eval(), examples), 2, width)
+
+
+def _zeros(features: Features) -> torch.Tensor:
+    """Return two examples of zeros, as a model receives them."""
+    real = features.scale is not None or features.dtype.startswith("float")
+    return torch.zeros(2, *features.shape, dtype=torch.float32 if real else torch.int64)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mpifl.report.runs import Summary
-from mpifl.tasks import MetricInfo
+from mpifl.tasks import ACCURACY, MetricInfo
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Column:
         return f"{value:,.{self.decimals}f}" if abs(value) < 1e9 else f"{value:.3g}"
 
 
-TESTED = (("{}", "test_{}"), ("best{}", "best_{}"))
+TESTED = (("{}", "test_{}"), ("best{}", "best_{}"), ("test at the end{}", "final_{}"))
 """Headings and figures of the main metric on the test set;
 a heading names the metric where runs have several."""
 AT_SILOS = (
@@ -83,7 +83,8 @@ def metrics_of(summaries: Sequence[Summary]) -> list[MetricInfo]:
 
 
 def _column(heading: str, figure: str, metric: MetricInfo, several: bool) -> Column:
-    named = metric.name if heading == "{}" else f" {metric.name}" if several else ""
+    beside = f" {metric.name}" if several or metric.name != ACCURACY.name else ""
+    named = metric.name if heading == "{}" else beside
     decimals, power = (2, 2 if "variance" in figure else 1) if metric.share else (4, 0)
     unit = "%" if metric.share and power == 1 else ""
     return Column(heading.format(named), figure.format(metric.name), decimals, 100**power, unit)

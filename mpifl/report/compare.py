@@ -38,7 +38,7 @@ class Output:
 
 def show_run(run: Path) -> None:
     """Print what a finished run came to, as far as it has metrics, and where its model lies."""
-    console, model = _console(), run / "model.safetensors"
+    console, model = wide_console(), run / "model.safetensors"
     recorded = read_kept(run / "job.toml").tracking.jsonl and bool(read_metrics(run))
     if recorded:
         summary = read_run(run)
@@ -66,7 +66,7 @@ def compare_runs(runs: Sequence[Path], target: float | None = None, output: Outp
         raise InputError(f"--target-accuracy {target:g}: is a share above 0 and up to 1; 0.97 is 97%")
     if not summaries:
         raise InputError("; ".join(left_out.values()))
-    console = _console()
+    console = wide_console()
     target = common_target(summaries) if target is None else target
     together = [group for group in groups(summaries) if len(group.runs) > 1]
     _print(console, summaries, lambda columns: table(summaries, target, columns))
@@ -253,7 +253,7 @@ def _group_as_json(group: Group, target: float | None) -> dict[str, Any]:
     }
 
 
-def _console() -> Console:
+def wide_console() -> Console:
     """Return a console that does not squeeze a table into 80 columns where nothing says how wide it may be.
 
     What it prints is names: text, and no markup.

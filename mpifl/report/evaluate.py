@@ -1,84 +1,108 @@
-"""The model of a finished run, scored again."""
+"""The model of a run, scored again: on the test set, or at each silo."""
 
 from __future__ import annotations
 
-import shlex
+import json
+import math
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
-from torch import nn
-
-from mpifl import models
-from mpifl.common import InputError, written_after
-from mpifl.data import Batches, FederationSpec, open_shard
-from mpifl.report.data import read_shards
-from mpifl.report.runs import read_run
-from mpifl.run import Job, describe, load_weights, read_environment, read_kept, read_metrics, same_data
-from mpifl.silo import FlatModel, evaluate
-
-GO_ON = "mpifl train ... --resume"
+from mpifl.common import InputError, write_atomic
+from mpifl.data import open_shard
+from mpifl.report.at_silos import SilosScored, score_silos
+from mpifl.report.compare import wide_console
+from mpifl.report.trained import read_trained
+from mpifl.silo import Score
 
 
-def evaluate_run(run: Path, trusted: Collection[str] = ()) -> None:
+def evaluate_run(
+    run: Path, trusted: Collection[str] = (), best: bool = False, file: Path | None = None
+) -> None:
     """Score the model of a run on its shard folder's test set and print the figures.
 
     Args:
         run: The run folder.
         trusted: The plug-ins that its job may import.
+        best: Score the model of the best round.
+        file: A JSON file to write.
 
     Raises:
         InputError: there is no model of the run's end, no test set, the shards are others, or it needs code
             that is not trusted.
     """
-    job, environment = read_kept(run / "job.toml", trusted), read_environment(run)
-    _check_plugins(run, job, trusted)
-    folder, spec = read_shards(job.shards, environment)
+    trained = read_trained(run, trusted)
+    folder, spec = trained.folder, trained.spec
     if spec.test is None:
-        raise InputError(f"{folder}/federation.json: has no test set; partition with a source that has one")
-    if not same_data(environment.get("data", {}), describe(spec)):
-        what = f"the shards at {folder} are not those that it was trained on"
-        raise InputError(f"{run}: {what}; put its own there")
-    model = FlatModel(_module(run, job, spec))
-    test = open_shard(folder, spec.test, spec)["test"]
-    algorithm = job.build_algorithm().for_federation(spec)
-    batches = Batches(test, spec.features, model.device)
-    score = evaluate(model, model.trained.clone(), batches, algorithm.task, algorithm.own_objective)
-    found = [f"test {name} {info.write(score.metrics[name])}" for name, info in algorithm.task.infos.items()]
+        what = f"{folder}/federation.json: has no test set"
+        raise InputError(f"{what}; score the silos by --silos, or partition with a source that has one")
+    model = trained.model(best)
+    score = trained.evaluate(model, open_shard(folder, spec.test, spec)["test"])
+    infos = trained.algorithm.task.infos
+    found = [f"test {name} {info.write(score.metrics[name])}" for name, info in infos.items()]
     print(", ".join([f"test loss {score.loss:.4f}", *found, f"{score.examples} examples"]))
+    _write(file, {"run": str(run), "model": name_of(best), "test": as_record(score)})
 
 
-def _check_plugins(run: Path, job: Job, trusted: Collection[str]) -> None:
-    """See that the user trusts all code that is to be imported, and that none is the run folder's own."""
-    for table, name in job.plugins.items():
-        if name not in trusted:
-            table, _, key = table.partition(".")
-            named = f"{run}/job.toml: [{table}] {key or 'name'} = '{name}'"
-            what = f"{named}: is code that evaluating would import and run"
-            raise InputError(f"{what}; name it by --trust {shlex.quote(name)} if you trust it")
-    if job.plugins and Path.cwd().is_relative_to(run.resolve()):
-        what = "modules would be imported from the run folder itself"
-        raise InputError(f"{run}: {what}; evaluate from another folder")
+def evaluate_silos(
+    run: Path,
+    trusted: Collection[str] = (),
+    best: bool = False,
+    file: Path | None = None,
+    split: str | None = None,
+) -> None:
+    """Score the model of a run on a split of each silo and print the figures of each and of all.
+
+    Args:
+        run: The run folder.
+        trusted: The plug-ins that its job may import.
+        best: Score the model of the best round.
+        file: A JSON file to write.
+        split: Which; by default `test`, or `valid` at a silo that has no `test`.
+
+    Raises:
+        InputError: as of `evaluate_run`, or no silo has such a split that can be read here.
+    """
+    trained = read_trained(run, trusted)
+    found = score_silos(trained, trained.model(best), split)
+    screen = wide_console()
+    screen.print(found.table())
+    for name, why in found.left_out.items():
+        screen.print(f"silo {name} left out: {why}", soft_wrap=True)
+    _write(file, {"run": str(run), "model": name_of(best), **in_full(found)})
 
 
-def _module(run: Path, job: Job, spec: FederationSpec) -> nn.Module:
-    """Return the module with the run's final weights."""
-    path = run / "model.safetensors"
-    if not path.exists():
-        raise InputError(f"{path}: is not there; the run has not come to its end ({GO_ON})")
-    if not _is_of_the_end(run, job, path):
-        raise InputError(f"{path}: is of an earlier end; the run has not come to its own ({GO_ON})")
-    algorithm, named = job.build_algorithm().for_federation(spec), (job.model.name, job.model.arguments)
-    width = algorithm.task.width(spec)
-    module = models.build(*named, spec.features, width, job.seed, algorithm.task)
-    if personal := sorted(algorithm.personal_names(module)):
-        whose = f"{job.algorithm['name']} leaves {', '.join(personal)} at the silos"
-        scores = f"metrics.jsonl has their {algorithm.task.main_metric.name}"
-        raise InputError(f"{run}: {whose}, which have a model each, in personal/; {scores}")
-    load_weights(module, path, str(path))
-    return module
+def name_of(best: bool) -> str:
+    """Return the name of the file that a model is read from."""
+    return "best.safetensors" if best else "model.safetensors"
 
 
-def _is_of_the_end(run: Path, job: Job, model: Path) -> bool:
-    """Whether the model is of the job's last round; without metrics, whether it is newer than the job."""
-    recorded = job.tracking.jsonl and read_metrics(run)
-    return read_run(run).finished if recorded else written_after(model, run / "job.toml")
+def as_record(score: Score) -> dict[str, Any]:
+    """Return a score by the names of its figures; None is one that is undefined."""
+    return {"examples": score.examples, "loss": _known(score.loss), **_all_known(score.metrics)}
+
+
+def in_full(found: SilosScored) -> dict[str, Any]:
+    """Return the figures of all silos as the JSON file has them."""
+    silos = {name: {"split": split, **as_record(score)} for name, (split, score) in found.silos.items()}
+    over = {"mean": found.mean, "worst": found.worst, "pooled": found.pooled}
+    together = {kind: _all_known(figures) for kind, figures in over.items()}
+    return {"silos": silos, **together, "worst_silo": found.worst_silo, "left_out": found.left_out}
+
+
+def _all_known(figures: dict[str, float]) -> dict[str, float | None]:
+    return {name: _known(value) for name, value in figures.items()}
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _write(file: Path | None, content: dict[str, Any]) -> None:
+    if file is None:
+        return
+    try:
+        write_atomic(file, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
+    except OSError as error:
+        raise InputError(f"--json {file}: cannot be written ({error.strerror})") from None
+    print(f"json: {file}")

@@ -89,11 +89,13 @@ def _cards(summary: Summary) -> str:
     last, best, worst = (values[key] for key in (metric.test, f"best_{metric.name}", f"{metric.silo}_worst"))
     said = "" if best is None else f"test {metric.name}; the best was {write(best)}"
     cards = [] if last is None else [(write(last), said)]
+    if (final := values[f"final_{metric.name}"]) is not None:
+        cards.append((write(final), f"test {metric.name}, scored once, at the end"))
     if values["test_loss"] is not None:
         cards.append((f"{values['test_loss']:.4f}", "test loss"))
     if worst is not None:
         name = summary.worst_silo
-        whose = f"worst silo, {name}" if name else "worst silo"
+        whose = f"worst silo ({name})" if name else "worst silo"
         cards.append((write(worst), f"{whose}; the mean is {write(values[f'{metric.silo}_mean'] or 0)}"))
     cards.append((f"{summary.rounds:,}", f"rounds, of {summary.job.get('rounds', summary.rounds):,} at most"))
     drawn = "".join(_card(*card) for card in cards + ([] if summary.missing else _sums(summary, values)))

@@ -72,14 +72,18 @@ class Summary:
         return _target(self.job)
 
     def figure(self, name: str) -> float | None:
-        """Return a figure of the last evaluated round, or of what is scored at the end alone."""
-        found = number(self.last, name)
-        return number(self.last.get("final", {}), name) if found is None else found
+        """Return a figure of the last evaluated round."""
+        return number(self.last, name)
 
     def best(self) -> float | None:
         """Return the best value of the main metric on the test set."""
         values = [value for r in self.records if (value := number(r, self.metric.test)) is not None]
         return self.metric.best(values) if values else None
+
+    def final(self) -> float | None:
+        """Return the main metric on test data, where that was scored at the end alone."""
+        found = judged(self.last.get("final") or {}, self.metric)
+        return found and found[1]
 
     @property
     def worst_silo(self) -> str | None:
@@ -117,6 +121,7 @@ class Summary:
             "rounds_done": float(self.rounds),
             self.metric.test: self.figure(self.metric.test),
             f"best_{name}": self.best(),
+            f"final_{name}": self.final(),
             "test_loss": self.figure("test_loss"),
             "train_loss": number(self.records[-1], "train_loss"),
             **{f"{silo}_{of}": self.figure(f"{silo}_{of}") for of in ("mean", "weighted", "worst")},
@@ -175,7 +180,8 @@ def _remarks(summary: Summary, lost: str | None, version: object) -> Iterator[st
         yield f"of another version: mpifl {version}, this is {__version__}"
     if summary.forced:
         yield f"changed by --force: {'; '.join(summary.forced)}"
-    if not any(summary.metric.test in record for record in summary.records):
+    by_valid = summary.job.get("evaluate", {}).get("split") is not None
+    if not by_valid and not any(summary.metric.test in record for record in summary.records):
         yield f"without test {summary.metric.name}"
     if any(name in last and number(last, name) is None for name in ("train_loss", "test_loss")):
         yield "diverged: its loss is not finite"

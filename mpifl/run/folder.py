@@ -18,7 +18,7 @@ from mpifl.common import (
     remove_left_behind,
     write_atomic,
 )
-from mpifl.data import FederationSpec
+from mpifl.data import FederationSpec, by_path
 from mpifl.run import checkpoint
 from mpifl.run.environment import read_environment
 from mpifl.run.job import Job, differing_keys, read_kept
@@ -123,15 +123,16 @@ def same_data(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 def describe(spec: FederationSpec) -> dict[str, str]:
     """Return what a model and the silos' states must fit,
     and digests of all that is trained on and judged by."""
-    shape, count = "x".join(map(str, spec.features.shape)), len(spec.silos)
-    digests = "".join([spec.features.model_dump_json(), *(entry.sha256 for entry in spec.silos)])
+    inputs, count = by_path("x", spec.features).values(), len(spec.silos)
+    told = [*(one.model_dump_json() for one in inputs), *(entry.sha256 for entry in spec.silos)]
+    examples = " and ".join(f"{'x'.join(map(str, one.shape))} {one.dtype}" for one in inputs)
     aim = f" in {spec.classes} classes" if spec.classes else ""
     aim += f", {spec.aim}" if spec.targets else ""
-    form = f"{count} silo{'s' * (count > 1)} of {shape} {spec.features.dtype}{aim}"
+    form = f"{count} silo{'s' * (count > 1)} of {examples}{aim}"
     shared = {
         name: entry.sha256 if entry else "" for name, entry in (("public", spec.public), ("test", spec.test))
     }
-    return {"form": form, "sha256": hashlib.sha256(digests.encode()).hexdigest(), **shared}
+    return {"form": form, "sha256": hashlib.sha256("".join(told).encode()).hexdigest(), **shared}
 
 
 def _value(job: Job, key: str) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 from mpifl.common import InputError, Table
+from mpifl.silo import EVALUATION_BATCH
 
 
 class _Table(BaseModel):
@@ -23,6 +24,10 @@ class Model(BaseModel):
     """A built-in model, or the user's own as "package.module:factory"; its arguments stand beside it."""
     weights: str | None = None
     """A safetensors file of parameters to start from."""
+    strict: bool = True
+    """Whether that file must have all parameters and no others; if not, a line says what was left out."""
+    save: Literal["all", "trained"] = "all"
+    """What model.safetensors holds: all parameters, or those that are trained, such as LoRA's adapters."""
 
     @property
     def arguments(self) -> Table:
@@ -35,6 +40,8 @@ class Evaluate(_Table):
 
     every: PositiveInt = 1
     """Score the model after every so many rounds."""
+    batch_size: PositiveInt = EVALUATION_BATCH
+    """Examples that are scored at a time; fewer take less memory. It has no part in training."""
     silos: bool = True
     """Score the model at every silo that holds out a split."""
     target: float | None = None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from safetensors.torch import load
 from torch import nn
 
 from mpifl.common import InputError, read_whole
+from mpifl.run.tables import Model
 
 PICKLES = (b"PK\x03\x04", b"\x80")
 """What files begin with that `torch.save` has written, now and before 1.6."""
@@ -15,8 +17,51 @@ JSON = b"{"
 """What follows the eight bytes of a length in a safetensors file; that length may begin as a pickle does."""
 
 
-def load_weights(module: nn.Module, path: Path, what: str) -> None:
+def load_initial(module: nn.Module, table: Model) -> str:
+    """Give a module the weights that its job starts from; say what was left out, "" if nothing was.
+
+    Raises:
+        InputError: the file cannot be read, or is of another model.
+    """
+    if table.weights is None:
+        return ""
+    what = f"[model] weights = '{table.weights}'"
+    missing, unknown = load_weights(module, Path(table.weights), what, strict=table.strict)
+    said = [f"has no {_some(missing)}"] * bool(missing) + [f"{_some(unknown)} not used"] * bool(unknown)
+    return f"{what}: {', '.join(said)}" if said else ""
+
+
+def load_final(module: nn.Module, table: Model, path: Path) -> None:
+    """Give a module the weights that a run of this model has left in a file.
+
+    Raises:
+        InputError: the file cannot be read, or is of another model.
+    """
+    load_initial(module, table)
+    missing, unknown = load_weights(module, path, str(path), strict=table.save == "all")
+    trained = {name for name, p in module.named_parameters() if p.requires_grad}
+    if wrong := sorted(trained.intersection(missing)) or unknown:
+        raise InputError(f"{path}: is of another model, by {_some(wrong)}")
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
+
+
+def load_weights(
+    module: nn.Module, path: Path, what: str, *, strict: bool = True
+) -> tuple[list[str], list[str]]:
     """Give a module the weights of a safetensors file, which errors call `what`; no other kind is read.
+
+    Args:
+        module: The module.
+        path: The file.
+        what: What errors call it.
+        strict: Whether it must hold all of the module's parameters and no others.
+
+    Returns:
+        The names that the file lacks, and those that the module lacks.
 
     Raises:
         InputError: it is not there, of another kind, torn, or of another model.
@@ -25,7 +70,8 @@ def load_weights(module: nn.Module, path: Path, what: str) -> None:
     if content.startswith(PICKLES) and content[8:9] != JSON:
         raise InputError(f"{what}: is a pickle, which is a program and not run here; {_conversion(path)}")
     try:
-        module.load_state_dict(load(content))
+        found = module.load_state_dict(load(content), strict=strict)
+        return found.missing_keys, found.unexpected_keys
     except Exception as error:  # whatever a parser and a model say to what somebody else wrote
         raise InputError(f"{what}: cannot be read: {' '.join(str(error).split())[:300]}") from None
 

@@ -11,7 +11,16 @@ from torch import Tensor
 
 from mpifl.common import rng
 from mpifl.data import Batches
-from mpifl.silo import FlatModel, LocalRun, LocalTraining, Objective, Score, evaluate, local
+from mpifl.silo import (
+    EVALUATION_BATCH,
+    FlatModel,
+    LocalRun,
+    LocalTraining,
+    Objective,
+    Score,
+    evaluate,
+    local,
+)
 from mpifl.tasks import CLASSIFICATION, Task
 
 
@@ -29,6 +38,7 @@ class Server:
         public: Examples that belong to no silo, if the shard folder has some.
         own_objective: What the reported loss is the mean of, where that is not the task's loss.
         task: What is learned: its loss, and the metrics by which a model is scored.
+        evaluation_batch: Examples that are scored at a time.
     """
 
     models: Sequence[FlatModel]
@@ -39,6 +49,7 @@ class Server:
     public: Batches | None = None
     own_objective: Objective | None = None
     task: Task = CLASSIFICATION
+    evaluation_batch: int = EVALUATION_BATCH
 
     @property
     def model(self) -> FlatModel:
@@ -70,7 +81,8 @@ class Server:
         if self.test is None or not self.judges:
             return None
         self.load(w)
-        return evaluate(self.model, self.model.trained, self.test, self.task, self.own_objective)
+        how = self.task, self.own_objective, self.evaluation_batch
+        return evaluate(self.model, self.model.trained, self.test, *how)
 
     @torch.no_grad()
     def public_logits(self) -> int:

@@ -12,9 +12,10 @@ from .local import (
     Proximal as Proximal,
 )
 from .scoring import Score as Score, evaluate as evaluate
-from .settings import LARGEST as LARGEST
+from .settings import EVALUATION_BATCH as EVALUATION_BATCH, LARGEST as LARGEST
 from .silo import (
     RESIDUAL as RESIDUAL,
     Silo as Silo,
     held_out as held_out,
+    learnable as learnable,
 )

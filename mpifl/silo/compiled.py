@@ -207,6 +207,8 @@ def _key(local: LocalTraining, objective: Objective, correct: Correction | None,
     """Return what one compiled step is good for."""
     if local.batch_size == "full":
         raise NotCompiled("batch_size = 'full' gives each silo another shape; name a number")
+    if not all(isinstance(part, Tensor) for part in batch):
+        raise NotCompiled("arrays with names are for the plain step")
     if key := local.alters_steps:
         raise NotCompiled(f"{key} is for the plain step")
     if correct is not None and not isinstance(correct, Constant | Proximal):

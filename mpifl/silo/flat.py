@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -67,6 +67,7 @@ class FlatModel:
         personal: Collection[str] = (),
         *,
         is_reporter: bool = True,
+        saves: Literal["all", "trained"] = "all",
     ) -> None:
         self.module = module.to(device)
         named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
@@ -90,6 +91,7 @@ class FlatModel:
         self._grad: Tensor | None = None
         self._one = (torch.ones((), device=device),)
         self.is_reporter = is_reporter
+        self._saves = saves
 
     @property
     def device(self) -> torch.device:
@@ -145,8 +147,14 @@ class FlatModel:
         return torch.cat([g.reshape(-1) for g in gradients])
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the module's state on the CPU by PyTorch's names, as views where it lies there."""
-        return {name: value.detach().cpu() for name, value in self.module.state_dict().items()}
+        """Return the module's state on the CPU by PyTorch's names, as views where it lies there.
+
+        Without frozen parameters where only what is trained is saved.
+        """
+        frozen = {name for name, p in self.module.named_parameters() if not p.requires_grad}
+        left_out = frozen if self._saves == "trained" else set()
+        state = self.module.state_dict().items()
+        return {name: value.detach().cpu() for name, value in state if name not in left_out}
 
 
 class Statistics:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from mpifl.data import Batches
+from mpifl.data import Batches, rows
 from mpifl.silo import compiled
 from mpifl.silo.flat import Allocate, FlatModel, Objective, in_precision, scalar
 from mpifl.silo.optimizers import OPTIMIZERS, Batch, Constant, Correction, Optimizer, Proximal, clip
@@ -83,11 +83,11 @@ def train(
     steps = examples = 0
     until = time.perf_counter() + local.deadline if local.deadline else math.inf
     for batch in itertools.chain([first], drawn):
-        if whole is not None and len(batch[1]) == whole.size:
+        if whole is not None and rows(batch[1]) == whole.size:
             whole(batch)
         else:
             plain(batch)
-        steps, examples = steps + 1, examples + len(batch[1])
+        steps, examples = steps + 1, examples + rows(batch[1])
         if local.deadline and time.perf_counter() > until:
             break
     delta, loss = model.delta(start, allocate), float(total) / examples
@@ -104,9 +104,9 @@ def gradient(model: FlatModel, batches: Iterator[Batch], at: Tensor, objective: 
     steps = examples = 0
     for batch in batches:
         loss = scalar(objective(model.module, *batch))
-        mean.add_(model.flatten(model.gradients(loss)), alpha=len(batch[1]))
-        total.add_(loss.detach(), alpha=len(batch[1]))
-        steps, examples = steps + 1, examples + len(batch[1])
+        mean.add_(model.flatten(model.gradients(loss)), alpha=rows(batch[1]))
+        total.add_(loss.detach(), alpha=rows(batch[1]))
+        steps, examples = steps + 1, examples + rows(batch[1])
     return LocalRun(mean.div_(examples), model.trained, steps, examples, float(total) / examples)
 
 
@@ -128,7 +128,7 @@ def _stepper(
 
     def gradients(batch: Batch) -> list[Tensor]:
         loss = scalar(loss_of(module, *batch))
-        total.add_(loss.detach(), alpha=len(batch[1]))
+        total.add_(loss.detach(), alpha=rows(batch[1]))
         return model.gradients(loss)
 
     if optimizer is None:

@@ -8,12 +8,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from mpifl.data import Batches
+from mpifl.data import Batches, rows
 from mpifl.silo.flat import FlatModel, Objective, scalar
+from mpifl.silo.settings import EVALUATION_BATCH
 from mpifl.tasks import Metric, Task, computed, pack_states
-
-EVALUATION_BATCH = 1000
-"""Examples of a forward pass that takes no gradient."""
 
 
 @dataclass(frozen=True)
@@ -37,27 +35,35 @@ def logits(model: FlatModel, w: Tensor, batches: Batches) -> Tensor:
 
 
 @torch.no_grad()
-def mean_loss(model: FlatModel, w: Tensor, batches: Batches, objective: Objective) -> float:
-    """Return the mean of an objective at w, shape [P], over all examples of `batches`."""
+def mean_loss(
+    model: FlatModel, w: Tensor, batches: Batches, objective: Objective, size: int = EVALUATION_BATCH
+) -> float:
+    """Return the mean of an objective at w, shape [P], over all examples of `batches`, so many at a time."""
     model.trained.copy_(w)
     model.module.eval()
     total = torch.zeros((), dtype=torch.float64, device=model.device)
-    for x, y in batches.in_order(EVALUATION_BATCH):
-        total.add_(scalar(objective(model.module, x, y)).double(), alpha=len(y))
+    for x, y in batches.in_order(size):
+        total.add_(scalar(objective(model.module, x, y)).double(), alpha=rows(y))
     return float(total) / len(batches)
 
 
 @torch.no_grad()
 def evaluate(
-    model: FlatModel, w: Tensor, batches: Batches, task: Task, own_objective: Objective | None = None
+    model: FlatModel,
+    w: Tensor,
+    batches: Batches,
+    task: Task,
+    own_objective: Objective | None = None,
+    size: int = EVALUATION_BATCH,
 ) -> Score:
-    """Score the model w, shape [P], on all examples of `batches`; the loss is the task's if not another's."""
+    """Score the model w, shape [P], on all examples of `batches`, so many at a time;
+    the loss is the task's if not another's."""
     model.trained.copy_(w)
     model.module.eval()
     loss = torch.zeros((), dtype=torch.float64, device=model.device)
     count: Tensor | int = 0
     metrics = {name: _placed(metric, model.device) for name, metric in task.metrics().items()}
-    for x, y in batches.in_order(EVALUATION_BATCH):
+    for x, y in batches.in_order(size):
         outputs = task.outputs(model.module, x)
         total, counted = task.loss(outputs, y)
         loss += total
@@ -66,7 +72,7 @@ def evaluate(
         for metric in metrics.values() if len(targets) else ():  # of a batch none may count
             metric.update(predictions, targets)
     if own_objective is not None:
-        mean = mean_loss(model, w, batches, own_objective)
+        mean = mean_loss(model, w, batches, own_objective, size)
     else:
         mean = float(loss) / float(count) if count else math.nan
     values = {name: computed(metric) for name, metric in metrics.items()}

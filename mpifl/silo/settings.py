@@ -11,6 +11,8 @@ from mpifl.silo.schedule import Schedule, Shape
 
 LARGEST = 1e30
 """Of a factor: what it multiplies is float32, which ends at 3e38."""
+EVALUATION_BATCH = 1000
+"""Examples of a pass over all of a silo's, whose size is of no consequence but for memory."""
 
 
 class LocalTraining(BaseModel):

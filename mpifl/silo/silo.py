@@ -10,13 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mpifl.common import rng
-from mpifl.data import Batches, Features, Shard
+from mpifl.common import ShardError, rng
+from mpifl.data import Batches, Inputs, Shard
 from mpifl.silo import local
 from mpifl.silo.flat import Allocate, FlatModel, Objective
 from mpifl.silo.local import Batch, Correction, LocalRun, LocalTraining
 from mpifl.silo.optimizers import OPTIMIZERS
-from mpifl.silo.scoring import EVALUATION_BATCH, Score, evaluate, logits, mean_loss
+from mpifl.silo.scoring import Score, evaluate, logits, mean_loss
+from mpifl.silo.settings import EVALUATION_BATCH
 from mpifl.tasks import CLASSIFICATION, Task
 from mpifl.wire import Scalar, Uniform, Update
 
@@ -51,7 +52,7 @@ class Silo:
         self,
         id: int,
         shard: Shard,
-        features: Features,
+        features: Inputs,
         models: Sequence[FlatModel],
         *,
         state: Mapping[str, Any],
@@ -64,6 +65,7 @@ class Silo:
         reweighed: bool = False,
         public: Batches | None = None,
         allocate: Allocate = torch.empty,
+        evaluation_batch: int = EVALUATION_BATCH,
     ) -> None:
         self.id = id
         self.round = round
@@ -75,6 +77,7 @@ class Silo:
         self.objective = objective or task.objective
         self.own_objective = own_objective
         self._allocate = allocate
+        self._evaluation_batch = evaluation_batch
         self._models = models
         self.kept: dict[str, Any] = {}
         self.learned_statistics: Tensor | None = None
@@ -180,7 +183,8 @@ class Silo:
     def evaluate(self, w: Tensor, split: str = "train", statistics: Tensor | None = None) -> Score:
         """Score the model w, shape [P], on one of the silo's splits; see `train_locally` for `statistics`."""
         self._begin_pass(statistics)
-        return evaluate(self.model, w, self._splits[split], self.task, self.own_objective)
+        found, size = self._splits[split], self._evaluation_batch
+        return evaluate(self.model, w, found, self.task, self.own_objective, size)
 
     def loss(self, w: Tensor) -> float:
         """Return the mean of the objective at w, shape [P], over the training examples."""
@@ -243,6 +247,20 @@ class Silo:
     def held_out(self) -> str | None:
         """The split to judge a model by: `test` if the silo has one, else `valid`, else none."""
         return held_out({name: len(split) for name, split in self._splits.items()})
+
+
+def learnable(shard: Shard, task: Task) -> Shard:
+    """Return a shard whose targets a task can learn.
+
+    Raises:
+        ShardError: it cannot; the line names the file, the split and the row.
+    """
+    for name, split in shard.splits.items():
+        try:
+            task.check_targets(name, split.y)
+        except ValueError as wrong:
+            raise ShardError(f"{shard.path}: {name}: {wrong}; mend the source and partition again") from None
+    return shard
 
 
 def held_out(examples: Mapping[str, int]) -> str | None:

@@ -27,6 +27,8 @@ class Task(BaseModel, ABC):
 
     logits: ClassVar[bool] = False
     """Whether its outputs are logits, of which a softmax over dimension 1 makes probabilities of classes."""
+    answers: ClassVar[str] = "value"
+    """What columns of predictions are called: "p" where they are probabilities."""
 
     main: str | None = None
     """The metric that target, early stop, first chart and worst silo are about; by default the task's first.
@@ -40,9 +42,12 @@ class Task(BaseModel, ABC):
     def metrics(self) -> dict[str, Metric]:
         """Return new metrics by name, in the order of their importance."""
 
-    def outputs(self, module: Any, x: Tensor) -> Any:
-        """Return what the model answers: one forward pass that serves both loss and metrics."""
-        return module(x)
+    def outputs(self, module: Any, x: Tensor | dict[str, Tensor]) -> Any:
+        """Return what the model answers: one forward pass that serves both loss and metrics.
+
+        Inputs with names are given to it by these.
+        """
+        return module(**x) if isinstance(x, dict) else module(x)
 
     def predict(self, outputs: Tensor) -> Tensor:
         """Return what outputs say of the examples: probabilities, values, a risk; by default the outputs."""
@@ -74,6 +79,17 @@ class Task(BaseModel, ABC):
 
         Raises:
             InputError: they have not; the line says what would do.
+        """
+
+    def check_targets(self, split: str, y: Any) -> None:
+        """See that it can learn a split's targets; asked once for each, where a shard is opened.
+
+        Args:
+            split: Its name: train, valid, test.
+            y: An array of shape [n, ...] as the shard holds it, or a dict of them by name.
+
+        Raises:
+            ValueError: it cannot; the text names the first row that is wrong, counted from 0.
         """
 
     def width(self, spec: Shards) -> int:

@@ -23,6 +23,7 @@ class Binary(OfAnswers):
     form: ClassVar = "Binary"
     losses: ClassVar = {"bce": bce, "focal": focal_bce}
     catalogue: ClassVar = YES_OR_NO
+    takes: ClassVar = "class numbers 0 and 1"
     usual: ClassVar = ("auroc", "accuracy")
 
     weights: Weights | None = None
@@ -39,14 +40,16 @@ class Binary(OfAnswers):
         """Return probabilities of yes, shape [targets], and the targets that count."""
         answers, labels = self.predict(outputs).reshape(-1), y.reshape(-1)
         kept = slice(None) if self.ignored is None else labels != self.ignored
-        return answers[kept], labels[kept]
+        return answers[kept], labels[kept].long()
 
     def width(self, spec: Shards) -> int:
         """Return 1: the logit of yes."""
         return 1
 
-    def misfit(self, facts: Facts) -> str | None:
-        """Refuse other than two classes."""
-        if facts.classes is None:
-            return "name = 'regression'" if facts.real else "name = 'multilabel', or 'regression'"
-        return None if facts.classes == 2 else "name = 'classification'"
+    def weighed(self, facts: Facts) -> int:
+        """Return 2: no and yes."""
+        return 2
+
+    def fits(self, facts: Facts) -> bool:
+        """Return whether a federation's targets are of its kind."""
+        return facts.classes == 2 or (facts.classes is None and facts.dtype == "bool")

@@ -19,6 +19,7 @@ class OfClasses(Named):
 
     logits: ClassVar[bool] = True
     form: ClassVar[str] = "Multiclass"
+    answers: ClassVar[str] = "p"
 
     weights: Weights | None = None
     """What each class weighs in the loss: a list, or "balanced" by the label counts of the training splits.
@@ -42,25 +43,23 @@ class OfClasses(Named):
         kept = labels != self.ignored
         return rows[kept], labels[kept]
 
-    def misfit(self, facts: Facts) -> str | None:
-        """Refuse values."""
-        if facts.classes is None:
-            return "name = 'regression'" if facts.real else "name = 'multilabel', or 'regression'"
-        return None
+    def fits(self, facts: Facts) -> bool:
+        """Return whether a federation's targets are of its kind."""
+        return facts.classes is not None
 
 
 class OfPlaces(OfClasses):
     """A class for each place of an example: targets of shape [n, ...], at least one dimension more."""
 
-    def misfit(self, facts: Facts) -> str | None:
-        """Refuse values, and one class for a whole example."""
-        if facts.classes is not None and facts.shape == ():
-            return "name = 'classification'"
-        return super().misfit(facts)
+    def fits(self, facts: Facts) -> bool:
+        """Return whether a federation's targets are of its kind."""
+        return facts.classes is not None and facts.shape != ()
 
 
 class OfAnswers(Named):
     """Targets are 0 or 1; outputs are logits of 1, which `predict` makes probabilities of."""
+
+    answers: ClassVar[str] = "p"
 
     ignore: int | None = None
     """The target that counts in neither the loss nor a metric; by default what the shards say."""

@@ -22,6 +22,7 @@ class Classification(OfClasses):
     kind: ClassVar = "classification"
     losses: ClassVar = {"cross_entropy": cross_entropy, "focal": focal}
     catalogue: ClassVar = CLASSES
+    takes: ClassVar = "class numbers"
     usual: ClassVar = ("accuracy",)
 
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] | None = None

@@ -33,6 +33,7 @@ class Facts:
         shape: Of one example's target; None where the shards do not say it.
         ignore: The target that does not count, if there is one.
         counts: How many training examples of all silos each class has.
+        names: Of the arrays, where targets are several.
     """
 
     classes: int | None = None
@@ -40,6 +41,7 @@ class Facts:
     shape: tuple[int, ...] | None = None
     ignore: int | None = None
     counts: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, spec: Shards) -> Facts:
@@ -48,6 +50,8 @@ class Facts:
         counts = tuple(sum(column) for column in zip(*(entry.labels for entry in spec.silos), strict=True))
         if targets is None:
             return cls(spec.classes, counts=counts)
+        if isinstance(targets, dict):
+            return cls(names=tuple(sorted(targets)))
         return cls(spec.classes, targets.dtype, tuple(targets.shape), targets.ignore, counts)
 
     @property
@@ -61,8 +65,21 @@ class Facts:
         return self.dtype.startswith("float")
 
     @property
+    def usual(self) -> str:
+        """The task that such targets are usually for."""
+        if self.names:
+            return "module:Task"
+        if self.classes is not None:
+            return "segmentation" if self.shape else "classification"
+        if self.dtype != "bool":
+            return "regression"
+        return "multilabel" if self.shape else "binary"
+
+    @property
     def told(self) -> str:
         """What the targets are, as an error says it."""
+        if self.names:
+            return f"arrays with names ({', '.join(self.names)})"
         shape = "" if self.shape is None else f" of shape {list(self.shape)}"
         if self.classes is None:
             return f"{self.dtype} values{shape}"

@@ -22,6 +22,7 @@ class Language(OfPlaces):
     kind: ClassVar = "language"
     losses: ClassVar = {"cross_entropy": cross_entropy}
     catalogue: ClassVar = TOKENS
+    takes: ClassVar = "several class numbers an example"
     usual: ClassVar = ("perplexity", "accuracy")
 
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] | None = None

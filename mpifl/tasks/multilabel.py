@@ -23,6 +23,7 @@ class Multilabel(OfAnswers):
     form: ClassVar = "Multilabel"
     losses: ClassVar = {"bce": bce_of_labels, "focal": focal_of_labels}
     catalogue: ClassVar = LABELS
+    takes: ClassVar = "0 and 1 of shape [labels], no floats"
     usual: ClassVar = ("auroc", "f1")
 
     weights: list[NonNegativeFloat] | None = None
@@ -43,10 +44,6 @@ class Multilabel(OfAnswers):
         """Return how many labels there are."""
         return Facts.of(spec).columns
 
-    def misfit(self, facts: Facts) -> str | None:
-        """Refuse class numbers, and values that are not yes or no."""
-        if facts.classes is not None:
-            return "name = 'classification'"
-        if facts.real:
-            return "name = 'regression', or store 0 and 1 as uint8"
-        return None if facts.shape is not None and len(facts.shape) == 1 else "targets of shape [labels]"
+    def fits(self, facts: Facts) -> bool:
+        """Return whether a federation's targets are of its kind."""
+        return facts.classes is None and not facts.real and len(facts.shape or ()) == 1

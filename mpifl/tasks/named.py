@@ -34,6 +34,8 @@ class Named(Task):
     """What torchmetrics calls it: "Binary", "Multiclass", "Multilabel"."""
     losses: ClassVar[Mapping[str, Callable[..., Summed]]]
     catalogue: ClassVar[Mapping[str, Entry]]
+    takes: ClassVar[str]
+    """Which targets it takes, as an error says it."""
     usual: ClassVar[tuple[str, ...]]
     """The metrics of a job that names none."""
 
@@ -47,18 +49,15 @@ class Named(Task):
     _facts: Facts = PrivateAttr(default=Facts())
 
     @abstractmethod
-    def misfit(self, facts: Facts) -> str | None:
-        """Return what would do in place of this task, None where the federation fits."""
-
-    def scored(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Return predictions and targets, flat, without those that do not count."""
-        return self.predict(outputs.reshape(y.shape)), y
+    def fits(self, facts: Facts) -> bool:
+        """Return whether a federation's targets are of its kind."""
 
     def for_federation(self, spec: Shards) -> Task:
         """Return the task with what it must know of the federation."""
         facts = Facts.of(spec)
-        if (instead := self.misfit(facts)) is not None:
-            raise InputError(f"[task] name = '{self.kind}': the shards have {facts.told}; take {instead}")
+        if not self.fits(facts):
+            what = f"takes {self.takes}; the shards have {facts.told}"
+            raise InputError(f"[task] name = '{self.kind}': {what}, for which take '{facts.usual}'")
         self._check_weights(facts)
         told = self.model_copy()
         told._facts = facts
@@ -76,6 +75,17 @@ class Named(Task):
         alike = [wanted, [examples, *wanted[2:]]] if width == 1 else [wanted]
         if (found if self.places is not None else found[:2]) not in alike:
             raise ValueError(f"it answers {examples} examples with shape {found}, not {wanted}")
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> Any:
+        """Describe its keys, with the losses and metrics that there are."""
+        made = handler.resolve_ref_schema(handler(core))
+        if "losses" in vars(cls):
+            keys, own = made["properties"], {"type": "string", "pattern": ":"}
+            keys["loss"]["anyOf"] = [{"enum": [*cls.losses]}, own]
+            keys["metrics"]["anyOf"][0]["items"]["anyOf"][0] = {"enum": [*cls.catalogue]}
+            keys["metrics"]["anyOf"][0]["items"]["anyOf"].insert(1, own)
+        return made
 
     @property
     def places(self) -> tuple[int, ...] | None:
@@ -138,8 +148,12 @@ class Named(Task):
         takes = _keys(self.criterion) if self.criterion in self.losses.values() else ()
         return {key: value for key, value in given.items() if key in takes}
 
+    def weighed(self, facts: Facts) -> int:
+        """Return how many weights there are: one for each class, or for each label."""
+        return facts.classes or facts.columns
+
     def _check_weights(self, facts: Facts) -> None:
-        given, wanted = getattr(self, "weights", None), facts.classes or facts.columns
+        given, wanted = getattr(self, "weights", None), self.weighed(facts)
         if given == "balanced" and not sum(facts.counts):
             raise InputError("[task] weights = 'balanced': the shards count no labels; give a list")
         if isinstance(given, list) and len(given) != wanted:

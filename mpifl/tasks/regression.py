@@ -22,6 +22,7 @@ class Regression(Named):
     kind: ClassVar = "regression"
     losses: ClassVar = {"mse": mse, "mae": mae, "huber": huber}
     catalogue: ClassVar = VALUES
+    takes: ClassVar = "values"
     usual: ClassVar = ("mae", "rmse", "r2")
 
     delta: PositiveFloat | None = None
@@ -45,6 +46,6 @@ class Regression(Named):
         """Return how many numbers a target has."""
         return Facts.of(spec).columns
 
-    def misfit(self, facts: Facts) -> str | None:
-        """Refuse a class for each place; one class number for each example is a value, too."""
-        return "name = 'segmentation'" if facts.classes is not None and facts.shape else None
+    def fits(self, facts: Facts) -> bool:
+        """Return whether a federation's targets are of its kind."""
+        return facts.classes is None or not facts.shape

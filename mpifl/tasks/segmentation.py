@@ -19,4 +19,5 @@ class Segmentation(OfPlaces):
     kind: ClassVar = "segmentation"
     losses: ClassVar = {"dice_ce": dice_ce, "dice": dice, "cross_entropy": cross_entropy}
     catalogue: ClassVar = VOXELS
+    takes: ClassVar = "several class numbers an example"
     usual: ClassVar = ("dice",)

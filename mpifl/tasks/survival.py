@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ class Survival(Named):
     kind: ClassVar = "survival"
     losses: ClassVar = {"cox": cox}
     catalogue: ClassVar = RISKS
+    takes: ClassVar = "values of shape [2], the time and the event (0 or 1), or arrays of these names"
     usual: ClassVar = ("c_index",)
 
     @property
@@ -44,11 +45,22 @@ class Survival(Named):
         """Return 1: the risk."""
         return 1
 
-    def misfit(self, facts: Facts) -> str | None:
-        """Refuse other targets than pairs."""
-        if facts.classes is None and facts.shape == (2,):
-            return None
-        return "targets of shape [2]: the time, and whether there was an event (0 or 1)"
+    def fits(self, facts: Facts) -> bool:
+        """Return whether a federation's targets are of its kind."""
+        return facts.names == ("event", "time") or (facts.classes is None and facts.shape == (2,))
+
+    def check_targets(self, split: str, y: Any) -> None:
+        """See that no time is negative, that an event is 0 or 1, and that there is one to train on."""
+        time, event = (y["time"], y["event"]) if isinstance(y, Mapping) else y.T
+        for name, values, bad, what in (
+            ("time", time, time < 0, "is negative"),
+            ("event", event, (event != 0) & (event != 1), "is neither 0 nor 1"),
+        ):
+            if bad.any():
+                row = int(bad.argmax())
+                raise ValueError(f"{name} = {values[row]:g} in row {row} {what}")
+        if split == "train" and not event.any():
+            raise ValueError("all rows are censored: no event is 1, and nothing can be learned of them")
 
 
 def _pairs(y: Tensor | Mapping[str, Tensor]) -> Tensor:

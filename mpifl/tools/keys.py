@@ -188,6 +188,8 @@ def _values(entry: Schema) -> str:
         return ", ".join(json.dumps(one) for one in entry.get("enum", [entry.get("const")]))
     if entry == PLUGIN:
         return "package.module:name"
+    if entry.get("type") == "array" and "anyOf" in entry["items"]:
+        return f"list of {_values(entry['items'])}"
     if entry.get("type") == "array":
         first, *more = _values(entry["items"]).split(" ", 1)
         return " ".join(["list of", f"{first}s", *more])

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,7 +18,7 @@ from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, Names, RankLost, ShardError, Table, allow_many_open_files, lock
 from mpifl.data import Batches, FederationSpec, ShardEntry, open_shard, read_federation
 from mpifl.exchange import Federation, Knowledge, Worker, WorkerContext, place
-from mpifl.run import Job, Model, check_job, check_run, load_weights, read_job
+from mpifl.run import Job, Model, check_job, check_run, load_initial, read_job
 from mpifl.server import Server
 from mpifl.silo import FlatModel
 from mpifl.tracking import check_tracking
@@ -123,6 +124,7 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
     folder = Path(job.shards)
     algorithm = job.build_algorithm().for_federation(spec)
     flat = _models(job, spec, algorithm, device, is_reporter=nth == 0)
+    algorithm.task.metrics()  # the library that brings them is imported now, not in the first evaluation
     transforms = _transforms(job, algorithm)
     public = _batches(folder, spec, spec.public, "public", device)
     context = WorkerContext(
@@ -138,6 +140,7 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
         job.cohort.drawn_by,
         job.build_rule(algorithm),
         job.aggregation.spill,
+        job.evaluate.batch_size,
     )
     sizes = [entry.examples["train"] for entry in spec.silos]
     job.cohort.check(len(sizes))
@@ -185,8 +188,16 @@ def successor(job: Job, spec: FederationSpec, worker: Server) -> Server:
 def _server(
     job: Job, algorithm: Algorithm, flat: list[FlatModel], test: Batches | None, public: Batches | None
 ) -> Server:
-    own, task = algorithm.own_objective, algorithm.task
-    return Server(flat, job.seed, test=test, public=public, own_objective=own, task=task)
+    own, task, size = algorithm.own_objective, algorithm.task, job.evaluate.batch_size
+    return Server(
+        flat,
+        job.seed,
+        test=test,
+        public=public,
+        own_objective=own,
+        task=task,
+        evaluation_batch=size,
+    )
 
 
 def _models(
@@ -206,11 +217,13 @@ def _model(
 ) -> FlatModel:
     task = algorithm.task
     module = models.build(table.name, table.arguments, spec.features, task.width(spec), seed, task)
-    if table.weights is not None:
-        load_weights(module, Path(table.weights), f"[model] weights = '{table.weights}'")
+    skipped = load_initial(module, table)
+    if skipped and is_reporter:
+        print(skipped, file=sys.stderr, flush=True)
     task.check(spec, module)
     algorithm.check(module, spec)
-    return FlatModel(module, device, algorithm.personal_names(module), is_reporter=is_reporter)
+    personal = algorithm.personal_names(module)
+    return FlatModel(module, device, personal, is_reporter=is_reporter, saves=table.save)
 
 
 def _batches(

@@ -94,7 +94,7 @@ class MetricsCollector:
     def target_notes(self) -> list[str]:
         """Say what a target is held against, where that is not the test set."""
         evaluate, metric = self._job.evaluate, self._algorithm.task.main_metric.name
-        if evaluate.wanted is None or self._server.judges:
+        if evaluate.wanted is None or evaluate.split is not None or self._server.judges:
             return []
         key = "[evaluate] target" + ("_accuracy" if evaluate.target is None else "")
         why = "there is no test set" if self._spec.test is None else "silos own a part of the model"

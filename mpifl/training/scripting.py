@@ -18,7 +18,7 @@ from torch import nn
 from mpifl import models
 from mpifl.common import InputError, signals, tuning
 from mpifl.data import read_federation, start_parser
-from mpifl.run import Job, load_weights, read_job, read_metrics
+from mpifl.run import Job, load_final, read_job, read_metrics
 from mpifl.tracking import Record, judged
 from mpifl.training import loop
 from mpifl.wire import Transport, world
@@ -56,6 +56,21 @@ class Run:
         best = metric.best([value for value, _ in scored])
         return next(record for value, record in scored if value == best)
 
+    def frame(self) -> Any:
+        """Return `metrics` as a pandas DataFrame with a row for each round.
+
+        Tables in a record are columns with dots, such as `silos.cleveland.accuracy`.
+
+        Raises:
+            InputError: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise InputError("Run.frame needs pandas; pip install pandas, or take Run.metrics") from None
+        found = pandas.json_normalize(self.metrics)
+        return found if found.empty else found.set_index("round")
+
     def model(self, factory: Callable[..., nn.Module] | None = None) -> nn.Module:
         """Return the trained model.
 
@@ -71,7 +86,7 @@ class Run:
             what = "the training is not finished; go on with resume=True for its model"
             raise InputError(f"{self.folder}: {what}")
         module = self._untrained(factory)
-        load_weights(module, path, str(path))
+        load_final(module, self.job.model, path)
         return module
 
     def _untrained(self, factory: Callable[..., nn.Module] | None) -> nn.Module:

@@ -131,6 +131,9 @@ FAULTS = {
         "x_test is empty; leave it out",
     ),
     "other test shape": ({"x": X, "y": Y, "x_test": X[:, :2], "y_test": Y}, "x_test has float64 [2]"),
+    "held out by number": ({"x": X, "y": Y, "held_out": Y}, "held_out is 2 in example 2; it must be 0 or 1"),
+    "held out too short": ({"x": X, "y": Y, "held_out": Y[:5] > 0}, "held_out has shape [5]"),
+    "held out by floats": ({"x": X, "y": Y, "held_out": Y / 2}, "held_out has dtype float64"),
 }
 
 
@@ -258,3 +261,41 @@ def test_a_bad_option_of_a_source_is_named(words, said):
 def test_a_source_without_options_takes_none():
     with pytest.raises(InputError, match="digits takes none"):
         find_source("digits", ["size=3"])
+
+
+@pytest.mark.parametrize("kind", [*WRITERS, "npz"])
+def test_arrays_say_what_silos_hold_out_and_options_the_rest(tmp_path, kind):
+    arrays = {name: array for name, array in drawn().items() if "_test" not in name}
+    arrays["x"] = (arrays["x"] * 255).astype(np.uint8)
+    arrays["held_out"] = np.arange(60) % 7 < 2
+    if kind == "npz":
+        np.savez(data := tmp_path / "in.npz", **arrays)
+    else:
+        data = WRITERS[kind](tmp_path / "in", arrays)
+    options = ["--option", "silo_names=north,east,south,west", "--option", "scale=1/255"]
+    words = ["partition", kind.split()[0], "--data", data, "--out", tmp_path / "out", "--scheme", "natural"]
+    assert command(*words, *options) == 0
+    spec = read_federation(tmp_path / "out")
+    assert [entry.name for entry in spec.silos] == ["north", "east", "south", "west"]
+    assert spec.features.scale == 1 / 255
+    for silo, entry in enumerate(spec.silos):
+        shard, mine = open_shard(tmp_path / "out", entry, spec), arrays["silo"] == silo
+        assert np.array_equal(shard["train"].x, arrays["x"][mine & ~arrays["held_out"]])
+        assert np.array_equal(shard["test"].y, arrays["y"][mine & arrays["held_out"]])
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("scale=1/0", "scale=1/0 given; it must be a number above 0, such as 1/255"),
+        ("scale=-1", "scale=-1 given; it must be a number above 0"),
+        ("scale=large", "scale=large given; it must be a number above 0"),
+        ("silo_names=a,b", "in: silo has 4 different numbers: give each a name of its own"),
+        ("silo_names=a,b,c,a", "in: silo has 4 different numbers: give each a name of its own"),
+    ],
+)
+def test_a_bad_option_of_arrays_is_named(tmp_path, capsys, option, said):
+    data = write_npy(tmp_path / "in", drawn())
+    words = ["--data", data, "--out", tmp_path / "out", "--scheme", "natural", "--option", option]
+    assert command("partition", "npy", *words) == 2
+    assert said in capsys.readouterr().err

@@ -60,6 +60,16 @@ JOBS = [
         server_optimizer={"name": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": True},
     ),
     job(
+        "metrics",
+        shards="many",
+        task={
+            "name": "classification",
+            "metrics": ["auroc", "accuracy", "f1", "calibration_error"],
+            "main": "f1",
+        },
+        evaluate={"patience": 3, "keep_best": True},
+    ),
+    job(
         "task",
         task={"name": "grades:Ordinal"},
         local={"lr": 0.01, "batch_size": 16},

@@ -9,10 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scenarios
+import torch
 from conftest import RANKS, ranks
 from safetensors.torch import load_file
+from torchmetrics.classification import MulticlassAUROC, MulticlassCalibrationError, MulticlassF1Score
 
+from mpifl import models
 from mpifl.common import rng
+from mpifl.data import Batches, open_shard, read_federation
 
 HERE = Path(__file__).parent
 NAMES = [job["name"] for job in scenarios.JOBS]
@@ -76,6 +80,33 @@ def test_resuming_gives_the_bits_of_a_run_never_stopped(world: Path, name: str) 
     assert (resumed / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
     assert rounds_of(resumed) == rounds_of(whole)
     assert kept(resumed) == kept(whole)
+
+
+def test_metrics_of_all_silos_are_torchmetrics_of_their_predictions_in_one_place(
+    world: Path, digits: Path
+) -> None:
+    """Held to torchmetrics itself, of the final model on what every silo holds out."""
+    last = rounds_of(world / "metrics")[-1]
+    spec = read_federation(digits / "many")
+    module = models.build("mlp", {"hidden": [16]}, spec.features, 10, 3)
+    module.load_state_dict(load_file(world / "metrics" / "model.safetensors"))
+    probabilities, labels = [], []
+    for entry in spec.silos:
+        split = Batches(open_shard(digits / "many", entry, spec)["test"], spec.features, torch.device("cpu"))
+        with torch.no_grad():
+            for x, y in split.in_order(1000):
+                probabilities.append(module.eval()(x).softmax(1))
+                labels.append(y)
+    p, y = torch.cat(probabilities), torch.cat(labels)
+    assert last["silo_accuracy_pooled"] == int((p.argmax(1) == y).sum()) / len(y)
+    f1 = MulticlassF1Score(10, average="none")(p, y)
+    assert last["silo_f1_pooled"] == pytest.approx(float(f1[y.unique()].mean()), abs=1e-6)
+    grid = torch.cat([torch.linspace(0, 1, 200), torch.tensor([2.0])])
+    auroc = MulticlassAUROC(10, average="none", thresholds=grid)(p, y)
+    assert last["silo_auroc_pooled"] == pytest.approx(float(auroc[y.unique()].mean()), abs=1e-6)
+    error = MulticlassCalibrationError(10, n_bins=15, norm="l1")(p, y)
+    assert last["silo_calibration_error_pooled"] == pytest.approx(float(error), abs=1e-6)
+    assert last["silos"].keys() == {str(k) for k in range(7)}
 
 
 def test_where_time_went_adds_up(world: Path) -> None:

@@ -164,6 +164,7 @@ def _maps(folder: Path, entry: ShardEntry, spec: FederationSpec) -> bool:
     return whether it is mapped and not read whole."""
     shard = open_shard(folder, entry, spec, checksum=False)
     for split in shard.splits.values():
-        if len(split):
-            np.array(split.x[-1])
-    return all(isinstance(split.x, np.memmap) for split in shard.splits.values() if len(split))
+        for array in split.arrays.values() if len(split) else ():
+            np.array(array[-1])
+    arrays = [array for split in shard.splits.values() if len(split) for array in split.arrays.values()]
+    return all(isinstance(array, np.memmap) for array in arrays)

@@ -11,7 +11,7 @@ from unit.builders import CPU, FEATURES
 
 from mpifl.common.errors import ShardError
 from mpifl.data.batches import Batches
-from mpifl.data.federation import FederationSpec, read_federation, version_of
+from mpifl.data.federation import FederationSpec, read_federation
 from mpifl.data.hdf5 import make_room, new_file
 from mpifl.data.shards import open_shard, write_shard
 from mpifl.data.targets import PIECE, Targets, label_counts
@@ -126,7 +126,6 @@ def test_a_folder_of_class_numbers_is_byte_for_byte_one_of_version_1(tmp_path):
         "test": None, "public": None, "class_names": None, "feature_names": None,
     }  # fmt: skip
     assert (tmp_path / "federation.json").read_text() == json.dumps(federation, indent=1) + "\n"
-    assert version_of(None) == 1
 
 
 def adopt(folder, act=lambda file: None, edit=lambda record: None):
@@ -249,13 +248,13 @@ DAMAGES = {
         "a float",
         no,
         lambda record: record.update(format_version=1),
-        "federation.json: the file: format_version 1; with targets it is 2",
+        "federation.json: the file: format_version 1; with targets or named arrays it is 2",
     ),
     "version 2 without targets": (
         "masks",
         no,
         lambda record: record.pop("targets"),
-        "federation.json: the file: format_version 2; without targets it is 1",
+        "federation.json: the file: format_version 2; without targets or named arrays it is 1",
     ),
     "nothing to learn": (
         "a float",

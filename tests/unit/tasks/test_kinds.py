@@ -86,6 +86,10 @@ def test_only_the_keys_of_a_task_are_offered():
     rows = {(row.name, row.of) for row in tables()["task"]}
     assert ("delta", "regression") in rows
     assert ("gamma", "classification, binary, multilabel") in rows
+    said = {row.of: row.values for row in tables()["task"] if row.name in ("loss", "metrics")}
+    assert said["regression"] == 'list of "mae", "mse", "rmse", "r2" or package.module:name or table'
+    losses = {row.of: row.values for row in tables()["task"] if row.name == "loss"}
+    assert losses["binary, multilabel"] == '"bce", "focal" or package.module:name'
 
 
 def test_a_users_loss_and_metrics_are_code_that_the_job_names(tmp_path):
@@ -98,32 +102,37 @@ def test_a_users_loss_and_metrics_are_code_that_the_job_names(tmp_path):
 
 
 WRONG = [
-    ("classification", federation(None, (1,), "float32"), "float32 values of shape [1]; take name = 'regres"),
-    (
-        "classification",
-        federation(None, (3,), "uint8"),
-        "uint8 values of shape [3]; take name = 'multilabel'",
-    ),
-    ("binary", federation(3), "class numbers, of 3 classes; take name = 'classification'"),
-    ("binary", federation(None, (), "float32"), "float32 values of shape []; take name = 'regression'"),
-    ("multilabel", federation(3), "take name = 'classification'"),
-    ("multilabel", federation(None, (3,), "float32"), "take name = 'regression', or store 0 and 1 as uint8"),
-    ("multilabel", federation(None, (3, 2), "uint8"), "take targets of shape [labels]"),
-    ("regression", federation(3, (5, 5)), "class numbers of shape [5, 5], of 3 classes; take name = 'segm"),
-    ("segmentation", federation(3, ()), "class numbers of shape [], of 3 classes; take name = 'classificat"),
-    ("language", federation(None, (3,), "float32"), "take name = 'regression'"),
-    ("survival", federation(None, (3,), "float32"), "float32 values of shape [3]; take targets of shape [2]"),
-    ("survival", federation(3), "take targets of shape [2]: the time, and whether there was an event"),
+    ("classification", federation(None, (1,), "float32"), "float32 values of shape [1]", "regression"),
+    ("classification", federation(None, (3,), "bool"), "bool values of shape [3]", "multilabel"),
+    ("binary", federation(3), "class numbers, of 3 classes", "classification"),
+    ("binary", federation(None, (), "float32"), "float32 values of shape []", "regression"),
+    ("multilabel", federation(3), "class numbers, of 3 classes", "classification"),
+    ("multilabel", federation(None, (3,), "float32"), "float32 values of shape [3]", "regression"),
+    ("multilabel", federation(None, (), "bool"), "bool values of shape []", "binary"),
+    ("regression", federation(3, (5, 5)), "class numbers of shape [5, 5], of 3 classes", "segmentation"),
+    ("segmentation", federation(3, ()), "class numbers of shape [], of 3 classes", "classification"),
+    ("language", federation(None, (3,), "float32"), "float32 values of shape [3]", "regression"),
+    ("survival", federation(None, (3,), "float32"), "float32 values of shape [3]", "regression"),
+    ("survival", federation(3), "class numbers, of 3 classes", "classification"),
 ]
 
 
-@pytest.mark.parametrize(("kind", "spec", "reason"), WRONG, ids=str)
-def test_a_federation_that_does_not_fit_is_refused_with_what_would_do(kind, spec, reason):
+@pytest.mark.parametrize(("kind", "spec", "found", "instead"), WRONG, ids=str)
+def test_a_federation_that_does_not_fit_is_refused_with_what_would_do(kind, spec, found, instead):
     for refuse in (TASKS[kind]().for_federation, lambda spec: TASKS[kind]().check(spec, net())):
         with pytest.raises(InputError) as refused:
             refuse(spec)
-        assert f"[task] name = '{kind}': the shards have " in str(refused.value)
-        assert reason in str(refused.value)
+        said = f"takes {TASKS[kind].takes}; the shards have {found}, for which take '{instead}'"
+        assert str(refused.value) == f"[task] name = '{kind}': {said}"
+
+
+def test_yes_and_no_may_be_stored_as_truths():
+    task = TASKS["binary"](weights=[1.0, 2.0]).for_federation(federation(None, (), "bool", labels=()))
+    z, y = torch.tensor([[0.0], [0.0]]), torch.tensor([0.0, 1.0])
+    assert float(task.loss(z, y)[1]) == 3
+    metric = task.metrics()["auroc"]
+    metric.update(*task.scored(torch.tensor([[-1.0], [1.0]]), y))
+    assert float(metric.compute()) == 1
 
 
 @pytest.mark.parametrize("kind", TASKS)

@@ -126,6 +126,20 @@ def test_a_binned_curve_comes_near_to_the_exact_one(kind, name):
     )
 
 
+@pytest.mark.parametrize(("kind", "form"), [("classification", "Multiclass"), ("binary", "Binary")])
+def test_a_curve_is_torchmetrics_of_the_same_bins(kind, form):
+    outputs, y = drawn(kind)
+    task = task_of(kind, "auroc", "average_precision")
+    bins = torch.linspace(0, 1, 200)
+    more = {"num_classes": CLASSES} if kind == "classification" else {}
+    for name, own in (("auroc", "AUROC"), ("average_precision", "AveragePrecision")):
+        grid = torch.cat([bins, torch.tensor([1.0 + 1e-6])]) if name == "auroc" else bins
+        made = getattr(torchmetrics.classification, f"{form}{own}")
+        metric = made(thresholds=grid, validate_args=False, **more)
+        metric.update(*task.scored(outputs, y))
+        assert value(task, name, (outputs, y)) == float(metric.compute())
+
+
 def test_certainty_does_not_cut_the_curve_short():
     p = torch.tensor([[60.0], [60.0], [60.0], [-60.0], [-60.0], [-60.0]])
     y = torch.tensor([1, 1, 0, 0, 0, 1])

@@ -7,6 +7,7 @@ import tomli_w
 from unit.builders import Alone, write_folder
 
 from mpifl.common.errors import InputError
+from mpifl.data.batches import Batches
 from mpifl.report.runs import read_run
 from mpifl.training.loop import train
 
@@ -50,7 +51,7 @@ def test_rounds_are_judged_by_the_valid_splits_and_test_is_scored_at_the_end(run
     assert final["silos"] == usual[-1]["silos"]
     six = {round(6 * figures["accuracy"], 9) % 1 for figures in judged[-1]["silos"].values()}
     assert six == {0.0}, "each silo's accuracy is of its six valid examples"
-    assert read_run(tmp_path / "judged").figure("test_accuracy") == final["test_accuracy"]
+    assert read_run(tmp_path / "judged").final() == final["test_accuracy"]
 
 
 def test_without_a_valid_split_the_key_is_refused(run):
@@ -85,3 +86,34 @@ def test_a_resumed_run_knows_what_was_best(run, tmp_path):
     assert without_costs(halves) == without_costs(whole)
     best = [(tmp_path / name / "best.safetensors").read_bytes() for name in ("run", "halves")]
     assert best[0] == best[1]
+
+
+@pytest.fixture
+def largest(monkeypatch):
+    """Return a function that says how many examples were scored at a time since it was asked."""
+    found, plain = [], Batches.in_order
+
+    def noted(self, size):
+        for x, y in plain(self, size):
+            found.append(len(y))
+            yield x, y
+
+    def act():
+        most = max(found)
+        found.clear()
+        return most
+
+    monkeypatch.setattr(Batches, "in_order", noted)
+    return act
+
+
+def test_so_many_examples_are_scored_at_a_time(run, tmp_path, largest):
+    usual = run("usual")
+    assert largest() == 20, "all of the test set"
+    small = run("small", batch_size=4)
+    assert largest() == 4
+    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("usual", "small")]
+    assert models[0] == models[1]
+    for key in ("train_loss", "test_accuracy", "silo_accuracy_pooled"):
+        assert usual[-1][key] == small[-1][key]
+    assert usual[-1]["test_loss"] == pytest.approx(small[-1]["test_loss"])

@@ -1,0 +1,182 @@
+"""What the model of a run says of every example of some shards."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mpifl.common import InputError, Names
+from mpifl.data import (
+    SPLITS,
+    Batches,
+    FederationSpec,
+    ShardEntry,
+    Targets,
+    each,
+    open_shard,
+    read_federation,
+    read_spec,
+    rows,
+)
+from mpifl.report.data import read_shards
+from mpifl.report.tables import FLAT, Columns, check_ending, written
+from mpifl.report.trained import module_of, read_job_of
+from mpifl.run import Job, describe, read_environment, same_data
+from mpifl.silo import FlatModel
+from mpifl.tasks import Task
+
+
+@dataclass(frozen=True)
+class Shards:
+    """The shards that are to be predicted.
+
+    Attributes:
+        folder: Where they lie.
+        spec: What they have in common.
+        entries: Each by the silo's name.
+    """
+
+    folder: Path
+    spec: FederationSpec
+    entries: dict[str, ShardEntry]
+
+
+def predict_run(
+    run: Path,
+    data: Path,
+    out: Path,
+    trusted: Collection[str] = (),
+    best: bool = False,
+    split: str | None = None,
+) -> None:
+    """Write a table with a row for each example of some shards: what the model of a run says of it.
+
+    Args:
+        run: The run folder.
+        data: A shard folder, or one shard beside the `federation.json` or the entry that describes it.
+        out: The file, `.parquet`, `.csv` or `.npz`.
+        trusted: The plug-ins that the run's job may import.
+        best: Take the model of the best round.
+        split: Predict this split alone; by default all of them.
+
+    Raises:
+        InputError: there is no such model, the examples have another shape than it takes, a shard cannot be
+            read, or the file not written.
+    """
+    check_ending(out)
+    if split is not None and split not in SPLITS:
+        raise InputError(f"--split {split}: is none of {', '.join(SPLITS)}")
+    job, shards = read_job_of(run, trusted), _shards_at(data)
+    spec = _spec_of(run, job, shards.spec)
+    found, wanted = (each(lambda one: list(one.shape), one.features) for one in (shards.spec, spec))
+    if found != wanted:
+        raise InputError(f"{data}: features of shape {found}, the model of {run} takes {wanted}")
+    task = job.build_algorithm().for_federation(spec).task
+    model, rows = FlatModel(module_of(run, job, spec, best)), 0
+    with written(out) as append:
+        for columns in _predicted(model, task, shards, split, job.evaluate.batch_size):
+            if out.suffix in FLAT:
+                _check_flat(out, columns)
+            append(columns)
+            rows += len(columns["row"])
+        if not rows:
+            raise InputError(f"{data}: has no examples{f' of a split {split!r}' if split else ''}")
+    print(f"predictions: {out}, {rows:,} rows")
+
+
+def _shards_at(data: Path) -> Shards:
+    """Return the shards of a folder, or the one that is named."""
+    if not data.is_file():
+        spec = read_federation(data)
+        return Shards(data, spec, _by_name(spec.silos))
+    for beside in (data.with_name("federation.json"), data.with_suffix(".json")):
+        if beside.is_file():
+            spec = read_spec(beside)
+            entries = {**_by_name(spec.silos), **{e.name: e for e in (spec.test, spec.public) if e}}
+            if named := {name: entry for name, entry in entries.items() if entry.file == data.name}:
+                return Shards(data.parent, spec, named)
+    what = f"neither federation.json nor {data.with_suffix('.json').name} beside it says what it holds"
+    raise InputError(f"{data}: {what}; name a shard folder")
+
+
+def _by_name(entries: Sequence[ShardEntry]) -> dict[str, ShardEntry]:
+    names = Names([entry.name for entry in entries])
+    return {names[i]: entry for i, entry in enumerate(entries)}
+
+
+def _spec_of(run: Path, job: Job, other: FederationSpec) -> FederationSpec:
+    """Return what the run was trained on; what is to be predicted where that cannot be read here."""
+    environment = read_environment(run)
+    with contextlib.suppress(InputError):
+        _, spec = read_shards(job.shards, environment)
+        if same_data(environment.get("data", {}), describe(spec)):
+            return spec
+    return other
+
+
+@torch.no_grad()
+def _predicted(
+    model: FlatModel, task: Task, shards: Shards, wanted: str | None, size: int
+) -> Iterator[Columns]:
+    """Yield the rows of all shards, so many at a time."""
+    module, longest = model.module.eval(), max(map(len, shards.entries))
+    for name, entry in shards.entries.items():
+        shard = open_shard(shards.folder, entry, shards.spec)
+        for split, examples in shard.splits.items():
+            if wanted not in (None, split) or not len(examples):
+                continue
+            batches, row = Batches(examples, shards.spec.features, model.device), 0
+            for x, y in batches.in_order(size):
+                found, many = task.predict(task.outputs(module, x)), rows(y)
+                about = {
+                    "silo": np.full(many, name, f"U{longest}"),
+                    "split": np.full(many, split, f"U{max(map(len, SPLITS))}"),
+                    "row": np.arange(row, row + many),
+                }
+                yield {**about, **_answered(found, y, task, shards.spec)}
+                row += many
+
+
+def _answered(found: Tensor, y: Any, task: Task, spec: FederationSpec) -> dict[str, np.ndarray]:
+    """Return targets and predictions as columns, named after classes, labels or values, else numbered.
+
+    A single target is `y`; what has more dimensions stays as it is.
+    """
+    if found.dim() > 2:
+        return {**_named(y), task.answers: found.float().cpu().numpy()}
+    names = (spec.targets.names if isinstance(spec.targets, Targets) else None) or ()
+    columns, single = found.reshape(len(found), -1), isinstance(y, Tensor) and y.dim() > 1
+    targets = _columns(y.flatten(1), "y", names) if single else _named(y)
+    classes = spec.class_names or [str(label) for label in range(spec.classes or 0)]
+    yes = spec.classes == 2 and columns.shape[1] == 1 and task.answers == "p"
+    return targets | _columns(columns, task.answers, classes[1:] if yes else names or classes)
+
+
+def _named(y: Any) -> dict[str, np.ndarray]:
+    """Return targets as they are: `y`, or `y_NAME` where they have names."""
+    if isinstance(y, Tensor):
+        return {"y": y.cpu().numpy()}
+    return {f"y_{name}": one.cpu().numpy() for name, one in y.items()}
+
+
+def _columns(values: Tensor, kind: str, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Return the columns of a matrix by their names where these are as many and all different."""
+    count = values.shape[1]
+    called = names if len(set(names)) == count == len(names) else [str(i) for i in range(count)]
+    kept = (values.float() if values.is_floating_point() else values).cpu().numpy()
+    return {f"{kind}_{name}": kept[:, i] for i, name in enumerate(called)}
+
+
+def _check_flat(out: Path, columns: Columns) -> None:
+    """See that each value of a row is one number or text."""
+    for name, column in columns.items():
+        if column.ndim > 1:
+            what = f"'{name}' has shape {list(column.shape[1:])} in each row, which no table takes"
+            raise InputError(f"--out {out}: {what}; take a name that ends in .npz")

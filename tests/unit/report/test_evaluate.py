@@ -1,0 +1,127 @@
+"""The model of a run at its silos: the figures of the training, for every split, shards missing."""
+
+import json
+import re
+
+import pytest
+from typer.testing import CliRunner
+from unit.builders import Alone, write_folder
+
+from mpifl.cli import app
+from mpifl.common.errors import InputError
+from mpifl.report.evaluate import evaluate_run, evaluate_silos
+from mpifl.training.loop import train
+
+MODEL = {"name": "mlp", "hidden": [4]}
+
+
+def make_run(folder, test=0, silos_test=7, valid=0, rounds=2, sizes=(10, 20, 30), algorithm=None, **tables):
+    """Train a small model over shards drawn anew; return the run folder and its last record."""
+    write_folder(folder / "shards", sizes, test=test, silos_test=silos_test, valid=valid)
+    job = {"name": "toy", "shards": str(folder / "shards"), "rounds": rounds, "device": "cpu", "model": MODEL}
+    train(job | {"algorithm": algorithm or {"name": "fedavg"}} | tables, folder / "run", (), False, Alone())
+    lines = (folder / "run" / "metrics.jsonl").read_text().splitlines()
+    return folder / "run", [json.loads(line) for line in lines]
+
+
+def scored(run, **more):
+    evaluate_silos(run, file=run / "scores.json", **more)
+    return json.loads((run / "scores.json").read_text())
+
+
+def test_the_figures_of_silos_are_those_of_the_training(tmp_path, capsys):
+    run, records = make_run(tmp_path)
+    found, last = scored(run), records[-1]
+    own = {name: {k: silo[k] for k in ("loss", "accuracy")} for name, silo in found["silos"].items()}
+    assert own == last["silos"]
+    assert found["mean"]["accuracy"] == pytest.approx(last["silo_accuracy_mean"])
+    assert found["worst"] == {"loss": last["silo_loss_worst"], "accuracy": last["silo_accuracy_worst"]}
+    assert found["pooled"] == {"accuracy": last["silo_accuracy_pooled"]}
+    assert found["worst_silo"] in found["silos"]
+    assert {silo["split"] for silo in found["silos"].values()} == {"test"}
+    printed = capsys.readouterr().out
+    assert f"split test; worst accuracy: silo {found['worst_silo']}" in printed
+    assert re.search(r"all examples\W+21\W+-", printed), "a loss of all examples is not known"
+
+
+@pytest.mark.parametrize(("split", "examples"), [("valid", 5), ("train", 20), ("test", 7), (None, 7)])
+def test_each_split_can_be_asked(tmp_path, split, examples):
+    run, _ = make_run(tmp_path, valid=5)
+    assert scored(run, split=split)["silos"]["1"]["examples"] == examples
+
+
+def test_a_split_that_no_silo_has_is_refused(tmp_path):
+    run, _ = make_run(tmp_path, silos_test=0)
+    with pytest.raises(InputError, match="no silo has a split 'valid'; take another --split"):
+        evaluate_silos(run, split="valid")
+    with pytest.raises(InputError, match="no silo holds out examples; take --split train"):
+        evaluate_silos(run)
+    with pytest.raises(InputError, match="--split public: is none of test, valid, train"):
+        evaluate_silos(run, split="public")
+
+
+def test_silos_whose_shards_are_missing_are_named_and_left_out(tmp_path, capsys):
+    run, records = make_run(tmp_path)
+    (tmp_path / "shards" / "silo_0001.h5").unlink()
+    found = scored(run)
+    assert list(found["silos"]) == ["0", "2"]
+    assert found["silos"]["2"]["loss"] == records[-1]["silos"]["2"]["loss"]
+    assert "silo_0001.h5" in found["left_out"]["1"]
+    assert re.search(r"^silo 1 left out: .*silo_0001\.h5", capsys.readouterr().out, re.MULTILINE)
+    for silo in (0, 2):
+        (tmp_path / "shards" / f"silo_000{silo}.h5").unlink()
+    with pytest.raises(InputError, match=r"no silo's shard can be read here; silo 0: .*silo_0000\.h5"):
+        evaluate_silos(run)
+
+
+def test_the_best_model_is_scored_on_wish(tmp_path, capsys):
+    run, records = make_run(
+        tmp_path,
+        rounds=8,
+        valid=6,
+        test=20,
+        local={"lr": 2.0},
+        evaluate={"keep_best": True, "split": "valid"},
+    )
+    best = records[-1]["best_round"]
+    assert best < 8, "or the test shows nothing"
+    assert scored(run, best=True, split="valid")["silos"] != scored(run, split="valid")["silos"]
+    assert (
+        scored(run, best=True, split="valid")["pooled"]["accuracy"]
+        == records[best - 1]["silo_accuracy_pooled"]
+    )
+    evaluate_run(run, best=True, file=run / "test.json")
+    found = json.loads((run / "test.json").read_text())
+    assert (found["model"], found["test"]["examples"]) == ("best.safetensors", 20)
+    assert f"test accuracy {found['test']['accuracy']:.2%}" in capsys.readouterr().out
+
+
+def test_a_run_that_keeps_no_best_model_says_so(tmp_path):
+    run, _ = make_run(tmp_path)
+    with pytest.raises(InputError, match=r"keeps no best model; train with \[evaluate\] keep_best = true"):
+        evaluate_silos(run, best=True)
+
+
+def test_silos_that_own_a_part_of_the_model_are_not_scored(tmp_path):
+    run, _ = make_run(tmp_path, algorithm={"name": "fedper", "personal": ["*.bias"]})
+    with pytest.raises(InputError, match=r"fedper leaves .* at the silos, which have a model each"):
+        evaluate_silos(run)
+
+
+def test_the_command_scores_silos_where_there_is_no_test_set(tmp_path):
+    run, records = make_run(tmp_path)
+    refused = CliRunner().invoke(app, ["evaluate", str(run)])
+    assert isinstance(refused.exception, InputError)
+    assert "has no test set; score the silos by --silos" in str(refused.exception)
+    refused = CliRunner().invoke(app, ["evaluate", str(run), "--split", "valid"])
+    assert "--split: is for the silos' splits; give --silos, too" in str(refused.exception)
+    done = CliRunner().invoke(app, ["evaluate", str(run), "--silos", "--json", str(tmp_path / "found.json")])
+    assert done.exit_code == 0, done.exception
+    assert f"{records[-1]['silo_accuracy_pooled']:.2%}" in done.output
+    assert f"json: {tmp_path}/found.json" in done.output
+
+
+def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
+    run, _ = make_run(tmp_path)
+    with pytest.raises(InputError, match=r"--json .*nowhere.*: cannot be written \(No such file"):
+        evaluate_silos(run, file=tmp_path / "nowhere" / "scores.json")

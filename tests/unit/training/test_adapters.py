@@ -1,0 +1,76 @@
+"""A frozen base with adapters: what travels, what is saved, and what it is to be read with."""
+
+import json
+
+import pytest
+import tomli_w
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+from unit.builders import Alone, write_folder
+
+import mpifl
+from mpifl.common.errors import InputError
+from mpifl.training.loop import train
+
+
+class Adapted(nn.Module):
+    """A frozen linear map and a low-rank one beside it (LoRA, Hu et al. 2022, eq. 3)."""
+
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.base = nn.Linear(shape[0], classes)
+        self.base.requires_grad_(False)
+        self.a, self.b = nn.Linear(shape[0], 2, bias=False), nn.Linear(2, classes, bias=False)
+        nn.init.zeros_(self.b.weight)
+
+    def forward(self, x):
+        return self.base(x) + self.b(self.a(x))
+
+
+@pytest.fixture
+def job(tmp_path):
+    spec = write_folder(tmp_path / "shards", (12, 12), test=8)
+    base = {f"base.{k}": v for k, v in nn.Linear(spec.features.shape[0], spec.classes).state_dict().items()}
+    save_file(base, tmp_path / "base.safetensors")
+    model = {"weights": str(tmp_path / "base.safetensors"), "strict": False, "save": "trained"}
+    usual = {"name": "lora", "shards": str(tmp_path / "shards"), "rounds": 3, "device": "cpu"}
+    name = "unit.training.test_adapters:Adapted"
+    return {**usual, "model": {"name": name, **model}, "local": {"lr": 0.5}}
+
+
+def act(job, tmp_path, **more):
+    (tmp_path / "job.toml").write_text(tomli_w.dumps({**job, **more}))
+    train(tmp_path / "job.toml", tmp_path / "run", (), False, Alone())
+
+
+def test_adapters_alone_travel_and_are_saved(job, tmp_path, capsys):
+    act(job, tmp_path)
+    saved = load_file(tmp_path / "run" / "model.safetensors")
+    assert saved.keys() == {"a.weight", "b.weight"}
+    assert saved["b.weight"].abs().max() > 0
+    assert "has no a.weight, b.weight" in capsys.readouterr().err
+    sent = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[0])["bytes_sent"]
+    numbers = sum(v.numel() for v in saved.values())
+    assert 2 * 4 * numbers <= sent < 2 * 4 * numbers + 2000, "two silos, float32, and the request"
+
+
+def test_the_model_is_the_base_with_the_adapters(job, tmp_path):
+    run = mpifl.train(job, out=tmp_path / "run")
+    module = run.model(Adapted)
+    base = load_file(tmp_path / "base.safetensors")
+    assert torch.equal(module.base.weight, base["base.weight"])
+    assert torch.equal(module.b.weight, load_file(tmp_path / "run" / "model.safetensors")["b.weight"])
+
+
+def test_a_file_that_lacks_parameters_is_refused_by_default(job, tmp_path):
+    job["model"]["strict"] = True
+    with pytest.raises(InputError, match="Missing key"):
+        act(job, tmp_path)
+
+
+def test_a_file_of_another_model_is_not_taken_for_adapters(job, tmp_path):
+    run = mpifl.train(job, out=tmp_path / "run")
+    save_file({"c": torch.zeros(1)}, tmp_path / "run" / "model.safetensors")
+    with pytest.raises(InputError, match=r"is of another model, by a\.weight, b\.weight"):
+        run.model(Adapted)
