@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from conftest import ROOT
 
 import mpifl
@@ -119,3 +120,36 @@ def test_the_job_of_hearts_trains_on_real_data(tmp_path):
     reached, silos = trained("heart", shards, tmp_path, "rounds=8", "local.lr=0.01")
     assert len(silos) == 4
     assert reached > 0.7
+
+
+def test_a_tile_of_zeros_is_padding():
+    from jobs.flamby.models import DeepMil
+
+    bags = torch.from_numpy(np.random.default_rng(0).random((3, 7, 5), np.float32))
+    model = DeepMil((7, 5), 1)
+    padded = torch.cat([bags, torch.zeros(3, 4, 5)], 1)
+    assert torch.allclose(model(padded), model(bags), atol=1e-6)
+
+
+def test_a_tumour_is_a_part_of_its_kidney():
+    from jobs.flamby.metrics import KidneyDice
+
+    metric = KidneyDice()
+    for answers, y in (([0, 1, 2, 2], [0, 1, 1, 2]), ([1, 0], [2, 0])):
+        metric.update(torch.eye(3)[answers], torch.tensor(y))
+    assert metric.compute() == pytest.approx((2 * 4 / 8 + 2 * 1 / 4) / 2)
+
+
+@pytest.mark.parametrize("sides", [(9, 10, 11), (16, 8, 4)])
+def test_a_u_net_takes_any_sides_and_a_v_net_says_which(sides):
+    from jobs.flamby.models import UNet3d, VNet
+
+    x = torch.zeros(2, 1, *sides)
+    assert UNet3d((1, *sides), 3, channels=2)(x).shape == (2, 3, *sides)
+    if sides == (16, 8, 4):
+        assert VNet((1, *sides), 2, channels=2, levels=3)(x).shape == (2, 2, *sides)
+    else:
+        with pytest.raises(
+            ValueError, match="are no multiples of 4; make other patches, or give fewer levels"
+        ):
+            VNet((1, *sides), 2, channels=2, levels=3)
