@@ -58,14 +58,14 @@ class Set:
 
 FREQUENCIES = 1 / np.array([5.5813, 2.0472, 7.0204, 26.1194, 9.5369, 101.0707, 92.5224, 38.3443])
 """Of ISIC 2019's classes: FLamby's weights of the loss are their inverses."""
-TUMOUR_TILES = 0.1
+TUMOUR_TILES = 0.05
 """The share of a slide's tiles that show a tumour, where there is one."""
 
 
 def patient(shape: tuple[int, ...], draw: Draw, centre: float) -> Example:
     """Return 39 features of a patient, and (time, event): proportional hazards that centres scale.
 
-    FLamby stores (event, time), and 14 % are events; here about 40 % are, so that small centres have some.
+    FLamby stores (event, time), and 14 % are events; here about 45 % are, so that small centres have some.
     """
     x = np.where(
         np.arange(shape[0]) % 3 == 0, draw.normal(centre, 1, shape), draw.random(shape) < 0.2 + 0.3 * centre
@@ -96,7 +96,7 @@ def slide(shape: tuple[int, ...], draw: Draw, centre: float) -> Example:
     tiles = draw.normal(0, 1, shape).astype(np.float32)
     direction = np.sin(np.arange(shape[1])) + np.cos(7 * np.arange(shape[1]))
     shown = draw.random(shape[0]) < TUMOUR_TILES * ill
-    tiles += 0.7 * shown[:, None] * direction.astype(np.float32)
+    tiles += 0.5 * shown[:, None] * direction.astype(np.float32)
     return np.maximum(tiles * (1 + 0.3 * centre) + 0.3 * centre, 0), np.array(ill)
 
 
@@ -180,11 +180,11 @@ SETS = {
         "rosendahl": (1807, 452), "msk": (655, 164), "dias": (351, 88),
     }, dtype="uint8"),
     "camelyon16": Set(slide, (10_000, 2048), "int64", 0.02, {"rumc": (169, 74), "umcu": (101, 55)}, fixed=0),
-    "ixi": Set(head, (1, 48, 60, 48), "uint8", 0.5, {"guys": (249, 62), "hh": (145, 36), "iop": (59, 15)}),
+    "ixi": Set(head, (1, 48, 60, 48), "uint8", 0.375, {"guys": (249, 62), "hh": (145, 36), "iop": (59, 15)}),
     "lidc-idri": Set(chest, (1, 128, 128, 128), "uint8", 0.125, {
         "ge": (530, 131), "philips": (59, 15), "siemens": (164, 41), "toshiba": (55, 14),
     }),
-    "kits19": Set(abdomen, (1, 64, 192, 192), "uint8", 0.25, {
+    "kits19": Set(abdomen, (1, 64, 192, 192), "uint8", 0.125, {
         "site0": (9, 3), "site1": (11, 3), "site2": (9, 3),
         "site3": (9, 3), "site4": (12, 4), "site5": (24, 6),
     }),
