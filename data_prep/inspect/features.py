@@ -71,7 +71,7 @@ def target_columns(spec: FederationSpec) -> dict[str, list[str]]:
     for path, (classes, one) in aims_by_path(spec.classes, spec.targets).items():
         if one is not None and classes is None:
             called = path.partition("/")[2] or "target"
-            width = one.shape[-1] if one.names or len(one.shape) == 1 else 1
+            width = one.shape[-1] if one.shape and (one.names or len(one.shape) == 1) else 1
             several = [f"{called} {column}" for column in range(width)]
             found[path] = list(one.names or ([called] if width == 1 else several))
     return found
