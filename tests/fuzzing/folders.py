@@ -18,6 +18,8 @@ from mpifl.common.files import sha256_of
 from mpifl.data.shards import open_shard, read_federation, read_spec
 from mpifl.data.vertical import is_vertical, open_vertical, read_vertical
 from mpifl.report.compare import Output, compare_runs
+from mpifl.report.evaluate import evaluate_silos
+from mpifl.report.predict import predict_run
 from mpifl.run import checkpoint
 from mpifl.run.folder import check_run, describe, latest_checkpoint
 from mpifl.run.job import read_job
@@ -178,3 +180,17 @@ def resume(run: Path) -> None:
 
 def compare(run: Path) -> None:
     compare_runs([run, run.with_name("other")], None, Output(None, run / "all.csv", run / "all.json"))
+
+
+def score_silos(run: Path) -> None:
+    evaluate_silos(run, file=run / "scores.json", split="train")
+
+
+def to_predict(draw: Random, valid: Path, folder: Path) -> tuple[Path, Path, Path]:
+    """Return a run, shards of which one file is harmed, and where predictions go."""
+    made = harmed_federation(draw, valid / "plain", folder) if draw.random() < 0.5 else None
+    return valid / "run", made or shards(draw, valid, folder), folder / f"a.{draw.choice(('csv', 'npz'))}"
+
+
+def predict(given: tuple[Path, Path, Path]) -> None:
+    predict_run(*given)

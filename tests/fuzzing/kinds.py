@@ -13,11 +13,14 @@ from fuzzing.folders import (
     compare,
     fallback_checkpoint,
     federation,
+    predict,
     read_checkpoint,
     read_folder,
     resume,
     runs,
+    score_silos,
     shards,
+    to_predict,
 )
 from fuzzing.jobs import jobs, read_one_job
 from fuzzing.outcomes import Kind
@@ -40,6 +43,8 @@ KINDS: dict[str, Kind] = {
     "runs, report": Kind(runs, write_report, READ),
     "runs, compare": Kind(runs, compare, READ),
     "runs, evaluate": Kind(runs, evaluate_run, READ),
+    "runs, evaluate at silos": Kind(runs, score_silos, READ),
+    "shards, predict": Kind(to_predict, predict, READ, cost=2),
     "runs, resume": Kind(runs, resume, READ),
     "jobs": Kind(jobs, read_one_job, READ),
     "messages": Kind(messages, decode, (ValidationError,)),
