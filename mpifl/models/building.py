@@ -52,6 +52,9 @@ def build(
         InputError: there is no such model, it does not take these arguments, or it does not fit the features.
     """
     name, factory = _factory_of(model)
+    if isinstance(features, dict) and model in MODELS:
+        what = f"takes one array; the shards have arrays with names ({', '.join(features)})"
+        raise InputError(f"[model] name = '{name}': {what}; take your own, 'package.module:factory'")
     shape = each(lambda one: one.shape, features)
     wanted = _wanted(name, factory, {"shape": shape, "classes": width}, arguments)
     with torch.random.fork_rng(devices=[]):

@@ -191,6 +191,9 @@ def test_a_training_of_classes_refuses_named_arrays_in_one_line(tmp_path, which,
         mpifl()
     error = capsys.readouterr().err
     assert ended.value.code == 2
-    said = {"x": "features are named arrays (age, input_ids)", "y": "targets are event: uint8 class numbers"}
-    assert f"federation.json: {said[which]}" in error
+    said = {
+        "x": "'2nn': takes one array; the shards have arrays with names (age, input_ids)",
+        "y": "takes class numbers; the shards have arrays with names (event)",
+    }
+    assert said[which] in error
     assert "Traceback" not in error
