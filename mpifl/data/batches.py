@@ -99,7 +99,7 @@ class Batches:
 
 def rows(columns: Tensors) -> int:
     """Return how many examples tensors are of, of a dict of them each."""
-    return len(next(iter(columns.values())) if isinstance(columns, Mapping) else columns)
+    return len(next(iter(columns.values())) if isinstance(columns, dict) else columns)
 
 
 def each(act: Callable[..., Any], held: Any, *beside: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Annotated, ClassVar
 
 from pydantic import Field, NonNegativeFloat
@@ -33,9 +34,12 @@ class Classification(OfClasses):
     def mean_loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Return the mean loss; a plain cross entropy as torch takes it: a quotient of the sum has other
         bits."""
-        if self.criterion is cross_entropy and not self.given and self.ignored is None:
-            return F.cross_entropy(outputs, y)
-        return super().mean_loss(outputs, y)
+        return F.cross_entropy(outputs, y) if self.plain else super().mean_loss(outputs, y)
+
+    @cached_property
+    def plain(self) -> bool:
+        """Whether its loss is cross entropy and nothing else: every step asks."""
+        return self.criterion is cross_entropy and not self.given and self.ignored is None
 
     def scored(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return probabilities and targets; for the accuracy alone logits: rounding makes two of them one

@@ -60,6 +60,7 @@ class Named(Task):
             raise InputError(f"[task] name = '{self.kind}': {what}, for which take '{facts.usual}'")
         self._check_weights(facts)
         told = self.model_copy()
+        told.__dict__.pop("plain", None)  # a copy takes along what was found out, and this goes by the facts
         told._facts = facts
         return told
 

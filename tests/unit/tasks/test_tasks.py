@@ -3,6 +3,7 @@ one of a user's is trained, judged and compared by its own."""
 
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 import tomli_w
@@ -25,6 +26,7 @@ from mpifl.run import read_job
 from mpifl.silo import FlatModel, evaluate
 from mpifl.silo.scoring import _placed
 from mpifl.tasks import ACCURACY, CLASSIFICATION, MetricInfo
+from mpifl.tasks.classification import Classification
 from mpifl.training.loop import train
 
 ORDINAL = "grades:Ordinal"
@@ -246,3 +248,11 @@ def test_a_users_task_is_trained_stopped_reported_and_compared_by_its_own_metric
         f"test absolute_error {last['test_absolute_error']:.4f}, test within {last['test_within']:.2%}"
         in said
     )
+
+
+def test_what_was_found_out_before_the_shards_were_known_is_found_out_anew():
+    ignoring = SimpleNamespace(dtype="int64", shape=(), ignore=255)
+    spec = SimpleNamespace(classes=3, silos=[], targets=ignoring)
+    task = Classification()
+    assert task.plain
+    assert not task.for_federation(spec).plain
