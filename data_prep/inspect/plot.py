@@ -49,6 +49,9 @@ def _figure(summaries: Sequence[Summary]) -> Any:
     grid[0, 0].sharey(grid[0, -1])
     for column, summary in zip(grid.T, summaries, strict=True):
         column[0].set_title(_title(summary), fontsize=11 if len(summaries) == 1 else 9)
+        column[0].xaxis.get_major_locator().set_params(
+            integer=True
+        )  # silos have no halves; all panels share it
         _draw_sizes(column[0], summary.sizes)
         for axes, what in zip(column[1:], panels, strict=True):
             of_silo = summary.targets if what == "targets" else summary.moments

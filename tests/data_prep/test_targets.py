@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from data_prep.cli import main
+from data_prep.inspect.plot import _figure
+from data_prep.inspect.summary import summarise
 from mpifl.cli import main as mpifl
 from mpifl.data.shards import open_shard, read_federation
 
@@ -296,3 +298,8 @@ def test_a_training_of_classes_refuses_other_targets_in_one_line(tmp_path, kind,
     assert "the shards have float32 values of shape [3], for which take 'regression'" in error
     assert "[task] name = 'classification'" in error
     assert "Traceback" not in error
+
+
+def test_a_plot_without_labels_numbers_silos_by_whole_numbers(tmp_path):
+    figure = _figure([summarise(cut(tmp_path, "three floats"), features=True)])
+    assert all(tick == round(tick) for tick in figure.axes[-1].get_xticks())
