@@ -3,6 +3,8 @@ a running sum for each named vector, where its node can read it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -91,11 +93,14 @@ class LocalSums:
             PartialSum(name=name, window=window, handle=handle(vector), weight=weight)
             for name, (window, vector, weight) in sorted(self._lone.items())
         ]
-        return lone + [
-            PartialSum(name=name, window=window, handle=handle(total))
-            for name, sums in sorted(self._sums.items())
-            for window, total in sorted(sums.windows.items())
-        ]
+        sums = [PartialSum(name=name, window=window, handle=handle(one)) for name, window, one in self.sums()]
+        return lone + sums
+
+    def sums(self) -> Iterator[tuple[str, int, Tensor]]:
+        """Yield each sum with its vector's name and its window."""
+        for name, sums in sorted(self._sums.items()):
+            for window, total in sorted(sums.windows.items()):
+                yield name, window, total
 
     def own(self, name: str, window: int, *, alone: bool) -> Tensor:
         """Return this rank's sum of a vector in a window, or the vector of its only silo as it came."""

@@ -16,6 +16,7 @@ from mpifl.aggregation.base import Combined, read_records
 from mpifl.aggregation.exact import anchor_of, is_finite
 from mpifl.aggregation.kernels import Parts
 from mpifl.aggregation.local_sums import LocalSums
+from mpifl.aggregation.node_sums import ALIGNED, Probes, add_to_first
 from mpifl.aggregation.planning import (
     PARTS,
     PartialSum,
@@ -31,7 +32,6 @@ from mpifl.common import RoundLost, ranks_named
 from mpifl.wire import Header, Memory, Report, Request, Transport, Update, VectorHeader, Verdict, pieces_of
 
 CHUNK = 1 << 19  # elements of float64 that travel between nodes at a time: 4 MiB
-ALIGNED = 1 << 10  # elements to a multiple of which a vector is cut among the workers of a node
 
 
 class WeightedMean:
@@ -46,6 +46,7 @@ class WeightedMean:
     def __init__(self, device: torch.device, memory: Memory) -> None:
         self._device, self._memory = device, memory
         self._here = LocalSums(device, memory)
+        self._probes = Probes()
         self._means: dict[str, Tensor] = {}
         self._abandoned: list[Tensor] = []
         """Kept for ever: a rank that hung may still write there."""
@@ -72,7 +73,9 @@ class WeightedMean:
 
     def parts(self) -> list[PartialSum]:
         """Say in which windows this rank has sums, and where the ranks of its node find them."""
-        return self._here.parts()
+        parts = self._here.parts()
+        self._probes.take(self._here.sums())
+        return parts
 
     def accept(
         self, transport: Transport, rank: int, parts: Sequence[Any], headers: Sequence[Header]
@@ -176,12 +179,13 @@ class WeightedMean:
         then over the leaders; the server divides."""
         parts = [parts.vectors for parts in self._parts_here(transport, piece)]
         if transport.rank in workers and any(parts):
-            _add_to_first(filter(None, parts), _slice_of(transport, workers, piece))
+            add_to_first(filter(None, parts), _slice_of(transport, workers, piece))
             transport.done(serial)
         if not transport.nodes.leads:
             return
-        if any(parts) and (hanging := transport.await_done(workers, serial, long=True)):
-            self.hanging |= hanging
+        hanging = transport.await_done(workers, serial, long=True) if any(parts) else set()
+        self.hanging |= hanging
+        if hanging or not self._are_made(piece, parts):
             self._spoil(parts)  # shares are made in place, and can be made once only
         for where in pieces_of(piece.length, CHUNK):
             totals = _sums_of_nodes(transport, piece, parts, where)
@@ -197,6 +201,11 @@ class WeightedMean:
             weights = [window.weights.get(rank, 0.0) for rank in ranks]
             found.append(Parts(vectors, weights, anchor_of(window.number, self._here.summands)))
         return found
+
+    def _are_made(self, piece: ReductionPlan, parts: Sequence[Sequence[Tensor]]) -> bool:
+        """Whether the shares of this node's sums were made by those who said so."""
+        windows = zip(piece.windows, parts, strict=True)
+        return all(self._probes.show(piece.name, window.number, vectors) for window, vectors in windows)
 
     def _spoil(self, parts: list[Sequence[Tensor]]) -> None:
         """Take sums that some ranks may still write to out of use, and put NaN in their place."""
@@ -264,13 +273,6 @@ def _dtype_of(piece: ReductionPlan) -> torch.dtype:
 def _slice_of(transport: Transport, workers: Sequence[int], piece: ReductionPlan) -> slice:
     """Return the part of a vector that this worker makes."""
     return slice_of(workers.index(transport.rank), len(workers), piece.length, ALIGNED)
-
-
-def _add_to_first(parts: Iterable[Sequence[Tensor]], where: slice) -> None:
-    """Add a slice of all parts of a window to the first of them."""
-    for first, *others in parts:
-        for other in others:
-            first[where].add_(other[where])
 
 
 def _nodes(transport: Transport, piece: ReductionPlan) -> list[list[int]]:

@@ -77,6 +77,8 @@ class Federation:
         self.workload = Workload([examples["train"] for examples in knowledge.examples], self.membership)
         self.gathering = Gathering(transport, self.membership, deadline)
         self._broadcast = Broadcast(transport, device)
+        self._hanging: set[int] = set()
+        """Ranks of this node that did not make their share of the last sum in time: the server is told."""
 
     @property
     def replicas(self) -> Sequence[Replica]:
@@ -234,7 +236,8 @@ class Federation:
         """
         began = time.perf_counter()
         request, message = self._broadcast.deliver(request, vectors or {})
-        told = {"serial": request.serial, "interrupted": signals.pending()}
+        hanging = sorted(self._hanging)
+        told = {"serial": request.serial, "interrupted": signals.pending(), "hanging": hanging}
         report = self._worker.answer(request, message).model_copy(update=told)
         aggregation = self._worker.aggregation
         reports = self.gathering.collect(request, report, expected or Expected(), aggregation)
@@ -245,6 +248,7 @@ class Federation:
         headers.sort(key=lambda header: header.silo)
         verdict = self._decide(request, reports, headers)
         combined = aggregation.combine(self.transport, verdict)
+        self._hanging = set() if self.transport.is_server else set(aggregation.hanging)
         self._worker.commit(request, verdict)
         self.membership.commit(request.reassigned, verdict.accepted, headers)
         if self.transport.is_server and request.averaged:

@@ -84,10 +84,21 @@ class Gathering:
             if isinstance(came, Report) and came.serial > serial:
                 came = Refused("it answers a request that was not made yet")
             silent.discard(rank)
+            silent |= self._given_up(rank, came) & awaited
+            awaited -= silent
             if isinstance(came, Refused) or came.serial == serial:
                 awaited.discard(rank)
                 yield rank, came
         self._membership.timed_out = self._cut_off(awaited | silent | self._transport.silent)
+
+    def _given_up(self, rank: int, came: Report | Refused) -> set[int]:
+        """Return the ranks that the leader of their node has waited for in vain, if no deadline sees to
+        them."""
+        nodes = self._transport.nodes
+        if self._deadline or isinstance(came, Refused) or nodes.leader_of(nodes.of[rank]) != rank:
+            return set()
+        neighbours = {one for one, node in enumerate(nodes.of) if node == nodes.of[rank]} - {rank}
+        return neighbours.intersection(came.hanging)
 
     def _cut_off(self, missing: Collection[int]) -> set[int]:
         """Return the ranks that are missing, or whose node's leader is."""

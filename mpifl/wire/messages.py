@@ -173,6 +173,8 @@ class Report(Message):
     interrupted: bool = False
     """A signal asks this rank to end."""
     about: dict[Name, Text] = Field(default={}, max_length=16)
+    hanging: list[int] = Field(default=[], max_length=2**16)
+    """Ranks of its node that did not make their share of the last sum in time, if this rank leads it."""
 
 
 class Verdict(Message):
