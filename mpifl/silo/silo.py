@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mpifl.common import ShardError, rng
-from mpifl.data import Batches, Inputs, Shard
+from mpifl.data import Batches, Change, Inputs, Shard
 from mpifl.silo import local
 from mpifl.silo.flat import Allocate, FlatModel, Objective
 from mpifl.silo.local import Batch, Correction, LocalRun, LocalTraining
@@ -66,6 +66,7 @@ class Silo:
         public: Batches | None = None,
         allocate: Allocate = torch.empty,
         evaluation_batch: int = EVALUATION_BATCH,
+        augment: Change | None = None,
     ) -> None:
         self.id = id
         self.round = round
@@ -78,6 +79,7 @@ class Silo:
         self.own_objective = own_objective
         self._allocate = allocate
         self._evaluation_batch = evaluation_batch
+        self._augment = augment
         self._models = models
         self.kept: dict[str, Any] = {}
         self.learned_statistics: Tensor | None = None
@@ -124,6 +126,8 @@ class Silo:
         counted = self._counted if objective is self.own_objective is None else None
         objective = objective or self.objective
         examples = self._splits["train"]
+        if self._augment is not None:
+            examples = examples.changed(self._augment, self.stream("augment"))
         settings = settings.at_round(self.round).of_silo(self.id, self.stream("stragglers"))
         with self.randomness("train") as order:
             more = (beside, self._allocate, self.round, self._kept_optimizer(settings), counted)

@@ -22,7 +22,7 @@ from mpifl.run import Job, Model, check_job, check_run, load_initial, read_job
 from mpifl.server import Server
 from mpifl.silo import FlatModel
 from mpifl.tracking import check_tracking
-from mpifl.training.validation import check_rule, splits_of
+from mpifl.training.validation import augment_of, check_rule, splits_of
 from mpifl.transforms import Clipping, RunningStatistics, Transform
 from mpifl.wire import Transport, clean
 
@@ -141,6 +141,7 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
         job.build_rule(algorithm),
         job.aggregation.spill,
         job.evaluate.batch_size,
+        augment_of(job, spec),
     )
     sizes = [entry.examples["train"] for entry in spec.silos]
     job.cohort.check(len(sizes))
