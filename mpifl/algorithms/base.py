@@ -151,6 +151,10 @@ class Algorithm(BaseModel, ABC):
             else ""
         )
 
+    def why_not_augmented(self) -> str:
+        """Say what it does that would be falsified where silos train on changed examples; "" if nothing."""
+        return ""
+
     def begin(self, server: Server) -> None:
         """Set up `server.state` before the first round; `w` holds the model's shared parameters."""
         server.state["w"] = server.model.shared.clone()

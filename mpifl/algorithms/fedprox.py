@@ -42,6 +42,10 @@ class FedProx(FedAvg):
         super().begin(server)
         server.state["mu"] = self.mu
 
+    def why_not_augmented(self) -> str:
+        """Say that gamma is of gradients of everything."""
+        return "measures gamma on the examples as they are" if self.measure_gamma else ""
+
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
         """Move w along the weighted mean of the silos' deltas, and adapt mu."""
         state = server.state

@@ -34,6 +34,10 @@ class FedSGD(FedAvg):
             )
         return self
 
+    def why_not_augmented(self) -> str:
+        """Say that it has one gradient of everything."""
+        return "takes the gradient of all examples as they are"
+
     def train(self, silo: Silo, w: Tensor) -> Update:
         """Take the gradient of all the silo's examples at w."""
         run = silo.gradient(w, track=True)

@@ -62,6 +62,10 @@ class FSVRG(FedAvg):
             why = "which only logistic regression's have; take [model] name = 'logreg', or scaling = false"
             raise InputError(f"[algorithm] scaling = true: {how}, {why}")
 
+    def why_not_augmented(self) -> str:
+        """Say that steps are corrected by a full gradient."""
+        return "corrects steps by the gradient of the examples as they are"
+
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
         """Ask for the full gradient, then for variance-reduced training along it."""
         state, counted = server.state, self._counted(server, cohort)

@@ -42,6 +42,10 @@ class Moon(FedAvg):
                 "head(features(x)); the built-in models have them"
             )
 
+    def why_not_augmented(self) -> str:
+        """Say that features of two models are compared."""
+        return "compares features with those that other models see in the examples as they are"
+
     def train(self, silo: Silo, w: Tensor) -> Update:
         """Train with the contrastive term, and keep the result for the next round."""
         previous, statistics = silo.state.get("previous", w), silo.state.get("previous_statistics")

@@ -62,6 +62,10 @@ class QFedAvg(FedAvg):
         """Say that a clipped step would not fit its h."""
         return "its step is divided by h, which is made of the whole step"
 
+    def why_not_augmented(self) -> str:
+        """Say that silos are weighed by their losses."""
+        return "weighs silos by their losses on the examples as they are"
+
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
         """Move w by the quotient of the sums; 1/|S| stands in both and falls out."""
         mean = cohort.mean(self.train, w=server.state["w"])

@@ -53,6 +53,11 @@ class Scaffold(Controlled):
             )
         return self
 
+    def why_not_augmented(self) -> str:
+        """Say that the controls of option I are full gradients."""
+        known = "with option I corrects steps by the gradient of the examples as they are"
+        return known if self.option == "I" else ""
+
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
         """Move w by the mean delta, and c by the shifts of the c_k."""
         state = server.state

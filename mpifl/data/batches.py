@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -31,10 +32,22 @@ class Batches:
         self._features = features
         self._device = device
         self._examples = len(split)
+        self._change: Callable[[Tensors, Tensors], tuple[Tensors, Tensors]] | None = None
 
     def __len__(self) -> int:
         """Return the number of examples."""
         return self._examples
+
+    def changed(self, change: Callable[..., dict[str, Tensors]], generator: torch.Generator) -> Batches:
+        """Return the same batches, where `shuffled` yields what a change makes of each; see `augment`."""
+
+        def of(x: Tensors, y: Tensors) -> tuple[Tensors, Tensors]:
+            made = change({"x": x, "y": y}, generator)
+            return made["x"], made["y"]
+
+        other = copy.copy(self)
+        other._change = of
+        return other
 
     def shuffled(
         self,
@@ -53,6 +66,18 @@ class Batches:
                 y.
             drop_last: Leave a smaller last batch out.
         """
+        drawn = self._drawn(size, generator, beside, drop_last)
+        if (change := self._change) is None:
+            return drawn
+        return ((*change(x, y), *rest) for x, y, *rest in drawn)
+
+    def _drawn(
+        self,
+        size: int | Literal["full"],
+        generator: torch.Generator,
+        beside: Sequence[Tensor],
+        drop_last: bool,
+    ) -> Iterator[tuple[Tensors, ...]]:
         if size == "full" or size >= len(self):  # one batch of everything: its order is of no consequence
             yield *self._lent(self._x, self._y), *beside
             return

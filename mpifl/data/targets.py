@@ -160,11 +160,14 @@ def _check_classes(where: str, y: np.ndarray, classes: int, ignore: int | None) 
     if not y.size or 0 <= int(y.min()) <= int(y.max()) < classes:
         return
     takes = f"{classes} classes take 0 to {classes - 1}"
-    if ignore is None:
-        raise ShardError(f"{where}: labels from {y.min()} to {y.max()}; {takes}")
     row = _first(y, lambda piece: (piece != ignore) & ((piece < 0) | (piece >= classes)))
+    if row is not None and ignore is None:
+        raise ShardError(
+            f"{where}: labels from {y.min()} to {y.max()}; {takes}, and row {row} others; {_FIX}"
+        )
     if row is not None:
-        raise ShardError(f"{where}: a label out of range in row {row}; {takes}, and {ignore} is ignored")
+        takes = f"{takes}, and {ignore} is ignored"
+        raise ShardError(f"{where}: a label out of range in row {row}; {takes}; {_FIX}")
 
 
 def _check_finite(where: str, y: np.ndarray) -> None:

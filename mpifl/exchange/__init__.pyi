@@ -1,7 +1,8 @@
 from .admission import Knowledge as Knowledge
 from .cohort import Cohort as Cohort
+from .context import WorkerContext as WorkerContext
 from .costs import Ledger as Ledger
 from .federation import Federation as Federation
 from .outcome import Outcome as Outcome
 from .placement import place as place
-from .worker import Worker as Worker, WorkerContext as WorkerContext
+from .worker import Worker as Worker

@@ -7,22 +7,21 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from mpifl.aggregation import Aggregator, Rule, WeightedMean, aggregator_of
-from mpifl.algorithms import Algorithm, usual_weight
+from mpifl.aggregation import Aggregator, WeightedMean, aggregator_of
+from mpifl.algorithms import usual_weight
 from mpifl.common import InputError, Names, ShardError, SharedVectorChanged, Unwritable
-from mpifl.data import Batches, FederationSpec, Shard, open_shard
+from mpifl.data import Shard, open_shard
+from mpifl.exchange.context import WorkerContext
 from mpifl.exchange.final_model import FinalModel
 from mpifl.exchange.states import States
 from mpifl.exchange.updates import as_update, check_update, defined, reason_of
 from mpifl.run import Writer, checkpoint
-from mpifl.silo import EVALUATION_BATCH, FlatModel, Silo, learnable
-from mpifl.transforms import Transform
+from mpifl.silo import Silo, learnable
 from mpifl.wire import (
     AnyReply,
     Compute,
@@ -45,26 +44,6 @@ from mpifl.wire import (
     Update,
     Verdict,
 )
-
-
-@dataclass(frozen=True)
-class WorkerContext:
-    """What all silos of a run have in common: where things lie, and what is done."""
-
-    folder: Path
-    run: Path
-    spec: FederationSpec
-    algorithm: Algorithm
-    transforms: Sequence[Transform]
-    seed: int
-    weights: str
-    models: Sequence[FlatModel]
-    public: Batches | None = None
-    select: str = "uniform"
-    rule: Rule | None = None
-    spill: str | None = None
-    evaluation_batch: int = EVALUATION_BATCH
-
 
 Handler = Callable[[int, Any, dict[str, Tensor]], AnyReply]
 Receiver = Callable[[Any, dict[str, Tensor]], None]
@@ -243,6 +222,7 @@ class Worker:
             public=context.public,
             allocate=self.aggregation.lend,
             evaluation_batch=context.evaluation_batch,
+            augment=context.augment,
         )
 
     def _shard(self, id: int) -> Shard:

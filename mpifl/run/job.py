@@ -13,7 +13,7 @@ from mpifl.algorithms import ALGORITHMS, Algorithm
 from mpifl.common import InputError, Table, read_toml
 from mpifl.run.cohort import CohortTable
 from mpifl.run.naming import make_named
-from mpifl.run.tables import Checkpoint, Evaluate, Model, Tracking
+from mpifl.run.tables import Checkpoint, Data, Evaluate, Model, Tracking
 from mpifl.run.validation import validated
 from mpifl.server import OPTIMIZERS, ServerOptimizer
 from mpifl.silo import LocalTraining
@@ -53,6 +53,8 @@ class Job(BaseModel):
     """Threads of each rank; "auto" is its part of the node's cores. The same bits need the same number."""
     model: Model
     """Which model is trained."""
+    data: Data = Data()
+    """What is done to the examples that silos train on."""
     task: Table = {"name": "classification"}
     """What is learned, by which loss, and judged by which metrics;
     or the user's own as "package.module:Class"."""
@@ -179,6 +181,7 @@ def check_job(table: Table, source: str, named: Collection[str] | None = None) -
         job.cohort.check_selection(source)
     algorithm = _build_algorithm(job, source)
     _check_clip(job, algorithm, source)
+    _check_augment(job, algorithm, source)
     _check_target(job, algorithm.task.main_metric, source)
     return job.model_copy(update=_completed(job, algorithm))
 
@@ -228,6 +231,18 @@ def _check_clip(job: Job, algorithm: Algorithm, source: str) -> None:
     if job.aggregation.clip is not None and (why := algorithm.why_not_clipped()):
         what = f"clip = {job.aggregation.clip}: updates of {job.algorithm['name']} must stay whole"
         raise InputError(f"{source}: [aggregation] {what}: {why}; leave clip out")
+
+
+def _check_augment(job: Job, algorithm: Algorithm, source: str) -> None:
+    """See that silos may train on other examples than those that they have."""
+    if (name := job.data.augment) is None:
+        return
+    if why := algorithm.why_not_augmented():
+        what = f"{job.algorithm['name']} {why}"
+        raise InputError(f"{source}: [data] augment = '{name}': {what}; leave augment out")
+    if ":" in name and job.local.compile:
+        what = "a function of your own may change shapes, for which [local] compile = true has no step"
+        raise InputError(f"{source}: [data] augment = '{name}': {what}; leave one of them out")
 
 
 def _check_target(job: Job, metric: MetricInfo, source: str) -> None:

@@ -1,4 +1,4 @@
-"""The tables of a job that are the same for every algorithm: model, evaluate, checkpoint, tracking."""
+"""The tables of a job that are the same for every algorithm: model, data, evaluate, checkpoint, tracking."""
 
 from __future__ import annotations
 
@@ -33,6 +33,14 @@ class Model(BaseModel):
     def arguments(self) -> Table:
         """The keys that the model's factory takes."""
         return dict(self.model_extra or {})
+
+
+class Data(_Table):
+    """`[data]`: what is done to the examples that silos train on."""
+
+    augment: str | None = None
+    """"flip", "crop" or "flip-crop" of images, or the user's own as "package.module:function"; drawn anew for
+    each batch of training."""
 
 
 class Evaluate(_Table):

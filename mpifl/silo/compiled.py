@@ -209,7 +209,7 @@ def _key(local: LocalTraining, objective: Objective, correct: Correction | None,
         raise NotCompiled("batch_size = 'full' gives each silo another shape; name a number")
     if not all(isinstance(part, Tensor) for part in batch):
         raise NotCompiled("arrays with names are for the plain step")
-    if key := local.alters_steps:
+    if key := local.alters_steps or ("accumulate" if local.accumulate > 1 else ""):
         raise NotCompiled(f"{key} is for the plain step")
     if correct is not None and not isinstance(correct, Constant | Proximal):
         raise NotCompiled("the algorithm corrects gradients by a function of its own")

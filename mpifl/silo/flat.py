@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from mpifl.common import InputError
 
 Objective = Callable[..., Tensor]
 """(module, x, y, ...) -> mean loss over the batch, a scalar tensor."""
+Found = TypeVar("Found")
 
 
 def scalar(loss: Any) -> Tensor:
@@ -27,12 +28,12 @@ def scalar(loss: Any) -> Tensor:
     raise InputError(f"the objective returned {'None' if loss is None else what}; {to_do}")
 
 
-def in_precision(precision: str, objective: Objective) -> Objective:
+def in_precision(precision: str, objective: Callable[..., Found]) -> Callable[..., Found]:
     """Return the objective; by "bf16" its passes are in bfloat16 where torch thinks that safe."""
     if precision == "fp32":
         return objective
 
-    def mixed(module: Any, x: Tensor, *rest: Tensor) -> Tensor:
+    def mixed(module: Any, x: Tensor, *rest: Tensor) -> Found:
         with torch.autocast(x.device.type, dtype=torch.bfloat16):
             return objective(module, x, *rest)
 

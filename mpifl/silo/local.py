@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -15,9 +15,10 @@ from torch import Tensor
 
 from mpifl.data import Batches, rows
 from mpifl.silo import compiled
-from mpifl.silo.flat import Allocate, FlatModel, Objective, in_precision, scalar
-from mpifl.silo.optimizers import OPTIMIZERS, Batch, Constant, Correction, Optimizer, Proximal, clip
+from mpifl.silo.flat import Allocate, FlatModel, Objective, scalar
+from mpifl.silo.optimizers import OPTIMIZERS, Batch, Constant, Correction, Optimizer, Proximal
 from mpifl.silo.settings import LocalTraining
+from mpifl.silo.steps import Counted, Step, stepper
 
 __all__ = ["Batch", "Constant", "Correction", "LocalRun", "LocalTraining", "Proximal", "gradient", "train"]
 
@@ -59,6 +60,7 @@ def train(
     allocate: Allocate = torch.empty,
     round: int = 0,
     kept: Kept | None = None,
+    counted: Counted | None = None,
 ) -> LocalRun:
     """Train the model from `start`, shape [P], and return what came of it.
 
@@ -71,27 +73,39 @@ def train(
         allocate: Gives the memory for the delta.
         round: Rounds done, where the schedule spans several.
         kept: The optimizer's state to go on with.
+        counted: See `stepper`.
     """
     model.trained.copy_(start)
     model.module.train()
     drawn = _batches(batches, local, generator, beside)
     first = next(drawn)
-    whole = compiled.find(model, local, objective, correct, first) if local.compile else None
+    whole = compiled.find(model, local, objective, correct, first[0]) if local.compile else None
     total = whole.total if whole else torch.zeros((), device=model.device)
     optimizer = whole.optimizer if whole else _optimizer(model, batches, local, correct, round, kept)
-    plain = _stepper(model, local, objective, correct, total, optimizer)
+    plain = stepper(model, local, objective, correct, total, optimizer, counted)
+    steps, examples = _taken(itertools.chain([first], drawn), whole, plain, local.deadline)
+    delta, loss = model.delta(start, allocate), float(total) / examples
+    return LocalRun(delta, model.trained, steps, examples, loss, optimizer)
+
+
+def _taken(
+    drawn: Iterable[tuple[Batch, bool]],
+    whole: compiled.CompiledStep | None,
+    plain: Step,
+    deadline: float | None,
+) -> tuple[int, int]:
+    """Take the steps of a training; return how many they were, over how many examples."""
     steps = examples = 0
-    until = time.perf_counter() + local.deadline if local.deadline else math.inf
-    for batch in itertools.chain([first], drawn):
+    until = time.perf_counter() + deadline if deadline else math.inf
+    for batch, ends in drawn:
         if whole is not None and rows(batch[1]) == whole.size:
             whole(batch)
         else:
-            plain(batch)
-        steps, examples = steps + 1, examples + rows(batch[1])
-        if local.deadline and time.perf_counter() > until:
+            plain(batch, ends)
+        steps, examples = steps + ends, examples + rows(batch[1])
+        if deadline and ends and time.perf_counter() > until:
             break
-    delta, loss = model.delta(start, allocate), float(total) / examples
-    return LocalRun(delta, model.trained, steps, examples, loss, optimizer)
+    return steps, examples
 
 
 def gradient(model: FlatModel, batches: Iterator[Batch], at: Tensor, objective: Objective) -> LocalRun:
@@ -110,48 +124,6 @@ def gradient(model: FlatModel, batches: Iterator[Batch], at: Tensor, objective: 
     return LocalRun(mean.div_(examples), model.trained, steps, examples, float(total) / examples)
 
 
-def _stepper(
-    model: FlatModel,
-    local: LocalTraining,
-    objective: Objective,
-    correct: Correction | None,
-    total: Tensor,
-    optimizer: Optimizer | None,
-) -> Callable[[Batch], None]:
-    """Return the function that takes one step on a batch and adds its loss to the total.
-
-    Args:
-        optimizer: What takes the step; None if it is a plain one.
-    """
-    loss_of = in_precision(local.precision, objective)
-    module, lr = model.module, local.lr
-
-    def gradients(batch: Batch) -> list[Tensor]:
-        loss = scalar(loss_of(module, *batch))
-        total.add_(loss.detach(), alpha=rows(batch[1]))
-        return model.gradients(loss)
-
-    if optimizer is None:
-
-        def plain(batch: Batch) -> None:
-            found = gradients(batch)
-            if isinstance(correct, Constant | Proximal):
-                correct.descend(model.trained, lr)
-            model.descend(found, lr)
-
-        return plain
-
-    def flat(batch: Batch) -> None:
-        gradient = model.flatten(gradients(batch))
-        if correct is not None:
-            correct(gradient, model.trained, batch)
-        if local.clip_norm is not None:
-            clip(gradient, local.clip_norm)
-        optimizer.descend(model.trained, gradient, optimizer.state, optimizer.rates())
-
-    return flat
-
-
 def _optimizer(
     model: FlatModel,
     batches: Batches,
@@ -161,28 +133,32 @@ def _optimizer(
     kept: Kept | None,
 ) -> Optimizer | None:
     """Return what takes the steps of a training; None if they are plain and need nothing kept."""
-    if local.plain and (correct is None or isinstance(correct, Constant | Proximal)):
+    known = correct is None or isinstance(correct, Constant | Proximal)
+    if local.plain and local.accumulate == 1 and known:
         return None
-    size = len(batches) if local.batch_size == "full" else local.batch_size
-    whole = len(batches) // size if local.drop_last else -(-len(batches) // size)
-    steps = local.steps or (local.epochs or 1) * whole
+    steps = local.steps or (local.epochs or 1) * -(-_in_epoch(batches, local) // local.accumulate)
     optimizer = OPTIMIZERS[local.optimizer](local, model.trained, local.schedule_of(round, steps))
     if kept is not None:
         optimizer.resume(*kept)
     return optimizer
 
 
+def _in_epoch(batches: Batches, local: LocalTraining) -> int:
+    """Return how many batches an epoch has."""
+    size = len(batches) if local.batch_size == "full" else min(local.batch_size, len(batches))
+    return len(batches) // size if local.drop_last else -(-len(batches) // size)
+
+
 def _batches(
     batches: Batches, local: LocalTraining, generator: torch.Generator, beside: Sequence[Tensor]
-) -> Iterator[Batch]:
-    if local.epochs is not None:
-        for _ in range(local.epochs):
-            yield from batches.shuffled(local.batch_size, generator, beside, drop_last=local.drop_last)
-        return
-    left = local.steps or 0
-    while left > 0:
-        for batch in batches.shuffled(local.batch_size, generator, beside, drop_last=local.drop_last):
-            yield batch
-            left -= 1
-            if left == 0:
+) -> Iterator[tuple[Batch, bool]]:
+    """Yield the batches of a training, and of each whether it ends a step: an epoch's last does."""
+    last, steps = _in_epoch(batches, local), 0
+    for _ in range(local.epochs) if local.epochs is not None else itertools.count():
+        drawn = batches.shuffled(local.batch_size, generator, beside, drop_last=local.drop_last)
+        for place, batch in enumerate(drawn, 1):
+            ends = place % local.accumulate == 0 or place == last
+            yield batch, ends
+            steps += ends
+            if steps == local.steps:
                 return

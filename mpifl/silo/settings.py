@@ -52,9 +52,11 @@ class LocalTraining(BaseModel):
     epochs: PositiveInt | None = None
     """Passes over a silo's examples in a round; 1 unless steps or epochs_of is given."""
     steps: PositiveInt | None = None
-    """Number of batches in a round, in place of epochs."""
+    """Number of optimizer steps in a round, in place of epochs."""
     batch_size: PositiveInt | Literal["full"] = 10
     """Examples in a batch; "full" is all of the silo's."""
+    accumulate: PositiveInt = 1
+    """Batches whose gradients make one step: as one batch of them all, in the memory of one."""
     drop_last: bool = False
     """Leave out an epoch's last batch where it is smaller; BatchNorm cannot train on a batch of one example.
     """
@@ -86,6 +88,8 @@ class LocalTraining(BaseModel):
         for key in ("beta1", "beta2", "epsilon") if self.optimizer == "sgd" else ():
             if getattr(self, key) != type(self).model_fields[key].default:  # which a resolved job has
                 raise ValueError(f"{key} belongs to adam and adamw; sgd takes momentum")
+        if self.accumulate > 1 and self.batch_size == "full":
+            raise ValueError("accumulate adds up batches, and 'full' is one; give batch_size a number")
         if self.nesterov and not self.momentum:
             raise ValueError("nesterov needs momentum above 0")
         if self.schedule_rounds > 1 and self.steps is None:

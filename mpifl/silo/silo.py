@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mpifl.common import ShardError, rng
-from mpifl.data import Batches, Inputs, Shard
+from mpifl.data import Batches, Change, Inputs, Shard
 from mpifl.silo import local
 from mpifl.silo.flat import Allocate, FlatModel, Objective
 from mpifl.silo.local import Batch, Correction, LocalRun, LocalTraining
@@ -66,6 +66,7 @@ class Silo:
         public: Batches | None = None,
         allocate: Allocate = torch.empty,
         evaluation_batch: int = EVALUATION_BATCH,
+        augment: Change | None = None,
     ) -> None:
         self.id = id
         self.round = round
@@ -78,6 +79,7 @@ class Silo:
         self.own_objective = own_objective
         self._allocate = allocate
         self._evaluation_batch = evaluation_batch
+        self._augment = augment
         self._models = models
         self.kept: dict[str, Any] = {}
         self.learned_statistics: Tensor | None = None
@@ -121,17 +123,24 @@ class Silo:
             statistics: Running statistics to start from, where not the server's.
         """
         self._begin_pass(statistics)
+        counted = self._counted if objective is self.own_objective is None else None
         objective = objective or self.objective
         examples = self._splits["train"]
+        if self._augment is not None:
+            examples = examples.changed(self._augment, self.stream("augment"))
         settings = settings.at_round(self.round).of_silo(self.id, self.stream("stragglers"))
         with self.randomness("train") as order:
-            more = (beside, self._allocate, self.round, self._kept_optimizer(settings))
+            more = (beside, self._allocate, self.round, self._kept_optimizer(settings), counted)
             run = local.train(self.model, examples, w, settings, order, objective, correct, *more)
         if settings.keep_optimizer and run.optimizer is not None:
             state = {f"{OPTIMIZER} {i}": vector for i, vector in enumerate(run.optimizer.state)}
             self.keep(**state, **{f"{OPTIMIZER} steps": run.optimizer.steps})
         self.learned_statistics = self.model.statistics.read()
         return run
+
+    def _counted(self, module: Any, x: Any, y: Any) -> tuple[Tensor, Tensor | int]:
+        """Return the task's loss on a batch as a sum, and what it is to be divided by."""
+        return self.task.loss(self.task.outputs(module, x), y)
 
     def _kept_optimizer(self, settings: LocalTraining) -> tuple[list[Tensor], int] | None:
         """Return the optimizer's state that the silo's last round has left, and its steps, if they go on."""

@@ -2,6 +2,7 @@ from .base import Task as Task
 from .catalogue import names_in as names_in
 from .classification import CLASSIFICATION as CLASSIFICATION, Classification as Classification
 from .federation import Facts as Facts, Shards as Shards
+from .losses import Summed as Summed, mean as mean
 from .metrics import ACCURACY as ACCURACY, Metric as Metric, MetricInfo as MetricInfo
 from .pooling import pack_states as pack_states, pooled as pooled, state_lengths as state_lengths
 from .registry import TASKS as TASKS

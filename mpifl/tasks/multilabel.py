@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
@@ -11,6 +12,9 @@ from mpifl.tasks.catalogue import LABELS
 from mpifl.tasks.classes import OfAnswers
 from mpifl.tasks.federation import Facts, Shards
 from mpifl.tasks.losses import bce_of_labels, focal_of_labels
+
+PIECE = 1 << 22
+"""Targets that are looked at together."""
 
 
 class Multilabel(OfAnswers):
@@ -43,6 +47,19 @@ class Multilabel(OfAnswers):
     def width(self, spec: Shards) -> int:
         """Return how many labels there are."""
         return Facts.of(spec).columns
+
+    def check_targets(self, split: str, y: Any) -> None:
+        """See that all targets are 0, 1 or what does not count."""
+        if not y.size or (y.min() >= 0 and y.max() <= 1):
+            return
+        known = [0, 1] if self.ignored is None else [0, 1, self.ignored]
+        rows = max(PIECE // y.shape[1], 1)
+        for start in range(0, len(y), rows):
+            wrong = ~np.isin(y[start : start + rows], known)
+            if wrong.any():
+                row, column = (int(place) for place in np.argwhere(wrong)[0])
+                found = f"label {column} is {y[start + row, column]} in row {start + row}"
+                raise ValueError(f"{found}; multilabel takes {', '.join(map(str, known))}")
 
     def fits(self, facts: Facts) -> bool:
         """Return whether a federation's targets are of its kind."""

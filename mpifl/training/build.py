@@ -20,9 +20,10 @@ from mpifl.data import Batches, FederationSpec, ShardEntry, open_shard, read_fed
 from mpifl.exchange import Federation, Knowledge, Worker, WorkerContext, place
 from mpifl.run import Job, Model, check_job, check_run, load_initial, read_job
 from mpifl.server import Server
-from mpifl.silo import FlatModel
+from mpifl.silo import FlatModel, learnable
+from mpifl.tasks import Task
 from mpifl.tracking import check_tracking
-from mpifl.training.validation import check_rule, splits_of
+from mpifl.training.validation import augment_of, check_rule, splits_of
 from mpifl.transforms import Clipping, RunningStatistics, Transform
 from mpifl.wire import Transport, clean
 
@@ -141,13 +142,14 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
         job.build_rule(algorithm),
         job.aggregation.spill,
         job.evaluate.batch_size,
+        augment_of(job, spec),
     )
     sizes = [entry.examples["train"] for entry in spec.silos]
     job.cohort.check(len(sizes))
     placed = place(sizes, transport.workers)
     silos = placed.get(transport.rank, [])
     worker = Worker(context, silos, _about(device, silos), transport)
-    test = _batches(folder, spec, spec.test, "test", device) if transport.is_server else None
+    test = _batches(folder, spec, spec.test, "test", device, algorithm.task) if transport.is_server else None
     server = _server(job, algorithm, flat, test, public)
     cohort, names = job.cohort, Names([entry.name for entry in spec.silos])
     examples, total = [entry.examples for entry in spec.silos], cohort.total(sizes)
@@ -179,8 +181,8 @@ def _transforms(job: Job, algorithm: Algorithm) -> list[Transform]:
 def successor(job: Job, spec: FederationSpec, worker: Server) -> Server:
     """Build, on a rank that was a worker, the server in place of one that died, with models of its own."""
     device = worker.model.device
-    test = _batches(Path(job.shards), spec, spec.test, "test", device)
     algorithm = job.build_algorithm().for_federation(spec)
+    test = _batches(Path(job.shards), spec, spec.test, "test", device, algorithm.task)
     flat = _models(job, spec, algorithm, device)
     return _server(job, algorithm, flat, test, worker.public)
 
@@ -227,9 +229,18 @@ def _model(
 
 
 def _batches(
-    folder: Path, spec: FederationSpec, entry: ShardEntry | None, split: str, device: torch.device
+    folder: Path,
+    spec: FederationSpec,
+    entry: ShardEntry | None,
+    split: str,
+    device: torch.device,
+    task: Task | None = None,
 ) -> Batches | None:
-    return Batches(open_shard(folder, entry, spec)[split], spec.features, device) if entry else None
+    """Open a shard of the server's, whose targets must be those of a task where one is given."""
+    if entry is None:
+        return None
+    shard = open_shard(folder, entry, spec)
+    return Batches((learnable(shard, task) if task else shard)[split], spec.features, device)
 
 
 def _about(device: torch.device, silos: list[int]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from mpifl import models
 from mpifl.aggregation import memory_of
 from mpifl.common import InputError
-from mpifl.data import FederationSpec, read_federation
+from mpifl.data import Change, FederationSpec, load_change, read_federation
 from mpifl.run import Job, Model
 from mpifl.tracking import check_tracking
 
@@ -28,6 +28,7 @@ def validate_job(job: Job, source: str) -> FederationSpec:
         algorithm = job.build_algorithm().for_federation(spec)
         task = algorithm.task
         check_tracking(job)
+        augment_of(job, spec)
         job.cohort.check(len(spec.silos))
         job.evaluate.check(splits_of(spec))
         for table in (job.model, *map(Model.model_validate, algorithm.architectures())):
@@ -40,6 +41,16 @@ def validate_job(job: Job, source: str) -> FederationSpec:
         raise InputError(f"{source}: {error}") from None
     check_rule(job, spec, source)
     return spec
+
+
+def augment_of(job: Job, spec: FederationSpec) -> Change | None:
+    """Return what is done to the batches that silos train on; None without the key.
+
+    Raises:
+        InputError: there is no such change, or the examples are none for it.
+    """
+    name = job.data.augment
+    return None if name is None else load_change(name, spec.features, spec.targets)
 
 
 def splits_of(spec: FederationSpec) -> set[str]:

@@ -60,6 +60,13 @@ JOBS = [
         server_optimizer={"name": "sgd", "lr": 0.7, "momentum": 0.9, "nesterov": True},
     ),
     job(
+        "augmented",
+        shards="many",
+        data={"augment": "flip-crop"},
+        local={"lr": 0.1, "momentum": 0.9, "batch_size": 4, "accumulate": 3},
+        cohort={"fraction": 0.6},
+    ),
+    job(
         "metrics",
         shards="many",
         task={

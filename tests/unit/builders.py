@@ -12,8 +12,9 @@ from mpifl.algorithms.fedavg import FedAvg
 from mpifl.data.batches import Batches
 from mpifl.data.shards import Features, FederationSpec, Shard, Split, write_shard
 from mpifl.exchange.admission import ABOUT, Knowledge
+from mpifl.exchange.context import WorkerContext
 from mpifl.exchange.federation import Federation
-from mpifl.exchange.worker import Worker, WorkerContext
+from mpifl.exchange.worker import Worker
 from mpifl.run.job import CohortTable
 from mpifl.server.server import Server
 from mpifl.silo.flat import FlatModel

@@ -171,7 +171,7 @@ DAMAGES = {
         "masks",
         put("train/y", (2, 1), 9),
         no,
-        "train: labels from 0 to 9; 3 classes take 0 to 2",
+        "train: labels from 0 to 9; 3 classes take 0 to 2, and row 2 others; mend",
     ),
     "class 9 of 3, 255 ignored": (
         "masks with a border",

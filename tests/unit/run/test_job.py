@@ -20,6 +20,7 @@ JOBS = Path(__file__).parents[3] / "jobs"
 TOP = 'name = "toy"\nshards = "shards/toy"\nrounds = 3\n'
 MODEL = '[model]\nname = "2nn"\n'
 LEAST = TOP + MODEL
+TOY = {"name": "toy", "shards": "shards/toy", "rounds": 3, "model": {"name": "2nn"}}
 
 
 @pytest.fixture
@@ -96,7 +97,8 @@ def test_a_models_own_arguments_are_kept_apart(read):
 
 NAMES = ", ".join(ALGORITHMS)
 TABLES = (
-    "name, shards, seed, rounds, device, threads, model, task, algorithm, local, server_optimizer, cohort"
+    "name, shards, seed, rounds, device, threads, model, data, task, algorithm, local, server_optimizer, "
+    "cohort"
 )
 WRONG = {
     "unknown key": ("seeed = 1\n" + LEAST, "has no key 'seeed'; did you mean 'seed'? a job takes " + TABLES),
@@ -489,3 +491,34 @@ def test_differing_keys_are_named_without_the_harmless(read):
 def test_every_job_of_the_repository_reads_and_builds_its_algorithm(path):
     job = read_job(path)
     assert job.build_algorithm().local == job.local
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "why"),
+    [
+        ({"name": "moon"}, "moon compares features with those that other models see in"),
+        ({"name": "fsvrg"}, "fsvrg corrects steps by the gradient of"),
+        ({"name": "fedsgd"}, "fedsgd takes the gradient of all"),
+        ({"name": "qfedavg"}, "qfedavg weighs silos by their losses on"),
+        ({"name": "qfedsgd"}, "qfedsgd weighs silos by their losses on"),
+        ({"name": "scaffold", "option": "I"}, "scaffold with option I corrects steps by the gradient of"),
+        ({"name": "fedprox", "measure_gamma": True}, "fedprox measures gamma on"),
+    ],
+)
+def test_algorithms_that_look_at_examples_as_they_are_refuse_to_augment(algorithm, why):
+    with pytest.raises(InputError) as error:
+        check_job({**TOY, "algorithm": algorithm, "data": {"augment": "flip"}}, "toy.toml")
+    assert str(error.value).startswith(f"toy.toml: [data] augment = 'flip': {why}")
+    assert str(error.value).endswith("examples as they are; leave augment out")
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedprox", "scaffold", "fednova", "ditto", "feddyn", "feddf"])
+def test_other_algorithms_augment(name):
+    job = check_job({**TOY, "algorithm": {"name": name}, "data": {"augment": "flip"}}, "toy.toml")
+    assert job.data.augment == "flip"
+
+
+def test_a_change_of_the_users_own_is_not_compiled_for():
+    tables = {**TOY, "data": {"augment": "mine:change"}, "local": {"compile": True}}
+    with pytest.raises(InputError, match=r"augment = 'mine:change': .* may change shapes, .* leave one of"):
+        check_job(tables, "toy.toml")

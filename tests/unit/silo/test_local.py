@@ -3,17 +3,31 @@ and nothing of the loop in a correction."""
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
 from torch import nn
-from unit.builders import batches, cross_entropy, net, same_bits, stream
+from unit.builders import (
+    CPU,
+    FEATURES,
+    arrays,
+    batches,
+    cross_entropy,
+    make_silo,
+    net,
+    same_bits,
+    stream,
+)
 
 from mpifl.common.errors import InputError
+from mpifl.data.batches import Batches
+from mpifl.data.shards import Split
 from mpifl.silo import local
 from mpifl.silo.flat import FlatModel
 from mpifl.silo.local import LocalTraining
 from mpifl.silo.scoring import mean_loss
+from mpifl.tasks import CLASSIFICATION, Classification
 
 
 def trained(settings, n=24, seed=0, model=None, objective=cross_entropy, **more):
@@ -307,3 +321,75 @@ def test_an_objective_that_is_no_scalar_is_told_so_wherever_it_is_taken(objectiv
     for take in takes:
         with pytest.raises(InputError, match=f"^the objective returned {what}"):
             take()
+
+
+ACCUMULATED = [
+    {"lr": 0.1, "epochs": 3},
+    {"lr": 0.1, "steps": 5},
+    {"lr": 0.05, "momentum": 0.9, "clip_norm": 0.1, "epochs": 2},
+    {"optimizer": "adam", "lr": 0.01, "weight_decay": 0.02, "schedule": "cosine", "warmup": 1, "epochs": 4},
+]
+
+
+@pytest.mark.parametrize("kind", [None, "constant", "proximal", "function"])
+@pytest.mark.parametrize("settings", ACCUMULATED, ids=str)
+def test_accumulated_batches_are_one_batch_of_them_all(settings, kind):
+    vector = torch.linspace(-1, 1, len(FlatModel(net()).trained))
+
+    def of_the_batch(gradient, at, batch):
+        gradient.add_(vector, alpha=float(batch[0].mean()))
+
+    corrections = {
+        "constant": local.Constant(vector),
+        "proximal": local.Proximal(vector, mu=0.3),
+        "function": of_the_batch,
+    }
+    correct = corrections.get(kind)
+    found = trained({**settings, "batch_size": 4, "accumulate": 4}, n=42, correct=correct)
+    expected = trained({**settings, "batch_size": 16}, n=42, correct=correct)
+    assert (found.steps, found.examples) == (expected.steps, expected.examples)
+    assert (found.delta - expected.delta).abs().max() < 1e-6 < expected.delta.abs().max()
+    assert found.loss == pytest.approx(expected.loss, abs=1e-6)
+
+
+@pytest.mark.parametrize("task", [Classification(ignore=2), Classification(weights=[0.2, 1.0, 3.0]), None])
+def test_accumulated_batches_weigh_what_their_losses_count(task):
+    one, whole = FlatModel(net()), FlatModel(net())
+    runs = []
+    for model, settings in ((one, {"batch_size": 3, "accumulate": 4}), (whole, {"batch_size": 12})):
+        silo = make_silo(model, 31, task=task or CLASSIFICATION)
+        local = LocalTraining(lr=0.2, epochs=2, **settings)
+        runs.append(silo.train_locally(model.trained.clone(), local))
+    found, expected = runs
+    assert found.steps == expected.steps == 6
+    assert (found.delta - expected.delta).abs().max() < 1e-6 < expected.delta.abs().max()
+    assert found.loss == pytest.approx(expected.loss, abs=1e-6)
+
+
+def test_where_no_target_of_a_group_counts_only_the_correction_moves_the_model():
+    ignoring, start = Classification(ignore=0), FlatModel(net())
+    split = Split(arrays(8)[0], np.zeros(8, np.int64))
+    model, vector = FlatModel(net()), torch.ones_like(start.trained)
+    settings = LocalTraining(lr=0.5, batch_size=2, accumulate=4)
+    run = local.train(
+        model,
+        Batches(split, FEATURES, CPU),
+        start.trained,
+        settings,
+        stream(),
+        ignoring.objective,
+        local.Constant(vector),
+        counted=lambda module, x, y: ignoring.loss(module(x), y),
+    )
+    assert torch.allclose(run.delta, -0.5 * vector)
+
+
+def test_a_schedule_goes_by_the_steps_of_a_silo_that_is_one_small_batch():
+    settings = {"lr": 0.1, "schedule": "linear", "epochs": 4, "batch_size": 100}
+    dropping, keeping = trained({**settings, "drop_last": True}), trained(settings)
+    assert same_bits(dropping.delta, keeping.delta)
+
+
+def test_accumulating_one_batch_of_everything_is_refused():
+    with pytest.raises(ValidationError, match="and 'full' is one; give batch_size a number"):
+        LocalTraining(accumulate=2, batch_size="full")

@@ -278,3 +278,24 @@ def test_loading_a_shared_part_leaves_the_personal_one():
     Server([model]).load(torch.zeros(len(model.shared)))
     assert model.shared.abs().sum() == 0
     assert torch.equal(model.personal, personal)
+
+
+def test_what_augments_is_drawn_from_the_silos_own_stream_and_leaves_the_order_alone():
+    seen, plain = [], []
+
+    def noted(batch, generator):
+        seen.append((batch["y"].tolist(), float(torch.rand((), generator=generator))))
+        return batch
+
+    def heard(module, x, y):
+        plain.append(y.tolist())
+        return cross_entropy(module, x, y)
+
+    model, local = FlatModel(net()), LocalTraining(batch_size=5, epochs=2)
+    start = model.trained.clone()
+    usual = make_silo(model, round=3).train_locally(start, local, heard).delta.clone()
+    changed = make_silo(model, round=3, augment=noted).train_locally(start, local).delta.clone()
+    assert same_bits(changed, usual)
+    assert [labels for labels, _ in seen] == plain
+    own = make_silo(model, round=3).stream("augment")
+    assert [number for _, number in seen] == [float(torch.rand((), generator=own)) for _ in plain]

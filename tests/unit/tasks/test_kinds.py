@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,13 +16,13 @@ from unit.tasks.test_metrics import FEDERATIONS, federation
 
 from mpifl import models
 from mpifl.algorithms.fedavg import FedAvg
-from mpifl.common import InputError
-from mpifl.data import FederationSpec
+from mpifl.common import InputError, ShardError
+from mpifl.data import Features, FederationSpec, Shard, Split, Targets
 from mpifl.data.shards import write_shard
 from mpifl.report.evaluate import evaluate_run
 from mpifl.run import read_job
-from mpifl.silo import FlatModel, evaluate
-from mpifl.tasks import CLASSIFICATION, TASKS, Facts
+from mpifl.silo import FlatModel, evaluate, learnable
+from mpifl.tasks import CLASSIFICATION, TASKS, Facts, multilabel
 from mpifl.tools.keys import tables
 from mpifl.training.loop import train
 
@@ -321,3 +322,32 @@ def test_a_classification_does_not_import_torchmetrics(tmp_path):
     where = {**os.environ, "PYTHONPATH": "tests"}
     done = subprocess.run([sys.executable, "-c", program], env=where, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int64"])
+def test_labels_other_than_0_and_1_name_the_file_and_the_first_row(monkeypatch, dtype):
+    monkeypatch.setattr(multilabel, "PIECE", 8)  # numbers: two rows at a time
+    y = np.zeros((7, 4), dtype)
+    y[2], y[5, 3], y[6, 0] = 1, 3, 9
+    shard = Shard(Path("silo_0003.h5"), {"valid": Split(np.zeros((7, 2)), y)})
+    with pytest.raises(ShardError) as refused:
+        learnable(shard, TASKS["multilabel"]())
+    found = "silo_0003.h5: valid: label 3 is 3 in row 5; multilabel takes 0, 1; mend the source"
+    assert str(refused.value) == f"{found} and partition again"
+    y[6, 0] = 0
+    assert learnable(shard, TASKS["multilabel"](ignore=3)) is shard
+
+
+def test_the_servers_test_set_is_looked_through_as_well(tmp_path):
+    x, targets = np.zeros((6, 3), "f4"), Targets(dtype="int64", shape=(2,))
+    features, y = Features(shape=(3,), dtype="float32"), np.zeros((6, 2), "i8")
+    common = {"features": features, "classes": None, "targets": targets}
+    (tmp_path / "shards").mkdir()
+    silo = write_shard(tmp_path / "shards" / "a.h5", {"train": (x, y)}, silo=0, name="a", **common)
+    y[4, 1] = 2
+    test = write_shard(tmp_path / "shards" / "test.h5", {"test": (x, y)}, silo=None, name="test", **common)
+    more = {"name": "toy", "seed": 0, "scheme": {"name": "toy"}, "source": {}, "format_version": 2}
+    FederationSpec(silos=[silo], test=test, **common, **more).write(tmp_path / "shards")
+    job = job_of(tmp_path, task={"name": "multilabel"})
+    with pytest.raises(InputError, match=r"test.h5: test: label 1 is 2 in row 4; multilabel takes 0, 1"):
+        train(job, tmp_path / "run", (), False, Alone())

@@ -1,0 +1,33 @@
+"""What all silos of a run have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mpifl.aggregation import Rule
+from mpifl.algorithms import Algorithm
+from mpifl.data import Batches, Change, FederationSpec
+from mpifl.silo import EVALUATION_BATCH, FlatModel
+from mpifl.transforms import Transform
+
+
+@dataclass(frozen=True)
+class WorkerContext:
+    """What all silos of a run have in common: where things lie, and what is done."""
+
+    folder: Path
+    run: Path
+    spec: FederationSpec
+    algorithm: Algorithm
+    transforms: Sequence[Transform]
+    seed: int
+    weights: str
+    models: Sequence[FlatModel]
+    public: Batches | None = None
+    select: str = "uniform"
+    rule: Rule | None = None
+    spill: str | None = None
+    evaluation_batch: int = EVALUATION_BATCH
+    augment: Change | None = None
