@@ -1,4 +1,5 @@
 from .batches import Batches as Batches, each as each, rows as rows
+from .dataset import Examples as Examples
 from .features import FEATURE_DTYPES as FEATURE_DTYPES, Features as Features, Inputs as Inputs
 from .federation import (
     FederationSpec as FederationSpec,
