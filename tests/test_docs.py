@@ -54,5 +54,10 @@ def test_a_broken_link_is_found() -> None:
     ]
 
 
+def test_the_page_on_loops_shows_the_example_as_it_is() -> None:
+    _, start, rest = (ROOT / "scripts/examples/loader_loop.py").read_text().partition("class LoaderLoop")
+    assert start + rest in (ROOT / "docs/howto/own-loop.md").read_text()
+
+
 def test_the_readme_shows_fedavg_as_it_is() -> None:
     assert (ROOT / "mpifl/algorithms/fedavg.py").read_text() in (ROOT / "README.md").read_text()

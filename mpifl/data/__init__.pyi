@@ -1,5 +1,6 @@
 from .augment import CHANGES as CHANGES, Change as Change, load_change as load_change
 from .batches import Batches as Batches, each as each, rows as rows
+from .dataset import Examples as Examples
 from .features import FEATURE_DTYPES as FEATURE_DTYPES, Features as Features, Inputs as Inputs
 from .federation import (
     FederationSpec as FederationSpec,

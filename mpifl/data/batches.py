@@ -14,6 +14,8 @@ from mpifl.data.shards import Split
 
 BLOCK_BYTES = 16 << 20
 """Features gathered at a time: however large a silo, this much of it is copied."""
+LARGEST = 1 << 22
+"""Numbers of the inputs of a batch taken in order: two volumes of 128 x 128 x 128, or any one example."""
 Tensors = Any
 """A tensor, or a dict of them by name, where the federation has named arrays."""
 
@@ -89,7 +91,9 @@ class Batches:
             yield from zip(*(_sliced(column, size) for column in columns), strict=True)
 
     def in_order(self, size: int) -> Iterator[tuple[Tensors, Tensors]]:
-        """Yield all examples once, in the order of the shard, `size` at a time."""
+        """Yield all examples once, in the order of the shard, `size` at a time; of large ones fewer, so that
+        what a model makes of a batch is bounded."""
+        size = min(size, max(LARGEST // self._numbers, 1))
         for x, y in zip(_sliced(self._x, size), _sliced(self._y, size), strict=True):
             yield self._lent(x, y)
 
@@ -98,6 +102,22 @@ class Batches:
         x, y = (each(lambda column: column[indices], columns) for columns in (self._x, self._y))
         return each(self._seen, x, self._features), each(self._aimed, y, self._y_dtype)
 
+    def part(self, index: int, box: Sequence[slice]) -> tuple[Tensors, Tensors]:
+        """Return a box of one example, cut from the last dimensions of all arrays that have so many."""
+        x, y = (each(lambda column: _cut(column[index], box), columns) for columns in (self._x, self._y))
+        return self._lent(x, y)
+
+    def on_cpu(self) -> Batches:
+        """Return the same examples on the CPU."""
+        other = copy.copy(self)
+        other._device = torch.device("cpu")
+        return other
+
+    @property
+    def stored(self) -> tuple[Tensors, Tensors]:
+        """All x and all y as the shard holds them."""
+        return self._x, self._y
+
     def _lent(self, x: Tensors, y: Tensors) -> tuple[Tensors, Tensors]:
         """Return examples as a model may use them up:
         one that works in place must not write to the mapped shard."""
@@ -105,9 +125,17 @@ class Batches:
         return each(_apart, seen, x), each(_apart, aimed, y)
 
     def _block(self, size: int) -> int:
-        columns = self._x.values() if isinstance(self._x, dict) else [self._x]
-        row: int = max(sum(column[:1].nbytes for column in columns), 1)
+        row: int = max(sum(column[:1].nbytes for column in self._columns), 1)
         return max(BLOCK_BYTES // row // size, 1) * size
+
+    @property
+    def _columns(self) -> list[Tensor]:
+        return list(self._x.values()) if isinstance(self._x, dict) else [self._x]
+
+    @property
+    def _numbers(self) -> int:
+        """How many numbers the inputs of an example are."""
+        return max(sum(column[:1].numel() for column in self._columns), 1)
 
     def _aimed(self, y: Tensor, dtype: str) -> Tensor:
         """Return targets as a model receives them: converted a batch at a time, on the device."""
@@ -137,6 +165,11 @@ def each(act: Callable[..., Any], held: Any, *beside: Any) -> Any:
 def _apart(tensor: Tensor, source: Tensor) -> Tensor:
     """Return a tensor that shares no memory with what it was made of."""
     return tensor.clone() if tensor.data_ptr() == source.data_ptr() else tensor
+
+
+def _cut(array: Tensor, box: Sequence[slice]) -> Tensor:
+    place: Any = (..., *box)
+    return array[place] if array.dim() >= len(box) else array
 
 
 def _sliced(columns: Tensors, size: int) -> list[Tensors]:

@@ -49,7 +49,7 @@ class Evaluate(_Table):
     every: PositiveInt = 1
     """Score the model after every so many rounds."""
     batch_size: PositiveInt = EVALUATION_BATCH
-    """Examples that are scored at a time; fewer take less memory. It has no part in training."""
+    """The most examples that are scored at a time; of large ones fewer are. It has no part in training."""
     silos: bool = True
     """Score the model at every silo that holds out a split."""
     target: float | None = None

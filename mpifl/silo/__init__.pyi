@@ -13,9 +13,5 @@ from .local import (
 )
 from .scoring import Score as Score, evaluate as evaluate
 from .settings import EVALUATION_BATCH as EVALUATION_BATCH, LARGEST as LARGEST
-from .silo import (
-    RESIDUAL as RESIDUAL,
-    Silo as Silo,
-    held_out as held_out,
-    learnable as learnable,
-)
+from .silo import RESIDUAL as RESIDUAL, Silo as Silo
+from .splits import held_out as held_out, learnable as learnable

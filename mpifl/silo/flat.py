@@ -106,6 +106,13 @@ class FlatModel:
             self._grad = torch.zeros_like(self.trained)
         return self._grad
 
+    def reclaim(self) -> None:
+        """Make the parameters views into `trained` again, if others have moved them; drop their gradients."""
+        for p, view in zip(self.parameters, self.views(self.trained), strict=True):
+            if p.data_ptr() != view.data_ptr():
+                p.data = view.copy_(p.data)
+            p.grad = None
+
     def delta(self, start: Tensor, allocate: Allocate = torch.empty) -> Tensor:
         """Return trained - start, shape [P]; on the CPU, in memory that `allocate` gives."""
         if not self.trained.is_cpu:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mpifl.data import Batches, rows
 from mpifl.silo.flat import FlatModel, Objective, scalar
@@ -32,6 +32,18 @@ def logits(model: FlatModel, w: Tensor, batches: Batches) -> Tensor:
     model.trained.copy_(w)
     model.module.eval()
     return torch.cat([model.module(x) for x, _ in batches.in_order(EVALUATION_BATCH)])
+
+
+@torch.no_grad()
+def outputs(module: nn.Module, task: Task, batches: Batches, size: int) -> Tensor:
+    """Return what a module answers for all examples of `batches`, shape [n, ...], on the CPU;
+    its parts are left in the modes that they are in."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    found = [task.outputs(module, x).cpu() for x, _ in batches.in_order(size)]
+    for part, training in modes:
+        part.training = training
+    return torch.cat(found)
 
 
 @torch.no_grad()

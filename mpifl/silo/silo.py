@@ -4,20 +4,21 @@ and a model that it is lent for the time of its work."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mpifl.common import ShardError, rng
-from mpifl.data import Batches, Change, Inputs, Shard
+from mpifl.common import InputError
+from mpifl.data import Batches, Change, Examples, Inputs, Shard
 from mpifl.silo import local
 from mpifl.silo.flat import Allocate, FlatModel, Objective
+from mpifl.silo.lent import Lent
 from mpifl.silo.local import Batch, Correction, LocalRun, LocalTraining
 from mpifl.silo.optimizers import OPTIMIZERS
-from mpifl.silo.scoring import Score, evaluate, logits, mean_loss
+from mpifl.silo.scoring import Score, evaluate, logits, mean_loss, outputs
 from mpifl.silo.settings import EVALUATION_BATCH
+from mpifl.silo.splits import held_out
 from mpifl.tasks import CLASSIFICATION, Task
 from mpifl.wire import Scalar, Uniform, Update
 
@@ -27,7 +28,7 @@ RESIDUAL = "unsent "
 """Before a vector's name, in a silo's state: what payloads have left out so far."""
 
 
-class Silo:
+class Silo(Lent):
     """One silo during one request.
 
     Attributes:
@@ -68,23 +69,16 @@ class Silo:
         evaluation_batch: int = EVALUATION_BATCH,
         augment: Change | None = None,
     ) -> None:
-        self.id = id
-        self.round = round
+        super().__init__(id, models, round, seed, allocate)
         self.state = state
-        self.model = models[0]
         self.public = public
         self.reweighed = reweighed
         self.task = task
         self.objective = objective or task.objective
         self.own_objective = own_objective
-        self._allocate = allocate
         self._evaluation_batch = evaluation_batch
         self._augment = augment
-        self._models = models
         self.kept: dict[str, Any] = {}
-        self.learned_statistics: Tensor | None = None
-        self.received: dict[str, Tensor] = {}
-        self._seed = seed
         self._splits = {
             name: Batches(split, features, self.model.device) for name, split in shard.splits.items()
         }
@@ -96,12 +90,6 @@ class Silo:
         and will send with the next."""
         owed: Tensor | float = self.state.get(RESIDUAL + name, 0.0)
         return owed
-
-    def take(self, architecture: int) -> FlatModel:
-        """Have the model of another of the algorithm's architectures lent,
-        0 being the job's `[model]`; return it."""
-        self.model = self._models[architecture]
-        return self.model
 
     def train_locally(
         self,
@@ -192,7 +180,7 @@ class Silo:
     def evaluate(self, w: Tensor, split: str = "train", statistics: Tensor | None = None) -> Score:
         """Score the model w, shape [P], on one of the silo's splits; see `train_locally` for `statistics`."""
         self._begin_pass(statistics)
-        found, size = self._splits[split], self._evaluation_batch
+        found, size = self._examples(split), self._evaluation_batch
         return evaluate(self.model, w, found, self.task, self.own_objective, size)
 
     def loss(self, w: Tensor) -> float:
@@ -232,21 +220,21 @@ class Silo:
         """
         return float(self.examples) if self.reweighed else 1.0
 
-    def stream(self, purpose: str) -> torch.Generator:
-        """Return the random stream that this silo has for a purpose in this round."""
-        return rng.torch_stream(self._seed, purpose, self.id, self.round)
+    def split(self, name: str) -> Examples:
+        """Return a split's examples as a torch `Dataset`; InputError where the silo has no such split."""
+        return Examples(self._examples(name))
 
-    def randomness(self, purpose: str) -> AbstractContextManager[torch.Generator]:
-        """Lend the stream of a purpose;
-        what draws from torch's global stream (dropout) draws a derived one."""
-        return rng.scope(self._seed, purpose, self.id, self.round, device=self.model.device)
+    def predict(self, split: str) -> Tensor:
+        """Return the outputs of the module for a split's examples, shape [n, ...], on the CPU; see `module`.
 
-    def _begin_pass(self, statistics: Tensor | None = None) -> None:
-        """Start from given running statistics or the server's,
-        whatever an earlier pass has left in the model."""
-        start = self.received.get("statistics") if statistics is None else statistics
-        if start is not None:
-            self.model.statistics.write(start)
+        `silo.task.predict` makes probabilities of them.
+        """
+        return outputs(self.module, self.task, self._examples(split), self._evaluation_batch)
+
+    def _examples(self, split: str) -> Batches:
+        if split not in self._splits:
+            raise InputError(f"split '{split}': this silo has none; take {', '.join(self._splits)}")
+        return self._splits[split]
 
     def has(self, split: str) -> bool:
         """Return whether the silo has examples of a split."""
@@ -256,23 +244,3 @@ class Silo:
     def held_out(self) -> str | None:
         """The split to judge a model by: `test` if the silo has one, else `valid`, else none."""
         return held_out({name: len(split) for name, split in self._splits.items()})
-
-
-def learnable(shard: Shard, task: Task) -> Shard:
-    """Return a shard whose targets a task can learn.
-
-    Raises:
-        ShardError: it cannot; the line names the file, the split and the row.
-    """
-    for name, split in shard.splits.items():
-        try:
-            task.check_targets(name, split.y)
-        except ValueError as wrong:
-            raise ShardError(f"{shard.path}: {name}: {wrong}; mend the source and partition again") from None
-    return shard
-
-
-def held_out(examples: Mapping[str, int]) -> str | None:
-    """Return the split to judge a model by, given how many examples each has:
-    `test`, else `valid`, else none."""
-    return next((name for name in ("test", "valid") if examples.get(name)), None)

@@ -228,6 +228,27 @@ JOBS += [
 """Updates are combined by rules of columns."""
 
 
+JOBS += [
+    job(
+        "own-loader",
+        shards="many",
+        model={"name": "scenarios:normalised"},
+        algorithm={"name": "scripts.examples.loader_loop:LoaderLoop"},
+        local={"lr": 0.01, "batch_size": 16},
+        cohort={"fraction": 0.6},
+    ),
+    job(
+        "own-patches",
+        shards="volumes",
+        task={"name": "segmentation"},
+        model={"name": "jobs.flamby.models:UNet3d", "channels": 4, "levels": 2},
+        algorithm={"name": "scripts.examples.patch_loop:PatchLoop", "patch": [6, 6, 4]},
+        local={"lr": 0.01, "batch_size": 2, "steps": 4},
+    ),
+]
+"""The silos' training loops are the user's own."""
+
+
 def middle(rows: Tensor) -> Tensor:
     """Half way between the least and the largest."""
     return (rows.amin(0) + rows.amax(0)) / 2

@@ -1,0 +1,29 @@
+"""The splits of a silo: whether a task can learn them, and which a model is judged by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mpifl.common import ShardError
+from mpifl.data import Shard
+from mpifl.tasks import Task
+
+
+def learnable(shard: Shard, task: Task) -> Shard:
+    """Return a shard whose targets a task can learn.
+
+    Raises:
+        ShardError: it cannot; the line names the file, the split and the row.
+    """
+    for name, split in shard.splits.items():
+        try:
+            task.check_targets(name, split.y)
+        except ValueError as wrong:
+            raise ShardError(f"{shard.path}: {name}: {wrong}; mend the source and partition again") from None
+    return shard
+
+
+def held_out(examples: Mapping[str, int]) -> str | None:
+    """Return the split to judge a model by, given how many examples each has:
+    `test`, else `valid`, else none."""
+    return next((name for name in ("test", "valid") if examples.get(name)), None)
