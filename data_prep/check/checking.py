@@ -13,14 +13,17 @@ from rich.table import Table
 from rich.text import Text
 
 from data_prep.check.duplicates import Equal, Hashes, duplicates
-from data_prep.model import release
-from data_prep.write import PIECE, row_bytes
+from data_prep.model import release, row_bytes
+from data_prep.write import PIECE
 from mpifl.common import ShardError
 from mpifl.data import (
+    Column,
     FederationSpec,
+    Ragged,
     Shard,
     ShardEntry,
     Split,
+    flat,
     label_counts,
     open_shard,
     read_federation,
@@ -115,20 +118,31 @@ class Finite:
         self.bad = 0
         self.first = -1
 
-    def __call__(self, start: int, *arrays: np.ndarray) -> None:
+    def __call__(self, start: int, *arrays: Column) -> None:
         """Count those of some rows; `start` is the first one's position."""
         # a sum is finite unless a term is not, or it overflows: then look closer
-        odd = [x for x in arrays if x.dtype.kind == "f" and not np.isfinite(x.sum(dtype=np.float64))]
+        odd = [x for x in arrays if x.dtype.kind == "f" and not np.isfinite(flat(x).sum(dtype=np.float64))]
         if not odd:
             return
-        wrong = [~np.isfinite(x).reshape(len(x), -1).all(axis=1) for x in odd]
+        wrong = [_not_finite(x) for x in odd]
         rows = np.flatnonzero(np.any(wrong, axis=0))
         if len(rows) and not self.bad:
             self.first = start + int(rows[0])
         self.bad += len(rows)
 
 
-def _pieces(split: Split) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+def _not_finite(x: Column) -> np.ndarray:
+    """Return which examples [n] have a number that is not finite."""
+    rows = flat(x)
+    wrong = ~np.isfinite(rows).reshape(len(rows), -1).all(axis=1)
+    if not isinstance(x, Ragged):
+        return wrong
+    examples = np.repeat(np.arange(len(x)), x.lengths)
+    bad: np.ndarray = np.bincount(examples, wrong, minlength=len(x)) > 0
+    return bad
+
+
+def _pieces(split: Split) -> Iterator[tuple[int, dict[str, Column]]]:
     """Yield the arrays of a split piece by piece,
     with the position of the first row; pages are let go after each."""
     step = max(1, PIECE // sum(map(row_bytes, split.arrays.values())))

@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from data_prep.check.checking import Finding, Finite, strays
-from data_prep.model import release
-from data_prep.write import PIECE, row_bytes
+from data_prep.model import release, row_bytes
+from data_prep.write import PIECE
 from mpifl.common import ShardError
 from mpifl.data import VerticalEntry, VerticalSpec, VerticalSplit, open_vertical, read_vertical
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+
+from mpifl.data import Column, Ragged
 
 HELD_OUT = ("valid", "test")
 """The splits that nothing is trained on; the server may train on the public examples."""
@@ -31,7 +34,7 @@ class Hashes:
         self._arrays: list[np.ndarray] = []
         self._length = 0
 
-    def add(self, file: str, split: str, *arrays: np.ndarray) -> None:
+    def add(self, file: str, split: str, *arrays: Column) -> None:
         """Hash the rows of a piece [m, ...] and their targets [m, ...]; those of a split follow one another.
 
         It is Python's own hash of bytes (SipHash, 64 bits, other values in every process): of 30 million
@@ -39,12 +42,12 @@ class Hashes:
         """
         if not self.spans or (self.spans[-1].file, self.spans[-1].split) != (file, split):
             self.spans.append(Span(file, split, self._length))
-        columns = [np.ascontiguousarray(part).reshape(len(part), -1).view(np.uint8) for part in arrays]
-        rows = np.concatenate(columns, axis=1)
-        width, content = rows.shape[1], rows.tobytes()
-        hashes = (hash(content[at : at + width]) for at in range(0, len(content), width))
-        self._arrays.append(np.fromiter(hashes, np.int64, len(rows)))
-        self._length += len(rows)
+        plain = [part for part in arrays if not isinstance(part, Ragged)]
+        hashes = [_hashes(plain)] if plain else []
+        hashes += [_hashes_of_ragged(part) for part in arrays if isinstance(part, Ragged)]
+        found = hashes[0] if len(hashes) == 1 else _hashes(hashes)
+        self._arrays.append(found)
+        self._length += len(found)
 
     def whole(self) -> np.ndarray:
         """Return all hashes, int64."""
@@ -62,6 +65,23 @@ class Hashes:
         starts = np.array([span.start for span in self.spans])
         spans = np.searchsorted(starts, positions, side="right") - 1
         return spans, positions - starts[spans]
+
+
+def _hashes(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Return a hash for each row of some arrays together."""
+    columns = [np.ascontiguousarray(part).reshape(len(part), -1).view(np.uint8) for part in arrays]
+    rows = np.concatenate(columns, axis=1)
+    width, content = rows.shape[1], rows.tobytes()
+    hashes = (hash(content[at : at + width]) for at in range(0, len(content), width))
+    return np.fromiter(hashes, np.int64, len(rows))
+
+
+def _hashes_of_ragged(examples: Ragged) -> np.ndarray:
+    """Return a hash for each example."""
+    rows = np.ascontiguousarray(examples.joined)
+    content, row = rows.tobytes(), rows[:1].nbytes
+    hashes = (hash(content[a * row : b * row]) for a, b in pairwise(examples.offsets.tolist()))
+    return np.fromiter(hashes, np.int64, len(examples))
 
 
 class Equal(NamedTuple):

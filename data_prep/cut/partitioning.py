@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.model import Alter, Cut, Dataset, Rows
+from data_prep.model import Alter, Cut, Dataset, row_bytes
 from data_prep.schemes import Options, Shares, find_scheme, resolve
 from data_prep.sources import find_source
 from data_prep.write import (
@@ -28,7 +28,6 @@ from data_prep.write import (
     digest_of,
     filters_of,
     make_shards,
-    row_bytes,
     written_atomically,
 )
 from mpifl.common import InputError, ShardError, numpy_stream
@@ -189,9 +188,7 @@ def _silos(
     return shards
 
 
-def shard_of(
-    file: str, name: str, silo: int | None, x: Rows, y: np.ndarray, splits: dict[str, np.ndarray]
-) -> Shard:
+def shard_of(file: str, name: str, silo: int | None, x: Any, y: Any, splits: dict[str, np.ndarray]) -> Shard:
     """Describe a shard by the positions of each split's examples in x and y."""
     return Shard(name, [Section(file, split, silo, x, y, ids) for split, ids in splits.items()])
 

@@ -11,10 +11,10 @@ import h5py
 import numpy as np
 
 from data_prep.cut.partitioning import HEADER, WriteOptions, described
-from data_prep.model import Dataset, Rows, release
+from data_prep.model import Dataset, Rows, release, row_bytes
 from data_prep.schemes import Options, Shares, chosen, find_scheme, resolve
 from data_prep.sources import find_source
-from data_prep.write import PIECE, check_free, check_room, filters_of, row_bytes, written_atomically
+from data_prep.write import PIECE, check_free, check_room, filters_of, written_atomically
 from mpifl.common import InputError, numpy_stream, sha256_of
 from mpifl.data import VerticalEntry, VerticalSpec, new_vertical
 

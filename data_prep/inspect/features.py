@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mpifl.data import Features, FederationSpec, aims_by_path, open_shard
+from mpifl.data import Features, FederationSpec, aims_by_path, flat, open_shard
 
 PIECE = 1 << 20  # values that are looked at together
 # means of single features, over all silos; with more of them an example counts as one feature
@@ -52,12 +52,13 @@ class Moments:
 def feature_moments(folder: Path, spec: FederationSpec) -> list[Moments]:
     """Read the training features of every silo, piece by piece,
     and return their moments as a model sees them."""
-    width = int(np.prod(spec.single.shape))
+    ragged = spec.single.ragged  # then a row's numbers are the features
+    width = int(np.prod(spec.single.shape[ragged:]))
     single = width * len(spec.silos) <= MOST_KEPT
     found = []
     for entry in spec.silos:
-        x = open_shard(folder, entry, spec, checksum=False)["train"].arrays["x"]
-        step = max(1, PIECE // width)
+        held = open_shard(folder, entry, spec, checksum=False)["train"].arrays["x"]
+        x, step = flat(held), max(1, PIECE // width)
         rows = (x[start : start + step] for start in range(0, len(x), step))
         found.append(
             total(moments_of(piece.reshape(-1, width if single else 1)) for piece in rows).seen(spec.single)
@@ -71,7 +72,8 @@ def target_columns(spec: FederationSpec) -> dict[str, list[str]]:
     for path, (classes, one) in aims_by_path(spec.classes, spec.targets).items():
         if one is not None and classes is None:
             called = path.partition("/")[2] or "target"
-            width = one.shape[-1] if one.shape and (one.names or len(one.shape) == 1) else 1
+            shape = one.shape[one.ragged :]
+            width = shape[-1] if shape and (one.names or len(shape) == 1) else 1
             several = [f"{called} {column}" for column in range(width)]
             found[path] = list(one.names or ([called] if width == 1 else several))
     return found
@@ -83,7 +85,9 @@ def target_moments(folder: Path, spec: FederationSpec) -> list[Moments] | None:
     columns, found = target_columns(spec), []
     for entry in spec.silos if columns else []:
         arrays = open_shard(folder, entry, spec, checksum=False)["train"].arrays
-        found.append(_beside([_of_columns(arrays[path], len(names)) for path, names in columns.items()]))
+        found.append(
+            _beside([_of_columns(flat(arrays[path]), len(names)) for path, names in columns.items()])
+        )
     return found or None
 
 

@@ -113,7 +113,7 @@ class Summary:
         spec = self.spec
         options = ", ".join(f"{key} {value}" for key, value in spec.scheme.items() if key != "name")
         named = by_path("x", spec.features).items()
-        inputs = [(path[2:], one.dtype, "x".join(map(str, one.shape))) for path, one in named]
+        inputs = [(path[2:], one.dtype, f"{'up to ' * one.ragged}{_size(one.shape)}") for path, one in named]
         examples = ", ".join(" ".join(filter(None, told)) for told in inputs)
         learned = f"{spec.classes} classes" if self.labelled else f"targets {spec.aim}"
         cut = f"{spec.source.get('name')} by {spec.scheme.get('name')} ({options}), seed {spec.seed}"
@@ -123,6 +123,10 @@ class Summary:
         """Return what a class is called."""
         names = self.spec.class_names
         return names[number] if names and number < len(names) else str(number)
+
+
+def _size(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))
 
 
 def summarise(folder: Path, *, features: bool = False) -> Summary:

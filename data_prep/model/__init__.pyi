@@ -1,9 +1,13 @@
 from .dataset import Cut as Cut, Dataset as Dataset
 from .rows import (
     Alter as Alter,
+    Beside as Beside,
     Rows as Rows,
-    Together as Together,
     fields as fields,
     mapping_of as mapping_of,
+    padded_to as padded_to,
+    ragged_arrays as ragged_arrays,
     release as release,
+    row_bytes as row_bytes,
+    together as together,
 )

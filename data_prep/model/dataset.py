@@ -4,12 +4,14 @@ in memory or read when they are needed, and where they came from."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
-from data_prep.model.rows import Picked, Rows
+from data_prep.model.rows import Beside, Picked, Rows
 from mpifl.common import InputError
-from mpifl.data import Aims, Features, Inputs, Targets, told
+from mpifl.data import Aims, Column, Features, Inputs, Ragged, Targets, check_masks, told
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,8 @@ class Dataset:
     Attributes:
         where: The file or folder they came from, as messages name it.
         x: Features of shape [n, *shape], as they are to be stored; may be read lazily. Several arrays are the
-            fields of a structured one, of shape [n]; and so they are of y.
+            fields of a structured one, of shape [n]; and so they are of y. `Beside` has them where some are
+            ragged.
         y: Targets of shape [n, ...]: without `targets`, int64 labels in [0, classes); in memory, or mapped.
         classes: How many classes there are, where targets are class numbers; None where they are values.
         files: The sha256 of every file read, by its base name, or by its path where two have the same.
@@ -35,12 +38,12 @@ class Dataset:
     """
 
     where: str
-    x: Rows
-    y: np.ndarray
+    x: Rows | Ragged | Beside
+    y: Any
     classes: int | None
     files: dict[str, str]
     scale: float | None = None
-    test: tuple[Rows, np.ndarray] | None = None
+    test: tuple[Rows | Ragged | Beside, Any] | None = None
     silo: np.ndarray | None = None
     offset: float = 0.0
     class_names: tuple[str, ...] | None = None
@@ -69,26 +72,43 @@ class Dataset:
         if isinstance(found := self.features, dict):
             what = f"features of {self.where} are named arrays ({', '.join(found)})"
             raise InputError(f"--scheme: {what}, and this one takes one array; take iid or natural")
+        if found.ragged:
+            what = f"features of {self.where} are of unequal lengths"
+            raise InputError(f"--scheme: {what}, and this one takes one length; take iid or natural")
         return found
 
     @property
     def features(self) -> Inputs:
         """Describe one example for `federation.json`."""
+        if isinstance(self.x, Beside):
+            several: Inputs = {name: _described(one) for name, one in self.x.arrays.items()}
+            try:
+                check_masks(several)
+            except ValueError as error:
+                raise InputError(f"{self.where}: {error}; name the mask otherwise") from None
+            return several
         if names := self.x.dtype.names:
             kinds = {name: self.x.dtype[name] for name in names}
             return {name: Features(shape=of.shape, dtype=of.base.name) for name, of in kinds.items()}
-        described = {
-            "shape": self.x.shape[1:],
-            "dtype": self.x.dtype.name,
-            "scale": self.scale,
-            "offset": self.offset,
-        }
-        return Features.model_validate(described)
+        return _described(self.x, scale=self.scale, offset=self.offset)
 
     def pick(self, index: np.ndarray) -> Dataset:
         """Return some of the examples, by their positions; features are not read."""
         silo, held = (None if column is None else column[index] for column in (self.silo, self.held))
-        return replace(self, x=Picked(self.x, index), y=self.y[index], silo=silo, held=held)
+        x = Picked(self.x, index) if not isinstance(self.x, Ragged | Beside) else self.x[index]
+        return replace(self, x=x, y=self.y[index], silo=silo, held=held)
+
+
+def _described(x: Rows | Column, **seen: Any) -> Features:
+    """Describe one example of an array, which is of unequal lengths where that is ragged."""
+    padding = {"ragged": True, "fill": x.fill, "mask": x.mask} if isinstance(x, Ragged) else {}
+    try:
+        return Features.model_validate({"shape": x.shape[1:], "dtype": x.dtype.name, **seen, **padding})
+    except ValidationError as error:
+        if not padding:
+            raise
+        said = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise InputError(f"--option: of a ragged array: {said}; see --option fill, mask") from None
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
+
+from mpifl.data import Array, Column, Ragged, by_path
 
 Alter = Callable[[int, int, np.ndarray, np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]]
 """What a scheme does to a silo's examples on their way: `(silo, silos, rows, labels, ids, seed) -> (rows,
@@ -86,9 +90,61 @@ class Together:
         return together
 
 
-def fields(rows: np.ndarray) -> np.ndarray | dict[str, np.ndarray]:
-    """Return the fields of a structured array by name, any other array as it is."""
+class Beside:
+    """Arrays by name of the same examples, some of them ragged: an index gives some of the examples.
+
+    `dtype` has the names, and no shapes.
+    """
+
+    def __init__(self, arrays: Mapping[str, Any]) -> None:
+        self.arrays = dict(arrays)
+        self.shape = (min(one.shape[0] for one in self.arrays.values()),)
+        self.dtype = np.dtype([(name, one.dtype) for name, one in self.arrays.items()])
+        self.ndim = 1
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, index: Any, /) -> Any:
+        return Beside({name: one[index] for name, one in self.arrays.items()})
+
+    @property
+    def row_bytes(self) -> int:
+        """Return the bytes of an example in the mean."""
+        return sum(row_bytes(one) for one in self.arrays.values())
+
+
+def padded_to(part: str, rows: Any, longest: Mapping[str, int]) -> Any:
+    """Return rows of `x` or `y` whose ragged arrays are padded to these lengths at most, by their paths."""
+    if isinstance(rows, Beside):
+        return Beside({name: padded_to(f"{part}/{name}", one, longest) for name, one in rows.arrays.items()})
+    return replace(rows, longest=longest[part]) if isinstance(rows, Ragged) and part in longest else rows
+
+
+def together(arrays: Mapping[str, Any]) -> Together | Beside:
+    """Return rows of several arrays as one."""
+    ragged = any(isinstance(one, Ragged) for one in arrays.values())
+    return Beside(arrays) if ragged else Together(arrays)
+
+
+def fields(rows: Any) -> Array:
+    """Return the arrays of a structured one, or of `Beside`, by name; any other as it is."""
+    if isinstance(rows, Beside):
+        return rows.arrays
     return {name: rows[name] for name in rows.dtype.names} if rows.dtype.names else rows
+
+
+def ragged_arrays(part: str, rows: Any) -> dict[str, Ragged]:
+    """Return the ragged arrays among the rows of `x` or `y`, by their paths in a split; nothing is read."""
+    arrays = by_path(part, rows.arrays if isinstance(rows, Beside) else rows)
+    return {path: one for path, one in arrays.items() if isinstance(one, Ragged)}
+
+
+def row_bytes(rows: Rows | Column | Beside) -> int:
+    """Return the bytes of one example's features; of ragged ones in the mean."""
+    if isinstance(rows, Ragged | Beside):
+        return int(rows.row_bytes)
+    return int(max(1, math.prod(rows.shape[1:]) * rows.dtype.itemsize))
 
 
 def mapping_of(rows: Rows) -> mmap.mmap | None:
@@ -100,7 +156,7 @@ def mapping_of(rows: Rows) -> mmap.mmap | None:
     return inner
 
 
-def release(rows: Rows) -> None:
+def release(rows: Rows | Column) -> None:
     """Let go of the pages of a mapped file that were read, which would count as this process's memory."""
-    if mapped := mapping_of(rows):
+    if mapped := mapping_of(rows.values if isinstance(rows, Ragged) else rows):
         mapped.madvise(mmap.MADV_DONTNEED)

@@ -133,6 +133,9 @@ class Scheme:
         if isinstance(features, dict):
             named = f"features are named arrays ({', '.join(features)}), and this one alters one array"
             raise InputError(f"--scheme: {named}; take iid, natural or another that alters none")
+        if features.ragged:
+            told = "features are of unequal lengths, and this one alters those of one length"
+            raise InputError(f"--scheme: {told}; take iid, natural or another that alters none")
         return self.effect.store(features, classes, **chosen(self.effect.apply, options))
 
     def altered(

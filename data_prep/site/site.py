@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from data_prep.cut import WriteOptions, room
-from data_prep.model import Dataset
+from data_prep.model import Dataset, padded_to
 from data_prep.schemes import Shares
 from data_prep.site.agreement import describe, said_of
 from data_prep.sources import find_source
 from data_prep.write import Ledger, Section, Shard, Writer, check_room, filters_of, make_shards, scratch
 from mpifl.common import InputError
-from mpifl.data import FederationSpec, Targets, aims_by_path, by_path, read_spec
+from mpifl.data import FederationSpec, Targets, aims_by_path, arrays_of, by_path, flat, read_spec
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,9 @@ def fitted(data: Dataset, spec: FederationSpec) -> Dataset:
     wanted, found = by_path("x", spec.features), by_path("x", data.features)
     if odd := sorted(wanted.keys() ^ found.keys()):
         raise InputError(f"{data.where}: only the data or the federation has {odd[0]}; name arrays as agreed")
-    for path, what in ((path, what) for path in wanted for what in ("shape", "dtype")):
+    data = _lengthened(data, spec)
+    found = by_path("x", data.features)
+    for path, what in ((path, what) for path in wanted for what in ("shape", "dtype", "ragged")):
         ours, theirs = getattr(found[path], what), getattr(wanted[path], what)
         if ours != theirs:
             of = "features" if path == "x" else path
@@ -117,6 +119,24 @@ def fitted(data: Dataset, spec: FederationSpec) -> Dataset:
     data = _relabelled(data, spec)
     seen = {"scale": wanted["x"].scale, "offset": wanted["x"].offset} if "x" in wanted else {}
     return replace(data, **seen, classes=spec.classes)
+
+
+def _lengthened(data: Dataset, spec: FederationSpec) -> Dataset:
+    """Return data whose ragged examples may be as long as those of the federation; they are as they were.
+
+    Raises:
+        InputError: one is longer.
+    """
+    arrays, found = arrays_of(spec.features, spec.targets), arrays_of(data.features, data.targets)
+    longest = {path: one.shape[0] for path, one in arrays.items() if one is not None and one.ragged}
+    for path, most in longest.items():
+        own = found.get(path)
+        if own is not None and own.ragged and own.shape[0] > most:
+            has = f"examples of {path} with up to {own.shape[0]} rows, the federation has {most} at most"
+            raise InputError(f"{data.where}: {has}; cut them as the sites agreed")
+    x, y = (padded_to(part, rows, longest) for part, rows in (("x", data.x), ("y", data.y)))
+    test = data.test and (padded_to("x", data.test[0], longest), padded_to("y", data.test[1], longest))
+    return replace(data, x=x, y=y, test=test)
 
 
 def _aimed(data: Dataset, spec: FederationSpec) -> Dataset:
@@ -134,8 +154,10 @@ def _alike(classes: int | None, ours: Targets | None, agreed: int | None, theirs
     a site need not name their columns."""
     if ours is None or theirs is None or (classes is None) != (agreed is None):
         return ours is theirs and (classes is None) == (agreed is None)
-    names = ours.names or theirs.names
-    return ours.model_copy(update={"names": names, "classes": theirs.classes}) == theirs
+    update: dict[str, Any] = {"names": ours.names or theirs.names, "classes": theirs.classes}
+    if ours.ragged and theirs.ragged:  # that none is longer, has been seen to
+        update["shape"] = (*theirs.shape[:1], *ours.shape[1:])
+    return ours.model_copy(update=update) == theirs
 
 
 def _check_columns(data: Dataset, spec: FederationSpec) -> None:
@@ -160,6 +182,7 @@ def _relabelled(data: Dataset, spec: FederationSpec) -> Dataset:
         raise InputError(f"{data.where}: {found}; put their names in its spec")
     ignore = spec.targets.ignore if isinstance(spec.targets, Targets) else None
     for y in (data.y, *(data.test or ())[1:]):
+        y = flat(y)
         y = y if ignore is None else y[y != ignore]
         if y.size and not 0 <= y.min() <= y.max() < spec.classes:
             said = f"labels from {y.min()} to {y.max()}, the federation's {spec.classes} classes take"

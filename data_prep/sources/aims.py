@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import ValidationError
 
+from data_prep.model import Beside
 from mpifl.common import InputError
-from mpifl.data import FEATURE_DTYPES, Aims, Array, Targets, check_kind
+from mpifl.data import FEATURE_DTYPES, Aims, Array, Column, Ragged, Targets, check_kind, flat
 
 TARGETS = ("classes", "values", "labels")
 # classes are counted one by one: a stray identifier among them would fill the memory
@@ -28,6 +29,8 @@ class Wanted(NamedTuple):
         ignore: A class number that does not count.
         silo_names: What the silos are called, in the order of their numbers, as `north,south`.
         scale: What a model multiplies features by, as `1/255`.
+        fill: What stands behind the last row of a ragged array in a batch, as `0`, or `input_ids:0,bag:-1`.
+        mask: What a model calls its mask, as `attention_mask`, or `input_ids:attention_mask`.
     """
 
     kind: str = ""
@@ -35,6 +38,8 @@ class Wanted(NamedTuple):
     ignore: str | None = None
     silo_names: str = ""
     scale: str = ""
+    fill: str = ""
+    mask: str = ""
 
     def of(self, name: str) -> Wanted:
         """Return what is said of one of several arrays; the kind may be `time:values,event:labels`."""
@@ -53,10 +58,14 @@ class Aim:
     classes: int | None
     targets: Aims | None
 
-    def fitted(self, y: Array) -> np.ndarray:
+    def fitted(self, y: Array) -> Any:
         """Return targets as the data set has them: in their dtype, several as fields of one array."""
         if isinstance(y, dict):
             assert isinstance(self.targets, dict)
+            if any(isinstance(array, Ragged) for array in y.values()):
+                return Beside(
+                    {name: y[name].astype(one.dtype, copy=False) for name, one in self.targets.items()}
+                )
             kinds = [(name, one.dtype, one.shape) for name, one in self.targets.items()]
             together = np.empty(len(next(iter(y.values()))), np.dtype(kinds))
             for name, array in y.items():
@@ -72,7 +81,7 @@ def aim_of(path: Path, y: Array, test: Array | None, wanted: Wanted) -> Aim:
         InputError: they are not what is wanted, or nothing that a federation can have.
     """
     if not isinstance(y, dict):
-        return _aim_of_one(path, "y", y, test if isinstance(test, np.ndarray) else None, wanted)
+        return _aim_of_one(path, "y", y, None if isinstance(test, dict) else test, wanted)
     held = test if isinstance(test, dict) else {}
     if wanted.names:
         raise InputError(f"--option: target_names={wanted.names} given; named arrays have names")
@@ -88,7 +97,7 @@ def aim_of(path: Path, y: Array, test: Array | None, wanted: Wanted) -> Aim:
 
 
 def _aim_of_one(
-    path: Path, called: str, y: np.ndarray, test: np.ndarray | None, wanted: Wanted, *, named: bool = False
+    path: Path, called: str, y: Column, test: Column | None, wanted: Wanted, *, named: bool = False
 ) -> Aim:
     kind = wanted.kind or {"f": "values", "b": "labels"}.get(y.dtype.kind, "classes")
     if kind not in TARGETS:
@@ -100,7 +109,8 @@ def _aim_of_one(
     ignore = None if named and kind != "classes" else _ignored(wanted.ignore)
     classes = _classes(path, arrays, ignore) if kind == "classes" else None
     names = [name.strip() for name in wanted.names.split(",")] if wanted.names else None
-    plain = classes is not None and ignore is None and not names and not named
+    ragged = isinstance(y, Ragged)
+    plain = classes is not None and ignore is None and not names and not named and not ragged
     if plain and (y.ndim == 1 or y.dtype == np.int64):
         return Aim(classes, None)
     if test is not None and test.dtype != y.dtype:
@@ -109,10 +119,11 @@ def _aim_of_one(
 
 
 def _described(
-    path: Path, y: np.ndarray, kind: str, classes: int | None, ignore: int | None, names: list[str] | None
+    path: Path, y: Column, kind: str, classes: int | None, ignore: int | None, names: list[str] | None
 ) -> Targets:
     dtype = "bool" if kind == "labels" else SIGNED.get(y.dtype.name, y.dtype.name)
     given: dict[str, Any] = {"dtype": dtype, "shape": y.shape[1:], "names": names, "ignore": ignore}
+    given["ragged"] = isinstance(y, Ragged)
     try:
         made = Targets.model_validate(given)
         check_kind(classes, made)
@@ -124,7 +135,9 @@ def _described(
     return made
 
 
-def _check_form(path: Path, name: str, y: np.ndarray, first: np.ndarray) -> None:
+def _check_form(path: Path, name: str, y: Column, first: Column) -> None:
+    if isinstance(y, Ragged) != isinstance(first, Ragged):
+        raise InputError(f"{path}: {name} or y has offsets, not both; make them alike")
     if y.dtype.name not in (*FEATURE_DTYPES, *SIGNED, "bool"):
         raise InputError(f"{path}: {name} has dtype {y.dtype.name}; it must hold integers, floats or bools")
     if 0 in y.shape[1:]:
@@ -135,27 +148,35 @@ def _check_form(path: Path, name: str, y: np.ndarray, first: np.ndarray) -> None
         raise InputError(f"{path}: {name} has {found}; make them alike")
 
 
-def _check_classes(path: Path, name: str, y: np.ndarray) -> None:
+def _check_classes(path: Path, name: str, y: Column) -> None:
     if y.dtype.kind not in "iu":
         raise InputError(f"{path}: {name} has dtype {y.dtype.name}; class numbers are integers")
     if y.shape[1:] == (1,):
         raise InputError(f"{path}: {name} has shape {list(y.shape)}; class numbers are [{len(y)}]")
 
 
-def _check_values(path: Path, name: str, y: np.ndarray) -> None:
-    if y.dtype.kind == "f" and not (finite := np.isfinite(y)).all():
-        row = int(np.argwhere(~finite)[0, 0])
+def _check_values(path: Path, name: str, y: Column) -> None:
+    values = flat(y)
+    if y.dtype.kind == "f" and not (finite := np.isfinite(values)).all():
+        row = _example(y, ~finite)
         what = "NaN" if np.isnan(y[row]).any() else "infinite values"
         raise InputError(f"{path}: {name} has {what}, first in example {row}; fill or drop them")
 
-    if y.dtype.kind == "u" and y.size and int(y.max()) >> 63:
-        raise InputError(f"{path}: {name} has values up to {y.max()}; store them as floats")
+    if y.dtype.kind == "u" and values.size and int(values.max()) >> 63:
+        raise InputError(f"{path}: {name} has values up to {values.max()}; store them as floats")
 
 
-def _check_labels(path: Path, name: str, y: np.ndarray) -> None:
+def _example(y: Column, wrong: np.ndarray) -> int:
+    """Return the first example in which something is wrong."""
+    row = int(np.argwhere(wrong)[0, 0])
+    return y.example_at(row) if isinstance(y, Ragged) else row
+
+
+def _check_labels(path: Path, name: str, y: Column) -> None:
     y = y.view(np.uint8) if y.dtype.kind == "b" else y  # a file may have bools that are neither
-    if not (known := (y == 0) | (y == 1)).all():
-        row = int(np.argwhere(~known)[0, 0])
+    values = flat(y)
+    if not (known := (values == 0) | (values == 1)).all():
+        row = _example(y, ~known)
         raise InputError(f"{path}: {name} is not 0 or 1 in example {row}; targets=labels takes these alone")
 
 
@@ -169,10 +190,11 @@ def _ignored(given: str | None) -> int | None:
         raise InputError(f"--option: ignore={given} given; it must be a whole number") from None
 
 
-def _classes(path: Path, arrays: list[tuple[str, np.ndarray]], ignore: int | None) -> int:
+def _classes(path: Path, arrays: list[tuple[str, Column]], ignore: int | None) -> int:
     """Return the largest class number + 1; refuse what cannot be one."""
     most = 0
-    for name, y in arrays:
+    for name, column in arrays:
+        y = flat(column)
         counted = y if ignore is None else y[y != ignore]
         if counted.size and not 0 <= int(counted.min()) <= int(counted.max()) < MOST_CLASSES:
             said = f"{name} has labels from {counted.min()} to {counted.max()}"

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.model import Dataset, Rows, Together
+from data_prep.model import Beside, Dataset, Rows, together
 from data_prep.sources.aims import PLAIN, Wanted, aim_of, integers
+from data_prep.sources.ragged import check_finite, form_of, joined
 from data_prep.sources.reading import finite
 from mpifl.common import InputError
-from mpifl.data import FEATURE_DTYPES
+from mpifl.data import FEATURE_DTYPES, OFFSETS, Array, Column, Ragged
 
 ARRAYS = ("x", "y", "x_test", "y_test", "silo", "held_out")
 SEVERAL = re.compile(r"([xy](?:_test)?)_([A-Za-z_][A-Za-z0-9_]{0,31})")
@@ -39,13 +40,14 @@ def dataset_of(
     Raises:
         InputError: an array is missing, of the wrong shape or dtype, or they do not fit each other.
     """
+    arrays = joined(path, arrays, wanted)
     x, y = _features(path, "x", arrays), _targets(path, "y", arrays)
     held = any(map(_of_server, arrays))
     test = (_features(path, "x_test", arrays), _targets(path, "y_test", arrays)) if held else None
     _check_lengths(path, arrays)
     if test and not test[0].shape[0]:
         raise InputError(f"{path}: x_test is empty; leave it out")
-    if test and (test[0].shape[1:], test[0].dtype) != (x.shape[1:], x.dtype):
+    if test and form_of(test[0]) != form_of(x):
         found = f"{test[0].dtype} {list(test[0].shape[1:])} an example, x has {x.dtype} {list(x.shape[1:])}"
         raise InputError(f"{path}: x_test has {found}; make them alike")
     silo = integers(path, "silo", arrays["silo"], x.shape[0]) if "silo" in arrays else None
@@ -69,7 +71,8 @@ def chosen(names: Iterable[str]) -> list[str]:
     """Return those of a file's arrays that are read: x, or where there is none every x_NAME; y likewise."""
     there = set(names)
     others = sorted(name for name in there.difference(ARRAYS) if SEVERAL.fullmatch(name))
-    return [*(name for name in ARRAYS if name in there), *(name for name in others if name[0] not in there)]
+    read = [*(name for name in ARRAYS if name in there), *(name for name in others if name[0] not in there)]
+    return [*read, *(name + OFFSETS for name in read if name[0] in "xy" and name + OFFSETS in there)]
 
 
 def _several(arrays: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -93,16 +96,16 @@ def _check_lengths(path: Path, arrays: Mapping[str, Any]) -> None:
                 raise InputError(f"{path}: {found}, so [{length}, ...]")
 
 
-def _features(path: Path, name: str, arrays: Mapping[str, Any]) -> Rows:
+def _features(path: Path, name: str, arrays: Mapping[str, Any]) -> Rows | Ragged | Beside:
     if name in arrays:
         return _checked(path, name, arrays[name], least=2)
     if several := _several(arrays, name):
-        return Together({key: _checked(path, f"{name}_{key}", x, least=1) for key, x in several.items()})
+        return together({key: _checked(path, f"{name}_{key}", x, least=1) for key, x in several.items()})
     raise InputError(f"{path}: has no array '{name}'; it must hold {name} and y{name[1:]}")
 
 
-def _targets(path: Path, name: str, arrays: Mapping[str, Any]) -> np.ndarray | dict[str, np.ndarray]:
-    found: np.ndarray | None = arrays.get(name)
+def _targets(path: Path, name: str, arrays: Mapping[str, Any]) -> Array:
+    found: Column | None = arrays.get(name)
     if found is not None:
         return found
     if several := _several(arrays, name):
@@ -110,7 +113,7 @@ def _targets(path: Path, name: str, arrays: Mapping[str, Any]) -> np.ndarray | d
     raise InputError(f"{path}: has no array '{name}'; it must hold x{name[1:]} and {name}")
 
 
-def _checked(path: Path, name: str, x: Rows, least: int) -> Rows:
+def _checked(path: Path, name: str, x: Rows | Ragged, least: int) -> Rows | Ragged:
     """Return features of at least so many dimensions; those alone are [examples, features, ...]."""
     if x.dtype.name not in FEATURE_DTYPES:
         raise InputError(
@@ -118,6 +121,9 @@ def _checked(path: Path, name: str, x: Rows, least: int) -> Rows:
         )
     if len(x.shape) < least or 0 in x.shape[1:]:
         raise InputError(f"{path}: {name} has shape {list(x.shape)}; it must be [examples, features, ...]")
+    if isinstance(x, Ragged):
+        check_finite(path, name, x)
+        return x
     return finite(x, f"{path}: {name}")
 
 

@@ -29,6 +29,8 @@ def read_hdf5(
     ignore: str | None = None,
     silo_names: str = "",
     scale: str = "",
+    fill: str = "",
+    mask: str = "",
 ) -> Dataset:
     """Open data sets x [n, *shape] and y [n, ...],
     and where present x_test, y_test, silo and held_out [n]; any size."""
@@ -43,7 +45,9 @@ def read_hdf5(
         raise InputError(f"{path}: not an HDF5 file, or cut short ({error}); write it again") from None
     found = {name: file[name] for name in chosen(file) if isinstance(file.get(name), h5py.Dataset)}
     arrays = {name: _opened(path, name, dataset) for name, dataset in found.items()}
-    return dataset_of(path, arrays, files, Wanted(targets, target_names, ignore, silo_names, scale))
+    return dataset_of(
+        path, arrays, files, Wanted(targets, target_names, ignore, silo_names, scale, fill, mask)
+    )
 
 
 def _opened(path: Path, name: str, dataset: h5py.Dataset) -> Any:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from data_prep.model import Dataset
+from data_prep.model import Beside, Dataset
 from data_prep.sources.reading import needed, noted, unreadable
-from data_prep.sources.spool import Spool
+from data_prep.sources.spool import UnevenSpool
 from data_prep.sources.table import Silos
 from data_prep.sources.tokens import Tokens, tokens_of
 from mpifl.common import InputError
-from mpifl.data import Targets
+from mpifl.data import Column, Ragged, Targets
 
 IGNORE = -100
 """The target that does not count, as PyTorch's cross entropy has it."""
@@ -47,6 +48,8 @@ def read_jsonl(
     end: str = "",
     silo: str = "",
     test: str = "",
+    ragged: bool = False,
+    inputs: str = "",
 ) -> Dataset:
     """Read a text from each line, and cut its tokens into sequences of `length`, whose targets are the next
     tokens.
@@ -56,16 +59,21 @@ def read_jsonl(
     of its last sequence is filled with its end (or token 0) in x, and -100 in y, which does not count. A
     sequence of -100 alone is left out. `silo` is the field of natural silos; `test` is another file, the
     server's test set. The classes are the tokens.
+
+    With `ragged` nothing is filled: a sequence has at most `length` tokens, and batches are padded. `inputs`
+    then may say what a model calls the tokens, and their mask: `input_ids,attention_mask`.
     """
     path = needed("jsonl", data, "notes.jsonl")
     if not 1 <= length <= MOST_LENGTH:
         raise InputError(f"--option: length={length} given; it must be from 1 to {MOST_LENGTH:,}")
     files: dict[str, str] = {}
     noted(path, files)
-    cutter = Cutter(tokens_of(tokenizer, end, files), length, silo)
+    named = _named(inputs, ragged)
+    cutter = Cutter(tokens_of(tokenizer, end, files), length, silo, ragged)
     x, y, silos = cutter.read(path)
     held = cutter.read(noted(Path(test), files))[:2] if test else None
-    targets = Targets(dtype=y.dtype.name, shape=(length,), ignore=IGNORE)
+    x, held = named(x), held and (named(held[0]), held[1])
+    targets = Targets(dtype=y.dtype.name, shape=(length,), ignore=IGNORE, ragged=ragged)
     numbers, names = silos.numbered() if silo else (None, None)
     more: dict[str, Any] = {"test": held, "silo": numbers, "silo_names": names, "targets": targets}
     return Dataset(str(path), x, y, cutter.tokens.size, files, **more)
@@ -79,15 +87,18 @@ class Cutter:
         tokens: What makes tokens of them.
         length: Of a sequence.
         silo: The field of natural silos, if it is given.
+        ragged: Whether the last sequence of a text is shorter, in place of filled.
     """
 
     tokens: Tokens
     length: int
     silo: str
+    ragged: bool = False
 
-    def read(self, path: Path) -> tuple[np.ndarray, np.ndarray, Silos]:
+    def read(self, path: Path) -> tuple[Column, Column, Silos]:
         """Read a file: sequences and their targets, [n, length], in files that are mapped; silos."""
-        x, y, silos, lines = Spool(), Spool(), Silos(), _lines(path, self.silo)
+        x, y = UnevenSpool(ragged=True), UnevenSpool(ragged=True)
+        silos, lines = Silos(), _lines(path, self.silo)
         while some := list(islice(lines, LINES)):
             prompts = self.tokens.encode([line.prompt for line in some])
             texts = self.tokens.encode([line.text for line in some])
@@ -101,9 +112,15 @@ class Cutter:
                 silos.append([line.silo] * len(own_x) if line.silo is not None else [])
         if not len(rows := x.rows()):
             raise InputError(f"{path}: has no lines; {FORM}")
-        return rows, y.rows(), silos
+        return self._padded(rows), self._padded(y.rows()), silos
 
-    def cut(self, prompt: Sequence[int], text: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    def _padded(self, rows: Column) -> Column:
+        """Return ragged sequences as padded with the end, to `length` at most whatever is the longest."""
+        if not isinstance(rows, Ragged):
+            return rows
+        return replace(rows, longest=self.length, fill=self.tokens.end or 0)
+
+    def cut(self, prompt: Sequence[int], text: Sequence[int]) -> tuple[Column, Column]:
         """Return the sequences of a text and their targets, [n, length]."""
         end = self.tokens.end
         every = np.array([*prompt, *text, *([] if end is None else [end])], np.int64)
@@ -116,7 +133,23 @@ class Cutter:
         together = np.stack([x, y]).reshape(2, count, self.length)
         kept = (together[1] != IGNORE).any(axis=1)
         x, y = together[:, kept].astype("int16" if self.tokens.size <= 1 << 15 else "int32")
-        return x, y
+        if not self.ragged:
+            return x, y
+        lengths = np.minimum(steps - self.length * np.arange(count), self.length)[kept]
+        inside = np.arange(self.length) < lengths[:, np.newaxis]
+        return Ragged.flat(x[inside], lengths), Ragged.flat(y[inside], lengths)
+
+
+def _named(inputs: str, ragged: bool) -> Callable[[Any], Any]:
+    """Return what gives sequences the names that a model has for them and their mask."""
+    if not inputs:
+        return lambda x: x
+    name, _, mask = inputs.partition(",")
+    if not ragged:
+        raise InputError(f"--option: inputs={inputs} given of sequences of one length; say ragged=true, too")
+    if not re.fullmatch(r"[A-Za-z_]\w{0,31}", name, re.ASCII):
+        raise InputError(f"--option: inputs={inputs} given; it must be as input_ids,attention_mask")
+    return lambda x: Beside({name: replace(x, mask=mask or None)})
 
 
 def _lines(path: Path, silo: str) -> Iterator[Line]:

@@ -23,6 +23,8 @@ def read_npy(
     ignore: str | None = None,
     silo_names: str = "",
     scale: str = "",
+    fill: str = "",
+    mask: str = "",
 ) -> Dataset:
     """Map x.npy [n, *shape] and y.npy [n, ...],
     and where present x_test.npy, y_test.npy, silo.npy [n], held_out.npy [n]."""
@@ -35,7 +37,9 @@ def read_npy(
     files: dict[str, str] = {}
     for path in paths.values():
         noted(path, files)
-    return dataset_of(folder, arrays, files, Wanted(targets, target_names, ignore, silo_names, scale))
+    return dataset_of(
+        folder, arrays, files, Wanted(targets, target_names, ignore, silo_names, scale, fill, mask)
+    )
 
 
 def _mapped(path: Path) -> np.ndarray:
@@ -53,7 +57,6 @@ def _mapped(path: Path) -> np.ndarray:
         raise unreadable(path, error) from None
     except (ValueError, EOFError) as error:
         if "object" in str(error).lower():
-            raise InputError(
-                f"{path}: holds Python objects (or is ragged); store numbers, all rows alike"
-            ) from None
+            to_do = "store numbers, ragged rows one after another with NAME.offsets"
+            raise InputError(f"{path}: holds Python objects (or is ragged); {to_do}") from None
         raise InputError(f"{path}: damaged or cut short ({error}); write it again") from None

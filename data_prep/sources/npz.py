@@ -26,6 +26,8 @@ def read_npz(
     ignore: str | None = None,
     silo_names: str = "",
     scale: str = "",
+    fill: str = "",
+    mask: str = "",
 ) -> Dataset:
     """Read x [n, *shape], y [n, ...], and where present x_test, y_test, silo and held_out; never a pickle.
 
@@ -35,7 +37,10 @@ def read_npz(
     path = needed("npz", data, "measurements.npz")
     arrays = _load(path)
     return dataset_of(
-        path, arrays, {path.name: sha256_of(path)}, Wanted(targets, target_names, ignore, silo_names, scale)
+        path,
+        arrays,
+        {path.name: sha256_of(path)},
+        Wanted(targets, target_names, ignore, silo_names, scale, fill, mask),
     )
 
 
@@ -69,9 +74,8 @@ def _member(path: Path, archive: zipfile.ZipFile, name: str, member: zipfile.Zip
             return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
     except ValueError as error:
         if "pickle" in str(error):
-            raise InputError(
-                f"{path}: {name} holds Python objects (or is ragged); store numbers, all rows alike"
-            ) from None
+            to_do = f"store numbers, ragged rows one after another with {name}.offsets"
+            raise InputError(f"{path}: {name} holds Python objects (or is ragged); {to_do}") from None
         raise InputError(f"{path}: {name} is damaged ({error}); write it again") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, MemoryError) as error:
         raise InputError(f"{path}: {name} is damaged ({error}); write it again") from None

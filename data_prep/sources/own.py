@@ -14,11 +14,12 @@ from data_prep.model import Dataset
 from data_prep.sources.aims import Wanted
 from data_prep.sources.arrays import dataset_of
 from data_prep.sources.reading import noted
-from data_prep.sources.spool import Spool
+from data_prep.sources.spool import UnevenSpool, evened
 from mpifl.common import InputError, load_plugin
+from mpifl.data import Column, Ragged
 
-OF_TARGETS = {"targets": "", "target_names": "", "ignore": None}
-"""The options that say what targets are, as npz has them; they are not the function's."""
+OF_ARRAYS = {"targets": "", "target_names": "", "ignore": None, "fill": "", "mask": ""}
+"""The options that say what the arrays are, as npz has them; they are not the function's."""
 COLUMNS = ("x", "y", "silo")
 FORM = "it returns or yields (x, y) or (x, y, silo), arrays, or returns a dict of arrays as npz has"
 
@@ -39,12 +40,13 @@ def own_source(name: str, known: Iterable[str], options: Sequence[str]) -> Calla
     wants_data = any(p.name == "data" for p in parameters)
 
     def read(data: Path | None, seed: int, **given: Any) -> Dataset:
-        wanted = Wanted(*(given.pop(option, default) for option, default in OF_TARGETS.items()))
+        kind, names, ignore, fill, mask = (given.pop(key, default) for key, default in OF_ARRAYS.items())
+        wanted = Wanted(kind, names, ignore, fill=fill, mask=mask)
         if data is not None and not wants_data:
             raise InputError(f"--data: {data} given, but '{name}' has no parameter data; leave it out")
         return _dataset(name, function, seed, given | ({"data": data} if wants_data else {}), wanted)
 
-    every = {**defaults, **OF_TARGETS}.items()
+    every = {**defaults, **OF_ARRAYS}.items()
     read.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=value) for key, value in every]
     )
@@ -73,26 +75,26 @@ def _dataset(name: str, function: Any, seed: int, options: dict[str, Any], wante
     return dataset_of(Path(name), arrays, files, wanted)
 
 
-def _arrays(name: str, made: Any) -> dict[str, np.ndarray]:
+def _arrays(name: str, made: Any) -> dict[str, Column]:
     """Return what a function made as the arrays of a file."""
     if isinstance(made, Mapping):
-        return {str(key): _array(name, str(key), value) for key, value in made.items()}
+        return {str(key): evened(_array(name, str(key), value)) for key, value in made.items()}
     if isinstance(made, tuple) and not any(isinstance(part, tuple) for part in made):
         made = [made]
     if not isinstance(made, Iterable) or isinstance(made, (str, bytes, np.ndarray)):
         raise InputError(f"{name}: returned {type(made).__name__}; {FORM}")
-    spools: dict[str, Spool] = {}
+    spools: dict[str, UnevenSpool] = {}
     for piece in _pieces(name, made):
         for column, array in piece.items():
-            spools.setdefault(column, Spool()).append(array)
+            spools.setdefault(column, UnevenSpool()).append(array)
     if not spools:
         raise InputError(f"{name}: made no examples; {FORM}")
     return {column: spool.rows() for column, spool in spools.items()}
 
 
-def _pieces(name: str, made: Iterable[Any]) -> Iterator[dict[str, np.ndarray]]:
+def _pieces(name: str, made: Iterable[Any]) -> Iterator[dict[str, Column]]:
     """Yield the arrays of every piece, checked to be like those of the first."""
-    first: dict[str, np.ndarray] = {}
+    first: dict[str, Column] = {}
     for number, piece in enumerate(made):
         if not isinstance(piece, (tuple, list)) or len(piece) not in (2, 3):
             count = f" of {len(piece)}" if isinstance(piece, (tuple, list)) else ""
@@ -106,9 +108,9 @@ def _pieces(name: str, made: Iterable[Any]) -> Iterator[dict[str, np.ndarray]]:
         yield arrays
 
 
-def _array(name: str, what: str, value: Any) -> np.ndarray:
+def _array(name: str, what: str, value: Any) -> Column:
     try:
-        array = np.asarray(value)
+        array = _uneven(value) if isinstance(value, list) else np.asarray(value)
     except (ValueError, TypeError, RuntimeError) as error:
         raise InputError(f"{name}: {what} is no array ({str(error)[:80]}); {FORM}") from None
     if array.dtype.kind not in "biuf" or not array.ndim:
@@ -117,9 +119,7 @@ def _array(name: str, what: str, value: Any) -> np.ndarray:
     return array
 
 
-def _check_alike(
-    name: str, number: int, arrays: Mapping[str, np.ndarray], first: Mapping[str, np.ndarray]
-) -> None:
+def _check_alike(name: str, number: int, arrays: Mapping[str, Column], first: Mapping[str, Column]) -> None:
     """Refuse a piece whose arrays differ in length, or in anything else from those of the first."""
     if list(arrays) != list(first):
         raise InputError(f"{name}: piece {number} has {', '.join(arrays)}, the first one {', '.join(first)}")
@@ -127,7 +127,21 @@ def _check_alike(
         if len(array) != len(arrays["x"]):
             rows = f"{len(arrays['x'])} rows of x and {len(array)} of {column}"
             raise InputError(f"{name}: piece {number} has {rows}; make them as many")
-        if (array.dtype, array.shape[1:]) != (first[column].dtype, first[column].shape[1:]):
+        if _kind(array) != _kind(first[column]):
             has = f"{column} of {array.dtype} {list(array.shape[1:])}"
             others = f"the first one {first[column].dtype} {list(first[column].shape[1:])}"
             raise InputError(f"{name}: piece {number} has {has}, {others}; make them alike")
+
+
+def _uneven(value: list[Any]) -> Column:
+    """Return a list of arrays as examples of lengths of their own; another list as an array."""
+    parts = [np.asarray(part) for part in value]
+    if not parts or any(part.ndim == 0 or part.dtype.kind not in "biuf" for part in parts):
+        return np.asarray(value)
+    return Ragged.of(parts)
+
+
+def _kind(array: Column) -> tuple[Any, ...]:
+    """Return what the arrays of all pieces have in common; lists of arrays need not have their lengths."""
+    uneven = isinstance(array, Ragged)
+    return array.dtype, array.shape[1 + uneven :], uneven

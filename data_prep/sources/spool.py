@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from mpifl.common import InputError
+from mpifl.data import Column, Ragged
 
 
 class Spool:
@@ -38,3 +39,31 @@ class Spool:
         self._file.flush()
         shape: Any = (self._rows, *self._like.shape[1:])
         return np.memmap(self._file, dtype=self._like.dtype, mode="r", shape=shape)
+
+
+class UnevenSpool:
+    """Collects pieces that are arrays, or ragged ones: these become an array where all lengths are equal."""
+
+    def __init__(self, ragged: bool = False) -> None:
+        self._values, self._lengths, self._ragged = Spool(), list[np.ndarray](), ragged
+
+    def append(self, piece: Column) -> None:
+        """Add examples at the end."""
+        if isinstance(piece, Ragged):
+            self._lengths.append(piece.lengths)
+        self._values.append(piece.joined if isinstance(piece, Ragged) else piece)
+
+    def rows(self) -> Column:
+        """Map all examples into memory; read-only."""
+        values = self._values.rows()
+        if not self._lengths:
+            return values
+        examples = Ragged.flat(values, np.concatenate(self._lengths))
+        return examples if self._ragged else evened(examples)
+
+
+def evened(examples: Column) -> Column:
+    """Return ragged examples whose lengths are all equal as an array [n, ...], others as they are."""
+    if not isinstance(examples, Ragged) or (examples.lengths != examples.lengths[0]).any():
+        return examples
+    return examples.joined.reshape(len(examples), int(examples.lengths[0]), *examples.values.shape[1:])

@@ -10,7 +10,7 @@ from .folder import (
     unwritable as unwritable,
     written_atomically as written_atomically,
 )
-from .layout import PIECE as PIECE, Section as Section, row_bytes as row_bytes
+from .layout import PIECE as PIECE, Section as Section
 from .ledger import FILE as FILE, Ledger as Ledger, digest_of as digest_of
 from .making import default_jobs as default_jobs, make_shards as make_shards
 from .writing import Shard as Shard, Writer as Writer

@@ -14,10 +14,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from data_prep.model import Rows, mapping_of
+from data_prep.model import Rows, mapping_of, ragged_arrays, row_bytes
 from mpifl.data import chunk_rows
 
 PIECE = 1 << 24
@@ -44,8 +45,8 @@ class Section:
     file: str
     split: str
     silo: int | None
-    rows: Rows
-    labels: np.ndarray
+    rows: Any
+    labels: Any
     ids: np.ndarray
 
     def __len__(self) -> int:
@@ -53,12 +54,26 @@ class Section:
 
     @property
     def swept(self) -> bool:
-        """Tell whether the rows are read in their own order."""
-        return sequential(self.rows)
+        """Tell whether the rows are read in their own order; where ragged arrays lie is known beforehand."""
+        return sequential(self.rows) and not self.offsets
+
+    @cached_property
+    def offsets(self) -> dict[str, np.ndarray]:
+        """Where each example of a ragged array begins in the shard, and the last one ends, by the path of the
+        array: int64 [n + 1]."""
+        ragged = ragged_arrays("x", self.rows) | ragged_arrays("y", self.labels)
+        return {path: one[self.ids].offsets for path, one in ragged.items()}
+
+    def span(self, path: str, rows: range) -> range:
+        """Return the places in an array of some examples."""
+        found = self.offsets.get(path)
+        return rows if found is None else range(int(found[rows.start]), int(found[rows.stop]))
 
     @cached_property
     def bucket(self) -> int:
         """Return the rows of a bucket, a multiple of those of a compressed chunk."""
+        if self.offsets:
+            return max(1, BUCKET // row_bytes(self.rows))
         chunk = chunk_rows(self.rows.shape[1:], self.rows.dtype)
         return chunk * max(1, BUCKET // (chunk * row_bytes(self.rows)))
 
@@ -149,11 +164,6 @@ def sequential(rows: Rows) -> bool:
     """Tell whether rows are cheap only in their own order."""
     large = math.prod(rows.shape) * rows.dtype.itemsize > SMALL
     return bool(getattr(rows, "sequential", False)) or (large and mapping_of(rows) is not None)
-
-
-def row_bytes(rows: Rows) -> int:
-    """Return the bytes of one example's features."""
-    return max(1, math.prod(rows.shape[1:]) * rows.dtype.itemsize)
 
 
 def _ranges(length: int, step: int) -> list[range]:

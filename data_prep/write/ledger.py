@@ -7,14 +7,17 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from data_prep.model import Beside
 from data_prep.write.layout import Section
 from data_prep.write.writing import sync_file
 from mpifl.common import InputError
-from mpifl.data import ShardEntry
+from mpifl.data import Ragged, ShardEntry
 
 FILE = "resume.jsonl"
 EVERY = 5.0
@@ -138,10 +141,21 @@ def digest_of(sections: Sequence[Section]) -> str:
         for bucket in section.buckets:  # labels may lie in a mapped file, larger than memory
             ids = section.ids[bucket.start : bucket.stop].astype("int64", copy=False)
             digest.update(ids.tobytes())
-            labels = section.labels[ids]
-            whole = labels.astype("int64", copy=False) if labels.dtype.kind in "iu" else labels
-            digest.update(whole.tobytes())
+            for labels in _arrays(section.labels[ids]):
+                whole = labels.astype("int64", copy=False) if labels.dtype.kind in "iu" else labels
+                digest.update(whole.tobytes())
     return digest.hexdigest()
+
+
+def _arrays(labels: Any) -> Iterator[np.ndarray]:
+    """Yield the arrays that targets lie in: of ragged ones the lengths, and the rows."""
+    if isinstance(labels, Beside):
+        for one in labels.arrays.values():
+            yield from _arrays(one)
+    elif isinstance(labels, Ragged):
+        yield from (labels.lengths, labels.joined)
+    else:
+        yield labels
 
 
 def _compare(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> None:

@@ -16,9 +16,11 @@ from data_prep.model import fields, release
 from data_prep.write.layout import Arrival, Gathering, Section, Sweep
 from mpifl.common import sha256_of
 from mpifl.data import (
+    OFFSETS,
     Aims,
     Features,
     Inputs,
+    Ragged,
     ShardEntry,
     aims_by_path,
     by_path,
@@ -75,9 +77,10 @@ class Writer:
     def kinds(self, section: Section) -> Kinds:
         """Return what the arrays of a section are stored as: shape of a row and dtype, by their paths."""
         inputs = by_path("x", self.features).items()
-        kinds: Kinds = {path: (one.shape, np.dtype(one.dtype)) for path, one in inputs}
+        kinds: Kinds = {path: (one.shape[one.ragged :], np.dtype(one.dtype)) for path, one in inputs}
         for path, (_, aim) in aims_by_path(self.classes, self.targets).items():
-            kinds[path] = section.labels.shape[1:] if aim is None else aim.shape, stored_dtype(aim)
+            shape = section.labels.shape[1:] if aim is None else aim.shape[aim.ragged :]
+            kinds[path] = shape, stored_dtype(aim)
         return kinds
 
     def lay_out(self, shard: Shard) -> Offsets:
@@ -110,8 +113,9 @@ class Writer:
         kinds = self.kinds(section)
         with _opened(_raw(self.folder, section.file)) as file:
             for path, rows in (by_path("x", arrays[0]) | by_path("y", arrays[1])).items():
-                dtype = kinds[path][1]
-                _write_at(file, offsets[section.split][path], slot, rows.astype(dtype, copy=False))
+                place, dtype = section.span(path, range(slot, slot)).start, kinds[path][1]
+                lying = rows.joined if isinstance(rows, Ragged) else rows
+                _write_at(file, offsets[section.split][path], place, lying.astype(dtype, copy=False))
 
     def finish(self, shard: Shard, offsets: Offsets) -> ShardEntry:
         """Put a filled shard's rows into their order, compress them if asked, and return its entry.
@@ -162,7 +166,7 @@ class Writer:
             return []
         total, kind = np.zeros(self.classes, np.int64), self.kinds(counted)["y"]
         for bucket in counted.buckets:
-            labels = _read_at(raw, offsets[counted.split]["y"], bucket, *kind)
+            labels = _read_at(raw, offsets[counted.split]["y"], counted.span("y", bucket), *kind)
             total += label_counts(labels, self.classes, self.targets)
         return [int(count) for count in total]
 
@@ -175,18 +179,26 @@ class Writer:
             for bucket in section.buckets:
                 order = section.order(bucket)
                 for column, kind in self.kinds(section).items():
-                    rows = _read_at(raw, offsets[section.split][column], bucket, *kind)
+                    span = section.span(column, bucket)
+                    rows = _read_at(raw, offsets[section.split][column], span, *kind)
                     yield (
                         section.split,
                         column,
-                        bucket.start,
+                        span.start,
                         rows if order is None else _scattered(rows, order),
                     )
 
     def _new(self, path: Path, shard: Shard, filters: dict[str, Any] | None) -> h5py.File:
         labels = {section.split: (len(section), *section.labels.shape[1:]) for section in shard.sections}
         common: dict[str, Any] = {"features": self.features, "classes": self.classes, "filters": filters}
-        return new_shard(path, labels, silo=shard.silo, name=shard.name, targets=self.targets, **common)
+        common["rows"] = {
+            f"{one.split}/{at}": int(of[-1]) for one in shard.sections for at, of in one.offsets.items()
+        }
+        file = new_shard(path, labels, silo=shard.silo, name=shard.name, targets=self.targets, **common)
+        for section in shard.sections:
+            for at, of in section.offsets.items():
+                file[f"{section.split}/{at}{OFFSETS}"][...] = of
+        return file
 
 
 def _raw(folder: Path, file: str) -> Path:
@@ -226,6 +238,8 @@ def _opened(path: Path) -> Iterator[int]:
 
 def _write_at(file: int, offset: int, place: int, rows: np.ndarray) -> None:
     """Write rows at their place in a contiguous data set; the system may take them in parts."""
+    if not rows.size:
+        return
     rest = np.ascontiguousarray(rows).data.cast("B")
     offset += place * (rows.nbytes // len(rows))
     while len(rest):

@@ -48,7 +48,7 @@ class FedDF(FedAvg):
         return self
 
     def check(self, module: nn.Module, spec: FederationSpec) -> None:
-        """See that there are public examples, and statistics in no model if there are several.
+        """See that there are public examples of one length, and statistics in no model if there are several.
 
         Raises:
             InputError: it is not so.
@@ -57,6 +57,9 @@ class FedDF(FedAvg):
         if not self.task.logits:
             why = "distills probabilities of classes, which only some tasks' models answer"
             raise InputError(f"{key}: {why}; take [task] name = 'classification'")
+        if spec.has_ragged_targets:
+            why = "examples have unequal numbers of targets, and so of answers, which it averages"
+            raise InputError(f"[algorithm] name = 'feddf': {why}; take another algorithm")
         if spec.public is None:
             raise InputError(f"{key}: the shards have no public examples; partition with --public 0.1")
         if self.prototypes and any(buffer.numel() for buffer in module.buffers()):

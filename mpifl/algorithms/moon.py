@@ -36,6 +36,9 @@ class Moon(FedAvg):
         Raises:
             InputError: it does not.
         """
+        if spec.has_ragged_targets:
+            why = "examples have unequal numbers of targets, and so of answers, which it compares"
+            raise InputError(f"[algorithm] name = 'moon': {why}; take another algorithm")
         if not (callable(getattr(module, "features", None)) and callable(getattr(module, "head", None))):
             raise InputError(
                 "[algorithm] name = 'moon': needs a model with features(x) and head(z), whose forward is "

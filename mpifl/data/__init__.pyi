@@ -1,16 +1,29 @@
 from .augment import CHANGES as CHANGES, Change as Change, load_change as load_change
 from .batches import Batches as Batches, each as each, rows as rows
 from .dataset import Examples as Examples
-from .features import FEATURE_DTYPES as FEATURE_DTYPES, Features as Features, Inputs as Inputs
+from .features import (
+    FEATURE_DTYPES as FEATURE_DTYPES,
+    Features as Features,
+    Inputs as Inputs,
+    check_masks as check_masks,
+)
 from .federation import (
     FederationSpec as FederationSpec,
     ShardEntry as ShardEntry,
+    arrays_of as arrays_of,
     read_federation as read_federation,
     read_spec as read_spec,
     version_of as version_of,
 )
 from .hdf5 import chunk_rows as chunk_rows
 from .hdf5_reading import start_parser as start_parser
+from .ragged import (
+    OFFSETS as OFFSETS,
+    Column as Column,
+    Ragged as Ragged,
+    flat as flat,
+    ragged_of as ragged_of,
+)
 from .records import by_path as by_path
 from .shards import (
     SPLITS as SPLITS,

@@ -1,4 +1,7 @@
-"""Batches of a split as the model is to see them: gathered by blocks, sliced, never one example at a time."""
+"""Batches of a split as the model is to see them: gathered by blocks, sliced, never one example at a time.
+
+Examples of unequal lengths are padded to the longest of their batch.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from mpifl.common import InputError
 from mpifl.data.features import Features, Inputs
+from mpifl.data.padding import Padded, Uneven
+from mpifl.data.ragged import Ragged
 from mpifl.data.shards import Split
 
 BLOCK_BYTES = 16 << 20
@@ -24,12 +30,14 @@ class Batches:
     """The batches of one split on one device.
 
     A batch is (x, y), tensors of shape [n, ...]. Where the federation has named arrays, x or y is a dict of
-    tensors by name.
+    tensors by name. Ragged arrays are padded to the longest of the batch, inputs with their fill, targets
+    with what does not count; x then has their masks, too, under the names that they have.
     """
 
     def __init__(self, split: Split, features: Inputs, device: torch.device) -> None:
-        self._x = each(torch.from_numpy, split.x)
-        self._y = each(torch.from_numpy, split.y)
+        self._x = each(_held, split.x)
+        self._y = each(_held, split.y)
+        self._ragged = any(isinstance(array, Ragged) for array in split.arrays.values())
         self._y_dtype = split.y_dtype
         self._features = features
         self._device = device
@@ -81,7 +89,7 @@ class Batches:
         drop_last: bool,
     ) -> Iterator[tuple[Tensors, ...]]:
         if size == "full" or size >= len(self):  # one batch of everything: its order is of no consequence
-            yield *self._lent(self._x, self._y), *beside
+            yield *self._whole(), *beside
             return
         order = torch.randperm(len(self), generator=generator)
         if drop_last:
@@ -94,16 +102,36 @@ class Batches:
         """Yield all examples once, in the order of the shard, `size` at a time; of large ones fewer, so that
         what a model makes of a batch is bounded."""
         size = min(size, max(LARGEST // self._numbers, 1))
+        if self._ragged:
+            yield from map(self.take, torch.split(torch.arange(len(self)), size))
+            return
         for x, y in zip(_sliced(self._x, size), _sliced(self._y, size), strict=True):
             yield self._lent(x, y)
+
+    @property
+    def ragged(self) -> bool:
+        """Whether batches have no one shape, since examples have unequal lengths."""
+        return self._ragged
 
     def take(self, indices: Tensor) -> tuple[Tensors, Tensors]:
         """Return the examples at `indices`, shape [n]."""
         x, y = (each(lambda column: column[indices], columns) for columns in (self._x, self._y))
-        return each(self._seen, x, self._features), each(self._aimed, y, self._y_dtype)
+        seen, aimed = each(self._seen, x, self._features), each(self._aimed, y, self._y_dtype)
+        return ({**seen, **self._masks(x)}, aimed) if self._ragged and isinstance(x, dict) else (seen, aimed)
+
+    def _masks(self, x: dict[str, Any]) -> dict[str, Tensor]:
+        """Return the masks of a batch: int64, 1 where there is a row and 0 where there is padding."""
+        padded = [one for one in x.values() if isinstance(one, Padded)]
+        return {one.mask: one.inside.long().to(self._device) for one in padded if one.mask is not None}
+
+    def _whole(self) -> tuple[Tensors, Tensors]:
+        """Return all examples in one batch."""
+        return self.take(torch.arange(len(self))) if self._ragged else self._lent(self._x, self._y)
 
     def part(self, index: int, box: Sequence[slice]) -> tuple[Tensors, Tensors]:
         """Return a box of one example, cut from the last dimensions of all arrays that have so many."""
+        if self._ragged:
+            raise InputError("a box is cut from examples of one shape; these have unequal lengths")
         x, y = (each(lambda column: _cut(column[index], box), columns) for columns in (self._x, self._y))
         return self._lent(x, y)
 
@@ -125,23 +153,31 @@ class Batches:
         return each(_apart, seen, x), each(_apart, aimed, y)
 
     def _block(self, size: int) -> int:
+        if self._ragged:
+            return size
         row: int = max(sum(column[:1].nbytes for column in self._columns), 1)
         return max(BLOCK_BYTES // row // size, 1) * size
 
     @property
-    def _columns(self) -> list[Tensor]:
+    def _columns(self) -> list[Any]:
         return list(self._x.values()) if isinstance(self._x, dict) else [self._x]
 
     @property
     def _numbers(self) -> int:
-        """How many numbers the inputs of an example are."""
-        return max(sum(column[:1].numel() for column in self._columns), 1)
+        """How many numbers the inputs of an example are, of the longest where they are ragged."""
+        columns = self._columns
+        return max(sum(one.largest if isinstance(one, Uneven) else one[:1].numel() for one in columns), 1)
 
-    def _aimed(self, y: Tensor, dtype: str) -> Tensor:
+    def _aimed(self, y: Any, dtype: str) -> Tensor:
         """Return targets as a model receives them: converted a batch at a time, on the device."""
-        return y.to(self._device).to(torch.int64 if dtype == "int64" else torch.float32)
+        if isinstance(y, Padded):
+            # behind the conversion: NaN is no whole number
+            return y.filled(self._aimed(y.rows, dtype))
+        aimed: Tensor = y.to(self._device).to(torch.int64 if dtype == "int64" else torch.float32)
+        return aimed
 
-    def _seen(self, x: Tensor, features: Features) -> Tensor:
+    def _seen(self, given: Any, features: Features) -> Tensor:
+        x: Tensor = given.filled(given.rows) if isinstance(given, Padded) else given
         x = x.to(self._device)
         if features.scale is not None:
             # not in place: x may be the mapped shard itself
@@ -160,6 +196,10 @@ def each(act: Callable[..., Any], held: Any, *beside: Any) -> Any:
     if isinstance(held, Mapping):
         return {name: act(one, *(other[name] for other in beside)) for name, one in held.items()}
     return act(held, *beside)
+
+
+def _held(array: Any) -> Any:
+    return Uneven(array) if isinstance(array, Ragged) else torch.from_numpy(array)
 
 
 def _apart(tensor: Tensor, source: Tensor) -> Tensor:

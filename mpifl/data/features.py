@@ -6,7 +6,17 @@ import math
 from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, FiniteFloat, Tag
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    FiniteFloat,
+    SerializerFunctionWrapHandler,
+    Tag,
+    model_serializer,
+    model_validator,
+)
 
 from mpifl.common import ShardError
 from mpifl.data.records import NAMED, ONE, Name, Record, few_arrays, one_or_named
@@ -32,13 +42,50 @@ class Features(Record):
     """What one example is: its shape and stored dtype, and how a model is to see it.
 
     A model receives float32 `x * scale + offset`; without a scale it receives integers as int64 and floats as
-    float32.
+    float32. Of ragged examples, the first number of the shape is the rows that one has at most.
     """
 
     shape: Shape
     dtype: Literal["uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"]
     scale: FiniteFloat | None = None
     offset: FiniteFloat = 0.0
+    ragged: bool = False
+    """Whether examples have unequal lengths."""
+    fill: int | FiniteFloat = 0
+    """What stands, as a stored number, behind the last row of a ragged example in a batch."""
+    mask: Name | None = None
+    """What a model calls the mask of a batch of ragged examples; None makes none."""
+
+    @model_serializer(mode="wrap")
+    def _of_one_length(self, make: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what is of ragged examples alone, so that other files stay the same to the byte."""
+        of_ragged = () if self.ragged else ("ragged", "fill", "mask")
+        return {key: value for key, value in make(self).items() if key not in of_ragged}
+
+    @model_validator(mode="after")
+    def _padding_fits(self) -> Features:
+        if not self.ragged and (self.fill or self.mask):
+            raise ValueError("fill and mask are of ragged arrays; this one is not")
+        if self.ragged and not self.shape:
+            raise ValueError("a ragged array has the shape [most rows, ...], not []")
+        if self.ragged and self.dtype.startswith(("int", "uint")):
+            limits = np.iinfo(self.dtype)
+            if self.fill != int(self.fill) or not limits.min <= self.fill <= limits.max:
+                raise ValueError(f"fill {self.fill} does not fit {self.dtype} features")
+        return self
+
+
+def check_masks(features: Any) -> None:
+    """Refuse masks that are not named inputs of their own; raise ValueError."""
+    if not isinstance(features, dict):
+        if features.mask is not None:
+            raise ValueError(f"mask {features.mask} of an array without a name; name the array, too")
+        return
+    taken = set(features)
+    for mask in (one.mask for one in features.values() if one.mask is not None):
+        if mask in taken:
+            raise ValueError(f"mask {mask}: another input has that name")
+        taken.add(mask)
 
 
 Inputs = Annotated[
@@ -67,6 +114,15 @@ def check_features(where: str, x: Form, features: Features) -> None:
     if tuple(x.shape[1:]) != features.shape:
         wanted = f"the federation has {list(features.shape)}; partition again"
         raise ShardError(f"{where}: features of shape {list(x.shape[1:])}, {wanted}")
+    check_ragged(where, x, features.ragged)
     if x.dtype.name != features.dtype:
         wanted = f"the federation has {features.dtype}; partition again"
         raise ShardError(f"{where}: features of dtype {x.dtype.name}, {wanted}")
+
+
+def check_ragged(where: str, found: Form, ragged: bool) -> None:
+    """Refuse examples of unequal lengths where a federation has none, and the other way round."""
+    if getattr(found, "ragged", False) != ragged:
+        told = ["one length", "unequal lengths"]
+        wanted = f"the federation has {told[ragged]}; partition again"
+        raise ShardError(f"{where}: examples of {told[not ragged]}, {wanted}")

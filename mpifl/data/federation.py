@@ -17,14 +17,27 @@ from pydantic import (
 )
 
 from mpifl.common import ShardError, write_atomic
-from mpifl.data.features import Classes, Features, Inputs
-from mpifl.data.records import BY_HAND, Counts, Examples, FileName, Record, Text, Texts, as_record, read_parts
-from mpifl.data.targets import Aims, check_kind, told
+from mpifl.data.features import Classes, Features, Inputs, check_masks
+from mpifl.data.records import (
+    BY_HAND,
+    Counts,
+    Examples,
+    FileName,
+    Record,
+    Text,
+    Texts,
+    as_record,
+    by_path,
+    read_parts,
+)
+from mpifl.data.targets import Aims, Targets, check_kind, told
 
 FORMAT_VERSION = 1
 ARRAYS_VERSION = 2
 """That of folders whose `federation.json` says what a target is, or has named arrays."""
-VERSIONS = (FORMAT_VERSION, ARRAYS_VERSION)
+RAGGED_VERSION = 3
+"""That of folders with ragged arrays."""
+VERSIONS = (FORMAT_VERSION, ARRAYS_VERSION, RAGGED_VERSION)
 Seen = Literal["int64", "float32"]
 _WHOLE_EXAMPLES = "training one model on all features (each silo has some columns of the same rows)"
 
@@ -84,6 +97,11 @@ class FederationSpec(Record):
         return self.features
 
     @property
+    def has_ragged_targets(self) -> bool:
+        """Tell whether examples have unequal numbers of targets, and models so answer batches unalike."""
+        return any(one is not None and one.ragged for one in by_path("y", self.targets).values())
+
+    @property
     def aim(self) -> str:
         """Say what targets are, as messages do."""
         return told(self.classes, self.targets)
@@ -91,9 +109,11 @@ class FederationSpec(Record):
     @model_validator(mode="after")
     def _targets_have_classes_or_values(self) -> FederationSpec:
         check_kind(self.classes, self.targets)
+        check_masks(self.features)
         if self.format_version != (wanted := version_of(self.features, self.targets)):
             having = "without" if wanted == FORMAT_VERSION else "with"
-            what = f"{having} targets or named arrays it is {wanted}"
+            kind = "ragged" if wanted == RAGGED_VERSION else "targets or named"
+            what = f"{having} {kind} arrays it is {wanted}"
             raise ValueError(f"format_version {self.format_version}; {what}")
         return self
 
@@ -158,7 +178,14 @@ def check_entries(
 
 def version_of(features: Inputs, targets: Aims | None) -> int:
     """Return the version of the format that a federation with such arrays has."""
+    if any(one is not None and one.ragged for one in arrays_of(features, targets).values()):
+        return RAGGED_VERSION
     return FORMAT_VERSION if targets is None and not isinstance(features, dict) else ARRAYS_VERSION
+
+
+def arrays_of(features: Inputs, targets: Aims | None) -> dict[str, Features | Targets | None]:
+    """Return the record of each array by its path in a split; None is of int64 class numbers."""
+    return {**by_path("x", features), **by_path("y", targets)}
 
 
 def seen_as(classes: int | None) -> Seen:
@@ -168,5 +195,5 @@ def seen_as(classes: int | None) -> Seen:
 
 def other_version(version: Any) -> str:
     """Say that a file's version of the format is not known here."""
-    known = " and ".join(map(str, VERSIONS))
+    known = f"{', '.join(map(str, VERSIONS[:-1]))} and {VERSIONS[-1]}"
     return f"format version {version!r:.20}, this program reads {known}; partition again with its data_prep"

@@ -2,8 +2,9 @@
 
 A shard holds, for each of its splits (`train`, and where wanted `valid` and `test`), the data sets `SPLIT/x`
 and `SPLIT/y`. They are contiguous, and uncompressed unless asked, so that a reader maps them into memory
-without a copy. HDF5 does not notice a flipped byte in contiguous data; the sha256 of the whole file in
-`federation.json` does.
+without a copy. Examples of unequal lengths lie one after another in `SPLIT/x`, [rows of all, ...], and
+`SPLIT/x.offsets`, int64 [n + 1], says where each begins; `SPLIT/y` likewise. HDF5 does not notice a flipped
+byte in contiguous data; the sha256 of the whole file in `federation.json` does.
 
 This file needs no torch: `data_prep` is built on it.
 """
@@ -21,25 +22,24 @@ import numpy as np
 from mpifl.common import ShardError, sha256_of
 from mpifl.data.features import FEATURE_DTYPES as FEATURE_DTYPES, Features as Features, Inputs
 from mpifl.data.federation import (
-    VERSIONS,
     FederationSpec as FederationSpec,
     Seen,
     ShardEntry as ShardEntry,
-    other_version,
+    arrays_of,
     read_federation as read_federation,
     read_spec as read_spec,
     version_of,
 )
 from mpifl.data.hdf5_reading import Opened, Stored, opened
+from mpifl.data.ragged import OFFSETS, Column, Ragged, ragged_of
 from mpifl.data.records import by_path
+from mpifl.data.shard_checks import FORMAT as FORMAT, check_attributes, check_sets
 from mpifl.data.targets import (
     Aims,
     Array,
     Targets,
     aims_by_path,
     check_arrays,
-    check_counts,
-    check_forms,
     check_labels,
     label_counts,
     place,
@@ -48,7 +48,6 @@ from mpifl.data.targets import (
 if TYPE_CHECKING:
     import h5py
 
-FORMAT = "mpifl-shard"
 SPLITS = ("train", "valid", "test", "public")
 ATTRIBUTES = ("format", "format_version", "layout", "silo", "classes")
 
@@ -71,10 +70,30 @@ class Split:
     def __len__(self) -> int:
         return len(next(iter(self.arrays.values())))
 
+    def __getitem__(self, at: slice) -> Split:
+        """Return some of the examples."""
+        x, y = (
+            {name: one[at] for name, one in held.items()} if isinstance(held, dict) else held[at]
+            for held in (self.x, self.y)
+        )
+        return Split(x, y, self.y_dtype)
+
     @property
-    def arrays(self) -> dict[str, np.ndarray]:
+    def arrays(self) -> dict[str, Column]:
         """Return all arrays by their paths in the split: `x`, or `x/NAME`, and `y` likewise."""
         return by_path("x", self.x) | by_path("y", self.y)
+
+    @property
+    def stored(self) -> dict[str, np.ndarray]:
+        """Return all arrays as they lie in a file: of ragged ones the rows, and the offsets beside them."""
+        lying: dict[str, np.ndarray] = {}
+        for path, array in self.arrays.items():
+            lying |= {path: array} if isinstance(array, np.ndarray) else _lying(path, array)
+        return lying
+
+
+def _lying(path: str, array: Ragged) -> dict[str, np.ndarray]:
+    return {path: array.joined, f"{path}{OFFSETS}": array.offsets}
 
 
 class Shard:
@@ -105,32 +124,53 @@ def open_shard(folder: Path, entry: ShardEntry, spec: FederationSpec, *, checksu
             range or values that are not finite.
     """
     path, sha256 = Path(folder) / entry.file, entry.sha256 if checksum else None
-    paths = [*by_path("x", spec.features), *aims_by_path(spec.classes, spec.targets)]
+    paths = _paths(spec)
     names = [f"{split}/{part}" for split in SPLITS for part in paths]
     with opened(path, entry.bytes, sha256, ATTRIBUTES, names) as file:
-        _check_attributes(path, file.attributes, entry, spec)
+        check_attributes(path, file.attributes, entry, spec)
         found = {split: dict(zip(paths, sets, strict=True)) for split, sets in splits_of(file, paths)}
         if missing := sorted(set(entry.examples) - set(found)):
-            lacks = f"{missing[0]}/{paths[0]} and {missing[0]}/{paths[-1]}"
+            lacks = (
+                f"{missing[0]}/{paths[0]} and {missing[0]}/{next(path for path in paths if path[0] == 'y')}"
+            )
             raise ShardError(f"{path}: has no {lacks}; partition again or restore it")
         for split, sets in found.items():
-            _check_forms(path, split, sets, entry, spec)
+            check_sets(path, split, sets, entry, spec)
         return Shard(path, {split: _split(file, split, spec) for split in found})
+
+
+def _paths(spec: FederationSpec) -> list[str]:
+    """Return the paths in a split of all arrays, and of the offsets of ragged ones."""
+    arrays = arrays_of(spec.features, spec.targets)
+    ragged = [path for path, one in arrays.items() if one is not None and one.ragged]
+    return [*arrays, *(f"{path}{OFFSETS}" for path in ragged)]
 
 
 def _split(file: Opened, split: str, spec: FederationSpec) -> Split:
     """Map a split and look through its targets."""
-    x = {path: file.array(f"{split}/{path}") for path in by_path("x", spec.features)}
-    y = {}
+    x: dict[str, Column] = {
+        path: _column(file, split, path, one) for path, one in by_path("x", spec.features).items()
+    }
+    y: dict[str, Column] = {}
     for path, (classes, targets) in aims_by_path(spec.classes, spec.targets).items():
-        y[path] = file.array(f"{split}/{path}")
+        y[path] = _column(file, split, path, targets)
         check_labels(place(f"{file.path}: {split}", path), y[path], classes, targets)
         if targets is not None and targets.dtype == "bool":
             y[path] = y[path].view(np.bool_)
     return Split(_by_name(x), _by_name(y), spec.y_dtype)
 
 
-def _by_name(arrays: dict[str, np.ndarray]) -> Array:
+def _column(file: Opened, split: str, path: str, one: Features | Targets | None) -> Column:
+    """Map an array of a split."""
+    array = file.array(f"{split}/{path}")
+    if one is None or not one.ragged:
+        return array
+    more = {"fill": one.padding} if isinstance(one, Targets) else {"fill": one.fill, "mask": one.mask}
+    offsets = file.array(f"{split}/{path}{OFFSETS}")
+    return ragged_of(f"{file.path}: {split}/{path}", array, offsets, one.shape[0], **more)
+
+
+def _by_name(arrays: dict[str, Column]) -> Array:
     """Return arrays by their names in place of paths; one without a name as it is."""
     (first, *_) = arrays
     if "/" not in first:
@@ -171,9 +211,14 @@ def write_shard(
         for split, held in splits.items():
             check_arrays(f"{path}: {split}", held.x, held.y, **common)
         shapes = {split: (len(held), *_label_shape(held)) for split, held in splits.items()}
-        with new_shard(aside, shapes, silo=silo, name=name, **common) as file:
+        rows = {
+            f"{split}/{path}": len(array)
+            for split, held in splits.items()
+            for path, array in held.stored.items()
+        }
+        with new_shard(aside, shapes, silo=silo, name=name, rows=rows, **common) as file:
             for split, held in splits.items():
-                for part, array in held.arrays.items():
+                for part, array in held.stored.items():
                     room = file[f"{split}/{part}"]
                     room[...] = np.asarray(array, room.dtype)
         digest, size = sha256_of(aside), aside.stat().st_size
@@ -194,12 +239,12 @@ def write_shard(
 
 def _label_shape(held: Split) -> tuple[int, ...]:
     """Return the shape of an example's label, where targets have no names."""
-    return () if isinstance(held.y, dict) else np.shape(held.y)[1:]
+    return () if isinstance(held.y, dict) else held.y.shape[1:]
 
 
-def stored_dtype(targets: Targets | None) -> np.dtype[Any]:
-    """Return the dtype of an array of targets in a shard."""
-    return np.dtype("int64") if targets is None else targets.stored
+def stored_dtype(of: Features | Targets | None) -> np.dtype[Any]:
+    """Return the dtype of an array in a shard."""
+    return of.stored if isinstance(of, Targets) else np.dtype("int64" if of is None else of.dtype)
 
 
 def new_shard(
@@ -212,9 +257,10 @@ def new_shard(
     classes: int | None,
     targets: Aims | None = None,
     filters: Mapping[str, Any] | None = None,
+    rows: Mapping[str, int] | None = None,
 ) -> h5py.File:
     """Make a shard file and return it open, with room for targets of these shapes [n, ...] and as many
-    features; of named targets, n is enough.
+    features; of named targets, n is enough. Of ragged arrays, `rows` says by SPLIT/PATH how many there are.
 
     Data sets are contiguous, at multiples of 64 bytes; or, with h5py's `filters`, in chunks of half a MiB.
     """
@@ -225,50 +271,11 @@ def new_shard(
     file.attrs.update(format=FORMAT, format_version=version, name=name, classes=number)
     file.attrs["silo"] = -1 if silo is None else silo
     for split, (n, *label) in labels.items():
-        for part, one in by_path("x", features).items():
-            make_room(file, f"{split}/{part}", (n, *one.shape), np.dtype(one.dtype), filters)
-        for part, (_, aim) in aims_by_path(classes, targets).items():
-            shape = label if aim is None else aim.shape
-            make_room(file, f"{split}/{part}", (n, *shape), stored_dtype(aim), filters)
+        for part, one in arrays_of(features, targets).items():
+            where, dtype = f"{split}/{part}", stored_dtype(one)
+            if one is not None and one.ragged:
+                make_room(file, where, ((rows or {})[where], *one.shape[1:]), dtype, filters)
+                make_room(file, f"{where}{OFFSETS}", (n + 1,), np.dtype("int64"), filters)
+            else:
+                make_room(file, where, (n, *(label if one is None else one.shape)), dtype, filters)
     return file
-
-
-def _check_attributes(path: Path, found: Mapping[str, Any], entry: ShardEntry, spec: FederationSpec) -> None:
-    if found.get("format") != FORMAT:
-        raise ShardError(f"{path}: an HDF5 file, but not a shard; write it with data_prep")
-    if (version := found.get("format_version")) not in VERSIONS:
-        raise ShardError(f"{path}: {other_version(version)}")
-    if version != spec.format_version:
-        said = f"format version {version}, federation.json has {spec.format_version}"
-        raise ShardError(f"{path}: {said}; partition again or restore it")
-    silo = -1 if entry.silo is None else entry.silo
-    if found.get("silo") != silo:
-        raise ShardError(
-            f"{path}: the shard of silo {found.get('silo')}, "
-            f"federation.json says {silo}; restore the right file"
-        )
-    if (classes := found.get("classes")) != (-1 if spec.classes is None else spec.classes):
-        told = [("no" if number in (None, -1) else number) for number in (classes, spec.classes)]
-        raise ShardError(f"{path}: has {told[0]} classes, federation.json {told[1]}; partition again")
-
-
-def _check_forms(
-    path: Path, split: str, sets: Mapping[str, Stored], entry: ShardEntry, spec: FederationSpec
-) -> None:
-    """Hold what a file says of its data against what `federation.json` declares,
-    before any of them is read."""
-    where, declared = f"{path}: {split}", entry.examples.get(split)
-    x, y = ({name: form for name, form in sets.items() if name[0] == part} for part in "xy")
-    if any(len(form) != declared for form in sets.values()):
-        found = f"{_rows(x.values())} features and {_rows(y.values())} labels"
-        raise ShardError(f"{where}: {found}, federation.json says {declared}; restore the right file")
-    if split == "train" and declared == 0:
-        raise ShardError(f"{where}: an empty silo; partition with --min-examples 1 or more")
-    check_forms(where, x, y, spec.features, spec.classes, spec.targets)
-    if spec.classes is not None:
-        ignored = isinstance(spec.targets, Targets) and spec.targets.ignore is not None
-        check_counts(where, y["y"], entry.examples, entry.labels, most=ignored)
-
-
-def _rows(sets: Iterable[Stored]) -> str:
-    return " or ".join(map(str, sorted({len(one) for one in sets})))

@@ -18,7 +18,8 @@ from pydantic import (
 )
 
 from mpifl.common import ShardError
-from mpifl.data.features import Classes, Form, Inputs, Shape, check_features
+from mpifl.data.features import Classes, Form, Inputs, Shape, check_features, check_ragged
+from mpifl.data.ragged import Column, Ragged, flat
 from mpifl.data.records import NAMED, ONE, Name, Record, Texts, by_path, few_arrays, one_or_named
 
 PIECE = 1 << 22
@@ -41,11 +42,19 @@ class Targets(Record):
     """A class number that does not count."""
     classes: Classes | None = None
     """How many there are, if this is one of several targets and holds class numbers."""
+    ragged: bool = False
+    """Whether examples have unequal lengths; the first number of the shape then is the rows at most."""
 
     @model_serializer(mode="wrap")
     def _of_one_array(self, make: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave classes out where there are none: of one array they stand beside."""
-        return {key: value for key, value in make(self).items() if key != "classes" or value is not None}
+        """Leave classes out where there are none (of one array they stand beside), and what is not ragged."""
+        of_others = {"classes": self.classes is None, "ragged": not self.ragged}
+        return {key: value for key, value in make(self).items() if not of_others.get(key)}
+
+    @property
+    def padding(self) -> float:
+        """Return what stands behind the last row of a ragged example in a batch, and does not count."""
+        return math.nan if self.ignore is None else self.ignore
 
     @property
     def stored(self) -> np.dtype[Any]:
@@ -57,6 +66,8 @@ class Targets(Record):
         columns = self.shape[-1] if self.shape else 1
         if self.names is not None and (len(self.names) != columns or len(set(self.names)) != columns):
             raise ValueError(f"{len(set(self.names))} different names for {columns} columns of targets")
+        if self.ragged and (not self.shape or (self.names is not None and len(self.shape) == 1)):
+            raise ValueError("ragged targets have the shape [most rows, ...], and names of columns behind it")
         return self
 
 
@@ -83,7 +94,8 @@ def told(classes: int | None, targets: Aims | None) -> str:
     kind = "values" if classes is None else "class numbers"
     names = f" ({', '.join(targets.names)})" if targets.names else ""
     ignored = "" if targets.ignore is None else f", {targets.ignore} ignored"
-    return f"{targets.dtype} {kind} of shape {list(targets.shape)}{names}{ignored}"
+    ragged = ", ragged" if targets.ragged else ""
+    return f"{targets.dtype} {kind} of shape {list(targets.shape)}{names}{ignored}{ragged}"
 
 
 def check_kind(classes: int | None, targets: Aims | None) -> None:
@@ -106,6 +118,8 @@ def _check_kind(name: str, classes: int | None, targets: Targets) -> None:
         raise ValueError(f"{name}{classes} classes of {targets.dtype} targets; class numbers are integers")
     if classes is not None and targets.dtype == "bool":
         raise ValueError(f"{name}{classes} classes of bool targets; these are values, with classes null")
+    if classes is not None and targets.ragged and targets.ignore is None:
+        raise ValueError(f"{name}ragged class numbers without ignore; they are padded with it, as with -100")
     if (ignore := targets.ignore) is None:
         return
     if classes is None or 0 <= ignore < classes:
@@ -118,6 +132,7 @@ def _check_kind(name: str, classes: int | None, targets: Targets) -> None:
 
 def check_target_form(where: str, y: Form, classes: int | None, targets: Targets | None) -> None:
     """Refuse targets of another shape or dtype than a federation's."""
+    check_ragged(where, y, targets is not None and targets.ragged)
     if targets is None:
         if y.dtype.kind not in "iu":
             takes = f"they must be integers from 0 to {(classes or 1) - 1}"
@@ -136,8 +151,10 @@ def check_counts(
 ) -> None:
     """Refuse targets of another number for each example than the histogram `labels` has been counted from.
 
-    With `most`, some may not have been counted.
+    With `most`, some may not have been counted. Of ragged targets, nothing is known beforehand.
     """
+    if getattr(y, "ragged", False):
+        return
     counted = examples.get("train", next(iter(examples.values()), 0))
     there, said = math.prod(y.shape) * counted, sum(labels) * y.shape[0]
     if there < said or (there > said and not most):
@@ -145,39 +162,48 @@ def check_counts(
         raise ShardError(f"{where}: labels of shape {list(y.shape)}, {counts}; partition again or restore it")
 
 
-def check_labels(where: str, y: np.ndarray, classes: int | None, targets: Targets | None = None) -> None:
+def check_labels(where: str, y: Column, classes: int | None, targets: Targets | None = None) -> None:
     """Refuse class numbers out of range, values that are not finite, and bools that are neither 0 nor 1."""
     if classes is not None:
         _check_classes(where, y, classes, None if targets is None else targets.ignore)
     elif y.dtype.kind == "f":
         _check_finite(where, y)
-    elif targets is not None and targets.dtype == "bool" and y.size and int(y.max()) > 1:
+    elif targets is not None and targets.dtype == "bool" and _most(y) > 1:
         row = _first(y, lambda piece: piece > 1)
         raise ShardError(f"{where}: target is {y[row].max()} in row {row}, bool targets are 0 or 1; {_FIX}")
 
 
-def _check_classes(where: str, y: np.ndarray, classes: int, ignore: int | None) -> None:
-    if not y.size or 0 <= int(y.min()) <= int(y.max()) < classes:
+def _most(y: Column) -> int:
+    values = flat(y)
+    return int(values.max()) if values.size else 0
+
+
+def _check_classes(where: str, y: Column, classes: int, ignore: int | None) -> None:
+    values = flat(y)
+    if not values.size or 0 <= int(values.min()) <= int(values.max()) < classes:
         return
     takes = f"{classes} classes take 0 to {classes - 1}"
     row = _first(y, lambda piece: (piece != ignore) & ((piece < 0) | (piece >= classes)))
     if row is not None and ignore is None:
         raise ShardError(
-            f"{where}: labels from {y.min()} to {y.max()}; {takes}, and row {row} others; {_FIX}"
+            f"{where}: labels from {values.min()} to {values.max()}; {takes}, and row {row} others; {_FIX}"
         )
     if row is not None:
         takes = f"{takes}, and {ignore} is ignored"
         raise ShardError(f"{where}: a label out of range in row {row}; {takes}; {_FIX}")
 
 
-def _check_finite(where: str, y: np.ndarray) -> None:
+def _check_finite(where: str, y: Column) -> None:
     if (row := _first(y, lambda piece: ~np.isfinite(piece))) is not None:
         what = "NaN" if np.isnan(y[row]).any() else "infinite"
         raise ShardError(f"{where}: target is {what} in row {row}; {_FIX}")
 
 
-def _first(y: np.ndarray, wrong: Any) -> int | None:
-    """Return the first row in which something is wrong; None if nothing is."""
+def _first(y: Column, wrong: Any) -> int | None:
+    """Return the first row in which something is wrong, of ragged targets the example; else None."""
+    if isinstance(y, Ragged):
+        found_in = _first(y.joined, wrong)
+        return None if found_in is None else y.example_at(found_in)
     for start, piece in pieces(y):
         if (found := wrong(piece)).any():
             return start + int(np.argwhere(found)[0, 0])
@@ -191,19 +217,19 @@ def pieces(y: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         yield start, y[start : start + step]
 
 
-def label_counts(y: np.ndarray | None, classes: int | None, targets: Aims | None = None) -> list[int]:
+def label_counts(y: Column | None, classes: int | None, targets: Aims | None = None) -> list[int]:
     """Return how many targets there are of each class, without those ignored;
     nothing of values, nor of named targets."""
     if classes is None or y is None:
         return []
     total, ignore = np.zeros(classes, np.int64), targets.ignore if isinstance(targets, Targets) else None
-    for _, piece in pieces(y):
-        flat = piece.reshape(-1).astype(np.int64, copy=False)
-        total += np.bincount(flat if ignore is None else flat[flat != ignore], minlength=classes)
+    for _, piece in pieces(flat(y)):
+        labels = piece.reshape(-1).astype(np.int64, copy=False)
+        total += np.bincount(labels if ignore is None else labels[labels != ignore], minlength=classes)
     return [int(count) for count in total]
 
 
-Array = np.ndarray | dict[str, np.ndarray]
+Array = Column | dict[str, Column]
 """An array, or several by name."""
 
 

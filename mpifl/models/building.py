@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from mpifl.common import InputError, load_plugin, rng
-from mpifl.data import Features, Inputs, each
+from mpifl.data import Features, Inputs, by_path, each
 from mpifl.models.images import cnn
 from mpifl.models.perceptrons import logreg, mlp, two_nn
 from mpifl.models.text import char_lstm, gpt
@@ -100,11 +100,24 @@ def _factory_of(model: str | Callable[..., nn.Module]) -> tuple[str, Callable[..
 def _try_out(module: nn.Module, features: Inputs, width: int, task: Task) -> None:
     if not isinstance(module, nn.Module):
         raise TypeError(f"it returns {type(module).__name__}, not a torch.nn.Module")
-    examples = each(_zeros, features)
-    task.check_outputs(task.outputs(module.eval(), examples), 2, width)
+    task.check_outputs(task.outputs(module.eval(), _examples(features)), 2, width)
+    if any(one.ragged for one in by_path("x", features).values()):
+        try:
+            task.outputs(module, _examples(features, rows=1))
+        except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
+            raise ValueError(f"examples have unequal lengths, and of one row it says: {error}") from None
 
 
-def _zeros(features: Features) -> torch.Tensor:
-    """Return two examples of zeros, as a model receives them."""
+def _examples(features: Inputs, rows: int | None = None) -> Any:
+    """Return two examples of zeros, as a model receives them; ragged ones have so many rows."""
+    zeros = each(lambda one: _zeros(one, rows), features)
+    if isinstance(features, dict):
+        masked = {one.mask: zeros[name] for name, one in features.items() if one.mask is not None}
+        zeros |= {mask: torch.ones(one.shape[:2], dtype=torch.int64) for mask, one in masked.items()}
+    return zeros
+
+
+def _zeros(features: Features, rows: int | None) -> torch.Tensor:
     real = features.scale is not None or features.dtype.startswith("float")
-    return torch.zeros(2, *features.shape, dtype=torch.float32 if real else torch.int64)
+    shape = (rows, *features.shape[1:]) if features.ragged and rows is not None else features.shape
+    return torch.zeros(2, *shape, dtype=torch.float32 if real else torch.int64)

@@ -17,8 +17,11 @@ from mpifl.data import (
     SPLITS,
     Batches,
     FederationSpec,
+    Ragged,
     ShardEntry,
+    Split,
     Targets,
+    by_path,
     each,
     open_shard,
     read_federation,
@@ -76,7 +79,7 @@ def predict_run(
     job, shards = read_job_of(run, trusted), _shards_at(data)
     spec = _spec_of(run, job, shards.spec)
     found, wanted = (each(lambda one: list(one.shape), one.features) for one in (shards.spec, spec))
-    if found != wanted:
+    if not _fit(shards.spec, spec):
         raise InputError(f"{data}: features of shape {found}, the model of {run} takes {wanted}")
     task = job.build_algorithm().for_federation(spec).task
     model, rows = FlatModel(module_of(run, job, spec, best)), 0
@@ -89,6 +92,17 @@ def predict_run(
         if not rows:
             raise InputError(f"{data}: has no examples{f' of a split {split!r}' if split else ''}")
     print(f"predictions: {out}, {rows:,} rows")
+
+
+def _fit(given: FederationSpec, taken: FederationSpec) -> bool:
+    """Whether examples have the shape that a model takes; ragged ones may be shorter."""
+    found, wanted = (by_path("x", spec.features) for spec in (given, taken))
+    return found.keys() == wanted.keys() and all(
+        found[path].ragged == one.ragged
+        and found[path].shape[one.ragged :] == one.shape[one.ragged :]
+        and (not one.ragged or found[path].shape[0] <= one.shape[0])
+        for path, one in wanted.items()
+    )
 
 
 def _shards_at(data: Path) -> Shards:
@@ -140,7 +154,8 @@ def _predicted(
                     "split": np.full(many, split, f"U{max(map(len, SPLITS))}"),
                     "row": np.arange(row, row + many),
                 }
-                yield {**about, **_answered(found, y, task, shards.spec)}
+                columns = _answered(found, y, task, shards.spec)
+                yield {**about, **_unpadded(columns, examples[row : row + many])}
                 row += many
 
 
@@ -149,7 +164,7 @@ def _answered(found: Tensor, y: Any, task: Task, spec: FederationSpec) -> dict[s
 
     A single target is `y`; what has more dimensions stays as it is.
     """
-    if found.dim() > 2:
+    if found.dim() > 2 or (isinstance(spec.targets, Targets) and spec.targets.ragged):
         return {**_named(y), task.answers: found.float().cpu().numpy()}
     names = (spec.targets.names if isinstance(spec.targets, Targets) else None) or ()
     columns, single = found.reshape(len(found), -1), isinstance(y, Tensor) and y.dim() > 1
@@ -157,6 +172,28 @@ def _answered(found: Tensor, y: Any, task: Task, spec: FederationSpec) -> dict[s
     classes = spec.class_names or [str(label) for label in range(spec.classes or 0)]
     yes = spec.classes == 2 and columns.shape[1] == 1 and task.answers == "p"
     return targets | _columns(columns, task.answers, classes[1:] if yes else names or classes)
+
+
+def _unpadded(columns: dict[str, Any], examples: Split) -> Columns:
+    """Return columns with what belongs to rows of ragged arrays as ragged arrays: no row is padding.
+
+    Targets are as they were stored. Answers at as many places as a ragged array has in this batch are those
+    at its rows, [places, ..., classes].
+    """
+    y = {("y" if path == "y" else f"y_{path[2:]}"): one for path, one in by_path("y", examples.y).items()}
+    ragged = {name: one for name, one in {**y, **by_path("x", examples.x)}.items() if isinstance(one, Ragged)}
+    found = {}
+    for name, column in columns.items():
+        for of, one in ragged.items():
+            at = 1 if name == of or column.ndim == 2 else 2
+            longest = max(1, int(one.lengths.max()))
+            if (name == of or name not in y) and column.ndim > at and column.shape[at] == longest:
+                inside = np.arange(longest) < one.lengths[:, np.newaxis]
+                rows = np.moveaxis(column, 1, -1) if at == 2 else column
+                column = Ragged.flat(rows[inside], one.lengths)
+                break
+        found[name] = column
+    return found
 
 
 def _named(y: Any) -> dict[str, np.ndarray]:

@@ -15,9 +15,13 @@ from typing import Any, BinaryIO, TypeAlias
 import numpy as np
 
 from mpifl.common import InputError
+from mpifl.data import OFFSETS, Ragged
 
-Columns: TypeAlias = Mapping[str, np.ndarray]
-"""Some rows: columns of one length by name; only `.npz` takes columns of more than one dimension."""
+Columns: TypeAlias = Mapping[str, np.ndarray | Ragged]
+"""Some rows: columns of one length by name; only `.npz` takes columns of more than one dimension.
+
+It has the rows of a ragged column one after another, and beside it `NAME.offsets`.
+"""
 Append: TypeAlias = Callable[[Columns], None]
 FLAT = (".parquet", ".csv")
 
@@ -61,7 +65,9 @@ def _csv(path: Path) -> Iterator[Append]:
         def append(columns: Columns) -> None:
             if not file.tell():
                 writer.writerow(columns)
-            writer.writerows(zip(*(column.astype(str) for column in columns.values()), strict=True))
+            writer.writerows(
+                zip(*(np.asarray(column).astype(str) for column in columns.values()), strict=True)
+            )
 
         yield append
 
@@ -74,7 +80,7 @@ def _parquet(path: Path) -> Iterator[Append]:
 
         def append(columns: Columns) -> None:
             nonlocal writer
-            rows = arrow.table({name: arrow.array(column) for name, column in columns.items()})
+            rows = arrow.table({name: arrow.array(np.asarray(column)) for name, column in columns.items()})
             if writer is None:
                 writer = stack.enter_context(parquet.ParquetWriter(file, rows.schema))
             writer.write_table(rows)
@@ -88,12 +94,20 @@ def _npz(path: Path) -> Iterator[Append]:
     columns: dict[str, _Column] = {}
     with tempfile.TemporaryDirectory(prefix=f"{path.name}.", dir=path.parent) as folder, ExitStack() as stack:
 
+        def add(name: str, values: np.ndarray) -> None:
+            if name not in columns:
+                file = stack.enter_context(Path(folder, str(len(columns))).open("x+b"))
+                columns[name] = _Column(path, name, file, values)
+            columns[name].append(values)
+
         def append(rows: Columns) -> None:
             for name, values in rows.items():
-                if name not in columns:
-                    file = stack.enter_context(Path(folder, str(len(columns))).open("x+b"))
-                    columns[name] = _Column(file, values)
-                columns[name].append(values)
+                if isinstance(values, np.ndarray):
+                    add(name, values)
+                    continue
+                begun = name in columns
+                add(f"{name}{OFFSETS}", values.offsets[begun:] + (columns[name].rows if begun else 0))
+                add(name, values.joined)
 
         yield append
         with zipfile.ZipFile(path, "x") as archive:
@@ -105,17 +119,21 @@ def _npz(path: Path) -> Iterator[Append]:
 class _Column:
     """A column's values in a file, and the form of one of them."""
 
-    def __init__(self, file: BinaryIO, values: np.ndarray) -> None:
-        self._file, self._dtype, self._shape, self._rows = file, values.dtype, values.shape[1:], 0
+    def __init__(self, path: Path, name: str, file: BinaryIO, values: np.ndarray) -> None:
+        self._where, self._file = f"--out {path}: '{name}'", file
+        self._dtype, self._shape, self.rows = values.dtype, values.shape[1:], 0
 
     def append(self, values: np.ndarray) -> None:
+        if values.shape[1:] != self._shape:
+            found = f"has shape {list(self._shape)} in one row, and {list(values.shape[1:])} in another"
+            raise InputError(f"{self._where} {found}; have the model answer alike whatever the length")
         self._file.write(np.ascontiguousarray(values, self._dtype).tobytes())
-        self._rows += len(values)
+        self.rows += len(values)
 
     def copy_to(self, member: Any) -> None:
         """Write the column as an `.npy` file."""
         form = {"descr": np.lib.format.dtype_to_descr(self._dtype), "fortran_order": False}
-        np.lib.format.write_array_header_1_0(member, form | {"shape": (self._rows, *self._shape)})
+        np.lib.format.write_array_header_1_0(member, form | {"shape": (self.rows, *self._shape)})
         self._file.seek(0)
         shutil.copyfileobj(self._file, member)
 

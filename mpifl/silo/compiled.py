@@ -33,13 +33,20 @@ Groups = dict[str, list[Tensor]]
 
 
 def find(
-    model: FlatModel, local: LocalTraining, objective: Objective, correct: Correction | None, batch: Batch
+    model: FlatModel,
+    local: LocalTraining,
+    objective: Objective,
+    correct: Correction | None,
+    batch: Batch,
+    ragged: bool = False,
 ) -> CompiledStep | None:
     """Return the compiled step for batches like this one, ready for a training, or None if there can be none.
 
     It is made when it is first asked for. Why there is none is said once, by the first worker of a node.
     """
     try:
+        if ragged:
+            raise NotCompiled("examples have unequal lengths, and batches no one shape")
         key = _key(local, objective, correct, batch)
         steps = steps_of(model)
         if key not in steps:

@@ -77,9 +77,9 @@ def train(
     """
     model.trained.copy_(start)
     model.module.train()
-    drawn = _batches(batches, local, generator, beside)
-    first = next(drawn)
-    whole = compiled.find(model, local, objective, correct, first[0]) if local.compile else None
+    first = next(drawn := _batches(batches, local, generator, beside))
+    wanted = model, local, objective, correct, first[0], batches.ragged
+    whole = compiled.find(*wanted) if local.compile else None
     total = whole.total if whole else torch.zeros((), device=model.device)
     optimizer = whole.optimizer if whole else _optimizer(model, batches, local, correct, round, kept)
     plain = stepper(model, local, objective, correct, total, optimizer, counted)

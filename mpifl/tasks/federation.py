@@ -34,6 +34,7 @@ class Facts:
         ignore: The target that does not count, if there is one.
         counts: How many training examples of all silos each class has.
         names: Of the arrays, where targets are several.
+        ragged: Whether examples have unequal numbers of targets; `shape` then is that of the longest.
     """
 
     classes: int | None = None
@@ -42,6 +43,7 @@ class Facts:
     ignore: int | None = None
     counts: tuple[int, ...] = ()
     names: tuple[str, ...] = ()
+    ragged: bool = False
 
     @classmethod
     def of(cls, spec: Shards) -> Facts:
@@ -52,7 +54,8 @@ class Facts:
             return cls(spec.classes, counts=counts)
         if isinstance(targets, dict):
             return cls(names=tuple(sorted(targets)))
-        return cls(spec.classes, targets.dtype, tuple(targets.shape), targets.ignore, counts)
+        ragged = getattr(targets, "ragged", False)
+        return cls(spec.classes, targets.dtype, tuple(targets.shape), targets.ignore, counts, ragged=ragged)
 
     @property
     def columns(self) -> int:
@@ -67,7 +70,7 @@ class Facts:
     @property
     def usual(self) -> str:
         """The task that such targets are usually for."""
-        if self.names:
+        if self.names or (self.ragged and self.classes is None):
             return "module:Task"
         if self.classes is not None:
             return "segmentation" if self.shape else "classification"
@@ -82,5 +85,5 @@ class Facts:
             return f"arrays with names ({', '.join(self.names)})"
         shape = "" if self.shape is None else f" of shape {list(self.shape)}"
         if self.classes is None:
-            return f"{self.dtype} values{shape}"
+            return f"{'ragged ' * self.ragged}{self.dtype} values{shape}"
         return f"class numbers{shape}, of {self.classes} classes"

@@ -55,10 +55,12 @@ class Named(Task):
     def for_federation(self, spec: Shards) -> Task:
         """Return the task with what it must know of the federation."""
         facts = Facts.of(spec)
-        if not self.fits(facts):
+        if not self.fits(facts) or (facts.ragged and facts.classes is None):
             what = f"takes {self.takes}; the shards have {facts.told}"
             raise InputError(f"[task] name = '{self.kind}': {what}, for which take '{facts.usual}'")
         self._check_weights(facts)
+        if facts.ragged and (own := getattr(self, "ignore", None)) not in (None, facts.ignore):
+            raise InputError(f"[task] ignore = {own}: batches are padded with {facts.ignore}; leave it out")
         told = self.model_copy()
         told.__dict__.pop("plain", None)  # a copy takes along what was found out, and this goes by the facts
         told._facts = facts

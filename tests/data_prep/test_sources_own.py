@@ -50,7 +50,7 @@ def array(seed): return np.zeros((4, 2))
 def nothing(seed): return []
 def four(seed): return np.zeros((4, 2)), 1, 2, 3
 def not_arrays(seed): return np.zeros((4, 2)), "y"
-def ragged(seed): return [[1, 2], [3]], [0, 1]
+def ragged(seed): return [np.zeros((2, 2)), np.zeros((3, 1))], [0, 1]
 def uneven(seed): return np.zeros((4, 2)), np.zeros(3, int)
 def no_y(seed): return {"x": np.zeros((4, 2))}
 def no_seed(): return arrays(0)
@@ -167,7 +167,7 @@ FAULTS = {
     "nothing": "madeup:nothing: made no examples",
     "four": "madeup:four: piece 0 is tuple of 4",
     "not_arrays": "madeup:not_arrays: y of piece 0 is str with dtype <U1 and shape []",
-    "ragged": "madeup:ragged: ",
+    "ragged": "madeup:ragged: x of piece 0 is no array (all the input array dimensions",
     "uneven": "madeup:uneven: piece 0 has 4 rows of x and 3 of y",
     "no_y": "madeup:no_y: has no array 'y'",
     "no_seed": "'madeup:no_seed' is no function of a seed",
@@ -214,3 +214,33 @@ def test_a_wrong_option_or_name_is_refused(module, name, option, said):
 def test_data_that_a_function_does_not_take_is_refused(module):
     with pytest.raises(InputError, match=r"--data: own\.csv given, but 'madeup:arrays' has no parameter"):
         find_source("madeup:arrays")("own.csv", 0)
+
+
+UNEVEN = """
+import numpy as np
+
+def one(seed):
+    yield [np.arange(2), np.arange(2)], [[0], [1]]
+    yield [np.arange(3), np.arange(0)], [[0, 1, 1], []]
+
+def alike(seed):
+    yield [[1, 2], [3, 4.5]], [0, 1]
+
+def named(seed):
+    ids = [np.arange(n) % 5 for n in (3, 1, 4)]
+    return {"x_ids": ids, "x_age": np.arange(3.0), "y": np.array([0, 1, 1])}
+"""
+
+
+def test_lists_of_arrays_of_unequal_lengths_are_ragged_and_those_of_one_length_are_not(module):
+    (module / "madeup.py").write_text(UNEVEN)
+    found = find_source("madeup:one", ["ignore=-100", "fill=9"])(None, 0)
+    assert [found.x[i].tolist() for i in range(4)] == [[0, 1], [0, 1], [0, 1, 2], []]
+    assert (found.features.shape, found.features.ragged, found.features.fill) == ((3,), True, 9)
+    assert (found.classes, found.targets.ragged, found.targets.shape) == (2, True, (3,))
+    found = find_source("madeup:alike")(None, 0)
+    assert found.x[:].tolist() == [[1, 2], [3, 4.5]]
+    assert not found.features.ragged
+    found = find_source("madeup:named", ["mask=ids_mask"])(None, 0)
+    assert (found.features["ids"].mask, found.features["age"].ragged) == ("ids_mask", False)
+    assert found.pick(np.array([2, 0])).x.arrays["ids"][0].tolist() == [0, 1, 2, 3]

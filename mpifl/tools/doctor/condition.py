@@ -167,4 +167,4 @@ def _maps(folder: Path, entry: ShardEntry, spec: FederationSpec) -> bool:
         for array in split.arrays.values() if len(split) else ():
             np.array(array[-1])
     arrays = [array for split in shard.splits.values() if len(split) for array in split.arrays.values()]
-    return all(isinstance(array, np.memmap) for array in arrays)
+    return all(isinstance(getattr(array, "values", array), np.memmap) for array in arrays)

@@ -202,7 +202,7 @@ INSIDE = {
     ),
     "another version": (
         attribute("format_version", 9),
-        "format version 9, this program reads 1 and 2; partition again",
+        "format version 9, this program reads 1, 2 and 3; partition again",
     ),
     "another silo": (
         attribute("silo", 1),
@@ -302,12 +302,12 @@ DESCRIPTIONS = {
     "a bad sha256": (edited(lambda r: r["silos"][0].update(sha256="ab")), "silos.0.sha256: "),
     "another format": (edited(lambda r: r.update(format="leaf")), "format: "),
     "another version": (
-        edited(lambda r: r.update(format_version=3)),
-        "format version 3, this program reads 1 and 2",
+        edited(lambda r: r.update(format_version=4)),
+        "format version 4, this program reads 1, 2 and 3",
     ),
     "a later version with more keys": (
-        edited(lambda r: r.update(format_version=3, more=1)),
-        "format version 3",
+        edited(lambda r: r.update(format_version=4, more=1)),
+        "format version 4",
     ),
     "no silos": (edited(lambda r: r.update(silos=[])), "silos must be numbered 0, 1, 2"),
     "silos out of order": (edited(lambda r: r["silos"].reverse()), "silos must be numbered 0, 1, 2"),
