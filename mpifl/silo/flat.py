@@ -159,7 +159,8 @@ class FlatModel:
 
         Without frozen parameters where only what is trained is saved.
         """
-        frozen = {name for name, p in self.module.named_parameters() if not p.requires_grad}
+        every = self.module.named_parameters(remove_duplicate=False)  # a tied one has several names
+        frozen = {name for name, p in every if not p.requires_grad}
         left_out = frozen if self._saves == "trained" else set()
         state = self.module.state_dict().items()
         return {name: value.detach().cpu() for name, value in state if name not in left_out}

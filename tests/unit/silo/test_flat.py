@@ -224,3 +224,10 @@ def test_a_state_dict_copies_nothing():
     state = model.state_dict()
     model.trained.zero_()
     assert not state["0.weight"].any()
+
+
+def test_what_is_frozen_is_left_out_by_every_name_that_it_has():
+    module = Branches()
+    module.first.requires_grad_(False)
+    kept = FlatModel(module, saves="trained").state_dict()
+    assert kept.keys() == {"unused", "head.weight", "head.bias", "mask"}
