@@ -187,6 +187,8 @@ if "die" in TROUBLE or "freeze" in TROUBLE:
 if "blind" in TROUBLE:
     mpifl.exchange.worker.open_shard = _open_or_not
 if "write" in TROUBLE:
+    # no silo moves: for that the server would wait for the checkpoint that is held
+    mpifl.exchange.placement.WORTH = float("inf")
     checkpoint.write_atomic = serialization.write_atomic = _write_half
 if TROUBLE.get("restless"):
     mpifl.exchange.placement.GAIN = mpifl.exchange.placement.WORTH = 0.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from pathlib import Path
 
@@ -41,6 +40,16 @@ def altered(self, *given):
     return vector
 
 Transport.broadcast_vector = altered
+main()
+"""
+
+
+STUCK = """
+import time
+from mpifl.cli import main
+from mpifl.tools.doctor import examination
+
+examination._plan = lambda *given: time.sleep(600)
 main()
 """
 
@@ -105,8 +114,8 @@ def test_a_rank_that_receives_something_else_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_server_that_never_answers_ends_all_ranks(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.toml")  # opened for reading, it waits for a writer
-    done = ranks(3, "-m", "mpifl", "doctor", tmp_path / "pipe.toml", "--timeout", "6", timeout=60)
+    (tmp_path / "stuck.py").write_text(STUCK)
+    done = ranks(3, tmp_path / "stuck.py", "doctor", "--timeout", "6", timeout=60)
     assert done.returncode != 0
     assert "not done in 6 s, at: telling all ranks what to look at" in done.stdout
 

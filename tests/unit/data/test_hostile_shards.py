@@ -365,7 +365,8 @@ def test_a_small_file_of_much_data_is_refused_before_memory_is_taken(folder, dec
         assert f"train: {n} features and {n} labels, federation.json says 6" in said
     hdf5_reading._parser.end()
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
-    assert children_peak() <= max(children, 400_000)  # other tests of this process have had larger children
+    # other tests of this process have had larger children, and a child begins as large as its parent
+    assert children_peak() <= max(children + 50_000, 400_000)
 
 
 def test_labels_are_as_many_for_an_example_as_federation_json_counts(folder):
