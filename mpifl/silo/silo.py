@@ -17,7 +17,7 @@ from mpifl.silo.flat import Allocate, FlatModel, Objective
 from mpifl.silo.local import Batch, Correction, LocalRun, LocalTraining
 from mpifl.silo.optimizers import OPTIMIZERS
 from mpifl.silo.scoring import Score, evaluate, logits, mean_loss
-from mpifl.silo.settings import EVALUATION_BATCH
+from mpifl.silo.settings import EVALUATION_BATCH, EvaluationBatch
 from mpifl.tasks import CLASSIFICATION, Task
 from mpifl.wire import Scalar, Uniform, Update
 
@@ -65,7 +65,7 @@ class Silo:
         reweighed: bool = False,
         public: Batches | None = None,
         allocate: Allocate = torch.empty,
-        evaluation_batch: int = EVALUATION_BATCH,
+        evaluation_batch: EvaluationBatch = EVALUATION_BATCH,
         augment: Change | None = None,
     ) -> None:
         self.id = id
