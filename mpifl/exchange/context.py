@@ -9,7 +9,7 @@ from pathlib import Path
 from mpifl.aggregation import Rule
 from mpifl.algorithms import Algorithm
 from mpifl.data import Batches, Change, FederationSpec
-from mpifl.silo import EVALUATION_BATCH, FlatModel
+from mpifl.silo import EVALUATION_BATCH, EvaluationBatch, FlatModel
 from mpifl.transforms import Transform
 
 
@@ -29,5 +29,5 @@ class WorkerContext:
     select: str = "uniform"
     rule: Rule | None = None
     spill: str | None = None
-    evaluation_batch: int = EVALUATION_BATCH
+    evaluation_batch: EvaluationBatch = EVALUATION_BATCH
     augment: Change | None = None

@@ -32,7 +32,7 @@ from mpifl.report.data import read_shards
 from mpifl.report.tables import FLAT, Columns, check_ending, written
 from mpifl.report.trained import module_of, read_job_of
 from mpifl.run import Job, describe, read_environment, same_data
-from mpifl.silo import FlatModel
+from mpifl.silo import EvaluationBatch, FlatModel, as_fits
 from mpifl.tasks import Task
 
 
@@ -137,7 +137,7 @@ def _spec_of(run: Path, job: Job, other: FederationSpec) -> FederationSpec:
 
 @torch.no_grad()
 def _predicted(
-    model: FlatModel, task: Task, shards: Shards, wanted: str | None, size: int
+    model: FlatModel, task: Task, shards: Shards, wanted: str | None, size: EvaluationBatch
 ) -> Iterator[Columns]:
     """Yield the rows of all shards, so many at a time."""
     module, longest = model.module.eval(), max(map(len, shards.entries))
@@ -147,7 +147,7 @@ def _predicted(
             if wanted not in (None, split) or not len(examples):
                 continue
             batches, row = Batches(examples, shards.spec.features, model.device), 0
-            for x, y in batches.in_order(size):
+            for x, y in batches.in_order(_fitting(model, task, batches, size)):
                 found, many = task.predict(task.outputs(module, x)), rows(y)
                 about = {
                     "silo": np.full(many, name, f"U{longest}"),
@@ -157,6 +157,17 @@ def _predicted(
                 columns = _answered(found, y, task, shards.spec)
                 yield {**about, **_unpadded(columns, examples[row : row + many])}
                 row += many
+
+
+def _fitting(model: FlatModel, task: Task, batches: Batches, size: EvaluationBatch) -> int:
+    """Return how many examples memory takes at a time."""
+
+    def first(size: int) -> int:
+        x, _ = next(batches.in_order(size))
+        task.predict(task.outputs(model.module, x))
+        return size
+
+    return as_fits(model, size, first) if size == "auto" else size
 
 
 def _answered(found: Tensor, y: Any, task: Task, spec: FederationSpec) -> dict[str, np.ndarray]:

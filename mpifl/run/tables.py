@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 from mpifl.common import InputError, Table
-from mpifl.silo import EVALUATION_BATCH
+from mpifl.silo import EVALUATION_BATCH, EvaluationBatch
 
 
 class _Table(BaseModel):
@@ -48,8 +48,9 @@ class Evaluate(_Table):
 
     every: PositiveInt = 1
     """Score the model after every so many rounds."""
-    batch_size: PositiveInt = EVALUATION_BATCH
-    """The most examples that are scored at a time; of large ones fewer are. It has no part in training."""
+    batch_size: EvaluationBatch = EVALUATION_BATCH
+    """The most examples that are scored at a time; of large ones fewer are. "auto" halves them where memory
+    is short."""
     silos: bool = True
     """Score the model at every silo that holds out a split."""
     target: float | None = None

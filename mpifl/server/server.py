@@ -13,6 +13,7 @@ from mpifl.common import rng
 from mpifl.data import Batches
 from mpifl.silo import (
     EVALUATION_BATCH,
+    EvaluationBatch,
     FlatModel,
     LocalRun,
     LocalTraining,
@@ -49,7 +50,7 @@ class Server:
     public: Batches | None = None
     own_objective: Objective | None = None
     task: Task = CLASSIFICATION
-    evaluation_batch: int = EVALUATION_BATCH
+    evaluation_batch: EvaluationBatch = EVALUATION_BATCH
 
     @property
     def model(self) -> FlatModel:

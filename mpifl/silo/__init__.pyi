@@ -11,7 +11,11 @@ from .local import (
     LocalTraining as LocalTraining,
     Proximal as Proximal,
 )
-from .scoring import Score as Score, evaluate as evaluate
-from .settings import EVALUATION_BATCH as EVALUATION_BATCH, LARGEST as LARGEST
+from .scoring import Score as Score, as_fits as as_fits, evaluate as evaluate
+from .settings import (
+    EVALUATION_BATCH as EVALUATION_BATCH,
+    LARGEST as LARGEST,
+    EvaluationBatch as EvaluationBatch,
+)
 from .silo import RESIDUAL as RESIDUAL, Silo as Silo
 from .splits import held_out as held_out, learnable as learnable

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from mpifl.data import Batches, rows
 from mpifl.silo.flat import FlatModel, Objective, scalar
-from mpifl.silo.settings import EVALUATION_BATCH
+from mpifl.silo.settings import EVALUATION_BATCH, EvaluationBatch
 from mpifl.tasks import Metric, Task, computed, pack_states
+
+Found = TypeVar("Found")
+_FITS: WeakKeyDictionary[FlatModel, int] = WeakKeyDictionary()
+"""How many examples a model was found to take at a time, where it was not the usual number."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +74,16 @@ def evaluate(
     batches: Batches,
     task: Task,
     own_objective: Objective | None = None,
-    size: int = EVALUATION_BATCH,
+    size: EvaluationBatch = EVALUATION_BATCH,
 ) -> Score:
     """Score the model w, shape [P], on all examples of `batches`, so many at a time;
     the loss is the task's if not another's."""
+    return as_fits(model, size, partial(_evaluated, model, w, batches, task, own_objective))
+
+
+def _evaluated(
+    model: FlatModel, w: Tensor, batches: Batches, task: Task, own_objective: Objective | None, size: int
+) -> Score:
     model.trained.copy_(w)
     model.module.eval()
     loss = torch.zeros((), dtype=torch.float64, device=model.device)
@@ -89,6 +103,32 @@ def evaluate(
         mean = float(loss) / float(count) if count else math.nan
     values = {name: computed(metric) for name, metric in metrics.items()}
     return Score(mean, values, len(batches), pack_states(metrics))
+
+
+def as_fits(model: FlatModel, size: EvaluationBatch, act: Callable[[int], Found]) -> Found:
+    """Do something with so many examples at a time, by "auto" with half of them until memory takes them.
+
+    What a model was found to take is remembered. What was begun is done from its beginning, so that a figure
+    is that of the size that took it.
+    """
+    if size != "auto":
+        return act(size)
+    while (tried := _FITS.get(model, EVALUATION_BATCH)) > 1:
+        try:
+            return act(tried)
+        except (MemoryError, RuntimeError) as error:
+            if not _is_short_of_memory(error):
+                raise
+        _FITS[model] = tried // 2
+        if model.device.type == "cuda":
+            torch.cuda.empty_cache()
+    return act(1)
+
+
+def _is_short_of_memory(error: Exception) -> bool:
+    """Return whether memory was short; of the CPU's torch says so in words alone."""
+    kinds = (MemoryError, torch.cuda.OutOfMemoryError)
+    return isinstance(error, kinds) or "can't allocate memory" in str(error)
 
 
 def _placed(metric: Metric, device: torch.device) -> Metric:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
@@ -13,6 +13,8 @@ LARGEST = 1e30
 """Of a factor: what it multiplies is float32, which ends at 3e38."""
 EVALUATION_BATCH = 1000
 """Examples of a pass over all of a silo's, whose size is of no consequence but for memory."""
+EvaluationBatch: TypeAlias = PositiveInt | Literal["auto"]
+"""Examples that are scored at a time; "auto" are as many as memory takes."""
 
 
 class LocalTraining(BaseModel):

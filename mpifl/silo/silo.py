@@ -3,6 +3,7 @@ and a model that it is lent for the time of its work."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,8 +17,8 @@ from mpifl.silo.flat import Allocate, FlatModel, Objective
 from mpifl.silo.lent import Lent
 from mpifl.silo.local import Batch, Correction, LocalRun, LocalTraining
 from mpifl.silo.optimizers import OPTIMIZERS
-from mpifl.silo.scoring import Score, evaluate, logits, mean_loss, outputs
-from mpifl.silo.settings import EVALUATION_BATCH
+from mpifl.silo.scoring import Score, as_fits, evaluate, logits, mean_loss, outputs
+from mpifl.silo.settings import EVALUATION_BATCH, EvaluationBatch
 from mpifl.silo.splits import held_out
 from mpifl.tasks import CLASSIFICATION, Task
 from mpifl.wire import Scalar, Uniform, Update
@@ -66,7 +67,7 @@ class Silo(Lent):
         reweighed: bool = False,
         public: Batches | None = None,
         allocate: Allocate = torch.empty,
-        evaluation_batch: int = EVALUATION_BATCH,
+        evaluation_batch: EvaluationBatch = EVALUATION_BATCH,
         augment: Change | None = None,
     ) -> None:
         super().__init__(id, models, round, seed, allocate)
@@ -229,7 +230,8 @@ class Silo(Lent):
 
         `silo.task.predict` makes probabilities of them.
         """
-        return outputs(self.module, self.task, self._examples(split), self._evaluation_batch)
+        found = functools.partial(outputs, self.module, self.task, self._examples(split))
+        return as_fits(self.model, self._evaluation_batch, found)
 
     def _examples(self, split: str) -> Batches:
         if split not in self._splits:

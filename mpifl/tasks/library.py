@@ -124,11 +124,46 @@ def _metric(name: str, facts: Facts, value: Value, **arguments: Any) -> Metric:
     class Defined(kind):  # type: ignore[misc, valid-type]
         """As `kind`, and one number, NaN where it is undefined."""
 
+        def update(self, predictions: Tensor, y: Tensor) -> None:
+            if "thresholds" in arguments:
+                self.confmat += counts(predictions, y, self.thresholds, facts.ignore).view_as(self.confmat)
+            else:
+                super().update(predictions, y)
+
         def compute(self) -> Tensor:
             return value(self, super().compute())
 
     made: Metric = Defined(**of, **arguments, validate_args=False)
     return made
+
+
+def counts(predictions: Tensor, y: Tensor, thresholds: Tensor, ignore: int | None) -> Tensor:
+    """Return how many examples of each column are yes and are called so at each threshold.
+
+    The counts are torchmetrics', which compares each probability with each threshold. Here it is looked up
+    between which of them a probability lies.
+
+    Args:
+        predictions: Probabilities, shape [n] or [n, columns].
+        y: 0 and 1 of the same shape, or else the column that is true, shape [n].
+        thresholds: In ascending order, shape [t].
+        ignore: A target that does not count, where there are several of an example.
+
+    Returns:
+        Whole numbers of shape [t, columns, 2 (is), 2 (is called)].
+    """
+    wide = predictions.reshape(len(y), -1)
+    columns, places = wide.shape[1], len(thresholds) + 1
+    each = torch.arange(columns, device=wide.device)
+    yes = (y if y.shape == predictions.shape else y.unsqueeze(1) == each).reshape(wide.shape)
+    dtype = torch.promote_types(wide.dtype, thresholds.dtype)
+    numbers = wide.to(dtype).nan_to_num(nan=-1.0).contiguous()  # what is no number is above no threshold
+    place = torch.searchsorted(thresholds.to(dtype), numbers, right=True)
+    key = (each * places + place) * 2 + yes
+    kept = key.reshape(-1) if ignore is None or yes.dtype == torch.bool else key[yes != ignore]
+    found = torch.bincount(kept, minlength=columns * places * 2).view(columns, places, 2)
+    called = found.flip(1).cumsum(1).flip(1)[:, 1:]
+    return torch.stack([found.sum(1, keepdim=True) - called, called], -1).movedim(1, 0)
 
 
 def _mean(each: Tensor, defined: Tensor) -> Tensor:

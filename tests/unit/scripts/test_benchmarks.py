@@ -165,3 +165,13 @@ def test_pooling_puts_the_same_model_on_both_sides(bench):
     assert layers.count("MaxPool2d") == 2
     assert layers.index("ReLU") < layers.index("MaxPool2d")
     assert all(len(times) == 2 and min(times) > 0 for times in pooling.measure("lenet", 2, passes=1).values())
+
+
+def test_metrics_are_timed_beside_accuracy_alone(bench, monkeypatch):
+    import metrics
+
+    monkeypatch.setattr(metrics, "SIDES", {side: metrics.SIDES[side] for side in ("accuracy", "all of them")})
+    result = metrics.measure(20, 1)
+    metrics.judge(result)
+    (alone,), (all_of_them,) = (result["ms"][side] for side in metrics.SIDES)
+    assert result["ratios"]["all of them"]["ratio"] == pytest.approx(all_of_them / alone)

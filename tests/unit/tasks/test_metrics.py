@@ -13,6 +13,7 @@ from sklearn import metrics as sk
 from unit.builders import stream
 
 from mpifl.tasks import TASKS, Facts, computed, read_states, summable, write_states
+from mpifl.tasks.library import counts
 from mpifl.tasks.metrics import MetricInfo
 
 N, CLASSES = 300, 4
@@ -368,3 +369,30 @@ def test_facts_of_a_federation_are_summed_over_silos():
     assert Facts.of(federation(2)) == Facts(2, counts=(7, 5))
     facts = Facts.of(federation(None, (3,), "float16", labels=((), ())))
     assert (facts.columns, facts.real, facts.told) == (3, True, "float16 values of shape [3]")
+
+
+@pytest.mark.parametrize("form", ["Multiclass", "Binary", "Multilabel"])
+def test_counts_at_thresholds_are_torchmetrics_to_the_last_example(form):
+    draw = torch.Generator().manual_seed(0)
+    grid, shape = torch.linspace(0, 1, 21), (400,) if form == "Binary" else (400, 4)
+    p = torch.rand(shape, generator=draw)
+    p[:90] = grid[torch.randint(21, shape, generator=draw)][:90]  # at the thresholds themselves
+    y = torch.randint(4, (400,), generator=draw) if form == "Multiclass" else (p.nan_to_num() > 0.4).long()
+    sizes = {
+        "Multiclass": {"num_classes": 4},
+        "Multilabel": {"num_labels": 4, "ignore_index": 7},
+        "Binary": {},
+    }
+    ignore = 7 if form == "Multilabel" else None
+    if ignore is not None:
+        y[torch.rand(shape, generator=draw) < 0.2] = 7
+    kind = getattr(torchmetrics.classification, f"{form}PrecisionRecallCurve")
+    theirs = kind(**sizes[form], thresholds=grid, validate_args=False)
+    theirs.update(p, y)
+    assert torch.equal(counts(p, y, grid, ignore).view_as(theirs.confmat), theirs.confmat)
+
+
+def test_what_is_no_probability_is_above_no_threshold():
+    p, y = torch.tensor([math.nan, 0.3, 0.8]), torch.tensor([1, 0, 1])
+    found = counts(p, y, torch.tensor([0.0, 0.5]), None)
+    assert found[:, 0].tolist() == [[[0, 1], [1, 1]], [[1, 0], [1, 1]]]

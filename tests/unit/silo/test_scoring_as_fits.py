@@ -1,0 +1,86 @@
+"""Scoring with as many examples at a time as memory takes."""
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import ROOT
+from torch import nn
+from unit.builders import batches, net
+
+from mpifl.silo import EVALUATION_BATCH, FlatModel, evaluate
+from mpifl.silo.scoring import as_fits
+from mpifl.tasks import CLASSIFICATION
+
+
+class Wide(nn.Module):
+    """A small network that takes 4 MiB for each example on its way."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.seen = net(), []
+
+    def forward(self, x):
+        self.seen.append(len(x))
+        wide = x.repeat(1, 1 << 18)
+        return self.inner(wide.view(len(x), -1, 4)[:, 0])
+
+
+def short_of_memory():
+    """Score with 1 GiB beside what the process has; print what the model was given, and the figures."""
+    model = FlatModel(Wide())
+    has = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (has + (1 << 30), -1))
+    scores = [
+        evaluate(model, model.trained, batches(1200), CLASSIFICATION, size=size)
+        for size in ("auto", 20, "auto")
+    ]
+    seen = model.module.seen
+    figures = [(one.loss, one.metrics["accuracy"]) for one in scores]
+    print(json.dumps([seen[: seen.index(20)], seen[-3], figures]))
+
+
+def test_examples_are_halved_until_memory_takes_them():
+    call = "from unit.silo import test_scoring_as_fits; test_scoring_as_fits.short_of_memory()"
+    code = f"import sys; sys.path.insert(0, 'tests'); {call}"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    seen, later, figures = json.loads(done.stdout)
+    assert seen[:3] == [1000, 500, 250]
+    fits = seen[-2]
+    assert fits in (125, 250)
+    assert later == fits, "it is remembered"
+    (auto, right), (twenty, same), (again, _) = figures
+    assert again == auto == pytest.approx(twenty)
+    assert right == same
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), torch.cuda.OutOfMemoryError("CUDA"), RuntimeError("x: can't allocate memory: y")]
+)
+def test_one_example_that_does_not_fit_is_the_error_that_it_was(error):
+    tried, model = [], FlatModel(net())
+
+    def act(size):
+        tried.append(size)
+        raise error
+
+    with pytest.raises(type(error)):
+        as_fits(model, "auto", act)
+    assert tried == [1000, 500, 250, 125, 62, 31, 15, 7, 3, 1]
+
+
+def test_other_errors_and_other_sizes_are_tried_once():
+    tried, model = [], FlatModel(net())
+
+    def act(size):
+        tried.append(size)
+        raise RuntimeError("shapes do not fit" if size == EVALUATION_BATCH else "can't allocate memory")
+
+    for size in ("auto", 7):
+        with pytest.raises(RuntimeError):
+            as_fits(model, size, act)
+    assert tried == [EVALUATION_BATCH, 7]
