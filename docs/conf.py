@@ -9,8 +9,15 @@ from mpifl import __version__
 ROOT = Path(__file__).parents[1]
 
 project, release = "mpifl", __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-include_patterns = ["ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "docs/**/*.md"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+include_patterns = [
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "docs/*.md",
+    "docs/**/*.md",
+    "docs/**/*.ipynb",
+]
 exclude_patterns = [".venv", ".git", "runs", "shards", "build", "mpifl-demo"]
 root_doc = "docs/index"
 html_theme = "pydata_sphinx_theme"
@@ -19,7 +26,11 @@ html_show_copyright = False
 html_theme_options = {"show_toc_level": 2}
 smartquotes = False
 suppress_warnings = ["ref.python"]  # a name in two faces, that of its room and that of mpifl, is one object
-myst_heading_anchors = 3
+myst_heading_anchors = 4
+nb_execution_mode = "force"  # notebooks lie there without outputs, and are run where the site is built
+nb_execution_in_temp = True
+nb_execution_raise_on_error = True
+nb_execution_timeout = 300
 autodoc_typehints = "description"
 autodoc_preserve_defaults = True
 default_role = "code"

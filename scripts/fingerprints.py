@@ -18,21 +18,26 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-SHARDS = {"digits": ["4"], "many": ["7", "--test", "0.2", "--public", "0.1"], "few": ["2"]}
+DIGITS = ["digits", "--scheme", "dirichlet", "--alpha", "0.5", "--silos"]
+SHARDS = {
+    "digits": [*DIGITS, "4"],
+    "many": [*DIGITS, "7", "--test", "0.2", "--public", "0.1"],
+    "few": [*DIGITS, "2"],
+    "volumes": ["volumes:examples", "--scheme", "natural"],
+}
 
 
 def fingerprints(tree: Path, folder: Path) -> dict[str, str]:
     """Train the suite's jobs with the code of a checkout, on one rank; return two sha256 for each job."""
-    paths = [str(tree), str(tree / "tests" / "mpi")]
+    paths = [str(tree), str(tree / "tests" / "mpi"), str(ROOT / "tests" / "mpi")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
     def python(*arguments: object) -> None:
         command = [sys.executable, *map(str, arguments)]
         subprocess.run(command, check=True, cwd=folder, env=environment, stdout=subprocess.DEVNULL)
 
-    cut = ["partition", "digits", "--seed", "7", "--scheme", "dirichlet", "--alpha", "0.5"]
-    for name, (silos, *more) in SHARDS.items():
-        python("-m", "data_prep", *cut, "--silos", silos, *more, "--out", folder / "shards" / name)
+    for name, given in SHARDS.items():
+        python("-m", "data_prep", "partition", *given, "--seed", "7", "--out", folder / "shards" / name)
     python(tree / "tests" / "mpi" / "drive.py", folder / "shards", folder / "runs")
     runs = sorted(path.parent for path in (folder / "runs").glob("*/model.safetensors"))
     return {run.name: f"{sha256(run / 'model.safetensors')} {kept(run)}" for run in runs}

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from data_prep.cli import app as data_prep
@@ -78,22 +77,9 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("few", 2, []),
     ):
         data_prep([*cut, "--silos", str(silos), *more, "--out", str(folder / name)], standalone_mode=False)
-    make_volumes(folder)
+    cut = ["partition", "volumes:examples", "--seed", "7", "--scheme", "natural"]
+    data_prep([*cut, "--out", str(folder / "volumes")], standalone_mode=False)
     return folder
-
-
-def make_volumes(folder: Path) -> None:
-    """Make a folder `volumes`: 3 silos with a few small volumes, in which a bright cube is to be found."""
-    draw = np.random.default_rng(0)
-    x = draw.integers(0, 100, (14, 1, 12, 12, 12), dtype=np.uint8)
-    y = np.zeros((14, 12, 12, 12), np.uint8)
-    for volume, mask in zip(x, y, strict=True):
-        box = tuple(slice(a, a + 4) for a in draw.integers(0, 8, 3))
-        volume[0][box], mask[box] = 200, 1
-    silo, held_out = np.arange(14) % 3, np.arange(14) > 8
-    np.savez(folder / "volumes.npz", x=x, y=y, silo=silo, held_out=held_out)
-    given = ["--data", str(folder / "volumes.npz"), "--option", "scale=1/255", "--scheme", "natural"]
-    data_prep(["partition", "npz", *given, "--out", str(folder / "volumes")], standalone_mode=False)
 
 
 @pytest.fixture

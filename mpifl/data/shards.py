@@ -57,7 +57,7 @@ Arrays = Mapping[str, tuple[Array, Array]]
 
 @dataclass(frozen=True)
 class Split:
-    """One split of a shard as stored and mapped, not copied: x of shape [n, *features], y [n, ...].
+    """One split of a shard as stored and mapped, not copied: x of shape `[n, *features]`, y [n, ...].
 
     Where the federation has several of them, x or y are arrays by name, and so is `y_dtype`.
     """
