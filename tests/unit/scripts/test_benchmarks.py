@@ -165,3 +165,13 @@ def test_pooling_puts_the_same_model_on_both_sides(bench):
     assert layers.count("MaxPool2d") == 2
     assert layers.index("ReLU") < layers.index("MaxPool2d")
     assert all(len(times) == 2 and min(times) > 0 for times in pooling.measure("lenet", 2, passes=1).values())
+
+
+def test_padded_batches_train_the_same_model_on_every_side(bench):
+    import padded_batches
+
+    for name in padded_batches.CASES:
+        taken = padded_batches.measure(name, 40, 2)  # raises where the sides end at other parameters
+        ratios = padded_batches.compared(taken)
+        assert set(ratios) == {"by hand", "DataLoader"}
+        assert ratios["by hand"]["of_best"] == pytest.approx(min(taken["mpifl"]) / min(taken["by hand"]))
