@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
@@ -67,8 +68,9 @@ def ranks(
 
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the shards `digits` (4 silos), `many` (7 silos that hold out a test split), `few`
-    (2 silos) and `volumes` (3 silos)."""
+    """A folder with the shards `digits` (4 silos),
+    `many` (7 silos that hold out a test split), `few` (2 silos),
+    `volumes` (3 silos) and `ragged` (3 silos of short texts)."""
     folder = tmp_path_factory.mktemp("shards")
     cut = ["partition", "digits", "--seed", "7", "--scheme", "dirichlet", "--alpha", "0.5"]
     for name, silos, more in (
@@ -79,6 +81,11 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
         data_prep([*cut, "--silos", str(silos), *more, "--out", str(folder / name)], standalone_mode=False)
     cut = ["partition", "volumes:examples", "--seed", "7", "--scheme", "natural"]
     data_prep([*cut, "--out", str(folder / "volumes")], standalone_mode=False)
+    texts = [{"prompt": "?" * (n % 5), "completion": "ab" * (1 + n * 7 % 23)} for n in range(60)]
+    (folder / "texts.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in texts))
+    cut = ["partition", "jsonl", "--data", str(folder / "texts.jsonl"), "--scheme", "iid", "--silos", "3"]
+    cut += ["--test", "0.3", "--option", "ragged=true", "--option", "length=40"]
+    data_prep([*cut, "--out", str(folder / "ragged")], standalone_mode=False)
     return folder
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,12 +135,11 @@ class Finite:
 def _not_finite(x: Column) -> np.ndarray:
     """Return which examples [n] have a number that is not finite."""
     rows = flat(x)
-    wrong = ~np.isfinite(rows).reshape(len(rows), -1).all(axis=1)
+    wrong: np.ndarray = ~np.isfinite(rows).reshape(len(rows), math.prod(rows.shape[1:])).all(axis=1)
     if not isinstance(x, Ragged):
         return wrong
     examples = np.repeat(np.arange(len(x)), x.lengths)
-    bad: np.ndarray = np.bincount(examples, wrong, minlength=len(x)) > 0
-    return bad
+    return np.bincount(examples, wrong, minlength=len(x)) > 0
 
 
 def _pieces(split: Split) -> Iterator[tuple[int, dict[str, Column]]]:

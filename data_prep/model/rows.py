@@ -103,7 +103,7 @@ class Beside:
         self.ndim = 1
 
     def __len__(self) -> int:
-        return self.shape[0]
+        return int(self.shape[0])
 
     def __getitem__(self, index: Any, /) -> Any:
         return Beside({name: one[index] for name, one in self.arrays.items()})
@@ -111,7 +111,8 @@ class Beside:
     @property
     def row_bytes(self) -> int:
         """Return the bytes of an example in the mean."""
-        return sum(row_bytes(one) for one in self.arrays.values())
+        sizes: list[int] = [row_bytes(one) for one in self.arrays.values()]
+        return sum(sizes)
 
 
 def padded_to(part: str, rows: Any, longest: Mapping[str, int]) -> Any:

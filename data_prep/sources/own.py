@@ -138,7 +138,8 @@ def _uneven(value: list[Any]) -> Column:
     parts = [np.asarray(part) for part in value]
     if not parts or any(part.ndim == 0 or part.dtype.kind not in "biuf" for part in parts):
         return np.asarray(value)
-    return Ragged.of(parts)
+    kinds = [part.dtype for part in parts if part.size]  # that of an empty list says nothing
+    return Ragged.of(parts if not kinds else [part.astype(np.result_type(*kinds)) for part in parts])
 
 
 def _kind(array: Column) -> tuple[Any, ...]:

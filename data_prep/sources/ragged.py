@@ -69,11 +69,12 @@ def _own(name: str) -> str:
 
 
 def _ragged(path: Path, name: str, arrays: Mapping[str, Any]) -> Ragged:
-    values, offsets = arrays[name], arrays[name + OFFSETS]
+    values, offsets = (
+        one if isinstance(one, np.ndarray) else one[:] for one in (arrays[name], arrays[name + OFFSETS])
+    )
     if offsets.dtype.kind not in "iu" or offsets.ndim != 1 or not len(offsets):
         found = f"{offsets.dtype.name} of shape {list(offsets.shape)}"
         raise InputError(f"{path}: {name}{OFFSETS} is {found}; it must be integers, [examples + 1]")
-    values = values if isinstance(values, np.ndarray) else values[:]
     if not values.ndim:
         raise InputError(f"{path}: {name} has shape []; it must be [rows of all examples, ...]")
     offsets = np.asarray(offsets).astype(np.int64)

@@ -35,11 +35,11 @@ target_accuracy = 0.9
 [checkpoint]
 every = 1
 """
-SHARDS = ("plain", "packed", "vertical")
+SHARDS = ("plain", "packed", "vertical", "ragged")
 
 
 def make(folder: Path) -> Path:
-    """Make shard folders `plain`, `packed` (gzip) and `vertical`,
+    """Make shard folders `plain`, `packed` (gzip), `vertical` and `ragged`,
     `run`, two rounds on the first, and `sources`."""
     if (folder / "whole").exists():
         return folder
@@ -55,7 +55,11 @@ def make(folder: Path) -> Path:
         "packed": [*iid, "--compression", "gzip"],
         "vertical": ["--silos", "2", "--scheme", "vertical", "--valid", "0.1"],
     }
+    rows = {f"{part}.offsets": np.r_[0, np.cumsum(np.arange(40) % 4)] for part in "xy"}
+    np.savez(folder / "ragged.npz", x=draw.normal(size=60), y=np.arange(60) % 3, **rows)
+    uneven = ["npz", "--data", str(folder / "ragged.npz"), "--option", "ignore=-100", "--jobs", "1"]
     with contextlib.redirect_stdout(io.StringIO()):
+        data_prep(["partition", *uneven, *iid, "--out", str(folder / "ragged")], standalone_mode=False)
         for name, scheme in schemes.items():
             data_prep([*cut, *scheme, "--out", str(folder / name)], standalone_mode=False)
         (folder / "job.toml").write_text(JOB.format(shards=folder / "plain"))

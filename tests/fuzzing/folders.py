@@ -59,10 +59,10 @@ def check_folder(folder: Path) -> None:
     check_columns(folder) if is_vertical(folder) else check(folder)
 
 
-def shards(draw: Random, valid: Path, folder: Path) -> Path:
+def shards(draw: Random, valid: Path, folder: Path, among: tuple[str, ...] = artefacts.SHARDS) -> Path:
     """Harm one shard's structure, bytes or both;
     `federation.json` agrees with its bytes, and often with its rows."""
-    made = Path(shutil.copytree(valid / draw.choice(artefacts.SHARDS), folder / "shards"))
+    made = Path(shutil.copytree(valid / draw.choice(among), folder / "shards"))
     path = made / draw.choice(("silo_0000.h5", "silo_0000.h5", "silo_0001.h5"))
     how = draw.choice(("structure", "structure", "bytes", "both"))
     if how != "bytes":
@@ -189,7 +189,8 @@ def score_silos(run: Path) -> None:
 def to_predict(draw: Random, valid: Path, folder: Path) -> tuple[Path, Path, Path]:
     """Return a run, shards of which one file is harmed, and where predictions go."""
     made = harmed_federation(draw, valid / "plain", folder) if draw.random() < 0.5 else None
-    return valid / "run", made or shards(draw, valid, folder), folder / f"a.{draw.choice(('csv', 'npz'))}"
+    harmed = made or shards(draw, valid, folder, ("plain", "packed", "vertical"))
+    return valid / "run", harmed, folder / f"a.{draw.choice(('csv', 'npz'))}"
 
 
 def predict(given: tuple[Path, Path, Path]) -> None:

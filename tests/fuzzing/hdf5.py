@@ -47,6 +47,7 @@ OUTSIDE = (
     ".",
     "/proc/self/mem",
 )
+NAMES = ("train/x", "train/y", "train/id", "valid/x", "valid/y", "train/x.offsets", "valid/y.offsets")
 MIB = 1 << 20
 
 
@@ -54,9 +55,7 @@ def harm(draw: Random, path: Path) -> None:
     """Do 1 or 2 structural harms to a shard file."""
     with h5py.File(path, "r+", locking=False) as file:
         for _ in range(draw.choice((1, 1, 2))):
-            names = [
-                name for name in ("train/x", "train/y", "train/id", "valid/x", "valid/y") if name in file
-            ]
+            names = [name for name in NAMES if name in file]
             with contextlib.suppress(Exception):  # the second may not go with the first
                 draw.choice(HARMS)(draw, file, draw.choice(names or ["train/x"]))
 
@@ -210,6 +209,13 @@ def labels(draw: Random, file: h5py.File, name: str) -> None:
     content[draw.randrange(len(content))] = draw.choice(evil)
 
 
+def offsets(draw: Random, file: h5py.File, name: str) -> None:
+    """Have examples of unequal lengths begin anywhere."""
+    content = file[name if name.endswith(".offsets") else "train/x.offsets"]
+    evil = (2**63 - 1, -(2**63), 2**62, -1, 0, 1, content[-1], content[-1] + 1)
+    content[draw.randrange(-1, len(content) - 1)] = draw.choice(evil)
+
+
 def compact(draw: Random, file: h5py.File, name: str) -> None:
     content = file[name][...]
     laid_out = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -239,11 +245,12 @@ HARMS: tuple[Harm, ...] = (
         garbage_chunk,
         filters,
     ),
-    *(dtype, nulls, other_object, attribute, labels, compact, more_groups, missing),
+    *(dtype, nulls, other_object, attribute, labels, offsets, compact, more_groups, missing),
 )
 
 
 def rows_of(path: Path, split: str) -> int:
     """Return how many rows a shard claims to have in a split."""
     with h5py.File(path, "r", locking=False) as file:
-        return int(file[f"{split}/x"].shape[0])
+        ragged = f"{split}/x.offsets" in file
+        return int(file[f"{split}/x.offsets"].shape[0] - 1 if ragged else file[f"{split}/x"].shape[0])

@@ -82,6 +82,15 @@ JOBS = [
         local={"lr": 0.01, "batch_size": 16},
         evaluate={"target": 1.0},
     ),
+    job(
+        "ragged",
+        shards="ragged",
+        rounds=3,
+        model={"name": "gpt", "width": 8, "layers": 1, "heads": 2},
+        local={"lr": 0.1, "batch_size": 4},
+        task={"name": "language"},
+        evaluate={"batch_size": 5},
+    ),
 ]
 COMPRESSED = [
     job(

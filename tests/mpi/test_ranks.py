@@ -109,6 +109,26 @@ def test_metrics_of_all_silos_are_torchmetrics_of_their_predictions_in_one_place
     assert last["silos"].keys() == {str(k) for k in range(7)}
 
 
+def test_the_perplexity_of_texts_of_unequal_lengths_is_that_of_each_text_by_itself(
+    world: Path, digits: Path
+) -> None:
+    """No padding counts: the texts are scored one after another by PyTorch, and none is padded."""
+    spec = read_federation(digits / "ragged")
+    module = models.build("gpt", {"width": 8, "layers": 1, "heads": 2}, spec.features, 257, 3).eval()
+    module.load_state_dict(load_file(world / "ragged" / "model.safetensors"))
+    logits, labels = [], []
+    for entry in spec.silos:
+        split = open_shard(digits / "ragged", entry, spec)["test"]
+        for row in range(len(split)):
+            x, y = (torch.from_numpy(column[row].astype("int64")) for column in (split.x, split.y))
+            with torch.no_grad():
+                logits.append(module(x[None])[0].T)
+            labels.append(y)
+    loss = torch.nn.functional.cross_entropy(torch.cat(logits).double(), torch.cat(labels), ignore_index=-100)
+    found = rounds_of(world / "ragged")[-1]["silo_perplexity_pooled"]
+    assert found == pytest.approx(float(loss.exp()), rel=1e-6)
+
+
 def test_where_time_went_adds_up(world: Path) -> None:
     records = [json.loads(line) for line in (world / NAMES[0] / "metrics.jsonl").read_text().splitlines()]
     for record in records:

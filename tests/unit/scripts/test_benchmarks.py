@@ -175,3 +175,13 @@ def test_metrics_are_timed_beside_accuracy_alone(bench, monkeypatch):
     metrics.judge(result)
     (alone,), (all_of_them,) = (result["ms"][side] for side in metrics.SIDES)
     assert result["ratios"]["all of them"]["ratio"] == pytest.approx(all_of_them / alone)
+
+
+def test_padded_batches_train_the_same_model_on_every_side(bench):
+    import padded_batches
+
+    for name in padded_batches.CASES:
+        taken = padded_batches.measure(name, 40, 2)  # raises where the sides end at other parameters
+        ratios = padded_batches.compared(taken)
+        assert set(ratios) == {"by hand", "DataLoader"}
+        assert ratios["by hand"]["of_best"] == pytest.approx(min(taken["mpifl"]) / min(taken["by hand"]))
