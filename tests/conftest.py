@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
@@ -67,8 +68,8 @@ def ranks(
 
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the shards `digits` (4 silos),
-    `many` (7 silos that hold out a test split) and `few` (2 silos)."""
+    """A folder with the shards `digits` (4 silos), `many` (7 silos that hold out a test split),
+    `few` (2 silos) and `texts` (3 silos of tokens)."""
     folder = tmp_path_factory.mktemp("shards")
     cut = ["partition", "digits", "--seed", "7", "--scheme", "dirichlet", "--alpha", "0.5"]
     for name, silos, more in (
@@ -77,6 +78,11 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("few", 2, []),
     ):
         data_prep([*cut, "--silos", str(silos), *more, "--out", str(folder / name)], standalone_mode=False)
+    lines = [json.dumps({"text": "so it goes, " * (1 + n % 4)}) for n in range(30)]
+    (folder / "texts.jsonl").write_text("\n".join(lines))
+    texts = ["partition", "jsonl", "--data", str(folder / "texts.jsonl"), "--option", "length=16"]
+    texts += ["--scheme", "iid", "--silos", "3", "--test", "0.2", "--out", str(folder / "texts")]
+    data_prep(texts, standalone_mode=False)
     return folder
 
 
