@@ -70,7 +70,7 @@ def ranks(
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the shards `digits` (4 silos),
     `many` (7 silos that hold out a test split), `few` (2 silos),
-    `volumes` (3 silos) and `ragged` (3 silos of short texts)."""
+    `volumes` (3 silos), `ragged` (3 silos of short texts) and `texts` (3 silos of tokens)."""
     folder = tmp_path_factory.mktemp("shards")
     cut = ["partition", "digits", "--seed", "7", "--scheme", "dirichlet", "--alpha", "0.5"]
     for name, silos, more in (
@@ -81,11 +81,17 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
         data_prep([*cut, "--silos", str(silos), *more, "--out", str(folder / name)], standalone_mode=False)
     cut = ["partition", "volumes:examples", "--seed", "7", "--scheme", "natural"]
     data_prep([*cut, "--out", str(folder / "volumes")], standalone_mode=False)
-    texts = [{"prompt": "?" * (n % 5), "completion": "ab" * (1 + n * 7 % 23)} for n in range(60)]
-    (folder / "texts.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in texts))
-    cut = ["partition", "jsonl", "--data", str(folder / "texts.jsonl"), "--scheme", "iid", "--silos", "3"]
+    lines = [{"prompt": "?" * (n % 5), "completion": "ab" * (1 + n * 7 % 23)} for n in range(60)]
+    (folder / "ragged.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    cut = ["partition", "jsonl", "--data", str(folder / "ragged.jsonl"), "--scheme", "iid", "--silos", "3"]
     cut += ["--test", "0.3", "--option", "ragged=true", "--option", "length=40"]
     data_prep([*cut, "--out", str(folder / "ragged")], standalone_mode=False)
+    (folder / "texts.jsonl").write_text(
+        "".join(json.dumps({"text": "so it goes, " * (1 + n % 4)}) + "\n" for n in range(30))
+    )
+    texts = ["partition", "jsonl", "--data", str(folder / "texts.jsonl"), "--option", "length=16"]
+    texts += ["--scheme", "iid", "--silos", "3", "--test", "0.2", "--out", str(folder / "texts")]
+    data_prep(texts, standalone_mode=False)
     return folder
 
 

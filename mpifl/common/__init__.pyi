@@ -21,6 +21,7 @@ from .files import (
     allow_many_open_files as allow_many_open_files,
     digest_of as digest_of,
     no_link as no_link,
+    read_start as read_start,
     read_whole as read_whole,
     remove_left_behind as remove_left_behind,
     sha256_of as sha256_of,

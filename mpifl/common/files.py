@@ -80,13 +80,29 @@ def read_whole(path: Path, most: int | None = None) -> bytes:
     Raises:
         OSError: it cannot be read, is no file (a pipe, a device), or has more than `most` bytes.
     """
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-        about = os.fstat(file.fileno())
-        if not stat.S_ISREG(about.st_mode):
-            raise OSError(errno.EINVAL, "it is no file")
-        if most is not None and about.st_size > most:
-            raise OSError(errno.EFBIG, f"it has {about.st_size} bytes, {most} at most")
+    with _opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if most is not None and size > most:
+            raise OSError(errno.EFBIG, f"it has {size} bytes, {most} at most")
         return file.read()
+
+
+def read_start(path: Path, length: int) -> bytes:
+    """Return the first bytes of a file, which may come from anybody.
+
+    Raises:
+        OSError: it cannot be read, or is no file (a pipe, a device).
+    """
+    with _opened(path) as file:
+        return file.read(length)
+
+
+def _opened(path: Path) -> BinaryIO:
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise OSError(errno.EINVAL, "it is no file")
 
 
 def sha256_of(path: Path) -> str:

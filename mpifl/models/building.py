@@ -13,9 +13,12 @@ from mpifl.common import InputError, load_plugin, rng
 from mpifl.data import Features, Inputs, by_path, each
 from mpifl.models.images import cnn
 from mpifl.models.perceptrons import logreg, mlp, two_nn
+from mpifl.models.pretrained import causal, classifier
 from mpifl.models.text import char_lstm, gpt
 from mpifl.tasks import CLASSIFICATION, Task
 
+OF_NAMED_ARRAYS: dict[str, Callable[..., nn.Module]] = {"hf-causal": causal, "hf-classifier": classifier}
+"""Those that take arrays by name, too."""
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "logreg": logreg,
     "mlp": mlp,
@@ -23,6 +26,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "cnn": cnn,
     "char-lstm": char_lstm,
     "gpt": gpt,
+    **OF_NAMED_ARRAYS,
 }
 """Factories (shape, classes, **arguments) -> module; shape is that of one example."""
 
@@ -52,7 +56,7 @@ def build(
         InputError: there is no such model, it does not take these arguments, or it does not fit the features.
     """
     name, factory = _factory_of(model)
-    if isinstance(features, dict) and model in MODELS:
+    if isinstance(features, dict) and model in MODELS.keys() - OF_NAMED_ARRAYS.keys():
         what = f"takes one array; the shards have arrays with names ({', '.join(features)})"
         raise InputError(f"[model] name = '{name}': {what}; take your own, 'package.module:factory'")
     shape = each(lambda one: one.shape, features)

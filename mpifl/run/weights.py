@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from safetensors.torch import load
+from safetensors.torch import load_file
 from torch import nn
 
-from mpifl.common import InputError, read_whole
+from mpifl.common import InputError, read_start
 from mpifl.run.tables import Model
 
 PICKLES = (b"PK\x03\x04", b"\x80")
@@ -54,6 +54,9 @@ def load_weights(
 ) -> tuple[list[str], list[str]]:
     """Give a module the weights of a safetensors file, which errors call `what`; no other kind is read.
 
+    Frozen parameters stay in the file, which is mapped: the ranks of a node hold them once. The mapping is
+    private: what writes to one changes neither the file nor another rank's.
+
     Args:
         module: The module.
         path: The file.
@@ -66,19 +69,23 @@ def load_weights(
     Raises:
         InputError: it is not there, of another kind, torn, or of another model.
     """
-    content = _content(path, what)
-    if content.startswith(PICKLES) and content[8:9] != JSON:
+    start = _start(path, what)
+    if start.startswith(PICKLES) and start[8:9] != JSON:
         raise InputError(f"{what}: is a pickle, which is a program and not run here; {_conversion(path)}")
     try:
-        found = module.load_state_dict(load(content), strict=strict)
-        return found.missing_keys, found.unexpected_keys
+        weights = load_file(path)
+        found = module.load_state_dict(weights, strict=strict)
     except Exception as error:  # whatever a parser and a model say to what somebody else wrote
         raise InputError(f"{what}: cannot be read: {' '.join(str(error).split())[:300]}") from None
+    for name, parameter in module.named_parameters():
+        if not parameter.requires_grad and name in weights and weights[name].dtype == parameter.dtype:
+            parameter.data = weights[name].to(parameter.device)
+    return found.missing_keys, found.unexpected_keys
 
 
-def _content(path: Path, what: str) -> bytes:
+def _start(path: Path, what: str) -> bytes:
     try:
-        return read_whole(path)
+        return read_start(path, 9)
     except FileNotFoundError:
         raise InputError(f"{what}: is not there; name a .safetensors file") from None
     except OSError as error:

@@ -16,10 +16,10 @@ import torch
 from torch import nn
 
 from mpifl import models
-from mpifl.common import InputError, signals, tuning
+from mpifl.common import InputError, signals, tuning, written_after
 from mpifl.data import read_federation, start_parser
 from mpifl.run import Job, load_final, read_job, read_metrics
-from mpifl.tracking import Record, judged
+from mpifl.tracking import Progress, Record, judged
 from mpifl.training import loop
 from mpifl.wire import Transport, world
 
@@ -40,6 +40,20 @@ class Run:
     folder: Path
     job: Job
     finished: bool
+
+    @classmethod
+    def of(cls, folder: str | os.PathLike[str]) -> Run:
+        """Return the run that a training has left in a folder; code that its job names is imported.
+
+        Raises:
+            InputError: there is none.
+        """
+        path = Path(folder)
+        job, records = read_job(path / "job.toml"), read_metrics(path)
+        if not records:  # by [tracking] jsonl = false
+            return cls(path, job, written_after(path / "model.safetensors", path / "job.toml"))
+        progress = Progress(records[-1]["round"], records[-1])
+        return cls(path, job, progress.finished(job, job.build_algorithm().task.main_metric))
 
     @property
     def metrics(self) -> list[Record]:

@@ -1,6 +1,6 @@
 """A silo's training by the Trainer of Hugging Face.
 
-    pip install transformers accelerate
+    pip install 'mpifl[hf]'
     mpifl train jobs/demo.toml --set algorithm.name=scripts.examples.trainer_loop:TrainerLoop
 
 The loss is the job's. A model that computes its own needs no `compute_loss`, but a `data_collator` that calls

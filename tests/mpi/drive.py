@@ -21,12 +21,15 @@ def main() -> None:
     transport = world()
     if transport.is_server:
         out.mkdir(parents=True)
+        if scenarios.LORA in scenarios.JOBS:
+            scenarios.write_gpt2(out / "gpt2")
     contract.check(transport)
     placement.WORTH = 0.0  # silos move from rank to rank for the least gain
     for job in scenarios.JOBS:
         file = out / f"{job['name']}.toml"
         if transport.is_server:
-            file.write_text(tomli_w.dumps({**job, "shards": str(shards / job["shards"])}))
+            model = {**job["model"], **({"path": str(out / "gpt2")} if "path" in job["model"] else {})}
+            file.write_text(tomli_w.dumps({**job, "shards": str(shards / job["shards"]), "model": model}))
         train(file, out / job["name"], (), False, transport)
         if scenarios.resumes(job, transport.size):
             half = (f"rounds={job['rounds'] // 2 + 1}",)

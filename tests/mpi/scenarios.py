@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -236,6 +237,36 @@ JOBS += [
 ]
 """Updates are combined by rules of columns."""
 
+LORA = job(
+    "lora",
+    shards="texts",
+    model={
+        "name": "hf-causal",
+        "path": "gpt2",
+        "save": "trained",
+        "lora": {"r": 2, "lora_dropout": 0.1, "target_modules": ["c_attn"]},
+    },
+    task={"name": "language"},
+)
+"""Adapters by peft of a model that lies in a folder. Its libraries take each rank seconds to import."""
+JOBS += [
+    job("adapters", model={"name": "scenarios:Adapted", "save": "trained"}),
+    *([LORA] if os.environ.get("MPIFL_SLOW") else []),
+]
+"""A frozen model with adapters, which alone are trained and saved."""
+
+
+def write_gpt2(folder: Path) -> None:
+    """Write a tiny GPT-2 for bytes, with dropout, as Hugging Face's libraries do."""
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+    shape = {"vocab_size": 257, "n_positions": 16, "n_embd": 8, "n_layer": 1, "n_head": 2}
+    ends = {"bos_token_id": 256, "eos_token_id": 256}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        transformers.GPT2LMHeadModel(transformers.GPT2Config(**shape, **ends)).save_pretrained(folder)
+
 
 JOBS += [
     job(
@@ -273,6 +304,18 @@ def normalised(shape: Sequence[int], classes: int) -> nn.Module:
         nn.Dropout(0.2),
         nn.Linear(16, classes),
     )
+
+
+class Adapted(nn.Module):
+    """A frozen linear map, and a low-rank one beside it, with dropout."""
+
+    def __init__(self, shape: Sequence[int], classes: int) -> None:
+        super().__init__()
+        self.base = nn.Linear(64, classes).requires_grad_(False)
+        self.adapter = nn.Sequential(nn.Linear(64, 2), nn.Dropout(0.2), nn.Linear(2, classes))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.base(x.flatten(1)) + self.adapter(x.flatten(1))
 
 
 def small(shape: Sequence[int], classes: int) -> nn.Module:

@@ -7,7 +7,7 @@ import tomli_w
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
-from unit.builders import Alone, write_folder
+from unit.builders import Alone, mapping_of, write_folder
 
 import mpifl
 from mpifl.common.errors import InputError
@@ -74,3 +74,14 @@ def test_a_file_of_another_model_is_not_taken_for_adapters(job, tmp_path):
     save_file({"c": torch.zeros(1)}, tmp_path / "run" / "model.safetensors")
     with pytest.raises(InputError, match=r"is of another model, by a\.weight, b\.weight"):
         run.model(Adapted)
+
+
+def test_frozen_weights_lie_in_the_file_and_writing_changes_no_one_elses(job, tmp_path):
+    run = mpifl.train(job, out=tmp_path / "run")
+    module, content = run.model(Adapted), (tmp_path / "base.safetensors").read_bytes()
+    assert mapping_of(module.base.weight)[1] == "rw-p", "private: one page for all until somebody writes"
+    assert mapping_of(module.base.weight)[-1] == str(tmp_path / "base.safetensors")
+    with torch.no_grad():
+        module.base.weight.zero_()
+    assert (tmp_path / "base.safetensors").read_bytes() == content
+    assert run.model(Adapted).base.weight.any()

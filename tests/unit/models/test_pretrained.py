@@ -1,0 +1,217 @@
+"""Models of transformers from a folder: adapters, what they are exported to, the weights that ranks share."""
+
+import json
+import logging
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.nn import functional as F
+from unit.builders import mapping_of, same_bits
+
+import mpifl
+from data_prep.cli import app as data_prep
+from mpifl import models
+from mpifl.common.errors import InputError
+from mpifl.data import Features, open_shard, read_federation
+from mpifl.tasks import TASKS
+
+transformers = pytest.importorskip("transformers")
+peft = pytest.importorskip("peft")
+
+TOKENS = 257
+LORA = {"r": 2, "lora_alpha": 4, "target_modules": ["c_attn"]}
+TEXT = Features(shape=(16,), dtype="int16")
+NAMED = {"input_ids": TEXT, "attention_mask": TEXT}
+LANGUAGE = TASKS["language"]()
+
+
+def gpt2(kind="GPT2LMHeadModel", **more):
+    shape = {"vocab_size": TOKENS, "n_positions": 16, "n_embd": 8, "n_layer": 2, "n_head": 2}
+    config = transformers.GPT2Config(**shape, bos_token_id=256, eos_token_id=256, pad_token_id=256, **more)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return getattr(transformers, kind)(config)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quiet():
+    transformers.utils.logging.disable_progress_bar()
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "gpt2"
+    gpt2().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(base, tmp_path_factory):
+    """A finished training of adapters on short texts, most of which are padded."""
+    folder = tmp_path_factory.mktemp("lora")
+    texts = [{"ward": f"w{n % 2}", "text": "so it goes " * (1 + n % 3)} for n in range(20)]
+    (folder / "texts.jsonl").write_text("\n".join(map(json.dumps, texts)))
+    cut = ["partition", "jsonl", "--data", folder / "texts.jsonl", "--scheme", "natural", "--test", "0.3"]
+    more = ["--option", "silo=ward", "--option", "length=16", "--out", folder / "shards"]
+    data_prep([*map(str, (*cut, *more))], standalone_mode=False)
+    model = {"name": "hf-causal", "path": str(base), "save": "trained", "lora": LORA}
+    job = {"name": "lora", "shards": str(folder / "shards"), "rounds": 2, "device": "cpu", "model": model}
+    local = {"optimizer": "adam", "lr": 0.01, "batch_size": 4}
+    job |= {"task": {"name": "language"}, "local": local, "checkpoint": {"every": 1}}
+    return mpifl.train(job, out=folder / "run")
+
+
+def test_adapters_alone_travel_and_are_saved(run, base):
+    saved, before = load_file(run.folder / "model.safetensors"), load_file(base / "model.safetensors")
+    assert len(saved) == 4
+    assert all(".lora_A." in name or ".lora_B." in name for name in saved)
+    numbers = sum(v.numel() for v in saved.values())
+    assert numbers == 2 * 2 * (8 + 24)
+    assert 2 * 4 * numbers <= run.metrics[0]["bytes_sent"] < 2 * 4 * numbers + 2000, "two silos, float32"
+    after = run.model().model.get_base_model().state_dict()
+    kept = {name.replace(".base_layer", ""): value for name, value in after.items() if "lora_" not in name}
+    assert all(same_bits(kept[name], value) for name, value in before.items())
+
+
+def test_perplexity_counts_no_padding(run, base):
+    module, total, count = run.model().eval(), 0.0, 0
+    spec = read_federation(Path(run.job.shards))
+    for entry in spec.silos:
+        split = open_shard(Path(run.job.shards), entry, spec)["test"]
+        x, y = torch.tensor(split.x).long(), torch.tensor(split.y).long()
+        assert (y == -100).any()
+        for tokens, targets in zip(x, y, strict=True):
+            length = int((targets != -100).sum())
+            with torch.no_grad():
+                logits = module.model(input_ids=tokens[None, :length]).logits[0]
+            total += float(F.cross_entropy(logits, targets[:length], reduction="sum"))
+            count += length
+    assert run.metrics[-1]["silo_perplexity_pooled"] == pytest.approx(np.exp(total / count), rel=1e-5)
+
+
+def test_peft_opens_what_is_exported_and_generates_from_it(run, base, tmp_path):
+    mpifl.Run.of(run.folder).model().save_pretrained(tmp_path / "adapters")
+    assert {"adapter_config.json", "adapter_model.safetensors"} <= {
+        p.name for p in (tmp_path / "adapters").iterdir()
+    }
+    plain = transformers.AutoModelForCausalLM.from_pretrained(base)
+    prompt = torch.tensor([list(b"so it ")])
+    before = plain(input_ids=prompt).logits.detach()
+    opened = peft.PeftModel.from_pretrained(plain, tmp_path / "adapters").eval()
+    own = run.model().eval()(prompt).detach()
+    assert same_bits(opened(input_ids=prompt).logits.movedim(-1, 1).detach(), own)
+    assert not torch.allclose(own.movedim(1, -1), before)
+    told = opened.generate(input_ids=prompt, max_new_tokens=4, do_sample=False, min_new_tokens=4)
+    assert told.shape == (1, 10)
+
+
+def test_frozen_weights_lie_in_the_file_and_writing_changes_no_one_elses(run, base):
+    content = (base / "model.safetensors").read_bytes()
+    weight = run.model().model.get_base_model().transformer.h[1].mlp.c_fc.weight
+    assert mapping_of(weight)[1] == "rw-p", "private: pages are one for all ranks until somebody writes"
+    assert mapping_of(weight)[-1] == str(base / "model.safetensors")
+    with torch.no_grad():
+        weight.zero_()
+    assert (base / "model.safetensors").read_bytes() == content
+    assert run.model().model.get_base_model().transformer.h[1].mlp.c_fc.weight.any()
+
+
+def test_a_run_that_is_not_finished_has_no_model(run, tmp_path):
+    job = {**run.job.model_dump(mode="json", exclude_none=True), "rounds": 3}
+    stopped = mpifl.train(job, out=tmp_path / "run", on_round=lambda record: True)
+    assert not stopped.finished
+    opened = mpifl.Run.of(tmp_path / "run")
+    assert not opened.finished
+    assert opened.job == stopped.job
+    with pytest.raises(InputError, match="the training is not finished"):
+        opened.model()
+    with pytest.raises(InputError, match=r"job\.toml"):
+        mpifl.Run.of(tmp_path / "nothing")
+
+
+def built(base, name="hf-causal", features=TEXT, classes=TOKENS, task=LANGUAGE, **more):
+    return models.build(name, {"path": str(base), **more}, features, classes, 0, task)
+
+
+def test_without_adapters_every_parameter_is_trained(base):
+    module = built(base)
+    assert all(p.requires_grad for p in module.parameters())
+    assert sum(p.numel() for p in module.parameters()) == sum(p.numel() for p in gpt2().parameters())
+
+
+def test_a_padded_vocabulary_answers_for_the_tokens_that_there_are(base):
+    tokens = torch.arange(6)[None]
+    whole = built(base).eval()(tokens)
+    assert torch.equal(built(base, classes=200).eval()(tokens), whole[:, :200])
+    with pytest.raises(InputError, match=r"shape \[2, 257, 16\], not \[2, 300\]"):
+        built(base, classes=300)
+
+
+def test_inputs_come_by_their_names(base):
+    module = built(base, features=NAMED, lora=LORA).eval()
+    tokens, mask = torch.arange(8).view(2, 4), torch.tensor([[1, 1, 1, 1], [0, 0, 1, 1]])
+    masked = module(input_ids=tokens, attention_mask=mask)
+    assert torch.allclose(masked[0], module(tokens)[0], atol=1e-6)
+    assert not torch.allclose(masked[1], module(tokens)[1], atol=1e-6)
+
+
+def test_a_classifier_trains_its_last_layer_beside_the_adapters(base):
+    task = TASKS["classification"]()
+    module = built(base, "hf-classifier", NAMED, 3, task, lora=LORA)
+    trained = {name for name, p in module.named_parameters() if p.requires_grad}
+    assert {name.split(".")[-3] for name in trained} == {"lora_A", "lora_B", "modules_to_save"}
+    assert module(input_ids=torch.ones(5, 4).long(), attention_mask=torch.ones(5, 4)).shape == (5, 3)
+    again = built(base, "hf-classifier", NAMED, 3, task, lora=LORA)
+    assert all(map(torch.equal, module.parameters(), again.parameters())), "drawn from the seed"
+
+
+WRONG = {
+    "a name on the hub": ({"path": "gpt2-of-nobody"}, "no such folder; name one with config.json"),
+    "an empty folder": ({"path": "empty"}, "path = 'empty': cannot be read"),
+    "a pickle": ({"path": "pickled"}, "path = 'pickled': cannot be read"),
+    "half of the weights": ({"path": "half"}, "has no weights transformer.h.0"),
+    "a torn file": ({"path": "torn"}, "path = 'torn': cannot be read"),
+    "a key that peft lacks": ({"lora": {"rank": 8}}, "unexpected keyword argument 'rank'"),
+    "targets that there are not": ({"lora": {"target_modules": ["query"]}}, "not found in the base model"),
+    "longer texts": ({}, "does not take features of shape [17]"),
+}
+
+
+@pytest.fixture
+def folders(base, tmp_path, monkeypatch):
+    """Folders that are no model, where the test runs."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("empty", "pickled", "half", "torn"):
+        (tmp_path / name).mkdir()
+    for name in ("pickled", "half", "torn"):
+        (tmp_path / name / "config.json").write_bytes((base / "config.json").read_bytes())
+    weights = load_file(base / "model.safetensors")
+    torch.save(weights, "pickled/pytorch_model.bin")
+    kept = {name: value for name, value in weights.items() if "h.0." not in name}
+    transformers.modeling_utils.safe_save_file(kept, "half/model.safetensors", {"format": "pt"})
+    (tmp_path / "torn" / "model.safetensors").write_bytes((base / "model.safetensors").read_bytes()[:999])
+
+
+@pytest.mark.parametrize("mistake", WRONG)
+def test_what_is_no_model_or_no_adapter_is_one_line(base, folders, mistake):
+    arguments, reason = WRONG[mistake]
+    length = 17 if mistake == "longer texts" else 16
+    with pytest.raises(InputError) as refused:
+        built(**{"base": base, "features": Features(shape=(length,), dtype="int16"), **named(arguments)})
+    assert reason in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def named(arguments):
+    return {"base" if key == "path" else key: value for key, value in arguments.items()}
+
+
+def test_without_the_library_a_line_says_what_to_install(base, monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(InputError, match=r"needs transformers; pip install 'mpifl\[hf\]'"):
+        built(base)
