@@ -89,7 +89,7 @@ def _read(kind: str, path: str, options: Mapping[str, Any]) -> Any:
         transformers.utils.logging.set_verbosity(quiet)
     inside = f"{model.base_model_prefix}."
     if missing := sorted(name for name in found["missing_keys"] if name.startswith(inside)):
-        raise InputError(f"[model] path = '{path}': has no weights {missing[0]}, and {len(missing) - 1} more")
+        raise InputError(f"[model] path = '{path}': lacks {len(missing)} weights, such as {missing[0]}")
     return model
 
 

@@ -174,7 +174,7 @@ WRONG = {
     "a name on the hub": ({"path": "gpt2-of-nobody"}, "no such folder; name one with config.json"),
     "an empty folder": ({"path": "empty"}, "path = 'empty': cannot be read"),
     "a pickle": ({"path": "pickled"}, "path = 'pickled': cannot be read"),
-    "half of the weights": ({"path": "half"}, "has no weights transformer.h.0"),
+    "half of the weights": ({"path": "half"}, "weights, such as transformer.h.0"),
     "a torn file": ({"path": "torn"}, "path = 'torn': cannot be read"),
     "a key that peft lacks": ({"lora": {"rank": 8}}, "unexpected keyword argument 'rank'"),
     "targets that there are not": ({"lora": {"target_modules": ["query"]}}, "not found in the base model"),
@@ -215,3 +215,14 @@ def test_without_the_library_a_line_says_what_to_install(base, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(InputError, match=r"needs transformers; pip install 'mpifl\[hf\]'"):
         built(base)
+
+
+def test_a_model_that_was_trained_whole_is_exported_whole(base, tmp_path):
+    built(base).save_pretrained(tmp_path / "whole")
+    opened = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "whole")
+    assert all(map(torch.equal, opened.parameters(), gpt2().parameters()))
+    prompt = torch.tensor([list(b"so it ")])
+    assert opened.generate(input_ids=prompt, max_new_tokens=2, min_new_tokens=2, do_sample=False).shape == (
+        1,
+        8,
+    )
