@@ -86,7 +86,8 @@ class Task(BaseModel, ABC):
 
         Args:
             split: Its name: train, valid, test.
-            y: An array of shape [n, ...] as the shard holds it, or a dict of them by name.
+            y: An array of shape [n, ...] as the shard holds it (a `Ragged` of unequal lengths), or a dict of
+                them by name.
 
         Raises:
             ValueError: it cannot; the text names the first row that is wrong, counted from 0.
