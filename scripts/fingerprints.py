@@ -18,6 +18,8 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+TEXTS = "".join(f'{{"text": "{"ab" * (1 + n * 7 % 23)}"}}\n' for n in range(60))
+RAGGED = ["--silos", "3", "--test", "0.3", "--option", "ragged=true", "--option", "length=40"]
 SHARDS = {"digits": ["4"], "many": ["7", "--test", "0.2", "--public", "0.1"], "few": ["2"]}
 
 
@@ -26,13 +28,17 @@ def fingerprints(tree: Path, folder: Path) -> dict[str, str]:
     paths = [str(tree), str(tree / "tests" / "mpi")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
-    def python(*arguments: object) -> None:
+    def python(*arguments: object, check: bool = True) -> None:
         command = [sys.executable, *map(str, arguments)]
-        subprocess.run(command, check=True, cwd=folder, env=environment, stdout=subprocess.DEVNULL)
+        subprocess.run(command, check=check, cwd=folder, env=environment, stdout=subprocess.DEVNULL)
 
     cut = ["partition", "digits", "--seed", "7", "--scheme", "dirichlet", "--alpha", "0.5"]
     for name, (silos, *more) in SHARDS.items():
         python("-m", "data_prep", *cut, "--silos", silos, *more, "--out", folder / "shards" / name)
+    (folder / "texts.jsonl").write_text(TEXTS)
+    cut = ["partition", "jsonl", "--data", "texts.jsonl", "--scheme", "iid", *RAGGED]
+    # an earlier checkout knows no such shards, and has no job on them
+    python("-m", "data_prep", *cut, "--out", folder / "shards" / "ragged", check=False)
     python(tree / "tests" / "mpi" / "drive.py", folder / "shards", folder / "runs")
     runs = sorted(path.parent for path in (folder / "runs").glob("*/model.safetensors"))
     return {run.name: f"{sha256(run / 'model.safetensors')} {kept(run)}" for run in runs}
