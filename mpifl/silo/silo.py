@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from mpifl.common import ShardError, rng
-from mpifl.data import Batches, Inputs, Shard
+from mpifl.data import Array, Batches, Inputs, Ragged, Shard
 from mpifl.silo import local
 from mpifl.silo.flat import Allocate, FlatModel, Objective
 from mpifl.silo.local import Batch, Correction, LocalRun, LocalTraining
@@ -258,9 +259,18 @@ def learnable(shard: Shard, task: Task) -> Shard:
     for name, split in shard.splits.items():
         try:
             task.check_targets(name, split.y)
+            if task.aligned:
+                _check_aligned(split.x, split.y)
         except ValueError as wrong:
             raise ShardError(f"{shard.path}: {name}: {wrong}; mend the source and partition again") from None
     return shard
+
+
+def _check_aligned(x: Array, y: Array) -> None:
+    """See that ragged inputs and targets have as many rows; raise ValueError."""
+    if isinstance(x, Ragged) and isinstance(y, Ragged) and (apart := x.lengths != y.lengths).any():
+        row = int(np.argmax(apart))
+        raise ValueError(f"row {row} has {x.lengths[row]} rows of inputs and {y.lengths[row]} of targets")
 
 
 def held_out(examples: Mapping[str, int]) -> str | None:

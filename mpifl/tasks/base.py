@@ -30,6 +30,9 @@ class Task(BaseModel, ABC):
     answers: ClassVar[str] = "value"
     """What columns of predictions are called: "p" where they are probabilities."""
 
+    aligned: ClassVar[bool] = False
+    """Whether a ragged target has a row for each row of the input, where that is one ragged array."""
+
     main: str | None = None
     """The metric that target, early stop, first chart and worst silo are about; by default the task's first.
     """
