@@ -104,14 +104,19 @@ def fitted(data: Dataset, spec: FederationSpec) -> Dataset:
         raise InputError(f"{data.where}: only the data or the federation has {odd[0]}; name arrays as agreed")
     data = _lengthened(data, spec)
     found = by_path("x", data.features)
-    for path, what in ((path, what) for path in wanted for what in ("shape", "dtype", "ragged")):
+    for path, one in wanted.items():
+        if found[path].ragged != one.ragged:
+            told = ["one length", "unequal lengths"]
+            said = f"{path} of {told[found[path].ragged]}, the federation has {told[one.ragged]}"
+            raise InputError(f"{data.where}: {said}; convert them as the sites agreed")
+    for path, what in ((path, what) for path in wanted for what in ("shape", "dtype")):
         ours, theirs = getattr(found[path], what), getattr(wanted[path], what)
         if ours != theirs:
             of = "features" if path == "x" else path
             said = f"{of} of {what} {said_of(ours)}, the federation has {said_of(theirs)}"
             raise InputError(f"{data.where}: {said}; convert them as the sites agreed")
     for what in ("scale", "offset") if data.scale is not None else ():
-        ours, theirs = getattr(data.one, what), getattr(spec.single, what)
+        ours, theirs = getattr(found["x"], what), getattr(wanted["x"], what)
         if ours != theirs:
             raise InputError(f"{data.where}: {what} {ours}, the federation has {theirs}; agree on one spec")
     _check_columns(data, spec)

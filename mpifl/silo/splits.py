@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from mpifl.common import ShardError
-from mpifl.data import Shard
+from mpifl.data import Array, Ragged, Shard
 from mpifl.tasks import Task
 
 
@@ -18,9 +20,18 @@ def learnable(shard: Shard, task: Task) -> Shard:
     for name, split in shard.splits.items():
         try:
             task.check_targets(name, split.y)
+            if task.aligned:
+                _check_aligned(split.x, split.y)
         except ValueError as wrong:
             raise ShardError(f"{shard.path}: {name}: {wrong}; mend the source and partition again") from None
     return shard
+
+
+def _check_aligned(x: Array, y: Array) -> None:
+    """See that ragged inputs and targets have as many rows; raise ValueError."""
+    if isinstance(x, Ragged) and isinstance(y, Ragged) and (apart := x.lengths != y.lengths).any():
+        row = int(np.argmax(apart))
+        raise ValueError(f"row {row} has {x.lengths[row]} rows of inputs and {y.lengths[row]} of targets")
 
 
 def held_out(examples: Mapping[str, int]) -> str | None:

@@ -30,6 +30,9 @@ class Task(BaseModel, ABC):
     answers: ClassVar[str] = "value"
     """What columns of predictions are called: "p" where they are probabilities."""
 
+    aligned: ClassVar[bool] = False
+    """Whether a ragged target has a row for each row of the input, where that is one ragged array."""
+
     main: str | None = None
     """The metric that target, early stop, first chart and worst silo are about; by default the task's first.
     """
@@ -86,7 +89,8 @@ class Task(BaseModel, ABC):
 
         Args:
             split: Its name: train, valid, test.
-            y: An array of shape [n, ...] as the shard holds it, or a dict of them by name.
+            y: An array of shape [n, ...] as the shard holds it (a `Ragged` of unequal lengths), or a dict of
+                them by name.
 
         Raises:
             ValueError: it cannot; the text names the first row that is wrong, counted from 0.

@@ -18,6 +18,7 @@ class OfClasses(Named):
     """Targets are class numbers, shape [n, ...]; outputs are logits, shape [n, classes, ...]."""
 
     logits: ClassVar[bool] = True
+    aligned: ClassVar[bool] = True
     form: ClassVar[str] = "Multiclass"
     answers: ClassVar[str] = "p"
 
@@ -59,6 +60,7 @@ class OfPlaces(OfClasses):
 class OfAnswers(Named):
     """Targets are 0 or 1; outputs are logits of 1, which `predict` makes probabilities of."""
 
+    aligned: ClassVar[bool] = True
     answers: ClassVar[str] = "p"
 
     ignore: int | None = None

@@ -6,10 +6,10 @@ import torch
 from unit.builders import CPU
 
 from mpifl.algorithms import ALGORITHMS
-from mpifl.common.errors import InputError
-from mpifl.data import Batches, Features, FederationSpec, Ragged, ShardEntry, Split, Targets
+from mpifl.common.errors import InputError, ShardError
+from mpifl.data import Batches, Features, FederationSpec, Ragged, Shard, ShardEntry, Split, Targets
 from mpifl.models import build
-from mpifl.silo import FlatModel, LocalTraining, evaluate
+from mpifl.silo import FlatModel, LocalTraining, evaluate, learnable
 from mpifl.silo.local import train
 from mpifl.tasks import TASKS
 from mpifl.tasks.language import Language
@@ -68,6 +68,14 @@ def test_tasks_of_values_refuse_them(name, dtype):
     spec = federation(None, Targets(dtype=dtype, shape=(6,), ragged=True))
     with pytest.raises(InputError, match=rf"\[task\] name = '{name}': takes .* ragged .* take 'module:Task'"):
         TASKS[name]().for_federation(spec)
+
+
+def test_inputs_and_targets_of_other_lengths_are_told_by_the_row(tmp_path):
+    held = Split(split().x, Ragged.of([*IDS[:3], IDS[3][:4], IDS[4]], longest=6, fill=-100), "int64")
+    shard = Shard(tmp_path / "a.h5", {"valid": held})
+    with pytest.raises(ShardError, match=r"a\.h5: valid: row 3 has 5 rows of inputs and 4 of targets; mend"):
+        learnable(shard, Language())
+    assert learnable(Shard(tmp_path, {"valid": split()}), Language())
 
 
 def test_another_ignore_than_that_of_the_padding_is_refused():
