@@ -43,6 +43,11 @@ class Moments:
         offset = 0.0 if features.scale is None else features.offset
         return Moments(self.count, self.mean * scale + offset, self.squares * scale**2)
 
+    def column(self, number: int) -> Moments:
+        """Return those of one feature."""
+        at = slice(number, number + 1)
+        return Moments(self.count, self.mean[at], self.squares[at])
+
     def overall(self) -> tuple[float, float]:
         """Return the mean and the standard deviation of all values alike."""
         apart = ((self.mean - self.mean.mean()) ** 2).mean()

@@ -99,13 +99,18 @@ def _comparison(first: Summary, second: Summary) -> str:
     )
 
 
+PLAIN = ("target", "targets")
+"""Names of targets that have none of their own."""
+
+
 def _folder(summary: Summary, most: Most) -> str:
     """Return the figures of one folder and the table of its silos."""
     found = [("Training examples", figures.sizes(summary, most.examples))]
     if summary.labelled:
         found.append(("Labels", figures.labels(summary, most.share) + figures.legend(most.share)))
-    if summary.targets:
-        found.append(("Targets: mean ± deviation", figures.moments(summary.targets, "targets")))
+    for name, of_silo in summary.drawn_targets().items():
+        title = "Targets" if name in PLAIN else f"Target {escape(name)}"
+        found.append((f"{title}: mean ± deviation", figures.moments(of_silo, escape(name))))
     if summary.moments:
         drawing = figures.moments(summary.moments, "features")
         found.append(("Features: mean ± deviation, as a model sees them", drawing))

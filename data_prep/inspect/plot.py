@@ -42,7 +42,7 @@ def _figure(summaries: Sequence[Summary]) -> Any:
     silos, classes = (max(lengths) for lengths in zip(*(one.counts.shape for one in summaries), strict=True))
     width, height = np.clip(3 + 0.7 * silos, 7, 12 / len(summaries) ** 0.5), np.clip(0.32 * classes, 1.6, 7)
     panels = _panels(summaries)
-    heights = [1.4, *(height if what == "labels" else 1.4 for what in panels)]
+    heights = [1.4, *(height if what == "labels" else 1.4 for what, _ in panels)]
     figure = _empty_figure(width * len(summaries), sum(heights) + 1)
     grid = figure.subplots(len(heights), len(summaries), sharex="col", height_ratios=heights, squeeze=False)
     most = max(one.darkest for one in summaries)
@@ -53,12 +53,12 @@ def _figure(summaries: Sequence[Summary]) -> Any:
             integer=True
         )  # silos have no halves; all panels share it
         _draw_sizes(column[0], summary.sizes)
-        for axes, what in zip(column[1:], panels, strict=True):
-            of_silo = summary.targets if what == "targets" else summary.moments
+        for axes, (what, name) in zip(column[1:], panels, strict=True):
+            of_silo = summary.drawn_targets().get(name) if what == "targets" else summary.moments
             if what == "labels" and summary.labelled:
                 _draw_labels(figure, axes, summary, most)
             elif what != "labels" and of_silo:
-                _draw_moments(axes, of_silo, what)
+                _draw_moments(axes, of_silo, name)
             else:
                 axes.set_axis_off()
         column[-1].set_xlabel("silo")
@@ -73,15 +73,12 @@ def _empty_figure(width: float, height: float) -> Any:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def _panels(summaries: Sequence[Summary]) -> list[str]:
-    """Return what is drawn below the sizes: labels and targets where a folder has them, features where all
-    have."""
-    shown = {
-        "labels": any(one.labelled for one in summaries),
-        "targets": any(one.targets for one in summaries),
-        "features": all(one.moments for one in summaries),
-    }
-    return [what for what, there in shown.items() if there]
+def _panels(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
+    """Return what is drawn below the sizes: labels and targets by name where a folder has them,
+    features where all have."""
+    labels = [("labels", "labels")] * any(one.labelled for one in summaries)
+    targets = dict.fromkeys(("targets", name) for one in summaries for name in one.drawn_targets())
+    return [*labels, *targets, *[("features", "features")] * all(one.moments for one in summaries)]
 
 
 def _title(summary: Summary) -> str:
@@ -130,8 +127,8 @@ def _number_cells(axes: Any, summary: Summary, silos: int, classes: int) -> None
         axes.set_yticks(range(classes), names)
 
 
-def _draw_moments(axes: Any, of_silo: Sequence[Moments], what: str) -> None:
-    """Draw the mean of all of a silo's features, or targets, a deviation up and down."""
+def _draw_moments(axes: Any, of_silo: Sequence[Moments], name: str) -> None:
+    """Draw the mean of all of a silo's features, or of a target, a deviation up and down."""
     mean, deviation = np.array([one.overall() for one in of_silo]).T
     at = np.arange(len(mean))
     if len(mean) > MOST_BARS:
@@ -139,7 +136,7 @@ def _draw_moments(axes: Any, of_silo: Sequence[Moments], what: str) -> None:
         axes.plot(at, mean, color=BLUE, linewidth=1)
     else:
         axes.errorbar(at, mean, deviation, fmt="o", color=BLUE, ecolor=PALE, markersize=3, linewidth=1)
-    axes.set_ylabel(f"{what},\nmean ± sd")
+    axes.set_ylabel(f"{name},\nmean ± sd".replace("$", r"\$"))
     axes.spines[["top", "right"]].set_visible(False)
 
 

@@ -11,6 +11,9 @@ from data_prep.inspect.features import Moments, feature_moments, feature_skew, t
 from data_prep.inspect.heterogeneity import heterogeneity, jensen_shannon
 from mpifl.data import FederationSpec, by_path, read_federation
 
+MOST_DRAWN = 6
+"""Columns of targets that have a drawing each."""
+
 
 @dataclass(frozen=True)
 class Measure:
@@ -63,6 +66,15 @@ class Summary:
         columns = list(zip(one.mean.tolist(), one.deviation.tolist(), strict=True))
         shown = [one.overall()] if len(columns) > most else columns
         return [f"{mean:.3g} ± {deviation:.2g}" for mean, deviation in shown]
+
+    def drawn_targets(self) -> dict[str, list[Moments]]:
+        """Return what is drawn of targets: each column by its name, or all as one where they are more."""
+        if not self.targets:
+            return {}
+        names = self.target_names(MOST_DRAWN)
+        if len(names) == 1:  # one column, or all of them
+            return {names[0]: self.targets}
+        return {name: [one.column(i) for one in self.targets] for i, name in enumerate(names)}
 
     @property
     def sizes(self) -> np.ndarray:

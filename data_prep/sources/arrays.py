@@ -3,9 +3,11 @@ y_test, silo and held_out, from whatever file they come."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,25 @@ from mpifl.data import FEATURE_DTYPES, OFFSETS, Array, Column, Ragged
 ARRAYS = ("x", "y", "x_test", "y_test", "silo", "held_out")
 SEVERAL = re.compile(r"([xy](?:_test)?)_([A-Za-z_][A-Za-z0-9_]{0,31})")
 """What one of several arrays is called: x_NAME, x_test_NAME, and y likewise."""
+
+
+NAMES = ("targets", "target_names", "ignore", "silo_names", "scale", "fill", "mask")
+OPTIONS = dict(zip(NAMES, PLAIN, strict=True))
+"""The options of a source of arrays: what users call the fields of `Wanted`, and the defaults."""
+
+
+def with_options(read: Callable[[Path | None, Wanted], Dataset]) -> Callable[..., Dataset]:
+    """Make a source of a function of a path and what the user says: its options stand in its signature."""
+
+    @functools.wraps(read)
+    def source(data: Path | None, seed: int, **given: Any) -> Dataset:
+        return read(data, Wanted(*{**OPTIONS, **given}.values()))
+
+    kinds, (path, _) = inspect.Parameter, inspect.signature(read).parameters.values()
+    options = [kinds(name, kinds.KEYWORD_ONLY, default=usual) for name, usual in OPTIONS.items()]
+    taken = [path, kinds("seed", kinds.POSITIONAL_OR_KEYWORD), *options]
+    source.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]
+    return source
 
 
 def dataset_of(

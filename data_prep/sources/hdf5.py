@@ -12,7 +12,7 @@ import numpy as np
 
 from data_prep.model import Dataset
 from data_prep.sources.aims import Wanted
-from data_prep.sources.arrays import chosen, dataset_of
+from data_prep.sources.arrays import chosen, dataset_of, with_options
 from data_prep.sources.reading import needed, noted
 from mpifl.common import InputError
 
@@ -20,18 +20,8 @@ SPAN = 1 << 25  # bytes that are read at once, at least a chunk
 H5_FAULTS = (OSError, KeyError, ValueError, RuntimeError, TypeError)  # h5py's, for damaged files
 
 
-def read_hdf5(
-    data: Path | None,
-    seed: int,
-    *,
-    targets: str = "",
-    target_names: str = "",
-    ignore: str | None = None,
-    silo_names: str = "",
-    scale: str = "",
-    fill: str = "",
-    mask: str = "",
-) -> Dataset:
+@with_options
+def read_hdf5(data: Path | None, wanted: Wanted) -> Dataset:
     """Open data sets x [n, *shape] and y [n, ...],
     and where present x_test, y_test, silo and held_out [n]; any size."""
     path = needed("hdf5", data, "measurements.h5")
@@ -45,9 +35,7 @@ def read_hdf5(
         raise InputError(f"{path}: not an HDF5 file, or cut short ({error}); write it again") from None
     found = {name: file[name] for name in chosen(file) if isinstance(file.get(name), h5py.Dataset)}
     arrays = {name: _opened(path, name, dataset) for name, dataset in found.items()}
-    return dataset_of(
-        path, arrays, files, Wanted(targets, target_names, ignore, silo_names, scale, fill, mask)
-    )
+    return dataset_of(path, arrays, files, wanted)
 
 
 def _opened(path: Path, name: str, dataset: h5py.Dataset) -> Any:

@@ -8,24 +8,14 @@ import numpy as np
 
 from data_prep.model import Dataset
 from data_prep.sources.aims import Wanted
-from data_prep.sources.arrays import chosen, dataset_of
+from data_prep.sources.arrays import chosen, dataset_of, with_options
 from data_prep.sources.reading import needed, noted, unreadable
 from data_prep.tables import MAGIC, size_of_array
 from mpifl.common import InputError
 
 
-def read_npy(
-    data: Path | None,
-    seed: int,
-    *,
-    targets: str = "",
-    target_names: str = "",
-    ignore: str | None = None,
-    silo_names: str = "",
-    scale: str = "",
-    fill: str = "",
-    mask: str = "",
-) -> Dataset:
+@with_options
+def read_npy(data: Path | None, wanted: Wanted) -> Dataset:
     """Map x.npy [n, *shape] and y.npy [n, ...],
     and where present x_test.npy, y_test.npy, silo.npy [n], held_out.npy [n]."""
     folder = needed("npy", data, "measurements, a folder with x.npy and y.npy")
@@ -37,9 +27,7 @@ def read_npy(
     files: dict[str, str] = {}
     for path in paths.values():
         noted(path, files)
-    return dataset_of(
-        folder, arrays, files, Wanted(targets, target_names, ignore, silo_names, scale, fill, mask)
-    )
+    return dataset_of(folder, arrays, files, wanted)
 
 
 def _mapped(path: Path) -> np.ndarray:

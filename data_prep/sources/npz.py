@@ -11,24 +11,14 @@ import numpy as np
 
 from data_prep.model import Dataset
 from data_prep.sources.aims import Wanted
-from data_prep.sources.arrays import chosen, dataset_of
+from data_prep.sources.arrays import chosen, dataset_of, with_options
 from data_prep.sources.reading import needed
 from data_prep.tables import MAGIC, check_method, check_unpacked, opened_zip, size_of_array
 from mpifl.common import InputError, sha256_of
 
 
-def read_npz(
-    data: Path | None,
-    seed: int,
-    *,
-    targets: str = "",
-    target_names: str = "",
-    ignore: str | None = None,
-    silo_names: str = "",
-    scale: str = "",
-    fill: str = "",
-    mask: str = "",
-) -> Dataset:
+@with_options
+def read_npz(data: Path | None, wanted: Wanted) -> Dataset:
     """Read x [n, *shape], y [n, ...], and where present x_test, y_test, silo and held_out; never a pickle.
 
     The arrays are read into memory whole: a .npz file cannot be mapped. What does not fit belongs into npy or
@@ -36,12 +26,7 @@ def read_npz(
     """
     path = needed("npz", data, "measurements.npz")
     arrays = _load(path)
-    return dataset_of(
-        path,
-        arrays,
-        {path.name: sha256_of(path)},
-        Wanted(targets, target_names, ignore, silo_names, scale, fill, mask),
-    )
+    return dataset_of(path, arrays, {path.name: sha256_of(path)}, wanted)
 
 
 def _load(path: Path) -> dict[str, np.ndarray]:

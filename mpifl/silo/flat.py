@@ -29,12 +29,13 @@ def scalar(loss: Any) -> Tensor:
 
 
 def in_precision(precision: str, objective: Callable[..., Found]) -> Callable[..., Found]:
-    """Return the objective; by "bf16" its passes are in bfloat16 where torch thinks that safe."""
+    """Return the objective; by "bf16" and "fp16" its passes are in these where torch thinks that safe."""
     if precision == "fp32":
         return objective
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float16
 
     def mixed(module: Any, x: Tensor, *rest: Tensor) -> Found:
-        with torch.autocast(x.device.type, dtype=torch.bfloat16):
+        with torch.autocast(x.device.type, dtype=dtype):
             return objective(module, x, *rest)
 
     return mixed

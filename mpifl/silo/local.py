@@ -34,7 +34,7 @@ class LocalRun:
     Attributes:
         delta: Trained parameters minus those it started from, shape [P].
         end: The trained parameters, shape [P]; a view of the lent model, gone with the next training.
-        steps: Optimizer steps taken.
+        steps: Optimizer steps, with those that fp16 has left out.
         examples: Examples seen, counted once an epoch.
         loss: Mean loss over these examples, each at the parameters of its step.
         optimizer: What took the steps, None if they were plain; its state is gone with the next training.

@@ -70,8 +70,8 @@ class LocalTraining(BaseModel):
     """Epochs of silo 0, 1, 2, ..., in place of epochs; the list repeats where there are more silos."""
     compile: bool = False
     """Compile the whole step to machine code where that can be done; it equals the plain step to rounding."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """What forward and backward passes compute in; bf16 needs a GPU, and parameters stay float32."""
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """What forward and backward passes compute in; bf16 and fp16 need a GPU, and parameters stay float32."""
 
     @model_validator(mode="before")
     @classmethod
@@ -123,7 +123,7 @@ class LocalTraining(BaseModel):
     def plain(self) -> bool:
         """Whether a step is trained -= lr * gradient and nothing else."""
         simple = self.optimizer == "sgd" and not self.momentum and not self.weight_decay
-        return simple and self.clip_norm is None and self.constant_rate
+        return simple and self.clip_norm is None and self.constant_rate and self.precision != "fp16"
 
     @property
     def constant_rate(self) -> bool:
@@ -139,6 +139,7 @@ class LocalTraining(BaseModel):
             "schedule": self.schedule != "constant",
             "warmup": self.warmup > 0,
             "keep_optimizer": self.keep_optimizer,
+            "precision": self.precision == "fp16",  # which leaves steps out
         }
         return next((key for key, is_given in given.items() if is_given), "")
 

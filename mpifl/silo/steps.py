@@ -20,6 +20,37 @@ Step: TypeAlias = Callable[[Batch, bool], None]
 """(batch, whether it ends a step) -> nothing."""
 
 
+SCALE = 2.0**16
+"""What the loss is multiplied by at first in float16, as by torch.amp.GradScaler."""
+GROWTH = 2000
+"""Steps without an overflow after which the factor doubles."""
+
+
+class LossScale:
+    """A factor of the loss, without which gradients vanish in float16 (Micikevicius et al. 2018, 3.2).
+
+    A step whose gradient is not finite is left out, and the factor halved. Each training begins anew. The
+    factor is a power of two, so that what it multiplies keeps its digits.
+    """
+
+    def __init__(self, factor: float = SCALE) -> None:
+        self.factor, self._since = factor, 0
+
+    def gradient(self, model: FlatModel, loss: Tensor) -> Tensor:
+        """Return the flat gradient of a loss, taken of its multiple."""
+        return model.flatten(model.gradients(loss * self.factor)).div_(self.factor)
+
+    def allows(self, gradient: Tensor) -> bool:
+        """Return whether a step along this gradient is to be taken."""
+        finite = bool(gradient.isfinite().all())
+        self._since = self._since + 1 if finite else 0
+        if not finite:
+            self.factor /= 2
+        elif self._since == GROWTH:
+            self.factor, self._since = self.factor * 2, 0
+        return finite
+
+
 def stepper(
     model: FlatModel,
     local: LocalTraining,
@@ -38,36 +69,47 @@ def stepper(
     loss_of = in_precision(local.precision, objective)
     module, lr = model.module, local.lr
 
-    def gradients(batch: Batch) -> list[Tensor]:
+    def loss_at(batch: Batch) -> Tensor:
         loss = scalar(loss_of(module, *batch))
         total.add_(loss.detach(), alpha=rows(batch[1]))
-        return model.gradients(loss)
+        return loss
 
     def plain(batch: Batch, ends: bool) -> None:
-        found = gradients(batch)
+        found = model.gradients(loss_at(batch))
         if isinstance(correct, Constant | Proximal):
             correct.descend(model.trained, lr)
         model.descend(found, lr)
 
     if optimizer is None:
         return plain
-    descend = _descent(model, local, optimizer)
+    scale = LossScale() if local.precision == "fp16" else None
+    descend = _descent(model, local, optimizer, scale)
 
     def flat(batch: Batch, ends: bool) -> None:
-        gradient = model.flatten(gradients(batch))
+        gradient = _gradient(model, loss_at(batch), scale)
         if correct is not None:
             correct(gradient, model.trained, batch)
         descend(gradient)
 
     if local.accumulate == 1:
         return flat
-    return _accumulating(model, local, counted or _over_examples(objective), correct, total, descend)
+    counted = in_precision(local.precision, counted or _over_examples(objective))
+    return _accumulating(model, counted, correct, total, descend, scale)
 
 
-def _descent(model: FlatModel, local: LocalTraining, optimizer: Optimizer) -> Callable[[Tensor], None]:
-    """Return the function that takes a step along a flat gradient."""
+def _gradient(model: FlatModel, loss: Tensor, scale: LossScale | None) -> Tensor:
+    """Return the flat gradient of a loss."""
+    return model.flatten(model.gradients(loss)) if scale is None else scale.gradient(model, loss)
+
+
+def _descent(
+    model: FlatModel, local: LocalTraining, optimizer: Optimizer, scale: LossScale | None
+) -> Callable[[Tensor], None]:
+    """Return the function that takes a step along a flat gradient, if it is finite or nothing was scaled."""
 
     def descend(gradient: Tensor) -> None:
+        if scale is not None and not scale.allows(gradient):
+            return
         if local.clip_norm is not None:
             clip(gradient, local.clip_norm)
         optimizer.descend(model.trained, gradient, optimizer.state, optimizer.rates())
@@ -77,25 +119,24 @@ def _descent(model: FlatModel, local: LocalTraining, optimizer: Optimizer) -> Ca
 
 def _accumulating(
     model: FlatModel,
-    local: LocalTraining,
     counted: Counted,
     correct: Correction | None,
     total: Tensor,
     descend: Callable[[Tensor], None],
+    scale: LossScale | None,
 ) -> Step:
     """Return the function that adds up the gradients of batches, and steps along their mean.
 
     Each batch weighs what it counts, so that batches with other numbers of targets are as one batch of all.
     A correction by a function of the batch is part of the batch's gradient.
     """
-    counted = in_precision(local.precision, counted)
     summed, count, loss = (torch.zeros_like(t) for t in (model.trained, total, total))
     seen = 0
 
     def add(batch: Batch, ends: bool) -> None:
         nonlocal seen
         whole, many = counted(model.module, *batch)
-        gradient = model.flatten(model.gradients(scalar(mean(whole, many))))
+        gradient = _gradient(model, scalar(mean(whole, many)), scale)
         if correct is not None and not isinstance(correct, Constant | Proximal):
             correct(gradient, model.trained, batch)
         summed.add_(gradient.mul_(many))

@@ -161,10 +161,10 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
 
 def _device(job: Job, nth: int, is_worker: bool) -> torch.device:
     device = device_of(job.device, nth, is_worker)
-    if job.local.precision == "bf16" and device.type == "cpu" and is_worker:
-        what = f"{socket.gethostname()} trains on its CPU, where bfloat16 gains nothing"
+    if (precision := job.local.precision) != "fp32" and device.type == "cpu" and is_worker:
+        what = f"{socket.gethostname()} trains on its CPU, where {precision} gains nothing"
         to_do = "take 'fp32', or device = 'cuda' where there is a GPU"
-        raise InputError(f"[local] precision = 'bf16': {what}; {to_do}")
+        raise InputError(f"[local] precision = '{precision}': {what}; {to_do}")
     return device
 
 

@@ -123,7 +123,11 @@ def test_a_folder_is_checked_and_shown_whatever_its_targets(tmp_path, kind, caps
     read, page = capsys.readouterr().out, (tmp_path / "a.html").read_text()
     labelled = kind not in NO_CLASSES
     assert ("seen" in told) == ("Label skew" in told) == ("<h3>Labels</h3>" in page) == labelled
-    assert ("Target skew" in read) == ("Targets: mean ± deviation" in page) == (not labelled)
+    assert (
+        ("Target skew" in read)
+        == ("mean ± deviation</h3>" in page.split("<h3>Features")[0])
+        == (not labelled)
+    )
     assert "nan" not in read
     assert "nan" not in page
 
@@ -303,3 +307,23 @@ def test_a_training_of_classes_refuses_other_targets_in_one_line(tmp_path, kind,
 def test_a_plot_without_labels_numbers_silos_by_whole_numbers(tmp_path):
     figure = _figure([summarise(cut(tmp_path, "three floats"), features=True)])
     assert all(tick == round(tick) for tick in figure.axes[-1].get_xticks())
+
+
+def test_each_column_of_targets_is_drawn_by_its_name(tmp_path):
+    folder = cut(tmp_path, "three floats")
+    run("inspect", folder, "--features", "--page", tmp_path / "a.html")
+    page, summary = (tmp_path / "a.html").read_text(), summarise(folder, features=True)
+    for column, name in enumerate(["systolic", "diastolic", "pulse"]):
+        assert f"<h3>Target {name}: mean ± deviation</h3>" in page
+        for silo, one in zip(open_all(folder), summary.drawn_targets()[name], strict=True):
+            assert one.overall() == pytest.approx((silo[:, column].mean(), silo[:, column].std()))
+    labels = [axes.get_ylabel() for axes in _figure([summary]).axes]
+    assert [label for label in labels if "mean ± sd" in label] == [
+        f"{name},\nmean ± sd" for name in ("systolic", "diastolic", "pulse", "features")
+    ]
+
+
+def open_all(folder):
+    """Return the training targets of every silo."""
+    spec = read_federation(folder)
+    return [np.array(open_shard(folder, entry, spec)["train"].y, np.float64) for entry in spec.silos]

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
@@ -208,3 +209,22 @@ def test_a_users_loss_of_each_target_is_left_out_where_it_does_not_count():
     y[0] = -7
     task = TASKS["binary"](loss=f"{__name__}:absolute", ignore=-7)
     assert quotient(task.loss(z, y)) == near((z - y)[1:].abs().mean())
+
+
+def test_cox_is_what_lifelines_maximises():
+    """Without ties, for which lifelines goes by Efron (1977) and this loss by Breslow."""
+    lifelines = pytest.importorskip("lifelines", reason="pip install 'mpifl[oracles]'")
+    import pandas
+
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(80, 3))
+    times, events = draw.exponential(np.exp(x @ [0.7, -0.4, 0.0])), draw.random(80) < 0.7
+    frame = pandas.DataFrame({"a": x[:, 0], "b": x[:, 1], "c": x[:, 2], "time": times, "event": events})
+    fitted = lifelines.CoxPHFitter().fit(frame, "time", "event")
+    y, beta = torch.tensor(np.stack([times, events], 1)), torch.tensor(fitted.params_.to_numpy())
+    beta.requires_grad_()
+    total, count = losses.cox(torch.tensor(x) @ beta, y)
+    assert total.item() == pytest.approx(-fitted.log_likelihood_, rel=1e-9)
+    assert count.item() == events.sum()
+    (slope,) = torch.autograd.grad(total, [beta])
+    assert slope.abs().max() < 1e-3, "its coefficients are where our loss is least"
