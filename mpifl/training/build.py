@@ -23,7 +23,7 @@ from mpifl.server import Server
 from mpifl.silo import FlatModel
 from mpifl.tracking import check_tracking
 from mpifl.training.validation import check_rule, splits_of
-from mpifl.transforms import Clipping, RunningStatistics, Transform
+from mpifl.transforms import Clipping, RunningStatistics, Transform, reference_of
 from mpifl.wire import Transport, clean
 
 Given: TypeAlias = Path | Table | Job
@@ -125,7 +125,11 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
     algorithm = job.build_algorithm().for_federation(spec)
     flat = _models(job, spec, algorithm, device, is_reporter=nth == 0)
     algorithm.task.metrics()  # the library that brings them is imported now, not in the first evaluation
-    transforms = _transforms(job, algorithm)
+    rule = job.build_rule(algorithm)
+    transforms = [
+        *_transforms(job, algorithm),
+        *reference_of(rule, algorithm.local, algorithm.objective, public=spec.public is not None),
+    ]
     public = _batches(folder, spec, spec.public, "public", device)
     context = WorkerContext(
         folder,
@@ -138,7 +142,7 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
         flat,
         public,
         job.cohort.drawn_by,
-        job.build_rule(algorithm),
+        rule,
         job.aggregation.spill,
         job.evaluate.batch_size,
     )

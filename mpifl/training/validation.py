@@ -48,7 +48,7 @@ def splits_of(spec: FederationSpec) -> set[str]:
 
 
 def memory_notes(job: Job, hosted: Sequence[int], length: int) -> list[str]:
-    """Say what memory the job's rule of columns takes, if it has one.
+    """Say what memory the job's rule takes, if it is not the mean.
 
     Args:
         job: The job.
@@ -62,7 +62,7 @@ def memory_notes(job: Job, hosted: Sequence[int], length: int) -> list[str]:
 
 
 def check_rule(job: Job, spec: FederationSpec, source: str) -> None:
-    """See that a round asks enough silos for the rule of columns, and that the user's rule is one.
+    """See that a round asks enough silos for the rule, and that the user's rule is one.
 
     Raises:
         InputError: it does not, or is none.
@@ -71,8 +71,8 @@ def check_rule(job: Job, spec: FederationSpec, source: str) -> None:
     asked = job.cohort.size(silos)
     try:
         rule = job.build_rule(job.build_algorithm())
-        if rule is not None and asked < rule.least:
-            raise InputError(f"{rule.needs} silos in a round, and a round asks {asked} of {silos}")
+        if rule is not None and (needs := rule.needs(asked)):
+            raise InputError(f"{needs} silos in a round, and a round asks {asked} of {silos}")
         if rule is not None:
             rule.try_out(asked)
     except InputError as error:

@@ -27,7 +27,7 @@ from torch import Tensor
 
 import mpifl.exchange.cohort
 import mpifl.exchange.placement
-from mpifl.aggregation import sharing
+from mpifl.aggregation import slices
 from mpifl.aggregation.base import Combined
 from mpifl.aggregation.mean import WeightedMean
 from mpifl.algorithms.base import Cohort
@@ -191,7 +191,7 @@ def _noted_mean(cohort: Any, work: Any, /, **message: Any) -> Any:
     return mean
 
 
-sharing.BLOCK, sharing.LONGEST_CHUNK = 16, 48  # so that every rank makes some columns, in several chunks
+slices.BLOCK, slices.LONGEST_CHUNK = 16, 48  # so that every rank makes some columns, in several chunks
 if PLAN:
     for ending in ("", ".scores"):
         Path(PLAN["made"] + ending).touch()
