@@ -8,6 +8,7 @@ from .base import (
 from .by_gram import REFERENCE as REFERENCE, aggregator_of as aggregator_of
 from .columns import memory_of as memory_of
 from .exact import is_finite as is_finite, peak_of as peak_of
+from .forging import FORGERIES as FORGERIES, Forged as Forged, Forging as Forging
 from .kernels import WITHOUT as WITHOUT
 from .mean import WeightedMean as WeightedMean
 from .planning import plan as plan

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from mpifl.aggregation.base import Aggregator, Combined
 from mpifl.aggregation.columns import ColumnRule
+from mpifl.aggregation.forging import Forged
 from mpifl.aggregation.gram import GramPass
 from mpifl.aggregation.rules import Rule
 from mpifl.aggregation.sharing import Sharing
@@ -78,7 +79,7 @@ class GramRule(ColumnRule):
         if not isinstance(matrix, Tensor):
             return matrix
         silos = sum(row.rank != EVERYWHERE for row in measured[0].rows)
-        kept = matrix.any(0)
+        kept = matrix.any(0) | (self.forge is not None)  # a lie follows from all honest vectors
         kept[0] |= not kept.any()
         rule = self._weighing.rule_after(matrix[:, kept], silos)
         rules = {plan.name: rule for plan in measured} | {plan.name: MEDIAN for plan in others}
@@ -87,6 +88,7 @@ class GramRule(ColumnRule):
         users = self._weighing.own
         work = Sharing(transport, verdict, plans, rules.__getitem__, own, self._results, users=users)
         work.leave_out(self.hanging)
+        work.forge = self.forge
         work.run()
         if not transport.is_server:
             return Combined()
@@ -114,6 +116,7 @@ class GramRule(ColumnRule):
         work = None
         if self._weighing.measures:
             work = GramPass(transport, verdict, plans, {**self._rows, **self._references})
+            work.forge = self.forge
             work.run()
         stamp, size = (verdict.serial, _DECISION), len(plans[0].rows)
         if not transport.is_server:
@@ -161,7 +164,7 @@ def _without(plan: ColumnsPlan, kept: Tensor) -> ColumnsPlan:
 
 
 def aggregator_of(
-    rule: Rule | Weighing | None, spill: str | None, device: torch.device, memory: Memory
+    rule: Rule | Weighing | Forged | None, spill: str | None, device: torch.device, memory: Memory
 ) -> Aggregator | None:
     """Return what combines the updates of training by another rule than the mean; None where that does.
 
@@ -171,6 +174,11 @@ def aggregator_of(
     if rule is None:
         return None
     files = Spill(Path(spill)) if spill is not None else None
-    if isinstance(rule, Weighing):
-        return GramRule(rule, device, memory, files)
-    return ColumnRule(rule, device, memory, files)
+    inner = rule.rule if isinstance(rule, Forged) else rule
+    made: ColumnRule
+    if isinstance(inner, Weighing):
+        made = GramRule(inner, device, memory, files)
+    else:
+        made = ColumnRule(inner, device, memory, files)
+    made.forge = rule.forging if isinstance(rule, Forged) else None
+    return made

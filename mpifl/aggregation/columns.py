@@ -17,7 +17,7 @@ from mpifl.aggregation import slices
 from mpifl.aggregation.base import Combined, headers_of, read_records, updates_of
 from mpifl.aggregation.rules import Rule
 from mpifl.aggregation.sharing import Sharing
-from mpifl.aggregation.slices import ColumnsPlan, Located, chunk_of
+from mpifl.aggregation.slices import ColumnsPlan, Forge, Located, chunk_of
 from mpifl.aggregation.spill import Spill
 from mpifl.aggregation.vectors import checked_peak, header_of
 from mpifl.common import RoundLost
@@ -71,6 +71,8 @@ class ColumnRule:
         self._abandoned: list[Tensor] = []
         """Kept for ever: a rank that hung may still write there."""
         self.hanging: set[int] = set()
+        self.forge: Forge | None = None
+        """Has some silos lie, in a test."""
 
     def begin(self, request: Request, received: Mapping[str, Tensor], silos: Sequence[int]) -> None:
         """Forget the vectors of the round before; see `Aggregator`."""
@@ -168,6 +170,7 @@ class ColumnRule:
         work = Sharing(
             transport, verdict, plans, lambda name: rule, self._rows, self._results, users=rule.own
         )
+        work.forge = self.forge
         work.run()
         return self._combined(work) if transport.is_server else Combined()
 

@@ -36,11 +36,10 @@ class AggregationSettings(BaseModel):
     """mean; by columns median, trimmed; by weights krum, multikrum, rfa, centered, fltrust; or the user's own
     function of columns or class of weights, "package.module:name"."""
     tolerate: Annotated[int, Field(gt=0)] | Annotated[float, Field(gt=0, lt=0.5)] | None = None
-    """How many silos may lie, or which share of those that are accepted: for trimmed, krum, multikrum, and
-    pre = "nnm". trimmed leaves so many out at each end of a column."""
+    """For trimmed, krum, multikrum and pre = "nnm": how many silos may lie, or which share of them."""
     pre: Literal["none", "nnm", "bucketing"] = "none"
-    """What is done before the rule: nnm replaces each update by the mean of its nearest neighbours, bucketing
-    puts silos into buckets at random, anew in each round, and takes their means."""
+    """What comes before the rule: means of each update's nearest neighbours (nnm), or of buckets of silos
+    that are drawn in each round (bucketing)."""
     s: Annotated[int, Field(ge=2)] | None = None
     """For bucketing: silos in a bucket. Left out, it is 2."""
     m: PositiveInt | None = None

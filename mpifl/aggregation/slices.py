@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence, Set as AbstractSet
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set as AbstractSet
+from typing import TypeAlias
 
 import torch
 from pydantic import Field, ValidationError
@@ -23,6 +24,10 @@ LAST = -1
 """The stamp, within a pass, of the record with which a rank ends its part."""
 EVERYWHERE = -1
 """In place of a rank: all ranks have this vector."""
+
+
+Forge: TypeAlias = Callable[[Sequence[int], Sequence[Tensor]], list[Tensor]]
+"""The silos of rows, and the rows -> rows."""
 
 
 class Located(Message):
@@ -79,6 +84,8 @@ class Slices:
         self._missing: set[int] = set()
         """Ranks that nothing is sent to any more, nor expected from."""
         self._all_here = all(self._reaches(0, row) for plan in self._plans for row in plan.rows)
+        self.forge: Forge | None = None
+        """Writes over the vectors of some silos, where a test has them lie."""
         self.fault: str | None = None
         self.hanging: set[int] = set()
 
@@ -164,7 +171,9 @@ class Slices:
                 self._suspects.add(row.rank)
             else:
                 rows.append(values)
-        return rows if len(rows) == len(plan.rows) else None
+        if len(rows) != len(plan.rows):
+            return None
+        return self.forge([row.silo for row in plan.rows], rows) if self.forge else rows
 
     def _values(
         self, plan: ColumnsPlan, row: Located, where: slice, coming: Mapping[int, Iterator[Tensor]]

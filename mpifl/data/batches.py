@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -35,6 +36,12 @@ class Batches:
     def __len__(self) -> int:
         """Return the number of examples."""
         return self._examples
+
+    def relabelled(self, act: Callable[[Tensor], Tensor]) -> Batches:
+        """Return the same examples with what `act` makes of their targets."""
+        other = copy.copy(self)
+        other._y = each(act, self._y)
+        return other
 
     def shuffled(
         self,

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from mpifl.aggregation import Aggregator, Rule, Weighing, WeightedMean, aggregator_of
+from mpifl.aggregation import Aggregator, Forged, Rule, Weighing, WeightedMean, aggregator_of
 from mpifl.algorithms import Algorithm, usual_weight
 from mpifl.common import InputError, Names, ShardError, SharedVectorChanged, Unwritable
 from mpifl.data import Batches, FederationSpec, Shard, open_shard
@@ -61,7 +61,7 @@ class WorkerContext:
     models: Sequence[FlatModel]
     public: Batches | None = None
     select: str = "uniform"
-    rule: Rule | Weighing | None = None
+    rule: Rule | Weighing | Forged | None = None
     spill: str | None = None
     evaluation_batch: int = EVALUATION_BATCH
 

@@ -18,7 +18,7 @@ from mpifl.run.validation import validated
 from mpifl.server import OPTIMIZERS, ServerOptimizer
 from mpifl.silo import LocalTraining
 from mpifl.tasks import ACCURACY, TASKS, MetricInfo, Task, names_in
-from mpifl.transforms import STATISTICS, CompressionSettings
+from mpifl.transforms import STATISTICS, AttackSettings, CompressionSettings
 
 _SHARED = ("local", "server_optimizer", "task")
 """Tables of a job that are fields of every algorithm."""
@@ -68,6 +68,8 @@ class Job(BaseModel):
     """How updates become one."""
     compression: CompressionSettings = CompressionSettings()
     """How updates and requests are encoded."""
+    attack: AttackSettings = AttackSettings()
+    """Which silos lie on purpose, for tests and tables; none otherwise."""
     evaluate: Evaluate = Evaluate()
     """How often the model is scored."""
     checkpoint: Checkpoint = Checkpoint()

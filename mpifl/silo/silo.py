@@ -3,7 +3,7 @@ and a model that it is lent for the time of its work."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -94,6 +94,10 @@ class Silo:
         and will send with the next."""
         owed: Tensor | float = self.state.get(RESIDUAL + name, 0.0)
         return owed
+
+    def relabel(self, act: Callable[[Tensor], Tensor]) -> None:
+        """Train, during this request, on what `act` makes of the targets of the training examples."""
+        self._splits["train"] = self._splits["train"].relabelled(act)
 
     def take(self, architecture: int) -> FlatModel:
         """Have the model of another of the algorithm's architectures lent,

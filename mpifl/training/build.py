@@ -127,7 +127,7 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
     algorithm.task.metrics()  # the library that brings them is imported now, not in the first evaluation
     rule = job.build_rule(algorithm)
     transforms = [
-        *_transforms(job, algorithm),
+        *_transforms(job, algorithm, spec.classes),
         *reference_of(rule, algorithm.local, algorithm.objective, public=spec.public is not None),
     ]
     public = _batches(folder, spec, spec.public, "public", device)
@@ -142,7 +142,7 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
         flat,
         public,
         job.cohort.drawn_by,
-        rule,
+        job.attack.forged(rule),
         job.aggregation.spill,
         job.evaluate.batch_size,
     )
@@ -170,14 +170,16 @@ def _device(job: Job, nth: int, is_worker: bool) -> torch.device:
     return device
 
 
-def _transforms(job: Job, algorithm: Algorithm) -> list[Transform]:
+def _transforms(job: Job, algorithm: Algorithm, classes: int | None) -> list[Transform]:
     """Return the transforms, in the order of requests.
 
-    On the way back they act in reverse: an update is clipped first, and nothing changes it after its codec.
+    On the way back they act in reverse: an update is clipped first, and nothing changes it after its codec. A
+    silo that lies does so after it is clipped.
     """
     compression = job.compression.transforms(algorithm.absolute, algorithm.accumulated)
     clip = job.aggregation.clip
-    return [*compression, RunningStatistics(), *([Clipping(clip)] if clip else [])]
+    lies = job.attack.transforms(job.seed, classes)
+    return [*compression, *lies, RunningStatistics(), *([Clipping(clip)] if clip else [])]
 
 
 def successor(job: Job, spec: FederationSpec, worker: Server) -> Server:

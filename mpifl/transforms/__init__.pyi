@@ -1,3 +1,4 @@
+from .attacks import AttackSettings as AttackSettings
 from .base import Transform as Transform
 from .clipping import Clipping as Clipping
 from .compression import CompressionSettings as CompressionSettings

@@ -108,7 +108,7 @@ def _broadcast_record(transport: Any, record: bytes | None = None) -> bytes:
         _now.clear()
         transport.instead_of_done = transport.done_as = transport.sum_as = None
         transport.no_share = False
-        transport.share_as = transport.rows_as = None
+        transport.share_as = transport.rows_as = transport.digits_as = None
     elif "accepted" in heard:
         for act in [act for rank in _now for act in rank.judged]:
             act()
@@ -153,6 +153,9 @@ def _hand_over(transport: Any, rank: int, content: Any, stamp: Any) -> bool:
     if isinstance(content, bytes) and getattr(transport, "share_as", None):
         (instead,) = transport.share_as
         return instead is None or bool(_real["hand_over"](transport, rank, instead, stamp))
+    if not isinstance(content, bytes) and content[0].dtype == torch.int64:
+        change = getattr(transport, "digits_as", None)
+        content = [change(content[0]).contiguous()] if change else content
     return bool(_real["hand_over"](transport, rank, content, stamp))
 
 
