@@ -5,10 +5,18 @@ from .base import (
     headers_of as headers_of,
     updates_of as updates_of,
 )
-from .columns import aggregator_of as aggregator_of, memory_of as memory_of
+from .by_gram import REFERENCE as REFERENCE, aggregator_of as aggregator_of
+from .columns import memory_of as memory_of
 from .exact import is_finite as is_finite, peak_of as peak_of
+from .forging import FORGERIES as FORGERIES, Forged as Forged, Forging as Forging
 from .kernels import WITHOUT as WITHOUT
 from .mean import WeightedMean as WeightedMean
 from .planning import plan as plan
-from .rules import NAMES as NAMES, Rule as Rule
-from .settings import AggregationSettings as AggregationSettings, with_uniform_weights as with_uniform_weights
+from .rules import Rule as Rule
+from .settings import (
+    NAMES as NAMES,
+    AggregationSettings as AggregationSettings,
+    with_uniform_weights as with_uniform_weights,
+)
+from .weighing import Weighing as Weighing
+from .weights import WEIGHT_RULES as WEIGHT_RULES, FLTrust as FLTrust, WeightRule as WeightRule

@@ -23,11 +23,13 @@ class Combined:
         vectors: By name, at the server; none elsewhere.
         lost: Why there is no result, at the server; None if there is one.
         in_vain: Whether the same would come of asking again.
+        weights: Of each silo's vectors, at the server, where a rule gives each silo one.
     """
 
     vectors: dict[str, Tensor] = field(default_factory=dict)
     lost: str | None = None
     in_vain: bool = False
+    weights: dict[int, float] = field(default_factory=dict)
 
 
 class Aggregator(Protocol):

@@ -7,17 +7,17 @@ import statistics
 import weakref
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
-from pathlib import Path
 from typing import Any
 
 import torch
 from pydantic import Field, TypeAdapter
 from torch import Tensor
 
-from mpifl.aggregation import sharing
-from mpifl.aggregation.base import Aggregator, Combined, headers_of, read_records, updates_of
+from mpifl.aggregation import slices
+from mpifl.aggregation.base import Combined, headers_of, read_records, updates_of
 from mpifl.aggregation.rules import Rule
-from mpifl.aggregation.sharing import ColumnsPlan, Located, Sharing, chunk_of
+from mpifl.aggregation.sharing import Sharing
+from mpifl.aggregation.slices import ColumnsPlan, Forge, Located, chunk_of
 from mpifl.aggregation.spill import Spill
 from mpifl.aggregation.vectors import checked_peak, header_of
 from mpifl.common import RoundLost
@@ -71,6 +71,8 @@ class ColumnRule:
         self._abandoned: list[Tensor] = []
         """Kept for ever: a rank that hung may still write there."""
         self.hanging: set[int] = set()
+        self.forge: Forge | None = None
+        """Has some silos lie, in a test."""
 
     def begin(self, request: Request, received: Mapping[str, Tensor], silos: Sequence[int]) -> None:
         """Forget the vectors of the round before; see `Aggregator`."""
@@ -141,8 +143,8 @@ class ColumnRule:
             for row in ROWS.validate_python(report.parts):
                 rows[row.name].append(Located(silo=row.silo, rank=rank, handle=row.handle))
         for name, located in rows.items():
-            if len(located) < self._rule.least:
-                raise RoundLost(f"{len(located)} silos sent '{name}', and {self._rule.needs}")
+            if needs := self._needs(len(located)):
+                raise RoundLost(f"{len(located)} silos sent '{name}', and {needs}")
         headers = updates_of(headers_of(reports))
         lengths = {name: vector.length for header in headers for name, vector in header.vectors.items()}
         return [self._plan(name, lengths[name], rows[name]) for name in sorted(rows)]
@@ -155,7 +157,7 @@ class ColumnRule:
     def _placed(self, name: str, length: int) -> Tensor:
         """Return memory for a result; a slice that is never made leaves NaN there."""
         self._results[name] = self._memory.empty(length, torch.float32)
-        self._results[name][:: sharing.BLOCK] = torch.nan
+        self._results[name][:: slices.BLOCK] = torch.nan
         return self._results[name]
 
     def combine(self, transport: Transport, verdict: Verdict) -> Combined:
@@ -163,10 +165,21 @@ class ColumnRule:
         self.hanging.clear()
         if transport.rank not in (0, *verdict.ranks) or not verdict.pieces:
             return Combined()
-        work = Sharing(transport, verdict, self._rule, self._rows, self._results)
+        plans = [ColumnsPlan.model_validate(record) for record in verdict.pieces]
+        rule = self._rule
+        work = Sharing(
+            transport, verdict, plans, lambda name: rule, self._rows, self._results, users=rule.own
+        )
+        work.forge = self.forge
         work.run()
-        if not transport.is_server:
-            return Combined()
+        return self._combined(work) if transport.is_server else Combined()
+
+    def _needs(self, silos: int) -> str:
+        """Say how many silos the rule takes; "" if so many suffice."""
+        return self._rule.needs(silos)
+
+    def _combined(self, work: Sharing) -> Combined:
+        """Return, at the server, what came of the work."""
         self.hanging |= work.hanging
         if work.hanging:
             self._mend(work)
@@ -197,19 +210,6 @@ def _check_rows(rows: Sequence[Row], told: AbstractSet[tuple[str, int]]) -> None
     if wrong := sorted(told ^ found.keys()) or twice:
         name, silo = wrong[0]
         raise ValueError(f"its vectors are not those that its headers tell of ('{name}' of silo {silo})")
-
-
-def aggregator_of(
-    rule: Rule | None, spill: str | None, device: torch.device, memory: Memory
-) -> Aggregator | None:
-    """Return what combines the updates of training by a rule of columns; None where the mean does.
-
-    Raises:
-        InputError: no files can be made in the folder `spill`.
-    """
-    if rule is None:
-        return None
-    return ColumnRule(rule, device, memory, Spill(Path(spill)) if spill is not None else None)
 
 
 def memory_of(hosted: Iterable[int], asked: int, length: int, spill: str | None) -> str:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from mpifl.aggregation import kernels
+from mpifl.aggregation.weights import tolerated
 from mpifl.common import InputError, load_plugin
 from mpifl.wire import pieces_of
 
@@ -22,8 +23,8 @@ Columns: TypeAlias = Callable[[Any], Tensor]
 
 CACHED = 1 << 18
 """Elements that are sorted at a time: 1 MiB, which stay in the cache through all comparators."""
-NAMES = ("mean", "median", "trimmed")
-"""The rules of `[aggregation] rule`; all but the first are rules of columns."""
+COLUMN_RULES = ("median", "trimmed")
+"""The rules of columns that ship."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,9 @@ class Rule:
     least: int = 1
     own: bool = False
 
-    @property
-    def needs(self) -> str:
-        """How many silos it takes, as a line that has begun goes on."""
-        return f"[aggregation] tolerate = {self.least // 2} takes {self.least}"
+    def needs(self, silos: int) -> str:
+        """Say how many silos it takes, as a line that has begun goes on; "" if so many suffice."""
+        return f"[aggregation] tolerate = {self.least // 2} takes {self.least}" if silos < self.least else ""
 
     def __call__(self, rows: Sequence[Tensor]) -> Tensor:
         """Apply the rule to rows of one length, each a silo's slice of columns.
@@ -78,26 +78,24 @@ class Rule:
 _WANTED = "have it take rows [K, n] and return [n], float32 and finite"
 
 
-def rule_of(name: str, tolerate: int | None) -> Rule | None:
-    """Return the rule of columns that a job names; None for the mean.
+def rule_of(name: str, tolerate: float | None, plugin: Any = None) -> Rule:
+    """Return the rule of columns that a job names.
 
     Args:
-        name: One of `NAMES`, or the user's own function, "package.module:name".
-        tolerate: For `trimmed`: how many silos are left out at each end of a column.
+        name: One of `COLUMN_RULES`, or the user's own function, "package.module:name".
+        tolerate: For `trimmed`: how many silos are left out at each end of a column, or which share of them.
+        plugin: The user's own, where it is imported already.
 
     Raises:
         InputError: there is no such rule.
     """
-    if name not in NAMES:
-        return _own_rule(name)
+    if name == "median":
+        return Rule(name, median)
     if name == "trimmed":
         assert tolerate is not None
-        return Rule(name, functools.partial(trimmed_mean, tolerate=tolerate), least=2 * tolerate + 1)
-    return Rule(name, median) if name == "median" else None
-
-
-def _own_rule(name: str) -> Rule:
-    found = load_plugin(name, "[aggregation] rule", NAMES)
+        least = 1 if isinstance(tolerate, float) else 2 * tolerate + 1
+        return Rule(name, functools.partial(trimmed_mean, tolerate=tolerate), least=least)
+    found = load_plugin(name, "[aggregation] rule", COLUMN_RULES) if plugin is None else plugin
     if not callable(found) or inspect.isclass(found):
         raise InputError(f"[aggregation] rule = '{name}': is no function; {_WANTED}")
     return Rule(name, found, own=True)
@@ -113,13 +111,15 @@ def median(rows: Sequence[Tensor]) -> Tensor:
     return _mean_between(rows, (silos - 1) // 2, silos // 2 + 1)
 
 
-def trimmed_mean(rows: Sequence[Tensor], tolerate: int) -> Tensor:
-    """Return the mean of each column without its `tolerate` largest and smallest values.
+def trimmed_mean(rows: Sequence[Tensor], tolerate: float) -> Tensor:
+    """Return the mean of each column without its `tolerate` largest and smallest values, or that share of
+    them.
 
     Coordinate-wise trimmed mean (Yin et al. 2018, Algorithm 1, option II). The sum is in float64, smallest
     first.
     """
-    return _mean_between(rows, tolerate, len(rows) - tolerate)
+    liars = tolerated(tolerate, len(rows))
+    return _mean_between(rows, liars, len(rows) - liars)
 
 
 def _mean_between(rows: Sequence[Tensor], first: int, last: int) -> Tensor:

@@ -59,6 +59,12 @@ class Batches:
         other._change = of
         return other
 
+    def relabelled(self, act: Callable[[Tensor], Tensor]) -> Batches:
+        """Return the same examples with what `act` makes of their targets."""
+        other = copy.copy(self)
+        other._y = each(act, self._y)
+        return other
+
     def shuffled(
         self,
         size: int | Literal["full"],

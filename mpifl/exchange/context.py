@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mpifl.aggregation import Rule
+from mpifl.aggregation import Forged, Rule, Weighing
 from mpifl.algorithms import Algorithm
 from mpifl.data import Batches, Change, FederationSpec
 from mpifl.silo import EVALUATION_BATCH, EvaluationBatch, FlatModel
@@ -27,7 +27,7 @@ class WorkerContext:
     models: Sequence[FlatModel]
     public: Batches | None = None
     select: str = "uniform"
-    rule: Rule | None = None
+    rule: Rule | Weighing | Forged | None = None
     spill: str | None = None
     evaluation_batch: EvaluationBatch = EVALUATION_BATCH
     augment: Change | None = None

@@ -30,6 +30,8 @@ class Ledger:
     """Of each worker, for at most `RANKS_SHOWN` of them: how long it trained and waited for the slowest."""
     faults: dict[int, str] = field(default_factory=dict)
     """Why silos were left out."""
+    weights: dict[int, float] = field(default_factory=dict)
+    """What a rule by weights gave each silo in the last training of the round."""
     lost: list[str] = field(default_factory=list)
     """Why attempts at the round came to nothing."""
 
@@ -37,6 +39,7 @@ class Ledger:
         """Add an attempt that came to nothing: its cost was spent, and whom it missed may be there again."""
         self.lost.append(why)
         self.faults.clear()
+        self.weights.clear()
 
     def add(
         self,

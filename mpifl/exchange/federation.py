@@ -253,6 +253,7 @@ class Federation:
         self.membership.commit(request.reassigned, verdict.accepted, headers)
         if self.transport.is_server and request.averaged:
             self._account(request, reports, headers, verdict, time.perf_counter() - began)
+            self.ledger.weights = combined.weights or self.ledger.weights
             self.membership.silent |= set() if self._deadline else aggregation.hanging
         return outcome_of(verdict if self.transport.is_server else None, headers, combined, aggregation)
 

@@ -14,6 +14,7 @@ from mpifl.report import figures, units
 from mpifl.report.data import data
 from mpifl.report.runs import Summary, read_run
 from mpifl.report.style import STYLE
+from mpifl.report.weights import weights_of_silos
 from mpifl.run import number, read_environment
 from mpifl.tracking import HELD_OUT
 
@@ -56,7 +57,8 @@ def page(summary: Summary) -> str:
     every = [*figures.costs(summary), figures.time(summary), figures.ranks(summary, environment)]
     drawn = [*figures.reached(summary), *([] if summary.missing else every), data(summary, environment)]
     body = _head(summary, environment) + _cards(summary) + f'<div class="grid">{"".join(drawn)}</div>'
-    body += _faults(summary.records, Names(environment.get("silos", ()))) + _rounds(summary)
+    names = Names(environment.get("silos", ()))
+    body += _faults(summary.records, names) + _weights(summary, names) + _rounds(summary)
     body += _job(summary.run) + _environment(environment)
     title = escape(f"{summary.job.get('name', summary.run.name)}: {summary.run.absolute().name}")
     return (
@@ -141,6 +143,15 @@ def _faults(records: Sequence[dict[str, Any]], names: Names) -> str:
     rows = [[names[silo], str(n), *map(str, reasons[silo])] for silo, n in often]
     table = _table(["silo", "rounds", "last", "reason"], rows)
     return _folded(f"Silos left out of rounds ({len(counts)})", table, opened=True)
+
+
+def _weights(summary: Summary, names: Names) -> str:
+    """List what a rule by weights gave each silo, if the run has such a rule."""
+    rows = weights_of_silos(summary.records, summary.job.get("aggregation", {}).get("rule"), names)
+    if not rows:
+        return ""
+    heading = ["silo", "rounds", "weight (mean of all = 1)", "not chosen", ""]
+    return _folded(f"Weights of silos ({len(rows)})", _table(heading, rows[:MOST_ROWS]), opened=True)
 
 
 def _rounds(summary: Summary) -> str:

@@ -21,7 +21,7 @@ Record = dict[str, Any]
 BYTES = ("bytes_sent", "bytes_received")
 NUMBERS = ("test_loss", "train_loss", "seconds", *BYTES)
 """Figures of a round that must be numbers, or null, in what this program wrote; the main metric's, too."""
-TABLES = ("faults", "rank_seconds")
+TABLES = ("faults", "rank_seconds", "weights")
 RANK = re.compile("[0-9]{1,9}")
 HARMLESS, BEFORE_ALL = ('name "', 'shards "'), " after round 0"
 """What changes begin or end with on which nothing that is trained depends."""
@@ -241,7 +241,9 @@ def _read_job(path: Path) -> tuple[dict[str, Any], list[str]]:
         return {}, [f"job.toml cannot be read ({error.strerror})"]
     except ValueError:
         return {}, ["job.toml is torn"]
-    nested = all(isinstance(job.get(name, {}), dict) for name in ("algorithm", "model", "evaluate"))
+    nested = all(
+        isinstance(job.get(name, {}), dict) for name in ("algorithm", "model", "evaluate", "aggregation")
+    )
     evaluate = job.get("evaluate", {}) if nested else {}
     if nested and _targets_are_numbers(evaluate) and type(job.get("rounds", 0)) is int:
         return job, []

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
-from mpifl.aggregation import AggregationSettings, Rule, with_uniform_weights
+from mpifl.aggregation import AggregationSettings, Rule, Weighing, with_uniform_weights
 from mpifl.algorithms import ALGORITHMS, Algorithm
 from mpifl.common import InputError, Table, read_toml
 from mpifl.run.cohort import CohortTable
@@ -18,7 +18,7 @@ from mpifl.run.validation import validated
 from mpifl.server import OPTIMIZERS, ServerOptimizer
 from mpifl.silo import LocalTraining
 from mpifl.tasks import ACCURACY, TASKS, MetricInfo, Task, names_in
-from mpifl.transforms import CompressionSettings
+from mpifl.transforms import STATISTICS, AttackSettings, CompressionSettings
 
 _SHARED = ("local", "server_optimizer", "task")
 """Tables of a job that are fields of every algorithm."""
@@ -70,6 +70,8 @@ class Job(BaseModel):
     """How updates become one."""
     compression: CompressionSettings = CompressionSettings()
     """How updates and requests are encoded."""
+    attack: AttackSettings = AttackSettings()
+    """Which silos lie on purpose, for tests and tables; none otherwise."""
     evaluate: Evaluate = Evaluate()
     """How often the model is scored."""
     checkpoint: Checkpoint = Checkpoint()
@@ -111,8 +113,8 @@ class Job(BaseModel):
         """
         return _build_task(self, "the job")
 
-    def build_rule(self, algorithm: Algorithm) -> Rule | None:
-        """Return the rule of columns, None for the mean.
+    def build_rule(self, algorithm: Algorithm) -> Rule | Weighing | None:
+        """Return what combines updates, None for the mean.
 
         Raises:
             InputError: there is no such rule, or the algorithm bars it.
@@ -121,7 +123,7 @@ class Job(BaseModel):
         if why and not self.aggregation.is_mean:
             what = f"'{self.algorithm['name']}' needs the mean: {why}"
             raise InputError(f"[aggregation] rule = '{self.aggregation.rule}': {what}")
-        return self.aggregation.build()
+        return self.aggregation.build(self.seed, algorithm.absolute | {STATISTICS})
 
     def idle(self, algorithm: Algorithm) -> list[str]:
         """Say which keys have no effect with this algorithm, or together hardly the one that is meant."""

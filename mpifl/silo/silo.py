@@ -4,7 +4,7 @@ and a model that it is lent for the time of its work."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -91,6 +91,10 @@ class Silo(Lent):
         and will send with the next."""
         owed: Tensor | float = self.state.get(RESIDUAL + name, 0.0)
         return owed
+
+    def relabel(self, act: Callable[[Tensor], Tensor]) -> None:
+        """Train, during this request, on what `act` makes of the targets of the training examples."""
+        self._splits["train"] = self._splits["train"].relabelled(act)
 
     def train_locally(
         self,

@@ -108,6 +108,15 @@ def without(silos: list[str], names: Names) -> str:
     return f"without {names.listed(silos[:MOST_SILOS])}{more}"
 
 
+def weighed(weights: dict[str, float], names: Names) -> str:
+    """Return how many silos a rule has given a weight; where all have one, the least."""
+    chosen = sum(weight != 0 for weight in weights.values())
+    if chosen < len(weights):
+        return f"weight to {chosen} of {len(weights)} silos"
+    least = min(weights, key=weights.__getitem__)
+    return f"least weight {weights[least]:.2g} (silo {names[least]})"
+
+
 def figures_of(record: Record, names: Names | None = None, metric: MetricInfo = ACCURACY) -> str:
     """Return a round's loss and main metric in a few words."""
     parts = []
@@ -119,6 +128,8 @@ def figures_of(record: Record, names: Names | None = None, metric: MetricInfo = 
     if (worst := record.get(f"{metric.silo}_worst")) is not None:
         name = worst_silo(record, metric)
         parts.append(f"worst silo {metric.write(worst)}" + (f" ({name})" if name else ""))
+    if weights := record.get("weights"):
+        parts.append(weighed(weights, names or Names()))
     if silos := list(record.get("faults") or {}):
         parts.append(without(silos, names or Names()))
     return "  ".join(parts)

@@ -24,7 +24,7 @@ from mpifl.silo import FlatModel, learnable
 from mpifl.tasks import Task
 from mpifl.tracking import check_tracking
 from mpifl.training.validation import augment_of, check_rule, splits_of
-from mpifl.transforms import Clipping, RunningStatistics, Transform
+from mpifl.transforms import Clipping, RunningStatistics, Transform, reference_of
 from mpifl.wire import Transport, clean
 
 Given: TypeAlias = Path | Table | Job
@@ -126,7 +126,11 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
     algorithm = job.build_algorithm().for_federation(spec)
     flat = _models(job, spec, algorithm, device, is_reporter=nth == 0)
     algorithm.task.metrics()  # the library that brings them is imported now, not in the first evaluation
-    transforms = _transforms(job, algorithm)
+    rule = job.build_rule(algorithm)
+    transforms = [
+        *_transforms(job, algorithm, spec.classes),
+        *reference_of(rule, algorithm.local, algorithm.objective, public=spec.public is not None),
+    ]
     public = _batches(folder, spec, spec.public, "public", device)
     context = WorkerContext(
         folder,
@@ -139,7 +143,7 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
         flat,
         public,
         job.cohort.drawn_by,
-        job.build_rule(algorithm),
+        job.attack.forged(rule),
         job.aggregation.spill,
         job.evaluate.batch_size,
         augment_of(job, spec),
@@ -168,14 +172,16 @@ def _device(job: Job, nth: int, is_worker: bool) -> torch.device:
     return device
 
 
-def _transforms(job: Job, algorithm: Algorithm) -> list[Transform]:
+def _transforms(job: Job, algorithm: Algorithm, classes: int | None) -> list[Transform]:
     """Return the transforms, in the order of requests.
 
-    On the way back they act in reverse: an update is clipped first, and nothing changes it after its codec.
+    On the way back they act in reverse: an update is clipped first, and nothing changes it after its codec. A
+    silo that lies does so after it is clipped.
     """
     compression = job.compression.transforms(algorithm.absolute, algorithm.accumulated)
     clip = job.aggregation.clip
-    return [*compression, RunningStatistics(), *([Clipping(clip)] if clip else [])]
+    lies = job.attack.transforms(job.seed, classes)
+    return [*compression, *lies, RunningStatistics(), *([Clipping(clip)] if clip else [])]
 
 
 def successor(job: Job, spec: FederationSpec, worker: Server) -> Server:

@@ -54,6 +54,9 @@ class MetricsCollector:
         if ledger.rank_seconds:
             costs["rank_seconds"] = {str(rank): dict(spent) for rank, spent in ledger.rank_seconds.items()}
         costs["faults"] = {str(silo): fault for silo, fault in ledger.faults.items()}
+        if ledger.weights:
+            costs["weights"] = {str(silo): weight for silo, weight in ledger.weights.items()}
+            costs["not_chosen"] = [str(silo) for silo, weight in ledger.weights.items() if weight == 0]
         if ledger.lost:
             costs["attempts_lost"] = ledger.lost
         return costs

@@ -31,7 +31,7 @@ def open_shards(t: Training) -> dict[str, dict[str, str]]:
         raise InputError(f"{first}{others}; [cohort] quorum below 1 would go on without")
     for silo, why in faults.items():
         t.observers.note(f"going on without silo {t.exchange.names[silo]} while it is broken: {why}")
-    for warning in [*_idle_workers(t), *_idle_settings(t)]:
+    for warning in filter(None, [t.job.attack.warning, *_idle_workers(t), *_idle_settings(t)]):
         t.observers.note(warning)
     origins = t.exchange.transport.origins
     return {str(origins[rank]): about for rank, about in sorted(t.exchange.membership.about.items())}

@@ -59,7 +59,7 @@ def splits_of(spec: FederationSpec) -> set[str]:
 
 
 def memory_notes(job: Job, hosted: Sequence[int], length: int) -> list[str]:
-    """Say what memory the job's rule of columns takes, if it has one.
+    """Say what memory the job's rule takes, if it is not the mean.
 
     Args:
         job: The job.
@@ -73,7 +73,7 @@ def memory_notes(job: Job, hosted: Sequence[int], length: int) -> list[str]:
 
 
 def check_rule(job: Job, spec: FederationSpec, source: str) -> None:
-    """See that a round asks enough silos for the rule of columns, and that the user's rule is one.
+    """See that a round asks enough silos for the rule, and that the user's rule is one.
 
     Raises:
         InputError: it does not, or is none.
@@ -81,9 +81,10 @@ def check_rule(job: Job, spec: FederationSpec, source: str) -> None:
     silos = len(spec.silos)
     asked = job.cohort.size(silos)
     try:
+        job.attack.check(silos, spec.classes, is_mean=job.aggregation.is_mean)
         rule = job.build_rule(job.build_algorithm())
-        if rule is not None and asked < rule.least:
-            raise InputError(f"{rule.needs} silos in a round, and a round asks {asked} of {silos}")
+        if rule is not None and (needs := rule.needs(asked)):
+            raise InputError(f"{needs} silos in a round, and a round asks {asked} of {silos}")
         if rule is not None:
             rule.try_out(asked)
     except InputError as error:

@@ -1,4 +1,6 @@
+from .attacks import AttackSettings as AttackSettings
 from .base import Transform as Transform
 from .clipping import Clipping as Clipping
 from .compression import CompressionSettings as CompressionSettings
-from .statistics import RunningStatistics as RunningStatistics
+from .reference import reference_of as reference_of
+from .statistics import STATISTICS as STATISTICS, RunningStatistics as RunningStatistics

@@ -7,7 +7,7 @@ from mpifl.silo import Silo
 from mpifl.transforms.base import Message, Transform
 from mpifl.wire import Mean, Purpose, Update
 
-NAME = "statistics"
+STATISTICS = "statistics"
 
 
 class RunningStatistics(Transform):
@@ -20,24 +20,24 @@ class RunningStatistics(Transform):
 
     def request(self, server: Server, message: Message, purpose: Purpose = "training") -> Message:
         """Add the current statistics, if the model has any."""
-        return {**message, NAME: server.state[NAME]} if NAME in server.state else message
+        return {**message, STATISTICS: server.state[STATISTICS]} if STATISTICS in server.state else message
 
     def receive(self, silo: Silo, message: Message, purpose: Purpose = "training") -> Message:
         """Have the silo start every pass over its data from them."""
-        if NAME not in message:
+        if STATISTICS not in message:
             return message
-        silo.received[NAME] = message[NAME]
-        return {name: value for name, value in message.items() if name != NAME}
+        silo.received[STATISTICS] = message[STATISTICS]
+        return {name: value for name, value in message.items() if name != STATISTICS}
 
     def update(self, silo: Silo, update: Update, purpose: Purpose = "training") -> Update:
         """Add how training changed them."""
-        if NAME in silo.received and silo.learned_statistics is not None:
-            update.vectors[NAME] = silo.learned_statistics - silo.received[NAME]
+        if STATISTICS in silo.received and silo.learned_statistics is not None:
+            update.vectors[STATISTICS] = silo.learned_statistics - silo.received[STATISTICS]
         return update
 
     def mean(self, server: Server, mean: Mean, purpose: Purpose = "training") -> Mean:
         """Move the server's statistics by the mean change."""
-        if NAME in mean.vectors:
-            server.model.statistics.write(server.state[NAME] + mean.vectors.pop(NAME))
-            server.state[NAME] = server.model.statistics.read()
+        if STATISTICS in mean.vectors:
+            server.model.statistics.write(server.state[STATISTICS] + mean.vectors.pop(STATISTICS))
+            server.state[STATISTICS] = server.model.statistics.read()
         return mean

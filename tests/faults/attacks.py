@@ -31,6 +31,8 @@ ONE_NODE, FOLLOWER, LEADER = "one-node", "follower", "leader"
 """
 MEDIAN, MEDIAN_NODES = "median", "median-on-nodes"
 """The same as the first two of these, where updates are combined by a rule of columns."""
+RFA, RFA_NODES = "rfa", "rfa-on-nodes"
+"""The same by a rule by weights, which all that is tried with rules of columns is tried with as well."""
 HUGE = 10**400
 ANSI = "\x1b[2J\x1b]0;owned\x07\r\nround 1: all is well\u202e"
 
@@ -390,6 +392,15 @@ def _share_as(content: bytes | None) -> Forge:
     return forge
 
 
+def _digits_as(change: Callable[[Any], Any]) -> Forge:
+    """Send something else than one's share of the Gram matrix."""
+
+    def forge(rank: Hostile) -> None:
+        rank.transport.digits_as = change
+
+    return forge
+
+
 def _rows_as(change: Callable[[Any], Any]) -> Forge:
     """Send something else than one's silos' columns to other nodes."""
 
@@ -596,6 +607,9 @@ ATTACKS = [
     ),
     Attack("columns-asleep", sleeping(DEADLINE + 2), ends=HARMLESS, where=(MEDIAN,)),
     Attack("columns-asleep-elsewhere", sleeping(DEADLINE + 2), ends=STOPPED, where=(MEDIAN_NODES,)),
+    Attack("digits-short", _digits_as(lambda told: told[:-3]), ends=STOPPED, where=(RFA, RFA_NODES)),
+    Attack("digits-long", _digits_as(lambda told: told.repeat(1000)), ends=HARMLESS, where=(RFA,)),
+    Attack("digits-elsewhere", _digits_as(lambda told: told | 2**40), ends=STOPPED, where=(RFA,)),
     # what numbers it sends
     *(
         Attack(f"scalar-{name}", all_scalars(**{name: value}), name)

@@ -27,7 +27,7 @@ from torch import Tensor
 
 import mpifl.exchange.cohort
 import mpifl.exchange.placement
-from mpifl.aggregation import sharing
+from mpifl.aggregation import slices
 from mpifl.aggregation.base import Combined
 from mpifl.aggregation.mean import WeightedMean
 from mpifl.algorithms.base import Cohort
@@ -108,7 +108,7 @@ def _broadcast_record(transport: Any, record: bytes | None = None) -> bytes:
         _now.clear()
         transport.instead_of_done = transport.done_as = transport.sum_as = None
         transport.no_share = False
-        transport.share_as = transport.rows_as = None
+        transport.share_as = transport.rows_as = transport.digits_as = None
     elif "accepted" in heard:
         for act in [act for rank in _now for act in rank.judged]:
             act()
@@ -153,6 +153,9 @@ def _hand_over(transport: Any, rank: int, content: Any, stamp: Any) -> bool:
     if isinstance(content, bytes) and getattr(transport, "share_as", None):
         (instead,) = transport.share_as
         return instead is None or bool(_real["hand_over"](transport, rank, instead, stamp))
+    if not isinstance(content, bytes) and content[0].dtype == torch.int64:
+        change = getattr(transport, "digits_as", None)
+        content = [change(content[0]).contiguous()] if change else content
     return bool(_real["hand_over"](transport, rank, content, stamp))
 
 
@@ -191,7 +194,7 @@ def _noted_mean(cohort: Any, work: Any, /, **message: Any) -> Any:
     return mean
 
 
-sharing.BLOCK, sharing.LONGEST_CHUNK = 16, 48  # so that every rank makes some columns, in several chunks
+slices.BLOCK, slices.LONGEST_CHUNK = 16, 48  # so that every rank makes some columns, in several chunks
 if PLAN:
     for ending in ("", ".scores"):
         Path(PLAN["made"] + ending).touch()

@@ -33,6 +33,8 @@ from faults.attacks import (
     MISPLACED,
     ONCE,
     ONE_NODE,
+    RFA,
+    RFA_NODES,
     STOPPED,
     Attack,
 )
@@ -75,8 +77,8 @@ class World:
 
     @property
     def attacks(self) -> list[Attack]:
-        where = ONE_NODE if self.name == FOLLOWER else self.name
-        found = [one for one in ATTACKS if re.search(ONLY, one.name) and where in one.where]
+        where = {self.name, LIKE.get(self.name)}
+        found = [one for one in ATTACKS if re.search(ONLY, one.name) and where & {*one.where}]
         return [one for one in found if self.name != FOLLOWER or not re.match(NEAR, one.name)]
 
     @property
@@ -91,8 +93,12 @@ WORLDS = {
     LEADER: World(LEADER, 3, hostile=2, per_node=2),
     MEDIAN: World(MEDIAN, 3, hostile=1, rule="median"),
     MEDIAN_NODES: World(MEDIAN_NODES, 4, hostile=3, per_node=2, rule="median"),
+    RFA: World(RFA, 3, hostile=1, rule="rfa"),
+    RFA_NODES: World(RFA_NODES, 4, hostile=3, per_node=2, rule="rfa"),
 }
-PLAYED = [name for name in WORLDS if SLOW or name != FOLLOWER]
+LIKE = {FOLLOWER: ONE_NODE, RFA: MEDIAN, RFA_NODES: MEDIAN_NODES}
+"""Worlds that are tried with what others are tried with."""
+PLAYED = [name for name in WORLDS if SLOW or name not in LIKE]
 """The worlds that the suite plays; all of them by MPIFL_SLOW=1."""
 CASES = [
     pytest.param(name, attack, id=f"{name}-{attack.name}")

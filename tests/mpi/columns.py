@@ -14,14 +14,14 @@ import sys
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch.profiler import profile
 
-from mpifl.aggregation import rules, sharing
+from mpifl.aggregation import AggregationSettings, WeightRule, aggregator_of, slices
 from mpifl.aggregation.columns import ColumnRule
-from mpifl.aggregation.spill import Spill
 from mpifl.wire.joining import world
 from mpifl.wire.messages import Header, Report, Update, Verdict, uniform
 from mpifl.wire.requests import Compute
@@ -31,9 +31,34 @@ CPU = torch.device("cpu")
 LENGTHS = {"delta": 1003, "shift": 64, "none": 0}
 SILOS, FAILING = 9, (4, 8)
 RULES = {"median": None, "trimmed": 2, "columns:spread": None}
+WEIGHTED = {
+    "krum": {"rule": "krum", "tolerate": 2},
+    "multikrum": {"rule": "multikrum", "tolerate": 0.29, "m": 3},
+    "rfa": {"rule": "rfa"},
+    "centered": {"rule": "centered", "tau": 1e39, "iterations": 2},
+    "fltrust": {"rule": "fltrust"},
+    "nnm-trimmed": {"rule": "trimmed", "tolerate": 2, "pre": "nnm"},
+    "nnm-krum": {"rule": "krum", "tolerate": 1, "pre": "nnm"},
+    "buckets-median": {"rule": "median", "pre": "bucketing"},
+    "buckets-rfa": {"rule": "rfa", "pre": "bucketing", "s": 3},
+    "own": {"rule": "columns:Shortest"},
+}
+"""Tables of rules that look at whole vectors."""
 ROUNDS = 2
 FEW, MANY, LARGE = 4, 32, 1 << 16
 """Silos, and elements of a vector of each, beside which all records are small."""
+
+
+class Shortest(WeightRule):
+    """A user's rule by weights: the shortest vector."""
+
+    def weights(self, gram: np.ndarray, liars: int) -> np.ndarray:
+        return np.eye(len(gram))[gram.diagonal().argmin()]
+
+
+def reference_of(round: int) -> dict[str, np.ndarray]:
+    """The server's own vectors, once it has some."""
+    return vectors_of(99, round) if round else {}
 
 
 def spread(rows: torch.Tensor) -> torch.Tensor:
@@ -50,6 +75,7 @@ def vectors_of(silo: int, round: int) -> dict[str, np.ndarray]:
     made = {name: draw.standard_normal(length).astype(np.float32) for name, length in LENGTHS.items()}
     made["delta"][:100] = draw.integers(-1, 2, 100)
     made["delta"][100:150] = np.float32(3e38) * draw.choice([-1, 1], 50)
+    made["delta"][125:150] *= draw.uniform(0.1, 1, 25)
     made["delta"][150:200] = draw.choice([0.0, -0.0], 50)
     return made
 
@@ -78,7 +104,8 @@ def combined(
     workers = list(transport.workers)
     hosts = workers[: max(len(workers) - 1, 1)]
     mine = [silo for silo in reversed(range(silos)) if hosts[silo % len(hosts)] == transport.rank]
-    rule.begin(Compute(work="train", cohort=list(range(silos))), {}, mine)
+    received = {f"reference {name}": torch.from_numpy(v) for name, v in reference_of(round).items()}
+    rule.begin(Compute(round=round, work="train", cohort=list(range(silos))), received, mine)
     headers = []
     for silo in mine:
         if silo in FAILING:
@@ -102,20 +129,26 @@ def combined(
     return found.vectors
 
 
-def combine_large(transport: Transport, spill: Spill | None, silos: int) -> None:
-    rule = rules.rule_of("median", None)
-    assert rule is not None
-    combined(transport, ColumnRule(rule, CPU, transport.memory, spill), 0, silos, large_update_of)
+def aggregator(table: dict[str, Any], transport: Transport, spill: Path | None) -> ColumnRule:
+    """What a job with this table combines updates by."""
+    built = AggregationSettings.model_validate(table).build(seed=5, apart=frozenset({"shift"}))
+    made = aggregator_of(built, str(spill) if spill else None, CPU, transport.memory)
+    assert isinstance(made, ColumnRule)
+    return made
 
 
-def allocated(transport: Transport, spill: Spill | None, silos: int) -> int:
+def combine_large(transport: Transport, spill: Path | None, rule: str, silos: int) -> None:
+    combined(transport, aggregator({"rule": rule}, transport, spill), 0, silos, large_update_of)
+
+
+def allocated(transport: Transport, spill: Path | None, rule: str, silos: int) -> int:
     """Combine large vectors of so many silos; return what this rank allocates for that at most, in bytes.
 
     These are all tensors, the peak of Python's and numpy's objects, and all shared memory that it has made.
     """
     with profile(profile_memory=True) as watched:
         tracemalloc.start()
-        combine_large(transport, spill, silos)
+        combine_large(transport, spill, rule, silos)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     memory = transport.memory
@@ -126,20 +159,24 @@ def allocated(transport: Transport, spill: Spill | None, silos: int) -> int:
 
 def main() -> None:
     out, transport = Path(sys.argv[1]), world()
-    spill = Spill(Path(sys.argv[2])) if len(sys.argv) > 2 else None
+    spill = Path(sys.argv[2]) if len(sys.argv) > 2 else None
     hosts_none = transport.rank not in transport.workers
     measure = allocated if hosts_none else combine_large
     # the first also imports what is imported when it is needed
-    found = {silos: measure(transport, spill, silos) for silos in (FEW, FEW, MANY)}
+    found = {
+        rule: {silos: measure(transport, spill, rule, silos) for silos in (FEW, FEW, MANY)}
+        for rule in ("median", "rfa")
+    }
     if hosts_none:
         (out / "memory.json").write_text(json.dumps(found))
-    sharing.BLOCK, sharing.LONGEST_CHUNK = 16, 48  # several shares, and several chunks in each
-    for name, tolerate in RULES.items():
-        rule = rules.rule_of(name, tolerate)
-        assert rule is not None
-        aggregator = ColumnRule(rule, CPU, transport.memory, spill)
+    slices.BLOCK, slices.LONGEST_CHUNK = 16, 48  # several shares, and several chunks in each
+    tables = {
+        name: {"rule": name, **({"tolerate": number} if number else {})} for name, number in RULES.items()
+    }
+    for name, table in (tables | WEIGHTED).items():
+        made = aggregator(table, transport, spill)
         for round in range(ROUNDS):
-            for vector, values in combined(transport, aggregator, round).items():
+            for vector, values in combined(transport, made, round).items():
                 np.save(out / f"{name.replace(':', '-')}-{round}-{vector}.npy", values.numpy())
     if transport.is_server:
         (out / "done").touch()

@@ -229,13 +229,29 @@ JOBS += [
         compression={"up": "bfloat16"},
     ),
     job(
+        "rule-centered",
+        shards="many",
+        model={"name": "scenarios:small"},
+        local={"lr": 0.1, "batch_size": 16, "drop_last": True, "momentum": 0.9, "keep_optimizer": True},
+        aggregation={"rule": "centered", "tau": 0.5, "iterations": 2, "pre": "bucketing"},
+        compression={"down": "bfloat16"},
+    ),
+    job(
+        "rule-multikrum",
+        shards="many",
+        model=WIDE,
+        algorithm={"name": "scenarios:LosesARound"},
+        aggregation={"rule": "multikrum", "m": 2, "tolerate": 1, "pre": "nnm"},
+    ),
+    job("rule-fltrust", shards="many", model=WIDE, aggregation={"rule": "fltrust"}, cohort={"fraction": 0.6}),
+    job(
         "rule-lost",
         shards="many",
         algorithm={"name": "scenarios:LosesARound"},
         aggregation={"rule": "median"},
     ),
 ]
-"""Updates are combined by rules of columns."""
+"""Updates are combined by rules of columns and by weights."""
 
 LORA = job(
     "lora",

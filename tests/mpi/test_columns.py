@@ -10,6 +10,10 @@ import columns
 import numpy as np
 import pytest
 from conftest import RANKS, ranks
+from unit.aggregation import test_weights as weighted
+
+from mpifl.aggregation.mixing import bucketing
+from mpifl.common import rng
 
 HERE = Path(__file__).parent
 WORLDS = [(n, None, False) for n in RANKS] + [(3, 1, False), (5, 2, False), (5, 1, True), (2, None, True)]
@@ -52,10 +56,60 @@ def test_a_rule_gives_the_bits_of_numpy_on_any_ranks(found: Path, name: str) -> 
             assert made.tobytes() == expected.tobytes(), (round, vector)
 
 
-def test_what_the_server_allocates_does_not_grow_with_the_silos_of_others(found: Path) -> None:
+def joint(vectors: dict[str, np.ndarray]) -> np.ndarray:
+    """The part of an update that rules by weights look at: all but what is set apart."""
+    return np.concatenate([vectors[name] for name in columns.LENGTHS if name != "shift"]).astype(np.float64)
+
+
+def expected_of(name: str, rows: np.ndarray, reference: np.ndarray, round: int) -> np.ndarray:
+    """What a rule makes of joint vectors, by the oracles of the papers."""
+    if name in ("krum", "multikrum"):
+        scores, most = weighted.krum_scores(rows, 2), 3 if name == "multikrum" else 1
+        return rows[np.argsort(scores)[:most]].mean(0)
+    if name == "rfa":
+        return weighted.weiszfeld(rows, 1e-6, 1000)
+    if name == "centered":
+        return weighted.centered_clipping(rows, reference, 1e39, 2)
+    if name == "fltrust":
+        return weighted.fltrust(rows, reference)
+    if name == "nnm-krum":
+        mixed = weighted.mixed_by_nearest(rows, 1)
+        return mixed[weighted.krum_scores(mixed, 1).argmin()]
+    if name == "nnm-trimmed":
+        return np.sort(weighted.mixed_by_nearest(rows, 2).astype(np.float32), 0)[2:-2].mean(0, np.float64)
+    if name == "own":
+        return rows[np.linalg.norm(rows, axis=1).argmin()]
+    size = 3 if name == "buckets-rfa" else 2
+    mixed = bucketing(len(rows), size, rng.numpy_stream(5, "bucketing", round)) @ rows
+    return np.median(mixed, 0) if name == "buckets-median" else weighted.weiszfeld(mixed, 1e-6, 1000)
+
+
+SEEN: dict[tuple[str, int, str], bytes] = {}
+"""The bits of the first world that made a result."""
+
+
+@pytest.mark.parametrize("name", columns.WEIGHTED)
+def test_a_rule_by_weights_is_its_papers_and_the_same_bits_on_any_ranks(found: Path, name: str) -> None:
+    there = [silo for silo in range(columns.SILOS) if silo not in columns.FAILING]
+    for round in range(columns.ROUNDS):
+        made = {v: np.load(found / f"{name}-{round}-{v}.npy") for v in columns.LENGTHS}
+        for vector, values in made.items():
+            bits = SEEN.setdefault((name, round, vector), values.tobytes())
+            assert values.tobytes() == bits, (round, vector)
+        rows = np.stack([joint(columns.vectors_of(silo, round)) for silo in there])
+        brought = columns.reference_of(round)
+        reference = joint(brought) if brought else np.zeros(rows.shape[1])
+        expected = expected_of(name, rows, reference, round)
+        np.testing.assert_allclose(joint(made), expected, rtol=1e-5, atol=1e-6 * np.abs(rows).max())
+        apart = np.stack([columns.vectors_of(silo, round)["shift"] for silo in there])
+        assert made["shift"].tobytes() == oracle("median", apart).tobytes()
+
+
+@pytest.mark.parametrize("rule", ["median", "rfa"])
+def test_what_the_server_allocates_does_not_grow_with_the_silos_of_others(found: Path, rule: str) -> None:
     if not (found / "memory.json").exists():
         pytest.skip("the only rank hosts all silos")
-    few, many = json.loads((found / "memory.json").read_text()).values()
+    few, many = json.loads((found / "memory.json").read_text())[rule].values()
     vector = 4 * columns.LARGE
     assert few >= vector, "the result at least"
     assert many - few < vector

@@ -152,7 +152,7 @@ WRONG = {
     "unknown rule": (
         LEAST + '[aggregation]\nrule = "best"\n',
         "[aggregation] rule = 'best': none such; take mean, median, "
-        "trimmed or your own 'package.module:function'",
+        "trimmed, krum, multikrum, rfa, centered, fltrust or your own 'package.module:name'",
     ),
     "trimmed without a number": (
         LEAST + '[aggregation]\nrule = "trimmed"\n',
@@ -160,7 +160,32 @@ WRONG = {
     ),
     "a number for the median": (
         LEAST + '[aggregation]\nrule = "median"\ntolerate = 1\n',
-        "[aggregation] tolerate = 1: goes with rule = 'trimmed', not with 'median'",
+        "[aggregation] tolerate = 1: goes with rule = 'trimmed', 'krum', 'multikrum' or pre = 'nnm', "
+        "not with 'median'",
+    ),
+    "a share of half": (
+        LEAST + '[aggregation]\nrule = "krum"\ntolerate = 0.5\n',
+        "[aggregation] tolerate = 0.5: should be",
+    ),
+    "nnm without a number": (
+        LEAST + '[aggregation]\nrule = "median"\npre = "nnm"\n',
+        "[aggregation] pre = 'nnm' needs tolerate: how many silos may lie, or which share of them",
+    ),
+    "centered without tau": (
+        LEAST + '[aggregation]\nrule = "centered"\n',
+        "[aggregation] rule = 'centered' needs tau: how far from the last aggregate an update may be",
+    ),
+    "tau for krum": (
+        LEAST + '[aggregation]\nrule = "krum"\ntolerate = 1\ntau = 1.0\n',
+        "[aggregation] tau = 1.0: goes with rule = 'centered', not with 'krum'",
+    ),
+    "buckets of the mean": (
+        LEAST + '[aggregation]\npre = "bucketing"\n',
+        "[aggregation] pre = 'bucketing': goes with another rule than the mean",
+    ),
+    "a bucket's size without buckets": (
+        LEAST + '[aggregation]\nrule = "rfa"\ns = 2\n',
+        "[aggregation] s = 2: goes with pre = 'bucketing', not with 'none'",
     ),
     "nothing to trim": (
         LEAST + '[aggregation]\nrule = "trimmed"\ntolerate = 0\n',

@@ -1,0 +1,141 @@
+"""The Gram matrix and what is decided by it, on one rank."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, strategies as st
+from unit.aggregation.test_rules import taken_up
+from unit.builders import CPU, Alone
+
+from mpifl.aggregation import AggregationSettings, WeightRule, aggregator_of, slices
+from mpifl.aggregation.gram import Digits
+from mpifl.common.errors import InputError, RoundLost
+from mpifl.wire.memory import Memory
+from mpifl.wire.messages import Verdict
+from mpifl.wire.requests import Compute
+
+HERE = "unit.aggregation.test_gram"
+entries = st.floats(-1e80, 1e80) | st.sampled_from([0.0, -0.0, 2.0**-298, -(2.0**-298), 1e77, 0.1])
+"""What products of float32 numbers can come to: multiples of 2^-298."""
+
+
+def exact(values):
+    return [Fraction(math.trunc(Fraction(v) * 2**298), 2**298) for v in values]
+
+
+@given(st.lists(st.lists(entries, min_size=4, max_size=4), min_size=1, max_size=8), st.randoms())
+def test_sums_in_digits_are_exact_and_in_any_order_and_grouping_the_same_bits(values, shuffle):
+    blocks = [torch.tensor([float(v) for v in exact(one)], dtype=torch.float64).view(2, 2) for one in values]
+    whole = Digits(2)
+    for block in blocks:
+        whole.add(block)
+    parts = [Digits(2), Digits(2)]
+    for block in shuffle.sample(blocks, len(blocks)):
+        shuffle.choice(parts).add(block)
+    total = Digits(2)
+    for part in parts:
+        assert total.take(memoryview(part.encode().numpy()).cast("B"))
+    assert total.total().tobytes() == whole.total().tobytes()
+    for n, found in enumerate(whole.total().flat):
+        summands = [Fraction(float(block.flatten()[n])) for block in blocks]
+        bound = sum(map(abs, summands)) * Fraction(1, 2**50)
+        assert abs(Fraction(found) - sum(summands)) <= bound
+
+
+@pytest.mark.parametrize("told", [b"1", b"\0" * 8, np.array([99, 1, 1, 1, 1]).tobytes()])
+def test_what_are_no_digits_is_not_added(told):
+    found = Digits(2)
+    assert not found.take(memoryview(told))
+    assert not found.total().any()
+
+
+def aggregator(**table):
+    built = AggregationSettings.model_validate(table).build(seed=1)
+    return aggregator_of(built, None, CPU, Memory(shared=False))
+
+
+def combined(aggregation, rows):
+    """Combine vectors of silos 0, 1, ... as one rank does."""
+    aggregation.begin(Compute(work="train", cohort=list(range(len(rows)))), {}, list(range(len(rows))))
+    report = taken_up(aggregation, {silo: {"delta": torch.from_numpy(row)} for silo, row in enumerate(rows)})
+    verdict = Verdict(serial=1, ranks=[0], pieces=aggregation.place({0: report}))
+    return aggregation.combine(Alone(), Verdict.model_validate_json(verdict.encode()))
+
+
+def test_a_liar_of_1e12_leaves_the_distances_of_all_others_as_they_are(monkeypatch):
+    """Else Krum would take the second liar, which is near to the honest vectors where these look alike."""
+    monkeypatch.setattr(slices, "BLOCK", 16)
+    rows = np.random.default_rng(1).normal(0, 0.1, (9, 100)).astype(np.float32)
+    rows[0] = 1e12
+    rows[1] = 0.2
+    found = combined(aggregator(rule="multikrum", m=7, tolerate=2), rows)
+    assert [silo for silo, weight in found.weights.items() if weight] == [2, 3, 4, 5, 6, 7, 8]
+    np.testing.assert_allclose(found.vectors["delta"], rows[2:].astype(float).mean(0), rtol=1e-6, atol=1e-9)
+
+
+def test_the_accepted_silos_are_counted_and_too_few_lose_the_round():
+    rows = np.ones((4, 3), np.float32)
+    with pytest.raises(
+        RoundLost,
+        match=r"4 silos sent 'delta', and \[aggregation\] rule = 'krum', tolerate = 1 takes 5",
+    ):
+        combined(aggregator(rule="krum", tolerate=1), rows)
+    assert combined(aggregator(rule="krum", tolerate=0.2), rows).lost is None
+
+
+@pytest.mark.parametrize(
+    ("table", "silos", "takes"),
+    [
+        ({"rule": "krum", "tolerate": 5}, 12, 13),
+        ({"rule": "multikrum", "tolerate": 1, "m": 9}, 9, 10),
+        ({"rule": "krum", "tolerate": 0.4}, 10, 11),
+        ({"rule": "median", "tolerate": 3, "pre": "nnm"}, 6, 7),
+        ({"rule": "krum", "tolerate": 1, "pre": "bucketing"}, 8, 9),
+        ({"rule": "trimmed", "tolerate": 2, "pre": "bucketing", "s": 3}, 12, 13),
+    ],
+)
+def test_what_a_rule_needs_follows_from_how_many_may_lie(table, silos, takes):
+    built = AggregationSettings.model_validate(table).build()
+    assert built.needs(silos).endswith(f"takes {takes}")
+    if table["tolerate"] != 0.4:
+        assert built.needs(takes) == ""
+
+
+class Wild(WeightRule):
+    def weights(self, gram, liars):
+        return np.full(len(gram), np.nan)
+
+
+class Mistaken(WeightRule):
+    def weights(self, gram, liars):
+        raise KeyError("no such\nsilo")
+
+
+class Needy(WeightRule):
+    def __init__(self, key):
+        self.key = key
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("Wild", "returned no weights of 3 silos; have its weights"),
+        ("Mistaken", "failed: KeyError: 'no such"),
+        ("Needy", "give its fields defaults"),
+    ],
+)
+def test_a_class_of_the_users_that_is_no_rule_is_refused_in_one_line(name, why):
+    with pytest.raises(InputError) as refused:
+        AggregationSettings(rule=f"{HERE}:{name}").build().try_out(3)
+    assert str(refused.value).startswith(f"[aggregation] rule = '{HERE}:{name}'")
+    assert why in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_rule_that_trusts_no_silo_leaves_the_model_where_it_is():
+    found = combined(aggregator(rule="fltrust"), np.ones((3, 4), np.float32))
+    assert found.vectors["delta"].tolist() == [0.0] * 4
+    assert found.weights == {0: 0.0, 1: 0.0, 2: 0.0}
