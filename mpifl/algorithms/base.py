@@ -75,6 +75,9 @@ class Algorithm(BaseModel, ABC):
     ignores: ClassVar[frozenset[str]] = frozenset()
     """Keys of a job, `table.key`, that it makes no use of."""
 
+    trainings: ClassVar[int] = 1
+    """How many times a silo trains in a round."""
+
     local: LocalTraining = LocalTraining()
     server_optimizer: ServerOptimizer = SGD()
     task: Task = CLASSIFICATION
@@ -150,6 +153,10 @@ class Algorithm(BaseModel, ABC):
             if self.absolute
             else ""
         )
+
+    def why_not_private(self) -> str:
+        """Say why DP-SGD does not protect all that its silos answer, and what would do; "" if it does."""
+        return ""
 
     def begin(self, server: Server) -> None:
         """Set up `server.state` before the first round; `w` holds the model's shared parameters."""

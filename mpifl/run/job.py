@@ -11,8 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 from mpifl.aggregation import AggregationSettings, Rule, with_uniform_weights
 from mpifl.algorithms import ALGORITHMS, Algorithm
 from mpifl.common import InputError, Table, read_toml
+from mpifl.privacy import PrivacySettings
 from mpifl.run.cohort import CohortTable
 from mpifl.run.naming import make_named
+from mpifl.run.private import check_private
 from mpifl.run.tables import Checkpoint, Evaluate, Model, Tracking
 from mpifl.run.validation import validated
 from mpifl.server import OPTIMIZERS, ServerOptimizer
@@ -68,6 +70,8 @@ class Job(BaseModel):
     """How updates become one."""
     compression: CompressionSettings = CompressionSettings()
     """How updates and requests are encoded."""
+    privacy: PrivacySettings | None = None
+    """Differential privacy; the table alone turns it on."""
     evaluate: Evaluate = Evaluate()
     """How often the model is scored."""
     checkpoint: Checkpoint = Checkpoint()
@@ -180,6 +184,7 @@ def check_job(table: Table, source: str, named: Collection[str] | None = None) -
     algorithm = _build_algorithm(job, source)
     _check_clip(job, algorithm, source)
     _check_target(job, algorithm.task.main_metric, source)
+    check_private(job, algorithm, source)
     return job.model_copy(update=_completed(job, algorithm))
 
 

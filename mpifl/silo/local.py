@@ -19,7 +19,19 @@ from mpifl.silo.flat import Allocate, FlatModel, Objective, in_precision, scalar
 from mpifl.silo.optimizers import OPTIMIZERS, Batch, Constant, Correction, Optimizer, Proximal, clip
 from mpifl.silo.settings import LocalTraining
 
-__all__ = ["Batch", "Constant", "Correction", "LocalRun", "LocalTraining", "Proximal", "gradient", "train"]
+__all__ = [
+    "PLAIN",
+    "Batch",
+    "Constant",
+    "Correction",
+    "LocalRun",
+    "LocalTraining",
+    "Proximal",
+    "Way",
+    "gradient",
+    "steps_of",
+    "train",
+]
 
 
 Kept: TypeAlias = tuple[Sequence[Tensor], int]
@@ -47,6 +59,29 @@ class LocalRun:
     optimizer: Optimizer | None = None
 
 
+class Way:
+    """How a training draws its batches, and what gradient it takes of one; by itself the plain way."""
+
+    def batches(
+        self, examples: Batches, local: LocalTraining, generator: torch.Generator, beside: Sequence[Tensor]
+    ) -> Iterator[Batch]:
+        """Yield the batches of a training; see `train` for the arguments."""
+        return _batches(examples, local, generator, beside)
+
+    def total(self, model: FlatModel) -> Tensor:
+        """Return where the losses are added up, each times its batch's examples."""
+        return torch.zeros((), device=model.device)
+
+    def gradients(self, model: FlatModel, objective: Objective, batch: Batch, total: Tensor) -> list[Tensor]:
+        """Return the gradient for each parameter, and add the loss to the total."""
+        loss = scalar(objective(model.module, *batch))
+        total.add_(loss.detach(), alpha=rows(batch[1]))
+        return model.gradients(loss)
+
+
+PLAIN = Way()
+
+
 def train(
     model: FlatModel,
     batches: Batches,
@@ -59,6 +94,7 @@ def train(
     allocate: Allocate = torch.empty,
     round: int = 0,
     kept: Kept | None = None,
+    way: Way = PLAIN,
 ) -> LocalRun:
     """Train the model from `start`, shape [P], and return what came of it.
 
@@ -69,17 +105,16 @@ def train(
         correct: Changes each gradient before the step that takes it.
         beside: Tensors of shape [n, ...], an entry an example, that the objective is given beside x and y.
         allocate: Gives the memory for the delta.
-        round: Rounds done, where the schedule spans several.
-        kept: The optimizer's state to go on with.
+        round, kept: Rounds done, where the schedule spans several; the optimizer's state to go on with.
+        way: How batches are drawn, and gradients taken.
     """
     model.trained.copy_(start)
     model.module.train()
-    drawn = _batches(batches, local, generator, beside)
-    first = next(drawn)
+    first = next(drawn := way.batches(batches, local, generator, beside))
     whole = compiled.find(model, local, objective, correct, first) if local.compile else None
-    total = whole.total if whole else torch.zeros((), device=model.device)
+    total = whole.total if whole else way.total(model)
     optimizer = whole.optimizer if whole else _optimizer(model, batches, local, correct, round, kept)
-    plain = _stepper(model, local, objective, correct, total, optimizer)
+    plain = _stepper(model, local, objective, correct, total, optimizer, way)
     steps = examples = 0
     until = time.perf_counter() + local.deadline if local.deadline else math.inf
     for batch in itertools.chain([first], drawn):
@@ -117,6 +152,7 @@ def _stepper(
     correct: Correction | None,
     total: Tensor,
     optimizer: Optimizer | None,
+    way: Way,
 ) -> Callable[[Batch], None]:
     """Return the function that takes one step on a batch and adds its loss to the total.
 
@@ -124,12 +160,10 @@ def _stepper(
         optimizer: What takes the step; None if it is a plain one.
     """
     loss_of = in_precision(local.precision, objective)
-    module, lr = model.module, local.lr
+    lr = local.lr
 
     def gradients(batch: Batch) -> list[Tensor]:
-        loss = scalar(loss_of(module, *batch))
-        total.add_(loss.detach(), alpha=rows(batch[1]))
-        return model.gradients(loss)
+        return way.gradients(model, loss_of, batch, total)
 
     if optimizer is None:
 
@@ -163,13 +197,18 @@ def _optimizer(
     """Return what takes the steps of a training; None if they are plain and need nothing kept."""
     if local.plain and (correct is None or isinstance(correct, Constant | Proximal)):
         return None
-    size = len(batches) if local.batch_size == "full" else local.batch_size
-    whole = len(batches) // size if local.drop_last else -(-len(batches) // size)
-    steps = local.steps or (local.epochs or 1) * whole
-    optimizer = OPTIMIZERS[local.optimizer](local, model.trained, local.schedule_of(round, steps))
+    schedule = local.schedule_of(round, steps_of(local, len(batches)))
+    optimizer = OPTIMIZERS[local.optimizer](local, model.trained, schedule)
     if kept is not None:
         optimizer.resume(*kept)
     return optimizer
+
+
+def steps_of(local: LocalTraining, examples: int) -> int:
+    """Return how many steps a training takes over so many examples."""
+    size = examples if local.batch_size == "full" else local.batch_size
+    whole = examples // size if local.drop_last else -(-examples // size)
+    return local.steps or (local.epochs or 1) * whole
 
 
 def _batches(

@@ -46,6 +46,7 @@ class Silo:
         kept: What `keep` was given during this request.
         learned_statistics: The running statistics after the last training, None if there was none.
         received: What transforms remember of the message until the update leaves.
+        work: The name of the algorithm's half that is asked, if one is.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Silo:
         *,
         state: Mapping[str, Any],
         round: int = 0,
+        work: str = "",
         seed: int = 0,
         task: Task = CLASSIFICATION,
         objective: Objective | None = None,
@@ -69,6 +71,7 @@ class Silo:
     ) -> None:
         self.id = id
         self.round = round
+        self.work = work
         self.state = state
         self.model = models[0]
         self.public = public
@@ -125,13 +128,17 @@ class Silo:
         examples = self._splits["train"]
         settings = settings.at_round(self.round).of_silo(self.id, self.stream("stragglers"))
         with self.randomness("train") as order:
-            more = (beside, self._allocate, self.round, self._kept_optimizer(settings))
+            more = (beside, self._allocate, self.round, self._kept_optimizer(settings), self._way(settings))
             run = local.train(self.model, examples, w, settings, order, objective, correct, *more)
         if settings.keep_optimizer and run.optimizer is not None:
             state = {f"{OPTIMIZER} {i}": vector for i, vector in enumerate(run.optimizer.state)}
             self.keep(**state, **{f"{OPTIMIZER} steps": run.optimizer.steps})
         self.learned_statistics = self.model.statistics.read()
         return run
+
+    def _way(self, settings: LocalTraining) -> local.Way:
+        """Return how a training by these settings draws batches and takes gradients."""
+        return local.PLAIN
 
     def _kept_optimizer(self, settings: LocalTraining) -> tuple[list[Tensor], int] | None:
         """Return the optimizer's state that the silo's last round has left, and its steps, if they go on."""
