@@ -8,6 +8,7 @@ the other has not.
 from __future__ import annotations
 
 import functools
+import importlib
 import itertools
 import math
 from collections import Counter
@@ -179,18 +180,19 @@ def _one_step(noise: float, rate: float) -> Any:
 
 
 def _by_divergences(groups: tuple[tuple[float, float, int], ...], delta: float) -> float:
-    events, library = _library("dp_event"), _library("rdp")
-    accountant = library.RdpAccountant()
-    for noise, rate, count in groups:
-        step = events.GaussianDpEvent(noise)
-        step = events.PoissonSampledDpEvent(rate, step) if rate < 1 else step
-        accountant.compose(step, count)
+    events, library, log = _library("dp_event"), _library("rdp"), importlib.import_module("absl.logging")
+    accountant, told = library.RdpAccountant(), log.get_verbosity()
+    log.set_verbosity(log.ERROR)  # an order that is left out makes epsilon no smaller
+    try:
+        for noise, rate, count in groups:
+            step = events.GaussianDpEvent(noise)
+            accountant.compose(events.PoissonSampledDpEvent(rate, step) if rate < 1 else step, count)
+    finally:
+        log.set_verbosity(told)
     return float(accountant.get_epsilon(delta))
 
 
 def _library(module: str) -> Any:
-    import importlib
-
     try:
         return importlib.import_module(f"dp_accounting.{module}")
     except ImportError:

@@ -23,7 +23,9 @@ LOCAL = LocalTraining(lr=0.1, batch_size=4, steps=3)
 def guard(folder, noise=1.0, clip=0.5, limits=(), rounds=10, **more):
     settings = PrivacySettings(clip=clip, noise=noise, delta=0.01, **more)
     budgets = Budgets(limits, "pld")
-    return Guard(Site(folder), settings, "toy", "run", rounds, ["a", "b"], ["s", "t"], [noise, noise], budgets)
+    return Guard(
+        Site(folder), settings, "toy", "run", rounds, ["a", "b"], ["s", "t"], [noise, noise], budgets
+    )
 
 
 def private(folder, model=None, round=0, id=0, state=None, guarded=None, **more):
@@ -87,7 +89,9 @@ def test_a_step_is_the_clipped_sum_with_noise_by_the_expected_batch(tmp_path):
     total = torch.zeros(len(w), dtype=torch.float64)
     module = net()
     for i in range(len(drawn)):
-        grads = torch.autograd.grad(cross_entropy(module, x[i : i + 1], y[i : i + 1]), list(module.parameters()))
+        grads = torch.autograd.grad(
+            cross_entropy(module, x[i : i + 1], y[i : i + 1]), list(module.parameters())
+        )
         flat = torch.cat([g.flatten() for g in grads]).double()
         total += flat * min(1.0, 0.5 / float(flat.norm()))
     noise = Draws(secret, purpose, 0, "noise").normal(len(w)).double() * 1.0 * 0.5
@@ -172,10 +176,15 @@ def test_a_budget_ends_what_a_site_answers(tmp_path):
     for round in range(3):
         left.append(answered(private(None, guarded=guarded, round=round), None, whole)[1]["budget_left"])
     assert left == [2, 1, 0]
-    with pytest.raises(InputError, match=r"its privacy budget is spent: epsilon 4.3772 at delta 1e-05; 30 more"):
+    with pytest.raises(
+        InputError, match=r"its privacy budget is spent: epsilon 4.3772 at delta 1e-05; 30 more"
+    ):
         answered(private(None, guarded=guarded, round=3), None, whole)
     for round in range(3):  # what was answered is answered again, with the figures of that time
-        assert answered(private(None, guarded=guarded, round=round), None, whole)[1]["budget_left"] == left[round]
+        assert (
+            answered(private(None, guarded=guarded, round=round), None, whole)[1]["budget_left"]
+            == left[round]
+        )
     assert len(guarded.site.entries()) == 3
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import tomli_w
 from unit.builders import Alone, write_folder
 
+from mpifl import FedAvg
 from mpifl.common import InputError
 from mpifl.privacy import Site, Steps, epsilon_of
 from mpifl.run import read_job
@@ -87,7 +90,37 @@ def test_a_run_that_goes_on_has_the_bits_and_the_cost_of_one_never_stopped(start
     assert len(Site(start.site).entries()) == 4 * 2
     assert same(start.site.parent / "half", whole)
     costs = [{k: r[k] for k in ("epsilon", "epsilon_silos")} for r in records(whole)]
-    assert [{k: r[k] for k in ("epsilon", "epsilon_silos")} for r in records(start.site.parent / "half")] == costs
+    assert [
+        {k: r[k] for k in ("epsilon", "epsilon_silos")} for r in records(start.site.parent / "half")
+    ] == costs
+
+
+class Forgetful(FedAvg):
+    """A silo fails once in round 2, after it has trained."""
+
+    failed: ClassVar[list[int]] = []
+
+    def train(self, silo, w):
+        update = super().train(silo, w)
+        if (silo.id, silo.round) == (1, 1) and not self.failed:
+            self.failed.append(silo.id)
+            raise OSError("the disk is gone")
+        return update
+
+
+def test_a_lost_round_is_asked_again_and_costs_nothing(start):
+    failed = importlib.import_module("unit.training.test_accounting").Forgetful.failed  # as the job names it
+    failed[:] = [0]
+    own = {"name": "unit.training.test_accounting:Forgetful"}
+    untroubled = start("own", out="untroubled", algorithm=own)
+    (start.site / "ledger.jsonl").unlink()
+    failed.clear()
+    lost = start("own", out="lost", algorithm=own)
+    assert failed == [1]
+    assert "attempts_lost" in records(lost)[1]
+    assert same(lost, untroubled)
+    assert len(Site(start.site).entries()) == 4 * 2
+    assert records(lost)[-1]["epsilon"] == records(untroubled)[-1]["epsilon"]
 
 
 def test_a_budget_takes_the_least_noise_and_ends_where_it_is_spent(start, capsys):
@@ -145,7 +178,10 @@ REFUSED = [
     ({"local": {"deadline": 5.0}}, "[local] deadline = 5"),
     ({"local": {"compile": True}}, "[local] compile = true"),
     ({"local": {"precision": "bf16"}}, "[local] precision = 'bf16'"),
-    ({"cohort": {"select": "power-of-choice", "candidates": 2}}, "select = 'power-of-choice': goes by losses"),
+    (
+        {"cohort": {"select": "power-of-choice", "candidates": 2}},
+        "select = 'power-of-choice': goes by losses",
+    ),
     ({"task": {"name": "classification", "weights": [1.0, 2.0, 1.0]}}, "divided by the weights"),
     ({"task": {"name": "classification", "ignore": 0}}, "leave ignore out"),
     ({"model": {"name": "unit.training.test_accounting:normed"}}, "BatchNorm1d ('1') mixes examples"),
