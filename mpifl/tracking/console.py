@@ -119,6 +119,8 @@ def figures_of(record: Record, names: Names | None = None, metric: MetricInfo = 
     if (worst := record.get(f"{metric.silo}_worst")) is not None:
         name = worst_silo(record, metric)
         parts.append(f"worst silo {metric.write(worst)}" + (f" ({name})" if name else ""))
+    if record.get("epsilon") is not None:
+        parts.append(f"epsilon {record['epsilon']:.3g}")
     if silos := list(record.get("faults") or {}):
         parts.append(without(silos, names or Names()))
     return "  ".join(parts)

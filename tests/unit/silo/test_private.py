@@ -6,8 +6,8 @@ import math
 
 import pytest
 import torch
-from unit.builders import FEATURES, arrays, cross_entropy, make_silo, net
 from scipy import stats
+from unit.builders import FEATURES, arrays, cross_entropy, make_silo, net
 
 from mpifl.common import InputError
 from mpifl.data.batches import Batches
@@ -194,7 +194,7 @@ def test_a_budget_holds_across_runs_by_name_or_shard(tmp_path):
     answered(private(None, guarded=guarded), None, whole)
     other = guard(tmp_path / "site", noise=10.0, limits=[(4.3772, 1e-5)])
     other = Guard(**{**vars(other), "run": "another", "names": ["c", "b"], "shards": ["s", "t"]})
-    with pytest.raises(InputError, match="budget is spent.*10 would not"):
+    with pytest.raises(InputError, match=r"budget is spent.*10 would not"):
         answered(private(None, guarded=other), None, whole)
     answered(private(None, guarded=other, id=1), None, whole)
 

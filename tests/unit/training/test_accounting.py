@@ -9,11 +9,13 @@ from typing import ClassVar
 
 import pytest
 import tomli_w
+from pages import Reader
 from unit.builders import Alone, write_folder
 
 from mpifl import FedAvg
 from mpifl.common import InputError
 from mpifl.privacy import Site, Steps, epsilon_of
+from mpifl.report import compare_runs, read_run, write_report
 from mpifl.run import read_job
 from mpifl.training.loop import train
 from mpifl.training.validation import check_privacy, validate_job
@@ -23,7 +25,7 @@ SIZES = [20, 30]
 
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Train a small job serially; tables replace the usual ones. Full batches need no accountant of others."""
+    """Train a small job serially; tables replace the usual ones. Full batches need no dp-accounting."""
     monkeypatch.setenv("MPIFL_SITE", str(tmp_path / "site"))
     write_folder(tmp_path / "shards", SIZES, test=20)
 
@@ -130,7 +132,7 @@ def test_a_budget_takes_the_least_noise_and_ends_where_it_is_spent(start, capsys
     assert found[-1]["epsilon"] == pytest.approx(3.0, rel=1e-3)
     assert found[-1]["epsilon"] <= 3.0
     assert [record["budget_left"] for record in found] == [3, 2, 1, 0]
-    with pytest.raises(Exception, match="its privacy budget is spent: epsilon 3 at delta 0.01"):
+    with pytest.raises(Exception, match=r"its privacy budget is spent: epsilon 3 at delta 0\.01"):
         start("another", seed=5, privacy={"clip": 1.0, "epsilon": 3.0, "delta": 0.01})
 
 
@@ -148,13 +150,17 @@ def test_a_sites_own_budget_ends_a_run_before_it_is_passed(start, capsys):
     assert epsilon_of(spent[: len(spent) // 2], 0.001) <= budget
 
 
+def check(path: Path):
+    job = read_job(path)
+    spec = validate_job(job, str(path))
+    check_privacy(job, spec, str(path))
+
+
 def refused(folder: Path, **tables):
     path = folder / "job.toml"
     path.write_text(tomli_w.dumps(job_of(folder, **tables)))
     with pytest.raises(InputError) as caught:
-        job = read_job(path)
-        spec = validate_job(job, str(path))
-        check_privacy(job, spec, str(path))
+        check(path)
     line = str(caught.value)
     assert "\n" not in line
     assert line.startswith(str(path))
@@ -260,3 +266,23 @@ def test_without_a_site_a_line_says_what_to_set(start, monkeypatch):
     monkeypatch.delenv("MPIFL_SITE")
     with pytest.raises(InputError, match="MPIFL_SITE names no folder"):
         start()
+
+
+def test_what_was_spent_is_seen(start, capsys):
+    """On the terminal, in the table beside the accuracy, and on the run's page."""
+    run = start("seen", tracking={"console": "always"})
+    expected = epsilon_of([Steps(5.0, 1.0, 8)], 0.01)
+    assert f"epsilon {expected:.3g}" in capsys.readouterr().out
+    summary = read_run(run)
+    assert summary.figures(None)["epsilon"] == pytest.approx(expected)
+    compare_runs([run, start("bare", privacy=None)])
+    heading, *rows = [
+        line for line in capsys.readouterr().out.splitlines() if "epsilon" in line or "seen" in line
+    ]
+    assert "epsilon" in heading
+    assert f"{expected:.3f}" in rows[0]
+    page = write_report(run).read_text()
+    shown = Reader(page).text
+    assert "Trust" in shown
+    assert f"{expected:.4f}" in shown
+    assert "Trust" not in Reader(write_report(start.site.parent / "bare").read_text()).text
