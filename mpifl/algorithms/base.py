@@ -75,6 +75,9 @@ class Algorithm(BaseModel, ABC):
     ignores: ClassVar[frozenset[str]] = frozenset()
     """Keys of a job, `table.key`, that it makes no use of."""
 
+    trainings: ClassVar[int] = 1
+    """How many times a silo trains in a round."""
+
     local: LocalTraining = LocalTraining()
     server_optimizer: ServerOptimizer = SGD()
     task: Task = CLASSIFICATION
@@ -153,6 +156,10 @@ class Algorithm(BaseModel, ABC):
 
     def why_not_augmented(self) -> str:
         """Say what it does that would be falsified where silos train on changed examples; "" if nothing."""
+        return ""
+
+    def why_not_private(self) -> str:
+        """Say why DP-SGD does not protect all that its silos answer, and what would do; "" if it does."""
         return ""
 
     def begin(self, server: Server) -> None:

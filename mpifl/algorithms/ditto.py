@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 from torch import Tensor
@@ -19,6 +19,8 @@ class Ditto(FedAvg):
     v_k starts from the w of the silo's first round, and takes as many steps as w does. The silo is judged by
     it.
     """
+
+    trainings: ClassVar[int] = 2
 
     strength: Annotated[float, Field(ge=0, alias="lambda")] = 0.1
     """The strength of the pull of personal models towards the global model."""

@@ -37,6 +37,12 @@ class FedProx(FedAvg):
     measure_gamma: bool = False
     """Report how inexact each silo was, at the cost of two more full gradients."""
 
+    def why_not_private(self) -> str:
+        """Say that it goes by losses, or by gradients of all examples, where it does."""
+        if self.adaptive:
+            return "adapts mu to the training loss, and a loss is a query; leave adaptive out"
+        return "measures gamma by gradients of all examples; leave measure_gamma out" * self.measure_gamma
+
     def begin(self, server: Server) -> None:
         """Start from mu, whether or not it will be adapted."""
         super().begin(server)

@@ -38,6 +38,10 @@ class FedSGD(FedAvg):
         """Say that it has one gradient of everything."""
         return "takes the gradient of all examples as they are"
 
+    def why_not_private(self) -> str:
+        """Say that it takes a gradient of all examples."""
+        return "takes the gradient of all examples; take fedavg with [local] steps = 1"
+
     def train(self, silo: Silo, w: Tensor) -> Update:
         """Take the gradient of all the silo's examples at w."""
         run = silo.gradient(w, track=True)

@@ -49,6 +49,10 @@ class FSVRG(FedAvg):
             )
         return self
 
+    def why_not_private(self) -> str:
+        """Say that it takes a gradient of all examples."""
+        return "corrects its steps by gradients of all examples; take fedavg"
+
     def check(self, module: nn.Module, spec: FederationSpec) -> None:
         """See that every weight belongs to a feature, where they are scaled.
 

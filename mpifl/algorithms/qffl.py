@@ -54,6 +54,10 @@ class QFedAvg(FedAvg):
             )
         return self
 
+    def why_not_private(self) -> str:
+        """Say that it goes by losses."""
+        return "weighs silos by their losses, and a loss is a query; take fedavg"
+
     def weight(self, work: str, examples: Mapping[str, int], usual: float) -> float:
         """Count silos alike."""
         return super().weight(work, examples, 1.0)

@@ -58,6 +58,10 @@ class Scaffold(Controlled):
         known = "with option I corrects steps by the gradient of the examples as they are"
         return known if self.option == "I" else ""
 
+    def why_not_private(self) -> str:
+        """Say that option I takes a gradient of all examples."""
+        return "takes gradients of all examples by option I; take option = 'II'" if self.option == "I" else ""
+
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
         """Move w by the mean delta, and c by the shifts of the c_k."""
         state = server.state

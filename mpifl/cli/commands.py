@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mpifl import __version__
-from mpifl.cli import ending
+from mpifl.cli import ending, privacy as of_privacy
 from mpifl.cli.options import Best, DryRun, JobFile, Out, Ranks, Run, Set, Trust
 from mpifl.common import InputError, imports, signals, tuning
 
@@ -280,6 +280,9 @@ def schema() -> None:
     from mpifl.tools import show_schema
 
     show_schema()
+
+
+app.command()(of_privacy.privacy)
 
 
 def main() -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mpifl.aggregation import Forged, Rule, Weighing
 from mpifl.algorithms import Algorithm
 from mpifl.data import Batches, Change, FederationSpec
-from mpifl.silo import EVALUATION_BATCH, EvaluationBatch, FlatModel
+from mpifl.silo import EVALUATION_BATCH, EvaluationBatch, FlatModel, Silo
 from mpifl.transforms import Transform
 
 
@@ -31,3 +31,4 @@ class WorkerContext:
     spill: str | None = None
     evaluation_batch: EvaluationBatch = EVALUATION_BATCH
     augment: Change | None = None
+    silo: Callable[..., Silo] = Silo

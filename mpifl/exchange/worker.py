@@ -176,7 +176,7 @@ class Worker:
         examples = self._context.spec.silos[id].examples
         usual = usual_weight(self._context.weights, examples)
         weight = self._context.algorithm.weight(request.work, examples, usual)
-        silo = self._silo(id, request.round, weight)
+        silo = self._silo(id, request, weight)
         update = self._work(silo, request, vectors)
         check_update(update, request, silo.weight)
         try:
@@ -204,15 +204,16 @@ class Worker:
             update = transform.update(silo, update, purpose)
         return update
 
-    def _silo(self, id: int, round: int, weight: float | None = None) -> Silo:
+    def _silo(self, id: int, request: Compute | Finish, weight: float | None = None) -> Silo:
         context = self._context
-        return Silo(
+        return context.silo(
             id,
             self._shard(id),
             context.spec.features,
             context.models,
             state=self.states.of(id),
-            round=round,
+            round=request.round,
+            work=getattr(request, "work", ""),
             seed=context.seed,
             task=context.algorithm.task,
             objective=context.algorithm.objective,
@@ -272,7 +273,7 @@ class Worker:
     def _finish(self, id: int, request: Finish, vectors: dict[str, Tensor]) -> AnyReply:
         """Leave the final model where the silo can use it; say if that cannot be."""
         try:
-            self._final.leave(self._silo(id, request.round), vectors, request.sha256)
+            self._final.leave(self._silo(id, request), vectors, request.sha256)
         except Unwritable as error:
             return FinishReply(silo=id, unwritten=str(error))
         return FinishReply(silo=id)

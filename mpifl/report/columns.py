@@ -45,6 +45,7 @@ AT_SILOS = (
     ("variance{}", "silo_{}_variance"),
 )
 LOSS = Column("loss", "test_loss", 4)
+EPSILON = Column("epsilon", "epsilon", 3)
 COSTS = (
     Column("seconds", "seconds", 1),
     Column("MB sent", "bytes_sent", 1, 1e-6),
@@ -74,7 +75,7 @@ def columns_of(summaries: Sequence[Summary]) -> list[Column]:
     def of(kinds: Sequence[tuple[str, str]]) -> list[Column]:
         return [_column(*kind, metric, len(metrics) > 1) for metric in metrics for kind in kinds]
 
-    return [*of(TESTED), LOSS, *of(AT_SILOS), *COSTS]
+    return [*of(TESTED), EPSILON, LOSS, *of(AT_SILOS), *COSTS]
 
 
 def metrics_of(summaries: Sequence[Summary]) -> list[MetricInfo]:

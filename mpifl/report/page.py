@@ -12,8 +12,10 @@ from typing import Any
 from mpifl.common import LARGEST_FILE, InputError, Names, read_whole, write_atomic
 from mpifl.report import figures, units
 from mpifl.report.data import data
+from mpifl.report.markup import folded as _folded, table as _table
 from mpifl.report.runs import Summary, read_run
 from mpifl.report.style import STYLE
+from mpifl.report.trust import trust
 from mpifl.report.weights import weights_of_silos
 from mpifl.run import number, read_environment
 from mpifl.tracking import HELD_OUT
@@ -58,7 +60,7 @@ def page(summary: Summary) -> str:
     drawn = [*figures.reached(summary), *([] if summary.missing else every), data(summary, environment)]
     body = _head(summary, environment) + _cards(summary) + f'<div class="grid">{"".join(drawn)}</div>'
     names = Names(environment.get("silos", ()))
-    body += _faults(summary.records, names) + _weights(summary, names) + _rounds(summary)
+    body += trust(summary) + _faults(summary.records, names) + _weights(summary, names) + _rounds(summary)
     body += _job(summary.run) + _environment(environment)
     title = escape(f"{summary.job.get('name', summary.run.name)}: {summary.run.absolute().name}")
     return (
@@ -199,23 +201,3 @@ def _placed(ranks: Mapping[str, Mapping[str, Any]]) -> str:
     shown = list(ranks.items())[:MOST_ROWS]
     rows = [[rank, *(str(about.get(name, "")) for name in names)] for rank, about in shown]
     return _table(["rank", *names], rows) if rows else ""
-
-
-def _folded(title: str, body: str, opened: bool = False) -> str:
-    return f"<details{' open' if opened else ''}><summary>{escape(title)}</summary>{body}</details>"
-
-
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], text: int | None = None) -> str:
-    """Return a table; the column `text`, or one that is called reason, holds sentences."""
-    text = headings.index("reason") if "reason" in headings else text
-
-    def cell(nth: int, content: str, kind: str = "td") -> str:
-        return f"<{kind}{' class=text' if nth == text else ''}>{escape(content)}</{kind}>"
-
-    head = "".join(cell(nth, heading, "th") for nth, heading in enumerate(headings))
-    body = "".join(
-        f"<tr>{cell(0, row[0], 'th')}{''.join(cell(nth, c) for nth, c in enumerate(row[1:], 1))}</tr>"
-        for row in rows
-    )
-    thead = f"<thead><tr>{head}</tr></thead>" if headings else ""
-    return f'<div class="scroll"><table>{thead}<tbody>{body}</tbody></table></div>'

@@ -21,7 +21,7 @@ Record = dict[str, Any]
 BYTES = ("bytes_sent", "bytes_received")
 NUMBERS = ("test_loss", "train_loss", "seconds", *BYTES)
 """Figures of a round that must be numbers, or null, in what this program wrote; the main metric's, too."""
-TABLES = ("faults", "rank_seconds", "weights")
+TABLES = ("faults", "rank_seconds", "weights", "epsilon_silos")
 RANK = re.compile("[0-9]{1,9}")
 HARMLESS, BEFORE_ALL = ('name "', 'shards "'), " after round 0"
 """What changes begin or end with on which nothing that is trained depends."""
@@ -91,6 +91,11 @@ class Summary:
         return worst_silo(self.last, self.metric)
 
     @property
+    def epsilon(self) -> float | None:
+        """The largest epsilon of its silos, of the last round that says it; None without `[privacy]`."""
+        return next((e for r in reversed(self.records) if (e := number(r, "epsilon")) is not None), None)
+
+    @property
     def together(self) -> str:
         """The key of the main metric on all that silos hold out: pooled, or else the mean by examples."""
         pooled = any(number(record, self.metric.pooled) is not None for record in self.records)
@@ -128,6 +133,7 @@ class Summary:
             self.metric.pooled: self.figure(self.together),
             f"{silo}_variance": None if deviation is None else deviation**2,
             **sums,
+            **({} if self.epsilon is None else {"epsilon": self.epsilon}),
             **({} if target is None else self._to_target(target)),
         }
 

@@ -31,7 +31,7 @@ class Group:
         each = [run.figures(target) for run in self.runs]
         found: dict[str, tuple[float, float] | None] = {}
         for name in each[0]:
-            values = [figure for figures in each if (figure := figures[name]) is not None]
+            values = [figure for figures in each if (figure := figures.get(name)) is not None]
             found[name] = (mean(values), stdev(values)) if len(values) == len(each) > 1 else None
         return found
 

@@ -23,6 +23,7 @@ from .job import (
     read_job as read_job,
     read_kept as read_kept,
 )
+from .private import check_private_data as check_private_data
 from .records import (
     encode_record as encode_record,
     number as number,

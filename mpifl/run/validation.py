@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -64,6 +64,12 @@ def _no_such_key(key: str, of: str, takes: Sequence[str]) -> str:
     return f"has no key '{key}'; {hint}{of} takes {', '.join(takes) or 'none'}"
 
 
+def _table_in(annotation: Any) -> type[BaseModel] | None:
+    """Return the model of a nested table, which may be left out."""
+    kinds = (annotation, *get_args(annotation))
+    return next((one for one in kinds if isinstance(one, type) and issubclass(one, BaseModel)), None)
+
+
 def _walk(kind: Any, loc: Sequence[int | str]) -> tuple[list[str], list[str]]:
     """Follow an error's location through nested tables; return the last one's keys and the key's path."""
     path: list[str] = []
@@ -71,8 +77,8 @@ def _walk(kind: Any, loc: Sequence[int | str]) -> tuple[list[str], list[str]]:
     for part in map(str, loc):
         fields = {field.alias or name: field for name, field in kind.model_fields.items()}
         path.append(part)
-        inner = fields[part].annotation if part in fields else None
-        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+        inner = _table_in(fields[part].annotation) if part in fields else None
+        if inner is None:
             break
         kind = inner
     return list(fields), path

@@ -4,6 +4,7 @@ from .flat import (
     Objective as Objective,
     in_precision as in_precision,
 )
+from .layers import check_layers as check_layers
 from .local import (
     Batch as Batch,
     Constant as Constant,
@@ -11,6 +12,7 @@ from .local import (
     LocalTraining as LocalTraining,
     Proximal as Proximal,
 )
+from .private import Guard as Guard, PrivateSilo as PrivateSilo
 from .scoring import Score as Score, as_fits as as_fits, evaluate as evaluate
 from .settings import (
     EVALUATION_BATCH as EVALUATION_BATCH,
@@ -19,3 +21,4 @@ from .settings import (
 )
 from .silo import RESIDUAL as RESIDUAL, Silo as Silo
 from .splits import held_out as held_out, learnable as learnable
+from .way import steps_of as steps_of

@@ -19,8 +19,21 @@ from mpifl.silo.flat import Allocate, FlatModel, Objective, scalar
 from mpifl.silo.optimizers import OPTIMIZERS, Batch, Constant, Correction, Optimizer, Proximal
 from mpifl.silo.settings import LocalTraining
 from mpifl.silo.steps import Counted, Step, stepper
+from mpifl.silo.way import PLAIN, Way, steps_of
 
-__all__ = ["Batch", "Constant", "Correction", "LocalRun", "LocalTraining", "Proximal", "gradient", "train"]
+__all__ = [
+    "PLAIN",
+    "Batch",
+    "Constant",
+    "Correction",
+    "LocalRun",
+    "LocalTraining",
+    "Proximal",
+    "Way",
+    "gradient",
+    "steps_of",
+    "train",
+]
 
 
 Kept: TypeAlias = tuple[Sequence[Tensor], int]
@@ -61,6 +74,7 @@ def train(
     round: int = 0,
     kept: Kept | None = None,
     counted: Counted | None = None,
+    way: Way = PLAIN,
 ) -> LocalRun:
     """Train the model from `start`, shape [P], and return what came of it.
 
@@ -71,18 +85,17 @@ def train(
         correct: Changes each gradient before the step that takes it.
         beside: Tensors of shape [n, ...], an entry an example, that the objective is given beside x and y.
         allocate: Gives the memory for the delta.
-        round: Rounds done, where the schedule spans several.
-        kept: The optimizer's state to go on with.
-        counted: See `stepper`.
+        round, kept: Rounds done, where the schedule spans several; the optimizer's state to go on with.
+        counted, way: See `stepper`; how batches are drawn, and gradients taken.
     """
     model.trained.copy_(start)
     model.module.train()
-    first = next(drawn := _batches(batches, local, generator, beside))
+    first = next(drawn := way.batches(batches, local, generator, beside))
     wanted = model, local, objective, correct, first[0], batches.ragged
     whole = compiled.find(*wanted) if local.compile else None
-    total = whole.total if whole else torch.zeros((), device=model.device)
+    total = whole.total if whole else way.total(model)
     optimizer = whole.optimizer if whole else _optimizer(model, batches, local, correct, round, kept)
-    plain = stepper(model, local, objective, correct, total, optimizer, counted)
+    plain = stepper(model, local, objective, correct, total, optimizer, counted, way)
     steps, examples = _taken(itertools.chain([first], drawn), whole, plain, local.deadline)
     delta, loss = model.delta(start, allocate), float(total) / examples
     return LocalRun(delta, model.trained, steps, examples, loss, optimizer)
@@ -136,29 +149,8 @@ def _optimizer(
     known = correct is None or isinstance(correct, Constant | Proximal)
     if local.plain and local.accumulate == 1 and known:
         return None
-    steps = local.steps or (local.epochs or 1) * -(-_in_epoch(batches, local) // local.accumulate)
-    optimizer = OPTIMIZERS[local.optimizer](local, model.trained, local.schedule_of(round, steps))
+    schedule = local.schedule_of(round, steps_of(local, len(batches)))
+    optimizer = OPTIMIZERS[local.optimizer](local, model.trained, schedule)
     if kept is not None:
         optimizer.resume(*kept)
     return optimizer
-
-
-def _in_epoch(batches: Batches, local: LocalTraining) -> int:
-    """Return how many batches an epoch has."""
-    size = len(batches) if local.batch_size == "full" else min(local.batch_size, len(batches))
-    return len(batches) // size if local.drop_last else -(-len(batches) // size)
-
-
-def _batches(
-    batches: Batches, local: LocalTraining, generator: torch.Generator, beside: Sequence[Tensor]
-) -> Iterator[tuple[Batch, bool]]:
-    """Yield the batches of a training, and of each whether it ends a step: an epoch's last does."""
-    last, steps = _in_epoch(batches, local), 0
-    for _ in range(local.epochs) if local.epochs is not None else itertools.count():
-        drawn = batches.shuffled(local.batch_size, generator, beside, drop_last=local.drop_last)
-        for place, batch in enumerate(drawn, 1):
-            ends = place % local.accumulate == 0 or place == last
-            yield batch, ends
-            steps += ends
-            if steps == local.steps:
-                return

@@ -20,6 +20,7 @@ from mpifl.silo.optimizers import OPTIMIZERS
 from mpifl.silo.scoring import Score, as_fits, evaluate, logits, mean_loss, outputs
 from mpifl.silo.settings import EVALUATION_BATCH, EvaluationBatch
 from mpifl.silo.splits import held_out
+from mpifl.silo.way import PLAIN, Way
 from mpifl.tasks import CLASSIFICATION, Task
 from mpifl.wire import Scalar, Uniform, Update
 
@@ -48,6 +49,7 @@ class Silo(Lent):
         kept: What `keep` was given during this request.
         learned_statistics: The running statistics after the last training, None if there was none.
         received: What transforms remember of the message until the update leaves.
+        work: The name of the algorithm's half that is asked, if one is.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Silo(Lent):
         *,
         state: Mapping[str, Any],
         round: int = 0,
+        work: str = "",
         seed: int = 0,
         task: Task = CLASSIFICATION,
         objective: Objective | None = None,
@@ -71,6 +74,7 @@ class Silo(Lent):
         augment: Change | None = None,
     ) -> None:
         super().__init__(id, models, round, seed, allocate)
+        self.work = work
         self.state = state
         self.public = public
         self.reweighed = reweighed
@@ -123,7 +127,8 @@ class Silo(Lent):
             examples = examples.changed(self._augment, self.stream("augment"))
         settings = settings.at_round(self.round).of_silo(self.id, self.stream("stragglers"))
         with self.randomness("train") as order:
-            more = (beside, self._allocate, self.round, self._kept_optimizer(settings), counted)
+            kept = self._kept_optimizer(settings)
+            more = (beside, self._allocate, self.round, kept, counted, self._way(settings))
             run = local.train(self.model, examples, w, settings, order, objective, correct, *more)
         if settings.keep_optimizer and run.optimizer is not None:
             state = {f"{OPTIMIZER} {i}": vector for i, vector in enumerate(run.optimizer.state)}
@@ -134,6 +139,10 @@ class Silo(Lent):
     def _counted(self, module: Any, x: Any, y: Any) -> tuple[Tensor, Tensor | int]:
         """Return the task's loss on a batch as a sum, and what it is to be divided by."""
         return self.task.loss(self.task.outputs(module, x), y)
+
+    def _way(self, settings: LocalTraining) -> Way:
+        """Return how a training by these settings draws batches and takes gradients."""
+        return PLAIN
 
     def _kept_optimizer(self, settings: LocalTraining) -> tuple[list[Tensor], int] | None:
         """Return the optimizer's state that the silo's last round has left, and its steps, if they go on."""

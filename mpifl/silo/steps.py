@@ -12,6 +12,7 @@ from mpifl.data import rows
 from mpifl.silo.flat import FlatModel, Objective, in_precision, scalar
 from mpifl.silo.optimizers import Batch, Constant, Correction, Optimizer, Proximal, clip
 from mpifl.silo.settings import LocalTraining
+from mpifl.silo.way import PLAIN, Way, loss_at
 from mpifl.tasks import Summed, mean
 
 Counted: TypeAlias = Callable[..., Summed]
@@ -59,23 +60,20 @@ def stepper(
     total: Tensor,
     optimizer: Optimizer | None,
     counted: Counted | None = None,
+    way: Way = PLAIN,
 ) -> Step:
     """Return the function that takes a batch, and a step if the batch ends one; it adds losses to the total.
 
     Args:
         optimizer: What takes the step; None if it is a plain one.
         counted: The objective as a sum and what it is divided by; by default it is a mean over examples.
+        way: How gradients are taken.
     """
     loss_of = in_precision(local.precision, objective)
-    module, lr = model.module, local.lr
-
-    def loss_at(batch: Batch) -> Tensor:
-        loss = scalar(loss_of(module, *batch))
-        total.add_(loss.detach(), alpha=rows(batch[1]))
-        return loss
+    lr = local.lr
 
     def plain(batch: Batch, ends: bool) -> None:
-        found = model.gradients(loss_at(batch))
+        found = way.gradients(model, loss_of, batch, total)
         if isinstance(correct, Constant | Proximal):
             correct.descend(model.trained, lr)
         model.descend(found, lr)
@@ -86,7 +84,10 @@ def stepper(
     descend = _descent(model, local, optimizer, scale)
 
     def flat(batch: Batch, ends: bool) -> None:
-        gradient = _gradient(model, loss_at(batch), scale)
+        if scale is None:
+            gradient = model.flatten(way.gradients(model, loss_of, batch, total))
+        else:
+            gradient = scale.gradient(model, loss_at(model, loss_of, batch, total))
         if correct is not None:
             correct(gradient, model.trained, batch)
         descend(gradient)

@@ -65,6 +65,10 @@ class Task(BaseModel, ABC):
         """Return the mean loss of a batch, a scalar: what training minimises; 0 where nothing counts."""
         return mean(*self.loss(outputs, y))
 
+    def why_no_mean(self) -> str:
+        """Say why a batch's loss is no mean of its examples' losses; "" if it is."""
+        return ""
+
     def objective(self, module: Any, x: Tensor, y: Tensor) -> Tensor:
         """Return the mean loss of a model on a batch, a scalar."""
         return self.mean_loss(self.outputs(module, x), y)

@@ -29,6 +29,7 @@ class Multilabel(OfAnswers):
     catalogue: ClassVar = LABELS
     takes: ClassVar = "0 and 1 of shape [labels], no floats"
     usual: ClassVar = ("auroc", "f1")
+    weights_divide: ClassVar = False
 
     weights: list[NonNegativeFloat] | None = None
     """How many times a yes counts in the loss, for each label."""

@@ -38,6 +38,8 @@ class Named(Task):
     """Which targets it takes, as an error says it."""
     usual: ClassVar[tuple[str, ...]]
     """The metrics of a job that names none."""
+    weights_divide: ClassVar[bool] = True
+    """Whether the sum of a loss is divided by its weights, where it takes weights."""
 
     chosen_loss: str | None = Field(default=None, alias="loss")
     """What is minimised: a name, or the user's own as "package.module:function"; by default the task's first.
@@ -100,6 +102,16 @@ class Named(Task):
         outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
         found = self.criterion(outputs, y, **self._arguments(outputs))
         return found if isinstance(found, tuple) else self._summed(found, y)
+
+    def why_no_mean(self) -> str:
+        """Say why a batch's loss is no mean of its examples' losses."""
+        if self.ignored is not None:
+            return (
+                f"is divided by the targets that count, those that are not {self.ignored}; leave ignore out"
+            )
+        if self.weights_divide and "weights" in self.given:
+            return "is divided by the weights of the batch's classes; leave weights out"
+        return ""
 
     def metrics(self) -> dict[str, Metric]:
         """Return the metrics that the job names, or the usual ones."""

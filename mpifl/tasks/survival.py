@@ -37,6 +37,13 @@ class Survival(Named):
         pairs = _pairs(y)
         return super().loss(outputs.reshape(len(pairs)), pairs)
 
+    def why_no_mean(self) -> str:
+        """Say that it compares examples."""
+        own = self.criterion not in self.losses.values()
+        return (
+            "" if own else "compares each example with all that are at risk; take a loss of single examples"
+        )
+
     def scored(self, outputs: Tensor, y: Tensor | Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return risks, shape [n], and targets, shape [n, 2]."""
         return self.predict(outputs).reshape(-1), _pairs(y)

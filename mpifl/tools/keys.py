@@ -9,7 +9,7 @@ import json
 import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel
 from rich.console import Console
@@ -81,8 +81,8 @@ def tables() -> dict[str, list[Key]]:
             names = f"{', '.join(NAMED[name])} or package.module:Class"
             first = Key("name", names, json.dumps(entry["default"]["name"]), entry["description"])
             found[name] = [first, *_own_keys(name, whole)]
-        elif "$ref" in entry:
-            found[name] = _rows(whole["$defs"][entry["$ref"].rpartition("/")[2]])
+        elif table := _table_of(entry):
+            found[name] = _rows(whole["$defs"][table])
         else:
             found[""].append(_row(name, entry, whole["required"]))
     return found
@@ -132,7 +132,8 @@ def _strings_below(kind: type) -> dict[str, str]:
 def _described(kind: type[BaseModel]) -> Schema:
     """Return a model's schema in which each key of each table has its meaning."""
     made = kind.model_json_schema(by_alias=True)
-    inner = [f.annotation for f in kind.model_fields.values() if isinstance(f.annotation, type)]
+    kinds = [one for f in kind.model_fields.values() for one in (f.annotation, *get_args(f.annotation))]
+    inner = [one for one in kinds if isinstance(one, type)]
     for of in [kind, *(one for one in inner if issubclass(one, BaseModel))]:
         said = meanings(of)
         table = made if of is kind else made["$defs"][of.__name__]
@@ -159,6 +160,12 @@ def _one_of(whole: Schema, table: str, registry: Mapping[str, type[BaseModel]]) 
         }
     own_code = {"type": "object", "properties": {"name": PLUGIN}, "required": ["name"]}
     return {"anyOf": [*({"$ref": f"#/$defs/{table}.{name}"} for name in registry), own_code]}
+
+
+def _table_of(entry: Schema) -> str:
+    """Return the name of the definition of a table, which may be left out; "" if a key is none."""
+    kinds = [one["$ref"] for one in [entry, *entry.get("anyOf", ())] if "$ref" in one]
+    return kinds[0].rpartition("/")[2] if kinds else ""
 
 
 def _own_keys(table: str, whole: Schema) -> list[Key]:

@@ -130,6 +130,8 @@ def figures_of(record: Record, names: Names | None = None, metric: MetricInfo = 
         parts.append(f"worst silo {metric.write(worst)}" + (f" ({name})" if name else ""))
     if weights := record.get("weights"):
         parts.append(weighed(weights, names or Names()))
+    if record.get("epsilon") is not None:
+        parts.append(f"epsilon {record['epsilon']:.3g}")
     if silos := list(record.get("faults") or {}):
         parts.append(without(silos, names or Names()))
     return "  ".join(parts)

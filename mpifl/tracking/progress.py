@@ -53,8 +53,8 @@ def at_end(
     metric: MetricInfo,
     patience: int | None = None,
 ) -> bool:
-    """Return whether a run has done all its rounds, has reached the value at which it stops, or has waited
-    for a better one as long as it was to.
+    """Return whether a run has done all its rounds, has reached the value at which it stops, has waited
+    for a better one as long as it was to, or has no privacy budget left for another round.
 
     Args:
         round: Rounds done.
@@ -64,6 +64,7 @@ def at_end(
         metric: The main metric of the job's task.
         patience: The evaluations without a better one after which the job stops, if it does.
     """
+    spent = number(record, "budget_left") == 0
     waited = number(record, "evaluations_since_best") or 0
     given_up = patience is not None and waited >= patience
-    return round >= rounds or given_up or reached(record, metric, stops_at)
+    return round >= rounds or given_up or spent or reached(record, metric, stops_at)

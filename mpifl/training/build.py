@@ -7,13 +7,14 @@ import math
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
 
 from mpifl import models
+from mpifl.aggregation import Rule, Weighing
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, Names, RankLost, ShardError, Table, allow_many_open_files, lock
 from mpifl.data import Batches, FederationSpec, ShardEntry, open_shard, read_federation
@@ -23,8 +24,9 @@ from mpifl.server import Server
 from mpifl.silo import FlatModel, learnable
 from mpifl.tasks import Task
 from mpifl.tracking import check_tracking
-from mpifl.training.validation import augment_of, check_rule, splits_of
-from mpifl.transforms import Clipping, RunningStatistics, Transform, reference_of
+from mpifl.training.accounting import silo_maker
+from mpifl.training.validation import augment_of, check_model, check_privacy, check_rule, splits_of
+from mpifl.transforms import Clipping, Protection, RunningStatistics, Transform, reference_of
 from mpifl.wire import Transport, clean
 
 Given: TypeAlias = Path | Table | Job
@@ -53,7 +55,7 @@ def _build(
     plan = _agree(transport, lambda: _plan(given, out, overrides, resume, force))
     job, spec = Job.model_validate_json(plan["job"]), FederationSpec.model_validate_json(plan["spec"])
     try:
-        built, problem = _assemble(job, spec, Path(plan["out"]), transport), ""
+        built, problem = _assemble(job, spec, Path(plan["out"]), transport, json.loads(plan["noise"])), ""
     except InputError as error:
         source = "" if isinstance(error, ShardError) else f"{_source_of(given)}: "
         built, problem = None, f"{source}{error}"
@@ -74,7 +76,9 @@ def _plan(given: Given, out: Path, overrides: tuple[str, ...], resume: bool, for
     check_rule(job, spec, _source_of(given))
     lock.check(out)
     check_run(out, job, resume, force, spec)
-    return {"job": job.model_dump_json(exclude_none=True), "spec": spec.model_dump_json(), "out": str(out)}
+    noise = [plan.noise for plan in check_privacy(job, spec, _source_of(given))]
+    told = {"job": job.model_dump_json(exclude_none=True), "spec": spec.model_dump_json(), "out": str(out)}
+    return {**told, "noise": json.dumps(noise)}
 
 
 def _resolved(given: Given, overrides: tuple[str, ...]) -> Job:
@@ -117,20 +121,20 @@ def _agree_on(transport: Transport, problem: str) -> None:
         raise InputError(agreed)
 
 
-def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -> tuple[Server, Federation]:
+def _assemble(
+    job: Job, spec: FederationSpec, run: Path, transport: Transport, noise: Sequence[float]
+) -> tuple[Server, Federation]:
     """Build this rank's model, the silos it hosts, and what it needs if it is the server."""
     nth, workers = transport.place()
     torch.set_num_threads(threads_of(job.threads, workers))
-    device = _device(job, nth, is_worker=transport.rank in transport.workers)
+    is_worker = transport.rank in transport.workers
+    device = _device(job, nth, is_worker)
     folder = Path(job.shards)
     algorithm = job.build_algorithm().for_federation(spec)
     flat = _models(job, spec, algorithm, device, is_reporter=nth == 0)
     algorithm.task.metrics()  # the library that brings them is imported now, not in the first evaluation
     rule = job.build_rule(algorithm)
-    transforms = [
-        *_transforms(job, algorithm, spec.classes),
-        *reference_of(rule, algorithm.local, algorithm.objective, public=spec.public is not None),
-    ]
+    transforms = _transforms(job, algorithm, rule, spec)
     public = _batches(folder, spec, spec.public, "public", device)
     context = WorkerContext(
         folder,
@@ -147,6 +151,7 @@ def _assemble(job: Job, spec: FederationSpec, run: Path, transport: Transport) -
         job.aggregation.spill,
         job.evaluate.batch_size,
         augment_of(job, spec),
+        silo_maker(job, spec, noise, is_worker),
     )
     sizes = [entry.examples["train"] for entry in spec.silos]
     job.cohort.check(len(sizes))
@@ -172,16 +177,20 @@ def _device(job: Job, nth: int, is_worker: bool) -> torch.device:
     return device
 
 
-def _transforms(job: Job, algorithm: Algorithm, classes: int | None) -> list[Transform]:
+def _transforms(
+    job: Job, algorithm: Algorithm, rule: Rule | Weighing | None, spec: FederationSpec
+) -> list[Transform]:
     """Return the transforms, in the order of requests.
 
-    On the way back they act in reverse: an update is clipped first, and nothing changes it after its codec. A
-    silo that lies does so after it is clipped.
+    On the way back they act in reverse: a site's ledger notes an answer as it is, an update is clipped, and
+    nothing changes it after its codec. A silo that lies does so after it is clipped.
     """
     compression = job.compression.transforms(algorithm.absolute, algorithm.accumulated)
     clip = job.aggregation.clip
-    lies = job.attack.transforms(job.seed, classes)
-    return [*compression, *lies, RunningStatistics(), *([Clipping(clip)] if clip else [])]
+    lies = job.attack.transforms(job.seed, spec.classes)
+    found = [*compression, *lies, RunningStatistics(), *([Clipping(clip)] if clip else [])]
+    found += reference_of(rule, algorithm.local, algorithm.objective, public=spec.public is not None)
+    return [*found, *([Protection(len(spec.silos))] if job.privacy else [])]
 
 
 def successor(job: Job, spec: FederationSpec, worker: Server) -> Server:
@@ -212,24 +221,23 @@ def _models(
     job: Job, spec: FederationSpec, algorithm: Algorithm, device: torch.device, is_reporter: bool = True
 ) -> list[FlatModel]:
     tables = [job.model, *map(Model.model_validate, algorithm.architectures())]
-    return [_model(table, job.seed, spec, algorithm, device, is_reporter) for table in tables]
+    return [_model(table, job, spec, algorithm, device, is_reporter) for table in tables]
 
 
 def _model(
     table: Model,
-    seed: int,
+    job: Job,
     spec: FederationSpec,
     algorithm: Algorithm,
     device: torch.device,
     is_reporter: bool,
 ) -> FlatModel:
     task = algorithm.task
-    module = models.build(table.name, table.arguments, spec.features, task.width(spec), seed, task)
+    module = models.build(table.name, table.arguments, spec.features, task.width(spec), job.seed, task)
     skipped = load_initial(module, table)
     if skipped and is_reporter:
         print(skipped, file=sys.stderr, flush=True)
-    task.check(spec, module)
-    algorithm.check(module, spec)
+    check_model(job, spec, algorithm, module)
     personal = algorithm.personal_names(module)
     return FlatModel(module, device, personal, is_reporter=is_reporter, saves=table.save)
 

@@ -18,6 +18,7 @@ from mpifl.run import Job
 from mpifl.server import Server
 from mpifl.tasks import pooled
 from mpifl.tracking import Record
+from mpifl.training.accounting import Accounting
 from mpifl.training.recovery import Recovery
 from mpifl.wire import Mean, Scalar, library
 
@@ -33,7 +34,9 @@ class MetricsCollector:
         server: Server,
         recovery: Recovery,
         note: Callable[..., None],
+        accounting: Accounting,
     ) -> None:
+        self._accounting = accounting
         self._job = job
         self._spec = spec
         self._algorithm = algorithm
@@ -92,6 +95,14 @@ class MetricsCollector:
             found["ranks_lost"] = transport.lost
         transport.begin_count()
         federation.begin_ledger()
+        return found | self._privacy()
+
+    def _privacy(self) -> Record:
+        """Return what silos have spent; say so where that ends the training."""
+        server, accounting = self._server, self._accounting
+        found = accounting.figures(server.state, server.round)
+        if why := accounting.note(found, server.round):
+            self._note(why)
         return found
 
     def target_notes(self) -> list[str]:

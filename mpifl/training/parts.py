@@ -12,6 +12,7 @@ from mpifl.run import Job
 from mpifl.server import Server
 from mpifl.tasks import MetricInfo
 from mpifl.tracking import Observers
+from mpifl.training.accounting import Accounting, plans
 from mpifl.training.best import BestModel
 from mpifl.training.checkpointing import CheckpointManager
 from mpifl.training.metrics import MetricsCollector
@@ -63,7 +64,8 @@ def assemble(job: Job, spec: FederationSpec, out: Path, server: Server, exchange
     sizes = [entry.examples["train"] for entry in spec.silos]
     recovery = Recovery(exchange, server, out, sizes, observers.note)
     checkpoints = CheckpointManager(out, job.checkpoint, server, recovery, observers.note)
-    metrics = MetricsCollector(job, spec, algorithm, server, recovery, observers.note)
+    accounting = Accounting(job, plans(job, spec, algorithm))
+    metrics = MetricsCollector(job, spec, algorithm, server, recovery, observers.note, accounting)
     return Training(
         job,
         spec,

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from torch import nn
+
 from mpifl import models
 from mpifl.aggregation import memory_of
+from mpifl.algorithms import Algorithm
 from mpifl.common import InputError
 from mpifl.data import Change, FederationSpec, load_change, read_federation
-from mpifl.run import Job, Model
+from mpifl.run import Job, Model, check_private_data
+from mpifl.silo import check_layers
 from mpifl.tracking import check_tracking
+from mpifl.training.accounting import SiloPlan, plans
 
 
 def validate_job(job: Job, source: str) -> FederationSpec:
@@ -34,9 +39,9 @@ def validate_job(job: Job, source: str) -> FederationSpec:
         for table in (job.model, *map(Model.model_validate, algorithm.architectures())):
             given = (table.name, table.arguments, spec.features, task.width(spec), job.seed)
             module = models.build(*given, task)
-            task.check(spec, module)
-            algorithm.check(module, spec)
+            check_model(job, spec, algorithm, module)
             algorithm.personal_names(module)
+        check_private_data(job, algorithm, spec)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
     check_rule(job, spec, source)
@@ -51,6 +56,32 @@ def augment_of(job: Job, spec: FederationSpec) -> Change | None:
     """
     name = job.data.augment
     return None if name is None else load_change(name, spec.features, spec.targets)
+
+
+def check_model(job: Job, spec: FederationSpec, algorithm: Algorithm, module: nn.Module) -> None:
+    """See that a model fits the task, the algorithm and, where the job has it, `[privacy]`.
+
+    Raises:
+        InputError: it does not.
+    """
+    algorithm.task.check(spec, module)
+    algorithm.check(module, spec)
+    if job.privacy is not None:
+        check_layers(module)
+
+
+def check_privacy(job: Job, spec: FederationSpec, source: str) -> list[SiloPlan]:
+    """See that a job's `[privacy]` goes with the federation; return what it asks of each silo.
+
+    Raises:
+        InputError: it does not.
+    """
+    try:
+        algorithm = job.build_algorithm().for_federation(spec)
+        check_private_data(job, algorithm, spec)
+        return plans(job, spec, algorithm)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
 
 
 def splits_of(spec: FederationSpec) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -18,9 +19,11 @@ from mpifl.wire.joining import abort_world, world
 
 def main() -> None:
     shards, out = Path(sys.argv[1]), Path(sys.argv[2])
+    os.environ["MPIFL_SITE"] = str(out / "site")
     transport = world()
     if transport.is_server:
-        out.mkdir(parents=True)
+        (out / "site").mkdir(mode=0o700, parents=True)
+        (out / "site" / "key").write_bytes(bytes(range(32)))
         if scenarios.LORA in scenarios.JOBS:
             scenarios.write_gpt2(out / "gpt2")
     contract.check(transport)

@@ -209,6 +209,17 @@ def test_power_of_choice_and_clipping_are_as_numpy_has_them(world: Path, digits:
     assert {record["clipped"] for record in rounds_of(run)} >= {1 / 3, 2 / 3}
 
 
+def ledger(world: Path) -> list[dict]:
+    lines = (world / "site/ledger.jsonl").read_text().splitlines()
+    return sorted(map(json.loads, lines), key=lambda entry: (entry["round"], entry["shard"]))
+
+
+def test_a_ledger_has_each_answer_once_whoever_asked_and_how_often(world: Path) -> None:
+    entries = ledger(world)
+    assert len(entries) == scenarios.PRIVATE["rounds"] * math.floor(0.6 * 7), "the resumed run asked again"
+    assert entries == ledger(world.parent / "world1")
+
+
 def test_silos_keep_their_state_at_home(world: Path) -> None:
     assert "silos" in json.loads(
         (max((world / "stateful" / "checkpoints").iterdir()) / "checkpoint.json").read_text()

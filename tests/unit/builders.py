@@ -63,7 +63,7 @@ def batch_norm_net(seed=0):
     return net(nn.BatchNorm1d(5), seed=seed)
 
 
-def make_silo(model, n=12, seed=0, splits=(), randomness=0, weights="examples", **more):
+def make_silo(model, n=12, seed=0, splits=(), randomness=0, weights="examples", kind=Silo, **more):
     """Return a silo with n training examples drawn from `seed`; `splits` maps further splits to sizes."""
     sizes = {"train": n, **dict(splits)}
     shard = Shard(
@@ -78,7 +78,7 @@ def make_silo(model, n=12, seed=0, splits=(), randomness=0, weights="examples", 
         "seed": randomness,
     }
     weight = float(n) if weights == "examples" else 1.0
-    return Silo(**{**given, "weight": weight, **more})
+    return kind(**{**given, "weight": weight, **more})
 
 
 def write_folder(folder, sizes, features=FEATURES, classes=CLASSES, test=0, silos_test=0, **splits):

@@ -1,0 +1,43 @@
+"""The section of a run's page that says what protects its silos' examples, and what that cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+from mpifl.report.markup import folded, table
+from mpifl.report.runs import Summary
+from mpifl.run import number
+
+MOST_SILOS = 200
+
+
+def trust(summary: Summary) -> str:
+    """Return the section; "" of a run without `[privacy]`."""
+    privacy = summary.job.get("privacy")
+    if not isinstance(privacy, Mapping):
+        return ""
+    counted = [record for record in summary.records if number(record, "epsilon") is not None]
+    last: Mapping[str, Any] = counted[-1] if counted else {}
+    facts = [["protected", "each example, at its silo"], ["epsilon", _figure(last, "epsilon", "{:.4f}")]]
+    facts += [[key, str(privacy[key])] for key in ("delta", "clip", "noise", "accountant") if key in privacy]
+    facts += [["budget", f"epsilon {privacy['epsilon']}"]] if "epsilon" in privacy else []
+    facts += [["noise of a step", _figure(summary.records[-1], "noise_std", "{:.4g}")]]
+    facts += [["clipped examples", _figure(summary.records[-1], "clipped_examples", "{:.1%}")]]
+    facts += [["rounds left", _figure(summary.records[-1], "budget_left", "{:.0f}")]]
+    each = last.get("epsilon_silos") or {}
+    rows = [[str(name), _figure(each, name, "{:.4f}")] for name in list(each)[:MOST_SILOS]]
+    said = "Epsilon is of this run alone; each site counts for itself, over all runs." + _unprotected(privacy)
+    body = f"<p>{escape(said)}</p>" + table([], [fact for fact in facts if fact[1]])
+    return folded("Trust", body + (table(["silo", "epsilon"], rows) if rows else ""), opened=True)
+
+
+def _unprotected(privacy: Mapping[str, Any]) -> str:
+    loud = " What silos scored on their own examples is protected by nothing."
+    return loud if privacy.get("evaluate_unprotected") is True else ""
+
+
+def _figure(record: Mapping[str, Any], name: str, form: str) -> str:
+    value = number(record, name)
+    return "" if value is None else form.format(value)

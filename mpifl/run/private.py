@@ -1,0 +1,91 @@
+"""What a job with `[privacy]` may not ask, since no noise would protect it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mpifl.algorithms import Algorithm
+from mpifl.common import InputError
+from mpifl.data import FederationSpec
+
+if TYPE_CHECKING:
+    from mpifl.run.job import Job
+
+
+def check_private(job: Job, algorithm: Algorithm, source: str) -> None:
+    """See that a job goes with its `[privacy]`, as far as it can be seen without shards.
+
+    Raises:
+        InputError: it asks what no noise would protect.
+    """
+    if job.privacy is None:
+        return
+    for why in (_of_algorithm(job, algorithm), _of_local(job), _of_cohort(job), _of_tables(job)):
+        if why:
+            raise InputError(f"{source}: {why}")
+
+
+def check_private_data(job: Job, algorithm: Algorithm, spec: FederationSpec) -> None:
+    """See that a job's `[privacy]` goes with the federation.
+
+    Args:
+        job: The job.
+        algorithm: Its algorithm, which knows the federation.
+        spec: The federation.
+
+    Raises:
+        InputError: delta promises nothing, or figures of the silos' own examples would leave them.
+    """
+    if job.privacy is None:
+        return
+    most = max(entry.examples["train"] for entry in spec.silos)
+    if job.privacy.delta > 1 / most:
+        what = f"the largest silo has {most} examples, and above 1/{most} delta allows to publish one of them"
+        raise InputError(f"[privacy] delta = {job.privacy.delta:g}: {what}; take less")
+    if why := algorithm.task.why_no_mean():
+        raise InputError(f"[privacy]: the loss {why}")
+    held_out = any(entry.examples.get(split) for entry in spec.silos for split in ("test", "valid"))
+    if not (job.evaluate.silos and held_out) or job.privacy.evaluate_unprotected:
+        return
+    asked = {"target": job.evaluate.wanted, "patience": job.evaluate.patience, "split": job.evaluate.split}
+    asked |= {"keep_best": job.evaluate.keep_best or None}
+    by_it = [key for key, value in asked.items() if value is not None]
+    more = f" ({', '.join(by_it)} may go by it)" if by_it else ""
+    what = f"figures of what silos hold out are queries that no noise protects{more}"
+    to_do = "take false, or say [privacy] evaluate_unprotected = true"
+    raise InputError(f"[evaluate] silos = true: {what}; {to_do}")
+
+
+def _of_algorithm(job: Job, algorithm: Algorithm) -> str:
+    why = algorithm.why_not_private()
+    return f"[privacy]: '{job.algorithm['name']}' {why}" if why else ""
+
+
+def _of_local(job: Job) -> str:
+    local = job.local
+    if local.deadline is not None:
+        what = "a silo asked again would answer otherwise, and the difference is protected by nothing"
+        return f"[local] deadline = {local.deadline:g}: {what}; leave it out under [privacy]"
+    if local.precision != "fp32":
+        return f"[local] precision = '{local.precision}': [privacy] bounds norms in float32; take 'fp32'"
+    if local.accumulate > 1:
+        what = "a step of [privacy] has one batch, of any size"
+        return f"[local] accumulate = {local.accumulate}: {what}; take a larger batch_size"
+    return (
+        "[local] compile = true: a step of [privacy] is not compiled; leave it out" if local.compile else ""
+    )
+
+
+def _of_tables(job: Job) -> str:
+    if job.data.augment is not None:
+        what = "[privacy] takes examples as they are"
+        return f"[data] augment = '{job.data.augment}': {what}; leave one of them out"
+    if job.attack.kind != "none":
+        return f"[attack] kind = '{job.attack.kind}': who lies spends no budget; leave one of them out"
+    return ""
+
+
+def _of_cohort(job: Job) -> str:
+    if job.cohort.select != "power-of-choice":
+        return ""
+    return "[cohort] select = 'power-of-choice': goes by losses, which [privacy] withholds; take another"

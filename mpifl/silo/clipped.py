@@ -1,0 +1,239 @@
+"""Sums of clipped gradients: that of each example scaled down to a norm, all added up.
+
+By formulas of the layers in one backward pass where all layers have one; else by a backward pass for each
+example. Which of both it is is tried on a few examples, where both must agree.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from mpifl.common import InputError
+from mpifl.data import rows
+from mpifl.silo.flat import FlatModel, Objective, scalar
+from mpifl.silo.optimizers import Batch
+from mpifl.silo.per_example import FORMULAS, Gradients, why_no_formula
+
+ALIKE = 5e-3
+"""What formula and loop may differ by, of the length of what they find; rounding makes 1e-6."""
+_FOUND: WeakKeyDictionary[FlatModel, dict[Hashable, ClippedSum]] = WeakKeyDictionary()
+
+
+class NoFormula(Exception):
+    """A model has no formula for its single examples' gradients; the text says of which layer, and why."""
+
+
+class ClippedSum(ABC):
+    """The sum of the clipped gradients of some examples.
+
+    Args:
+        model: Whose parameters.
+        objective: The mean loss over a batch.
+    """
+
+    def __init__(self, model: FlatModel, objective: Objective) -> None:
+        self._model, self._objective = model, objective
+
+    @abstractmethod
+    def __call__(self, batch: Batch, real: int, bound: float) -> tuple[list[Tensor], Tensor]:
+        """Return the sum for each parameter, and the norms of the gradients before clipping, shape [real].
+
+        Args:
+            batch: Examples, of which the first `real` count; the others only fill it up.
+            real: How many count.
+            bound: The largest norm.
+        """
+
+    def _zeros(self) -> list[Tensor]:
+        return [torch.zeros_like(p) for p in self._model.parameters]
+
+
+class ByFormula(ClippedSum):
+    """By the layers' formulas, in one backward pass.
+
+    Raises:
+        NoFormula: a layer has none.
+    """
+
+    def __init__(self, model: FlatModel, objective: Objective) -> None:
+        super().__init__(model, objective)
+        self._layers: dict[str, nn.Module] = {}
+        places = {id(p): i for i, p in enumerate(model.parameters)}
+        owned: list[int] = []
+        for name, layer in model.module.named_modules():
+            own = {n: p for n, p in layer.named_parameters(recurse=False) if p.requires_grad}
+            if why := why_no_formula(layer):
+                raise NoFormula(f"{why} ('{name}') has no formula")
+            owned += [id(p) for p in own.values()]
+            if own:
+                self._layers[name] = layer
+        if len(owned) != len(set(owned)):
+            raise NoFormula("a parameter that two layers share has no formula")
+        self._places = {
+            (name, n): places[id(p)]
+            for name, layer in self._layers.items()
+            for n, p in layer.named_parameters(recurse=False)
+            if p.requires_grad
+        }
+
+    def __call__(self, batch: Batch, real: int, bound: float) -> tuple[list[Tensor], Tensor]:
+        """Return the sum for each parameter, and the norms of the gradients before clipping, shape [real]."""
+        each = self._gradients(batch)
+        with torch.no_grad():
+            norms = torch.stack([one.squares() for one in each.values()]).sum(0).sqrt()
+            sound = norms.isfinite()
+            if not bool(
+                sound.all()
+            ):  # an example without a finite gradient counts nothing, nor may it spoil others
+                return self._without(batch, real, bound, sound)
+            factors = torch.zeros(rows(batch[1]), device=norms.device)
+            factors[:real] = (bound / norms[:real]).clamp(max=1.0)
+            sums = self._zeros() if len(each) < len(self._layers) else [torch.empty(0)] * len(self._places)
+            for name, one in each.items():
+                for parameter, total in one.sums(factors).items():
+                    sums[self._places[name, parameter]] = total
+        return sums, norms[:real]
+
+    def _gradients(self, batch: Batch) -> dict[str, Gradients]:
+        """Return the gradients of single examples, by layer; layers without part in the loss have none."""
+        taken: list[tuple[str, Tensor, Any]] = []
+
+        def note(name: str) -> Any:
+            def hook(layer: nn.Module, given: tuple[Tensor, ...], answer: Tensor) -> None:
+                edge = torch.autograd.graph.get_gradient_edge(
+                    answer
+                )  # as it is now, whatever is done in place
+                taken.append((name, given[0].detach(), edge))
+
+            return hook
+
+        handles = [layer.register_forward_hook(note(name)) for name, layer in self._layers.items()]
+        try:
+            with torch.enable_grad():
+                n = rows(batch[1])
+                total = scalar(self._objective(self._model.module, *batch)) * n
+        finally:
+            for handle in handles:
+                handle.remove()
+        names = [name for name, _, _ in taken]
+        if len(names) != len(set(names)) or any(len(a) != n for _, a, _ in taken):
+            raise NoFormula("a layer that is asked twice, or of other than the batch, has no formula")
+        found = torch.autograd.grad(total, [edge for _, _, edge in taken], allow_unused=True)
+        pairs = zip(taken, found, strict=True)
+        layers = self._layers
+        return {
+            name: FORMULAS[type(layers[name])](layers[name], a, g)
+            for (name, a, _), g in pairs
+            if g is not None
+        }
+
+    def _without(self, batch: Batch, real: int, bound: float, sound: Tensor) -> tuple[list[Tensor], Tensor]:
+        kept = sound[:real].nonzero().flatten()
+        norms = torch.full((real,), torch.inf, device=sound.device)
+        if not len(kept):
+            return self._zeros(), norms
+        sums, norms[kept] = self(tuple(chosen(part, kept) for part in batch), len(kept), bound)
+        return sums, norms
+
+
+class ByLoop(ClippedSum):
+    """By a backward pass for each example that counts."""
+
+    def __call__(self, batch: Batch, real: int, bound: float) -> tuple[list[Tensor], Tensor]:
+        """Return the sum for each parameter, and the norms of the gradients before clipping, shape [real]."""
+        sums, norms = self._zeros(), torch.empty(real)
+        for i in range(real):
+            with torch.enable_grad():
+                loss = scalar(self._objective(self._model.module, *(part_of(one, i) for one in batch)))
+            gradient = self._model.gradients(loss) if loss.requires_grad else self._zeros()
+            norm = torch.stack([g.double().square().sum() for g in gradient]).sum().sqrt()
+            norms[i] = norm
+            if norm.isfinite():
+                torch._foreach_add_(sums, gradient, alpha=float((bound / norm).clamp(max=1.0)))
+        return sums, norms
+
+
+def clipped_sum(
+    model: FlatModel, objective: Objective, key: Hashable, few: Batch, bound: float
+) -> ClippedSum:
+    """Return how a model's clipped gradients are summed up; tried once, and said in a line where it is slow.
+
+    Args:
+        model: Whose parameters.
+        objective: The mean loss over a batch.
+        key: What the objective is known by.
+        few: Two or more examples to try it on.
+        bound: The largest norm.
+
+    Raises:
+        InputError: the loss of a batch is no mean of its examples' losses.
+    """
+    known = _FOUND.setdefault(model, {})
+    if key not in known:
+        known[key] = _tried(model, objective, few, bound)
+    found = known[key]
+    found._objective = objective  # which may be another closure of the same code
+    return found
+
+
+def _tried(model: FlatModel, objective: Objective, few: Batch, bound: float) -> ClippedSum:
+    slow = ByLoop(model, objective)
+    model.module.eval()  # without dropout, which would draw anew for each
+    try:
+        _check_mean(model, objective, few)
+        fast = ByFormula(model, objective)
+        n = rows(few[1])
+        first, second = fast(few, n, bound), slow(few, n, bound)
+        if all(map(_alike, [*first[0], first[1]], [*second[0], second[1]])):
+            return fast
+        raise NoFormula("the layers' formulas find other gradients than a pass for each example")
+    except NoFormula as why:
+        if model.is_reporter:
+            line = f"[privacy] {why}: a pass for each example takes its place, which is slow"
+            print(line, file=sys.stderr, flush=True)
+        return slow
+    finally:
+        model.module.train()
+
+
+@torch.no_grad()
+def _check_mean(model: FlatModel, objective: Objective, few: Batch) -> None:
+    """See that the loss of a batch is the mean of its examples' losses."""
+    n = rows(few[1])
+    whole = scalar(objective(model.module, *few)).double()
+    singles = [objective(model.module, *(part_of(one, i) for one in few)).double() for i in range(n)]
+    mean = torch.stack(singles).mean()
+    if whole.isfinite() and mean.isfinite() and not torch.isclose(whole, mean, rtol=1e-3, atol=1e-5):
+        what = f"the loss of {n} examples is {float(whole):.6g}, the mean of their losses {float(mean):.6g}"
+        raise InputError(f"[privacy]: {what}; take a loss that is a mean over independent examples")
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    size = torch.linalg.vector_norm(other.double())
+    return not size.isfinite() or bool(
+        torch.linalg.vector_norm((one - other).double()) <= ALIKE * size + 1e-6
+    )
+
+
+def part_of(columns: Any, i: int) -> Any:
+    """Return one example of tensors, as a batch; of a dict of them by name a dict."""
+    return chosen(columns, slice(i, i + 1))
+
+
+def chosen(columns: Any, indices: Any) -> Any:
+    """Return some examples of tensors; of a dict of them by name a dict."""
+    if isinstance(columns, dict):
+        return {name: column[indices] for name, column in columns.items()}
+    return columns[indices]
+
+
+def added(sums: Sequence[Tensor], more: Sequence[Tensor]) -> list[Tensor]:
+    """Return the sums of both."""
+    return [one + other for one, other in zip(sums, more, strict=True)]

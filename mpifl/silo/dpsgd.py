@@ -1,0 +1,116 @@
+"""DP-SGD (Abadi et al. 2016, Algorithm 1).
+
+Each step draws examples in secret, each with the same chance, clips the gradient of every one, and adds noise
+to the sum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mpifl.data import Batches, rows
+from mpifl.privacy import Draws
+from mpifl.silo.clipped import added, chosen, clipped_sum
+from mpifl.silo.flat import FlatModel, Objective
+from mpifl.silo.optimizers import Batch
+from mpifl.silo.settings import LocalTraining
+from mpifl.silo.way import Way
+
+MOST_ROWS = 1024
+"""Examples of one pass, at most."""
+TRIED = 4
+"""Examples on which the formulas of layers are tried."""
+
+
+@dataclass(frozen=True)
+class Drawn(Sequence[Any]):
+    """A batch whose first `real` examples were drawn; the others fill it up to a fixed size."""
+
+    parts: tuple[Any, ...]
+    real: int
+
+    def __getitem__(self, i: Any) -> Any:
+        return self.parts[i]
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+
+@dataclass
+class DPSGD(Way):
+    """Noised sums of clipped gradients over batches that are drawn in secret.
+
+    Attributes:
+        secret: What draws follow from.
+        purpose: What they are for.
+        clip: C.
+        noise: z.
+        rate: q, the chance of each example to be drawn.
+        steps: How many steps there are.
+        expected: B, the expected number of drawn examples, by which sums are divided.
+        drawn, clipped: How many examples were drawn so far, and how many of their gradients clipped.
+    """
+
+    secret: bytes
+    purpose: str
+    clip: float
+    noise: float
+    rate: float
+    steps: int
+    expected: float
+    drawn: int = 0
+    clipped: int = 0
+    _few: Batch = field(default=(), repr=False)
+    _size: int = 1
+    _taken: int = 0
+
+    def batches(
+        self, examples: Batches, local: LocalTraining, generator: torch.Generator, beside: Sequence[Tensor]
+    ) -> Iterator[tuple[Batch, bool]]:
+        """Yield a batch of drawn examples for each step, filled up to a multiple of a fixed size."""
+        count, size = len(examples), self.expected
+        self._size = min(count, MOST_ROWS, math.ceil(size + 2 * math.sqrt(size)))
+        self._few = self._gathered(examples, torch.arange(count)[:TRIED], beside)
+        for step in range(self.steps):
+            drawn = Draws(self.secret, self.purpose, step, "batch").chosen(count, self.rate)
+            passes = max(-(-len(drawn) // self._size), 1)
+            filled = torch.cat([drawn, drawn.new_zeros(passes * self._size - len(drawn))])
+            yield Drawn(self._gathered(examples, filled, beside), len(drawn)), True  # type: ignore[misc]
+
+    def total(self, model: FlatModel) -> Tensor:
+        """Return NaN: a loss is a query, which no noise protects."""
+        return torch.full((), math.nan, device=model.device)
+
+    def gradients(self, model: FlatModel, objective: Objective, batch: Any, total: Tensor) -> list[Tensor]:
+        """Return the noised mean of the clipped gradients for each parameter."""
+        summed = clipped_sum(model, objective, _key(objective), self._few, self.clip)
+        sums: list[Tensor] | None = None
+        for first in range(0, rows(batch[1]), self._size):
+            real = min(max(batch.real - first, 0), self._size)
+            part = tuple(chosen(one, slice(first, first + self._size)) for one in batch)
+            more, norms = summed(part, real, self.clip)
+            self.clipped += int((norms > self.clip).sum())
+            sums = more if sums is None else added(sums, more)
+        assert sums is not None
+        self.drawn += batch.real
+        noise = Draws(self.secret, self.purpose, self._taken, "noise").normal(len(model.trained))
+        self._taken += 1
+        noise = noise.mul_(self.noise * self.clip).to(model.device)
+        noised = zip(sums, model.views(noise), strict=True)
+        return [one.add_(more).div_(self.expected) for one, more in noised]
+
+    @staticmethod
+    def _gathered(examples: Batches, indices: Tensor, beside: Sequence[Tensor]) -> tuple[Any, ...]:
+        return (*examples.take(indices), *(one[indices] for one in beside))
+
+
+def _key(objective: Any) -> Any:
+    """Return what an objective is known by: its code, and whose method it is."""
+    function = getattr(objective, "__func__", objective)
+    return getattr(function, "__code__", function), id(getattr(objective, "__self__", None))

@@ -1,0 +1,23 @@
+"""Layers that no training with privacy may have: what one example learns there, all others tell."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from mpifl.common import InputError
+
+
+def check_layers(module: nn.Module) -> None:
+    """See that a model treats each example by itself.
+
+    Raises:
+        InputError: a layer learns statistics of batches.
+    """
+    norms = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
+    for name, layer in module.named_modules():
+        mixes = isinstance(layer, norms[0]) or getattr(layer, "track_running_stats", False)
+        if isinstance(layer, norms) and mixes:
+            what = (
+                f"{type(layer).__name__} ('{name}') mixes examples of a batch, and keeps statistics of them"
+            )
+            raise InputError(f"[privacy]: {what}; take GroupNorm")

@@ -1,0 +1,232 @@
+"""Gradients of single examples by the formulas of layers: their norms, and their weighted sums, without them.
+
+What a layer was given, a, and the gradient of the summed loss for what it answered, g, hold the gradients of
+all examples: of a linear layer that of one is g a^T, and its squared norm |g|^2 |a|^2 (Goodfellow 2015; of
+convolutions and long sequences Rochette et al. 2019, Li et al. 2022). Both take one backward pass, which ends
+at the layers' answers (Bu et al. 2023, "book-keeping").
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+KEPT = 1 << 24
+"""Elements of single examples' gradients of one layer that are kept at a time."""
+
+
+class Gradients(ABC):
+    """The gradients of a layer's parameters for each of n examples.
+
+    Args:
+        layer: The layer.
+        a: What it was given, shape [n, ...].
+        g: The gradient of the summed loss for what it answered, shape [n, ...].
+    """
+
+    def __init__(self, layer: Any, a: Tensor, g: Tensor) -> None:
+        self.layer = layer
+
+    @abstractmethod
+    def squares(self) -> Tensor:
+        """Return the squared norms, shape [n]."""
+
+    @abstractmethod
+    def sums(self, factors: Tensor) -> dict[str, Tensor]:
+        """Return the sum of the examples' gradients, each times its factor, by the parameter's name."""
+
+    def trains(self, name: str) -> bool:
+        """Whether a parameter is there and trained."""
+        parameter = getattr(self.layer, name, None)
+        return parameter is not None and parameter.requires_grad
+
+
+class Products(Gradients):
+    """Of a weight whose gradient for an example is a sum of outer products over places, in groups.
+
+    The parts have the shapes [n, groups, outputs or inputs, places].
+    """
+
+    def __init__(self, layer: Any, a: Tensor, g: Tensor) -> None:
+        super().__init__(layer, a, g)
+        self._g, self._a = self.parts(a, g)
+        n, groups, outputs, places = self._g.shape
+        elements = n * groups * outputs * self._a.shape[2]
+        self._each: Tensor | None = None
+        if self.trains("weight") and places > 1 and elements <= KEPT:
+            self._each = (self._g @ self._a.transpose(2, 3)).flatten(1)
+        self._biases = self._g.sum(3).flatten(1) if self.trains("bias") else None
+
+    @abstractmethod
+    def parts(self, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        """Return g and a by groups and places."""
+
+    def squares(self) -> Tensor:
+        """Return the squared norms, shape [n]."""
+        found = torch.zeros(len(self._g), device=self._g.device)
+        if self._biases is not None:
+            found = found + self._biases.square().sum(1)
+        if not self.trains("weight"):
+            return found
+        if self._each is not None:
+            return found + self._each.square().sum(1)
+        if self._g.shape[3] == 1:
+            return found + (self._g.square().sum((2, 3)) * self._a.square().sum((2, 3))).sum(1)
+        alike = zip(
+            self._a.unbind(), self._g.unbind(), strict=True
+        )  # of one example at a time, places by places
+        return found + torch.stack([((a.mT @ a) * (g.mT @ g)).sum() for a, g in alike])
+
+    def sums(self, factors: Tensor) -> dict[str, Tensor]:
+        """Return the sum of the examples' gradients, each times its factor, by the parameter's name."""
+        found = {}
+        if self.trains("weight"):
+            if self._each is not None:
+                whole = factors @ self._each
+            elif self._g.shape[1] == self._g.shape[3] == 1:
+                whole = (self._g.flatten(1) * factors[:, None]).T @ self._a.flatten(1)
+            else:
+                whole = torch.einsum("n,ngop,ngip->goi", factors, self._g, self._a)
+            found["weight"] = whole.reshape(self.layer.weight.shape)
+        if self._biases is not None:
+            found["bias"] = factors @ self._biases
+        return found
+
+
+class OfLinear(Products):
+    """Of `nn.Linear`; all dimensions but the first and the last are places."""
+
+    def parts(self, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        """Return g and a by groups and places."""
+        n = len(a)
+        by_places = (t.reshape(n, 1, -1, t.shape[-1]).transpose(2, 3) for t in (g, a))
+        first, second = by_places
+        return first, second
+
+
+class OfConvolution(Products):
+    """Of `nn.Conv1d`, `nn.Conv2d` and `nn.Conv3d`; a place is one of the kernel's."""
+
+    def parts(self, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        """Return g and a by groups and places."""
+        layer, n = self.layer, len(a)
+        mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
+        if any(layer._reversed_padding_repeated_twice):
+            a = F.pad(a, layer._reversed_padding_repeated_twice, mode=mode)
+        seen = self._seen(a)
+        return g.reshape(n, layer.groups, g.shape[1] // layer.groups, -1), seen
+
+    def _seen(self, a: Tensor) -> Tensor:
+        """Return what the kernel sees at each place, shape [n, groups, inputs, places]."""
+        layer, n, channels, spatial = self.layer, len(a), a.shape[1], a.dim() - 2
+        for i, (size, stride, apart) in enumerate(
+            zip(layer.kernel_size, layer.stride, layer.dilation, strict=True)
+        ):
+            a = a.unfold(2 + i, (size - 1) * apart + 1, stride)[..., ::apart]
+        places = range(2, 2 + spatial)
+        seen = a.permute(0, 1, *(p + spatial for p in places), *places)
+        inputs = channels // layer.groups
+        for size in layer.kernel_size:
+            inputs *= size
+        return seen.reshape(n, layer.groups, inputs, -1)
+
+
+class OfEmbedding(Gradients):
+    """Of `nn.Embedding`: rows that an example names more than once add up."""
+
+    def __init__(self, layer: Any, a: Tensor, g: Tensor) -> None:
+        super().__init__(layer, a, g)
+        n = len(a)
+        self._rows, self._g = a.reshape(n, -1), g.reshape(n, -1, g.shape[-1])
+        if layer.padding_idx is not None:
+            self._g = self._g * (self._rows != layer.padding_idx).unsqueeze(2)
+
+    def squares(self) -> Tensor:
+        """Return the squared norms, shape [n]."""
+        same = self._rows.unsqueeze(1) == self._rows.unsqueeze(2)
+        return ((self._g @ self._g.mT) * same).sum((1, 2))
+
+    def sums(self, factors: Tensor) -> dict[str, Tensor]:
+        """Return the sum of the examples' gradients, each times its factor, by the parameter's name."""
+        weighted = (self._g * factors[:, None, None]).flatten(0, 1)
+        return {"weight": torch.zeros_like(self.layer.weight).index_add_(0, self._rows.flatten(), weighted)}
+
+
+class OfNorm(Gradients):
+    """Of a layer that scales and shifts what it has normalised: the gradients of the examples themselves."""
+
+    def __init__(self, layer: Any, a: Tensor, g: Tensor) -> None:
+        super().__init__(layer, a, g)
+        self._each: dict[str, Tensor] = {}
+        if self.trains("weight"):
+            self._each["weight"] = self.gathered(g * self.normalised(a)).flatten(1)
+        if self.trains("bias"):
+            self._each["bias"] = self.gathered(g).flatten(1)
+
+    @abstractmethod
+    def normalised(self, a: Tensor) -> Tensor:
+        """Return what is scaled and shifted, of the shape of a."""
+
+    @abstractmethod
+    def gathered(self, each: Tensor) -> Tensor:
+        """Return the sum over all places that share a parameter, shape [n, ...]."""
+
+    def squares(self) -> Tensor:
+        """Return the squared norms, shape [n]."""
+        return torch.stack([one.square().sum(1) for one in self._each.values()]).sum(0)
+
+    def sums(self, factors: Tensor) -> dict[str, Tensor]:
+        """Return the sum of the examples' gradients, each times its factor, by the parameter's name."""
+        shapes = {name: getattr(self.layer, name).shape for name in self._each}
+        return {name: (factors @ one).view(shapes[name]) for name, one in self._each.items()}
+
+
+class OfGroupNorm(OfNorm):
+    """Of `nn.GroupNorm`."""
+
+    def normalised(self, a: Tensor) -> Tensor:
+        """Return what is scaled and shifted, of the shape of a."""
+        return F.group_norm(a, self.layer.num_groups, eps=self.layer.eps)
+
+    def gathered(self, each: Tensor) -> Tensor:
+        """Return the sum over all places that share a parameter, shape [n, channels]."""
+        return each.flatten(2).sum(2) if each.dim() > 2 else each
+
+
+class OfLayerNorm(OfNorm):
+    """Of `nn.LayerNorm`."""
+
+    def normalised(self, a: Tensor) -> Tensor:
+        """Return what is scaled and shifted, of the shape of a."""
+        return F.layer_norm(a, self.layer.normalized_shape, eps=self.layer.eps)
+
+    def gathered(self, each: Tensor) -> Tensor:
+        """Return the sum over all places that share a parameter, shape [n, ...]."""
+        places = range(1, each.dim() - len(self.layer.normalized_shape))
+        return each.sum(tuple(places)) if len(places) else each
+
+
+FORMULAS: dict[type[nn.Module], type[Gradients]] = {
+    nn.Linear: OfLinear,
+    nn.Conv1d: OfConvolution,
+    nn.Conv2d: OfConvolution,
+    nn.Conv3d: OfConvolution,
+    nn.Embedding: OfEmbedding,
+    nn.GroupNorm: OfGroupNorm,
+    nn.LayerNorm: OfLayerNorm,
+}
+"""By the layer's very class: one derived from it may do something else."""
+
+
+def why_no_formula(layer: nn.Module) -> str:
+    """Say why a layer with trained parameters has no formula; "" if it has one."""
+    own = {name for name, p in layer.named_parameters(recurse=False) if p.requires_grad}
+    if not own:
+        return ""
+    known = type(layer) in FORMULAS and own <= {"weight", "bias"}
+    plain = not (getattr(layer, "max_norm", None) or getattr(layer, "scale_grad_by_freq", False))
+    return "" if known and plain and not getattr(layer, "sparse", False) else type(layer).__name__

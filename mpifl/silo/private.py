@@ -1,0 +1,211 @@
+"""A silo whose answers are differentially private: all that is asked of its examples goes through DP-SGD.
+
+What is drawn follows from the site's secret and from the question. So the same question has the same answer,
+which costs nothing again; the site's ledger holds both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mpifl.common import InputError
+from mpifl.privacy import Budgets, Entry, PrivacySettings, Site, Steps
+from mpifl.silo.dpsgd import DPSGD
+from mpifl.silo.local import Constant, Correction, LocalTraining, Proximal
+from mpifl.silo.silo import Silo
+from mpifl.silo.way import Way, steps_of
+
+
+@dataclass(frozen=True)
+class Guard:
+    """What the private silos of a rank have in common.
+
+    Attributes:
+        site: Their site's folder.
+        settings: The job's `[privacy]`.
+        job: The job's name.
+        run: A digest of all of the job that an answer follows from.
+        rounds: How many the job asks for.
+        names: What each silo is called.
+        shards: The sha256 of each silo's shard.
+        noise: The noise multiplier of each silo.
+        budgets: What each may spend.
+    """
+
+    site: Site
+    settings: PrivacySettings
+    job: str
+    run: str
+    rounds: int
+    names: Sequence[str]
+    shards: Sequence[str]
+    noise: Sequence[float]
+    budgets: Budgets
+
+
+class PrivateSilo(Silo):
+    """One silo during one request, whose training is DP-SGD and which answers nothing else of its examples.
+
+    Attributes:
+        question: The digest of all that the answer follows from, but the secret; "" before `ask`.
+    """
+
+    def __init__(self, *given: Any, guard: Guard, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self.question = ""
+        self._guard = guard
+        self._ways: list[DPSGD] = []
+
+    def ask(self, message: Mapping[str, Any]) -> None:
+        """Note what is asked, before the algorithm's half answers it."""
+        guard, id = self._guard, self.id
+        about = [guard.run, guard.names[id], guard.shards[id], self.work, self.round, guard.noise[id]]
+        about += [torch.__version__, self.model.device.type, torch.get_num_threads()]
+        held = {**self.received, **{f"message {name}": value for name, value in message.items()}}
+        held |= {f"state {name}": self.state[name] for name in self.state}
+        self.question = digest(about, held)
+
+    def settle(self, vectors: Mapping[str, Any], scalars: Mapping[str, Any]) -> dict[str, float]:
+        """Have the ledger hold what was answered before it leaves; return what the server may know of it.
+
+        Raises:
+            InputError: the question was answered before, otherwise.
+        """
+        if not self._ways:
+            return {}
+        answer = digest([], {**vectors, **scalars, **{f"kept {name}": v for name, v in self.kept.items()}})
+        entry = self._guard.site.answered(self.question)
+        if entry is None:
+            entry = self._entry(answer)
+            self._guard.site.record(entry)
+        elif entry.answer != answer:
+            what = "the same question would get another answer, whose difference no noise protects"
+            raise InputError(f"{what}; go on with the software and the machine that answered it first")
+        told = {"private_steps": float(entry.total)}
+        told |= {"budget_left": float(entry.left)} if entry.left is not None else {}
+        return told | self._unprotected()
+
+    def _entry(self, answer: str) -> Entry:
+        guard, name, shard = self._guard, self._guard.names[self.id], self._guard.shards[self.id]
+        before = guard.site.entries(name, shard)
+        taken = [Steps(way.noise, way.rate, way.steps) for way in self._ways]
+        total = sum(one.count for one in taken)
+        so_far = sum(one.count for entry in before if entry.run == guard.run for one in entry.steps)
+        return Entry(
+            question=self.question,
+            answer=answer,
+            silo=name,
+            shard=shard,
+            job=guard.job,
+            run=guard.run,
+            round=self.round,
+            taken=[(one.noise, one.rate, one.count) for one in taken],
+            total=so_far + total,
+            left=self._left([*before, taken], Steps(taken[0].noise, taken[0].rate, total)),
+        )
+
+    def _left(self, spent: Sequence[Any], like: Steps) -> int | None:
+        """Return how many more questions like this one the budget allows, of those that the job will ask."""
+        more = max(self._guard.rounds - self.round - 1, 1)
+        flat = [one for entry in spent for one in (entry if isinstance(entry, list) else entry.steps)]
+        wanted = Steps(like.noise, like.rate, like.count * more)
+        room = self._guard.budgets.room(flat, wanted)
+        return None if room is None else room // like.count
+
+    def _unprotected(self) -> dict[str, float]:
+        drawn = sum(way.drawn for way in self._ways)
+        if not (self._guard.settings.evaluate_unprotected and drawn):
+            return {}
+        return {"clipped_examples": sum(way.clipped for way in self._ways) / drawn}
+
+    def _way(self, settings: LocalTraining) -> Way:
+        """Return DP-SGD with draws of its own.
+
+        Raises:
+            InputError: the budget does not allow for it.
+        """
+        if not self.question:
+            raise self._refusal("trains outside of a training's request")
+        count, guard = self.examples, self._guard
+        size = count if settings.batch_size == "full" else min(settings.batch_size, count)
+        noise, rate = guard.noise[self.id], size / count
+        steps = max(steps_of(settings, count), 1)
+        if guard.site.answered(self.question) is None:
+            self._afford(Steps(noise, rate, steps))
+        purpose = f"{self.question} {len(self._ways)}"
+        way = DPSGD(guard.site.secret, purpose, guard.settings.clip, noise, rate, steps, size)
+        self._ways.append(way)
+        return way
+
+    def _afford(self, more: Steps) -> None:
+        guard, id = self._guard, self.id
+        spent = [
+            one for entry in guard.site.entries(guard.names[id], guard.shards[id]) for one in entry.steps
+        ]
+        spent += [Steps(way.noise, way.rate, way.steps) for way in self._ways]
+        room = guard.budgets.room(spent, more)
+        if room is not None and room < more.count:
+            spends = f"{more.count} more steps would pass it, {room} would not"
+            raise InputError(f"its privacy budget is spent: {guard.budgets}; {spends}")
+
+    def train_locally(self, w: Tensor, settings: LocalTraining, *given: Any, **more: Any) -> Any:
+        """Train by DP-SGD; see `Silo.train_locally`. The run's loss is NaN.
+
+        Raises:
+            InputError: gradients are to be corrected by a function, which may look at examples.
+        """
+        correct: Correction | None = more.get("correct", given[1] if len(given) > 1 else None)
+        if correct is not None and not isinstance(correct, Constant | Proximal):
+            raise self._refusal("corrects gradients by a function of its own")
+        return super().train_locally(w, settings, *given, **more)
+
+    def gradient(self, *given: Any, **more: Any) -> Any:
+        """Refuse: the gradient of all examples is protected by nothing."""
+        raise self._refusal("takes a gradient of all examples")
+
+    def loss(self, w: Tensor) -> float:
+        """Refuse: a loss is a query."""
+        raise self._refusal("takes the loss of the examples")
+
+    def frequencies(self) -> Tensor:
+        """Refuse: how often features occur is a query."""
+        raise self._refusal("counts features of the examples")
+
+    def evaluate(self, *given: Any, **more: Any) -> Any:
+        """Score a model if the job says that this needs no protection; see `Silo.evaluate`."""
+        if not self._guard.settings.evaluate_unprotected:
+            raise self._refusal("scores a model on the silo's examples")
+        return super().evaluate(*given, **more)
+
+    def split(self, name: str) -> Any:
+        """Refuse: examples themselves are protected by nothing."""
+        raise self._refusal("reads examples by a loop of its own")
+
+    def predict(self, split: str) -> Any:
+        """Refuse: outputs for examples are queries."""
+        raise self._refusal("looks at outputs for the silo's examples")
+
+    def _refusal(self, what: str) -> InputError:
+        return InputError(
+            f"[privacy]: the algorithm {what}, which no noise protects; train_locally alone is noised"
+        )
+
+
+def digest(about: Sequence[Any], held: Mapping[str, Any]) -> str:
+    """Return the sha256 of some texts and numbers, and of tensors and values by name."""
+    found = hashlib.sha256(repr([str(one) for one in about]).encode())
+    for name in sorted(held):
+        value = getattr(held[name], "vector", held[name])
+        if isinstance(value, Tensor):
+            value = value.detach().cpu().contiguous()
+            found.update(repr((name, str(value.dtype), list(value.shape))).encode())
+            found.update(value.reshape(-1).view(torch.uint8).numpy().data)
+        else:
+            found.update(repr((name, value)).encode())
+    return found.hexdigest()

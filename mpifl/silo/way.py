@@ -1,0 +1,61 @@
+"""How a training draws its batches, and what gradient it takes of one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from mpifl.data import Batches, rows
+from mpifl.silo.flat import FlatModel, Objective, scalar
+from mpifl.silo.optimizers import Batch
+from mpifl.silo.settings import LocalTraining
+
+
+class Way:
+    """The plain way: shuffled batches, and the gradient of the loss."""
+
+    def batches(
+        self, examples: Batches, local: LocalTraining, generator: torch.Generator, beside: Sequence[Tensor]
+    ) -> Iterator[tuple[Batch, bool]]:
+        """Yield the batches of a training, and of each whether it ends a step: an epoch's last does."""
+        last, steps = _in_epoch(local, len(examples)), 0
+        for _ in range(local.epochs) if local.epochs is not None else itertools.count():
+            drawn = examples.shuffled(local.batch_size, generator, beside, drop_last=local.drop_last)
+            for place, batch in enumerate(drawn, 1):
+                ends = place % local.accumulate == 0 or place == last
+                yield batch, ends
+                steps += ends
+                if steps == local.steps:
+                    return
+
+    def total(self, model: FlatModel) -> Tensor:
+        """Return where the losses are added up, each times its batch's examples."""
+        return torch.zeros((), device=model.device)
+
+    def gradients(self, model: FlatModel, objective: Objective, batch: Batch, total: Tensor) -> list[Tensor]:
+        """Return the gradient for each parameter, and add the loss to the total."""
+        return model.gradients(loss_at(model, objective, batch, total))
+
+
+PLAIN = Way()
+
+
+def loss_at(model: FlatModel, objective: Objective, batch: Batch, total: Tensor) -> Tensor:
+    """Return the loss of a batch, and add it to the total for each example."""
+    loss = scalar(objective(model.module, *batch))
+    total.add_(loss.detach(), alpha=rows(batch[1]))
+    return loss
+
+
+def steps_of(local: LocalTraining, examples: int) -> int:
+    """Return how many steps a training takes over so many examples."""
+    return local.steps or (local.epochs or 1) * -(-_in_epoch(local, examples) // local.accumulate)
+
+
+def _in_epoch(local: LocalTraining, examples: int) -> int:
+    """Return how many batches an epoch has."""
+    size = examples if local.batch_size == "full" else min(local.batch_size, examples)
+    return examples // size if local.drop_last else -(-examples // size)

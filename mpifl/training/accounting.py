@@ -1,0 +1,183 @@
+"""What a training with `[privacy]` costs: planned before it begins, and counted while it goes on."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mpifl.algorithms import Algorithm
+from mpifl.common import InputError, Names
+from mpifl.data import FederationSpec
+from mpifl.privacy import Budgets, Steps, epsilon_of, noise_for, site_of_worker
+from mpifl.run import HARMLESS, Job
+from mpifl.silo import Guard, PrivateSilo, Silo, steps_of
+from mpifl.tracking import Record
+from mpifl.transforms import LEFT, STEPS
+
+MOST_COUNTED = 16
+"""Kinds of silos of which each one's epsilon is counted in every round; of more the largest alone."""
+OUTSIDE = ("name", "shards", "device", "threads")
+"""Keys of a job, beside those that may change, that no answer follows from, or that a question has itself."""
+
+
+@dataclass(frozen=True)
+class SiloPlan:
+    """What a training asks of one silo.
+
+    Attributes:
+        name: What it is called.
+        examples: How many it trains on.
+        batch: B, the examples that a step is expected to draw.
+        steps: Noised steps in a round.
+        noise: Its noise multiplier.
+    """
+
+    name: str
+    examples: int
+    batch: int
+    steps: int
+    noise: float
+
+    @property
+    def rate(self) -> float:
+        """q, the chance of an example to be drawn in a step."""
+        return self.batch / self.examples
+
+    def taking(self, steps: int) -> Steps:
+        """Return so many of its steps."""
+        return Steps(self.noise, self.rate, steps)
+
+
+def plans(job: Job, spec: FederationSpec, algorithm: Algorithm) -> list[SiloPlan]:
+    """Return what a job with `[privacy]` asks of each silo, if it is in every round; [] without one.
+
+    Raises:
+        InputError: no noise meets the budget, or `dp-accounting` is needed and not there.
+    """
+    if job.privacy is None:
+        return []
+    names = Names([entry.name for entry in spec.silos])
+    found = []
+    for silo, entry in enumerate(spec.silos):
+        local, count = job.local, entry.examples["train"]
+        if local.epochs_of is not None:
+            local = local.model_copy(update={"epochs": local.epochs_of[silo % len(local.epochs_of)]})
+        batch = count if local.batch_size == "full" else min(local.batch_size, count)
+        steps = max(steps_of(local, count), 1) * algorithm.trainings
+        noise = job.privacy.noise or _noise(job, batch / count, steps * job.rounds)
+        found.append(SiloPlan(names[silo], count, batch, steps, noise))
+    return found
+
+
+def _noise(job: Job, rate: float, steps: int) -> float:
+    privacy = job.privacy
+    assert privacy is not None
+    assert privacy.epsilon is not None
+    return noise_for(privacy.epsilon, privacy.delta, rate, steps, privacy.accountant)
+
+
+def silo_maker(
+    job: Job, spec: FederationSpec, noise: Sequence[float], is_worker: bool
+) -> Callable[..., Silo]:
+    """Return what makes the silos of a rank: private ones where the job has `[privacy]`.
+
+    Args:
+        job: The job.
+        spec: The federation.
+        noise: Each silo's noise multiplier.
+        is_worker: Whether the rank hosts silos, for which their site's folder is needed.
+
+    Raises:
+        InputError: the site's folder is missing, not the user's own or damaged, or allows no such job.
+    """
+    site = site_of_worker(job.privacy is not None) if is_worker else None
+    if job.privacy is None or site is None:
+        return Silo
+    budgets = [(job.privacy.epsilon, job.privacy.delta)] if job.privacy.epsilon is not None else []
+    budgets += [(site.budget.epsilon, site.budget.delta)] if site.budget else []
+    names = [entry.name or "" for entry in spec.silos]
+    told = job.model_dump_json(exclude={*HARMLESS, *OUTSIDE})
+    guard = Guard(
+        site,
+        job.privacy,
+        job.name,
+        hashlib.sha256(told.encode()).hexdigest(),
+        job.rounds,
+        names,
+        [entry.sha256 for entry in spec.silos],
+        noise,
+        Budgets(budgets, job.privacy.accountant),
+    )
+    return functools.partial(PrivateSilo, guard=guard)
+
+
+class Accounting:
+    """What the rounds have cost so far, for the server to show: each site counts for itself.
+
+    Args:
+        job: The job.
+        planned: What it asks of each silo, [] without `[privacy]`.
+    """
+
+    def __init__(self, job: Job, planned: Sequence[SiloPlan]) -> None:
+        self._job, self._planned = job, planned
+
+    def figures(self, state: Mapping[str, Any], round: int) -> Record:
+        """Return epsilon, the largest and each silo's, the noise, and the rounds that budgets allow."""
+        if self._job.privacy is None or STEPS not in state:
+            return {}
+        taken = [int(count) for count in state[STEPS].tolist()]
+        clip = self._job.privacy.clip
+        found: Record = {"noise_std": max(plan.noise * clip / plan.batch for plan in self._planned)}
+        left = float(state[LEFT].min()) if LEFT in state else float("inf")
+        found |= {"budget_left": int(left)} if left < float("inf") else {}
+        if round % self._job.evaluate.every and round != self._job.rounds and left:
+            return found
+        return found | self._epsilons(taken, last=round == self._job.rounds or not left)
+
+    def _epsilons(self, taken: Sequence[int], last: bool) -> Record:
+        asked = {plan.name: plan.taking(n) for plan, n in zip(self._planned, taken, strict=True)}
+        kinds = set(asked.values())
+        if len(kinds) > MOST_COUNTED and not last:
+            worst = [one for one in kinds if not any(_costs_more(other, one) for other in kinds)]
+            return {"epsilon": max(self.epsilon([one]) for one in worst)}
+        each = {name: self.epsilon([steps]) for name, steps in asked.items()}
+        return {"epsilon": max(each.values()), "epsilon_silos": each}
+
+    def epsilon(self, taken: Sequence[Steps]) -> float:
+        """Return the epsilon of some steps at the job's delta."""
+        assert self._job.privacy is not None
+        return epsilon_of(taken, self._job.privacy.delta, self._job.privacy.accountant)
+
+    def note(self, figures: Record, round: int) -> str:
+        """Say why no other round follows; "" if one does, or the job's last is done."""
+        if figures.get("budget_left") != 0 or round >= self._job.rounds:
+            return ""
+        return f"ends after round {round} of {self._job.rounds}: another would pass a silo's privacy budget"
+
+
+def _costs_more(one: Steps, other: Steps) -> bool:
+    """Whether one costs as much as the other in all that counts, and is not the same."""
+    no_less = one.noise <= other.noise and one.rate >= other.rate and one.count >= other.count
+    return no_less and one != other
+
+
+def figures_of_plan(job: Job, planned: Sequence[SiloPlan], rounds: int) -> list[float]:
+    """Return each silo's epsilon after so many rounds."""
+    counted = Accounting(job, planned)
+    return [counted.epsilon([plan.taking(plan.steps * rounds)]) for plan in planned]
+
+
+def refuse_without(job: Job, source: str) -> None:
+    """See that a job has a table `[privacy]`.
+
+    Raises:
+        InputError: it has none.
+    """
+    if job.privacy is None:
+        raise InputError(
+            f"{source}: has no table [privacy]; give it one, with clip, noise or epsilon, and delta"
+        )

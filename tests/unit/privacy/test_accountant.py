@@ -1,0 +1,77 @@
+"""The accountant, held to figures that others have counted and to formulas apart from its own."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from scipy.stats import norm
+
+from mpifl.common import InputError
+from mpifl.privacy import Steps, affordable, epsilon_of, noise_for
+
+needs_dp_accounting = pytest.mark.usefixtures("dp_accounting")
+
+
+@pytest.fixture
+def dp_accounting():
+    pytest.importorskip("dp_accounting")
+
+
+@needs_dp_accounting
+@pytest.mark.parametrize(
+    ("noise", "rate", "steps", "delta", "pld", "rdp"),
+    [
+        (1.3, 240 / 60000, 3750, 1e-5, 0.8336, 0.9220),
+        (1.1, 0.004, 15000, 1e-5, 2.2955, 2.5029),
+        (0.7, 0.004, 11250, 1e-5, 5.4312, 6.0937),
+        (0.8, 1e-3, 1500, 1e-6, 0.5189, 1.4864),
+    ],
+)
+def test_epsilon_of_sampled_steps(noise, rate, steps, delta, pld, rdp):
+    taken = [Steps(noise, rate, steps)]
+    assert epsilon_of(taken, delta) == pytest.approx(pld, abs=1e-3)
+    assert epsilon_of(taken, delta, "rdp") == pytest.approx(rdp, abs=1e-3)
+
+
+@pytest.mark.parametrize(("noise", "expected"), [(5, 9.99726), (10, 4.37718)])
+def test_epsilon_of_steps_over_all_examples_has_a_closed_form(noise, expected):
+    assert epsilon_of([Steps(noise, 1.0, 100)], 1e-5) == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("mu", [0.05, 0.4, 1.0, 3.0, 20.0])
+def test_the_closed_form_solves_the_equation_of_the_paper(mu):
+    epsilon = epsilon_of([Steps(1 / mu, 1.0, 1)], 1e-6)
+    found = norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon + norm.logcdf(-mu / 2 - epsilon / mu))
+    assert found == pytest.approx(1e-6, rel=1e-5)
+
+
+@needs_dp_accounting
+def test_the_noise_for_a_budget():
+    noise = noise_for(2.0, 1e-5, 0.004, 3750)
+    assert noise == pytest.approx(0.8273, abs=1e-3)
+    assert epsilon_of([Steps(noise, 0.004, 3750)], 1e-5) <= 2.0
+    assert epsilon_of([Steps(noise - 1e-3, 0.004, 3750)], 1e-5) > 2.0
+
+
+def test_the_noise_for_a_budget_without_sampling():
+    noise = noise_for(4.37718, 1e-5, 1.0, 100)
+    assert noise == pytest.approx(10.0, abs=2e-3)
+
+
+def test_steps_of_many_runs_add_up():
+    together = epsilon_of([Steps(10, 1.0, 60), Steps(5, 1.0, 10)], 1e-5)
+    assert together == pytest.approx(epsilon_of([Steps(10, 1.0, 100)], 1e-5))
+    assert epsilon_of([], 1e-5) == 0.0
+
+
+def test_a_budget_affords_the_steps_that_stay_below_it():
+    spent, more = [Steps(10, 1.0, 40)], Steps(10, 1.0, 1000)
+    assert affordable(spent, more, 1e-5, 4.3772, "pld") == 60
+    assert affordable(spent, Steps(10, 1.0, 5), 1e-5, 4.3772, "pld") == 5
+    assert affordable([Steps(10, 1.0, 101)], more, 1e-5, 4.3772, "pld") == 0
+
+
+def test_a_budget_that_no_noise_can_meet_is_refused():
+    with pytest.raises(InputError, match="no noise is enough"):
+        noise_for(1e-12, 1e-15, 1.0, 10**6)

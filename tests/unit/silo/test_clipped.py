@@ -1,0 +1,254 @@
+"""Clipped sums by the layers' formulas, held to gradients that torch.func takes of each example."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from mpifl.common import InputError
+from mpifl.silo import FlatModel
+from mpifl.silo.clipped import ByFormula, ByLoop, NoFormula, clipped_sum
+
+N = 5
+
+
+def draw(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def tokens(*shape):
+    return torch.randint(0, 7, shape, generator=torch.Generator().manual_seed(1))
+
+
+class Normed(nn.Module):
+    def __init__(self, norm, before=None):
+        super().__init__()
+        self.before, self.norm, self.head = before or nn.Identity(), norm, nn.LazyLinear(3)
+
+    def forward(self, x):
+        return self.head(self.norm(self.before(x)).flatten(1).tanh())
+
+
+class Text(nn.Module):
+    def __init__(self, **keys):
+        super().__init__()
+        self.embed, self.mix = nn.Embedding(7, 4, **keys), nn.Linear(4, 6)
+        self.norm, self.head = nn.LayerNorm(6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.head(self.norm(self.mix(self.embed(x)).relu()).mean(1))
+
+
+class Partly(nn.Module):
+    """Of one layer the bias alone is trained, of another nothing; a third has no part in the loss."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(4, 6), nn.Linear(6, 6), nn.Linear(6, 3)
+        self.idle = nn.Linear(2, 2)
+        self.a.weight.requires_grad_(False)
+        self.b.requires_grad_(False)
+
+    def forward(self, x):
+        return self.c(self.b(self.a(x).relu()).relu())
+
+
+def flat(*layers):
+    return nn.Sequential(*layers, nn.Flatten(), nn.LazyLinear(3))
+
+
+MODELS = {
+    "linear": lambda: (nn.Sequential(nn.Linear(4, 8), nn.ReLU(inplace=True), nn.Linear(8, 3)), draw(N, 4)),
+    "no bias": lambda: (nn.Sequential(nn.Linear(4, 8, bias=False), nn.Tanh(), nn.Linear(8, 3)), draw(N, 4)),
+    "sequences": lambda: (flat(nn.Linear(4, 6), nn.ReLU()), draw(N, 9, 4)),
+    "conv1d": lambda: (flat(nn.Conv1d(2, 4, 3, stride=2, padding=1), nn.ReLU()), draw(N, 2, 11)),
+    "conv2d": lambda: (
+        flat(nn.Conv2d(3, 4, (3, 2), padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 5, 2)),
+        draw(N, 3, 8, 8),
+    ),
+    "grouped, dilated": lambda: (
+        flat(nn.Conv2d(4, 6, 3, dilation=2, groups=2, stride=(1, 2))),
+        draw(N, 4, 9, 9),
+    ),
+    "same, reflected": lambda: (
+        flat(nn.Conv2d(2, 3, 4, padding="same", padding_mode="reflect")),
+        draw(N, 2, 6, 7),
+    ),
+    "conv3d": lambda: (flat(nn.Conv3d(1, 3, 2, stride=(1, 2, 1)), nn.ReLU()), draw(N, 1, 4, 6, 5)),
+    "embedding": lambda: (Text(), tokens(N, 9)),
+    "padded embedding": lambda: (Text(padding_idx=2), tokens(N, 9)),
+    "group norm": lambda: (Normed(nn.GroupNorm(2, 4), nn.Conv2d(1, 4, 3)), draw(N, 1, 6, 6)),
+    "group norm of vectors": lambda: (Normed(nn.GroupNorm(2, 4)), draw(N, 4)),
+    "layer norm": lambda: (Normed(nn.LayerNorm([4, 3])), draw(N, 2, 4, 3)),
+    "partly trained": lambda: (Partly(), draw(N, 4)),
+}
+
+
+def made(name):
+    torch.manual_seed(0)
+    module, x = MODELS[name]()
+    module(x)  # lazy layers take their shapes
+    return FlatModel(module), (x, torch.arange(len(x)) % 3)
+
+
+def objective(module, x, y):
+    return F.cross_entropy(module(x), y)
+
+
+def expected(model, batch, bound):
+    """Each example's gradient by torch.func, its norm, and the clipped sum, by the definition."""
+    values = {name: p.detach() for name, p in zip(model.names, model.parameters, strict=True)}
+
+    def loss(values, x, y):
+        return F.cross_entropy(torch.func.functional_call(model.module, values, (x[None],)), y[None])
+
+    sums, norms = {name: torch.zeros_like(v, dtype=torch.float64) for name, v in values.items()}, []
+    for x, y in zip(*batch, strict=True):
+        gradient = torch.func.grad(loss)(values, x, y)
+        norm = sum(g.double().square().sum() for g in gradient.values()).sqrt()
+        norms.append(norm)
+        for name, g in gradient.items():
+            sums[name] += g.double() * min(1.0, bound / float(norm))
+    return [sums[name] for name in model.names], torch.stack(norms)
+
+
+def assert_alike(found, right):
+    size = max(float(one.norm()) for one in right[0])
+    for one, other in zip(found[0], right[0], strict=True):
+        assert one.shape == other.shape
+        assert float((one - other).norm()) <= 1e-6 * max(size, 1)
+    torch.testing.assert_close(found[1].double(), right[1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("kind", [ByFormula, ByLoop])
+def test_clipped_sums_are_those_of_single_gradients(name, kind):
+    model, batch = made(name)
+    bound = float(expected(model, batch, 1.0)[1].median())  # some are clipped, some are not
+    assert_alike(kind(model, objective)(batch, N, bound), expected(model, batch, bound))
+
+
+@pytest.mark.parametrize("kept", [0, 1 << 24])
+def test_long_sequences_need_no_single_gradients(monkeypatch, kept):
+    monkeypatch.setattr("mpifl.silo.per_example.KEPT", kept)
+    for name in ("sequences", "grouped, dilated", "conv3d"):
+        model, batch = made(name)
+        assert_alike(ByFormula(model, objective)(batch, N, 0.5), expected(model, batch, 0.5))
+
+
+@pytest.mark.parametrize("kind", [ByFormula, ByLoop])
+def test_padding_adds_nothing(kind):
+    model, batch = made("conv2d")
+    found = kind(model, objective)(batch, 3, 0.5)
+    assert_alike(found, expected(model, tuple(part[:3] for part in batch), 0.5))
+    assert all(float(one.abs().max()) == 0 for one in kind(model, objective)(batch, 0, 0.5)[0])
+
+
+@pytest.mark.parametrize("kind", [ByFormula, ByLoop])
+@pytest.mark.parametrize("poison", [float("nan"), float("inf"), 1e30])
+def test_an_example_without_a_finite_gradient_spoils_no_other(kind, poison):
+    model, (x, y) = made("linear")
+    bad = x.clone()
+    bad[1] = poison
+    sums, norms = kind(model, objective)((bad, y), N, 0.5)
+    kept = [0, 2, 3, 4]
+    right = expected(model, (x[kept], y[kept]), 0.5)
+    moved = torch.cat([(one - other).flatten() for one, other in zip(sums, right[0], strict=True)]).norm()
+    assert float(moved) <= 0.5 * (1 + 1e-6)
+    assert norms[kept].isfinite().all()
+    filled = kind(model, objective)((bad[[0, 1]], y[:2]), 1, 0.5)[0]  # nor where it only fills a batch up
+    assert all(one.isfinite().all() for one in filled)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("bound", [1e-3, 0.3])
+def test_one_example_moves_the_answer_by_no_more_than_the_bound(name, bound):
+    model, batch = made(name)
+    whole = ByFormula(model, objective)(batch, N, bound)[0]
+    for left_out in range(N):
+        rest = [i for i in range(N) if i != left_out]
+        without = ByFormula(model, objective)(tuple(part[rest] for part in batch), N - 1, bound)[0]
+        moved = torch.cat([(a - b).double().flatten() for a, b in zip(whole, without, strict=True)]).norm()
+        assert float(moved) <= bound * (1 + 1e-5)
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell, self.head = nn.LSTM(4, 5, batch_first=True), nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.head(self.cell(x)[0][:, -1])
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.head = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+        self.b.weight = self.a.weight
+
+    def forward(self, x):
+        return self.head(self.b(self.a(x).relu()))
+
+
+class Twice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.head = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(self.a(self.a(x).relu()))
+
+
+class Behind(nn.Module):
+    """Uses a layer's weight behind its back: the formula sees half of its gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.head = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(self.a(x) + F.linear(x, self.a.weight))
+
+
+@pytest.mark.parametrize(
+    ("module", "x", "why"),
+    [
+        (Recurrent, draw(N, 3, 4), "LSTM ('cell') has no formula"),
+        (Tied, draw(N, 4), "a parameter that two layers share has no formula"),
+        (Twice, draw(N, 4), "a layer that is asked twice"),
+        (Behind, draw(N, 4), "the layers' formulas find other gradients"),
+    ],
+)
+def test_what_has_no_formula_takes_the_loop_and_says_so(module, x, why, capsys):
+    torch.manual_seed(0)
+    model, batch = FlatModel(module()), (x, torch.arange(N) % 3)
+    for _ in range(2):
+        summed = clipped_sum(model, objective, "key", batch, 0.5)
+    assert isinstance(summed, ByLoop)
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f"[privacy] {why}" in said
+    assert "a pass for each example takes its place" in said
+    assert_alike(summed(batch, N, 0.5), expected(model, batch, 0.5))
+
+
+def test_what_has_formulas_takes_them(capsys):
+    model, batch = made("conv2d")
+    assert isinstance(clipped_sum(model, objective, "key", batch, 0.5), ByFormula)
+    assert capsys.readouterr().err == ""
+    with pytest.raises(NoFormula):
+        ByFormula(FlatModel(Recurrent()), objective)
+
+
+def test_a_loss_that_is_no_mean_of_its_examples_is_refused():
+    model, batch = made("linear")
+
+    def contrast(module, x, y):
+        answers = module(x)
+        return (answers - answers.mean(0)).square().mean()
+
+    with pytest.raises(InputError, match="take a loss that is a mean over independent examples"):
+        clipped_sum(model, contrast, "key", batch, 0.5)

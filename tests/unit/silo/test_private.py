@@ -1,0 +1,208 @@
+"""A private silo: what it answers, what it costs, and what it refuses."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from scipy import stats
+from unit.builders import FEATURES, arrays, cross_entropy, make_silo, net
+
+from mpifl.common import InputError
+from mpifl.data.batches import Batches
+from mpifl.data.shards import Split
+from mpifl.privacy import Budgets, Draws, PrivacySettings, Site
+from mpifl.silo import Constant, FlatModel, Guard, LocalTraining, PrivateSilo, Proximal, Silo, local
+from mpifl.silo.dpsgd import DPSGD
+
+N = 12
+LOCAL = LocalTraining(lr=0.1, batch_size=4, steps=3)
+
+
+def guard(folder, noise=1.0, clip=0.5, limits=(), rounds=10, **more):
+    settings = PrivacySettings(clip=clip, noise=noise, delta=0.01, **more)
+    budgets = Budgets(limits, "pld")
+    return Guard(
+        Site(folder), settings, "toy", "run", rounds, ["a", "b"], ["s", "t"], [noise, noise], budgets
+    )
+
+
+def private(folder, model=None, round=0, id=0, state=None, guarded=None, **more):
+    guarded = guarded or guard(folder)
+    kinds = {"id": id, "round": round, "state": state or {}, "work": "train"}
+    maker = {"model": model or FlatModel(net()), **kinds, **more}
+    found = make_silo(**maker, n=N, kind=lambda **given: PrivateSilo(**given, guard=guarded))
+    return found
+
+
+def answered(silo, w=None, settings=LOCAL):
+    w = torch.zeros(len(silo.model.trained)) + 0.1 if w is None else w
+    silo.ask({"w": w})
+    run = silo.train_locally(w, settings)
+    told = silo.settle({"delta": run.delta}, {})
+    return run, told
+
+
+def test_the_same_question_has_the_same_answer_and_costs_nothing_again(tmp_path):
+    first = answered(private(tmp_path / "site"))
+    again = answered(private(tmp_path / "site"))
+    assert first[0].delta.equal(again[0].delta)
+    assert first[1] == again[1] == {"private_steps": 3.0}
+    assert len(Site(tmp_path / "site").entries()) == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"round": 1}, {"id": 1}, {"work": "other"}, {"state": {"c": 1.0}}, {"state": {"c": torch.ones(3)}}, "w"],
+)
+def test_another_question_has_noise_of_its_own(tmp_path, other):
+    """Without gradients, by a clip of nearly nothing, the answer is the noise alone."""
+    guarded = guard(tmp_path / "site", noise=1e6, clip=1e-6)
+    one, w = answered(private(tmp_path / "site", guarded=guarded))[0], None
+    if other == "w":
+        other, w = {}, torch.zeros(len(one.delta)) + 0.1000001
+    two = answered(private(tmp_path / "site", guarded=guarded, **other), w)[0]
+    assert abs(torch.corrcoef(torch.stack([one.delta, two.delta]))[0, 1]) < 5 / math.sqrt(len(one.delta))
+    assert len(Site(tmp_path / "site").entries()) == 2
+
+
+def test_another_answer_to_the_same_question_is_refused(tmp_path):
+    answered(private(tmp_path / "site"))
+    silo = private(tmp_path / "site")
+    silo.ask({"w": torch.zeros(len(silo.model.trained)) + 0.1})
+    run = silo.train_locally(torch.zeros(len(silo.model.trained)) + 0.1, LOCAL)
+    with pytest.raises(InputError, match="the same question would get another answer"):
+        silo.settle({"delta": run.delta * 2}, {})
+
+
+def test_a_step_is_the_clipped_sum_with_noise_by_the_expected_batch(tmp_path):
+    """The one step of Abadi et al. (2016), written from its definition; noise is taken away again."""
+    model = FlatModel(net())
+    silo = private(tmp_path / "site", model)
+    w = torch.cat([p.detach().flatten() for p in model.parameters]).clone()
+    silo.ask({"w": w})
+    run = silo.train_locally(w, LocalTraining(lr=1.0, batch_size=4, steps=1))
+    secret, purpose = Site(tmp_path / "site").secret, f"{silo.question} 0"
+    drawn = Draws(secret, purpose, 0, "batch").chosen(N, 4 / N)
+    x, y = Batches(Split(*arrays(N)), FEATURES, torch.device("cpu")).take(drawn)
+    total = torch.zeros(len(w), dtype=torch.float64)
+    module = net()
+    for i in range(len(drawn)):
+        grads = torch.autograd.grad(
+            cross_entropy(module, x[i : i + 1], y[i : i + 1]), list(module.parameters())
+        )
+        flat = torch.cat([g.flatten() for g in grads]).double()
+        total += flat * min(1.0, 0.5 / float(flat.norm()))
+    noise = Draws(secret, purpose, 0, "noise").normal(len(w)).double() * 1.0 * 0.5
+    torch.testing.assert_close(run.delta.double(), -(total + noise) / 4, rtol=1e-4, atol=1e-6)
+
+
+def test_noise_of_a_training_is_normal_and_of_the_stated_size(tmp_path):
+    """Many steps of a silo whose gradients are clipped to nothing beside the noise."""
+    way = DPSGD(bytes(32), "p", clip=1e-4, noise=1e4, rate=4 / N, steps=500, expected=4)
+    model, examples = FlatModel(net()), Batches(Split(*arrays(N)), FEATURES, torch.device("cpu"))
+    found = [
+        torch.cat([g.flatten() for g in way.gradients(model, cross_entropy, batch, way.total(model))])
+        for batch, _ in way.batches(examples, LOCAL, torch.Generator(), ())
+    ]
+    drawn = torch.stack(found).flatten().double().numpy() * 4  # the noise of a sum has deviation z C = 1
+    assert stats.kstest(drawn, "norm").pvalue > 1e-4
+    assert 0 < way.drawn / 500 < N
+
+
+def test_batches_are_filled_up_to_multiples_of_one_size(tmp_path):
+    way = DPSGD(bytes(32), "p", clip=1.0, noise=1.0, rate=4 / N, steps=300, expected=4)
+    examples = Batches(Split(*arrays(N)), FEATURES, torch.device("cpu"))
+    batches = [batch for batch, _ in way.batches(examples, LOCAL, torch.Generator(), ())]
+    assert {len(batch[1]) for batch in batches} == {8, 16}
+    assert {batch.real for batch in batches} >= {1, 4, 7, 9}
+    assert abs(sum(batch.real for batch in batches) / 300 - 4) < 5 * math.sqrt(4 * (1 - 4 / N) / 300)
+
+
+def test_a_loss_is_withheld(tmp_path):
+    run, _ = answered(private(tmp_path / "site"))
+    assert math.isnan(run.loss)
+
+
+@pytest.mark.parametrize(
+    ("ask", "what"),
+    [
+        (lambda silo, w: silo.gradient(w), "takes a gradient of all examples"),
+        (lambda silo, w: silo.loss(w), "takes the loss of the examples"),
+        (lambda silo, w: silo.frequencies(), "counts features of the examples"),
+        (lambda silo, w: silo.split("train"), "reads examples by a loop of its own"),
+        (lambda silo, w: silo.predict("train"), "looks at outputs"),
+        (lambda silo, w: silo.evaluate(w), "scores a model on the silo's examples"),
+        (
+            lambda silo, w: silo.train_locally(w, LOCAL, correct=lambda *given: None),
+            "corrects gradients by a function of its own",
+        ),
+        (lambda silo, w: silo.train_locally(w, LOCAL, None, lambda *given: None), "corrects gradients by"),
+    ],
+)
+def test_what_no_noise_protects_is_refused(tmp_path, ask, what):
+    silo = private(tmp_path / "site")
+    w = torch.zeros(len(silo.model.trained))
+    silo.ask({"w": w})
+    with pytest.raises(InputError, match=rf"\[privacy\]: the algorithm {what}"):
+        ask(silo, w)
+
+
+def test_training_outside_of_a_question_is_refused(tmp_path):
+    silo = private(tmp_path / "site")
+    with pytest.raises(InputError, match="trains outside of a training's request"):
+        silo.train_locally(torch.zeros(len(silo.model.trained)), LOCAL)
+
+
+def test_constants_and_pulls_towards_a_centre_are_allowed(tmp_path):
+    w = torch.zeros(len(FlatModel(net()).trained))
+    for correct in (Constant(w), Proximal(w, 0.1)):
+        silo = private(tmp_path / "site")
+        silo.ask({"w": w})
+        assert silo.train_locally(w, LOCAL, correct=correct).delta.isfinite().all()
+
+
+def test_evaluation_unprotected_is_as_the_job_says(tmp_path):
+    silo = private(tmp_path / "site", guarded=guard(tmp_path / "site", evaluate_unprotected=True))
+    assert silo.evaluate(torch.zeros(len(silo.model.trained))).examples == N
+    _, told = answered(silo)
+    assert 0 <= told["clipped_examples"] <= 1
+
+
+def test_a_budget_ends_what_a_site_answers(tmp_path):
+    """By the closed form: at q = 1 and z = 10 epsilon 4.3772 at 1e-5 allows 100 steps; a round takes 30."""
+    whole = LocalTraining(lr=0.1, batch_size="full", steps=30)
+    guarded = guard(tmp_path / "site", noise=10.0, limits=[(4.3772, 1e-5)], rounds=10)
+    left = []
+    for round in range(3):
+        left.append(answered(private(None, guarded=guarded, round=round), None, whole)[1]["budget_left"])
+    assert left == [2, 1, 0]
+    with pytest.raises(
+        InputError, match=r"its privacy budget is spent: epsilon 4.3772 at delta 1e-05; 30 more"
+    ):
+        answered(private(None, guarded=guarded, round=3), None, whole)
+    for round in range(3):  # what was answered is answered again, with the figures of that time
+        assert (
+            answered(private(None, guarded=guarded, round=round), None, whole)[1]["budget_left"]
+            == left[round]
+        )
+    assert len(guarded.site.entries()) == 3
+
+
+def test_a_budget_holds_across_runs_by_name_or_shard(tmp_path):
+    whole = LocalTraining(lr=0.1, batch_size="full", steps=90)
+    guarded = guard(tmp_path / "site", noise=10.0, limits=[(4.3772, 1e-5)])
+    answered(private(None, guarded=guarded), None, whole)
+    other = guard(tmp_path / "site", noise=10.0, limits=[(4.3772, 1e-5)])
+    other = Guard(**{**vars(other), "run": "another", "names": ["c", "b"], "shards": ["s", "t"]})
+    with pytest.raises(InputError, match=r"budget is spent.*10 would not"):
+        answered(private(None, guarded=other), None, whole)
+    answered(private(None, guarded=other, id=1), None, whole)
+
+
+def test_plain_trainings_go_the_plain_way():
+    model = FlatModel(net())
+    silo = make_silo(model)
+    assert type(silo) is Silo
+    assert silo._way(LOCAL) is local.PLAIN

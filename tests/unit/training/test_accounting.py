@@ -1,0 +1,291 @@
+"""Trainings with [privacy]: what they cost, when they end, what they refuse."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+import tomli_w
+from pages import Reader
+from unit.builders import Alone, write_folder
+
+from mpifl import FedAvg
+from mpifl.common import InputError
+from mpifl.privacy import Site, Steps, epsilon_of
+from mpifl.report import compare_runs, read_run, write_report
+from mpifl.run import read_job
+from mpifl.training.loop import train
+from mpifl.training.validation import check_privacy, validate_job
+
+SIZES = [20, 30]
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Train a small job serially; tables replace the usual ones. Full batches need no dp-accounting."""
+    monkeypatch.setenv("MPIFL_SITE", str(tmp_path / "site"))
+    write_folder(tmp_path / "shards", SIZES, test=20)
+
+    def act(name="toy", out=None, resume=False, overrides=(), **tables):
+        path = tmp_path / f"{name}.toml"
+        path.write_text(tomli_w.dumps(job_of(tmp_path, name, **tables)))
+        run = tmp_path / (out or name)
+        train(path, run, tuple(overrides), resume, Alone())
+        return run
+
+    act.site = tmp_path / "site"
+    return act
+
+
+def job_of(folder: Path, name="toy", **tables):
+    usual = {
+        "rounds": 4,
+        "device": "cpu",
+        "model": {"name": "mlp", "hidden": [5]},
+        "local": {"lr": 0.5, "batch_size": "full", "steps": 2},
+        "privacy": {"clip": 1.0, "noise": 5.0, "delta": 0.01},
+    }
+    given = {**usual, **tables}
+    given = {key: value for key, value in given.items() if value is not None}
+    return {"name": name, "shards": str(folder / "shards"), **given}
+
+
+def records(run: Path):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def same(one: Path, other: Path):
+    return (one / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
+
+
+def test_a_round_says_what_it_cost_and_no_loss(start):
+    found = records(start())
+    for nth, record in enumerate(found, 1):
+        expected = epsilon_of([Steps(5.0, 1.0, 2 * nth)], 0.01)
+        assert record["epsilon"] == pytest.approx(expected)
+        assert record["epsilon_silos"] == {"0": record["epsilon"], "1": record["epsilon"]}
+        assert record["noise_std"] == pytest.approx(5.0 / 20)
+        assert not {"train_loss", "clipped_examples", "private_steps", "budget_left"} & record.keys()
+    assert "test_accuracy" in found[-1]
+
+
+def test_the_same_job_again_costs_nothing_and_another_seed_does(start):
+    first, again, other = start("a"), start("a", out="b"), start("a", out="c", seed=1)
+    assert same(first, again)
+    assert not same(first, other)
+    assert len(Site(start.site).entries()) == 2 * 4 * 2
+
+
+@pytest.mark.parametrize("stopped", [1, 3])
+def test_a_run_that_goes_on_has_the_bits_and_the_cost_of_one_never_stopped(start, stopped):
+    """After the checkpoint of round 2 or of none rounds are asked again."""
+    start("whole", out="half", checkpoint={"every": 2}, overrides=[f"rounds={stopped}"])
+    entries = len(Site(start.site).entries())
+    for name in ("model.safetensors", *(f"checkpoints/round_{stopped:06d}/checkpoint.json",)):
+        (start.site.parent / "half" / name).unlink(missing_ok=True)
+    start("whole", out="half", checkpoint={"every": 2}, resume=True)
+    whole = start("whole", checkpoint={"every": 2})
+    assert entries == stopped * 2
+    assert len(Site(start.site).entries()) == 4 * 2
+    assert same(start.site.parent / "half", whole)
+    costs = [{k: r[k] for k in ("epsilon", "epsilon_silos")} for r in records(whole)]
+    assert [
+        {k: r[k] for k in ("epsilon", "epsilon_silos")} for r in records(start.site.parent / "half")
+    ] == costs
+
+
+class Forgetful(FedAvg):
+    """A silo fails once in round 2, after it has trained."""
+
+    failed: ClassVar[list[int]] = []
+
+    def train(self, silo, w):
+        update = super().train(silo, w)
+        if (silo.id, silo.round) == (1, 1) and not self.failed:
+            self.failed.append(silo.id)
+            raise OSError("the disk is gone")
+        return update
+
+
+def test_a_lost_round_is_asked_again_and_costs_nothing(start):
+    failed = importlib.import_module("unit.training.test_accounting").Forgetful.failed  # as the job names it
+    failed[:] = [0]
+    own = {"name": "unit.training.test_accounting:Forgetful"}
+    untroubled = start("own", out="untroubled", algorithm=own)
+    (start.site / "ledger.jsonl").unlink()
+    failed.clear()
+    lost = start("own", out="lost", algorithm=own)
+    assert failed == [1]
+    assert "attempts_lost" in records(lost)[1]
+    assert same(lost, untroubled)
+    assert len(Site(start.site).entries()) == 4 * 2
+    assert records(lost)[-1]["epsilon"] == records(untroubled)[-1]["epsilon"]
+
+
+def test_a_budget_takes_the_least_noise_and_ends_where_it_is_spent(start, capsys):
+    run = start("budget", privacy={"clip": 1.0, "epsilon": 3.0, "delta": 0.01})
+    found = records(run)
+    assert len(found) == 4
+    assert found[-1]["epsilon"] == pytest.approx(3.0, rel=1e-3)
+    assert found[-1]["epsilon"] <= 3.0
+    assert [record["budget_left"] for record in found] == [3, 2, 1, 0]
+    with pytest.raises(Exception, match=r"its privacy budget is spent: epsilon 3 at delta 0\.01"):
+        start("another", seed=5, privacy={"clip": 1.0, "epsilon": 3.0, "delta": 0.01})
+
+
+def test_a_sites_own_budget_ends_a_run_before_it_is_passed(start, capsys):
+    start.site.mkdir(mode=0o700)
+    budget = epsilon_of([Steps(5.0, 1.0, 5)], 0.001)
+    (start.site / "budget.toml").write_text(f"epsilon = {budget}\ndelta = 0.001\n")
+    run = start("site")
+    found = records(run)
+    assert [record["budget_left"] for record in found] == [1, 0]
+    assert (run / "model.safetensors").exists()
+    said = capsys.readouterr().err
+    assert "ends after round 2 of 4: another would pass a silo's privacy budget" in said
+    spent = [one for entry in Site(start.site).entries("", "") for one in entry.steps]
+    assert epsilon_of(spent[: len(spent) // 2], 0.001) <= budget
+
+
+def check(path: Path):
+    job = read_job(path)
+    spec = validate_job(job, str(path))
+    check_privacy(job, spec, str(path))
+
+
+def refused(folder: Path, **tables):
+    path = folder / "job.toml"
+    path.write_text(tomli_w.dumps(job_of(folder, **tables)))
+    with pytest.raises(InputError) as caught:
+        check(path)
+    line = str(caught.value)
+    assert "\n" not in line
+    assert line.startswith(str(path))
+    return line
+
+
+PRIVACY = {"clip": 1.0, "noise": 1.0, "delta": 0.01}
+REFUSED = [
+    ({"privacy": {**PRIVACY, "epsilon": 2.0}}, "takes noise or epsilon, not both"),
+    ({"privacy": {"clip": 1.0, "delta": 0.01}}, "needs noise, such as 1.1, or epsilon"),
+    ({"privacy": {"noise": 1.0, "delta": 0.01}}, "[privacy] needs the key 'clip'"),
+    ({"privacy": {**PRIVACY, "level": "silo"}}, "[privacy] level = \"silo\": should be 'example'"),
+    ({"privacy": {**PRIVACY, "delta": 0.04}}, "[privacy] delta = 0.04: the largest silo has 30 examples"),
+    ({"algorithm": {"name": "fedsgd"}}, "'fedsgd' takes the gradient of all examples; take fedavg"),
+    ({"algorithm": {"name": "fsvrg"}}, "'fsvrg' corrects its steps by gradients of all examples"),
+    ({"algorithm": {"name": "qfedavg"}}, "'qfedavg' weighs silos by their losses"),
+    ({"algorithm": {"name": "qfedsgd"}}, "'qfedsgd' weighs silos by their losses"),
+    ({"algorithm": {"name": "scaffold", "option": "I"}}, "take option = 'II'"),
+    ({"algorithm": {"name": "fedprox", "measure_gamma": True}}, "leave measure_gamma out"),
+    ({"algorithm": {"name": "fedprox", "adaptive": True}}, "leave adaptive out"),
+    ({"local": {"deadline": 5.0}}, "[local] deadline = 5"),
+    ({"local": {"compile": True}}, "[local] compile = true"),
+    ({"local": {"precision": "bf16"}}, "[local] precision = 'bf16'"),
+    ({"local": {"accumulate": 2}}, "[local] accumulate = 2"),
+    ({"data": {"augment": "flip"}}, "[data] augment = 'flip'"),
+    ({"attack": {"kind": "sign_flip", "silos": [0]}}, "[attack] kind = 'sign_flip'"),
+    (
+        {"cohort": {"select": "power-of-choice", "candidates": 2}},
+        "select = 'power-of-choice': goes by losses",
+    ),
+    ({"task": {"name": "classification", "weights": [1.0, 2.0, 1.0]}}, "divided by the weights"),
+    ({"task": {"name": "classification", "ignore": 0}}, "leave ignore out"),
+    ({"model": {"name": "unit.training.test_accounting:normed"}}, "BatchNorm1d ('1') mixes examples"),
+]
+
+
+def normed(shape, classes):
+    from torch import nn
+
+    return nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, classes))
+
+
+@pytest.mark.parametrize(("tables", "line"), REFUSED, ids=[line for _, line in REFUSED])
+def test_what_no_noise_protects_is_refused_in_a_line(tmp_path, tables, line):
+    write_folder(tmp_path / "shards", SIZES)
+    assert line in refused(tmp_path, **tables)
+
+
+@pytest.mark.parametrize(
+    ("evaluate", "named"),
+    [
+        ({}, "[evaluate] silos = true: figures"),
+        ({"target_accuracy": 0.9}, "(target may go by it)"),
+        ({"patience": 2, "keep_best": True}, "(patience, keep_best may go by it)"),
+    ],
+)
+def test_scoring_at_silos_is_refused_unless_the_job_says_that_it_is_unprotected(tmp_path, evaluate, named):
+    write_folder(tmp_path / "shards", SIZES, silos_test=5)
+    line = refused(tmp_path, evaluate=evaluate)
+    assert named in line
+    assert "take false, or say [privacy] evaluate_unprotected = true" in line
+    path = tmp_path / "job.toml"
+    for allowed in (
+        {"evaluate": {"silos": False}},
+        {"evaluate": evaluate, "privacy": {**PRIVACY, "evaluate_unprotected": True}},
+    ):
+        path.write_text(tomli_w.dumps(job_of(tmp_path, **allowed)))
+        validate_job(read_job(path), str(path))
+
+
+def test_cox_is_refused():
+    from mpifl.tasks import TASKS
+
+    assert "compares each example" in TASKS["survival"]().why_no_mean()
+    assert TASKS["multilabel"](weights=[1.0, 2.0]).why_no_mean() == ""
+    assert TASKS["classification"]().why_no_mean() == ""
+
+
+def test_what_is_scored_unprotected_is_reported(start, tmp_path):
+    write_folder(tmp_path / "shards", SIZES, silos_test=5)
+    found = records(start(privacy={**PRIVACY, "evaluate_unprotected": True}))
+    assert "silo_accuracy_mean" in found[-1]
+    assert 0 <= found[-1]["clipped_examples"] <= 1
+
+
+ALLOWED = [
+    {"name": "fedprox", "mu": 0.1},
+    {"name": "scaffold"},
+    {"name": "fednova"},
+    {"name": "feddyn", "alpha": 0.1},
+    {"name": "ditto"},
+    {"name": "fedper", "personal": ["head.*"]},
+    {"name": "moon"},
+]
+
+
+@pytest.mark.parametrize("algorithm", ALLOWED, ids=[one["name"] for one in ALLOWED])
+def test_algorithms_that_only_train_are_as_they_were(start, algorithm):
+    found = records(start(algorithm=algorithm, rounds=2, model={"name": "2nn"}))
+    assert not found[-1]["faults"]
+    trainings = 2 if algorithm["name"] == "ditto" else 1
+    assert found[-1]["epsilon"] == pytest.approx(epsilon_of([Steps(5.0, 1.0, 4 * trainings)], 0.01))
+
+
+def test_without_a_site_a_line_says_what_to_set(start, monkeypatch):
+    monkeypatch.delenv("MPIFL_SITE")
+    with pytest.raises(InputError, match="MPIFL_SITE names no folder"):
+        start()
+
+
+def test_what_was_spent_is_seen(start, capsys):
+    """On the terminal, in the table beside the accuracy, and on the run's page."""
+    run = start("seen", tracking={"console": "always"})
+    expected = epsilon_of([Steps(5.0, 1.0, 8)], 0.01)
+    assert f"epsilon {expected:.3g}" in capsys.readouterr().out
+    summary = read_run(run)
+    assert summary.figures(None)["epsilon"] == pytest.approx(expected)
+    compare_runs([run, start("bare", privacy=None)])
+    heading, *rows = [
+        line for line in capsys.readouterr().out.splitlines() if "epsilon" in line or "seen" in line
+    ]
+    assert "epsilon" in heading
+    assert f"{expected:.3f}" in rows[0]
+    page = write_report(run).read_text()
+    shown = Reader(page).text
+    assert "Trust" in shown
+    assert f"{expected:.4f}" in shown
+    assert "Trust" not in Reader(write_report(start.site.parent / "bare").read_text()).text
