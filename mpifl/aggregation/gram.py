@@ -35,7 +35,7 @@ class Digits:
         self._places: dict[int, Tensor] = {}
 
     def add(self, values: Tensor) -> None:
-        """Add a matrix."""
+        """Add a finite matrix."""
         rest = values.clone()
         while peak := float(rest.abs().max()):
             place = (math.frexp(peak)[1] - 1) // DIGIT
@@ -126,7 +126,11 @@ class GramPass(Slices):
         rows = self._rows(plan, where, received) if where.start < where.stop else None
         for block in pieces_of(where.stop - where.start, slices.BLOCK) if rows else ():
             values = torch.stack([row[block] for row in rows or ()]).double()
-            self._digits.add(values @ values.T)
+            products = values @ values.T
+            if bool(products.isfinite().all()):
+                self._digits.add(products)
+            else:  # a row of this rank's own, which was finite when it was taken up
+                self._suspects.add(self._transport.rank)
 
     def _hand_over_last(self) -> None:
         super()._hand_over_last()

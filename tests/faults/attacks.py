@@ -392,6 +392,13 @@ def _share_as(content: bytes | None) -> Forge:
     return forge
 
 
+def _misplaced(told: Any) -> Any:
+    """Digits of 2^2376, which no product of float32 numbers has."""
+    told = told.clone()
+    told[0] = 99
+    return told
+
+
 def _digits_as(change: Callable[[Any], Any]) -> Forge:
     """Send something else than one's share of the Gram matrix."""
 
@@ -609,7 +616,7 @@ ATTACKS = [
     Attack("columns-asleep-elsewhere", sleeping(DEADLINE + 2), ends=STOPPED, where=(MEDIAN_NODES,)),
     Attack("digits-short", _digits_as(lambda told: told[:-3]), ends=STOPPED, where=(RFA, RFA_NODES)),
     Attack("digits-long", _digits_as(lambda told: told.repeat(1000)), ends=HARMLESS, where=(RFA,)),
-    Attack("digits-elsewhere", _digits_as(lambda told: told | 2**40), ends=STOPPED, where=(RFA,)),
+    Attack("digits-elsewhere", _digits_as(_misplaced), ends=STOPPED, where=(RFA,)),
     # what numbers it sends
     *(
         Attack(f"scalar-{name}", all_scalars(**{name: value}), name)

@@ -76,6 +76,16 @@ def test_a_liar_of_1e12_leaves_the_distances_of_all_others_as_they_are(monkeypat
     np.testing.assert_allclose(found.vectors["delta"], rows[2:].astype(float).mean(0), rtol=1e-6, atol=1e-9)
 
 
+def test_a_vector_that_turns_nan_at_its_own_rank_loses_the_round_and_hangs_nobody():
+    aggregation = aggregator(rule="rfa")
+    aggregation.begin(Compute(work="train", cohort=[0, 1]), {}, [0, 1])
+    report = taken_up(aggregation, {silo: {"delta": torch.ones(3)} for silo in (0, 1)})
+    verdict = Verdict(serial=1, ranks=[0], pieces=aggregation.place({0: report}))
+    aggregation._rows["delta", 1][0] = torch.nan
+    found = aggregation.combine(Alone(), Verdict.model_validate_json(verdict.encode()))
+    assert found.lost == "the distances between the silos' vectors cannot be found; suspected: rank 0"
+
+
 def test_the_accepted_silos_are_counted_and_too_few_lose_the_round():
     rows = np.ones((4, 3), np.float32)
     with pytest.raises(

@@ -33,6 +33,13 @@ def test_aggregation_on_three_ranks_gives_bandwidths_of_what_was_timed(bench):
     assert case["gbs"]["mpifl mean"] == pytest.approx(2e-4 / typical["mpifl mean"])
 
 
+def test_kernels_of_rules_are_timed_in_turns(bench):
+    import robust
+
+    taken = robust.measure(silos=5, columns=1000, repeats=2)
+    assert {name: len(seconds) for name, seconds in taken.items()} == dict.fromkeys(robust.kernels(5), 2)
+
+
 def test_the_bare_loop_is_federated_averaging(bench):
     import bare
 

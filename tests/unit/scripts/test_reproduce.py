@@ -26,6 +26,7 @@ QUICK = {
     "niid-adult": "#C = 1, FedNova",
     "niid-cifar10": "#C = 3, FedProx",
     "flamby-heart": "FedYogi",
+    "byzantine-mnist": "RFA + s2, beta = 0.9, ALIE",
 }
 """A cell of every table."""
 READ = {"flamby-heart": "heart-disease", "mcmahan-shakespeare": "tinyshakespeare"}

@@ -1,0 +1,73 @@
+"""What Karimireddy et al. 2022 train where some workers lie: MNIST sorted by label, and their CNN."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from data_prep.sources import SOURCES
+
+HONEST, LIARS = 20, 5
+MEAN, STD = 0.1307, 0.3081
+
+
+def examples(seed: int, data: Path | None = None, source: str = "mnist") -> dict[str, np.ndarray]:
+    """Return training examples sorted by label in runs of one length, one for each honest silo.
+
+    A liar has as many, drawn from all. Labels that it turns round are then any.
+    """
+    found = SOURCES[source](data, seed)
+    each = len(found.y) // HONEST
+    order = np.argsort(found.y, kind="stable")[: HONEST * each]
+    draw = np.random.default_rng(seed)
+    drawn = np.concatenate([draw.choice(len(found.y), each, replace=False) for _ in range(LIARS)])
+    rows = np.concatenate([order, drawn])
+    made = {"x": _seen(found.x[rows]), "y": found.y[rows], "silo": np.repeat(np.arange(HONEST + LIARS), each)}
+    x, y = found.test if found.test is not None else (found.x, found.y)
+    return {**made, "x_test": _seen(x[:]), "y_test": np.asarray(y)}
+
+
+def _seen(x: np.ndarray) -> np.ndarray:
+    pixels = np.asarray(x)
+    return ((pixels.astype(np.float32) / (255 if pixels.max() > 16 else 16) - MEAN) / STD).astype(np.float32)
+
+
+class SameDropout(nn.Module):
+    """Dropout by one mask, in all steps of all silos, as the authors' simulator has it.
+
+    Their code restores the state of the generator after each worker.
+    """
+
+    def __init__(self, share: float, *, channels: bool = False) -> None:
+        super().__init__()
+        self.share, self.channels = share, channels
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Leave out the same units or channels as ever."""
+        if not self.training:
+            return x
+        shape = (*x.shape[:2], 1, 1) if self.channels else x.shape
+        kept = torch.rand(shape, generator=torch.Generator().manual_seed(5)) >= self.share
+        return x * kept.to(x) / (1 - self.share)
+
+
+def cnn(shape: Sequence[int], classes: int) -> nn.Module:
+    """Return their CNN: two 3x3 convolutions (no ReLU after the second), 2x2 pooling, 128 units."""
+    channels, height, width = shape
+    features = 64 * ((height - 4) // 2) * ((width - 4) // 2)
+    return nn.Sequential(
+        nn.Conv2d(channels, 32, 3),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 3),
+        nn.MaxPool2d(2),
+        SameDropout(0.25, channels=True),
+        nn.Flatten(),
+        nn.Linear(features, 128),
+        nn.ReLU(),
+        SameDropout(0.5),
+        nn.Linear(128, classes),
+    )

@@ -1,0 +1,74 @@
+"""Karimireddy et al. 2022, "Byzantine-robust learning on heterogeneous datasets via bucketing"."""
+
+from __future__ import annotations
+
+from statistics import mean
+
+from mpifl.report.runs import Summary
+from scripts.reproduce.cells import Cell, Cut, Table
+from scripts.reproduce.scores import percent
+
+LAST = 5
+"""Evaluations over which the published figures are means."""
+CUT = Cut(
+    "byzantine-mnist",
+    *(
+        f"jobs.papers.byzantine:examples --scheme natural --option source={source}"
+        for source in ("mnist", "digits")
+    ),
+)
+ATTACKS = {"BF": "sign_flip", "LF": "label_flip", "mimic": "mimic", "IPM": "ipm", "ALIE": "alie"}
+PUBLISHED = {
+    ("Krum", 0.0): ("27.9 ± 7.1", "1.0 ± 0.1", "37.3 ± 6.8", "36.9 ± 1.9", "78.9 ± 4.7"),
+    ("CM", 0.0): ("37.2 ± 8.6", "35.6 ± 12", "64.3 ± 3.7", "50.3 ± 3.0", "78.9 ± 4.6"),
+    ("RFA", 0.0): ("68.8 ± 2.7", "90.3 ± 0.8", "78.9 ± 9.3", "14.6 ± 8.5", "79.7 ± 18"),
+    ("CClip", 0.0): ("75.2 ± 0.3", "90.9 ± 0.8", "91.5 ± 0.1", "91.8 ± 0.2", "91.1 ± 0.5"),
+    ("CClip", 0.9): ("97.65 ± 0.13", "97.64 ± 0.12", "97.78 ± 0.16", "97.63 ± 0.13", "98.04 ± 0.14"),
+    ("RFA + s2", 0.0): ("87.6 ± 2.4", "91.6 ± 0.4", "91.2 ± 0.5", "90.6 ± 0.5", "91.2 ± 0.5"),
+    ("RFA + s2", 0.9): ("96.8 ± 0.3", "97.4 ± 0.1", "97.1 ± 0.5", "95.9 ± 0.4", "91.7 ± 10"),
+    ("CM + s2", 0.9): ("63.8 ± 1.8", "70.6 ± 0.9", "76.5 ± 2.9", "59.3 ± 0.5", "46 ± 43"),
+}
+"""Test accuracy in percent, mean of the last five evaluations, three seeds (computed from the outputs of
+epfml/byzantine-robust-noniid-optimizer, exp3), by rule and worker momentum, in the order of ATTACKS."""
+TAU, LR = 10.0, 0.01
+"""Centered clipping's tau is TAU / (1 - beta) for gradients; an update is -LR times that."""
+
+
+def _settings(rule: str, beta: float, attack: str) -> tuple[str, ...]:
+    """Return what differs from the job's file."""
+    base, _, buckets = rule.partition(" + ")
+    table = {
+        "Krum": ('aggregation={rule = "krum", tolerate = 5}',),
+        "CM": ('aggregation={rule = "median"}',),
+        "RFA": (f'aggregation={{rule = "rfa", nu = {0.1 * LR}, iterations = 8}}',),
+        "CClip": (f"aggregation.tau={TAU * LR / (1 - beta):.6g}",),
+    }[base]
+    more = ('aggregation.pre="bucketing"',) if buckets else ()
+    plain = () if beta else ("local.momentum=0.0", "local.keep_optimizer=false")
+    return (*table, *more, *plain, f'attack.kind="{ATTACKS[attack]}"')
+
+
+def figures(runs: list[Summary]) -> tuple[str, ...]:
+    """Return the mean test accuracy of the last evaluations, over the runs' seeds."""
+    found = []
+    for run in runs:
+        scored = [a for record in run.records if (a := record.get("test_accuracy")) is not None]
+        found.append(mean(scored[-LAST:]) if scored else 0.0)
+    return (percent(found, 2),)
+
+
+TABLES = {
+    "byzantine-mnist": Table(
+        "Karimireddy et al. 2022, MNIST sorted by label: 25 silos of which 5 lie, 600 rounds, test accuracy",
+        "byzantine-mnist.toml",
+        tuple(
+            Cell(f"{rule}, beta = {beta:g}, {attack}", paper, CUT, _settings(rule, beta, attack))
+            for (rule, beta), papers in PUBLISHED.items()
+            for attack, paper in zip(ATTACKS, papers, strict=True)
+        ),
+        ("last evaluations %",),
+        figures,
+        quick=("evaluate.every=1",),
+        published="the authors' outputs",
+    )
+}
