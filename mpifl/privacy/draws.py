@@ -16,7 +16,6 @@ from torch import Tensor
 
 from mpifl.common import InputError
 
-
 AT_A_TIME = 1 << 15
 """Numbers that are drawn at a time; even."""
 BLOCK = 16
@@ -51,7 +50,7 @@ class Draws:
         They are made piece by piece, which the processor's cache holds.
         """
         found = torch.empty(count)
-        for part in found.split(AT_A_TIME):
+        for part in torch.split(found, AT_A_TIME):
             half = -(-len(part) // 2)
             drawn = self.words(2 * half).bitwise_and_(2**53 - 1).double().mul_(2.0**-53)
             radius = drawn[:half].add_(2.0**-54).log_().mul_(-2.0).sqrt_()
