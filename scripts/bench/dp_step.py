@@ -2,8 +2,9 @@
 
 Each repeat takes some steps of every kind on the same model and the same examples, in an order that turns
 from repeat to repeat. The processor's time is counted, and ratios are taken within a repeat. Four kinds stand
-beside the plain step. The first is the clipped sum of one batch by the layers' formulas, and nothing else. The
-second is a DP-SGD step without its noise, with batches that are drawn and filled up, and the third has noise, too.
+beside the plain step. The first is the clipped sum of one batch by the layers' formulas, and nothing else.
+The second is a DP-SGD step without its noise, with batches that are drawn and filled up. The third has noise,
+too.
 The last is the clipped sum by a pass for each example.
 """
 
