@@ -55,8 +55,8 @@ def at_end(
 ) -> bool:
     """Return whether a run is at its end.
 
-    It has done all its rounds, has reached the value at which it stops, has waited for a better one as long as
-    it was to, or has no privacy budget left for another round.
+    It has done all its rounds, has reached the value at which it stops, has waited for a better one as long
+    as it was to, or has no privacy budget left for another round.
 
     Args:
         round: Rounds done.
