@@ -176,7 +176,7 @@ class Worker:
         examples = self._context.spec.silos[id].examples
         usual = usual_weight(self._context.weights, examples)
         weight = self._context.algorithm.weight(request.work, examples, usual)
-        silo = self._silo(id, request, weight)
+        silo = self._silo(id, request.round, weight, request.work)
         update = self._work(silo, request, vectors)
         check_update(update, request, silo.weight)
         try:
@@ -204,7 +204,7 @@ class Worker:
             update = transform.update(silo, update, purpose)
         return update
 
-    def _silo(self, id: int, request: Compute | Finish, weight: float | None = None) -> Silo:
+    def _silo(self, id: int, round: int, weight: float | None = None, work: str = "") -> Silo:
         context = self._context
         return context.silo(
             id,
@@ -212,8 +212,8 @@ class Worker:
             context.spec.features,
             context.models,
             state=self.states.of(id),
-            round=request.round,
-            work=getattr(request, "work", ""),
+            round=round,
+            work=work,
             seed=context.seed,
             task=context.algorithm.task,
             objective=context.algorithm.objective,
@@ -273,7 +273,7 @@ class Worker:
     def _finish(self, id: int, request: Finish, vectors: dict[str, Tensor]) -> AnyReply:
         """Leave the final model where the silo can use it; say if that cannot be."""
         try:
-            self._final.leave(self._silo(id, request), vectors, request.sha256)
+            self._final.leave(self._silo(id, request.round), vectors, request.sha256)
         except Unwritable as error:
             return FinishReply(silo=id, unwritten=str(error))
         return FinishReply(silo=id)

@@ -89,21 +89,25 @@ class DPSGD(Way):
 
     def gradients(self, model: FlatModel, objective: Objective, batch: Any, total: Tensor) -> list[Tensor]:
         """Return the noised mean of the clipped gradients for each parameter."""
-        summed = clipped_sum(model, objective, _key(objective), self._few, self.clip)
-        sums: list[Tensor] | None = None
-        for first in range(0, rows(batch[1]), self._size):
-            real = min(max(batch.real - first, 0), self._size)
-            part = tuple(chosen(one, slice(first, first + self._size)) for one in batch)
-            more, norms = summed(part, real, self.clip)
-            self.clipped += int((norms > self.clip).sum())
-            sums = more if sums is None else added(sums, more)
-        assert sums is not None
-        self.drawn += batch.real
+        sums = self.summed(model, objective, batch)
         noise = Draws(self.secret, self.purpose, self._taken, "noise").normal(len(model.trained))
         self._taken += 1
         noise = noise.mul_(self.noise * self.clip).to(model.device)
         noised = zip(sums, model.views(noise), strict=True)
         return [one.add_(more).div_(self.expected) for one, more in noised]
+
+    def summed(self, model: FlatModel, objective: Objective, batch: Any) -> list[Tensor]:
+        """Return the sum of the clipped gradients for each parameter, without noise."""
+        by = clipped_sum(model, objective, _key(objective), self._few, self.clip)
+        sums: list[Tensor] = []
+        for first in range(0, rows(batch[1]), self._size):
+            real = min(max(batch.real - first, 0), self._size)
+            part = tuple(chosen(one, slice(first, first + self._size)) for one in batch)
+            more, norms = by(part, real, self.clip)
+            self.clipped += int((norms > self.clip).sum())
+            sums = added(sums, more) if sums else more
+        self.drawn += batch.real
+        return sums
 
     @staticmethod
     def _gathered(examples: Batches, indices: Tensor, beside: Sequence[Tensor]) -> tuple[Any, ...]:

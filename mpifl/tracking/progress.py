@@ -53,8 +53,10 @@ def at_end(
     metric: MetricInfo,
     patience: int | None = None,
 ) -> bool:
-    """Return whether a run has done all its rounds, has reached the value at which it stops, has waited
-    for a better one as long as it was to, or has no privacy budget left for another round.
+    """Return whether a run is at its end.
+
+    It has done all its rounds, has reached the value at which it stops, has waited for a better one as long
+    as it was to, or has no privacy budget left for another round.
 
     Args:
         round: Rounds done.

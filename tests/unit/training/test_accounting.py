@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import ClassVar
 
@@ -289,3 +293,24 @@ def test_what_was_spent_is_seen(start, capsys):
     assert "Trust" in shown
     assert f"{expected:.4f}" in shown
     assert "Trust" not in Reader(write_report(start.site.parent / "bare").read_text()).text
+
+
+def test_a_run_that_is_killed_goes_on_to_the_same_bits_and_the_same_ledger(start):
+    """By SIGKILL, at any moment: here as soon as the ledger has some lines."""
+    tables = {"rounds": 30, "checkpoint": {"every": 10}, "evaluate": {"every": 30}}
+    whole = start("killed", out="whole", **tables)
+    ledger = start.site / "ledger.jsonl"
+    lines = sorted(ledger.read_text().splitlines())
+    ledger.unlink()
+    folder = start.site.parent
+    code = "import sys, mpifl; mpifl.train(sys.argv[1], out=sys.argv[2])"
+    paths = os.pathsep.join(sys.path)
+    command = [sys.executable, "-c", code, str(folder / "killed.toml"), str(folder / "cut")]
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": paths}, stdout=subprocess.DEVNULL) as run:
+        while run.poll() is None and not (ledger.exists() and len(ledger.read_bytes().splitlines()) > 15):
+            time.sleep(0.002)
+        run.kill()
+    assert 15 < len(ledger.read_text().splitlines()) < 60, "it was killed too late to show anything"
+    start("killed", out="cut", resume=True, **tables)
+    assert same(folder / "cut", whole)
+    assert sorted(ledger.read_text().splitlines()) == lines

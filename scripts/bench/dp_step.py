@@ -1,0 +1,136 @@
+"""What a step of DP-SGD costs beside a plain one, in one process on one thread.
+
+Each repeat takes some steps of every kind on the same model and the same examples, in an order that turns
+from repeat to repeat. The processor's time is counted, and ratios are taken within a repeat. Four kinds stand
+beside the plain step. The first is the clipped sum of one batch by the layers' formulas, and nothing else.
+The second is a DP-SGD step without its noise, with batches that are drawn and filled up. The third has noise,
+too.
+The last is the clipped sum by a pass for each example.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+import torch
+from common import CLASSES, PIXELS, images, save
+
+from mpifl import models
+from mpifl.data.batches import Batches
+from mpifl.data.shards import Split
+from mpifl.silo.clipped import ByFormula, ByLoop
+from mpifl.silo.dpsgd import DPSGD
+from mpifl.silo.flat import FlatModel
+from mpifl.silo.local import LocalTraining, train
+from mpifl.tasks import CLASSIFICATION
+
+EXAMPLES, WARMUP = 3000, 2
+CASES = (("2nn", 10, 40), ("2nn", 64, 12), ("cnn", 10, 6), ("cnn", 64, 2))
+"""Model, batch size, steps of a pass."""
+TARGET = 2.0
+TARGETED = ("clipped sum",)
+"""What must cost at most TARGET times the plain step."""
+CLIP, NOISE, LR = 1.0, 1.0, 0.01
+Pass = Callable[[], object]
+
+
+class Quiet(DPSGD):
+    """DP-SGD whose noise is left out, to see what that costs."""
+
+    def gradients(
+        self, model: FlatModel, objective: Any, batch: Any, total: torch.Tensor
+    ) -> list[torch.Tensor]:
+        return [one.div_(self.expected) for one in self.summed(model, objective, batch)]
+
+
+def passes(name: str, size: int, steps: int, examples: Batches) -> dict[str, Pass]:
+    """Return what is measured of a model."""
+    model = FlatModel(models.build(name, {}, PIXELS, CLASSES, 0))
+    start, objective = model.trained.clone(), CLASSIFICATION.objective
+    batch = examples.take(torch.arange(size))
+    local = LocalTraining(lr=LR, batch_size=size, steps=steps)
+
+    def plain() -> None:
+        train(model, examples, start, local, torch.Generator().manual_seed(0), objective)
+
+    def private(kind: type[DPSGD]) -> Pass:
+        def once() -> None:
+            way = kind(bytes(32), "bench", CLIP, NOISE, size / len(examples), steps, size)
+            train(model, examples, start, local, torch.Generator(), objective, way=way)
+
+        return once
+
+    def summed(kind: type[ByFormula] | type[ByLoop], times: int) -> Pass:
+        by = kind(model, objective)
+
+        def once() -> None:
+            for _ in range(times):
+                sums, _ = by(batch, size, CLIP)
+                model.descend(sums, LR / size)
+
+        return once
+
+    return {
+        "plain": plain,
+        "clipped sum": summed(ByFormula, steps),
+        "drawn, no noise": private(Quiet),
+        "dp-sgd": private(DPSGD),
+        "loop": summed(ByLoop, steps),
+    }
+
+
+def measure(named: dict[str, Pass], steps: int, repeats: int) -> dict[str, list[float]]:
+    """Return the milliseconds a step of each, repeat by repeat."""
+    order, taken = list(named), {name: [] for name in named}
+    for nth in range(WARMUP + repeats):
+        turned = order[nth % len(order) :] + order[: nth % len(order)]
+        for name in turned:
+            began = time.process_time()
+            named[name]()
+            taken[name].append(1e3 * (time.process_time() - began) / steps)
+    return {name: values[WARMUP:] for name, values in taken.items()}
+
+
+def show(label: str, taken: dict[str, list[float]]) -> dict[str, dict[str, float]]:
+    """Print and return each one's median step and its ratio to the plain one's."""
+    print(f"{label:22}{'ms a step':>11}{'ratio':>8}{'quartiles':>16}")
+    rows = {}
+    for name, values in taken.items():
+        ratios = [ours / theirs for ours, theirs in zip(values, taken["plain"], strict=True)]
+        low, ratio, high = quantiles(ratios, n=4)
+        rows[name] = {"ms": median(values), "ratio": ratio, "low": low, "high": high}
+        verdict = (" missed" if ratio > TARGET else " met") if name in TARGETED else ""
+        print(f"{name:22}{median(values):11.2f}{ratio:8.2f}{low:8.2f}–{high:.2f}{verdict}")
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--repeats", type=int, default=15, help="(%(default)s)")
+    parser.add_argument("--quick", action="store_true", help="two repeats: to see that it works")
+    parser.add_argument("--json", type=Path, help="write the figures here, too")
+    options = parser.parse_args()
+    if options.quick:
+        options.repeats = 2
+    if options.repeats < 2:
+        parser.error("--repeats must be at least 2")
+    torch.set_num_threads(1)
+    x, y, data = images(EXAMPLES)
+    examples = Batches(Split(x, y), PIXELS, torch.device("cpu"))
+    print(f"{data}, {options.repeats} repeats; target {TARGET:.2f} for the clipped sum")
+    found = {}
+    for name, size, steps in CASES:
+        label = f"{name}, B = {size}"
+        found[label] = show(label, measure(passes(name, size, steps, examples), steps, options.repeats))
+    save(options.json, {"data": data, "rows": found})
+
+
+if __name__ == "__main__":
+    main()
