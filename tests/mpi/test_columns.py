@@ -16,7 +16,12 @@ from mpifl.aggregation.mixing import bucketing
 from mpifl.common import rng
 
 HERE = Path(__file__).parent
-WORLDS = [(n, None, False) for n in RANKS] + [(3, 1, False), (5, 2, False), (5, 1, True), (2, None, True)]
+WORLDS = [
+    *((n, None, False) for n in RANKS),
+    (5, 2, False),
+    (2, None, True),
+    *(pytest.param(world, marks=pytest.mark.slow) for world in ((3, 1, False), (5, 1, True))),
+]
 """Ranks, ranks to a node, and whether vectors lie in files."""
 
 
