@@ -1,3 +1,4 @@
+from .aggregation import WeightRule as WeightRule
 from .algorithms import Algorithm as Algorithm, Cohort as Cohort, FedAvg as FedAvg
 from .common import InputError as InputError, RoundLost as RoundLost
 from .models import Classifier as Classifier

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 from mpifl.aggregation import WEIGHT_RULES
 from mpifl.common import Names
+from mpifl.run import number
 
 LITTLE, ROUNDS = 0.5, 5
 """A silo is suspected whose weight was below this part of the mean in each of so many last rounds of its."""
@@ -44,6 +44,6 @@ def _is_suspected(shares: Sequence[float]) -> bool:
 
 def _shares(weights: Mapping[str, Any]) -> dict[str, float]:
     """Return weights divided by their mean, if they are weights."""
-    found = {silo: float(w) for silo, w in weights.items() if type(w) in (int, float) and math.isfinite(w)}
+    found = {silo: weight for silo in weights if (weight := number(weights, silo)) is not None}
     mean = fmean(found.values()) if found else 0.0
     return {silo: weight / mean for silo, weight in found.items()} if mean > 0 else {}

@@ -234,6 +234,7 @@ JOBS += [
         model={"name": "scenarios:small"},
         local={"lr": 0.1, "batch_size": 16, "drop_last": True, "momentum": 0.9, "keep_optimizer": True},
         aggregation={"rule": "centered", "tau": 0.5, "iterations": 2, "pre": "bucketing"},
+        attack={"kind": "gaussian", "silos": [2], "std": 0.1},
         compression={"down": "bfloat16"},
     ),
     job(
@@ -242,8 +243,16 @@ JOBS += [
         model=WIDE,
         algorithm={"name": "scenarios:LosesARound"},
         aggregation={"rule": "multikrum", "m": 2, "tolerate": 1, "pre": "nnm"},
+        attack={"kind": "alie", "silos": [1], "z": 0.5},
     ),
-    job("rule-fltrust", shards="many", model=WIDE, aggregation={"rule": "fltrust"}, cohort={"fraction": 0.6}),
+    job(
+        "rule-fltrust",
+        shards="many",
+        model=WIDE,
+        aggregation={"rule": "fltrust"},
+        attack={"kind": "free_rider", "silos": [0, 5]},
+        cohort={"fraction": 0.6},
+    ),
     job(
         "rule-lost",
         shards="many",
@@ -251,7 +260,7 @@ JOBS += [
         aggregation={"rule": "median"},
     ),
 ]
-"""Updates are combined by rules of columns and by weights."""
+"""Updates are combined by rules of columns and by weights; some silos lie."""
 
 LORA = job(
     "lora",
