@@ -157,8 +157,8 @@ class PrivateSilo(Silo):
         """Train by DP-SGD; see `Silo.train_locally`. The run's loss is NaN.
 
         Raises:
-            InputError: gradients are to be corrected by a function, which may look at examples, or the model's
-                buffers learn of them.
+            InputError: gradients are to be corrected by a function, which may look at examples, or buffers of
+                the model learn of them.
         """
         correct: Correction | None = more.get("correct", given[1] if len(given) > 1 else None)
         if correct is not None and not isinstance(correct, Constant | Proximal):

@@ -73,7 +73,7 @@ CELLS = tuple(
 
 
 def private(epsilon: float) -> tuple[str, ...]:
-    """Return the settings of a budget: the clip norm is FLamby's 1.1 by the root of 2, as the model has two logits."""
+    """Return the settings of a budget: C is FLamby's 1.1 by the root of 2, as the model has two logits."""
     keys = ("clip=1.5556", f"epsilon={epsilon}", "delta=0.001", "accountant=rdp", "evaluate_unprotected=true")
     return tuple(f"privacy.{key}" for key in keys)
 
