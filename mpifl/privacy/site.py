@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -85,6 +85,8 @@ class Site:
         self._known: list[Entry] = []
         self._answered: dict[str, Entry] = {}
         self._read = 0
+        self._held: int | None = None
+        """The open ledger, while it is locked."""
 
     def answered(self, question: str) -> Entry | None:
         """Return what the ledger says of a question."""
@@ -101,8 +103,11 @@ class Site:
 
         return [one for one in self._known if everything or of_silo(one)]
 
-    def record(self, entry: Entry) -> None:
+    def record(self, make: Callable[[], Entry]) -> None:
         """Write a line, and return when it is on the disk.
+
+        Args:
+            make: Makes the line of what the ledger holds, while no other process can write there.
 
         Raises:
             InputError: it cannot be written.
@@ -110,6 +115,7 @@ class Site:
         try:
             with self._locked() as file:
                 self._take_in(file)
+                entry = make()
                 os.ftruncate(file, self._read)  # what a crash has torn: its answer never left
                 os.lseek(file, 0, os.SEEK_END)
                 line = entry.model_dump_json().encode() + b"\n"
@@ -129,14 +135,19 @@ class Site:
     @contextmanager
     def _locked(self) -> Iterator[int]:
         """Lend the ledger to one process at a time."""
+        if self._held is not None:
+            yield self._held
+            return
         new = not self._ledger.exists()
         file = os.open(self._ledger, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
             if new:
                 _fsync_folder(self.folder)
+            self._held = file
             yield file
         finally:
+            self._held = None
             os.close(file)
 
     def _take_in(self, file: int) -> None:

@@ -80,11 +80,12 @@ class PrivateSilo(Silo):
         if not self._ways:
             return {}
         answer = digest([], {**vectors, **scalars, **{f"kept {name}": v for name, v in self.kept.items()}})
-        entry = self._guard.site.answered(self.question)
-        if entry is None:
-            entry = self._entry(answer)
-            self._guard.site.record(entry)
-        elif entry.answer != answer:
+        site = self._guard.site
+        if site.answered(self.question) is None:
+            site.record(lambda: self._entry(answer))
+        entry = site.answered(self.question)
+        assert entry is not None
+        if entry.answer != answer:
             what = "the same question would get another answer, whose difference no noise protects"
             raise InputError(f"{what}; go on with the software and the machine that answered it first")
         told = {"private_steps": float(entry.total)}
@@ -96,6 +97,8 @@ class PrivateSilo(Silo):
         before = guard.site.entries(name, shard)
         taken = [Steps(way.noise, way.rate, way.steps) for way in self._ways]
         total = sum(one.count for one in taken)
+        # another run may have spent since
+        self._afford(before, Steps(taken[0].noise, taken[0].rate, total))
         so_far = sum(one.count for entry in before if entry.run == guard.run for one in entry.steps)
         return Entry(
             question=self.question,
@@ -137,33 +140,36 @@ class PrivateSilo(Silo):
         noise, rate = guard.noise[self.id], size / count
         steps = max(steps_of(settings, count), 1)
         if guard.site.answered(self.question) is None:
-            self._afford(Steps(noise, rate, steps))
+            before = guard.site.entries(guard.names[self.id], guard.shards[self.id])
+            self._afford(before, Steps(noise, rate, steps + sum(way.steps for way in self._ways)))
         purpose = f"{self.question} {len(self._ways)}"
         way = DPSGD(guard.site.secret, purpose, guard.settings.clip, noise, rate, steps, size)
         self._ways.append(way)
         return way
 
-    def _afford(self, more: Steps) -> None:
-        guard, id = self._guard, self.id
-        spent = [
-            one for entry in guard.site.entries(guard.names[id], guard.shards[id]) for one in entry.steps
-        ]
-        spent += [Steps(way.noise, way.rate, way.steps) for way in self._ways]
-        room = guard.budgets.room(spent, more)
+    def _afford(self, before: Sequence[Entry], more: Steps) -> None:
+        """See that budgets allow some steps after what the ledger holds."""
+        room = self._guard.budgets.room([one for entry in before for one in entry.steps], more)
         if room is not None and room < more.count:
             spends = f"{more.count} more steps would pass it, {room} would not"
-            raise InputError(f"its privacy budget is spent: {guard.budgets}; {spends}")
+            raise InputError(f"its privacy budget is spent: {self._guard.budgets}; {spends}")
 
     def train_locally(self, w: Tensor, settings: LocalTraining, *given: Any, **more: Any) -> Any:
         """Train by DP-SGD; see `Silo.train_locally`. The run's loss is NaN.
 
         Raises:
-            InputError: gradients are to be corrected by a function, which may look at examples.
+            InputError: gradients are to be corrected by a function, which may look at examples, or buffers of
+                the model learn of them.
         """
         correct: Correction | None = more.get("correct", given[1] if len(given) > 1 else None)
         if correct is not None and not isinstance(correct, Constant | Proximal):
             raise self._refusal("corrects gradients by a function of its own")
-        return super().train_locally(w, settings, *given, **more)
+        statistics = more.get("statistics", self.received.get("statistics"))
+        start = self.model.statistics.read() if statistics is None else statistics
+        run = super().train_locally(w, settings, *given, **more)
+        if not torch.equal(self.model.statistics.read(), start):
+            raise self._refusal("trains a model whose buffers learn of examples")
+        return run
 
     def gradient(self, *given: Any, **more: Any) -> Any:
         """Refuse: the gradient of all examples is protected by nothing."""

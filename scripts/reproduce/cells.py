@@ -153,6 +153,8 @@ class Reproduction:
                 if why := self._why_other(cell, settings, seed):
                     raise InputError(f"{why}; remove it, or reproduce into another folder by --out")
                 task = self._task(cell, settings, seed, limit)
+                # each run is one of its own: what another has spent of a privacy budget does not count
+                os.environ["MPIFL_SITE"] = str((self.out / "sites" / task.run.name).absolute())
                 over = task.state == "done" or (task.state == "lost" and not self.retry)
                 code = 0 if over else run_task(task, self.table.path, self.ranks)
                 if code not in (0, LOST):

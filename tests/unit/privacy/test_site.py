@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -32,8 +33,8 @@ def test_many_ranks_that_come_first_make_one_secret(tmp_path: Path):
 
 def test_a_line_is_seen_by_all_and_by_those_that_come_later(tmp_path: Path):
     one, other = Site(tmp_path / "site"), Site(tmp_path / "site")
-    one.record(entry("q"))
-    other.record(entry("r", silo="b"))
+    one.record(lambda: entry("q"))
+    other.record(lambda: entry("r", silo="b"))
     assert one.answered("r") == other.answered("r") == Site(tmp_path / "site").answered("r")
     assert one.answered("q").steps == [Steps(1.0, 0.1, 5)]
     assert one.answered("p") is None
@@ -42,19 +43,19 @@ def test_a_line_is_seen_by_all_and_by_those_that_come_later(tmp_path: Path):
 def test_a_silo_is_known_by_its_name_or_its_shard(tmp_path: Path):
     site = Site(tmp_path / "site")
     for question, silo, shard in (("1", "a", "s"), ("2", "a", "t"), ("3", "b", "s"), ("4", "b", "u")):
-        site.record(entry(question, silo, shard))
+        site.record(partial(entry, question, silo, shard))
     assert [one.question for one in site.entries("a", "s")] == ["1", "2", "3"]
     assert len(site.entries()) == 4
 
 
 def test_a_line_that_a_crash_has_torn_was_never_answered(tmp_path: Path):
     site = Site(tmp_path / "site")
-    site.record(entry("q"))
+    site.record(lambda: entry("q"))
     with (tmp_path / "site/ledger.jsonl").open("ab") as file:
         file.write(b'{"question": "half')
     again = Site(tmp_path / "site")
     assert len(again.entries()) == 1
-    again.record(entry("r"))
+    again.record(lambda: entry("r"))
     assert [one.question for one in Site(tmp_path / "site").entries()] == ["q", "r"]
 
 
@@ -73,7 +74,7 @@ def test_what_is_wrong_with_a_folder_is_said_in_a_line(tmp_path: Path, monkeypat
 
 
 def test_a_folder_put_back_without_its_secret_is_refused(tmp_path: Path):
-    Site(tmp_path / "site").record(entry())
+    Site(tmp_path / "site").record(lambda: entry())
     (tmp_path / "site/key").unlink()
     with pytest.raises(InputError, match=r"has a ledger and no key.*put the key back"):
         Site(tmp_path / "site")
@@ -84,7 +85,7 @@ def test_a_folder_put_back_without_its_secret_is_refused(tmp_path: Path):
 
 def test_a_ledger_that_was_altered_is_refused(tmp_path: Path):
     site = Site(tmp_path / "site")
-    site.record(entry("q"))
+    site.record(lambda: entry("q"))
     ledger = tmp_path / "site/ledger.jsonl"
     whole = ledger.read_bytes()
     ledger.write_bytes(whole + b"nonsense\n")

@@ -201,6 +201,42 @@ def test_a_budget_holds_across_runs_by_name_or_shard(tmp_path):
     answered(private(None, guarded=other, id=1), None, whole)
 
 
+def test_a_run_beside_that_spends_meanwhile_is_counted(tmp_path):
+    """Both see room before they train; the second one's answer does not leave."""
+    whole = LocalTraining(lr=0.1, batch_size="full", steps=60)
+    silos = [
+        private(None, guarded=guard(tmp_path / "site", 10.0, limits=[(4.3772, 1e-5)]), round=r)
+        for r in (0, 1)
+    ]
+    w = torch.zeros(len(silos[0].model.trained))
+    for silo in silos:
+        silo.ask({"w": w})
+    runs = [silo.train_locally(w, whole) for silo in silos]
+    silos[0].settle({"delta": runs[0].delta}, {})
+    with pytest.raises(InputError, match="its privacy budget is spent"):
+        silos[1].settle({"delta": runs[1].delta}, {})
+    assert len(Site(tmp_path / "site").entries()) == 1
+
+
+class Counts(torch.nn.Module):
+    """Keeps the mean of what it was given."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(4))
+
+    def forward(self, x):
+        if self.training:
+            self.seen.lerp_(x.detach().mean(0), 0.1)
+        return x
+
+
+def test_buffers_that_learn_of_examples_are_refused(tmp_path):
+    model = FlatModel(torch.nn.Sequential(Counts(), net()))
+    with pytest.raises(InputError, match="trains a model whose buffers learn of examples"):
+        answered(private(tmp_path / "site", model))
+
+
 def test_plain_trainings_go_the_plain_way():
     model = FlatModel(net())
     silo = make_silo(model)

@@ -295,6 +295,7 @@ def test_what_was_spent_is_seen(start, capsys):
     assert "Trust" not in Reader(write_report(start.site.parent / "bare").read_text()).text
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_goes_on_to_the_same_bits_and_the_same_ledger(start):
     """By SIGKILL, at any moment: here as soon as the ledger has some lines."""
     tables = {"rounds": 30, "checkpoint": {"every": 10}, "evaluate": {"every": 30}}
