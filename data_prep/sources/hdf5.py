@@ -33,9 +33,16 @@ def read_hdf5(data: Path | None, wanted: Wanted) -> Dataset:
         file = h5py.File(path, "r", locking=False)
     except OSError as error:
         raise InputError(f"{path}: not an HDF5 file, or cut short ({error}); write it again") from None
-    found = {name: file[name] for name in chosen(file) if isinstance(file.get(name), h5py.Dataset)}
-    arrays = {name: _opened(path, name, dataset) for name, dataset in found.items()}
+    arrays = {name: _opened(path, name, dataset) for name, dataset in _found(path, file).items()}
     return dataset_of(path, arrays, files, wanted)
+
+
+def _found(path: Path, file: h5py.File) -> dict[str, h5py.Dataset]:
+    """Return the data sets that are read, by name."""
+    try:
+        return {name: file[name] for name in chosen(file) if isinstance(file.get(name), h5py.Dataset)}
+    except H5_FAULTS as error:
+        raise InputError(f"{path}: its list of data sets is damaged ({error}); write it again") from None
 
 
 def _opened(path: Path, name: str, dataset: h5py.Dataset) -> Any:

@@ -223,6 +223,15 @@ def test_a_damaged_hdf5_file_is_named(tmp_path):
             find_source("hdf5")(path, 0)
 
 
+def test_a_damaged_list_of_data_sets_is_named(tmp_path):
+    path = write_hdf5(tmp_path / "in.h5", drawn())
+    whole = path.read_bytes()
+    assert b"SNOD" in whole  # a node of the table of symbols
+    path.write_bytes(whole.replace(b"SNOD", b"SNO_"))
+    with pytest.raises(InputError, match=r"in\.h5: its list of data sets is damaged"):
+        find_source("hdf5")(path, 0)
+
+
 def test_hdf5_of_something_else_than_numbers_is_refused(tmp_path):
     path = write_hdf5(tmp_path / "in.h5", {"x": np.array([b"a", b"b"]), "y": Y[:2]})
     with pytest.raises(InputError, match="store arrays of numbers"):
