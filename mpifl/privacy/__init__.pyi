@@ -1,6 +1,7 @@
 from .accountant import (
     Steps as Steps,
     affordable as affordable,
+    check_countable as check_countable,
     epsilon_of as epsilon_of,
     noise_for as noise_for,
 )

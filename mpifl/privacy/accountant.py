@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 import itertools
 import math
 from collections import Counter
@@ -74,6 +75,16 @@ def noise_for(epsilon: float, delta: float, rate: float, count: int, accountant:
 
     rough = _least(GRID, lambda nth: cost(nth, "rdp"), epsilon)  # quickly counted, and not far off
     return (rough if accountant == "rdp" else _least(rough, cost, epsilon)) / GRID
+
+
+def check_countable(rates: Iterable[float]) -> None:
+    """See that what counts steps at these rates is installed, without importing it.
+
+    Raises:
+        InputError: it is not.
+    """
+    if any(rate < 1 for rate in rates) and importlib.util.find_spec("dp_accounting") is None:
+        raise _missing()
 
 
 def affordable(spent: Iterable[Steps], more: Steps, delta: float, epsilon: float, accountant: str) -> int:
@@ -196,5 +207,9 @@ def _library(module: str) -> Any:
     try:
         return importlib.import_module(f"dp_accounting.{module}")
     except ImportError:
-        what = "counting steps that draw examples needs dp-accounting"
-        raise InputError(f"[privacy]: {what}; install it: pip install 'mpifl[privacy]'") from None
+        raise _missing() from None
+
+
+def _missing() -> InputError:
+    what = "counting steps that draw examples needs dp-accounting"
+    return InputError(f"[privacy]: {what}; install it: pip install 'mpifl[privacy]'")

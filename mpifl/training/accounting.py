@@ -11,7 +11,7 @@ from typing import Any
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, Names
 from mpifl.data import FederationSpec
-from mpifl.privacy import Budgets, Steps, epsilon_of, noise_for, site_of_worker
+from mpifl.privacy import Budgets, Draws, Steps, check_countable, epsilon_of, noise_for, site_of_worker
 from mpifl.run import HARMLESS, Job
 from mpifl.silo import Guard, PrivateSilo, Silo, steps_of
 from mpifl.tracking import Record
@@ -60,7 +60,7 @@ def plans(job: Job, spec: FederationSpec, algorithm: Algorithm) -> list[SiloPlan
     if job.privacy is None:
         return []
     names = Names([entry.name for entry in spec.silos])
-    found = []
+    found: list[SiloPlan] = []
     for silo, entry in enumerate(spec.silos):
         local, count = job.local, entry.examples["train"]
         if local.epochs_of is not None:
@@ -69,6 +69,7 @@ def plans(job: Job, spec: FederationSpec, algorithm: Algorithm) -> list[SiloPlan
         steps = max(steps_of(local, count), 1) * algorithm.trainings
         noise = job.privacy.noise or _noise(job, batch / count, steps * job.rounds)
         found.append(SiloPlan(names[silo], count, batch, steps, noise))
+    check_countable(plan.rate for plan in found)
     return found
 
 
@@ -98,6 +99,7 @@ def silo_maker(
         return Silo
     budgets = [(job.privacy.epsilon, job.privacy.delta)] if job.privacy.epsilon is not None else []
     budgets += [(site.budget.epsilon, site.budget.delta)] if site.budget else []
+    Draws(site.secret, "at the start")  # which says what is not installed
     names = [entry.name or "" for entry in spec.silos]
     told = job.model_dump_json(exclude={*HARMLESS, *OUTSIDE})
     guard = Guard(

@@ -269,6 +269,24 @@ def test_algorithms_that_only_train_are_as_they_were(start, algorithm):
     assert found[-1]["epsilon"] == pytest.approx(epsilon_of([Steps(5.0, 1.0, 4 * trainings)], 0.01))
 
 
+@pytest.mark.parametrize(
+    ("library", "local", "what"),
+    [
+        ("dp_accounting", {"batch_size": 4}, "counting steps that draw examples needs dp-accounting"),
+        (
+            "cryptography.hazmat.primitives.ciphers",
+            {"batch_size": "full"},
+            "drawing in secret needs cryptography",
+        ),
+    ],
+)
+def test_what_is_not_installed_is_said_before_anything_is_trained(start, monkeypatch, library, local, what):
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(InputError, match=rf"{what}; install it: pip install 'mpifl\[privacy\]'"):
+        start(local=local)
+    assert not (start.site.parent / "toy").exists()
+
+
 def test_without_a_site_a_line_says_what_to_set(start, monkeypatch):
     monkeypatch.delenv("MPIFL_SITE")
     with pytest.raises(InputError, match="MPIFL_SITE names no folder"):
