@@ -320,7 +320,7 @@ PRIVATE = job(
     algorithm={"name": "scaffold"},
     local={"lr": 0.2, "steps": 4, "batch_size": 16},
     cohort={"fraction": 0.6},
-    evaluate={"silos": False, "every": 4},
+    evaluate={"silos": False, "every": 3},
     privacy={"clip": 0.5, "noise": 1.0, "delta": 1e-3, "accountant": "rdp"},
 )
 JOBS += [PRIVATE]

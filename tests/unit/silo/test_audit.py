@@ -55,7 +55,7 @@ def right_guesses(kind):
     model = FlatModel(nn.Sequential(nn.Linear(CANARIES, 2, bias=False)))
     model.trained.zero_()
     way = kind(bytes(range(32)), "audit", CLIP, NOISE, 1.0, 1, CANARIES)
-    (batch,) = way.batches(examples, LocalTraining(), torch.Generator(), ())
+    ((batch, _),) = way.batches(examples, LocalTraining(), torch.Generator(), ())
     (gradient,) = way.gradients(model, CLASSIFICATION.objective, batch, way.total(model))
     order = (gradient[0] - gradient[1]).argsort().numpy()
     out, taken = order[: GUESSES // 2], order[-GUESSES // 2 :]
