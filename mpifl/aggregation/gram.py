@@ -3,6 +3,7 @@ of which each worker makes a slice."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -14,7 +15,7 @@ from mpifl.aggregation import slices
 from mpifl.aggregation.slices import ColumnsPlan, Slices
 from mpifl.aggregation.weights import Matrix
 from mpifl.common import ranks_named
-from mpifl.wire import Transport, Verdict, pieces_of
+from mpifl.wire import pieces_of
 
 DIGIT = 24
 """Bits of a digit of a sum; int64 holds the sum of 2^39 of them."""
@@ -90,15 +91,9 @@ class GramPass(Slices):
     DIGITS = -2
     """The stamp, within the pass, of a rank's digits."""
 
-    def __init__(
-        self,
-        transport: Transport,
-        verdict: Verdict,
-        plans: Sequence[ColumnsPlan],
-        own: Mapping[tuple[str, int], Tensor],
-    ) -> None:
-        super().__init__(transport, verdict, plans, own)
-        self._digits = Digits(len(plans[0].rows))
+    @functools.cached_property
+    def _digits(self) -> Digits:
+        return Digits(len(self._plans[0].rows))
 
     def matrix(self) -> Matrix:
         """Return the matrix, at the server, once the pass has run."""
