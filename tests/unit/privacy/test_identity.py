@@ -35,16 +35,14 @@ def test_a_key_is_made_once_and_read_again(folder: Path):
     found = identity_of(folder)
     assert (found.name, found.public) == ("Charité 2", made.public)
     assert found.sign(b"x") == made.sign(b"x")
-    with pytest.raises(
-        InputError, match=r"identity\.key: is there, and others know this site by it; keep it"
-    ):
+    with pytest.raises(InputError, match=r"identity\.key: is there, and others know this site by it"):
         make_identity(folder, "other")
     assert identity_of(folder).public == made.public
 
 
 @pytest.mark.parametrize("name", ["", " a", "a\nb", "a" * 65, '"', "-a"])
 def test_a_name_that_is_none_is_refused(folder: Path, name):
-    with pytest.raises(InputError, match="name: .* is none; it takes 1 to 64 letters"):
+    with pytest.raises(InputError, match=r"name: .* is none; it takes 1 to 64 letters"):
         make_identity(folder, name)
     assert identity_of(folder) is None
 
@@ -57,9 +55,7 @@ def test_a_key_that_others_may_read_or_that_is_harmed_is_refused(folder: Path):
         identity_of(folder)
     path.chmod(0o600)
     path.write_text('name = "a"\nprivate_key = "beef"\n')
-    with pytest.raises(
-        InputError, match=r"identity\.key: private_key: 'beef' is none.*a copy that is whole"
-    ) as e:
+    with pytest.raises(InputError, match=r"identity\.key: private_key: what is there is none.*a copy that"):
         identity_of(folder)
     path.write_text('name = "a"\n')
     with pytest.raises(InputError, match=r"identity\.key: private_key: is missing; it takes 64 digits"):
