@@ -4,5 +4,6 @@ from .context import WorkerContext as WorkerContext
 from .costs import Ledger as Ledger
 from .federation import Federation as Federation
 from .outcome import Outcome as Outcome
+from .party import Party as Party, Terms as Terms
 from .placement import place as place
 from .worker import Worker as Worker

@@ -80,6 +80,12 @@ def _noise(job: Job, rate: float, steps: int) -> float:
     return noise_for(privacy.epsilon, privacy.delta, rate, steps, privacy.accountant)
 
 
+def digest_of(job: Job, *more: str) -> str:
+    """Return a digest of all of a job that answers follow from, and of some texts."""
+    told = [job.model_dump_json(exclude={*HARMLESS, *OUTSIDE}), *more]
+    return hashlib.sha256("\n".join(told).encode()).hexdigest()
+
+
 def silo_maker(
     job: Job, spec: FederationSpec, noise: Sequence[float], is_worker: bool
 ) -> Callable[..., Silo]:
@@ -101,12 +107,11 @@ def silo_maker(
     budgets += [(site.budget.epsilon, site.budget.delta)] if site.budget else []
     Draws(site.secret, "at the start")  # which says what is not installed
     names = [entry.name or "" for entry in spec.silos]
-    told = job.model_dump_json(exclude={*HARMLESS, *OUTSIDE})
     guard = Guard(
         site,
         job.privacy,
         job.name,
-        hashlib.sha256(told.encode()).hexdigest(),
+        digest_of(job),
         job.rounds,
         names,
         [entry.sha256 for entry in spec.silos],

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import torch
 
 from mpifl import models
-from mpifl.aggregation import Rule, Weighing
+from mpifl.aggregation import FixedSums, Rule, Weighing
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, Names, RankLost, ShardError, Table, allow_many_open_files, lock
 from mpifl.data import Batches, FederationSpec, ShardEntry, open_shard, read_federation
@@ -135,6 +135,11 @@ def _assemble(
     rule = job.build_rule(algorithm)
     transforms = _transforms(job, algorithm, rule, spec)
     public = _batches(folder, spec, spec.public, "public", device)
+    sizes = [entry.examples["train"] for entry in spec.silos]
+    job.cohort.check(len(sizes))
+    placed = place(sizes, transport.workers)
+    silos = placed.get(transport.rank, [])
+    sums = sums_of(job, spec, algorithm, run, placed, transport.rank)
     context = WorkerContext(
         folder,
         run,
@@ -151,26 +156,22 @@ def _assemble(
         job.evaluate.batch_size,
         augment_of(job, spec),
         silo_maker(job, spec, noise, is_worker),
-        sums_of(job, spec, algorithm),
+        sums,
     )
-    sizes = [entry.examples["train"] for entry in spec.silos]
-    job.cohort.check(len(sizes))
-    placed = place(sizes, transport.workers)
-    silos = placed.get(transport.rank, [])
     worker = Worker(context, silos, about_rank(device, silos), transport)
     test = _batches(folder, spec, spec.test, "test", device, algorithm.task) if transport.is_server else None
     server = _server(job, algorithm, flat, test, public)
     cohort, names = job.cohort, Names([entry.name for entry in spec.silos])
-    knowledge = _knowledge(job, algorithm, spec)
+    knowledge = _knowledge(job, algorithm, spec, sums)
     return server, Federation(
         transport, worker, transforms, placed, cohort.quorum, device, knowledge, cohort.deadline, names
     )
 
 
-def _knowledge(job: Job, algorithm: Algorithm, spec: FederationSpec) -> Knowledge:
+def _knowledge(job: Job, algorithm: Algorithm, spec: FederationSpec, sums: FixedSums | None) -> Knowledge:
     examples, cohort = [entry.examples for entry in spec.silos], job.cohort
     total = cohort.total([one["train"] for one in examples])
-    return Knowledge(algorithm, examples, cohort.weights, total, stay=job.security is not None)
+    return Knowledge(algorithm, examples, cohort.weights, total, sums)
 
 
 def _transforms(
