@@ -74,7 +74,10 @@ def main() -> None:
     parser.add_argument("--numbers", type=int, default=11_000_000)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--quick", action="store_true", help="two repeats of short vectors")
     options = parser.parse_args()
+    if options.quick:
+        options.numbers, options.repeats = 100_000, 2
     torch.set_num_threads(1)
     taken = measure(options.numbers, options.neighbours, options.repeats)
     for count in options.neighbours:
