@@ -80,12 +80,14 @@ class Knowledge:
         examples: How many examples each silo has, by split, as `federation.json` says.
         weights: The job's `[cohort] weights`.
         total: What all silos weigh in the objective.
+        stay: Whether each silo stays at its rank.
     """
 
     algorithm: Algorithm
     examples: Sequence[Mapping[str, int]]
     weights: str = "examples"
     total: float = 0.0
+    stay: bool = False
 
     def expected(
         self, server: Server, work: str, silos: Collection[int], message: Mapping[str, object]
@@ -200,8 +202,8 @@ def _check_update(header: Header, request: Compute, expected: Expected) -> None:
             raise Refused(wrong_length(name, vector.length, length))
         if (vector.bytes or 0) > WIDEST * (length + WIDEST):
             raise Refused(f"'{name}' of {length} elements was sent as {vector.bytes} bytes")
-    for name, value in header.scalars.items():
-        if isinstance(value, str):
+    for name in [*header.scalars, *header.sealed]:
+        if isinstance(header.scalars.get(name), str):
             raise Refused(f"the scalar '{name}' is a text; send numbers")
         if request.work not in EVALUATIONS and (name in RESERVED or name.startswith(("test_", "silo_"))):
             raise Refused(f"the scalar '{name}' has the name of a figure of the server's; take another")
