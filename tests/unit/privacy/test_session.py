@@ -80,7 +80,7 @@ def forged(offers, **changed):
 @pytest.mark.parametrize(
     ("changed", "what"),
     [
-        ({"key": Exchange().public.hex()}, r"site 'b' \(silos 'b1'\): its offer is not signed for this run"),
+        ({"key": "5d" * 32}, r"site 'b' \(silos 'b1'\): its offer is not signed for this run"),
         ({"signature": "00" * 64}, "its offer is not signed for this run by the key that"),
         ({"signature": ""}, "site 'b'.*: its offer is not signed, and .*sites.toml lists sites; make"),
         ({"site": ""}, "the party of silos 'b1': its offer is not signed"),
