@@ -9,13 +9,18 @@ from pathlib import Path
 from mpifl.aggregation import Forged, Rule, Weighing
 from mpifl.algorithms import Algorithm
 from mpifl.data import Batches, Change, FederationSpec
+from mpifl.privacy import Seal
 from mpifl.silo import EVALUATION_BATCH, EvaluationBatch, FlatModel, Silo
 from mpifl.transforms import Transform
 
 
 @dataclass(frozen=True)
 class WorkerContext:
-    """What all silos of a run have in common: where things lie, and what is done."""
+    """What all silos of a run have in common: where things lie, and what is done.
+
+    Attributes:
+        seal: By which the site seals what its silos keep, if the run folder may be another's.
+    """
 
     folder: Path
     run: Path
@@ -32,3 +37,4 @@ class WorkerContext:
     evaluation_batch: EvaluationBatch = EVALUATION_BATCH
     augment: Change | None = None
     silo: Callable[..., Silo] = Silo
+    seal: Seal | None = None

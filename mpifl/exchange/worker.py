@@ -20,7 +20,7 @@ from mpifl.exchange.context import WorkerContext
 from mpifl.exchange.final_model import FinalModel
 from mpifl.exchange.states import States
 from mpifl.exchange.updates import as_update, check_update, defined, reason_of
-from mpifl.run import Writer, checkpoint
+from mpifl.run import StateFiles
 from mpifl.silo import Silo, learnable
 from mpifl.wire import (
     AnyReply,
@@ -76,7 +76,7 @@ class Worker:
         self._shards: dict[int, Shard] = {}
         self._traces: dict[int, str] = {}
         """The tracebacks of what went wrong in the request that was answered last, by silo."""
-        self._writer = Writer()
+        self._files = StateFiles(context.run, self._model.device, context.seal)
         self._final = FinalModel(context.run, context.algorithm, self._model)
         self._handlers = self._handlers_of_silos()
         self._receivers: dict[type[Request], Receiver] = {Replicate: self._replicate}
@@ -238,18 +238,15 @@ class Worker:
         return Done(silo=id)
 
     def _save(self, id: int, request: Save, vectors: dict[str, Tensor]) -> AnyReply:
-        """Begin to write what a silo keeps; nothing is copied,
-        since what is kept is replaced and never changed."""
         if not (state := self.states.kept.get(id)):
             return FileReply(silo=id)
-        self._writer.begin(checkpoint.silo_file(self._context.run, request.round, id), state)
+        self._files.begin(request.round, id, state)
         return FileReply(silo=id, writing=True)
 
     def _save_status(self, id: int, request: SaveStatus, vectors: dict[str, Tensor]) -> AnyReply:
-        path = checkpoint.silo_file(self._context.run, request.checkpoint, id)
-        if self._writer.writing(path) and not request.wait:
+        if self._files.writing(request.checkpoint, id) and not request.wait:
             return FileReply(silo=id, writing=True)
-        return FileReply(silo=id, sha256=self._writer.digest(path))
+        return FileReply(silo=id, sha256=self._files.digest(request.checkpoint, id))
 
     def _load(self, id: int, request: Load, vectors: dict[str, Tensor]) -> AnyReply:
         self.states.kept.pop(id, None)
@@ -264,8 +261,7 @@ class Worker:
         return Done(silo=id, keeps=bool(state))
 
     def _read_state(self, id: int, files: Mapping[int, str], round: int) -> dict[str, Any]:
-        path = checkpoint.silo_file(self._context.run, round, id)
-        return checkpoint.read_state(path, files[id], self._model.device) if id in files else {}
+        return self._files.read(round, id, files[id]) if id in files else {}
 
     def _replicate(self, request: Replicate, vectors: dict[str, Tensor]) -> None:
         self.replicas.append(Replica(request.round, request.scalars, vectors["state"]))

@@ -7,6 +7,7 @@ from .accountant import (
 )
 from .budgets import Budgets as Budgets
 from .draws import Draws as Draws
+from .sealing import Seal as Seal
 from .settings import PrivacySettings as PrivacySettings
 from .site import (
     Entry as Entry,
