@@ -7,7 +7,20 @@ from .accountant import (
 )
 from .budgets import Budgets as Budgets
 from .draws import Draws as Draws
+from .folder import site_folder as site_folder
+from .identity import (
+    Identity as Identity,
+    Sites as Sites,
+    identity_of as identity_of,
+    make_identity as make_identity,
+    problems_of as problems_of,
+    read_sites as read_sites,
+    sites_of as sites_of,
+)
+from .masks import add_masks as add_masks
+from .releases import Released as Released, Releases as Releases
 from .sealing import Seal as Seal
+from .session import Offer as Offer, Session as Session
 from .settings import PrivacySettings as PrivacySettings
 from .site import (
     Entry as Entry,

@@ -7,9 +7,9 @@ is about. So no two texts share a key stream, and the same text has the same sea
 from __future__ import annotations
 
 import hmac
-from typing import Any
 
-from mpifl.common import Buffer, InputError
+from mpifl.common import Buffer
+from mpifl.privacy.ciphers import sealing
 
 PIECE = 1 << 30
 """Bytes that are sealed at a time; the library takes 2^31 - 1 at most."""
@@ -30,7 +30,7 @@ class Seal:
 
     def __init__(self, secret: bytes, run: str) -> None:
         self._key = hmac.digest(secret, f"mpifl seal\0{run}".encode(), "sha512")
-        _cipher(self._key)  # which says at the start what is not installed
+        sealing(self._key)  # which says at the start what is not installed
 
     def close(self, text: Buffer, *about: str | int) -> bytes:
         """Return a text of at least one byte, sealed.
@@ -39,7 +39,7 @@ class Seal:
             text: What nobody else is to read.
             about: What it is of, such as a round and a silo; as nothing else does it open.
         """
-        seal, pieces = _cipher(self._key).encrypt, _cut(text, PIECE)
+        seal, pieces = sealing(self._key).encrypt, _cut(text, PIECE)
         return b"".join(seal(piece, _told(about, nth, len(pieces))) for nth, piece in enumerate(pieces))
 
     def open(self, sealed: Buffer, *about: str | int) -> bytes:
@@ -50,7 +50,7 @@ class Seal:
         """
         from cryptography.exceptions import InvalidTag
 
-        unseal, pieces = _cipher(self._key).decrypt, _cut(sealed, PIECE + TAG)
+        unseal, pieces = sealing(self._key).decrypt, _cut(sealed, PIECE + TAG)
         try:
             return b"".join(unseal(piece, _told(about, nth, len(pieces))) for nth, piece in enumerate(pieces))
         except InvalidTag:
@@ -67,12 +67,3 @@ def _told(about: tuple[str | int, ...], nth: int, pieces: int) -> list[bytes]:
 def _cut(text: Buffer, size: int) -> list[memoryview]:
     view = memoryview(text).cast("B")
     return [view[start : start + size] for start in range(0, max(len(view), 1), size)]
-
-
-def _cipher(key: bytes) -> Any:
-    try:
-        from cryptography.hazmat.primitives.ciphers.aead import AESSIV
-    except ImportError:
-        what = "sealing what silos keep needs cryptography"
-        raise InputError(f"{what}; install it: pip install 'mpifl[privacy]'") from None
-    return AESSIV(key)
