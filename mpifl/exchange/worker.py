@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -74,10 +71,9 @@ class Worker:
         self.aggregation: Aggregator = self._by_rule
         """Of the request that is answered: the job's rule in training, the exact mean in all else."""
         self._shards: dict[int, Shard] = {}
-        self._traces: dict[int, str] = {}
-        """The tracebacks of what went wrong in the request that was answered last, by silo."""
+        self._tells = context.tells(Names([entry.name for entry in context.spec.silos]))
         self._files = StateFiles(context.run, self._model.device, context.seal)
-        self._final = FinalModel(context.run, context.algorithm, self._model)
+        self._final = FinalModel(context.run, context.algorithm, self._model, context.personal)
         self._handlers = self._handlers_of_silos()
         self._receivers: dict[type[Request], Receiver] = {Replicate: self._replicate}
         """What a request has the rank do, whatever it hosts."""
@@ -101,7 +97,7 @@ class Worker:
             self.states.begin(request)
         if receive := self._receivers.get(type(request)):
             receive(request, vectors)
-        self._traces.clear()
+        self._tells.begin()
         handler = self._handlers.get(type(request))
         start = time.perf_counter()
         mine = self._asked(request) if handler else []
@@ -110,7 +106,8 @@ class Worker:
         replies = [self._guarded(handler, silo, request, vectors) for silo in mine] if handler else []
         about = self._about if request.introduces else {}
         parts = list(self.aggregation.parts())
-        return Report(headers=replies, parts=parts, seconds=time.perf_counter() - start, about=about)
+        seconds = self._tells.seconds(time.perf_counter() - start)
+        return Report(headers=replies, parts=parts, seconds=seconds, about=about)
 
     def commit(self, request: Request, verdict: Verdict) -> None:
         """Forget what the silos kept whose updates do not count; take in those that have moved here, let
@@ -119,9 +116,7 @@ class Worker:
         What the server wants explained is printed: it knows what other ranks have said, so that it is said
         once.
         """
-        for silo in self._traces.keys() & set(verdict.explain):
-            names = Names([entry.name for entry in self._context.spec.silos])
-            print(f"silo {names[silo]} failed:\n{self._traces[silo]}", file=sys.stderr, flush=True)
+        self._tells.explain(verdict.explain)
         self._commit_moves(request, verdict)
         for silo in set(request.cohort).difference(verdict.accepted):  # those on their way here, too
             self.states.pending.pop(silo, None)
@@ -152,25 +147,12 @@ class Worker:
         start = time.perf_counter()
         try:
             reply = handler(silo, request, vectors)
-            return reply.model_copy(update={"seconds": time.perf_counter() - start})
+            return reply.model_copy(update={"seconds": self._tells.seconds(time.perf_counter() - start)})
         except SharedVectorChanged:
             raise
-        except InputError as error:
-            return Done(silo=silo, fault=str(error), passing=isinstance(error, ShardError))
         except Exception as error:
-            passing = isinstance(error, OSError | MemoryError)
-            return Done(silo=silo, fault=self._explain(silo, error), passing=passing)
-
-    def _explain(self, silo: int, error: Exception) -> str:
-        """Describe an unforeseen error in a line,
-        and note its traceback from where this file's frames end."""
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        begin = error.__traceback__
-        while begin and begin.tb_next and begin.tb_frame.f_code.co_filename == __file__:
-            begin = begin.tb_next
-        self._traces[silo] = "".join(traceback.format_exception(type(error), error, begin))
-        line, where = " ".join(str(error).split()), f"{Path(frame.filename).name}:{frame.lineno}"
-        return f"{type(error).__name__}: {line} ({where})"
+            passing = isinstance(error, ShardError | OSError | MemoryError)
+            return Done(silo=silo, fault=self._tells.fault(silo, error), passing=passing)
 
     def _compute(self, id: int, request: Compute, vectors: dict[str, Tensor]) -> Header:
         examples = self._context.spec.silos[id].examples
@@ -271,5 +253,5 @@ class Worker:
         try:
             self._final.leave(self._silo(id, request.round), vectors, request.sha256)
         except Unwritable as error:
-            return FinishReply(silo=id, unwritten=str(error))
+            return FinishReply(silo=id, unwritten=self._tells.fault(id, error))
         return FinishReply(silo=id)

@@ -5,7 +5,7 @@ from .accountant import (
     epsilon_of as epsilon_of,
     noise_for as noise_for,
 )
-from .budgets import Budgets as Budgets
+from .budgets import Budgets as Budgets, BudgetSpent as BudgetSpent
 from .draws import Draws as Draws
 from .folder import site_folder as site_folder
 from .identity import (

@@ -101,12 +101,11 @@ def silo_maker(
     budgets += [(site.budget.epsilon, site.budget.delta)] if site.budget else []
     Draws(site.secret, "at the start")  # which says what is not installed
     names = [entry.name or "" for entry in spec.silos]
-    told = job.model_dump_json(exclude={*HARMLESS, *OUTSIDE})
     guard = Guard(
         site,
         job.privacy,
         job.name,
-        hashlib.sha256(told.encode()).hexdigest(),
+        digest_of(job),
         job.rounds,
         names,
         [entry.sha256 for entry in spec.silos],
@@ -114,6 +113,12 @@ def silo_maker(
         Budgets(budgets, job.privacy.accountant),
     )
     return functools.partial(PrivateSilo, guard=guard)
+
+
+def digest_of(job: Job) -> str:
+    """Return what tells a job from others that would answer otherwise."""
+    told = job.model_dump_json(exclude={*HARMLESS, *OUTSIDE})
+    return hashlib.sha256(told.encode()).hexdigest()
 
 
 class Accounting:

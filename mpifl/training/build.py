@@ -24,7 +24,7 @@ from mpifl.server import Server
 from mpifl.silo import FlatModel, learnable
 from mpifl.tasks import Task
 from mpifl.tracking import check_tracking
-from mpifl.training.accounting import silo_maker
+from mpifl.training.at_site import about_rank, kept_at_site
 from mpifl.training.validation import augment_of, check_model, check_privacy, check_rule, splits_of
 from mpifl.transforms import Clipping, Protection, RunningStatistics, Transform, reference_of
 from mpifl.wire import Transport, clean
@@ -151,13 +151,13 @@ def _assemble(
         job.aggregation.spill,
         job.evaluate.batch_size,
         augment_of(job, spec),
-        silo_maker(job, spec, noise, is_worker),
+        **kept_at_site(job, spec, noise, run, is_worker),
     )
     sizes = [entry.examples["train"] for entry in spec.silos]
     job.cohort.check(len(sizes))
     placed = place(sizes, transport.workers)
     silos = placed.get(transport.rank, [])
-    worker = Worker(context, silos, _about(device, silos), transport)
+    worker = Worker(context, silos, about_rank(device, len(silos), job), transport)
     test = _batches(folder, spec, spec.test, "test", device, algorithm.task) if transport.is_server else None
     server = _server(job, algorithm, flat, test, public)
     cohort, names = job.cohort, Names([entry.name for entry in spec.silos])
@@ -255,12 +255,6 @@ def _batches(
         return None
     shard = open_shard(folder, entry, spec)
     return Batches((learnable(shard, task) if task else shard)[split], spec.features, device)
-
-
-def _about(device: torch.device, silos: list[int]) -> dict[str, str]:
-    name = f"{device} {torch.cuda.get_device_name(device)}" if device.type == "cuda" else "cpu"
-    about = {"host": socket.gethostname(), "device": name, "threads": str(torch.get_num_threads())}
-    return about | {"silos": str(len(silos)), "pid": str(os.getpid())}
 
 
 def threads_of(wanted: int | str, workers: int) -> int:

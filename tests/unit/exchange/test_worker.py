@@ -364,3 +364,11 @@ def test_a_sealed_state_loads_where_its_site_hosts_it_and_no_silo_takes_anothers
     assert seen(ask(other, 2)) == [2, 2, 1]
     faults = [header.fault for header in ask(sealing(b"1" * 32), 2, kind=Load, files=saved).values()]
     assert all("is not what this site has sealed as round 2" in fault for fault in faults)
+
+
+def test_silos_own_models_stay_where_the_site_keeps_them(folder, tmp_path):
+    given = folder, read_federation(folder), Owner(), FlatModel(net())
+    worker = make_worker(*given, personal=tmp_path / "site" / "personal" / "run")
+    finish(worker, *final_model(folder, 0.5), cohort=[1])
+    assert [path.name for path in (tmp_path / "site").rglob("*.safetensors")] == ["silo_0001.safetensors"]
+    assert not (folder / "run" / "personal").exists()
