@@ -20,7 +20,7 @@ from mpifl.aggregation.sharing import Sharing
 from mpifl.aggregation.slices import ColumnsPlan, Forge, Located, chunk_of
 from mpifl.aggregation.spill import Spill
 from mpifl.aggregation.vectors import checked_peak, header_of
-from mpifl.common import RoundLost
+from mpifl.common import BeyondRange, RoundLost
 from mpifl.wire import (
     Count,
     Header,
@@ -97,7 +97,7 @@ class ColumnRule:
         for name, vector in vectors.items():
             peak = checked_peak(name, vector, 1.0, self._lengths.get(name))
             if peak > LARGEST_FLOAT32:
-                raise ValueError(f"'{name}' reaches {peak:g}, which is beyond float32")
+                raise BeyondRange(f"'{name}' reaches {peak:g}, which is beyond float32")
         kept = {(name, silo): self._kept(vector) for name, vector in vectors.items()}
         self._rows |= kept
         self._lent.clear()

@@ -1,8 +1,7 @@
 """A rank as a party of masked sums: what it agrees to hand over its sum for, and what it notes of that.
 
-Whoever asks the same for two sets of silos learns the difference of the sets. So a party hands a sum over
-only if the silos are those of the round as it draws them itself, if parties enough have a part in it, and if
-its site's ledger holds no other sum for the same question.
+Whoever asks the same for two sets of silos learns the difference of the sets. So a party draws a round's silos
+itself, and sees that parties enough have a part in the sum. Its site's ledger holds one sum for each question.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from .accountant import (
     epsilon_of as epsilon_of,
     noise_for as noise_for,
 )
-from .budgets import Budgets as Budgets
+from .budgets import Budgets as Budgets, BudgetSpent as BudgetSpent
 from .draws import Draws as Draws
 from .folder import site_folder as site_folder
 from .identity import (
@@ -19,6 +19,7 @@ from .identity import (
 )
 from .masks import add_masks as add_masks
 from .releases import Released as Released, Releases as Releases
+from .sealing import Seal as Seal
 from .security import SecuritySettings as SecuritySettings
 from .session import Offer as Offer, Session as Session
 from .settings import PrivacySettings as PrivacySettings

@@ -21,8 +21,8 @@ from mpifl.server import Server
 from mpifl.silo import FlatModel, learnable
 from mpifl.tasks import Task
 from mpifl.tracking import check_tracking
-from mpifl.training.accounting import silo_maker
-from mpifl.training.devices import about_rank, rank_device, threads_of
+from mpifl.training.at_site import about_rank, kept_at_site
+from mpifl.training.devices import rank_device, threads_of
 from mpifl.training.securing import sums_of
 from mpifl.training.validation import augment_of, check_model, check_privacy, check_rule, splits_of
 from mpifl.transforms import Clipping, Protection, RunningStatistics, Transform, reference_of
@@ -135,9 +135,7 @@ def _assemble(
     rule = job.build_rule(algorithm)
     transforms = _transforms(job, algorithm, rule, spec)
     public = _batches(folder, spec, spec.public, "public", device)
-    sizes = [entry.examples["train"] for entry in spec.silos]
-    job.cohort.check(len(sizes))
-    placed = place(sizes, transport.workers)
+    placed = _placed(job, spec, transport)
     silos = placed.get(transport.rank, [])
     sums = sums_of(job, spec, algorithm, run, placed, transport.rank)
     context = WorkerContext(
@@ -155,10 +153,10 @@ def _assemble(
         job.aggregation.spill,
         job.evaluate.batch_size,
         augment_of(job, spec),
-        silo_maker(job, spec, noise, is_worker),
-        sums,
+        sums=sums,
+        **kept_at_site(job, spec, noise, run, is_worker),
     )
-    worker = Worker(context, silos, about_rank(device, silos), transport)
+    worker = Worker(context, silos, about_rank(device, len(silos), job), transport)
     test = _batches(folder, spec, spec.test, "test", device, algorithm.task) if transport.is_server else None
     server = _server(job, algorithm, flat, test, public)
     cohort, names = job.cohort, Names([entry.name for entry in spec.silos])
@@ -166,6 +164,12 @@ def _assemble(
     return server, Federation(
         transport, worker, transforms, placed, cohort.quorum, device, knowledge, cohort.deadline, names
     )
+
+
+def _placed(job: Job, spec: FederationSpec, transport: Transport) -> dict[int, list[int]]:
+    sizes = [entry.examples["train"] for entry in spec.silos]
+    job.cohort.check(len(sizes))
+    return place(sizes, transport.workers)
 
 
 def _knowledge(job: Job, algorithm: Algorithm, spec: FederationSpec, sums: FixedSums | None) -> Knowledge:
