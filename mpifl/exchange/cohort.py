@@ -56,7 +56,8 @@ class Cohort:
         expected = self.federation.knowledge.expected(self.server, work.__name__, self.silos, message)
         for transform in transforms:
             message = transform.request(self.server, message, purpose)
-        mean = self._compute(work.__name__, message, expected).mean()
+        filled = not self.silos and any(transform.fills for transform in transforms)
+        mean = Mean({}, {}, {}) if filled else self._compute(work.__name__, message, expected).mean()
         self.losses |= {k: float(one["train_loss"]) for k, one in mean.silos.items() if "train_loss" in one}
         for transform in reversed(transforms):
             mean = transform.mean(self.server, mean, purpose)

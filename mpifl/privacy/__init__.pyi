@@ -1,3 +1,4 @@
+from .account import ANSWERS_LEFT as ANSWERS_LEFT, Account as Account
 from .accountant import (
     Steps as Steps,
     affordable as affordable,
@@ -6,8 +7,10 @@ from .accountant import (
     noise_for as noise_for,
 )
 from .budgets import Budgets as Budgets
+from .digests import digest as digest
 from .draws import Draws as Draws
-from .settings import PrivacySettings as PrivacySettings
+from .mechanism import LEAST as LEAST, SiloMechanism as SiloMechanism
+from .settings import OF_SILOS as OF_SILOS, PrivacySettings as PrivacySettings
 from .site import (
     Entry as Entry,
     Site as Site,

@@ -69,15 +69,19 @@ class Budget(BaseModel):
 class Site:
     """The site's folder, opened.
 
+    Args:
+        folder: Where it lies.
+        named: What it is called in errors; by default by the variable that names it.
+
     Attributes:
         folder: Where it lies.
         secret: Bytes that nobody else knows.
         budget: The site's own, if it has one.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, named: str = "") -> None:
         self.folder = folder
-        _own(folder)
+        _own(folder, named or f"{VARIABLE}={folder}")
         self._ledger = folder / "ledger.jsonl"
         self.secret = _secret(folder / "key", self._ledger)
         own = folder / "budget.toml"
@@ -207,23 +211,23 @@ def site_of_worker(protected: bool) -> Site | None:
         return open_site()
     named = os.environ.get(VARIABLE)
     if named and (Path(named).expanduser() / "budget.toml").exists():
-        what = f"{named} has a budget.toml, and the job has no table [privacy]"
+        what = f"{named} has a budget.toml, and the job has no [privacy] with noise at the silos"
         raise InputError(f"{what}; give it one, or start this site without {VARIABLE}")
     return None
 
 
-def _own(folder: Path) -> None:
+def _own(folder: Path, named: str) -> None:
     """See that a folder is there and nobody else's."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.stat()
     except OSError as error:
-        raise InputError(f"{VARIABLE}={folder}: {error.strerror or error}") from None
+        raise InputError(f"{named}: {error.strerror or error}") from None
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise InputError(f"{VARIABLE}={folder}: is no folder of yours; name one that is")
+        raise InputError(f"{named}: is no folder of yours; name one that is")
     if stat.S_IMODE(found.st_mode) & 0o077:
         mode = f"{stat.S_IMODE(found.st_mode):04o}"
-        raise InputError(f"{VARIABLE}={folder}: has mode {mode}, others may look in; chmod 700 {folder}")
+        raise InputError(f"{named}: has mode {mode}, others may look in; chmod 700 {folder}")
 
 
 def _secret(path: Path, ledger: Path) -> bytes:

@@ -25,8 +25,9 @@ from mpifl.silo import FlatModel, learnable
 from mpifl.tasks import Task
 from mpifl.tracking import check_tracking
 from mpifl.training.accounting import silo_maker
+from mpifl.training.silo_level import protected
 from mpifl.training.validation import augment_of, check_model, check_privacy, check_rule, splits_of
-from mpifl.transforms import Clipping, Protection, RunningStatistics, Transform, reference_of
+from mpifl.transforms import Clipping, RunningStatistics, Transform, reference_of
 from mpifl.wire import Transport, clean
 
 Given: TypeAlias = Path | Table | Job
@@ -134,7 +135,7 @@ def _assemble(
     flat = _models(job, spec, algorithm, device, is_reporter=nth == 0)
     algorithm.task.metrics()  # the library that brings them is imported now, not in the first evaluation
     rule = job.build_rule(algorithm)
-    transforms = _transforms(job, algorithm, rule, spec)
+    transforms = _transforms(job, algorithm, rule, spec, run)
     public = _batches(folder, spec, spec.public, "public", device)
     context = WorkerContext(
         folder,
@@ -178,19 +179,19 @@ def _device(job: Job, nth: int, is_worker: bool) -> torch.device:
 
 
 def _transforms(
-    job: Job, algorithm: Algorithm, rule: Rule | Weighing | None, spec: FederationSpec
+    job: Job, algorithm: Algorithm, rule: Rule | Weighing | None, spec: FederationSpec, run: Path
 ) -> list[Transform]:
     """Return the transforms, in the order of requests.
 
-    On the way back they act in reverse: a site's ledger notes an answer as it is, an update is clipped, and
-    nothing changes it after its codec. A silo that lies does so after it is clipped.
+    On the way back they act in reverse: an update is clipped, and nothing changes it after its codec. A silo
+    that lies does so after it is clipped. `protected` says where privacy stands.
     """
     compression = job.compression.transforms(algorithm.absolute, algorithm.accumulated)
     clip = job.aggregation.clip
     lies = job.attack.transforms(job.seed, spec.classes)
     found = [*compression, *lies, RunningStatistics(), *([Clipping(clip)] if clip else [])]
     found += reference_of(rule, algorithm.local, algorithm.objective, public=spec.public is not None)
-    return [*found, *([Protection(len(spec.silos))] if job.privacy else [])]
+    return protected(job, algorithm, spec, run, found)
 
 
 def successor(job: Job, spec: FederationSpec, worker: Server) -> Server:
