@@ -49,6 +49,16 @@ def validate_job(job: Job, source: str) -> FederationSpec:
     return spec
 
 
+def parameters_of(job: Job, spec: FederationSpec) -> int:
+    """Return how many parameters of a job's model are trained, and leave its silos."""
+    algorithm = job.build_algorithm().for_federation(spec)
+    task, table = algorithm.task, job.model
+    given = (table.name, table.arguments, spec.features, task.width(spec), job.seed, task)
+    module = models.build(*given)
+    own = algorithm.personal_names(module)
+    return sum(p.numel() for name, p in module.named_parameters() if p.requires_grad and name not in own)
+
+
 def augment_of(job: Job, spec: FederationSpec) -> Change | None:
     """Return what is done to the batches that silos train on; None without the key.
 
