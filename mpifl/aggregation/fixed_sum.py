@@ -223,7 +223,11 @@ class FixedSum:
             whole &= parties == len(plan.having(vector.name)) and (varied or count == silos)
         if not whole:
             late = sorted(transport.origins[rank] for rank in self.hanging)
-            why = f"{ranks_named(late)} handed over no sum" if late else f"the {'masked ' if self._how.masking else ''}sums are not whole"
+            why = (
+                f"{ranks_named(late)} handed over no sum"
+                if late
+                else f"the {'masked ' if self._how.masking else ''}sums are not whole"
+            )
             closed = (
                 "it was released, and cannot be asked for over other silos; " if self._how.masking else ""
             )
