@@ -21,8 +21,8 @@ class PrivacySettings(BaseModel):
     noise_at: Literal["silo", "server"] = "silo"
     """Who draws the noise: each site by level = "example"; the server, which must be trusted, by "silo"."""
     clip: PositiveFloat | Literal["adaptive"]
-    """The L2 norm C that the gradient of one example, or the update of one silo, is scaled down to where it
-    is longer; "adaptive" follows the norms of the silos' updates."""
+    """The L2 norm C to which a longer gradient of one example, or update of one silo, is scaled down;
+    "adaptive" follows the silos' updates."""
     quantile: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Of clip = "adaptive": the share of updates that are not longer than C; 0.5 unless given."""
     clip_start: PositiveFloat | None = None

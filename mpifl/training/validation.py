@@ -12,6 +12,7 @@ from mpifl.aggregation import memory_of
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError
 from mpifl.data import Change, FederationSpec, load_change, read_federation
+from mpifl.privacy import Draws
 from mpifl.run import Job, Model, check_private_data, is_silo_level, why_no_statistics
 from mpifl.silo import check_layers
 from mpifl.tracking import check_tracking
@@ -95,6 +96,7 @@ def check_privacy(job: Job, spec: FederationSpec, source: str) -> list[SiloPlan]
         check_private_data(job, algorithm, spec)
         if is_silo_level(job):
             mechanism_of(job, len(spec.silos))
+            Draws(b"", "at the start")  # which says what is not installed
         return plans(job, spec, algorithm)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None

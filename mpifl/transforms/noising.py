@@ -111,7 +111,8 @@ class Noising(Transform):
         vectors = {name: vector * part for name, vector in mean.vectors.items()} or self._nothing(server)
         whole = list(mean.each(WHOLE))
         halves = sum(whole) - 0.5 * len(whole)
-        question = digest([server.round, self._asked, *sorted(mean.silos)], {**vectors, "halves": halves})
+        about = [server.round, self._asked, mechanism, *sorted(mean.silos)]
+        question = digest(about, {**vectors, "halves": halves})
         self._add_noise(vectors, mechanism.deviation(clip), question)
         share = mechanism.share(halves, self._bit_noise(question))
         answer = digest([share], vectors)

@@ -295,6 +295,7 @@ def check(path: Path):
     check_privacy(job, validate_job(job, str(path)), str(path))
 
 
+NORMED = "unit.training.test_accounting:normed"
 UNIFORM = {"weights": "uniform"}
 REFUSED = [
     ({"privacy": {**PRIVACY, "epsilon": 2.0}}, "takes noise or epsilon, not both"),
@@ -333,7 +334,7 @@ REFUSED = [
     ({"algorithm": {"name": "fednova"}}, "'fednova' does not go with it: its step is multiplied"),
     ({"algorithm": {"name": "fedprox", "adaptive": True}}, "leave adaptive out"),
     ({"algorithm": {"name": "fedprox", "measure_gamma": True}}, "leave measure_gamma out"),
-    ({"model": {"name": "unit.training.test_accounting:normed"}}, "running statistics ('1.running_mean')"),
+    ({"model": {"name": NORMED}}, "running statistics ('1.running_mean')"),
 ]
 
 
@@ -381,6 +382,25 @@ def test_algorithms_of_which_only_the_mean_change_leaves_silos_are_as_they_were(
     found = records(start(algorithm=algorithm, local=local, rounds=1, model={"name": "2nn"}))
     assert not found[-1]["faults"]
     assert found[-1]["noise_std"] == pytest.approx(2.0 * 0.05 / SILOS)
+
+
+@pytest.mark.parametrize(
+    ("library", "select", "what"),
+    [
+        ("dp_accounting", "poisson", "counting steps that draw examples needs dp-accounting"),
+        ("cryptography.hazmat.primitives.ciphers", "uniform", "drawing in secret needs cryptography"),
+    ],
+)
+def test_what_is_not_installed_is_said_before_anything_is_trained(start, monkeypatch, library, select, what):
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(InputError, match=rf"{what}; install it: pip install 'mpifl\[privacy\]'"):
+        start(cohort={"weights": "uniform", "select": select, "fraction": 0.5}, secret=None)
+    assert not (start.folder / "toy").exists()
+
+
+def test_batchnorm_that_stays_at_home_is_no_obstacle(start):
+    found = records(start(algorithm={"name": "fedbn"}, model={"name": NORMED}, rounds=1))
+    assert not found[-1]["faults"]
 
 
 class Greedy(FedAvg):

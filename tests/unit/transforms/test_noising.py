@@ -109,6 +109,18 @@ def test_the_same_question_has_the_same_bits_and_another_sum_has_noise_of_its_ow
     assert server.state["privacy events"] == 2
 
 
+def test_another_multiplier_has_noise_of_its_own(tmp_path):
+    """Two answers that scale one draw would tell the sum."""
+    updates = {k: {"delta": drawn(100_000, k)} for k in range(4)}
+    answers = []
+    for z in (1.0, 2.0):
+        transform, server = noising(tmp_path, 4, z)
+        answers.append(round_of(transform, server, updates)["delta"].double().numpy())
+    noise = [answer - clipped_mean(updates, 1.0, 4) for answer in answers]
+    assert abs(np.corrcoef(noise)[0, 1]) < 5 / np.sqrt(100_000)
+    assert server.state["privacy events"] == 2
+
+
 def test_no_silo_at_all_looks_like_noise_alone(tmp_path):
     transform, server = noising(tmp_path, 0.5, 1.0)
     found = round_of(transform, server, {})["delta"]
