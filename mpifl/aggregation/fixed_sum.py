@@ -79,7 +79,7 @@ class FixedSum:
     ) -> None:
         """See that a rank has the sums that its headers tell of; see `Aggregator`."""
         part = part_of(parts, headers)
-        if part is not None and (part.offer is None) != (self._how.masking is None):
+        if part is not None and (part.offer is not None) != self._how.masks:
             raise ValueError("it masks its sum, or does not, otherwise than the job says")
 
     def place(self, reports: Mapping[int, Report]) -> list[SumPlan]:
@@ -88,7 +88,7 @@ class FixedSum:
         if weightless := [vector.name for vector in plan.vectors if vector.total == 0]:
             raise RoundLost(f"all updates weigh 0 in the mean of '{weightless[0]}'")
         lacking = [v.name for v in plan.vectors if len(plan.having(v.name)) < len(plan.parties)]
-        if lacking and self._how.masking is not None:
+        if lacking and self._how.masks:
             raise RoundLost(f"[security] masks: some ranks have no part in '{lacking[0]}'")
         return [plan] if plan.parties else []
 
@@ -104,7 +104,7 @@ class FixedSum:
         plan = SumPlan.model_validate(verdict.pieces[0])
         own = self._own(plan) if transport.rank in plan.parties else []
         beats = Beats(transport, verdict.serial, plan.parties)
-        if self._how.masking is not None:
+        if self._how.masks:
             lost = self._agree(transport, beats, verdict, plan, own)
             if lost is not None:
                 return lost
@@ -135,7 +135,8 @@ class FixedSum:
         lost = _unready(transport, beats, answers)
         if lost is None:
             assert isinstance(self._request, Compute)
-            self._how.note(self._request, verdict.accepted)
+            assert self._how.released is not None
+            self._how.released.note(self._request.round, self._request.work, verdict.accepted)
         beats.release(Release(lost=lost.lost if lost else None), concerned)
         return lost
 
@@ -222,18 +223,18 @@ class FixedSum:
             parties, count = totals[vector.name][-SENTINELS:].tolist()
             whole &= parties == len(plan.having(vector.name)) and (varied or count == silos)
         if not whole:
-            late = sorted(transport.origins[rank] for rank in self.hanging)
-            why = (
-                f"{ranks_named(late)} handed over no sum"
-                if late
-                else f"the {'masked ' if self._how.masking else ''}sums are not whole"
-            )
-            closed = (
-                "it was released, and cannot be asked for over other silos; " if self._how.masking else ""
-            )
-            return Combined(lost=f"{closed}{why}", in_vain=self._how.masking is not None)
+            return self._not_whole(transport)
         self._scalars = _averages(plan.scalars, tail)
         return Combined({v.name: self._mean(v, totals[v.name]).to(self._device) for v in plan.vectors})
+
+    def _not_whole(self, transport: Transport) -> Combined:
+        late = sorted(transport.origins[rank] for rank in self.hanging)
+        why = f"{ranks_named(late)} handed over no sum" if late else "the sums are not whole"
+        if not self._how.masks:
+            return Combined(lost=why)
+        return Combined(
+            lost=f"{why}; it was released, and can be asked for over no other silos", in_vain=True
+        )
 
     def _mean(self, vector: PlannedVector, total: Tensor) -> Tensor:
         content = total[:-SENTINELS]

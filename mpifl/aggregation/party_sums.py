@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -23,6 +24,16 @@ STATISTICS_RANGE = 2.0**24
 """The range of running statistics, in place of the job's."""
 
 
+class ReleasedSets(Protocol):
+    """The silos that each sum was released over, as the server keeps them in the run folder."""
+
+    def note(self, round: int, work: str, silos: Sequence[int]) -> None:
+        """Note what is about to be released; it is on the disk when this returns."""
+
+    def of(self, round: int, work: str) -> list[int] | None:
+        """Return the silos that a sum was released over, None if it was not."""
+
+
 @dataclass(frozen=True)
 class FixedSums:
     """How a run adds up whole numbers.
@@ -30,14 +41,16 @@ class FixedSums:
     Attributes:
         range: The largest magnitude of an element.
         largest_weight: The largest weight of any silo's update, by the name of the work.
-        masking: Hides a party's sum; None without masks.
-        note: Notes at the server what is about to be released.
+        masks: Whether sums are masked.
+        masking: Hides this rank's sum; None without masks, and where there are no silos.
+        released: At the server, what was released, and is to be over the same silos if it is asked again.
     """
 
     range: float
     largest_weight: Callable[[str], float]
+    masks: bool = False
     masking: Masking | None = None
-    note: Callable[[Compute, Sequence[int]], None] = field(default=lambda request, accepted: None)
+    released: ReleasedSets | None = None
 
     def reach(self, name: str) -> float:
         """Return the largest magnitude of an element of a vector."""

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 from torch import Tensor
 
-from mpifl.aggregation import updates_of
+from mpifl.aggregation import FixedSums, updates_of
 from mpifl.algorithms import EVALUATIONS, Algorithm, usual_weight
 from mpifl.server import Server
 from mpifl.tasks import state_lengths
@@ -35,7 +35,7 @@ from mpifl.wire import (
 
 _FIGURES = """
     round time seconds seconds_training seconds_waiting seconds_communication seconds_evaluation
-    seconds_checkpoint weights not_chosen
+    seconds_checkpoint weights not_chosen backdoor_success
     bytes_sent bytes_received bytes_of_silo_max wire_sent wire_received rank_seconds server_rss_mb faults
     attempts_lost
     ranks_lost silos final best_round evaluations_since_best
@@ -80,14 +80,14 @@ class Knowledge:
         examples: How many examples each silo has, by split, as `federation.json` says.
         weights: The job's `[cohort] weights`.
         total: What all silos weigh in the objective.
-        stay: Whether each silo stays at its rank.
+        sums: How updates are added up where only their sum is to be seen; None otherwise.
     """
 
     algorithm: Algorithm
     examples: Sequence[Mapping[str, int]]
     weights: str = "examples"
     total: float = 0.0
-    stay: bool = False
+    sums: FixedSums | None = None
 
     def expected(
         self, server: Server, work: str, silos: Collection[int], message: Mapping[str, object]
@@ -100,6 +100,11 @@ class Knowledge:
             lengths |= state_lengths(self.algorithm.task)
         weights = {silo: self.weight(work, silo) for silo in silos}
         return Expected(weights, len(server.model.shared), lengths | self.algorithm.lengths(server))
+
+    def asked(self, round: int, work: str, silos: list[int]) -> list[int]:
+        """Return the silos that a work is asked of: those of before, where its sum was released before."""
+        before = self.sums.released.of(round, work) if self.sums and self.sums.released else None
+        return silos if before is None else before
 
     def weight(self, work: str, silo: int) -> float:
         """Return what an update of this silo weighs."""

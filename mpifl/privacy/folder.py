@@ -30,22 +30,27 @@ def site_folder(asker: str, what: str) -> Path:
     return folder
 
 
-def make_own(folder: Path) -> None:
+def make_own(folder: Path, named: str = "") -> None:
     """See that a folder is there and nobody else's.
+
+    Args:
+        folder: The folder.
+        named: What errors call it; by default what names a site's.
 
     Raises:
         InputError: it cannot be made, belongs to another user, or others may look in.
     """
+    named = named or f"{VARIABLE}={folder}"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.stat()
     except OSError as error:
-        raise InputError(f"{VARIABLE}={folder}: {error.strerror or error}") from None
+        raise InputError(f"{named}: {error.strerror or error}") from None
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise InputError(f"{VARIABLE}={folder}: is no folder of yours; name one that is")
+        raise InputError(f"{named}: is no folder of yours; name one that is")
     if stat.S_IMODE(found.st_mode) & 0o077:
         mode = f"{stat.S_IMODE(found.st_mode):04o}"
-        raise InputError(f"{VARIABLE}={folder}: has mode {mode}, others may look in; chmod 700 {folder}")
+        raise InputError(f"{named}: has mode {mode}, others may look in; chmod 700 {folder}")
 
 
 def make_once(path: Path, content: bytes) -> bool:

@@ -120,6 +120,11 @@ class Job(BaseModel):
         """
         return _build_task(self, "the job")
 
+    @property
+    def secure(self) -> bool:
+        """Whether sums are masked, so that what would show through the masks stays at the sites."""
+        return self.security is not None and self.security.masks
+
     def build_rule(self, algorithm: Algorithm) -> Rule | Weighing | None:
         """Return what combines updates, None for the mean.
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import torch
 
 from mpifl import models
-from mpifl.aggregation import Rule, Weighing
+from mpifl.aggregation import FixedSums, Rule, Weighing
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, Names, RankLost, ShardError, Table, allow_many_open_files, lock
 from mpifl.data import Batches, FederationSpec, ShardEntry, open_shard, read_federation
@@ -21,11 +21,12 @@ from mpifl.server import Server
 from mpifl.silo import FlatModel, learnable
 from mpifl.tasks import Task
 from mpifl.tracking import check_tracking
-from mpifl.training.accounting import silo_maker
-from mpifl.training.devices import about_rank, rank_device, threads_of
+from mpifl.training.at_site import about_rank, kept_at_site
+from mpifl.training.devices import rank_device, threads_of
 from mpifl.training.securing import sums_of
+from mpifl.training.silo_level import protected
 from mpifl.training.validation import augment_of, check_model, check_privacy, check_rule, splits_of
-from mpifl.transforms import Clipping, Protection, RunningStatistics, Transform, reference_of
+from mpifl.transforms import Clipping, RunningStatistics, Transform, reference_of
 from mpifl.wire import Transport, clean
 
 Given: TypeAlias = Path | Table | Job
@@ -133,8 +134,11 @@ def _assemble(
     flat = _models(job, spec, algorithm, device, is_reporter=nth == 0)
     algorithm.task.metrics()  # the library that brings them is imported now, not in the first evaluation
     rule = job.build_rule(algorithm)
-    transforms = _transforms(job, algorithm, rule, spec)
+    transforms = _transforms(job, algorithm, rule, spec, run)
     public = _batches(folder, spec, spec.public, "public", device)
+    placed = _placed(job, spec, transport)
+    silos = placed.get(transport.rank, [])
+    sums = sums_of(job, spec, algorithm, run, placed, transport.rank)
     context = WorkerContext(
         folder,
         run,
@@ -150,43 +154,45 @@ def _assemble(
         job.aggregation.spill,
         job.evaluate.batch_size,
         augment_of(job, spec),
-        silo_maker(job, spec, noise, is_worker),
-        sums_of(job, spec, algorithm),
+        sums=sums,
+        **kept_at_site(job, spec, noise, run, is_worker),
     )
-    sizes = [entry.examples["train"] for entry in spec.silos]
-    job.cohort.check(len(sizes))
-    placed = place(sizes, transport.workers)
-    silos = placed.get(transport.rank, [])
-    worker = Worker(context, silos, about_rank(device, silos), transport)
+    worker = Worker(context, silos, about_rank(device, len(silos), job), transport)
     test = _batches(folder, spec, spec.test, "test", device, algorithm.task) if transport.is_server else None
     server = _server(job, algorithm, flat, test, public)
     cohort, names = job.cohort, Names([entry.name for entry in spec.silos])
-    knowledge = _knowledge(job, algorithm, spec)
+    knowledge = _knowledge(job, algorithm, spec, sums)
     return server, Federation(
         transport, worker, transforms, placed, cohort.quorum, device, knowledge, cohort.deadline, names
     )
 
 
-def _knowledge(job: Job, algorithm: Algorithm, spec: FederationSpec) -> Knowledge:
+def _placed(job: Job, spec: FederationSpec, transport: Transport) -> dict[int, list[int]]:
+    sizes = [entry.examples["train"] for entry in spec.silos]
+    job.cohort.check(len(sizes))
+    return place(sizes, transport.workers)
+
+
+def _knowledge(job: Job, algorithm: Algorithm, spec: FederationSpec, sums: FixedSums | None) -> Knowledge:
     examples, cohort = [entry.examples for entry in spec.silos], job.cohort
     total = cohort.total([one["train"] for one in examples])
-    return Knowledge(algorithm, examples, cohort.weights, total, stay=job.security is not None)
+    return Knowledge(algorithm, examples, cohort.weights, total, sums)
 
 
 def _transforms(
-    job: Job, algorithm: Algorithm, rule: Rule | Weighing | None, spec: FederationSpec
+    job: Job, algorithm: Algorithm, rule: Rule | Weighing | None, spec: FederationSpec, run: Path
 ) -> list[Transform]:
     """Return the transforms, in the order of requests.
 
-    On the way back they act in reverse: a site's ledger notes an answer as it is, an update is clipped, and
-    nothing changes it after its codec. A silo that lies does so after it is clipped.
+    On the way back they act in reverse: an update is clipped, and nothing changes it after its codec. A silo
+    that lies does so after it is clipped. `protected` says where privacy stands.
     """
     compression = job.compression.transforms(algorithm.absolute, algorithm.accumulated)
     clip = job.aggregation.clip
     lies = job.attack.transforms(job.seed, spec.classes)
     found = [*compression, *lies, RunningStatistics(), *([Clipping(clip)] if clip else [])]
     found += reference_of(rule, algorithm.local, algorithm.objective, public=spec.public is not None)
-    return [*found, *([Protection(len(spec.silos))] if job.privacy else [])]
+    return protected(job, algorithm, spec, run, found)
 
 
 def successor(job: Job, spec: FederationSpec, worker: Server) -> Server:
