@@ -27,7 +27,8 @@ class Terms:
     """What a party knows of its run by itself, whatever the server says.
 
     Attributes:
-        run: A digest of all of the job that sums follow from.
+        run: By which this run is known.
+        digest: Of all of the job that sums follow from.
         job: The job's name.
         silos: The name of each silo.
         settings: The job's `[security]`.
@@ -36,6 +37,7 @@ class Terms:
     """
 
     run: str
+    digest: str
     job: str
     silos: Sequence[str]
     settings: SecuritySettings
@@ -98,7 +100,7 @@ class Party:
         """
         asked, accepted = question.request, self._named(question.accepted)
         sure = len(accepted) - math.floor(self._terms.settings.colluding * len(accepted))
-        about = [self._terms.run, str(asked.round), asked.work, message, *accepted]
+        about = [self._terms.digest, str(asked.round), asked.work, message, *accepted]
         own = sorted(set(accepted).intersection(self._session.offer.silos))
         for vector, deviation, total in zip(question.plan.vectors, question.noise, sums, strict=False):
             for silo in own if deviation else ():
