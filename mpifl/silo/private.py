@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from mpifl.common import InputError
-from mpifl.privacy import Budgets, Entry, PrivacySettings, Site, Steps, digest
+from mpifl.privacy import Budgets, BudgetSpent, Entry, PrivacySettings, Site, Steps, digest
 from mpifl.silo.dpsgd import DPSGD
 from mpifl.silo.local import Constant, Correction, LocalTraining, Proximal
 from mpifl.silo.silo import Silo
@@ -151,7 +151,7 @@ class PrivateSilo(Silo):
         room = self._guard.budgets.room([one for entry in before for one in entry.steps], more)
         if room is not None and room < more.count:
             spends = f"{more.count} more steps would pass it, {room} would not"
-            raise InputError(f"its privacy budget is spent: {self._guard.budgets}; {spends}")
+            raise BudgetSpent(f"its privacy budget is spent: {self._guard.budgets}; {spends}")
 
     def train_locally(self, w: Tensor, settings: LocalTraining, *given: Any, **more: Any) -> Any:
         """Train by DP-SGD; see `Silo.train_locally`. The run's loss is NaN.

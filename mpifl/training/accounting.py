@@ -124,11 +124,12 @@ def silo_maker(
     return functools.partial(PrivateSilo, guard=guard)
 
 
-def digest_of(job: Job) -> str:
-    """Return the digest of all of a job that an answer follows from."""
+def digest_of(job: Job, *more: str) -> str:
+    """Return the digest of all of a job that an answer follows from, and of some texts."""
     of_silos: dict[str, Any] = {} if is_silo_level(job) else {"privacy": set(OF_SILOS)}
-    told = job.model_dump_json(exclude=dict.fromkeys((*HARMLESS, *OUTSIDE), True) | of_silos)
-    return hashlib.sha256(told.encode()).hexdigest()
+    absent = [] if job.security else ["security"]  # a table that came later: digests of before still hold
+    told = job.model_dump_json(exclude=dict.fromkeys((*HARMLESS, *OUTSIDE, *absent), True) | of_silos)
+    return hashlib.sha256("\n".join([told, *more]).encode()).hexdigest()
 
 
 class Accounting:
