@@ -320,6 +320,10 @@ REFUSED = [
         "[cohort] select = 'power-of-choice': silos would be drawn by what they hold",
     ),
     ({"cohort": {**POISSON, "fraction": 0.0}}, "[cohort] fraction = 0: poisson draws nobody"),
+    (
+        {"cohort": {**POISSON, "fraction": 0.5}, "security": {"masks": True}},
+        "[cohort] select = 'poisson': each site draws a round's silos itself",
+    ),
     ({"cohort": POISSON, "privacy": None}, "[cohort] select = 'poisson': draws silos in secret, which goes"),
     ({"cohort": POISSON, "privacy": {"clip": 1.0, "noise": 1.0, "delta": 0.1}}, "draws silos in secret"),
     ({"aggregation": {"rule": "median"}}, "[aggregation] rule = 'median': [privacy] level = 'silo' adds"),
@@ -441,6 +445,16 @@ def test_an_algorithm_of_ones_own_that_asks_for_more_is_refused(start, capsys, w
     with pytest.raises((InputError, RoundLost)) as caught:
         start("greedy", algorithm=own)
     assert line in str(caught.value) + capsys.readouterr().err
+
+
+def test_masked_sums_are_noised_as_any_other(start, monkeypatch):
+    """The share of clipped updates comes from a sum of bits, whatever the server sees of single silos."""
+    monkeypatch.setenv("MPIFL_SITE", str(start.folder / "site"))
+    told = {"rounds": 1, "privacy": {**PRIVACY, "evaluate_unprotected": True, "clip": 0.6}}
+    (bare,) = records(start("bare", **told))
+    (masked,) = records(start("masked", **told, security={"masks": True, "least": 1}))
+    assert 0 < bare["clipped"] < 1, "take another clip"
+    assert {k: masked[k] for k in ("clipped", "noise_std")} == {k: bare[k] for k in ("clipped", "noise_std")}
 
 
 def test_what_was_spent_is_seen_on_a_runs_page(start):

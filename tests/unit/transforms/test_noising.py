@@ -44,7 +44,9 @@ def round_of(transform, server, updates, w=None):
         name: torch.stack([one[name] for one in answered.values()]).mean(0)
         for name in (next(iter(answered.values())) if answered else ())
     }
-    mean = transform.mean(server, Mean(means, {"train_loss": 3.0}, told, {}, float(len(updates))))
+    names = next(iter(told.values()), {})
+    numbers = {name: np.mean([one[name] for one in told.values()]) for name in names}
+    mean = transform.mean(server, Mean(means, numbers, told, {}, float(len(updates))))
     server.round += 1
     return mean
 
