@@ -54,21 +54,34 @@ def make_own(folder: Path, named: str = "") -> None:
 
 
 def make_once(path: Path, content: bytes) -> bool:
-    """Make a file that only its user reads, whole when it is there; return False if it was there."""
+    """Make a file that only its user reads, whole when it is there; return False if it was there.
+
+    Raises:
+        InputError: it cannot be written.
+    """
     draft = path.with_name(f"{path.name}.{os.urandom(8).hex()}")
-    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:
-        os.write(file, content)
-        os.fsync(file)
+        file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        try:
+            os.write(file, content)
+            os.fsync(file)
+        finally:
+            os.close(file)
+        made = _linked(draft, path)
+        fsync_folder(path.parent)
+        return made
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror})") from None
     finally:
-        os.close(file)
+        draft.unlink(missing_ok=True)
+
+
+def _linked(draft: Path, path: Path) -> bool:
+    """Give a file its name, and return False where another was first."""
     try:
-        os.link(draft, path)  # which fails where another was first
+        os.link(draft, path)
     except FileExistsError:
         return False
-    finally:
-        draft.unlink()
-        fsync_folder(path.parent)
     return True
 
 

@@ -127,7 +127,7 @@ class MetricsCollector:
         if (score := self._server.evaluate(self._server.state["w"])) is None:
             return {}
         figures = {info.test: score.metrics[name] for name, info in self._algorithm.task.infos.items()}
-        return {"test_loss": score.loss, **figures}
+        return {"test_loss": score.loss, **figures, **self._job.attack.figures(self._server)}
 
     def _evaluated_at_silos(self, work: Work, left_out: Mapping[str, str] = MappingProxyType({})) -> Record:
         """Score w at every silo that holds out a split; report those that failed and were not left out."""

@@ -130,8 +130,9 @@ def check_rule(job: Job, spec: FederationSpec, source: str) -> None:
     silos = len(spec.silos)
     asked = job.cohort.size(silos)
     try:
-        job.attack.check(silos, spec.classes, is_mean=job.aggregation.is_mean)
-        rule = job.build_rule(job.build_algorithm())
+        algorithm = job.build_algorithm()
+        job.attack.check(spec, algorithm.task, is_mean=job.aggregation.is_mean)
+        rule = job.build_rule(algorithm)
         if rule is not None and (needs := rule.needs(asked)):
             raise InputError(f"{needs} silos in a round, and a round asks {asked} of {silos}")
         if rule is not None:

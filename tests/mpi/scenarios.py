@@ -213,12 +213,20 @@ def resumes(job: Job, ranks: int) -> bool:
 WIDE: Job = {"name": "mlp", "hidden": [300]}
 """More parameters than a rule of columns sees at a time."""
 JOBS += [
-    job("rule-median", shards="many", model=WIDE, aggregation={"rule": "median"}, cohort={"fraction": 0.6}),
+    job(
+        "rule-median",
+        shards="many",
+        model=WIDE,
+        aggregation={"rule": "median"},
+        attack={"kind": "min_max", "silos": [1, 4]},
+        cohort={"fraction": 0.6},
+    ),
     job(
         "rule-trimmed",
         shards="many",
         algorithm={"name": "scenarios:Poisoned"},
         aggregation={"rule": "trimmed", "tolerate": 2},
+        attack={"kind": "backdoor", "silos": [1], "patch": 2},
         cohort={"quorum": 0.5},
     ),
     job(
@@ -243,7 +251,7 @@ JOBS += [
         model=WIDE,
         algorithm={"name": "scenarios:LosesARound"},
         aggregation={"rule": "multikrum", "m": 2, "tolerate": 1, "pre": "nnm"},
-        attack={"kind": "alie", "silos": [1], "z": 0.5},
+        attack={"kind": "min_max", "silos": [1], "direction": "unit"},
     ),
     job(
         "rule-fltrust",
@@ -258,6 +266,7 @@ JOBS += [
         shards="many",
         algorithm={"name": "scenarios:LosesARound"},
         aggregation={"rule": "median"},
+        attack={"kind": "alie", "silos": [1], "z": 0.5},
     ),
 ]
 """Updates are combined by rules of columns and by weights; some silos lie."""

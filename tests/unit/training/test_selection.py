@@ -21,7 +21,7 @@ from mpifl.server.server import Server
 from mpifl.training.loop import train
 from mpifl.training.recovery import state_of
 from mpifl.training.selection import LOSSES, Selector
-from mpifl.wire.messages import Replica
+from mpifl.wire.updates import Replica
 
 
 @pytest.fixture(autouse=True)

@@ -305,7 +305,7 @@ REFUSED = [
     ),
     (
         {"privacy": {**PRIVACY, "level": "example", "noise_at": "server"}},
-        "[privacy] noise_at = 'server': level = 'example' has its noise at the silo; take 'silo'",
+        "[privacy] noise_at = 'server': level = 'example' has its noise at the silo",
     ),
     ({"privacy": {**PRIVACY, "quantile": 0.5}}, "[privacy] quantile = 0.5: goes with clip = 'adaptive'"),
     ({"privacy": {**PRIVACY, "clip": "auto"}}, '[privacy] clip = "auto": should be'),

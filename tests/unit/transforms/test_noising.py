@@ -13,7 +13,7 @@ from mpifl.privacy import Account, PrivacySettings, SiloMechanism
 from mpifl.server.server import Server
 from mpifl.silo.flat import FlatModel
 from mpifl.transforms.noising import Noising
-from mpifl.wire.messages import Mean, Update, uniform
+from mpifl.wire.updates import Mean, Update, uniform
 
 MODEL = FlatModel(net())
 SILO = make_silo(MODEL)
