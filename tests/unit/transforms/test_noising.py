@@ -157,7 +157,7 @@ def test_the_adaptive_clip_follows_the_quantile(tmp_path):
 
 
 def test_an_absent_silo_moves_the_bits_by_a_half(tmp_path):
-    """80 of 120 silos, all within the clip: the share is 1/2 + 80 / 240, since one that is absent counts 0."""
+    """80 of 120 silos, all within the clip: the share is 1/2 + 80 / 240, as one that is absent counts 0."""
     transform, server = noising(tmp_path, 120, 1.0, clip="adaptive", clip_start=1e6)
     updates = {k: {"delta": drawn(5, k)} for k in range(80)}
     shares = []
