@@ -7,7 +7,7 @@ import statistics
 import weakref
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from pydantic import Field, TypeAdapter
@@ -61,6 +61,8 @@ class ColumnRule:
     blocks, with rows in the order of the silos. So the result does not depend on the ranks. The server holds
     it, and its own silos' vectors.
     """
+
+    sealed: ClassVar[bool] = False
 
     def __init__(self, rule: Rule, device: torch.device, memory: Memory, spill: Spill | None = None) -> None:
         self._rule, self._device, self._memory, self._spill = rule, device, memory, spill

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mpifl.aggregation import Forged, Rule, Weighing
+from mpifl.aggregation import FixedSums, Forged, Rule, Weighing
 from mpifl.algorithms import Algorithm
 from mpifl.data import Batches, Change, FederationSpec
 from mpifl.exchange.disclosure import Telling
@@ -40,6 +40,7 @@ class WorkerContext:
     evaluation_batch: EvaluationBatch = EVALUATION_BATCH
     augment: Change | None = None
     silo: Callable[..., Silo] = Silo
+    sums: FixedSums | None = None
     tells: type[Telling] = Telling
     seal: Seal | None = None
     personal: Path | None = None

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from mpifl.aggregation import Aggregator, WeightedMean, aggregator_of
+from mpifl.aggregation import Aggregator, aggregator_of, mean_of
 from mpifl.algorithms import usual_weight
 from mpifl.common import InputError, Names, ShardError, SharedVectorChanged, Unwritable
 from mpifl.data import Shard, open_shard
@@ -65,7 +65,7 @@ class Worker:
         self.replicas: deque[Replica] = deque(maxlen=2)
         self._transport = transport
         self._context, self._model, self._about = context, context.models[0], dict(about)
-        self._mean = WeightedMean(self._model.device, transport.memory)
+        self._mean = mean_of(context.sums, self._model.device, transport.memory)
         rule = aggregator_of(context.rule, context.spill, self._model.device, transport.memory)
         self._by_rule = rule or self._mean
         self.aggregation: Aggregator = self._by_rule
@@ -163,7 +163,9 @@ class Worker:
         check_update(update, request, silo.weight)
         try:
             keeps = bool(silo.kept or silo.state)
-            header = Header(silo=id, weight=update.weight, scalars=defined(update.scalars), keeps=keeps)
+            named = defined(update.scalars)
+            scalars, sealed = ({}, sorted(named)) if self.aggregation.sealed else (named, [])
+            header = Header(silo=id, weight=update.weight, scalars=scalars, sealed=sealed, keeps=keeps)
             header = header.model_copy(update={"vectors": self.aggregation.accumulate(id, update)})
         except ValueError as error:
             raise InputError(f"its update was refused: {reason_of(error)}") from None

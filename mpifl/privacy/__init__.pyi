@@ -20,6 +20,7 @@ from .identity import (
 from .masks import add_masks as add_masks
 from .releases import Released as Released, Releases as Releases
 from .sealing import Seal as Seal
+from .security import SecuritySettings as SecuritySettings
 from .session import Offer as Offer, Session as Session
 from .settings import PrivacySettings as PrivacySettings
 from .site import (

@@ -188,5 +188,6 @@ def _as(kind: type[_Kind], table: dict[str, object], where: str) -> _Kind:
         place = ".".join(str(part + 1) if isinstance(part, int) else part for part in first["loc"])
         wanted = next((_WANTED[part] for part in reversed(first["loc"]) if part in _WANTED), "")
         what = {"extra_forbidden": "is no key that is known; take it out", "missing": f"is missing; {wanted}"}
-        given = f"{str(first['input'])[:80]!r} is none; {wanted}"
+        secret = "private_key" in first["loc"]
+        given = f"{'what is there' if secret else repr(str(first['input'])[:80])} is none; {wanted}"
         raise InputError(f"{where}: {place}: {what.get(first['type'], given)}") from None

@@ -118,7 +118,7 @@ class Releases:
 
     def _refusal(self, entry: Released, why: str) -> InputError:
         what = f"round {entry.round} of job {entry.job!r} is not released ({entry.work})"
-        would = "go on with the run from its own last checkpoint, or train anew"
+        would = "go on with the run from its own last checkpoint, or take another seed"
         return InputError(f"{self._ledger.path}: {what}: {why}; {would}")
 
 

@@ -30,6 +30,7 @@ from .records import (
     read_metrics as read_metrics,
     trim_metrics as trim_metrics,
 )
+from .released import ReleasedFile as ReleasedFile
 from .state_files import StateFiles as StateFiles
 from .tables import Checkpoint as Checkpoint, Evaluate as Evaluate, Model as Model
 from .weights import load_final as load_final, load_initial as load_initial, load_weights as load_weights

@@ -80,6 +80,12 @@ def _noise(job: Job, rate: float, steps: int) -> float:
     return noise_for(privacy.epsilon, privacy.delta, rate, steps, privacy.accountant)
 
 
+def digest_of(job: Job, *more: str) -> str:
+    """Return a digest of all of a job that answers follow from, and of some texts."""
+    told = [job.model_dump_json(exclude={*HARMLESS, *OUTSIDE}), *more]
+    return hashlib.sha256("\n".join(told).encode()).hexdigest()
+
+
 def silo_maker(
     job: Job, spec: FederationSpec, noise: Sequence[float], is_worker: bool
 ) -> Callable[..., Silo]:
@@ -113,12 +119,6 @@ def silo_maker(
         Budgets(budgets, job.privacy.accountant),
     )
     return functools.partial(PrivateSilo, guard=guard)
-
-
-def digest_of(job: Job) -> str:
-    """Return what tells a job from others that would answer otherwise."""
-    told = job.model_dump_json(exclude={*HARMLESS, *OUTSIDE})
-    return hashlib.sha256(told.encode()).hexdigest()
 
 
 class Accounting:

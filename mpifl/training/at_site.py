@@ -1,15 +1,12 @@
-"""What a rank keeps at its site, and what it says of itself."""
+"""What a rank keeps at its site, and says of whose it is."""
 
 from __future__ import annotations
 
 import os
 import pwd
-import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from mpifl.data import FederationSpec
 from mpifl.exchange import KindsAlone
@@ -39,26 +36,17 @@ def kept_at_site(
         kept["tells"] = KindsAlone
     if job.secure and is_worker:
         folder = site_folder("[security]", "this site's secret and its silos' own models")
-        kept["seal"] = Seal(Site(folder).secret, digest_of(job))
+        kept["seal"] = Seal(Site(folder).secret, digest_of(job, *(entry.sha256 for entry in spec.silos)))
         kept["personal"] = folder / "personal" / run.name
     return kept
 
 
-def about_rank(device: torch.device, silos: int, job: Job) -> dict[str, str]:
-    """Return what a rank says of itself, where sums are masked also whose it is and what has started it.
-
-    Args:
-        device: On which it trains.
-        silos: How many it hosts.
-        job: The job.
-    """
-    name = f"{device} {torch.cuda.get_device_name(device)}" if device.type == "cuda" else "cpu"
-    about = {"host": socket.gethostname(), "device": name, "threads": str(torch.get_num_threads())}
-    about |= {"silos": str(silos), "pid": str(os.getpid())}
-    return about | ({"user": user(), "launcher": launcher()} if job.secure else {})
+def whose(job: Job) -> dict[str, str]:
+    """Return what a rank says of itself where sums are masked: whose it is, and what has started it."""
+    return {"user": user_name(), "launcher": launcher()} if job.secure else {}
 
 
-def user() -> str:
+def user_name() -> str:
     """Return the name of this process's user, or the number of one that has none."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name

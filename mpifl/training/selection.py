@@ -48,16 +48,7 @@ class Selector:
             InputError: the user's own selection returns other than it is to.
         """
         silos = np.array([silo for silo in range(len(self._sizes)) if silo not in absent], dtype=np.int64)
-        round, seed = self._server.round, self._server.seed
-        draw = Draw(
-            round=round,
-            count=self._cohort.size(len(silos)),
-            silos=silos,
-            sizes=self._sizes[silos],
-            losses=self._losses()[silos],
-            candidates=self._cohort.candidates,
-            stream=rng.numpy_stream(seed, "cohort", round),
-        )
+        draw = _draw(self._cohort, silos, self._sizes, self._losses(), self._server.seed, self._server.round)
         return select(self._cohort.select, self._selection, draw)
 
     def learn(self, losses: Mapping[int, float]) -> None:
@@ -79,3 +70,24 @@ class Selector:
     def _losses(self) -> np.ndarray:
         known = self._server.state.get(LOSSES)
         return np.full(len(self._sizes), np.inf) if known is None else known.cpu().numpy().copy()
+
+
+def drawn(cohort: CohortTable, sizes: Sequence[int], seed: int, round: int) -> list[int]:
+    """Return the silos of a round, drawn from all by a selection that does not look at losses."""
+    of_silos, silos = np.array(sizes, dtype=np.int64), np.arange(len(sizes), dtype=np.int64)
+    draw = _draw(cohort, silos, of_silos, np.full(len(sizes), np.inf), seed, round)
+    return select(cohort.select, load_selection(cohort.select), draw)
+
+
+def _draw(
+    cohort: CohortTable, silos: np.ndarray, sizes: np.ndarray, losses: np.ndarray, seed: int, round: int
+) -> Draw:
+    return Draw(
+        round=round,
+        count=cohort.size(len(silos)),
+        silos=silos,
+        sizes=sizes[silos],
+        losses=losses[silos],
+        candidates=cohort.candidates,
+        stream=rng.numpy_stream(seed, "cohort", round),
+    )

@@ -13,9 +13,12 @@ from .memory import Memory as Memory, pieces_of as pieces_of, possible as possib
 from .messages import (
     DTYPES as DTYPES,
     LARGEST as LARGEST,
+    MOST_SCALARS as MOST_SCALARS,
+    MOST_VECTORS as MOST_VECTORS,
     AnyReply as AnyReply,
     Combination as Combination,
     Count as Count,
+    Digest as Digest,
     Done as Done,
     FileReply as FileReply,
     FinishReply as FinishReply,

@@ -129,6 +129,8 @@ class Header(Reply):
     kind: Literal["update"] = "update"
     weight: float = Field(default=0.0, ge=0, le=LARGEST)
     scalars: dict[Name, Value] = Field(default={}, max_length=MOST_SCALARS)
+    sealed: list[Name] = Field(default=[], max_length=MOST_SCALARS)
+    """Of scalars whose values only their sum tells."""
     vectors: dict[Name, VectorHeader] = Field(default={}, max_length=MOST_VECTORS)
 
 

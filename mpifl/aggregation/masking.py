@@ -1,0 +1,58 @@
+"""What a party asks whoever hides its sum."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from mpifl.aggregation.fixed_plan import SumPlan
+from mpifl.wire import Compute
+
+
+class Masking(Protocol):
+    """How a party hides its sum; see `privacy.Party`."""
+
+    @property
+    def offer(self) -> dict[str, Any]:
+        """Its half of the keys, for all other parties."""
+
+    def ready(self, question: Question, sums: Sequence[Tensor]) -> str:
+        """Return the digest of all that the sum is for.
+
+        Raises:
+            InputError: the party hands no such sum over.
+        """
+
+    def release(self) -> None:
+        """Note that the sum is handed over; it is on the disk when this returns.
+
+        Raises:
+            InputError: it cannot be noted, and nothing is to leave.
+        """
+
+    def mask(self, sums: Sequence[Tensor]) -> None:
+        """Add the masks, in place."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a party is asked to hand over its sum for.
+
+    Attributes:
+        request: The request.
+        received: The vectors that came with it.
+        plan: What is added up.
+        accepted: The silos whose updates count.
+        grids: What one stands for, of each vector.
+        rank: The party's.
+    """
+
+    request: Compute
+    received: Mapping[str, Tensor]
+    plan: SumPlan
+    accepted: Sequence[int]
+    grids: Sequence[float]
+    rank: int
