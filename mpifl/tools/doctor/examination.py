@@ -151,7 +151,13 @@ def _plan(target: Path | None, out: Path | None) -> tuple[Plan, list[Finding]]:
         if target is not None and (target.suffix == ".toml" or target.is_file()):
             job = read_job(target)
             out, folder = out or Path("runs") / target.stem, Path(job.shards)
-            plan = Plan(device=job.device, threads=job.threads, compile=job.local.compile)
+            plan = Plan(
+                device=job.device,
+                threads=job.threads,
+                compile=job.local.compile,
+                private=job.privacy is not None,
+                masked=job.secure,
+            )
             findings.append(Finding("job", "ok", str(target)))
     except InputError as error:
         findings.append(Finding("job", "bad", str(error)))
