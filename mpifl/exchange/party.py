@@ -1,25 +1,22 @@
 """A rank as a party of masked sums: what it agrees to hand over its sum for, and what it notes of that.
 
-Whoever asks the same for two sets of silos learns the difference of the sets. So a party hands a sum over
-only if the silos are those of the round as it draws them itself, if parties enough have a part in it, and if
-its site's ledger holds no other sum for the same question.
+Whoever asks the same for two sets of silos learns the difference of the sets. So a party draws a round's
+silos itself, and sees that parties enough have a part in the sum. Its site's ledger holds one sum for each
+question.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from pydantic import ValidationError
 from torch import Tensor
 
 from mpifl.aggregation import Question
 from mpifl.common import InputError
-from mpifl.privacy import Offer, Released, Releases, SecuritySettings, Session, add_masks
+from mpifl.privacy import Offer, Released, Releases, SecuritySettings, Session, add_masks, digest
 from mpifl.wire import Purpose
 
 
@@ -69,9 +66,9 @@ class Party:
         secrets = self._session.agree(offers, question.rank)
         self._check_silos(question, offers)
         self._check_parties(question)
-        message = _digest([request.work, sorted(request.scalars.items())], question.received)
+        message = digest([request.work, sorted(request.scalars.items())], question.received)
         vectors = [(one.name, one.length, one.combined) for one in question.plan.vectors]
-        grids = _digest([vectors, list(question.grids), question.plan.scalars], {})
+        grids = digest([vectors, list(question.grids), question.plan.scalars], {})
         entry = Released(
             run=self._terms.run,
             round=request.round,
@@ -80,13 +77,13 @@ class Party:
             set=self._named(question.accepted),
             grids=grids,
             silos=self._session.offer.silos,
-            answer=_digest([], {str(nth): one for nth, one in enumerate(sums)}),
+            answer=digest([], {str(nth): one for nth, one in enumerate(sums)}),
             job=self._terms.job,
         )
         self._releases.check(entry)
         about = [self._terms.run, request.round, request.attempt, request.serial, request.work, message]
         parties = [(rank, one.model_dump()) for rank, one in sorted(offers.items())]
-        context = _digest([*about, entry.set, grids, parties], {})
+        context = digest([*about, entry.set, grids, parties], {})
         self._agreed = entry, secrets, question.rank, bytes.fromhex(context)
         return context
 
@@ -147,13 +144,3 @@ def _offers_of(question: Question) -> dict[int, Offer]:
         return {rank: Offer.model_validate(part.offer) for rank, part in question.plan.parties.items()}
     except ValidationError:
         raise InputError("what a party offers for its keys cannot be read") from None
-
-
-def _digest(about: Sequence[Any], vectors: Mapping[str, Tensor]) -> str:
-    """Return the sha256 of some texts and numbers, and of vectors by name."""
-    found = hashlib.sha256(json.dumps(about).encode())
-    for name in sorted(vectors):
-        vector = vectors[name].detach().cpu().contiguous()
-        found.update(json.dumps([name, str(vector.dtype), list(vector.shape)]).encode())
-        found.update(vector.view(torch.uint8).numpy().data)
-    return found.hexdigest()

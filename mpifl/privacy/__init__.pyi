@@ -1,3 +1,4 @@
+from .account import ANSWERS_LEFT as ANSWERS_LEFT, Account as Account
 from .accountant import (
     Steps as Steps,
     affordable as affordable,
@@ -7,6 +8,7 @@ from .accountant import (
 )
 from .budgets import Budgets as Budgets, BudgetSpent as BudgetSpent
 from .checkup import Problem as Problem, checkup as checkup, mark_of as mark_of
+from .digests import digest as digest
 from .draws import Draws as Draws
 from .folder import VARIABLE as VARIABLE, site_folder as site_folder
 from .identity import (
@@ -19,11 +21,12 @@ from .identity import (
     sites_of as sites_of,
 )
 from .masks import add_masks as add_masks
+from .mechanism import LEAST as LEAST, SiloMechanism as SiloMechanism
 from .releases import Released as Released, Releases as Releases
 from .sealing import Seal as Seal
 from .security import SecuritySettings as SecuritySettings
 from .session import Offer as Offer, Session as Session
-from .settings import PrivacySettings as PrivacySettings
+from .settings import OF_SILOS as OF_SILOS, PrivacySettings as PrivacySettings
 from .site import (
     Entry as Entry,
     Site as Site,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from mpifl.common import InputError
 from mpifl.privacy.ciphers import Exchange
@@ -59,7 +59,8 @@ class Session:
             sites: The sites whose signed offers are accepted; without them any offers are.
 
         Raises:
-            InputError: there are sites, and this one has no identity or is not listed with it and its silos.
+            InputError: a silo has no name. Or there are sites, and this one has no identity, or is not listed
+                with it and its silos.
         """
         if sites is not None and identity is None:
             what = "lists the sites, and this one has no key; make it by `mpifl identity make`"
@@ -94,7 +95,11 @@ class Session:
 
     def _offered(self, silos: list[str], identity: Identity | None) -> Offer:
         site, key = identity.name if identity else "", self._exchange.public.hex()
-        unsigned = Offer(site=site, silos=silos, key=key)
+        try:
+            unsigned = Offer(site=site, silos=silos, key=key)
+        except ValidationError:
+            what = "names of 1 to 1024 characters for each of its silos, of which it has at least one"
+            raise InputError(f"a party under masks has {what}; not {str(silos)[:200]}") from None
         signature = identity.sign(self._said(unsigned)) if identity else ""
         return unsigned.model_copy(update={"signature": signature})
 

@@ -24,6 +24,7 @@ from .job import (
     read_kept as read_kept,
 )
 from .private import check_private_data as check_private_data
+from .private_silos import is_silo_level as is_silo_level, why_no_statistics as why_no_statistics
 from .records import (
     encode_record as encode_record,
     number as number,

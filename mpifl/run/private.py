@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError
 from mpifl.data import FederationSpec
+from mpifl.run.private_silos import is_silo_level, why_not_at_silos, why_not_of_silos
+from mpifl.server import POISSON
 
 if TYPE_CHECKING:
     from mpifl.run.job import Job
@@ -18,11 +20,14 @@ def check_private(job: Job, algorithm: Algorithm, source: str) -> None:
     Raises:
         InputError: it asks what no noise would protect.
     """
-    if job.privacy is None:
-        return
-    for why in (_of_algorithm(job, algorithm), _of_local(job), _of_cohort(job), _of_tables(job)):
-        if why:
-            raise InputError(f"{source}: {why}")
+    if is_silo_level(job):
+        whys: tuple[str, ...] = (why_not_at_silos(job, algorithm),)
+    elif job.privacy is None:
+        whys = (_of_poisson(job),)
+    else:
+        whys = (_of_algorithm(job, algorithm), _of_local(job), _of_cohort(job), _of_tables(job))
+    if why := next(filter(None, whys), ""):
+        raise InputError(f"{source}: {why}")
 
 
 def check_private_data(job: Job, algorithm: Algorithm, spec: FederationSpec) -> None:
@@ -38,12 +43,9 @@ def check_private_data(job: Job, algorithm: Algorithm, spec: FederationSpec) -> 
     """
     if job.privacy is None:
         return
-    most = max(entry.examples["train"] for entry in spec.silos)
-    if job.privacy.delta > 1 / most:
-        what = f"the largest silo has {most} examples, and above 1/{most} delta allows to publish one of them"
-        raise InputError(f"[privacy] delta = {job.privacy.delta:g}: {what}; take less")
-    if why := algorithm.task.why_no_mean():
-        raise InputError(f"[privacy]: the loss {why}")
+    of_silos = is_silo_level(job)
+    if why := why_not_of_silos(job, len(spec.silos)) if of_silos else _of_examples(job, algorithm, spec):
+        raise InputError(why)
     held_out = any(entry.examples.get(split) for entry in spec.silos for split in ("test", "valid"))
     if not (job.evaluate.silos and held_out) or job.privacy.evaluate_unprotected:
         return
@@ -54,6 +56,16 @@ def check_private_data(job: Job, algorithm: Algorithm, spec: FederationSpec) -> 
     what = f"figures of what silos hold out are queries that no noise protects{more}"
     to_do = "take false, or say [privacy] evaluate_unprotected = true"
     raise InputError(f"[evaluate] silos = true: {what}; {to_do}")
+
+
+def _of_examples(job: Job, algorithm: Algorithm, spec: FederationSpec) -> str:
+    assert job.privacy is not None
+    most = max(entry.examples["train"] for entry in spec.silos)
+    if job.privacy.delta > 1 / most:
+        what = f"the largest silo has {most} examples, and above 1/{most} delta allows to publish one of them"
+        return f"[privacy] delta = {job.privacy.delta:g}: {what}; take less"
+    why = algorithm.task.why_no_mean()
+    return f"[privacy]: the loss {why}" if why else ""
 
 
 def _of_algorithm(job: Job, algorithm: Algorithm) -> str:
@@ -85,7 +97,16 @@ def _of_tables(job: Job) -> str:
     return ""
 
 
+def _of_poisson(job: Job) -> str:
+    if job.cohort.select != POISSON:
+        return ""
+    what = "draws silos in secret, which goes with [privacy] level = 'silo' alone"
+    return f"[cohort] select = '{POISSON}': {what}; take 'uniform'"
+
+
 def _of_cohort(job: Job) -> str:
+    if job.cohort.select == POISSON:
+        return _of_poisson(job)
     if job.cohort.select != "power-of-choice":
         return ""
     return "[cohort] select = 'power-of-choice': goes by losses, which [privacy] withholds; take another"

@@ -6,7 +6,6 @@ which costs nothing again; the site's ledger holds both.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor
 
 from mpifl.common import InputError
-from mpifl.privacy import Budgets, BudgetSpent, Entry, PrivacySettings, Site, Steps
+from mpifl.privacy import Budgets, BudgetSpent, Entry, PrivacySettings, Site, Steps, digest
 from mpifl.silo.dpsgd import DPSGD
 from mpifl.silo.local import Constant, Correction, LocalTraining, Proximal
 from mpifl.silo.silo import Silo
@@ -143,7 +142,7 @@ class PrivateSilo(Silo):
             before = guard.site.entries(guard.names[self.id], guard.shards[self.id])
             self._afford(before, Steps(noise, rate, steps + sum(way.steps for way in self._ways)))
         purpose = f"{self.question} {len(self._ways)}"
-        way = DPSGD(guard.site.secret, purpose, guard.settings.clip, noise, rate, steps, size)
+        way = DPSGD(guard.site.secret, purpose, guard.settings.norm, noise, rate, steps, size)
         self._ways.append(way)
         return way
 
@@ -201,17 +200,3 @@ class PrivateSilo(Silo):
         return InputError(
             f"[privacy]: the algorithm {what}, which no noise protects; train_locally alone is noised"
         )
-
-
-def digest(about: Sequence[Any], held: Mapping[str, Any]) -> str:
-    """Return the sha256 of some texts and numbers, and of tensors and values by name."""
-    found = hashlib.sha256(repr([str(one) for one in about]).encode())
-    for name in sorted(held):
-        value = getattr(held[name], "vector", held[name])
-        if isinstance(value, Tensor):
-            value = value.detach().cpu().contiguous()
-            found.update(repr((name, str(value.dtype), list(value.shape))).encode())
-            found.update(value.reshape(-1).view(torch.uint8).numpy().data)
-        else:
-            found.update(repr((name, value)).encode())
-    return found.hexdigest()

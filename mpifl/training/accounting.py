@@ -11,8 +11,17 @@ from typing import Any
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, Names
 from mpifl.data import FederationSpec
-from mpifl.privacy import Budgets, Draws, Steps, check_countable, epsilon_of, noise_for, site_of_worker
-from mpifl.run import HARMLESS, Job
+from mpifl.privacy import (
+    OF_SILOS,
+    Budgets,
+    Draws,
+    Steps,
+    check_countable,
+    epsilon_of,
+    noise_for,
+    site_of_worker,
+)
+from mpifl.run import HARMLESS, Job, is_silo_level
 from mpifl.silo import Guard, PrivateSilo, Silo, steps_of
 from mpifl.tracking import Record
 from mpifl.transforms import LEFT, STEPS
@@ -52,12 +61,12 @@ class SiloPlan:
 
 
 def plans(job: Job, spec: FederationSpec, algorithm: Algorithm) -> list[SiloPlan]:
-    """Return what a job with `[privacy]` asks of each silo, if it is in every round; [] without one.
+    """Return what a job with `[privacy]` asks of each silo, if it is in every round; [] where no silo noises.
 
     Raises:
         InputError: no noise meets the budget, or `dp-accounting` is needed and not there.
     """
-    if job.privacy is None:
+    if job.privacy is None or is_silo_level(job):
         return []
     names = Names([entry.name for entry in spec.silos])
     found: list[SiloPlan] = []
@@ -80,12 +89,6 @@ def _noise(job: Job, rate: float, steps: int) -> float:
     return noise_for(privacy.epsilon, privacy.delta, rate, steps, privacy.accountant)
 
 
-def digest_of(job: Job, *more: str) -> str:
-    """Return a digest of all of a job that answers follow from, and of some texts."""
-    told = [job.model_dump_json(exclude={*HARMLESS, *OUTSIDE}), *more]
-    return hashlib.sha256("\n".join(told).encode()).hexdigest()
-
-
 def silo_maker(
     job: Job, spec: FederationSpec, noise: Sequence[float], is_worker: bool
 ) -> Callable[..., Silo]:
@@ -100,7 +103,7 @@ def silo_maker(
     Raises:
         InputError: the site's folder is missing, not the user's own or damaged, or allows no such job.
     """
-    site = site_of_worker(job.privacy is not None) if is_worker else None
+    site = site_of_worker(job.privacy is not None and not is_silo_level(job)) if is_worker else None
     if job.privacy is None or site is None:
         return Silo
     budgets = [(job.privacy.epsilon, job.privacy.delta)] if job.privacy.epsilon is not None else []
@@ -121,6 +124,14 @@ def silo_maker(
     return functools.partial(PrivateSilo, guard=guard)
 
 
+def digest_of(job: Job, *more: str) -> str:
+    """Return the digest of all of a job that an answer follows from, and of some texts."""
+    of_silos: dict[str, Any] = {} if is_silo_level(job) else {"privacy": set(OF_SILOS)}
+    absent = [] if job.security else ["security"]  # a table that came later: digests of before still hold
+    told = job.model_dump_json(exclude=dict.fromkeys((*HARMLESS, *OUTSIDE, *absent), True) | of_silos)
+    return hashlib.sha256("\n".join([told, *more]).encode()).hexdigest()
+
+
 class Accounting:
     """What the rounds have cost so far, for the server to show: each site counts for itself.
 
@@ -137,7 +148,7 @@ class Accounting:
         if self._job.privacy is None or STEPS not in state:
             return {}
         taken = [int(count) for count in state[STEPS].tolist()]
-        clip = self._job.privacy.clip
+        clip = self._job.privacy.norm
         found: Record = {"noise_std": max(plan.noise * clip / plan.batch for plan in self._planned)}
         left = float(state[LEFT].min()) if LEFT in state else float("inf")
         found |= {"budget_left": int(left)} if left < float("inf") else {}

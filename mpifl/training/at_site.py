@@ -1,12 +1,15 @@
-"""What a rank keeps at its site, and says of whose it is."""
+"""What a rank keeps at its site, and what it says of itself."""
 
 from __future__ import annotations
 
 import os
 import pwd
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from mpifl.data import FederationSpec
 from mpifl.exchange import KindsAlone
@@ -41,6 +44,19 @@ def kept_at_site(
     return kept
 
 
+def about_rank(device: torch.device, silos: int, job: Job) -> dict[str, str]:
+    """Return what a rank says of itself.
+
+    Args:
+        device: On which it trains.
+        silos: How many it hosts.
+        job: The job.
+    """
+    name = f"{device} {torch.cuda.get_device_name(device)}" if device.type == "cuda" else "cpu"
+    about = {"host": socket.gethostname(), "device": name, "threads": str(torch.get_num_threads())}
+    return about | {"silos": str(silos), "pid": str(os.getpid())} | whose(job)
+
+
 def whose(job: Job) -> dict[str, str]:
     """Return what a rank says of itself where sums are masked: whose it is, and what has started it."""
     return {"user": user_name(), "launcher": launcher()} if job.secure else {}
@@ -55,6 +71,6 @@ def user_name() -> str:
 
 
 def launcher() -> str:
-    """Return the name of the program that has started all ranks, "" if it is not known."""
+    """Return what has started all ranks, such as `srun (Slurm)`; "" if it is not known."""
     found = started_by()
-    return Path(found[0]).name if found else ""
+    return f"{Path(found[0]).name} ({found[1]})" if found else ""

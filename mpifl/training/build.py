@@ -21,11 +21,12 @@ from mpifl.server import Server
 from mpifl.silo import FlatModel, learnable
 from mpifl.tasks import Task
 from mpifl.tracking import check_tracking
-from mpifl.training.at_site import kept_at_site, whose
-from mpifl.training.devices import about_rank, rank_device, threads_of
+from mpifl.training.at_site import about_rank, kept_at_site
+from mpifl.training.devices import rank_device, threads_of
 from mpifl.training.securing import sums_of
+from mpifl.training.silo_level import protected
 from mpifl.training.validation import augment_of, check_model, check_privacy, check_rule, splits_of
-from mpifl.transforms import Clipping, Protection, RunningStatistics, Transform, reference_of
+from mpifl.transforms import Clipping, RunningStatistics, Transform, reference_of
 from mpifl.wire import Transport, clean
 
 Given: TypeAlias = Path | Table | Job
@@ -133,9 +134,9 @@ def _assemble(
     flat = _models(job, spec, algorithm, device, is_reporter=nth == 0)
     algorithm.task.metrics()  # the library that brings them is imported now, not in the first evaluation
     rule = job.build_rule(algorithm)
-    transforms = _transforms(job, algorithm, rule, spec)
+    transforms = _transforms(job, algorithm, rule, spec, run)
     public = _batches(folder, spec, spec.public, "public", device)
-    placed = _placed(job, spec, transport.workers)
+    placed = _placed(job, spec, transport)
     silos = placed.get(transport.rank, [])
     sums = sums_of(job, spec, algorithm, run, placed, transport.rank)
     context = WorkerContext(
@@ -156,7 +157,7 @@ def _assemble(
         sums=sums,
         **kept_at_site(job, spec, noise, run, is_worker),
     )
-    worker = Worker(context, silos, {**about_rank(device, silos), **whose(job)}, transport)
+    worker = Worker(context, silos, about_rank(device, len(silos), job), transport)
     test = _batches(folder, spec, spec.test, "test", device, algorithm.task) if transport.is_server else None
     server = _server(job, algorithm, flat, test, public)
     cohort, names = job.cohort, Names([entry.name for entry in spec.silos])
@@ -166,10 +167,10 @@ def _assemble(
     )
 
 
-def _placed(job: Job, spec: FederationSpec, workers: Sequence[int]) -> dict[int, list[int]]:
-    """Return the silos of each worker, if the job's cohort goes with how many there are."""
-    job.cohort.check(len(spec.silos))
-    return place([entry.examples["train"] for entry in spec.silos], workers)
+def _placed(job: Job, spec: FederationSpec, transport: Transport) -> dict[int, list[int]]:
+    sizes = [entry.examples["train"] for entry in spec.silos]
+    job.cohort.check(len(sizes))
+    return place(sizes, transport.workers)
 
 
 def _knowledge(job: Job, algorithm: Algorithm, spec: FederationSpec, sums: FixedSums | None) -> Knowledge:
@@ -179,19 +180,19 @@ def _knowledge(job: Job, algorithm: Algorithm, spec: FederationSpec, sums: Fixed
 
 
 def _transforms(
-    job: Job, algorithm: Algorithm, rule: Rule | Weighing | None, spec: FederationSpec
+    job: Job, algorithm: Algorithm, rule: Rule | Weighing | None, spec: FederationSpec, run: Path
 ) -> list[Transform]:
     """Return the transforms, in the order of requests.
 
-    On the way back they act in reverse: a site's ledger notes an answer as it is, an update is clipped, and
-    nothing changes it after its codec. A silo that lies does so after it is clipped.
+    On the way back they act in reverse: an update is clipped, and nothing changes it after its codec. A silo
+    that lies does so after it is clipped. `protected` says where privacy stands.
     """
     compression = job.compression.transforms(algorithm.absolute, algorithm.accumulated)
     clip = job.aggregation.clip
     lies = job.attack.transforms(job.seed, spec.classes)
     found = [*compression, *lies, RunningStatistics(), *([Clipping(clip)] if clip else [])]
     found += reference_of(rule, algorithm.local, algorithm.objective, public=spec.public is not None)
-    return [*found, *([Protection(len(spec.silos))] if job.privacy else [])]
+    return protected(job, algorithm, spec, run, found)
 
 
 def successor(job: Job, spec: FederationSpec, worker: Server) -> Server:

@@ -14,6 +14,7 @@ from mpifl.tracking import Progress, Record
 from mpifl.training.parts import Training
 from mpifl.training.recovery import latest_mirror, state_of
 from mpifl.training.sharing import sharing
+from mpifl.training.silo_level import warning_of
 from mpifl.training.validation import memory_notes
 from mpifl.wire import Load, Open, survivable
 
@@ -66,6 +67,7 @@ def _idle_settings(t: Training) -> list[str]:
         idle.append("[checkpoint] mirror = true: without --survive nobody looks into it, and none is made")
     if t.job.aggregation.clip is not None and len(t.server.model.statistics):
         idle.append("[aggregation] clip: running statistics (BatchNorm) stay unclipped; GroupNorm has none")
+    idle += warning_of(t.job, len(t.spec.silos), len(t.server.model.shared))
     hosted = [len(silos) for silos in t.exchange.membership.placed.values()]
     idle += memory_notes(t.job, hosted, len(t.server.model.shared))
     return idle + t.metrics.target_notes()

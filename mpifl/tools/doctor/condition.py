@@ -36,7 +36,7 @@ class Plan(Message):
     run: str | None = None
     compile: bool = False
     private: bool | None = None
-    """Whether the job has `[privacy]`, None without a job."""
+    """Whether silos draw noise by the job's `[privacy]`, None without a job."""
     masked: bool = False
     """Whether its sums are masked."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mpifl.common import InputError, lock
 from mpifl.data import read_federation
-from mpifl.run import read_job
+from mpifl.run import is_silo_level, read_job
 from mpifl.tools.doctor import contract
 from mpifl.tools.doctor.condition import Condition, Plan, examine_rank
 from mpifl.tools.doctor.findings import Finding, hurts, show, write
@@ -155,7 +155,7 @@ def _plan(target: Path | None, out: Path | None) -> tuple[Plan, list[Finding]]:
                 device=job.device,
                 threads=job.threads,
                 compile=job.local.compile,
-                private=job.privacy is not None,
+                private=job.privacy is not None and not is_silo_level(job),
                 masked=job.secure,
             )
             findings.append(Finding("job", "ok", str(target)))

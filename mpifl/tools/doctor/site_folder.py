@@ -25,7 +25,7 @@ def examine_site(silos: Sequence[str], private: bool | None) -> SiteFolder | Non
 
     Args:
         silos: The names of the federation's silos.
-        private: Whether the job has `[privacy]`, None without a job.
+        private: Whether silos draw noise by the job's `[privacy]`, None without a job.
     """
     given = os.environ.get(VARIABLE)
     if not given:

@@ -48,6 +48,12 @@ def test_each_pair_shares_a_secret_that_no_other_pair_has(sites, signed):
     assert other[1].agree(offers_of(other), 1)[2] != agreed[1][2], "a key is for one start alone"
 
 
+@pytest.mark.parametrize("silos", [[], [""], ["x" * 1025]], ids=["none", "no name", "a long name"])
+def test_a_party_has_silos_with_names(silos):
+    with pytest.raises(InputError, match="a party under masks has names of 1 to 1024 characters for each"):
+        Session("run", silos)
+
+
 def test_a_party_alone_shares_nothing():
     session = Session("run", ["a1"])
     assert session.agree({1: session.offer}, 1) == {}

@@ -292,7 +292,7 @@ def test_a_site_of_this_rank_is_looked_at_and_left_as_it_is(shards, states, capf
     (tmp_path / "site" / "key").chmod(0o600)
     (tmp_path / "site" / "budget.toml").write_text("epsilon = 1.0\ndelta = 1e-5\n")
     assert doctor(job, "--json", "found.json") == 1
-    assert "has a budget.toml, and the job has no table [privacy]" in " ".join(capfd.readouterr().out.split())
+    assert "has a budget.toml, and the job has no [privacy]" in " ".join(capfd.readouterr().out.split())
     monkeypatch.delenv("MPIFL_SITE")
     job.write_text(
         JOB.format(shards=shards, device="cpu") + "[privacy]\nclip = 1.0\nnoise = 1.0\ndelta = 1e-5\n"

@@ -205,7 +205,10 @@ REFUSED = [
     ({"privacy": {**PRIVACY, "epsilon": 2.0}}, "takes noise or epsilon, not both"),
     ({"privacy": {"clip": 1.0, "delta": 0.01}}, "needs noise, such as 1.1, or epsilon"),
     ({"privacy": {"noise": 1.0, "delta": 0.01}}, "[privacy] needs the key 'clip'"),
-    ({"privacy": {**PRIVACY, "level": "silo"}}, "[privacy] level = \"silo\": should be 'example'"),
+    (
+        {"privacy": {**PRIVACY, "level": "person"}},
+        "level = \"person\": should be 'example' or 'silo'",
+    ),
     ({"privacy": {**PRIVACY, "delta": 0.04}}, "[privacy] delta = 0.04: the largest silo has 30 examples"),
     ({"algorithm": {"name": "fedsgd"}}, "'fedsgd' takes the gradient of all examples; take fedavg"),
     ({"algorithm": {"name": "fsvrg"}}, "'fsvrg' corrects its steps by gradients of all examples"),
