@@ -7,16 +7,18 @@ question.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from mpifl.aggregation import Question
+from mpifl.aggregation import SENTINELS, Question
 from mpifl.common import InputError
-from mpifl.privacy import Offer, Released, Releases, SecuritySettings, Session, add_masks, digest
+from mpifl.privacy import Draws, Offer, Released, Releases, SecuritySettings, Session, add_masks, digest
 from mpifl.wire import Purpose
 
 
@@ -44,8 +46,8 @@ class Terms:
 class Party:
     """Masks a rank's sums; see `aggregation.Masking`."""
 
-    def __init__(self, terms: Terms, session: Session, releases: Releases) -> None:
-        self._terms, self._session, self._releases = terms, session, releases
+    def __init__(self, terms: Terms, session: Session, releases: Releases, secret: bytes) -> None:
+        self._terms, self._session, self._releases, self._secret = terms, session, releases, secret
         self._serial = -1
         self._owners: dict[str, str] = {}
         """By each silo's name, the session key of the party that offered it last."""
@@ -68,6 +70,7 @@ class Party:
         self._check_parties(question)
         message = digest([request.work, sorted(request.scalars.items())], question.received)
         vectors = [(one.name, one.length, one.combined) for one in question.plan.vectors]
+        self._add_noise(question, message, sums)
         grids = digest([vectors, list(question.grids), question.plan.scalars], {})
         entry = Released(
             run=self._terms.run,
@@ -86,6 +89,22 @@ class Party:
         context = digest([*about, entry.set, grids, parties], {})
         self._agreed = entry, secrets, question.rank, bytes.fromhex(context)
         return context
+
+    def _add_noise(self, question: Question, message: str, sums: Sequence[Tensor]) -> None:
+        """Add the shares of noise of this party's silos: as much as those that do not collude bring together.
+
+        n silos of which c collude add 1 / (n - c) of the variance each. The same question over the same silos
+        draws the same, whoever hosts them.
+        """
+        asked, accepted = question.request, self._named(question.accepted)
+        sure = len(accepted) - math.floor(self._terms.settings.colluding * len(accepted))
+        about = [self._terms.run, str(asked.round), asked.work, message, *accepted]
+        own = sorted(set(accepted).intersection(self._session.offer.silos))
+        for vector, deviation, total in zip(question.plan.vectors, question.noise, sums, strict=False):
+            for silo in own if deviation else ():
+                drawn = Draws(self._secret, "share of noise", *about, silo, vector.name)
+                noise = drawn.normal(len(total) - SENTINELS, torch.float64)
+                total[:-SENTINELS] += noise.mul_(deviation / math.sqrt(sure)).round_().long()
 
     def release(self) -> None:
         """Have the site's ledger hold that the sum is handed over; see `Masking`."""

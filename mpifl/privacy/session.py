@@ -69,10 +69,8 @@ class Session:
         self._exchange = Exchange()
         self.offer = self._offered(list(silos), identity)
         self._check_signed(self.offer)
-        self._agreed: tuple[object, dict[int, bytes]] = (None, {})
-        """What was asked last, and the answer: the same offers come with each exchange."""
         self._secrets: dict[_Content, bytes] = {}
-        """Of each offer that was found good."""
+        """Of each offer that was found good; the same offers come with each exchange."""
 
     def agree(self, offers: Mapping[int, Offer], own: int) -> dict[int, bytes]:
         """Return the secrets that this party shares with all others, by rank.
@@ -85,13 +83,9 @@ class Session:
             InputError: an offer is not what its site has signed, claims what is another's, or is none of this
                 session's own.
         """
-        asked = own, [(rank, _content(offers[rank])) for rank in sorted(offers)]
-        if asked != self._agreed[0]:
-            self._check_own(offers.get(own))
-            _check_apart(offers)
-            secrets = {rank: self._secret(one) for rank, one in offers.items() if rank != own}
-            self._agreed = asked, secrets
-        return dict(self._agreed[1])
+        self._check_own(offers.get(own))
+        _check_apart(offers)
+        return {rank: self._secret(one) for rank, one in offers.items() if rank != own}
 
     def _offered(self, silos: list[str], identity: Identity | None) -> Offer:
         site, key = identity.name if identity else "", self._exchange.public.hex()

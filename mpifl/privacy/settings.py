@@ -18,8 +18,9 @@ class PrivacySettings(BaseModel):
     level: Literal["example", "silo"] = "example"
     """Whose presence is hidden: that of each example, in all that its silo answers, or that of each silo, in
     all that the server lets out."""
-    noise_at: Literal["silo", "server"] = "silo"
-    """Who draws the noise: each site by level = "example"; the server, which must be trusted, by "silo"."""
+    noise_at: Literal["silo", "server", "sum"] = "silo"
+    """Who draws the noise: each site for itself, by level = "example"; the server, which must be trusted, by
+    "silo"; or all sites together, each a share, in a sum that `[security]` masks."""
     clip: PositiveFloat | Literal["adaptive"]
     """The L2 norm C to which a longer gradient of one example, or update of one silo, is scaled down;
     "adaptive" follows the silos' updates."""
@@ -54,10 +55,12 @@ class PrivacySettings(BaseModel):
 
     @model_validator(mode="after")
     def _fitting(self) -> PrivacySettings:
-        if (self.level == "silo") != (self.noise_at == "server"):
-            place = {"silo": "server", "example": "silo"}[self.level]
-            what = f"level = '{self.level}' has its noise at the {place}"
-            raise ValueError(f"noise_at = '{self.noise_at}': {what}; take '{place}', or leave it out")
+        place = {"silo": "server", "example": "silo"}[self.level]
+        if self.noise_at not in (place, "sum"):
+            what = f"level = '{self.level}' has its noise at the {place}, or in a masked sum"
+            raise ValueError(f"noise_at = '{self.noise_at}': {what}; take '{place}' or 'sum'")
+        if self.is_adaptive and self.noise_at == "sum":
+            raise ValueError("clip = 'adaptive': goes with noise_at = 'server'; give a number")
         if self.is_adaptive and self.level == "example":
             raise ValueError("clip = 'adaptive': follows silos' updates, with level = 'silo'; give a number")
         for key in ("quantile", "clip_start"):
@@ -65,6 +68,11 @@ class PrivacySettings(BaseModel):
                 what = "goes with clip = 'adaptive'; leave it out"
                 raise ValueError(f"{key} = {getattr(self, key):g}: {what}")
         return self
+
+    @property
+    def in_sum(self) -> bool:
+        """Whether sites add their shares of noise to a masked sum."""
+        return self.noise_at == "sum"
 
     @property
     def is_adaptive(self) -> bool:

@@ -25,7 +25,7 @@ def check_private(job: Job, algorithm: Algorithm, source: str) -> None:
     elif job.privacy is None:
         whys = (_of_poisson(job),)
     else:
-        whys = (_of_algorithm(job, algorithm), _of_local(job), _of_cohort(job), _of_tables(job))
+        whys = (_of_sum(job), _of_algorithm(job, algorithm), _of_local(job), _of_cohort(job), _of_tables(job))
     if why := next(filter(None, whys), ""):
         raise InputError(f"{source}: {why}")
 
@@ -68,7 +68,25 @@ def _of_examples(job: Job, algorithm: Algorithm, spec: FederationSpec) -> str:
     return f"[privacy]: the loss {why}" if why else ""
 
 
+def _of_sum(job: Job) -> str:
+    """Say what does not go with noise that is added to one sum of gradients a round."""
+    assert job.privacy is not None
+    if not job.privacy.in_sum:
+        return ""
+    key = "[privacy] noise_at = 'sum'"
+    if not job.secure:
+        return f"{key}: each site's own sum would have too little noise to be seen; add a table [security]"
+    if (name := job.algorithm["name"]) != "fedsgd":
+        return f"{key}: '{name}' takes steps of its own at silos; take 'fedsgd', one step of all a round"
+    if job.cohort.fraction < 1 or job.cohort.weights != "examples":
+        what = "examples of all silos have one chance to be drawn, and count alike"
+        return f"{key}: {what}; leave [cohort] fraction and weights out"
+    return ""
+
+
 def _of_algorithm(job: Job, algorithm: Algorithm) -> str:
+    if job.privacy is not None and job.privacy.in_sum:
+        return ""
     why = algorithm.why_not_private()
     return f"[privacy]: '{job.algorithm['name']}' {why}" if why else ""
 

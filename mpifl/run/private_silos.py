@@ -66,7 +66,14 @@ def _of_cohort(job: Job) -> str:
 
 
 def _of_tables(job: Job) -> str:
-    aggregation, up = job.aggregation, job.compression.up
+    aggregation, up, privacy = job.aggregation, job.compression.up, job.privacy
+    assert privacy is not None
+    if privacy.in_sum and not job.secure:
+        what = "each silo's own update would have too little noise to be seen"
+        return f"[privacy] noise_at = 'sum': {what}; add a table [security], or take 'server'"
+    if privacy.is_adaptive and job.security is not None:
+        what = "the clip follows a bit of each silo, which [security] hides"
+        return f"[privacy] clip = 'adaptive': {what}; give a number, or leave [security] out"
     if not aggregation.is_mean:
         what = "[privacy] level = 'silo' adds its noise to a mean"
         return f"[aggregation] rule = '{aggregation.rule}': {what}; take 'mean'"

@@ -11,7 +11,7 @@ from mpifl.algorithms import Algorithm, usual_weight
 from mpifl.common import InputError
 from mpifl.data import FederationSpec
 from mpifl.exchange import Party, Terms
-from mpifl.privacy import Releases, SecuritySettings, Session, identity_of, site_folder, sites_of
+from mpifl.privacy import Releases, SecuritySettings, Session, Site, identity_of, site_folder, sites_of
 from mpifl.run import Job, ReleasedFile
 from mpifl.training.accounting import digest_of
 from mpifl.training.selection import drawn
@@ -72,4 +72,4 @@ def _party(
     draw = functools.cache(functools.partial(drawn, job.cohort, sizes, job.seed))
     terms = Terms(run, job.name, names, security, draw, algorithm.purpose)
     session = Session(run, [names[silo] for silo in silos], identity_of(folder), sites_of(folder))
-    return Party(terms, session, Releases(folder))
+    return Party(terms, session, Releases(folder), Site(folder).secret)

@@ -1,4 +1,5 @@
-"""Privacy of silos: each update is clipped where it is made, and the server adds noise to their mean."""
+"""Privacy of silos: each update is clipped where it is made, and their mean is noised, by the server or in
+their sum."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ class Noising(Transform):
     Args:
         settings: The job's `[privacy]`.
         names: Names of the vectors that an update may have, each as long as w.
-        mechanism: Returns what a round releases; asked at the server alone.
+        mechanism: Returns what a round releases; asked at the server, and where silos share in the noise.
         account: The server's.
     """
 
@@ -83,6 +84,8 @@ class Noising(Transform):
         if clip < norm < math.inf:  # NaN and Inf are left for the checks at the sum to refuse
             vectors = {name: vector * (clip / norm) for name, vector in vectors.items()}
         update.vectors = {**vectors}
+        if self._settings.in_sum:
+            update.noise = dict.fromkeys(vectors, self._mechanism().noise_of_updates * clip)
         told = self._settings.is_adaptive or self._settings.evaluate_unprotected
         update.scalars = {WHOLE: float(norm <= clip)} if told else {}
         return update
@@ -98,7 +101,8 @@ class Noising(Transform):
         return "" if update.weight == 1 else f"counts silos alike, and it weighs {update.weight:g}"
 
     def mean(self, server: Server, mean: Mean, purpose: Purpose = "training") -> Mean:
-        """Divide the sum by the silos that were expected, add noise, and note that in the ledger.
+        """Divide the sum by the silos that were expected, add noise if it has none, and note that in the
+        ledger.
 
         Raises:
             InputError: the ledger holds another answer to the same question, or cannot be written.
@@ -113,7 +117,8 @@ class Noising(Transform):
         halves = sum(whole) - 0.5 * len(whole)
         about = [server.round, self._asked, mechanism, *sorted(mean.silos)]
         question = digest(about, {**vectors, "halves": halves})
-        self._add_noise(vectors, mechanism.deviation(clip), question)
+        if not self._settings.in_sum:
+            self._add_noise(vectors, mechanism.deviation(clip), question)
         share = mechanism.share(halves, self._bit_noise(question))
         answer = digest([share], vectors)
         server.state |= self._account.release(question, answer, server.round, mechanism.step)

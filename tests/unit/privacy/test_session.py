@@ -72,12 +72,6 @@ def test_the_same_offers_are_looked_at_once(sites, monkeypatch):
         sessions[1].agree(forged, 1)
 
 
-def test_what_is_agreed_upon_is_not_changed_by_who_asks():
-    sessions = opened(None)
-    sessions[1].agree(offers_of(sessions), 1).clear()
-    assert len(sessions[1].agree(offers_of(sessions), 1)) == 3
-
-
 def forged(offers, **changed):
     """Return the offers with that of rank 3 changed, after it was signed."""
     return offers | {3: offers[3].model_copy(update=changed)}
