@@ -13,6 +13,7 @@ from torch import Tensor
 from mpifl.aggregation.fixed_point import DIGITS, LARGEST_NUMBER, add_to, digits_of, grid_of
 from mpifl.aggregation.masking import Masking
 from mpifl.aggregation.vectors import checked_peak, header_of
+from mpifl.common import BeyondRange
 from mpifl.wire import Combination, Compute, Request, Update, VectorHeader, combination, unmarked
 
 SENTINELS = 2
@@ -119,10 +120,12 @@ class PartySums:
         length = None if known is None else (len(known) - SENTINELS) // (DIGITS if how == "summed" else 1)
         peak = checked_peak(name, vector, weight if how == "weighted" else 1.0, length)
         if how == "summed" and not peak < LARGEST_NUMBER:
-            raise ValueError(f"'{name}' is beyond the range of numbers that can be added up")
+            raise BeyondRange(f"'{name}' is beyond the range of numbers that can be added up")
         if how != "summed" and peak > self._how.reach(name):
             to_do = "raise it, or take a lower [local] lr if training diverged"
-            raise ValueError(f"'{name}' is beyond the range, [security] range = {self._how.range:g}; {to_do}")
+            raise BeyondRange(
+                f"'{name}' is beyond the range, [security] range = {self._how.range:g}; {to_do}"
+            )
 
     def _add(self, into: Tensor, vector: Tensor, how: Combination, weight: float, name: str) -> None:
         if how == "summed":
@@ -153,6 +156,6 @@ def _digits_of_numbers(update: Update) -> dict[str, Tensor]:
         if value is None or not math.isfinite(float(value)):
             continue
         if not bool((pair.abs() < LARGEST_NUMBER).all()):
-            raise ValueError(f"the scalar '{name}' is beyond the range of numbers that can be added up")
+            raise BeyondRange(f"the scalar '{name}' is beyond the range of numbers that can be added up")
         found[name] = digits_of(pair).flatten()
     return found
