@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import torch
 from pydantic import TypeAdapter, ValidationError
@@ -46,9 +46,11 @@ class Aggregator(Protocol):
 
     Attributes:
         hanging: Ranks that did not do their share of the last result in time, at the server.
+        sealed: Whether the numbers of single silos stay at their ranks, and headers tell their names alone.
     """
 
     hanging: set[int]
+    sealed: ClassVar[bool]
 
     def begin(self, request: Request, received: Mapping[str, Tensor], silos: Sequence[int]) -> None:
         """Forget the round before.

@@ -13,8 +13,11 @@ from torch import Tensor
 
 from mpifl.aggregation.base import Aggregator, Combined
 from mpifl.aggregation.columns import ColumnRule
+from mpifl.aggregation.fixed_sum import FixedSum
 from mpifl.aggregation.forging import Forged, Forging
 from mpifl.aggregation.gram import GramPass
+from mpifl.aggregation.mean import WeightedMean
+from mpifl.aggregation.party_sums import FixedSums
 from mpifl.aggregation.rules import Rule
 from mpifl.aggregation.sharing import Sharing
 from mpifl.aggregation.slices import EVERYWHERE, ColumnsPlan, Located
@@ -166,6 +169,11 @@ def _without(plan: ColumnsPlan, kept: Tensor) -> ColumnsPlan:
     """Return a plan without the rows that have no part in the result."""
     rows = [row for row, keep in zip(plan.rows, kept.tolist(), strict=True) if keep]
     return plan.model_copy(update={"rows": rows})
+
+
+def mean_of(sums: FixedSums | None, device: torch.device, memory: Memory) -> Aggregator:
+    """Return what averages updates: as whole numbers where that is asked."""
+    return FixedSum(sums, device, memory) if sums is not None else WeightedMean(device, memory)
 
 
 def aggregator_of(

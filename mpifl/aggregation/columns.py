@@ -7,7 +7,7 @@ import statistics
 import weakref
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from pydantic import Field, TypeAdapter
@@ -22,7 +22,7 @@ from mpifl.aggregation.sharing import Sharing
 from mpifl.aggregation.slices import ColumnsPlan, Located, chunk_of
 from mpifl.aggregation.spill import Spill
 from mpifl.aggregation.vectors import checked_peak, header_of
-from mpifl.common import RoundLost
+from mpifl.common import BeyondRange, RoundLost
 from mpifl.wire import (
     Count,
     Header,
@@ -64,6 +64,8 @@ class ColumnRule:
     it, and its own silos' vectors.
     """
 
+    sealed: ClassVar[bool] = False
+
     def __init__(self, rule: Rule, device: torch.device, memory: Memory, spill: Spill | None = None) -> None:
         self._rule, self._device, self._memory, self._spill = rule, device, memory, spill
         self._rows: dict[tuple[str, int], Tensor] = {}
@@ -97,7 +99,7 @@ class ColumnRule:
         for name, vector in vectors.items():
             peak = checked_peak(name, vector, 1.0, self._lengths.get(name))
             if peak > LARGEST_FLOAT32:
-                raise ValueError(f"'{name}' reaches {peak:g}, which is beyond float32")
+                raise BeyondRange(f"'{name}' reaches {peak:g}, which is beyond float32")
         kept = {(name, silo): self._kept(vector) for name, vector in vectors.items()}
         self._rows |= kept
         self._lent.clear()

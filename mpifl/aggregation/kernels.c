@@ -63,6 +63,11 @@ VECTORISED void mpifl_mean(float *restrict out, const void *const *parts, const 
     }
 }
 
+/* total += vector * scale, rounded to whole numbers, ties to even; modulo 2^64 */
+VECTORISED void mpifl_add_rounded(uint64_t *restrict total, const float *restrict vector, double scale, int64_t n) {
+    for (int64_t i = 0; i < n; i++) total[i] += (uint64_t)(int64_t)__builtin_rint(vector[i] * scale);
+}
+
 #define ROWS 128
 #define COLUMNS 256
 

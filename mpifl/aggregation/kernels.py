@@ -75,6 +75,22 @@ def _add_by_tensors(total: Tensor, vector: Tensor, weight: float, anchor: float,
             into.add_(rounded)
 
 
+def add_rounded(total: Tensor, vector: Tensor, scale: float) -> None:
+    """Add scale * vector, each element rounded to a whole number, ties to even, modulo 2^64.
+
+    Args:
+        total: The sum so far, int64 on the CPU, shape [n].
+        vector: The summand, float32 or float64 on the CPU, shape [n].
+        scale: What it is multiplied by; the products are below 2^62.
+    """
+    library = compiled()
+    if library is not None and _plain(vector):
+        library.mpifl_add_rounded(_at(total), _at(vector), scale, len(total))
+        return
+    for into, part in zip(torch.split(total, PIECE), torch.split(vector, PIECE), strict=True):
+        into.add_(part.double().mul_(scale).round_().long())
+
+
 @dataclass(frozen=True)
 class Parts:
     """What adds up to one window of an exact sum.
@@ -166,6 +182,8 @@ def compiled() -> Any:
     library.mpifl_peak.argtypes, library.mpifl_peak.restype = [pointer, whole], ctypes.c_float
     library.mpifl_add.argtypes = [pointer, pointer, real, real, whole, whole]
     library.mpifl_mean.argtypes = [pointer, pointer, pointer, pointer, pointer, whole, real, whole]
+    library.mpifl_add_rounded.argtypes = [pointer, pointer, real, whole]
+    library.mpifl_add_rounded.restype = None
     library.mpifl_between.argtypes = [pointer, pointer, whole, pointer, whole, whole, whole, whole]
     library.mpifl_between.restype = None
     library.mpifl_add.restype = library.mpifl_mean.restype = None

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -42,6 +42,8 @@ class WeightedMean:
     node each worker adds up its own slice of all sums; between nodes the leaders add up those. The server
     holds the mean.
     """
+
+    sealed: ClassVar[bool] = False
 
     def __init__(self, device: torch.device, memory: Memory) -> None:
         self._device, self._memory = device, memory

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 from torch import Tensor
 
-from mpifl.aggregation import updates_of
+from mpifl.aggregation import FixedSums, updates_of
 from mpifl.algorithms import EVALUATIONS, Algorithm, usual_weight
 from mpifl.server import Server
 from mpifl.tasks import state_lengths
@@ -80,12 +80,14 @@ class Knowledge:
         examples: How many examples each silo has, by split, as `federation.json` says.
         weights: The job's `[cohort] weights`.
         total: What all silos weigh in the objective.
+        sums: How updates are added up where only their sum is to be seen; None otherwise.
     """
 
     algorithm: Algorithm
     examples: Sequence[Mapping[str, int]]
     weights: str = "examples"
     total: float = 0.0
+    sums: FixedSums | None = None
 
     def expected(
         self, server: Server, work: str, silos: Collection[int], message: Mapping[str, object]
@@ -98,6 +100,11 @@ class Knowledge:
             lengths |= state_lengths(self.algorithm.task)
         weights = {silo: self.weight(work, silo) for silo in silos}
         return Expected(weights, len(server.model.shared), lengths | self.algorithm.lengths(server))
+
+    def asked(self, round: int, work: str, silos: list[int]) -> list[int]:
+        """Return the silos that a work is asked of: those of before, where its sum was released before."""
+        before = self.sums.released.of(round, work) if self.sums and self.sums.released else None
+        return silos if before is None else before
 
     def weight(self, work: str, silo: int) -> float:
         """Return what an update of this silo weighs."""
@@ -200,8 +207,8 @@ def _check_update(header: Header, request: Compute, expected: Expected) -> None:
             raise Refused(wrong_length(name, vector.length, length))
         if (vector.bytes or 0) > WIDEST * (length + WIDEST):
             raise Refused(f"'{name}' of {length} elements was sent as {vector.bytes} bytes")
-    for name, value in header.scalars.items():
-        if isinstance(value, str):
+    for name in [*header.scalars, *header.sealed]:
+        if isinstance(header.scalars.get(name), str):
             raise Refused(f"the scalar '{name}' is a text; send numbers")
         if request.work not in EVALUATIONS and (name in RESERVED or name.startswith(("test_", "silo_"))):
             raise Refused(f"the scalar '{name}' has the name of a figure of the server's; take another")

@@ -53,16 +53,21 @@ class Cohort:
         """
         transforms = self.federation.transforms
         purpose = self.federation.knowledge.algorithm.purpose(work.__name__)
-        expected = self.federation.knowledge.expected(self.server, work.__name__, self.silos, message)
+        knowledge, name = self.federation.knowledge, work.__name__
+        silos = knowledge.asked(self.server.round, name, self.silos)
+        expected = knowledge.expected(self.server, name, silos, message)
         for transform in transforms:
             message = transform.request(self.server, message, purpose)
-        mean = self._compute(work.__name__, message, expected).mean()
+        filled = not silos and any(transform.fills for transform in transforms)
+        mean = Mean({}, {}, {}) if filled else self._compute(name, silos, message, expected).mean()
         self.losses |= {k: float(one["train_loss"]) for k, one in mean.silos.items() if "train_loss" in one}
         for transform in reversed(transforms):
             mean = transform.mean(self.server, mean, purpose)
         return mean
 
-    def _compute(self, work: str, message: Mapping[str, Tensor | Scalar], expected: Expected) -> Outcome:
+    def _compute(
+        self, work: str, silos: list[int], message: Mapping[str, Tensor | Scalar], expected: Expected
+    ) -> Outcome:
         vectors = {name: value.detach() for name, value in message.items() if isinstance(value, Tensor)}
         return self._exchange(
             Compute,
@@ -72,7 +77,8 @@ class Cohort:
             scalars={name: value for name, value in message.items() if not isinstance(value, Tensor)},
             parameters=expected.parameters,
             lengths=dict(expected.lengths),
-            assignment=self.federation.reassignments(self.silos),
+            cohort=silos,
+            assignment=self.federation.reassignments(silos),
         )
 
     def ask(
@@ -87,9 +93,8 @@ class Cohort:
         request = kind(
             round=self.server.round,
             attempt=self.federation.attempt(self.attempt),
-            cohort=self.silos,
             vectors=[_spec(name, vector) for name, vector in vectors.items()],
-            **fields,
+            **{"cohort": self.silos, **fields},
         )
         outcome = self.federation.exchange(request, vectors, expected)
         assert outcome is not None

@@ -70,7 +70,7 @@ class Federation:
         self.transforms = transforms
         self._worker = worker
         self._deadline = deadline
-        self.membership = Membership(placed)
+        self.membership = Membership(placed, stay=knowledge.sums is not None)
         self.population = self.membership.population
         transport.limit_waits(deadline)
         self.knowledge = knowledge

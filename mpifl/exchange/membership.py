@@ -20,14 +20,16 @@ class Membership:
         timed_out: Ranks that did not answer the last request in time.
         silent: Ranks that did not hand over a sum in time; nothing waits for them until they answer again.
         about: What each worker said of itself when it opened its shards.
+        stay: Whether each silo stays at its rank, whose site alone has its secrets.
     """
 
-    def __init__(self, placed: Mapping[int, Sequence[int]]) -> None:
+    def __init__(self, placed: Mapping[int, Sequence[int]], *, stay: bool = False) -> None:
         self.placed = {rank: set(silos) for rank, silos in placed.items()}
+        self.stay = stay
         self.population = sum(len(silos) for silos in placed.values())
         self.unavailable: set[int] = set()
         self.stateful: set[int] = set()
-        self.pinned: set[int] = set()
+        self.pinned = {silo for silos in placed.values() for silo in silos} if stay else set()
         self.timed_out: set[int] = set()
         self.silent: set[int] = set()
         self.about: dict[int, dict[str, str]] = {}
@@ -36,6 +38,11 @@ class Membership:
     def responsive(self) -> list[int]:
         """The workers that answered the last request in time: they may be given silos."""
         return [rank for rank in self.placed if rank not in self.timed_out]
+
+    @property
+    def undrawn(self) -> set[int]:
+        """The silos among which no round's are drawn; where silos stay, sites draw as well, and from all."""
+        return set() if self.stay else self.unavailable
 
     def available(self, silos: Iterable[int]) -> list[int]:
         """Return those of the silos that some rank hosts or can host."""

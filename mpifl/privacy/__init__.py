@@ -1,4 +1,4 @@
-"""What differential privacy needs beside a model: settings, an accountant, a site's secret, its ledger."""
+"""What differential privacy and masked sums need beside a model: accounts, secrets, keys, ledgers."""
 
 import lazy_loader
 

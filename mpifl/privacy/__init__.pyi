@@ -1,3 +1,4 @@
+from .account import ANSWERS_LEFT as ANSWERS_LEFT, Account as Account
 from .accountant import (
     Steps as Steps,
     affordable as affordable,
@@ -5,9 +6,26 @@ from .accountant import (
     epsilon_of as epsilon_of,
     noise_for as noise_for,
 )
-from .budgets import Budgets as Budgets
+from .budgets import Budgets as Budgets, BudgetSpent as BudgetSpent
+from .digests import digest as digest
 from .draws import Draws as Draws
-from .settings import PrivacySettings as PrivacySettings
+from .folder import site_folder as site_folder
+from .identity import (
+    Identity as Identity,
+    Sites as Sites,
+    identity_of as identity_of,
+    make_identity as make_identity,
+    problems_of as problems_of,
+    read_sites as read_sites,
+    sites_of as sites_of,
+)
+from .masks import add_masks as add_masks
+from .mechanism import LEAST as LEAST, SiloMechanism as SiloMechanism
+from .releases import Released as Released, Releases as Releases
+from .sealing import Seal as Seal
+from .security import SecuritySettings as SecuritySettings
+from .session import Offer as Offer, Session as Session
+from .settings import OF_SILOS as OF_SILOS, PrivacySettings as PrivacySettings
 from .site import (
     Entry as Entry,
     Site as Site,

@@ -9,17 +9,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from mpifl.common import InputError
+from mpifl.privacy.ciphers import BLOCK, keystream
 
 AT_A_TIME = 1 << 15
 """Numbers that are drawn at a time; even."""
-BLOCK = 16
-"""Bytes of a cipher's block."""
 _ZEROS = bytes(8 * AT_A_TIME)
 
 
@@ -28,7 +25,7 @@ class Draws:
 
     def __init__(self, secret: bytes, *purpose: str | int) -> None:
         name = "\0".join(["mpifl draws", *map(str, purpose)]).encode()
-        self._stream = _cipher(hmac.new(secret, name, hashlib.sha256).digest())
+        self._stream = keystream(hmac.new(secret, name, hashlib.sha256).digest())
 
     def words(self, count: int) -> Tensor:
         """Return the next whole numbers in [-2^63, 2^63), int64 of shape [count]."""
@@ -44,12 +41,12 @@ class Draws:
         parts = [self.words(min(AT_A_TIME, count - i)) < few for i in range(0, count, AT_A_TIME)]
         return torch.cat(parts).nonzero().flatten()
 
-    def normal(self, count: int) -> Tensor:
-        """Return float32 numbers from the standard normal distribution, shape [count] (Box & Muller 1958).
+    def normal(self, count: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Return numbers from the standard normal distribution, shape [count] (Box & Muller 1958).
 
         They are made piece by piece, which the processor's cache holds.
         """
-        found = torch.empty(count)
+        found = torch.empty(count, dtype=dtype)
         for part in torch.split(found, AT_A_TIME):
             half = -(-len(part) // 2)
             drawn = self.words(2 * half).bitwise_and_(2**53 - 1).double().mul_(2.0**-53)
@@ -58,12 +55,3 @@ class Draws:
             part[:half] = radius * angle.cos()
             part[half:] = (radius * angle.sin())[: len(part) - half]
         return found
-
-
-def _cipher(key: bytes) -> Any:
-    try:
-        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-    except ImportError:
-        what = "drawing in secret needs cryptography"
-        raise InputError(f"[privacy]: {what}; install it: pip install 'mpifl[privacy]'") from None
-    return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()

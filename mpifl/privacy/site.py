@@ -6,19 +6,17 @@ disk before its answer leaves, and no line is ever changed.
 
 from __future__ import annotations
 
-import fcntl
 import os
-import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mpifl.common import InputError, read_toml
 from mpifl.privacy.accountant import Steps
+from mpifl.privacy.folder import VARIABLE, make_once, make_own, site_folder
+from mpifl.privacy.ledger import Ledger
 
-VARIABLE = "MPIFL_SITE"
 SECRET_BYTES = 32
 
 
@@ -69,39 +67,39 @@ class Budget(BaseModel):
 class Site:
     """The site's folder, opened.
 
+    Args:
+        folder: Where it lies.
+        named: What it is called in errors; by default by the variable that names it.
+
     Attributes:
         folder: Where it lies.
         secret: Bytes that nobody else knows.
         budget: The site's own, if it has one.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, named: str = "") -> None:
         self.folder = folder
-        _own(folder)
-        self._ledger = folder / "ledger.jsonl"
-        self.secret = _secret(folder / "key", self._ledger)
+        make_own(folder, named)
+        self._answered: dict[str, Entry] = {}
+        self._ledger = Ledger(folder / "ledger.jsonl", Entry, self._take)
+        self.secret = _secret(folder / "key", self._ledger.path)
         own = folder / "budget.toml"
         self.budget = budget_of(own) if own.exists() else None
-        self._known: list[Entry] = []
-        self._answered: dict[str, Entry] = {}
-        self._read = 0
-        self._held: int | None = None
-        """The open ledger, while it is locked."""
 
     def answered(self, question: str) -> Entry | None:
         """Return what the ledger says of a question."""
-        self._catch_up()
+        self._ledger.catch_up()
         return self._answered.get(question)
 
     def entries(self, silo: str = "", shard: str = "") -> list[Entry]:
         """Return all lines of a silo, known by its name or its shard; without either all that there are."""
-        self._catch_up()
+        self._ledger.catch_up()
         everything = not (silo or shard)
 
         def of_silo(one: Entry) -> bool:
             return one.shard == shard or (one.silo == silo and bool(silo))
 
-        return [one for one in self._known if everything or of_silo(one)]
+        return [one for one in self._ledger.kept if everything or of_silo(one)]
 
     def record(self, make: Callable[[], Entry]) -> None:
         """Write a line, and return when it is on the disk.
@@ -112,62 +110,10 @@ class Site:
         Raises:
             InputError: it cannot be written.
         """
-        try:
-            with self._locked() as file:
-                self._take_in(file)
-                entry = make()
-                os.ftruncate(file, self._read)  # what a crash has torn: its answer never left
-                os.lseek(file, 0, os.SEEK_END)
-                line = entry.model_dump_json().encode() + b"\n"
-                if os.write(file, line) != len(line):
-                    raise OSError("the disk is full")
-                os.fsync(file)
-                self._take_in(file)
-        except OSError as error:
-            why = f"{error.strerror or error}"
-            raise InputError(f"{self._ledger}: cannot be written ({why}); nothing is answered") from None
+        self._ledger.record(make)
 
-    def _catch_up(self) -> None:
-        if self._ledger.exists():
-            with self._locked() as file:
-                self._take_in(file)
-
-    @contextmanager
-    def _locked(self) -> Iterator[int]:
-        """Lend the ledger to one process at a time."""
-        if self._held is not None:
-            yield self._held
-            return
-        new = not self._ledger.exists()
-        file = os.open(self._ledger, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            if new:
-                _fsync_folder(self.folder)
-            self._held = file
-            yield file
-        finally:
-            self._held = None
-            os.close(file)
-
-    def _take_in(self, file: int) -> None:
-        """Read the whole lines that came since."""
-        size = os.fstat(file).st_size
-        if size < self._read:
-            raise InputError(
-                f"{self._ledger}: is shorter than it was; lines of a ledger are never taken away"
-            )
-        fresh = os.pread(file, size - self._read, self._read)
-        for line in fresh[: fresh.rfind(b"\n") + 1].splitlines(keepends=True):
-            self._read += len(line)
-            try:
-                entry = Entry.model_validate_json(line)
-            except ValidationError:
-                nth = len(self._known) + 1
-                what = f"line {nth} is none of a ledger; put back a copy that is whole"
-                raise InputError(f"{self._ledger}: {what}") from None
-            self._known.append(entry)
-            self._answered[entry.question] = entry
+    def _take(self, entry: Entry) -> None:
+        self._answered[entry.question] = entry
 
 
 def open_site() -> Site:
@@ -176,11 +122,7 @@ def open_site() -> Site:
     Raises:
         InputError: the variable is not set, or the folder is not the user's own.
     """
-    named = os.environ.get(VARIABLE)
-    if not named:
-        what = f"{VARIABLE} names no folder for this site's secret and its ledger"
-        raise InputError(f"[privacy]: {what}; set it, such as {VARIABLE}=$HOME/mpifl-site, and keep it")
-    return Site(Path(named).expanduser())
+    return Site(site_folder("[privacy]", "this site's secret and its ledger"))
 
 
 def budget_of(path: Path) -> Budget:
@@ -207,23 +149,9 @@ def site_of_worker(protected: bool) -> Site | None:
         return open_site()
     named = os.environ.get(VARIABLE)
     if named and (Path(named).expanduser() / "budget.toml").exists():
-        what = f"{named} has a budget.toml, and the job has no table [privacy]"
+        what = f"{named} has a budget.toml, and the job has no [privacy] with noise at the silos"
         raise InputError(f"{what}; give it one, or start this site without {VARIABLE}")
     return None
-
-
-def _own(folder: Path) -> None:
-    """See that a folder is there and nobody else's."""
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.stat()
-    except OSError as error:
-        raise InputError(f"{VARIABLE}={folder}: {error.strerror or error}") from None
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise InputError(f"{VARIABLE}={folder}: is no folder of yours; name one that is")
-    if stat.S_IMODE(found.st_mode) & 0o077:
-        mode = f"{stat.S_IMODE(found.st_mode):04o}"
-        raise InputError(f"{VARIABLE}={folder}: has mode {mode}, others may look in; chmod 700 {folder}")
 
 
 def _secret(path: Path, ledger: Path) -> bytes:
@@ -232,29 +160,8 @@ def _secret(path: Path, ledger: Path) -> bytes:
         if ledger.exists():
             what = "has a ledger and no key, so its noise cannot be drawn again"
             raise InputError(f"{path.parent}: {what}; put the key back, or begin with an empty folder")
-        draft = path.with_name(f"key.{os.urandom(8).hex()}")
-        file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        try:
-            os.write(file, os.urandom(SECRET_BYTES))
-            os.fsync(file)
-        finally:
-            os.close(file)
-        try:
-            os.link(draft, path)  # which fails where another rank was first
-        except FileExistsError:
-            pass
-        finally:
-            draft.unlink()
-        _fsync_folder(path.parent)
+        make_once(path, os.urandom(SECRET_BYTES))  # which another rank may have done by now
     secret = path.read_bytes()
     if len(secret) != SECRET_BYTES:
         raise InputError(f"{path}: has {len(secret)} bytes, not {SECRET_BYTES}; put the right one back")
     return secret
-
-
-def _fsync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -11,10 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 from mpifl.aggregation import AggregationSettings, Rule, Weighing, with_uniform_weights
 from mpifl.algorithms import ALGORITHMS, Algorithm
 from mpifl.common import InputError, Table, read_toml
-from mpifl.privacy import PrivacySettings
+from mpifl.privacy import PrivacySettings, SecuritySettings
 from mpifl.run.cohort import CohortTable
 from mpifl.run.naming import make_named
 from mpifl.run.private import check_private
+from mpifl.run.secure import check_secure
 from mpifl.run.tables import Checkpoint, Data, Evaluate, Model, Tracking
 from mpifl.run.validation import validated
 from mpifl.server import OPTIMIZERS, ServerOptimizer
@@ -76,6 +77,8 @@ class Job(BaseModel):
     """Which silos lie on purpose, for tests and tables; none otherwise."""
     privacy: PrivacySettings | None = None
     """Differential privacy; the table alone turns it on."""
+    security: SecuritySettings | None = None
+    """Sums that only their sites can look into; the table alone turns it on."""
     evaluate: Evaluate = Evaluate()
     """How often the model is scored."""
     checkpoint: Checkpoint = Checkpoint()
@@ -117,6 +120,11 @@ class Job(BaseModel):
         """
         return _build_task(self, "the job")
 
+    @property
+    def secure(self) -> bool:
+        """Whether sums are masked, so that what would show through the masks stays at the sites."""
+        return self.security is not None and self.security.masks
+
     def build_rule(self, algorithm: Algorithm) -> Rule | Weighing | None:
         """Return what combines updates, None for the mean.
 
@@ -146,7 +154,10 @@ class Job(BaseModel):
     def _given_in_vain(self, algorithm: Algorithm) -> list[str]:
         given = flat({"local": self.local.model_dump(), "cohort": self.cohort.model_dump()})
         usual = flat({"local": LocalTraining().model_dump(), "cohort": CohortTable().model_dump()})
-        return sorted(key for key in algorithm.ignores if given.get(key) not in (None, usual.get(key)))
+        ignored = algorithm.ignores - (
+            {"local.batch_size"} if self.privacy and self.privacy.in_sum else set()
+        )
+        return sorted(key for key in ignored if given.get(key) not in (None, usual.get(key)))
 
 
 def read_job(path: Path, overrides: Sequence[str] = ()) -> Job:
@@ -190,6 +201,7 @@ def check_job(table: Table, source: str, named: Collection[str] | None = None) -
     _check_augment(job, algorithm, source)
     _check_target(job, algorithm.task.main_metric, source)
     check_private(job, algorithm, source)
+    check_secure(job, algorithm, source)
     return job.model_copy(update=_completed(job, algorithm))
 
 

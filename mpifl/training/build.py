@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-import os
-import socket
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +11,7 @@ from typing import Any, TypeAlias
 import torch
 
 from mpifl import models
-from mpifl.aggregation import Rule, Weighing
+from mpifl.aggregation import FixedSums, Rule, Weighing
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, Names, RankLost, ShardError, Table, allow_many_open_files, lock
 from mpifl.data import Batches, FederationSpec, ShardEntry, open_shard, read_federation
@@ -24,9 +21,12 @@ from mpifl.server import Server
 from mpifl.silo import FlatModel, learnable
 from mpifl.tasks import Task
 from mpifl.tracking import check_tracking
-from mpifl.training.accounting import silo_maker
+from mpifl.training.at_site import about_rank, kept_at_site
+from mpifl.training.devices import rank_device, threads_of
+from mpifl.training.securing import sums_of
+from mpifl.training.silo_level import protected
 from mpifl.training.validation import augment_of, check_model, check_privacy, check_rule, splits_of
-from mpifl.transforms import Clipping, Protection, RunningStatistics, Transform, reference_of
+from mpifl.transforms import Clipping, RunningStatistics, Transform, reference_of
 from mpifl.wire import Transport, clean
 
 Given: TypeAlias = Path | Table | Job
@@ -128,14 +128,17 @@ def _assemble(
     nth, workers = transport.place()
     torch.set_num_threads(threads_of(job.threads, workers))
     is_worker = transport.rank in transport.workers
-    device = _device(job, nth, is_worker)
+    device = rank_device(job, nth, is_worker)
     folder = Path(job.shards)
     algorithm = job.build_algorithm().for_federation(spec)
     flat = _models(job, spec, algorithm, device, is_reporter=nth == 0)
     algorithm.task.metrics()  # the library that brings them is imported now, not in the first evaluation
     rule = job.build_rule(algorithm)
-    transforms = _transforms(job, algorithm, rule, spec)
+    transforms = _transforms(job, algorithm, rule, spec, run)
     public = _batches(folder, spec, spec.public, "public", device)
+    placed = _placed(job, spec, transport)
+    silos = placed.get(transport.rank, [])
+    sums = sums_of(job, spec, algorithm, run, placed, transport.rank)
     context = WorkerContext(
         folder,
         run,
@@ -151,46 +154,45 @@ def _assemble(
         job.aggregation.spill,
         job.evaluate.batch_size,
         augment_of(job, spec),
-        silo_maker(job, spec, noise, is_worker),
+        sums=sums,
+        **kept_at_site(job, spec, noise, run, is_worker),
     )
-    sizes = [entry.examples["train"] for entry in spec.silos]
-    job.cohort.check(len(sizes))
-    placed = place(sizes, transport.workers)
-    silos = placed.get(transport.rank, [])
-    worker = Worker(context, silos, _about(device, silos), transport)
+    worker = Worker(context, silos, about_rank(device, len(silos), job), transport)
     test = _batches(folder, spec, spec.test, "test", device, algorithm.task) if transport.is_server else None
     server = _server(job, algorithm, flat, test, public)
     cohort, names = job.cohort, Names([entry.name for entry in spec.silos])
-    examples, total = [entry.examples for entry in spec.silos], cohort.total(sizes)
-    knowledge = Knowledge(algorithm, examples, cohort.weights, total)
+    knowledge = _knowledge(job, algorithm, spec, sums)
     return server, Federation(
         transport, worker, transforms, placed, cohort.quorum, device, knowledge, cohort.deadline, names
     )
 
 
-def _device(job: Job, nth: int, is_worker: bool) -> torch.device:
-    device = device_of(job.device, nth, is_worker)
-    if (precision := job.local.precision) != "fp32" and device.type == "cpu" and is_worker:
-        what = f"{socket.gethostname()} trains on its CPU, where {precision} gains nothing"
-        to_do = "take 'fp32', or device = 'cuda' where there is a GPU"
-        raise InputError(f"[local] precision = '{precision}': {what}; {to_do}")
-    return device
+def _placed(job: Job, spec: FederationSpec, transport: Transport) -> dict[int, list[int]]:
+    sizes = [entry.examples["train"] for entry in spec.silos]
+    job.cohort.check(len(sizes))
+    return place(sizes, transport.workers)
+
+
+def _knowledge(job: Job, algorithm: Algorithm, spec: FederationSpec, sums: FixedSums | None) -> Knowledge:
+    examples, cohort = [entry.examples for entry in spec.silos], job.cohort
+    total = cohort.total([one["train"] for one in examples])
+    return Knowledge(algorithm, examples, cohort.weights, total, sums)
 
 
 def _transforms(
-    job: Job, algorithm: Algorithm, rule: Rule | Weighing | None, spec: FederationSpec
+    job: Job, algorithm: Algorithm, rule: Rule | Weighing | None, spec: FederationSpec, run: Path
 ) -> list[Transform]:
     """Return the transforms, in the order of requests.
 
-    On the way back they act in reverse: a site's ledger notes an answer as it is, an update is clipped, and
-    nothing changes it after its codec. A silo that lies does so after it is clipped.
+    On the way back they act in reverse: an update is clipped, and nothing changes it after its codec. A silo
+    that lies does so after it is clipped. `protected` says where privacy stands.
     """
     compression = job.compression.transforms(algorithm.absolute, algorithm.accumulated)
     clip = job.aggregation.clip
     lies = job.attack.transforms(job.seed, spec.classes)
     found = [*compression, *lies, RunningStatistics(), *([Clipping(clip)] if clip else [])]
     found += reference_of(rule, algorithm.local, algorithm.objective, public=spec.public is not None)
-    return [*found, *([Protection(len(spec.silos))] if job.privacy else [])]
+    return protected(job, algorithm, spec, run, found)
 
 
 def successor(job: Job, spec: FederationSpec, worker: Server) -> Server:
@@ -255,45 +257,3 @@ def _batches(
         return None
     shard = open_shard(folder, entry, spec)
     return Batches((learnable(shard, task) if task else shard)[split], spec.features, device)
-
-
-def _about(device: torch.device, silos: list[int]) -> dict[str, str]:
-    name = f"{device} {torch.cuda.get_device_name(device)}" if device.type == "cuda" else "cpu"
-    about = {"host": socket.gethostname(), "device": name, "threads": str(torch.get_num_threads())}
-    return about | {"silos": str(len(silos)), "pid": str(os.getpid())}
-
-
-def threads_of(wanted: int | str, workers: int) -> int:
-    """Return the threads of a rank: by "auto" its part of the cores that it may use.
-
-    A launcher that binds ranks gives each a part of its own cores, which fewer ranks share.
-
-    Args:
-        wanted: The job's `threads`.
-        workers: How many the node has; 0 on the server of several ranks, which computes little.
-    """
-    if isinstance(wanted, int):
-        return wanted
-    if not hasattr(os, "sched_getaffinity"):
-        mine = launchers = os.cpu_count() or 1
-    else:
-        mine = len(os.sched_getaffinity(0))
-        launchers = max(len(os.sched_getaffinity(os.getppid())), mine)
-    return max(mine // max(math.ceil(workers * mine / launchers), 1), 1) if workers else 1
-
-
-def device_of(wanted: str, nth: int, is_worker: bool) -> torch.device:
-    """Return the GPU of a worker's place on its node, or the CPU, as for the server of several ranks.
-
-    Raises:
-        InputError: "cuda" is wanted, and there is none.
-    """
-    if wanted == "cpu" or not is_worker:
-        return torch.device("cpu")
-    if torch.cuda.is_available():
-        torch.backends.cudnn.deterministic = True  # or a convolution's gradient differs from run to run
-        return torch.device("cuda", nth % torch.cuda.device_count())
-    if wanted == "cuda":
-        what = f"{socket.gethostname()} has no GPU that torch can use"
-        raise InputError(f"device = 'cuda': {what}; take 'cpu' or 'auto'")
-    return torch.device("cpu")

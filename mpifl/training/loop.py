@@ -151,7 +151,7 @@ def _attempt_round(t: Training) -> dict[str, float]:
 def _attempt(t: Training, nth: int) -> dict[str, float]:
     """Draw the cohort and have the algorithm do its round."""
     _realign_if_diverged(t)
-    drawn = t.selector.select(t.exchange.membership.unavailable)
+    drawn = t.selector.select(t.exchange.membership.undrawn)
     cohort = t.exchange.cohort(drawn, t.server, nth)
     scalars = reportable(t.algorithm.round(t.server, cohort), t.algorithm)
     t.selector.learn(cohort.losses)

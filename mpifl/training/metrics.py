@@ -20,6 +20,7 @@ from mpifl.tasks import pooled
 from mpifl.tracking import Record
 from mpifl.training.accounting import Accounting
 from mpifl.training.recovery import Recovery
+from mpifl.training.silo_level import SiloAccounting
 from mpifl.wire import Mean, Scalar, library
 
 
@@ -34,7 +35,7 @@ class MetricsCollector:
         server: Server,
         recovery: Recovery,
         note: Callable[..., None],
-        accounting: Accounting,
+        accounting: Accounting | SiloAccounting,
     ) -> None:
         self._accounting = accounting
         self._job = job

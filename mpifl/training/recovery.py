@@ -104,6 +104,8 @@ class Recovery:
         Each is offered it twice: one that was late because opening the shard takes long has it open then.
         """
         federation, tried = self.federation, Counter[tuple[int, int]]()
+        if federation.membership.stay:
+            return dict.fromkeys(unassigned, "by [security] it stays at its site")
         faults = dict.fromkeys(unassigned, "")
         for _ in range(2 * len(federation.transport.workers)):
             if not faults:

@@ -222,14 +222,15 @@ class Transport(StampedPointToPoint):
         return False
 
     def sum(self, piece: Tensor, nodes: Sequence[int]) -> Tensor:
-        """Return the sum of a float64 vector over some nodes, the server's first; each node's leader calls
-        this.
+        """Return the sum of a float64 or int64 vector over some nodes, the server's first.
+
+        Each node's leader calls this.
 
         A binomial tree of point-to-point messages: whole pieces cross at once, where a non-blocking `Ireduce`
         moves small segments, each of which would wait for the next poll. The order of addition is that of the
         tree; the callers' summands add up to the same bits in any. Only the server's result means anything.
-        It is NaN where a node has sent one of another length, or none in time; nothing is taken any more from
-        a node that was late.
+        It is NaN, or 0 as a whole number, where a node has sent one of another length, or none in time.
+        Nothing is taken any more from a node that was late.
         """
         total, me, step = piece, nodes.index(self.nodes.number), 1
         while step < len(nodes):
@@ -257,7 +258,7 @@ class Transport(StampedPointToPoint):
                 return torch.frombuffer(found[1], dtype=total.dtype).add_(total)
             if not found:  # what comes later would be taken for another sum
                 self.silent.add(child)
-        return torch.full_like(total, math.nan)
+        return torch.full_like(total, math.nan) if total.is_floating_point() else torch.zeros_like(total)
 
     def read(self, rank: int, handle: int, length: int, dtype: torch.dtype) -> Tensor:
         """Return the vector that a rank of this node, or this one itself, has under this handle."""

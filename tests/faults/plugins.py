@@ -51,7 +51,7 @@ from mpifl.common.errors import ShardError
 from mpifl.run import checkpoint, serialization
 from mpifl.server.server import Server
 from mpifl.silo.silo import Silo
-from mpifl.wire.messages import Update
+from mpifl.wire.updates import Update
 
 TROUBLE: dict[str, Any] = json.loads(os.environ.get("TROUBLE", "{}"))
 PATIENCE = 90

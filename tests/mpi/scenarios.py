@@ -334,6 +334,17 @@ PRIVATE = job(
 )
 JOBS += [PRIVATE]
 """Silos answer by DP-SGD, with the secrets of sites that are given."""
+PRIVATE_SILOS = job(
+    "private-silos",
+    shards="many",
+    local={"lr": 0.2, "steps": 4, "batch_size": 16},
+    cohort={"fraction": 0.7, "weights": "uniform", "select": "poisson"},
+    compression={"down": "bfloat16"},
+    evaluate={"silos": False},
+    privacy={"level": "silo", "clip": 0.2, "noise": 0.8, "delta": 0.1, "accountant": "rdp"},
+)
+JOBS += [PRIVATE_SILOS]
+"""The server draws silos and noise, with secrets that are given."""
 
 
 def middle(rows: Tensor) -> Tensor:

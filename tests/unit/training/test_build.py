@@ -7,7 +7,7 @@ import pytest
 from unit.builders import Alone, write_folder
 
 from mpifl.common.errors import InputError
-from mpifl.training import build
+from mpifl.training import build, devices
 
 
 class Placed(Alone):
@@ -32,8 +32,8 @@ class Placed(Alone):
 def test_auto_shares_the_cores_that_a_rank_may_use(monkeypatch, mine, launchers, workers, threads):
     cores = {0: set(range(mine)), os.getppid(): set(range(launchers))}
     monkeypatch.setattr(os, "sched_getaffinity", cores.__getitem__, raising=False)
-    assert build.threads_of("auto", workers) == threads
-    assert build.threads_of(3, workers) == 3
+    assert devices.threads_of("auto", workers) == threads
+    assert devices.threads_of(3, workers) == 3
 
 
 def test_bfloat16_on_a_cpu_is_refused_in_a_line(tmp_path):

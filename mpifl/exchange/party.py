@@ -1,0 +1,165 @@
+"""A rank as a party of masked sums: what it agrees to hand over its sum for, and what it notes of that.
+
+Whoever asks the same for two sets of silos learns the difference of the sets. So a party draws a round's
+silos itself, and sees that parties enough have a part in the sum. Its site's ledger holds one sum for each
+question.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from mpifl.aggregation import SENTINELS, Question
+from mpifl.common import InputError
+from mpifl.privacy import Draws, Offer, Released, Releases, SecuritySettings, Session, add_masks, digest
+from mpifl.wire import Purpose
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a party knows of its run by itself, whatever the server says.
+
+    Attributes:
+        run: A digest of all of the job that sums follow from.
+        job: The job's name.
+        silos: The name of each silo.
+        settings: The job's `[security]`.
+        drawn: The silos of a round, drawn from all.
+        purpose: What a work is for.
+    """
+
+    run: str
+    job: str
+    silos: Sequence[str]
+    settings: SecuritySettings
+    drawn: Callable[[int], Collection[int]]
+    purpose: Callable[[str], Purpose]
+
+
+class Party:
+    """Masks a rank's sums; see `aggregation.Masking`."""
+
+    def __init__(self, terms: Terms, session: Session, releases: Releases, secret: bytes) -> None:
+        self._terms, self._session, self._releases, self._secret = terms, session, releases, secret
+        self._serial = -1
+        self._owners: dict[str, str] = {}
+        """By each silo's name, the session key of the party that offered it last."""
+        self._agreed: tuple[Released, dict[int, bytes], int, bytes] | None = None
+
+    @property
+    def offer(self) -> dict[str, Any]:
+        """This party's half of the keys, for all others."""
+        return self._session.offer.model_dump()
+
+    def ready(self, question: Question, sums: Sequence[Tensor]) -> str:
+        """Return the digest of all that the sum is for, if this party hands it over; see `Masking`."""
+        self._agreed, request = None, question.request
+        if request.serial <= self._serial:
+            raise InputError("the server asks by a number that was used; it is broken, or not to be trusted")
+        self._serial = request.serial
+        offers = _offers_of(question)
+        secrets = self._session.agree(offers, question.rank)
+        self._check_silos(question, offers)
+        self._check_parties(question)
+        message = digest([request.work, sorted(request.scalars.items())], question.received)
+        vectors = [(one.name, one.length, one.combined) for one in question.plan.vectors]
+        self._add_noise(question, message, sums)
+        grids = digest([vectors, list(question.grids), question.plan.scalars], {})
+        entry = Released(
+            run=self._terms.run,
+            round=request.round,
+            work=request.work,
+            message=message,
+            set=self._named(question.accepted),
+            grids=grids,
+            silos=self._session.offer.silos,
+            answer=digest([], {str(nth): one for nth, one in enumerate(sums)}),
+            job=self._terms.job,
+        )
+        self._releases.check(entry)
+        about = [self._terms.run, request.round, request.attempt, request.serial, request.work, message]
+        parties = [(rank, one.model_dump()) for rank, one in sorted(offers.items())]
+        context = digest([*about, entry.set, grids, parties], {})
+        self._agreed = entry, secrets, question.rank, bytes.fromhex(context)
+        return context
+
+    def _add_noise(self, question: Question, message: str, sums: Sequence[Tensor]) -> None:
+        """Add the shares of noise of this party's silos: as much as those that do not collude bring together.
+
+        n silos of which c collude add 1 / (n - c) of the variance each. The same question over the same silos
+        draws the same, whoever hosts them.
+        """
+        asked, accepted = question.request, self._named(question.accepted)
+        sure = len(accepted) - math.floor(self._terms.settings.colluding * len(accepted))
+        about = [self._terms.run, str(asked.round), asked.work, message, *accepted]
+        own = sorted(set(accepted).intersection(self._session.offer.silos))
+        for vector, deviation, total in zip(question.plan.vectors, question.noise, sums, strict=False):
+            for silo in own if deviation else ():
+                drawn = Draws(self._secret, "share of noise", *about, silo, vector.name)
+                noise = drawn.normal(len(total) - SENTINELS, torch.float64)
+                total[:-SENTINELS] += noise.mul_(deviation / math.sqrt(sure)).round_().long()
+
+    def release(self) -> None:
+        """Have the site's ledger hold that the sum is handed over; see `Masking`."""
+        assert self._agreed is not None
+        self._releases.record(self._agreed[0])
+
+    def mask(self, sums: Sequence[Tensor]) -> None:
+        """Add the masks in place; see `Masking`."""
+        assert self._agreed is not None
+        _, secrets, rank, context = self._agreed
+        self._agreed = None
+        add_masks(sums, secrets, rank, context)
+
+    def _named(self, silos: Iterable[int]) -> list[str]:
+        return sorted(self._terms.silos[silo] for silo in silos)
+
+    def _check_silos(self, question: Question, offers: Mapping[int, Offer]) -> None:
+        """See that the silos are those of the round, and that each is of one party."""
+        request, terms = question.request, self._terms
+        training = terms.purpose(request.work) == "training"
+        drawn = set(terms.drawn(request.round)) if training else set(range(len(terms.silos)))
+        asked, accepted = set(request.cohort), set(question.accepted)
+        if strange := sorted(asked - drawn) or sorted(accepted - asked):
+            known = [silo for silo in strange if silo in range(len(terms.silos))]
+            named = terms.silos[known[0]] if known else str(strange[0])
+            raise InputError(f"silo {named} is none of those that this site draws for round {request.round}")
+        offered = {silo for offer in offers.values() for silo in offer.silos}
+        if unowned := sorted(set(self._named(accepted)) - offered):
+            raise InputError(f"silo {unowned[0]} counts, and no party has offered a key for it")
+        self._owners |= {silo: offer.key for offer in offers.values() for silo in offer.silos}
+
+    def _check_parties(self, question: Question) -> None:
+        """See that parties enough have a part in the sum."""
+        settings = self._terms.settings
+        taking_part = {self._owners[silo] for silo in self._named(question.accepted)}
+        asked = {self._owners.get(silo, silo) for silo in self._named(question.request.cohort)}
+        if len(taking_part) < settings.least:
+            what = f"{len(taking_part)} parties have a part in the sum, too few to hide one among them"
+            raise InputError(
+                f"[security] least = {settings.least}: {what}; start more, or take another least"
+            )
+        if 2 * len(taking_part) <= (1 + settings.colluding) * len(asked):
+            what = f"{len(taking_part)} of {len(asked)} parties have a part in the sum, too few"
+            raise InputError(
+                f"[security] colluding = {settings.colluding:.3g}: {what}; bring the others back"
+            )
+
+
+def _offers_of(question: Question) -> dict[int, Offer]:
+    """Return what the parties of a sum offer, by rank.
+
+    Raises:
+        InputError: one is none.
+    """
+    try:
+        return {rank: Offer.model_validate(part.offer) for rank, part in question.plan.parties.items()}
+    except ValidationError:
+        raise InputError("what a party offers for its keys cannot be read") from None

@@ -1,0 +1,134 @@
+"""What a site has released under masks; the same sum over other silos would tell these apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict
+
+from mpifl.common import InputError
+from mpifl.privacy.folder import make_own
+from mpifl.privacy.ledger import Ledger
+
+FILE = "released.jsonl"
+Names = Annotated[list[str], AfterValidator(sorted)]
+_Question = tuple[str, int, str]
+
+
+class Released(BaseModel):
+    """A line of the ledger: a party's part of a sum that was released under masks.
+
+    Attributes:
+        run: A digest of the run.
+        round: Its round.
+        work: What was asked; a round asks each work once.
+        message: The digest of what was asked: received vectors, numbers, work.
+        set: The names of the silos that the sum is over, all parties' together.
+        grids: The digest of the arithmetic.
+        silos: The names of the party's own silos.
+        answer: The digest of the party's own sums, before masks.
+        job: The job's name, for people.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    run: str
+    round: int
+    work: str
+    message: str
+    set: Names
+    grids: str
+    silos: Names
+    answer: str
+    job: str = ""
+
+    @property
+    def question(self) -> _Question:
+        """What may be asked once."""
+        return self.run, self.round, self.work
+
+
+class Releases:
+    """The ledger of a site's folder, which all its parties share.
+
+    A sum is released once for a question. The same sum may be released again: it tells nothing new.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Open it.
+
+        Raises:
+            InputError: the folder is not the user's own.
+        """
+        make_own(folder)
+        self._by_question: dict[_Question, list[Released]] = {}
+        self._by_message: dict[str, Released] = {}
+        """The first line of each; all others are over the same silos."""
+        self._ledger = Ledger(folder / FILE, Released, self._take)
+
+    def check(self, entry: Released) -> None:
+        """See that a sum may be released.
+
+        Raises:
+            InputError: another was released for the question, or for the message over other silos.
+        """
+        self._ledger.catch_up()
+        self._compare(entry)
+
+    def record(self, entry: Released) -> None:
+        """Note that a sum is released, and return when that is on the disk; no line is repeated.
+
+        Raises:
+            InputError: as `check`, or the ledger cannot be written. Nothing may be sent then.
+        """
+
+        def make() -> Released | None:
+            self._compare(entry)
+            return None if self._is_known(entry) else entry
+
+        self._ledger.record(make)
+
+    def _take(self, entry: Released) -> None:
+        self._by_question.setdefault(entry.question, []).append(entry)
+        self._by_message.setdefault(entry.message, entry)
+
+    def _is_known(self, entry: Released) -> bool:
+        return any(entry.silos == line.silos for line in self._by_question.get(entry.question, []))
+
+    def _compare(self, entry: Released) -> None:
+        for line in self._by_question.get(entry.question, []):
+            self._compare_question(entry, line)
+        line = self._by_message.get(entry.message, entry)
+        if line.set != entry.set:
+            same = f"round {line.round} of job {line.job!r} was asked the same"
+            raise self._refusal(entry, f"{same}, {_other_set(line, entry)}")
+
+    def _compare_question(self, entry: Released, line: Released) -> None:
+        """Hold a sum against one of the same run, round and work."""
+        again = "the round was released before"
+        if line.set != entry.set:
+            raise self._refusal(entry, f"{again}, {_other_set(line, entry)}")
+        if line.message != entry.message:
+            raise self._refusal(entry, f"{again}, and is now asked with another model or other numbers")
+        if line.grids != entry.grids:
+            raise self._refusal(entry, f"{again}, and its sums are to be rounded otherwise")
+        if line.silos == entry.silos and line.answer != entry.answer:
+            raise self._refusal(entry, f"{again}, and the silos' answer is another now")
+
+    def _refusal(self, entry: Released, why: str) -> InputError:
+        what = f"round {entry.round} of job {entry.job!r} is not released ({entry.work})"
+        would = "go on with the run from its own last checkpoint, or take another seed"
+        return InputError(f"{self._ledger.path}: {what}: {why}; {would}")
+
+
+def _other_set(line: Released, entry: Released) -> str:
+    """Say by what silos two sums differ."""
+    gone, new = (set(line.set) - set(entry.set)), (set(entry.set) - set(line.set))
+    parts = [f"{word} {_named(names)}" for word, names in (("without", gone), ("with", new)) if names]
+    return f"and is now to be over other silos ({', '.join(parts)}), so both sums would tell them apart"
+
+
+def _named(names: set[str]) -> str:
+    shown = ", ".join(repr(name) for name in sorted(names)[:3])
+    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown

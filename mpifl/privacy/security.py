@@ -1,0 +1,24 @@
+"""The `[security]` table: sums that nobody but their sites can look into."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+
+
+class SecuritySettings(BaseModel):
+    """`[security]`: updates are added up as whole numbers, under masks that cancel in the sum."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    masks: bool = True
+    """Whether each worker masks its sum, so that the server sees that of all alone. The bits are the same
+    without."""
+    range: Annotated[float, Field(gt=0, le=2.0**40)] = 128.0
+    """The largest magnitude of an element of an update; a silo that goes beyond it fails."""
+    least: PositiveInt = 3
+    """A worker hands over no sum that fewer workers than this have a part in."""
+    colluding: Annotated[float, Field(ge=0, lt=1)] = 1 / 3
+    """The share of workers, and of silos, that may side with the server. A worker hands nothing over where so
+    few take part that two such sets could have only these in common; the noise of the others is enough."""

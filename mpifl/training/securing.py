@@ -1,0 +1,75 @@
+"""What a rank needs for `[security]`: how its sums are added up, and what masks them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from mpifl.aggregation import FixedSums
+from mpifl.algorithms import Algorithm, usual_weight
+from mpifl.common import InputError
+from mpifl.data import FederationSpec
+from mpifl.exchange import Party, Terms
+from mpifl.privacy import Releases, SecuritySettings, Session, Site, identity_of, site_folder, sites_of
+from mpifl.run import Job, ReleasedFile
+from mpifl.training.accounting import digest_of
+from mpifl.training.selection import drawn
+
+
+def sums_of(
+    job: Job,
+    spec: FederationSpec,
+    algorithm: Algorithm,
+    run: Path,
+    placed: Mapping[int, Sequence[int]],
+    rank: int,
+) -> FixedSums | None:
+    """Return how updates are added up as whole numbers; None without `[security]`.
+
+    Args:
+        job: The job.
+        spec: The federation.
+        algorithm: Its algorithm, which knows the federation.
+        run: The run folder.
+        placed: The silos of each worker.
+        rank: This rank.
+
+    Raises:
+        InputError: there are fewer parties than the job asks for, or the site's folder is missing or damaged.
+    """
+    if job.security is None:
+        return None
+
+    @functools.cache
+    def largest_weight(work: str) -> float:
+        usual = [usual_weight(job.cohort.weights, entry.examples) for entry in spec.silos]
+        pairs = zip(spec.silos, usual, strict=True)
+        return max(algorithm.weight(work, entry.examples, weight) for entry, weight in pairs)
+
+    if not job.security.masks:
+        return FixedSums(job.security.range, largest_weight)
+    _check_parties(job.security, sum(map(bool, placed.values())))
+    masking = _party(job, job.security, spec, algorithm, placed[rank]) if placed.get(rank) else None
+    released = ReleasedFile(run) if rank == 0 else None
+    return FixedSums(job.security.range, largest_weight, True, masking, released)
+
+
+def _check_parties(security: SecuritySettings, parties: int) -> None:
+    if parties < security.least:
+        what = f"{parties} workers host silos, and each is one party"
+        to_do = f"start {security.least} or more of them, or say least = {parties} where that is enough"
+        raise InputError(f"[security] least = {security.least}: {what}; {to_do}")
+
+
+def _party(
+    job: Job, security: SecuritySettings, spec: FederationSpec, algorithm: Algorithm, silos: Sequence[int]
+) -> Party:
+    folder = site_folder("[security]", "this site's keys and what it released")
+    names = [entry.name or f"silo {silo}" for silo, entry in enumerate(spec.silos)]
+    sizes = [entry.examples["train"] for entry in spec.silos]
+    run = digest_of(job, *(entry.sha256 for entry in spec.silos))
+    draw = functools.cache(functools.partial(drawn, job.cohort, sizes, job.seed))
+    terms = Terms(run, job.name, names, security, draw, algorithm.purpose)
+    session = Session(run, [names[silo] for silo in silos], identity_of(folder), sites_of(folder))
+    return Party(terms, session, Releases(folder), Site(folder).secret)

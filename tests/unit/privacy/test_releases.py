@@ -1,0 +1,146 @@
+"""The ledger of what was released under masks: what may be released again, and what must not be."""
+
+from __future__ import annotations
+
+import errno
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from mpifl.common import InputError
+from mpifl.privacy import Released, Releases
+
+
+def entry(**more):
+    given = {
+        "run": "r",
+        "round": 7,
+        "work": "work",
+        "message": "m",
+        "set": ["a", "b", "c"],
+        "grids": "g",
+        "silos": ["a"],
+        "answer": "x",
+        "job": "demo",
+    }
+    return Released(**(given | more))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "site"
+
+
+def lines(folder: Path) -> list[str]:
+    return (folder / "released.jsonl").read_text().splitlines()
+
+
+def test_the_same_sum_may_be_released_again_and_is_noted_once(folder: Path):
+    Releases(folder).record(entry())
+    again = Releases(folder)
+    again.check(entry(job="renamed", set=["c", "b", "a"]))
+    again.record(entry(job="renamed", set=["c", "b", "a"]))
+    assert len(lines(folder)) == 1
+    assert Released.model_validate_json(lines(folder)[0]) == entry()
+
+
+ALLOWED = [
+    {"round": 8, "message": "n", "set": ["a", "b"], "answer": "y"},
+    {"work": "realign", "message": "n", "set": ["a", "b"], "answer": "y"},
+    {"run": "s", "message": "n", "answer": "y"},
+    {"round": 8},
+    {"run": "s", "answer": "y", "grids": "h"},
+    {"silos": ["b"], "answer": "y"},
+]
+
+
+@pytest.mark.parametrize("other", ALLOWED, ids=str)
+def test_other_questions_are_other_sums(folder: Path, other):
+    releases = Releases(folder)
+    releases.record(entry())
+    releases.record(entry(**other))
+    assert len(lines(folder)) == 2
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        ({"message": "n"}, "asked with another model"),
+        ({"set": ["a", "b"]}, r"other silos \(without 'c'\), so both sums would tell them apart"),
+        ({"set": ["a", "b", "d", "e"], "message": "n"}, r"without 'c', with 'd', 'e'"),
+        ({"grids": "h"}, "rounded otherwise"),
+        ({"answer": "y"}, "the silos' answer is another now"),
+        ({"silos": ["b"], "message": "n"}, "asked with another model"),
+        ({"silos": ["b"], "set": ["b", "c"]}, "without 'a'"),
+        ({"silos": ["b"], "grids": "h"}, "rounded otherwise"),
+        ({"round": 8, "set": ["a", "b"]}, r"round 7 of job 'demo' was asked the same.*without 'c'"),
+        ({"run": "s", "round": 1, "set": ["a", "b"]}, "was asked the same"),
+        ({"run": "s", "set": ["d"], "silos": ["d"]}, "without 'a', 'b', 'c', with 'd'"),
+    ],
+    ids=str,
+)
+def test_what_would_tell_silos_apart_is_refused_and_not_noted(folder: Path, other, why):
+    Releases(folder).record(entry())
+    for releases in (Releases(folder), Releases(folder)):
+        with pytest.raises(InputError, match=f"is not released.*{why}.*; go on with the run from its own"):
+            releases.check(entry(**other))
+        with pytest.raises(InputError, match=why):
+            releases.record(entry(**other))
+    assert len(lines(folder)) == 1
+
+
+def test_of_two_ranks_that_come_at_once_the_second_sees_what_the_first_has_released(folder: Path):
+    ranks = [Releases(folder) for _ in range(8)]
+    for rank in ranks:
+        rank.check(entry())
+
+    def record(k: int) -> bool:
+        try:
+            ranks[k].record(entry(set=["a", "b", "c", str(k)], silos=[str(k)]))
+        except InputError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(record, range(8))) == 1
+    assert len(lines(folder)) == 1
+
+
+def test_a_torn_line_was_never_released_and_a_wrong_one_ends_it(folder: Path):
+    Releases(folder).record(entry())
+    whole = (folder / "released.jsonl").read_bytes()
+    (folder / "released.jsonl").write_bytes(whole + whole[:-9])
+    releases = Releases(folder)
+    releases.record(entry(round=8, message="n"))
+    assert [Released.model_validate_json(line).round for line in lines(folder)] == [7, 8]
+    (folder / "released.jsonl").write_bytes(whole + b"{}\n")
+    with pytest.raises(InputError, match=r"released\.jsonl: line 2 is none of a ledger"):
+        Releases(folder).check(entry())
+
+
+def test_many_silos_are_named_by_the_first(folder: Path):
+    names = [f"s{k}" for k in range(9)]
+    Releases(folder).record(entry(set=names))
+    with pytest.raises(InputError, match=r"without 's1', 's2', 's3' and 5 more"):
+        Releases(folder).check(entry(set=["s0"]))
+
+
+def test_nothing_is_released_before_its_line_is_on_the_disk(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    def fails(_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    for _ in range(2):  # the line may be in the file by now, and is not on the disk for all that
+        with monkeypatch.context() as broken:
+            broken.setattr("os.fsync", fails)
+            with pytest.raises(InputError, match=r"cannot be written \(Input/output error\)"):
+                Releases(folder).record(entry())
+    Releases(folder).record(entry())
+    assert len(lines(folder)) == 1
+
+
+def test_a_ledger_that_cannot_be_written_releases_nothing(folder: Path):
+    releases = Releases(folder)
+    (folder / "released.jsonl").symlink_to(folder / "elsewhere")
+    with pytest.raises(InputError, match=r"released\.jsonl: cannot be written .*; nothing is answered"):
+        releases.record(entry())
