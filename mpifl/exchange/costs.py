@@ -32,6 +32,8 @@ class Ledger:
     """Why silos were left out."""
     weights: dict[int, float] = field(default_factory=dict)
     """What a rule by weights gave each silo in the last training of the round."""
+    outside: dict[int, float] = field(default_factory=dict)
+    """In which share of the columns each silo's value was at an edge, by a rule of columns, likewise."""
     lost: list[str] = field(default_factory=list)
     """Why attempts at the round came to nothing."""
 
@@ -40,6 +42,7 @@ class Ledger:
         self.lost.append(why)
         self.faults.clear()
         self.weights.clear()
+        self.outside.clear()
 
     def add(
         self,

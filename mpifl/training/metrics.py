@@ -61,6 +61,8 @@ class MetricsCollector:
         if ledger.weights:
             costs["weights"] = {str(silo): weight for silo, weight in ledger.weights.items()}
             costs["not_chosen"] = [str(silo) for silo, weight in ledger.weights.items() if weight == 0]
+        if ledger.outside:
+            costs["outside"] = {str(silo): round(share, 4) for silo, share in ledger.outside.items()}
         if ledger.lost:
             costs["attempts_lost"] = ledger.lost
         return costs
