@@ -50,7 +50,7 @@ def sums_of(
     if not job.security.masks:
         return FixedSums(job.security.range, largest_weight)
     _check_parties(job.security, sum(map(bool, placed.values())))
-    masking = _party(job, job.security, spec, algorithm, placed[rank]) if placed.get(rank) else None
+    masking = _party(job, job.security, spec, algorithm, placed, rank) if placed.get(rank) else None
     released = ReleasedFile(run) if rank == 0 else None
     return FixedSums(job.security.range, largest_weight, True, masking, released)
 
@@ -63,13 +63,20 @@ def _check_parties(security: SecuritySettings, parties: int) -> None:
 
 
 def _party(
-    job: Job, security: SecuritySettings, spec: FederationSpec, algorithm: Algorithm, silos: Sequence[int]
+    job: Job,
+    security: SecuritySettings,
+    spec: FederationSpec,
+    algorithm: Algorithm,
+    placed: Mapping[int, Sequence[int]],
+    rank: int,
 ) -> Party:
     folder = site_folder("[security]", "this site's keys and what it released")
     names = [entry.name or f"silo {silo}" for silo, entry in enumerate(spec.silos)]
     sizes = [entry.examples["train"] for entry in spec.silos]
     run = digest_of(job, *(entry.sha256 for entry in spec.silos))
     draw = functools.cache(functools.partial(drawn, job.cohort, sizes, job.seed))
-    terms = Terms(run, job.name, names, security, draw, algorithm.purpose)
-    session = Session(run, [names[silo] for silo in silos], identity_of(folder), sites_of(folder))
+    party_of = {silo: party for party, silos in placed.items() for silo in silos}
+    hosts = [party_of[silo] for silo in range(len(names))]
+    terms = Terms(run, job.name, names, hosts, security, draw, algorithm.purpose)
+    session = Session(run, [names[silo] for silo in placed[rank]], identity_of(folder), sites_of(folder))
     return Party(terms, session, Releases(folder))
