@@ -135,13 +135,19 @@ class FixedSum:
             waits = transport.rank in concerned
             told = beats.release(None, ()) if waits else Release()
             return Combined() if told.lost is not None else None
-        lost = _unready(transport, beats, answers)
-        if lost is None:
-            assert isinstance(self._request, Compute)
-            assert self._how.released is not None
-            self._how.released.note(self._request.round, self._request.work, verdict.accepted)
+        lost = _unready(transport, beats, answers) or self._unnoted(verdict)
         beats.release(Release(lost=lost.lost if lost else None), concerned)
         return lost
+
+    def _unnoted(self, verdict: Verdict) -> Combined | None:
+        """Note, at the server, what is about to be released; say why it cannot be, if so."""
+        assert isinstance(self._request, Compute)
+        assert self._how.released is not None
+        try:
+            self._how.released.note(self._request.round, self._request.work, verdict.accepted)
+        except InputError as error:
+            return Combined(lost=str(error), in_vain=True)
+        return None
 
     def _readiness(
         self, transport: Transport, verdict: Verdict, plan: SumPlan, own: Sequence[Tensor]

@@ -17,6 +17,7 @@ from .identity import (
     read_sites as read_sites,
     sites_of as sites_of,
 )
+from .ledger import Ledger as Ledger
 from .masks import add_masks as add_masks
 from .releases import Released as Released, Releases as Releases
 from .security import SecuritySettings as SecuritySettings
