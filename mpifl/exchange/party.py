@@ -149,10 +149,13 @@ def _offers_of(question: Question) -> dict[int, Offer]:
     Raises:
         InputError: one is none.
     """
-    try:
-        return {rank: Offer.model_validate(part.offer) for rank, part in question.plan.parties.items()}
-    except ValidationError:
-        raise InputError("what a party offers for its keys cannot be read") from None
+    found = {}
+    for rank, part in sorted(question.plan.parties.items()):
+        try:
+            found[rank] = Offer.model_validate(part.offer)
+        except ValidationError:
+            raise InputError(f"what rank {rank} offers for its keys cannot be read") from None
+    return found
 
 
 def _digest(about: Sequence[Any], vectors: Mapping[str, Tensor]) -> str:

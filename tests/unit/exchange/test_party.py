@@ -268,8 +268,8 @@ def test_a_server_that_asks_few_of_those_who_are_drawn_gets_nothing(tmp_path: Pa
 def test_an_offer_that_is_another_or_none_is_refused(world: World) -> None:
     truth = world.question(2)
     for offer, line in (
-        (None, "what a party offers for its keys cannot be read"),
-        ({}, "what a party offers for its keys cannot be read"),
+        (None, "what rank 4 offers for its keys cannot be read"),
+        ({}, "what rank 4 offers for its keys cannot be read"),
         ({"key": "0" * 64, "silos": ["silo 5"], "more": 1}, "cannot be read"),
         ({"key": "0" * 64, "silos": []}, "cannot be read"),
         ({"key": "0" * 63, "silos": ["silo 4"]}, "cannot be read"),
