@@ -15,18 +15,23 @@ HONEST, LIARS = 20, 5
 MEAN, STD = 0.1307, 0.3081
 
 
-def examples(seed: int, data: Path | None = None, source: str = "mnist") -> dict[str, np.ndarray]:
+def examples(
+    seed: int, data: Path | None = None, source: str = "mnist", liars: str = "learning"
+) -> dict[str, np.ndarray]:
     """Return training examples sorted by label in runs of one length, one for each honest silo.
 
-    A liar has as many, drawn from all. Labels that it turns round are then any.
+    A liar has as many, drawn from all. Labels that it turns round are then any. If liars are "idle", since
+    their updates are written over, each has one.
     """
     found = SOURCES[source](data, seed)
     each = len(found.y) // HONEST
     order = np.argsort(found.y, kind="stable")[: HONEST * each]
     draw = np.random.default_rng(seed)
-    drawn = np.concatenate([draw.choice(len(found.y), each, replace=False) for _ in range(LIARS)])
+    theirs = 1 if liars == "idle" else each
+    drawn = np.concatenate([draw.choice(len(found.y), theirs, replace=False) for _ in range(LIARS)])
     rows = np.concatenate([order, drawn])
-    made = {"x": _seen(found.x[rows]), "y": found.y[rows], "silo": np.repeat(np.arange(HONEST + LIARS), each)}
+    silo = np.repeat(np.arange(HONEST + LIARS), [each] * HONEST + [theirs] * LIARS)
+    made = {"x": _seen(found.x[rows]), "y": found.y[rows], "silo": silo}
     x, y = found.test if found.test is not None else (found.x, found.y)
     return {**made, "x_test": _seen(x[:]), "y_test": np.asarray(y)}
 

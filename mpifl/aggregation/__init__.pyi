@@ -13,7 +13,7 @@ from .forging import FORGERIES as FORGERIES, Forged as Forged, Forging as Forgin
 from .kernels import WITHOUT as WITHOUT
 from .masking import Masking as Masking, Question as Question
 from .mean import WeightedMean as WeightedMean
-from .party_sums import FixedSums as FixedSums
+from .party_sums import SENTINELS as SENTINELS, FixedSums as FixedSums
 from .planning import plan as plan
 from .rules import Rule as Rule
 from .settings import (

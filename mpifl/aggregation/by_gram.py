@@ -14,7 +14,7 @@ from torch import Tensor
 from mpifl.aggregation.base import Aggregator, Combined
 from mpifl.aggregation.columns import ColumnRule
 from mpifl.aggregation.fixed_sum import FixedSum
-from mpifl.aggregation.forging import Forged
+from mpifl.aggregation.forging import Forged, Forging
 from mpifl.aggregation.gram import GramPass
 from mpifl.aggregation.mean import WeightedMean
 from mpifl.aggregation.party_sums import FixedSums
@@ -76,13 +76,17 @@ class GramRule(ColumnRule):
         if transport.rank not in (0, *verdict.ranks) or not verdict.pieces:
             return Combined()
         plans = [ColumnsPlan.model_validate(record) for record in verdict.pieces]
-        measured = self._with_reference([plan for plan in plans if plan.name not in self._weighing.apart])
+        measured = [plan for plan in plans if plan.name not in self._weighing.apart]
         others = [plan for plan in plans if plan.name in self._weighing.apart]
-        matrix = self._decision(transport, verdict, measured)
+        lie = self._lie(transport, verdict, measured)
+        if isinstance(lie, Combined):
+            return lie
+        measured = self._with_reference(measured)
+        matrix = self._decision(transport, verdict, measured, lie)
         if not isinstance(matrix, Tensor):
             return matrix
         silos = sum(row.rank != EVERYWHERE for row in measured[0].rows)
-        kept = matrix.any(0) | (self.forge is not None)  # a lie follows from all honest vectors
+        kept = matrix.any(0) | (lie is not None)  # a lie follows from all honest vectors
         kept[0] |= not kept.any()
         rule = self._weighing.rule_after(matrix[:, kept], silos)
         rules = {plan.name: rule for plan in measured} | {plan.name: MEDIAN for plan in others}
@@ -91,7 +95,7 @@ class GramRule(ColumnRule):
         users = self._weighing.own
         work = Sharing(transport, verdict, plans, rules.__getitem__, own, self._results, users=users)
         work.leave_out(self.hanging)
-        work.forge = self.forge
+        work.forge = lie
         work.run()
         if not transport.is_server:
             return Combined()
@@ -112,14 +116,15 @@ class GramRule(ColumnRule):
         return all(v is not None and len(v) == plan.length for v, plan in zip(found, plans, strict=True))
 
     def _decision(
-        self, transport: Transport, verdict: Verdict, plans: Sequence[ColumnsPlan]
+        self, transport: Transport, verdict: Verdict, plans: Sequence[ColumnsPlan], lie: Forging | None
     ) -> Tensor | Combined:
         """Return the matrix by which all rows are multiplied, as the server decides it;
         else what comes of the round."""
         work = None
         if self._weighing.measures:
             work = GramPass(transport, verdict, plans, {**self._rows, **self._references})
-            work.forge = self.forge
+            work.leave_out(self.hanging)
+            work.forge = lie
             work.run()
         stamp, size = (verdict.serial, _DECISION), len(plans[0].rows)
         if not transport.is_server:

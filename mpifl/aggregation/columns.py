@@ -15,12 +15,14 @@ from torch import Tensor
 
 from mpifl.aggregation import slices
 from mpifl.aggregation.base import Combined, headers_of, read_records, updates_of
+from mpifl.aggregation.fitting import Fitting
+from mpifl.aggregation.forging import Forging
 from mpifl.aggregation.rules import Rule
 from mpifl.aggregation.sharing import Sharing
-from mpifl.aggregation.slices import ColumnsPlan, Forge, Located, chunk_of
+from mpifl.aggregation.slices import ColumnsPlan, Located, chunk_of
 from mpifl.aggregation.spill import Spill
 from mpifl.aggregation.vectors import checked_peak, header_of
-from mpifl.common import RoundLost
+from mpifl.common import BeyondRange, RoundLost
 from mpifl.wire import (
     Count,
     Header,
@@ -73,7 +75,7 @@ class ColumnRule:
         self._abandoned: list[Tensor] = []
         """Kept for ever: a rank that hung may still write there."""
         self.hanging: set[int] = set()
-        self.forge: Forge | None = None
+        self.forge: Forging | None = None
         """Has some silos lie, in a test."""
 
     def begin(self, request: Request, received: Mapping[str, Tensor], silos: Sequence[int]) -> None:
@@ -97,7 +99,7 @@ class ColumnRule:
         for name, vector in vectors.items():
             peak = checked_peak(name, vector, 1.0, self._lengths.get(name))
             if peak > LARGEST_FLOAT32:
-                raise ValueError(f"'{name}' reaches {peak:g}, which is beyond float32")
+                raise BeyondRange(f"'{name}' reaches {peak:g}, which is beyond float32")
         kept = {(name, silo): self._kept(vector) for name, vector in vectors.items()}
         self._rows |= kept
         self._lent.clear()
@@ -168,13 +170,30 @@ class ColumnRule:
         if transport.rank not in (0, *verdict.ranks) or not verdict.pieces:
             return Combined()
         plans = [ColumnsPlan.model_validate(record) for record in verdict.pieces]
+        lie = self._lie(transport, verdict, plans)
+        if isinstance(lie, Combined):
+            return lie
         rule = self._rule
         work = Sharing(
             transport, verdict, plans, lambda name: rule, self._rows, self._results, users=rule.own
         )
-        work.forge = self.forge
+        work.leave_out(self.hanging)
+        work.forge = lie
         work.run()
         return self._combined(work) if transport.is_server else Combined()
+
+    def _lie(
+        self, transport: Transport, verdict: Verdict, plans: Sequence[ColumnsPlan]
+    ) -> Forging | Combined | None:
+        """Return how some silos lie, if they do; else what comes of the round."""
+        if self.forge is None or not self.forge.measures:
+            return self.forge
+        silos = [[row.silo for row in plan.rows] for plan in plans]
+        alike = [plan for plan, own in zip(plans, silos, strict=True) if own == silos[0]]
+        look = Fitting(transport, verdict, alike, self._rows)
+        found = look.agreed(self.forge)
+        self.hanging |= look.hanging
+        return found
 
     def _needs(self, silos: int) -> str:
         """Say how many silos the rule takes; "" if so many suffice."""

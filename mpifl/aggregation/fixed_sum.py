@@ -155,7 +155,9 @@ class FixedSum:
         assert isinstance(self._request, Compute)
         assert self._how.masking is not None
         grids = [self._how.grid(one.name, one.combined, self._request) for one in plan.vectors]
-        question = Question(self._request, self._received, plan, verdict.accepted, grids, transport.rank)
+        noise = [self._here.noise.get(one.name, 0.0) for one in plan.vectors]
+        told = self._request, self._received, plan, verdict.accepted
+        question = Question(*told, grids, noise, transport.rank)
         try:
             return Ready(context=self._how.masking.ready(question, own))
         except InputError as error:

@@ -3,37 +3,74 @@ before a rule sees these."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from mpifl.aggregation.rules import Rule
 from mpifl.aggregation.weighing import Weighing
+from mpifl.aggregation.weights import Matrix, squared_distances
 
-FORGERIES = ("alie", "ipm", "mimic")
+FORGERIES = ("alie", "ipm", "mimic", "min_max")
 """alie: mean - z std (Baruch et al. 2019, "A little is enough", algorithm 3). ipm: -epsilon mean (Xie et al.
 2020, "Fall of empires"). mimic: one honest silo's vector (Karimireddy et al. 2022, section 3); here the
-first's, in the paper the one that hurts most."""
+first's, in the paper the one that hurts most. min_max: mean + gamma p, as far from each honest vector as two
+of these are from each other at most (Shejwalkar & Houmansadr 2021, "Manipulating the Byzantine", equation
+10)."""
 
 
 @dataclass(frozen=True)
 class Forging:
-    """Who lies, and how. A lie about an element follows from the honest values of this element alone.
+    """Who lies, and how. A lie about an element follows from the honest values of this element alone; by
+    min_max also from `gamma`, one number for all elements.
 
     Attributes:
         kind: One of `FORGERIES`.
         silos: The liars.
         z: For alie; None is the paper's, by how many silos there are.
         epsilon: For ipm.
+        direction: For min_max: p is minus the mean ("unit"), the standard deviations ("std") or the signs of
+            the mean ("sign"). How long it is makes no difference.
+        gamma: For min_max; None until it is `fitted`, and p itself is written meanwhile.
     """
 
     kind: str
     silos: frozenset[int]
     z: float | None = None
     epsilon: float = 0.1
+    direction: str = "std"
+    gamma: float | None = None
+
+    @property
+    def measures(self) -> bool:
+        """Whether it is to be `fitted` by what it writes now."""
+        return self.kind == "min_max" and self.gamma is None
+
+    def fitted(self, silos: Sequence[int], gram: Matrix) -> Forging:
+        """Return it with the largest gamma, by the Gram matrix of the honest vectors, and p in liars' rows.
+
+        Of ||mean + gamma p - x_i||^2 <= max ||x_j - x_k||^2, quadratic in gamma, that is the least of the
+        larger roots.
+        """
+        honest = [row for row, k in enumerate(silos) if k >= 0 and k not in self.silos]
+        liars = [row for row, k in enumerate(silos) if k in self.silos]
+        if not (honest and liars and gram[liars[0], liars[0]] > 0):
+            return self.at(0.0)
+        products, along = gram[np.ix_(honest, honest)], gram[honest, liars[0]]
+        apart = products.mean() - 2 * products.mean(0) + products.diagonal()
+        room = np.maximum(squared_distances(products).max() - apart, 0.0)
+        half, square = along.mean() - along, gram[liars[0], liars[0]]
+        roots = (np.sqrt(half**2 + square * room) - half) / square
+        return self.at(float(roots.min()))
+
+    def at(self, gamma: float) -> Forging:
+        """Return it with this gamma."""
+        return dataclasses.replace(self, gamma=gamma)
 
     def __call__(self, silos: Sequence[int], rows: Sequence[Tensor]) -> list[Tensor]:
         """Return rows with the liars' written over; negative numbers of silos are not silos' rows."""
@@ -50,9 +87,17 @@ class Forging:
         mean = _mean(honest)
         if self.kind == "ipm":
             return (-self.epsilon * mean).float()
-        std = _mean([(row.double() - mean).square_() for row in honest]).sqrt_()
+        if self.kind == "min_max":
+            p = self._direction(honest, mean)
+            return (p if self.gamma is None else mean + self.gamma * p).float()
+        std = _deviation(honest, mean)
         z = usual_z(len(honest) + liars, liars) if self.z is None else self.z
         return (mean - z * std).float()
+
+    def _direction(self, honest: Sequence[Tensor], mean: Tensor) -> Tensor:
+        if self.direction == "std":
+            return -_deviation(honest, mean)
+        return -mean.sign() if self.direction == "sign" else -mean
 
 
 @dataclass(frozen=True)
@@ -72,6 +117,10 @@ def usual_z(silos: int, liars: int) -> float:
     supporters = silos // 2 + 1 - liars
     share = (silos - liars - supporters) / (silos - liars)
     return NormalDist().inv_cdf(min(max(share, 1e-9), 1 - 1e-9))
+
+
+def _deviation(rows: Sequence[Tensor], mean: Tensor) -> Tensor:
+    return _mean([(row.double() - mean).square_() for row in rows]).sqrt_()
 
 
 def _mean(rows: Sequence[Tensor]) -> Tensor:

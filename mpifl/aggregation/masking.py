@@ -20,7 +20,7 @@ class Masking(Protocol):
         """Its half of the keys, for all other parties."""
 
     def ready(self, question: Question, sums: Sequence[Tensor]) -> str:
-        """Return the digest of all that the sum is for.
+        """Add this party's share of noise, in place, and return the digest of all that the sum is for.
 
         Raises:
             InputError: the party hands no such sum over.
@@ -47,6 +47,7 @@ class Question:
         plan: What is added up.
         accepted: The silos whose updates count.
         grids: What one stands for, of each vector.
+        noise: The deviation of the noise of each vector's sum over all parties, in its grid; 0 for none.
         rank: The party's.
     """
 
@@ -55,4 +56,5 @@ class Question:
     plan: SumPlan
     accepted: Sequence[int]
     grids: Sequence[float]
+    noise: Sequence[float]
     rank: int

@@ -75,6 +75,8 @@ class PartySums:
         vectors: By name, int64: whole numbers, or digits where the sum itself is wanted; then `SENTINELS`.
         numbers: By name, int64 of `PER_SCALAR` elements.
         silos: How many silos were added.
+        noise: By a vector's name, the deviation of the noise that its sum over all parties is to have, in
+            units of its whole numbers.
     """
 
     def __init__(self, how: FixedSums, request: Request) -> None:
@@ -82,6 +84,7 @@ class PartySums:
         self.vectors: dict[str, Tensor] = {}
         self.numbers: dict[str, Tensor] = {}
         self.silos = 0
+        self.noise: dict[str, float] = {}
 
     def add(self, update: Update) -> dict[str, VectorHeader]:
         """Add one silo's update and describe its vectors for the header.
@@ -100,6 +103,9 @@ class PartySums:
             self._add(self.vectors[name], vector, hows[name], update.weight, name)
         for name, digits in numbers.items():
             self.numbers[name] = self.numbers[name] + digits if name in self.numbers else digits
+        for name, deviation in update.noise.items():
+            grid = self._how.grid(name, hows[name], self._request)
+            self.noise[name] = max(self.noise.get(name, 0.0), deviation / grid)
         self.silos += 1
         return {name: header_of(update, name, None) for name in vectors}
 

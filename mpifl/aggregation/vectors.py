@@ -7,6 +7,7 @@ import math
 from torch import Tensor
 
 from mpifl.aggregation.exact import peak_of
+from mpifl.common import BeyondRange, Diverged
 from mpifl.wire import DTYPES, LARGEST, Update, VectorHeader, combination, unmarked
 
 
@@ -20,8 +21,8 @@ def checked_peak(name: str, vector: Tensor, weight: float, length: int | None) -
         length: That of other silos' vectors of the name, if there were any.
 
     Raises:
-        ValueError: it is not flat, is of a dtype that may not travel, has another length, or holds NaN, Inf
-            or what its weight makes such.
+        ValueError: it is not flat, is of a dtype that may not travel, or has another length; it holds NaN or
+            Inf (Diverged), or what its weight makes such (BeyondRange).
     """
     if vector.dim() != 1 or not vector.is_floating_point() or vector.dtype not in DTYPES.values():
         found = f"{vector.dtype} of shape {list(vector.shape)}"
@@ -30,10 +31,10 @@ def checked_peak(name: str, vector: Tensor, weight: float, length: int | None) -
         raise ValueError(f"'{name}' has {len(vector)} elements, other silos sent {length}")
     peak = peak_of(vector)
     if not math.isfinite(peak):
-        raise ValueError(f"'{name}' holds NaN or Inf; if training diverged, take a lower [local] lr")
+        raise Diverged(f"'{name}' holds NaN or Inf; if training diverged, take a lower [local] lr")
     if not weight * peak < LARGEST:
         beyond = f"which a weight of {weight:g} takes beyond what can be summed"
-        raise ValueError(f"'{name}' reaches {peak:g}, {beyond}")
+        raise BeyondRange(f"'{name}' reaches {peak:g}, {beyond}")
     return peak
 
 

@@ -75,6 +75,10 @@ class Algorithm(BaseModel, ABC):
     ignores: ClassVar[frozenset[str]] = frozenset()
     """Keys of a job, `table.key`, that it makes no use of."""
 
+    noised: ClassVar[frozenset[str]] = frozenset({"delta"})
+    """Names of all vectors of its updates, each as long as w, where silos are protected: one norm bounds them
+    together."""
+
     trainings: ClassVar[int] = 1
     """How many times a silo trains in a round."""
 
@@ -161,6 +165,10 @@ class Algorithm(BaseModel, ABC):
     def why_not_private(self) -> str:
         """Say why DP-SGD does not protect all that its silos answer, and what would do; "" if it does."""
         return ""
+
+    def why_not_noised(self) -> str:
+        """Say why the noised mean of clipped updates is not all that its server needs; "" if it is."""
+        return self.why_not_clipped()
 
     def begin(self, server: Server) -> None:
         """Set up `server.state` before the first round; `w` holds the model's shared parameters."""

@@ -36,6 +36,10 @@ class FedNova(FedAvg):
             )
         return self
 
+    def why_not_noised(self) -> str:
+        """Say that a number of the silos is a factor of its step."""
+        return "its step is multiplied by the mean of the silos' steps, which no noise protects"
+
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
         """Move w along the mean of the normalised deltas, as far as the silos went on average."""
         mean = cohort.mean(self.train, w=server.state["w"])

@@ -43,6 +43,12 @@ class FedProx(FedAvg):
             return "adapts mu to the training loss, and a loss is a query; leave adaptive out"
         return "measures gamma by gradients of all examples; leave measure_gamma out" * self.measure_gamma
 
+    def why_not_noised(self) -> str:
+        """Say that it goes by losses, or tells of gamma, where it does."""
+        if self.adaptive:
+            return "it adapts mu to the training loss, and a loss is a query; leave adaptive out"
+        return "it reports gamma, and gamma is a query; leave measure_gamma out" * self.measure_gamma
+
     def begin(self, server: Server) -> None:
         """Start from mu, whether or not it will be adapted."""
         super().begin(server)

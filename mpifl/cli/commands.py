@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mpifl import __version__
-from mpifl.cli import ending, privacy as of_privacy
+from mpifl.cli import ending, identity, privacy as of_privacy
 from mpifl.cli.options import Best, DryRun, JobFile, Out, Ranks, Run, Set, Trust
 from mpifl.common import InputError, imports, signals, tuning
 
@@ -283,6 +283,7 @@ def schema() -> None:
 
 
 app.command()(of_privacy.privacy)
+app.add_typer(identity.app, name="identity")
 
 
 def main() -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mpifl.cli.options import Set
 from mpifl.common import InputError
+
+if TYPE_CHECKING:
+    from mpifl.data import FederationSpec
+    from mpifl.run import Job
 
 SHOWN = 10
 """Rounds of which the table shows the largest epsilon."""
@@ -38,17 +42,17 @@ def _of_job(path: Path, overrides: tuple[str, ...], delta: float | None) -> dict
     """Print what a job asks of each silo, and what that costs; return all figures."""
     if delta is not None:
         raise InputError("--delta: a job has its own, [privacy] delta; leave the option out")
-    from mpifl.run import read_job
+    from mpifl.run import is_silo_level, read_job
     from mpifl.training import figures_of_plan, plans, refuse_without, validate_job
 
     job = read_job(path, overrides)
     refuse_without(job, str(path))
     spec = validate_job(job, str(path))
+    if is_silo_level(job):
+        return _of_silos(job, spec)
     planned = plans(job, spec, job.build_algorithm().for_federation(spec))
     ends = figures_of_plan(job, planned, job.rounds)
-    step = -(-job.rounds // SHOWN)
-    shown = sorted({1, *range(step, job.rounds + 1, step), job.rounds})
-    by_round = {round: max(figures_of_plan(job, planned, round)) for round in shown}
+    by_round = {round: max(figures_of_plan(job, planned, round)) for round in _shown(job.rounds)}
     assert job.privacy is not None
     title = f"{job.name}: epsilon at delta {job.privacy.delta:g}, counted by {job.privacy.accountant}"
     headings = ["silo", "examples", "q", "steps a round", "noise z", f"epsilon after {job.rounds} rounds"]
@@ -72,6 +76,30 @@ def _of_job(path: Path, overrides: tuple[str, ...], delta: float | None) -> dict
         for p, end in zip(planned, ends, strict=True)
     ]
     return {"delta": job.privacy.delta, "silos": silos, "largest": {str(n): e for n, e in by_round.items()}}
+
+
+def _of_silos(job: Job, spec: FederationSpec) -> dict[str, Any]:
+    """Print what a job lets out of its silos in each round, and what that costs; return all figures."""
+    from mpifl.training import figures_of_rounds, loudness, mechanism_of, parameters_of
+
+    assert job.privacy is not None
+    one, silos, parameters = mechanism_of(job, len(spec.silos)), len(spec.silos), parameters_of(job, spec)
+    by_round = {round: figures_of_rounds(job, one, round) for round in _shown(job.rounds)}
+    figures = {"silos": silos, "expected": one.expected, "q": one.rate, "noise": one.noise}
+    figures |= {"parameters": parameters, "noise_by_clip": loudness(one, parameters)}
+    title = f"{job.name}: epsilon of each silo at delta {job.privacy.delta:g}, counted by"
+    headings = ["silos", "a round expects", "q", "noise z", "parameters", "noise / clip of the mean"]
+    row = [f"{silos:,}", f"{one.expected:g}", f"{one.rate:.4g}", f"{one.noise:g}", f"{parameters:,}"]
+    row += [f"{figures['noise_by_clip']:.3g}"]
+    _print(f"{title} {job.privacy.accountant}", headings, [row])
+    _print("by round", ["rounds", "epsilon"], [[f"{n:,}", f"{e:.4f}"] for n, e in by_round.items()])
+    return {"delta": job.privacy.delta, **figures, "epsilon": {str(n): e for n, e in by_round.items()}}
+
+
+def _shown(rounds: int) -> list[int]:
+    """Return the rounds of which a table shows epsilon."""
+    step = -(-rounds // SHOWN)
+    return sorted({1, *range(step, rounds + 1, step), rounds})
 
 
 def _of_ledger(delta: float | None) -> dict[str, Any]:

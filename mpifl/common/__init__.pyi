@@ -7,6 +7,8 @@ from . import (
     tuning as tuning,
 )
 from .errors import (
+    BeyondRange as BeyondRange,
+    Diverged as Diverged,
     InputError as InputError,
     RankLost as RankLost,
     RoundLost as RoundLost,

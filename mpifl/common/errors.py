@@ -25,6 +25,14 @@ class Unwritable(InputError):
         )
 
 
+class Diverged(ValueError):
+    """A vector holds NaN or Inf."""
+
+
+class BeyondRange(ValueError):
+    """A number is larger than what it travels as can hold."""
+
+
 class RoundLost(Exception):
     """Too few silos of the cohort answered; server and silos are as they were before the round.
 

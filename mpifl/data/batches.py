@@ -65,6 +65,14 @@ class Batches:
         other._y = each(act, self._y)
         return other
 
+    def rewritten(self, act: Callable[[Tensors, Tensors], None]) -> Batches:
+        """Return a copy of the examples, as a model sees them, that `act` has changed in place."""
+        other = copy.copy(self)
+        other._x, other._y = self._lent(self._x, self._y)
+        other._features = each(lambda one: one.model_copy(update={"scale": None}), self._features)
+        act(other._x, other._y)
+        return other
+
     def shuffled(
         self,
         size: int | Literal["full"],

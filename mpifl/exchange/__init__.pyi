@@ -2,6 +2,7 @@ from .admission import Knowledge as Knowledge
 from .cohort import Cohort as Cohort
 from .context import WorkerContext as WorkerContext
 from .costs import Ledger as Ledger
+from .disclosure import KindsAlone as KindsAlone, first_of as first_of
 from .federation import Federation as Federation
 from .outcome import Outcome as Outcome
 from .party import Party as Party, Terms as Terms

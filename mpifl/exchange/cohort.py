@@ -58,7 +58,8 @@ class Cohort:
         expected = knowledge.expected(self.server, name, silos, message)
         for transform in transforms:
             message = transform.request(self.server, message, purpose)
-        mean = self._compute(name, silos, message, expected).mean()
+        filled = not silos and any(transform.fills for transform in transforms)
+        mean = Mean({}, {}, {}) if filled else self._compute(name, silos, message, expected).mean()
         self.losses |= {k: float(one["train_loss"]) for k, one in mean.silos.items() if "train_loss" in one}
         for transform in reversed(transforms):
             mean = transform.mean(self.server, mean, purpose)

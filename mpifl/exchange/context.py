@@ -9,13 +9,21 @@ from pathlib import Path
 from mpifl.aggregation import FixedSums, Forged, Rule, Weighing
 from mpifl.algorithms import Algorithm
 from mpifl.data import Batches, Change, FederationSpec
+from mpifl.exchange.disclosure import Telling
+from mpifl.privacy import Seal
 from mpifl.silo import EVALUATION_BATCH, EvaluationBatch, FlatModel, Silo
 from mpifl.transforms import Transform
 
 
 @dataclass(frozen=True)
 class WorkerContext:
-    """What all silos of a run have in common: where things lie, and what is done."""
+    """What all silos of a run have in common: where things lie, and what is done.
+
+    Attributes:
+        tells: What makes of a silo's fault what the server is told of it.
+        personal: Where silos' own models go, if they stay at the site; else into the run folder.
+        seal: By which the site seals what its silos keep, if the run folder may be another's.
+    """
 
     folder: Path
     run: Path
@@ -33,3 +41,6 @@ class WorkerContext:
     augment: Change | None = None
     silo: Callable[..., Silo] = Silo
     sums: FixedSums | None = None
+    tells: type[Telling] = Telling
+    seal: Seal | None = None
+    personal: Path | None = None

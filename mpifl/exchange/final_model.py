@@ -14,10 +14,20 @@ from mpifl.silo import FlatModel, Silo
 
 
 class FinalModel:
-    """Writes the server's model where a rank's run folder is not the server's, and silos' own models."""
+    """Writes the server's model where a rank's run folder is not the server's, and silos' own models.
 
-    def __init__(self, run: Path, algorithm: Algorithm, model: FlatModel) -> None:
+    Args:
+        run: The run folder.
+        algorithm: The job's.
+        model: The one that silos are lent.
+        personal: The folder of silos' own models; by default one in the run folder.
+    """
+
+    def __init__(
+        self, run: Path, algorithm: Algorithm, model: FlatModel, personal: Path | None = None
+    ) -> None:
         self._run, self._algorithm, self._model = run, algorithm, model
+        self._personal = personal or run / "personal"
         self._written = ""
         """The sha256 of the final model that is known to lie in the run folder."""
 
@@ -40,7 +50,7 @@ class FinalModel:
         silo.model.trained.copy_(own)
         if (statistics := self._algorithm.personal_statistics(silo)) is not None:
             silo.model.statistics.write(statistics)
-        checkpoint.write_model(self._run / "personal" / f"silo_{silo.id:04d}.safetensors", silo.model)
+        checkpoint.write_model(self._personal / f"silo_{silo.id:04d}.safetensors", silo.model)
 
     def _leave_global(self, w: Tensor, sha256: str) -> None:
         """Write the server's model where the run folder has none, or that of an earlier end."""

@@ -1,14 +1,13 @@
 """A rank as a party of masked sums: what it agrees to hand over its sum for, and what it notes of that.
 
-Whoever asks the same for two sets of silos learns the difference of the sets. So a party hands a sum over
-only if the silos are those of the round as it draws them itself, if parties enough have a part in it, and if
-its site's ledger holds no other sum for the same question.
+Whoever asks the same for two sets of silos learns the difference of the sets. So a party draws a round's
+silos itself, and sees that parties enough have a part in the sum. Its site's ledger holds one sum for each
+question.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +16,9 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from mpifl.aggregation import Question
+from mpifl.aggregation import SENTINELS, Question
 from mpifl.common import InputError
-from mpifl.privacy import Offer, Released, Releases, SecuritySettings, Session, add_masks
+from mpifl.privacy import Draws, Offer, Released, Releases, SecuritySettings, Session, add_masks, digest
 from mpifl.wire import Compute, Purpose
 
 
@@ -28,7 +27,8 @@ class Terms:
     """What a party knows of its run by itself, whatever the server says.
 
     Attributes:
-        run: A digest of all of the job that sums follow from.
+        run: By which this run is known.
+        digest: Of all of the job that sums follow from.
         job: The job's name.
         silos: The name of each silo.
         hosts: The party of each silo, by a number of its own.
@@ -38,6 +38,7 @@ class Terms:
     """
 
     run: str
+    digest: str
     job: str
     silos: Sequence[str]
     hosts: Sequence[int]
@@ -49,8 +50,8 @@ class Terms:
 class Party:
     """Masks a rank's sums; see `aggregation.Masking`."""
 
-    def __init__(self, terms: Terms, session: Session, releases: Releases) -> None:
-        self._terms, self._session, self._releases = terms, session, releases
+    def __init__(self, terms: Terms, session: Session, releases: Releases, secret: bytes) -> None:
+        self._terms, self._session, self._releases, self._secret = terms, session, releases, secret
         self._serial = -1
         self._agreed: tuple[Released, dict[int, bytes], int, bytes] | None = None
 
@@ -70,9 +71,10 @@ class Party:
         drawn = self._drawn(request)
         self._check_silos(question, drawn)
         self._check_parties(question, offers, drawn)
-        message = _digest([request.work, sorted(request.scalars.items())], question.received)
+        message = digest([request.work, sorted(request.scalars.items())], question.received)
         vectors = [(one.name, one.length, one.combined) for one in question.plan.vectors]
-        grids = _digest([vectors, list(question.grids), question.plan.scalars], {})
+        self._add_noise(question, message, sums)
+        grids = digest([vectors, list(question.grids), question.plan.scalars], {})
         entry = Released(
             run=self._terms.run,
             round=request.round,
@@ -81,15 +83,31 @@ class Party:
             set=self._named(question.accepted),
             grids=grids,
             silos=self._session.offer.silos,
-            answer=_digest([], {str(nth): one for nth, one in enumerate(sums)}),
+            answer=digest([], {str(nth): one for nth, one in enumerate(sums)}),
             job=self._terms.job,
         )
         self._releases.check(entry)
         about = [self._terms.run, request.round, request.attempt, request.serial, request.work, message]
         parties = [(rank, one.model_dump()) for rank, one in sorted(offers.items())]
-        context = _digest([*about, entry.set, grids, parties], {})
+        context = digest([*about, entry.set, grids, parties], {})
         self._agreed = entry, secrets, question.rank, bytes.fromhex(context)
         return context
+
+    def _add_noise(self, question: Question, message: str, sums: Sequence[Tensor]) -> None:
+        """Add the shares of noise of this party's silos: as much as those that do not collude bring together.
+
+        n silos of which c collude add 1 / (n - c) of the variance each. The same question over the same silos
+        draws the same, whoever hosts them.
+        """
+        asked, accepted = question.request, self._named(question.accepted)
+        sure = len(accepted) - math.floor(self._terms.settings.colluding * len(accepted))
+        about = [self._terms.digest, str(asked.round), asked.work, message, *accepted]
+        own = sorted(set(accepted).intersection(self._session.offer.silos))
+        for vector, deviation, total in zip(question.plan.vectors, question.noise, sums, strict=False):
+            for silo in own if deviation else ():
+                drawn = Draws(self._secret, "share of noise", *about, silo, vector.name)
+                noise = drawn.normal(len(total) - SENTINELS, torch.float64)
+                total[:-SENTINELS] += noise.mul_(deviation / math.sqrt(sure)).round_().long()
 
     def release(self) -> None:
         """Have the site's ledger hold that the sum is handed over; see `Masking`."""
@@ -156,13 +174,3 @@ def _offers_of(question: Question) -> dict[int, Offer]:
         except ValidationError:
             raise InputError(f"what rank {rank} offers for its keys cannot be read") from None
     return found
-
-
-def _digest(about: Sequence[Any], vectors: Mapping[str, Tensor]) -> str:
-    """Return the sha256 of some texts and numbers, and of vectors by name."""
-    found = hashlib.sha256(json.dumps(about).encode())
-    for name in sorted(vectors):
-        vector = vectors[name].detach().cpu().contiguous()
-        found.update(json.dumps([name, str(vector.dtype), list(vector.shape)]).encode())
-        found.update(vector.view(torch.uint8).numpy().data)
-    return found.hexdigest()

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -20,7 +17,7 @@ from mpifl.exchange.context import WorkerContext
 from mpifl.exchange.final_model import FinalModel
 from mpifl.exchange.states import States
 from mpifl.exchange.updates import as_update, check_update, defined, reason_of
-from mpifl.run import Writer, checkpoint
+from mpifl.run import StateFiles
 from mpifl.silo import Silo, learnable
 from mpifl.wire import (
     AnyReply,
@@ -74,10 +71,9 @@ class Worker:
         self.aggregation: Aggregator = self._by_rule
         """Of the request that is answered: the job's rule in training, the exact mean in all else."""
         self._shards: dict[int, Shard] = {}
-        self._traces: dict[int, str] = {}
-        """The tracebacks of what went wrong in the request that was answered last, by silo."""
-        self._writer = Writer()
-        self._final = FinalModel(context.run, context.algorithm, self._model)
+        self._tells = context.tells(Names([entry.name for entry in context.spec.silos]))
+        self._files = StateFiles(context.run, self._model.device, context.seal)
+        self._final = FinalModel(context.run, context.algorithm, self._model, context.personal)
         self._handlers = self._handlers_of_silos()
         self._receivers: dict[type[Request], Receiver] = {Replicate: self._replicate}
         """What a request has the rank do, whatever it hosts."""
@@ -101,7 +97,7 @@ class Worker:
             self.states.begin(request)
         if receive := self._receivers.get(type(request)):
             receive(request, vectors)
-        self._traces.clear()
+        self._tells.begin()
         handler = self._handlers.get(type(request))
         start = time.perf_counter()
         mine = self._asked(request) if handler else []
@@ -110,7 +106,8 @@ class Worker:
         replies = [self._guarded(handler, silo, request, vectors) for silo in mine] if handler else []
         about = self._about if request.introduces else {}
         parts = list(self.aggregation.parts())
-        return Report(headers=replies, parts=parts, seconds=time.perf_counter() - start, about=about)
+        seconds = self._tells.seconds(time.perf_counter() - start)
+        return Report(headers=replies, parts=parts, seconds=seconds, about=about)
 
     def commit(self, request: Request, verdict: Verdict) -> None:
         """Forget what the silos kept whose updates do not count; take in those that have moved here, let
@@ -119,9 +116,7 @@ class Worker:
         What the server wants explained is printed: it knows what other ranks have said, so that it is said
         once.
         """
-        for silo in self._traces.keys() & set(verdict.explain):
-            names = Names([entry.name for entry in self._context.spec.silos])
-            print(f"silo {names[silo]} failed:\n{self._traces[silo]}", file=sys.stderr, flush=True)
+        self._tells.explain(verdict.explain)
         self._commit_moves(request, verdict)
         for silo in set(request.cohort).difference(verdict.accepted):  # those on their way here, too
             self.states.pending.pop(silo, None)
@@ -152,25 +147,12 @@ class Worker:
         start = time.perf_counter()
         try:
             reply = handler(silo, request, vectors)
-            return reply.model_copy(update={"seconds": time.perf_counter() - start})
+            return reply.model_copy(update={"seconds": self._tells.seconds(time.perf_counter() - start)})
         except SharedVectorChanged:
             raise
-        except InputError as error:
-            return Done(silo=silo, fault=str(error), passing=isinstance(error, ShardError))
         except Exception as error:
-            passing = isinstance(error, OSError | MemoryError)
-            return Done(silo=silo, fault=self._explain(silo, error), passing=passing)
-
-    def _explain(self, silo: int, error: Exception) -> str:
-        """Describe an unforeseen error in a line,
-        and note its traceback from where this file's frames end."""
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        begin = error.__traceback__
-        while begin and begin.tb_next and begin.tb_frame.f_code.co_filename == __file__:
-            begin = begin.tb_next
-        self._traces[silo] = "".join(traceback.format_exception(type(error), error, begin))
-        line, where = " ".join(str(error).split()), f"{Path(frame.filename).name}:{frame.lineno}"
-        return f"{type(error).__name__}: {line} ({where})"
+            passing = isinstance(error, ShardError | OSError | MemoryError)
+            return Done(silo=silo, fault=self._tells.fault(silo, error), passing=passing)
 
     def _compute(self, id: int, request: Compute, vectors: dict[str, Tensor]) -> Header:
         examples = self._context.spec.silos[id].examples
@@ -240,18 +222,15 @@ class Worker:
         return Done(silo=id)
 
     def _save(self, id: int, request: Save, vectors: dict[str, Tensor]) -> AnyReply:
-        """Begin to write what a silo keeps; nothing is copied,
-        since what is kept is replaced and never changed."""
         if not (state := self.states.kept.get(id)):
             return FileReply(silo=id)
-        self._writer.begin(checkpoint.silo_file(self._context.run, request.round, id), state)
+        self._files.begin(request.round, id, state)
         return FileReply(silo=id, writing=True)
 
     def _save_status(self, id: int, request: SaveStatus, vectors: dict[str, Tensor]) -> AnyReply:
-        path = checkpoint.silo_file(self._context.run, request.checkpoint, id)
-        if self._writer.writing(path) and not request.wait:
+        if self._files.writing(request.checkpoint, id) and not request.wait:
             return FileReply(silo=id, writing=True)
-        return FileReply(silo=id, sha256=self._writer.digest(path))
+        return FileReply(silo=id, sha256=self._files.digest(request.checkpoint, id))
 
     def _load(self, id: int, request: Load, vectors: dict[str, Tensor]) -> AnyReply:
         self.states.kept.pop(id, None)
@@ -266,8 +245,7 @@ class Worker:
         return Done(silo=id, keeps=bool(state))
 
     def _read_state(self, id: int, files: Mapping[int, str], round: int) -> dict[str, Any]:
-        path = checkpoint.silo_file(self._context.run, round, id)
-        return checkpoint.read_state(path, files[id], self._model.device) if id in files else {}
+        return self._files.read(round, id, files[id]) if id in files else {}
 
     def _replicate(self, request: Replicate, vectors: dict[str, Tensor]) -> None:
         self.replicas.append(Replica(request.round, request.scalars, vectors["state"]))
@@ -277,5 +255,5 @@ class Worker:
         try:
             self._final.leave(self._silo(id, request.round), vectors, request.sha256)
         except Unwritable as error:
-            return FinishReply(silo=id, unwritten=str(error))
+            return FinishReply(silo=id, unwritten=self._tells.fault(id, error))
         return FinishReply(silo=id)

@@ -1,3 +1,4 @@
+from .account import ANSWERS_LEFT as ANSWERS_LEFT, Account as Account
 from .accountant import (
     Steps as Steps,
     affordable as affordable,
@@ -5,7 +6,8 @@ from .accountant import (
     epsilon_of as epsilon_of,
     noise_for as noise_for,
 )
-from .budgets import Budgets as Budgets
+from .budgets import Budgets as Budgets, BudgetSpent as BudgetSpent
+from .digests import digest as digest
 from .draws import Draws as Draws
 from .folder import site_folder as site_folder
 from .identity import (
@@ -19,10 +21,12 @@ from .identity import (
 )
 from .ledger import Ledger as Ledger
 from .masks import add_masks as add_masks
+from .mechanism import LEAST as LEAST, SiloMechanism as SiloMechanism
 from .releases import Released as Released, Releases as Releases
+from .sealing import Seal as Seal
 from .security import SecuritySettings as SecuritySettings
 from .session import Offer as Offer, Session as Session
-from .settings import PrivacySettings as PrivacySettings
+from .settings import OF_SILOS as OF_SILOS, PrivacySettings as PrivacySettings
 from .site import (
     Entry as Entry,
     Site as Site,

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from mpifl.common import InputError
 from mpifl.privacy.accountant import Steps, affordable
 
 Limit = tuple[float, float]
 """(epsilon, delta)."""
+
+
+class BudgetSpent(InputError):
+    """What is asked of a silo would pass its privacy budget."""
 
 
 class Budgets:

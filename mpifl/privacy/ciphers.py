@@ -21,6 +21,11 @@ def keystream(key: bytes) -> Any:
     return _primitives("ciphers", needing).Cipher(aes, counter).encryptor()
 
 
+def sealing(key: bytes) -> Any:
+    """Return AES-SIV (RFC 5297); a key of 64 bytes makes it AES-256-SIV."""
+    return _primitives("ciphers.aead", "sealing what a site keeps").AESSIV(key)
+
+
 def derived(secret: bytes, salt: bytes, purpose: bytes) -> bytes:
     """Return a key that follows from a secret by HKDF-SHA256 (RFC 5869)."""
     needing = "masking"

@@ -41,12 +41,12 @@ class Draws:
         parts = [self.words(min(AT_A_TIME, count - i)) < few for i in range(0, count, AT_A_TIME)]
         return torch.cat(parts).nonzero().flatten()
 
-    def normal(self, count: int) -> Tensor:
-        """Return float32 numbers from the standard normal distribution, shape [count] (Box & Muller 1958).
+    def normal(self, count: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Return numbers from the standard normal distribution, shape [count] (Box & Muller 1958).
 
         They are made piece by piece, which the processor's cache holds.
         """
-        found = torch.empty(count)
+        found = torch.empty(count, dtype=dtype)
         for part in torch.split(found, AT_A_TIME):
             half = -(-len(part) // 2)
             drawn = self.words(2 * half).bitwise_and_(2**53 - 1).double().mul_(2.0**-53)

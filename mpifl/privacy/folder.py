@@ -30,40 +30,58 @@ def site_folder(asker: str, what: str) -> Path:
     return folder
 
 
-def make_own(folder: Path) -> None:
+def make_own(folder: Path, named: str = "") -> None:
     """See that a folder is there and nobody else's.
+
+    Args:
+        folder: The folder.
+        named: What errors call it; by default what names a site's.
 
     Raises:
         InputError: it cannot be made, belongs to another user, or others may look in.
     """
+    named = named or f"{VARIABLE}={folder}"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.stat()
     except OSError as error:
-        raise InputError(f"{VARIABLE}={folder}: {error.strerror or error}") from None
+        raise InputError(f"{named}: {error.strerror or error}") from None
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise InputError(f"{VARIABLE}={folder}: is no folder of yours; name one that is")
+        raise InputError(f"{named}: is no folder of yours; name one that is")
     if stat.S_IMODE(found.st_mode) & 0o077:
         mode = f"{stat.S_IMODE(found.st_mode):04o}"
-        raise InputError(f"{VARIABLE}={folder}: has mode {mode}, others may look in; chmod 700 {folder}")
+        raise InputError(f"{named}: has mode {mode}, others may look in; chmod 700 {folder}")
 
 
 def make_once(path: Path, content: bytes) -> bool:
-    """Make a file that only its user reads, whole when it is there; return False if it was there."""
+    """Make a file that only its user reads, whole when it is there; return False if it was there.
+
+    Raises:
+        InputError: it cannot be written.
+    """
     draft = path.with_name(f"{path.name}.{os.urandom(8).hex()}")
-    file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:
-        os.write(file, content)
-        os.fsync(file)
+        file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        try:
+            os.write(file, content)
+            os.fsync(file)
+        finally:
+            os.close(file)
+        made = _linked(draft, path)
+        fsync_folder(path.parent)
+        return made
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror})") from None
     finally:
-        os.close(file)
+        draft.unlink(missing_ok=True)
+
+
+def _linked(draft: Path, path: Path) -> bool:
+    """Give a file its name, and return False where another was first."""
     try:
-        os.link(draft, path)  # which fails where another was first
+        os.link(draft, path)
     except FileExistsError:
         return False
-    finally:
-        draft.unlink()
-        fsync_folder(path.parent)
     return True
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, TypeVar
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from mpifl.common import InputError, read_toml
+from mpifl.common import InputError, Table, tables
 from mpifl.privacy.ciphers import KEY_BYTES, Signing, signed
 from mpifl.privacy.folder import make_once
 
@@ -124,11 +124,11 @@ def identity_of(folder: Path) -> Identity | None:
         InputError: its file is none, or others may read it.
     """
     path = folder / KEY_FILE
-    if not path.exists():
+    if not os.path.lexists(path):
         return None
+    found = _as(_KeyFile, _table(path), str(path))
     if (mode := stat.S_IMODE(path.stat().st_mode)) & 0o077:
         raise InputError(f"{path}: has mode {mode:04o}, others may read it; chmod 600 {path}")
-    found = _as(_KeyFile, read_toml(path), str(path))
     return Identity(found.name, bytes.fromhex(found.private_key))
 
 
@@ -139,7 +139,7 @@ def sites_of(folder: Path) -> Sites | None:
         InputError: the file is wrong.
     """
     path = folder / SITES_FILE
-    return read_sites(path) if path.exists() else None
+    return read_sites(path) if os.path.lexists(path) else None  # a link that leads nowhere is no absence
 
 
 def read_sites(path: Path) -> Sites:
@@ -148,16 +148,16 @@ def read_sites(path: Path) -> Sites:
     Raises:
         InputError: a key is unknown or wrong, or a name, a silo or a key is there twice.
     """
-    listed = _as(_Listed, read_toml(path), str(path)).site
+    listed = _as(_Listed, _table(path), str(path)).site
     for what, given in (
-        ("name", [one.name for one in listed]),
-        ("key", [one.key for one in listed]),
-        ("silo", [silo for one in listed for silo in one.silos]),
+        ("name", [(one.name, one.name) for one in listed]),
+        ("key", [(one.key, one.name) for one in listed]),
+        ("silo", [(silo, one.name) for one in listed for silo in one.silos]),
     ):
-        found, times = Counter(given).most_common(1)[0]
+        found, times = Counter(value for value, _ in given).most_common(1)[0]
         if times > 1:
-            among = [one.name for one in listed if found in (one.name, one.key, *one.silos)]
-            belongs = f"is there {times} times, at {' and '.join(dict.fromkeys(among))}"
+            owners = dict.fromkeys(name for value, name in given if value == found)
+            belongs = f"is there {times} times, at {' and '.join(owners)}"
             raise InputError(f"{path}: {what} {found!r} {belongs}; give each site what is its own, once")
     return Sites(path, listed)
 
@@ -179,7 +179,18 @@ def problems_of(identity: Identity | None, sites: Sites, silos: Sequence[str]) -
             yield f"federation.json: {times} silos are called {silo!r}; give each its own name"
 
 
-def _as(kind: type[_Kind], table: dict[str, object], where: str) -> _Kind:
+def _table(path: Path) -> Table:
+    try:
+        return tables(path)
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror}); put back a copy that is whole"
+        ) from None
+    except ValueError as error:
+        raise InputError(f"{path}: not TOML: {error}") from None
+
+
+def _as(kind: type[_Kind], table: Table, where: str) -> _Kind:
     """Return a table as a record; raise InputError with the first thing that is wrong."""
     try:
         return kind.model_validate(table)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from mpifl.common import InputError
 from mpifl.privacy.ciphers import Exchange
@@ -59,7 +59,8 @@ class Session:
             sites: The sites whose signed offers are accepted; without them any offers are.
 
         Raises:
-            InputError: there are sites, and this one has no identity or is not listed with it and its silos.
+            InputError: a silo has no name. Or there are sites, and this one has no identity, or is not listed
+                with it and its silos.
         """
         if sites is not None and identity is None:
             what = "lists the sites, and this one has no key; make it by `mpifl identity make`"
@@ -68,10 +69,8 @@ class Session:
         self._exchange = Exchange()
         self.offer = self._offered(list(silos), identity)
         self._check_signed(self.offer)
-        self._agreed: tuple[object, dict[int, bytes]] = (None, {})
-        """What was asked last, and the answer: the same offers come with each exchange."""
         self._secrets: dict[_Content, bytes] = {}
-        """Of each offer that was found good."""
+        """Of each offer that was found good; the same offers come with each exchange."""
 
     def agree(self, offers: Mapping[int, Offer], own: int) -> dict[int, bytes]:
         """Return the secrets that this party shares with all others, by rank.
@@ -84,17 +83,17 @@ class Session:
             InputError: an offer is not what its site has signed, claims what is another's, or is none of this
                 session's own.
         """
-        asked = own, [(rank, _content(offers[rank])) for rank in sorted(offers)]
-        if asked != self._agreed[0]:
-            self._check_own(offers.get(own))
-            _check_apart(offers)
-            secrets = {rank: self._secret(one) for rank, one in offers.items() if rank != own}
-            self._agreed = asked, secrets
-        return dict(self._agreed[1])
+        self._check_own(offers.get(own))
+        _check_apart(offers)
+        return {rank: self._secret(one) for rank, one in offers.items() if rank != own}
 
     def _offered(self, silos: list[str], identity: Identity | None) -> Offer:
         site, key = identity.name if identity else "", self._exchange.public.hex()
-        unsigned = Offer(site=site, silos=silos, key=key)
+        try:
+            unsigned = Offer(site=site, silos=silos, key=key)
+        except ValidationError:
+            what = "names of 1 to 1024 characters for each of its silos, of which it has at least one"
+            raise InputError(f"a party under masks has {what}; not {str(silos)[:200]}") from None
         signature = identity.sign(self._said(unsigned)) if identity else ""
         return unsigned.model_copy(update={"signature": signature})
 

@@ -2,30 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, model_validator
 
+OF_SILOS = ("noise_at", "quantile", "clip_start")
+"""Keys that say something with level = "silo" alone."""
+
 
 class PrivacySettings(BaseModel):
-    """`[privacy]`: differential privacy of each example, by noise that its own site draws."""
+    """`[privacy]`: differential privacy of each example, or of each silo."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
-    level: Literal["example"] = "example"
-    """Whose presence is hidden: that of each example, in all that its silo answers."""
-    clip: PositiveFloat
-    """The L2 norm C that the gradient of one example is scaled down to where it is longer."""
+    level: Literal["example", "silo"] = "example"
+    """Whose presence is hidden: that of each example, in all that its silo answers, or that of each silo, in
+    all that the server lets out."""
+    noise_at: Literal["silo", "server", "sum"] = "silo"
+    """Who draws the noise: each site for itself, by level = "example"; the server, which must be trusted, by
+    "silo"; or all sites together, each a share, in a sum that `[security]` masks."""
+    clip: PositiveFloat | Literal["adaptive"]
+    """The L2 norm C to which a longer gradient of one example, or update of one silo, is scaled down;
+    "adaptive" follows the silos' updates."""
+    quantile: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Of clip = "adaptive": the share of updates that are not longer than C; 0.5 unless given."""
+    clip_start: PositiveFloat | None = None
+    """Of clip = "adaptive": the first C; 0.1 unless given."""
     noise: Annotated[float, Field(ge=0.01, le=1e6)] | None = None
-    """The noise multiplier z: the noise of a step's sum of gradients has the deviation z * clip."""
+    """The noise multiplier z: the noise of a sum of gradients, or of updates, has the deviation z * clip."""
     epsilon: PositiveFloat | None = None
-    """The budget, in place of noise: each silo takes the least noise with which all rounds stay below it."""
+    """The budget, in place of noise: the least noise is taken with which all rounds stay below it."""
     delta: Annotated[float, Field(gt=0, lt=1)]
-    """The delta of (epsilon, delta); at most 1 / the examples of the largest silo."""
+    """The delta of (epsilon, delta); at most 1 / the examples of the largest silo, or 1 / the silos."""
     accountant: Literal["pld", "rdp"] = "pld"
     """How epsilon is counted: by privacy loss distributions, or by Renyi divergences, which say more."""
     evaluate_unprotected: bool = False
     """Let silos score models on what they hold out; such figures are protected by nothing."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _usual_place(cls, table: Any) -> Any:
+        of_silos = isinstance(table, dict) and table.get("level") == "silo"
+        return {"noise_at": "server", **table} if of_silos else table
 
     @model_validator(mode="after")
     def _one_of_two(self) -> PrivacySettings:
@@ -34,3 +52,34 @@ class PrivacySettings(BaseModel):
         if self.noise is None and self.epsilon is None:
             raise ValueError("needs noise, such as 1.1, or epsilon, such as 2.0")
         return self
+
+    @model_validator(mode="after")
+    def _fitting(self) -> PrivacySettings:
+        place = {"silo": "server", "example": "silo"}[self.level]
+        if self.noise_at not in (place, "sum"):
+            what = f"level = '{self.level}' has its noise at the {place}, or in a masked sum"
+            raise ValueError(f"noise_at = '{self.noise_at}': {what}; take '{place}' or 'sum'")
+        if self.is_adaptive and self.noise_at == "sum":
+            raise ValueError("clip = 'adaptive': goes with noise_at = 'server'; give a number")
+        if self.is_adaptive and self.level == "example":
+            raise ValueError("clip = 'adaptive': follows silos' updates, with level = 'silo'; give a number")
+        for key in ("quantile", "clip_start"):
+            if getattr(self, key) is not None and not self.is_adaptive:
+                what = "goes with clip = 'adaptive'; leave it out"
+                raise ValueError(f"{key} = {getattr(self, key):g}: {what}")
+        return self
+
+    @property
+    def in_sum(self) -> bool:
+        """Whether sites add their shares of noise to a masked sum."""
+        return self.noise_at == "sum"
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether C follows the norms of updates."""
+        return self.clip == "adaptive"
+
+    @property
+    def norm(self) -> float:
+        """C: as it is given, or the first."""
+        return self.clip if isinstance(self.clip, float) else self.clip_start or 0.1

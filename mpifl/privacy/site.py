@@ -67,15 +67,19 @@ class Budget(BaseModel):
 class Site:
     """The site's folder, opened.
 
+    Args:
+        folder: Where it lies.
+        named: What it is called in errors; by default by the variable that names it.
+
     Attributes:
         folder: Where it lies.
         secret: Bytes that nobody else knows.
         budget: The site's own, if it has one.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, named: str = "") -> None:
         self.folder = folder
-        make_own(folder)
+        make_own(folder, named)
         self._answered: dict[str, Entry] = {}
         self._ledger = Ledger(folder / "ledger.jsonl", Entry, self._take)
         self.secret = _secret(folder / "key", self._ledger.path)
@@ -145,7 +149,7 @@ def site_of_worker(protected: bool) -> Site | None:
         return open_site()
     named = os.environ.get(VARIABLE)
     if named and (Path(named).expanduser() / "budget.toml").exists():
-        what = f"{named} has a budget.toml, and the job has no table [privacy]"
+        what = f"{named} has a budget.toml, and the job has no [privacy] with noise at the silos"
         raise InputError(f"{what}; give it one, or start this site without {VARIABLE}")
     return None
 

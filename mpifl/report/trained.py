@@ -96,7 +96,8 @@ def module_of(run: Path, job: Job, spec: FederationSpec, best: bool = False) -> 
     if personal := sorted(algorithm.personal_names(module)):
         whose = f"{job.algorithm['name']} leaves {', '.join(personal)} at the silos"
         scores = f"metrics.jsonl has their {algorithm.task.main_metric.name}"
-        raise InputError(f"{run}: {whose}, which have a model each, in personal/; {scores}")
+        where = f"in personal/{run.name} of its site's folder" if job.secure else "in personal/"
+        raise InputError(f"{run}: {whose}, which have a model each, {where}; {scores}")
     load_final(module, job.model, path)
     return module
 

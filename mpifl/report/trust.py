@@ -11,6 +11,9 @@ from mpifl.report.runs import Summary
 from mpifl.run import number
 
 MOST_SILOS = 200
+KEYS = ("delta", "clip", "quantile", "noise", "accountant")
+OF_EXAMPLES = "Epsilon is of this run alone; each site counts for itself, over all runs."
+OF_SILOS = "Epsilon is of all that this run's server has let out; another run with these silos adds to it."
 
 
 def trust(summary: Summary) -> str:
@@ -20,15 +23,20 @@ def trust(summary: Summary) -> str:
         return ""
     counted = [record for record in summary.records if number(record, "epsilon") is not None]
     last: Mapping[str, Any] = counted[-1] if counted else {}
-    facts = [["protected", "each example, at its silo"], ["epsilon", _figure(last, "epsilon", "{:.4f}")]]
-    facts += [[key, str(privacy[key])] for key in ("delta", "clip", "noise", "accountant") if key in privacy]
+    of_silos = privacy.get("level") == "silo"
+    protected = "each silo, by noise of the server's" if of_silos else "each example, at its silo"
+    facts = [["protected", protected], ["epsilon", _figure(last, "epsilon", "{:.4f}")]]
+    facts += [[key, str(privacy[key])] for key in KEYS if key in privacy]
     facts += [["budget", f"epsilon {privacy['epsilon']}"]] if "epsilon" in privacy else []
-    facts += [["noise of a step", _figure(summary.records[-1], "noise_std", "{:.4g}")]]
+    of_what = "noise of a round's mean" if of_silos else "noise of a step"
+    facts += [[of_what, _figure(summary.records[-1], "noise_std", "{:.4g}")]]
+    facts += [["clip of the last round", _figure(summary.records[-1], "clip_norm", "{:.4g}")]]
+    facts += [["clipped updates", _figure(summary.records[-1], "clipped", "{:.1%}")]] if of_silos else []
     facts += [["clipped examples", _figure(summary.records[-1], "clipped_examples", "{:.1%}")]]
     facts += [["rounds left", _figure(summary.records[-1], "budget_left", "{:.0f}")]]
     each = last.get("epsilon_silos") or {}
     rows = [[str(name), _figure(each, name, "{:.4f}")] for name in list(each)[:MOST_SILOS]]
-    said = "Epsilon is of this run alone; each site counts for itself, over all runs." + _unprotected(privacy)
+    said = (OF_SILOS if of_silos else OF_EXAMPLES) + _unprotected(privacy)
     body = f"<p>{escape(said)}</p>" + table([], [fact for fact in facts if fact[1]])
     return folded("Trust", body + (table(["silo", "epsilon"], rows) if rows else ""), opened=True)
 

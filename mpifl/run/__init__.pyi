@@ -24,6 +24,7 @@ from .job import (
     read_kept as read_kept,
 )
 from .private import check_private_data as check_private_data
+from .private_silos import is_silo_level as is_silo_level, why_no_statistics as why_no_statistics
 from .records import (
     encode_record as encode_record,
     number as number,
@@ -31,6 +32,7 @@ from .records import (
     trim_metrics as trim_metrics,
 )
 from .released import ReleasedFile as ReleasedFile
+from .state_files import StateFiles as StateFiles
 from .tables import Checkpoint as Checkpoint, Evaluate as Evaluate, Model as Model
 from .weights import load_final as load_final, load_initial as load_initial, load_weights as load_weights
 from .writer import Writer as Writer

@@ -2,8 +2,8 @@
 
 A checkpoint is a folder `checkpoints/round_000010` with `server.safetensors`, a `silo_0003.safetensors` for
 each silo that keeps state (written by its worker and never sent anywhere), and `checkpoint.json`, written
-last, which names every file with its sha256. A folder without a `checkpoint.json` that holds is no
-checkpoint.
+last, which names every file with its sha256. A silo's file is `silo_0003.sealed` where its site seals it. A
+folder without a `checkpoint.json` that holds is no checkpoint.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -69,8 +69,19 @@ def rounds(run: Path) -> list[int]:
     )
 
 
-def read_state(path: Path, sha256: str, device: torch.device | str = "cpu") -> dict[str, Any]:
+def read_state(
+    path: Path,
+    sha256: str,
+    device: torch.device | str = "cpu",
+    unseal: Callable[[bytes], bytes] = bytes,
+) -> dict[str, Any]:
     """Read what `write_state` wrote.
+
+    Args:
+        path: The file.
+        sha256: Of the file.
+        device: Where tensors go.
+        unseal: Makes a state's bytes of the file's, or raises ValueError; by default they are the same.
 
     Raises:
         CheckpointError: the file is missing, is not the one with this sha256, or holds no state.
@@ -82,7 +93,7 @@ def read_state(path: Path, sha256: str, device: torch.device | str = "cpu") -> d
     if hashlib.sha256(content).hexdigest() != sha256:
         raise CheckpointError(f"{path}: torn or altered, its sha256 is not that in checkpoint.json")
     try:
-        return serialization.unpack(content, device)
+        return serialization.unpack(unseal(content), device)
     except ValueError as error:
         raise CheckpointError(f"{path}: {error}") from None
 

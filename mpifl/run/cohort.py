@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 from mpifl.common import InputError
-from mpifl.server import DRAWN_BY_EXAMPLES, WITHOUT_LOSSES, load_selection
+from mpifl.server import DRAWN_BY_EXAMPLES, POISSON, WITHOUT_LOSSES, load_selection
 
 
 class CohortTable(BaseModel):
@@ -26,7 +26,7 @@ class CohortTable(BaseModel):
     """What a silo's update weighs in the mean: its training examples, or 1. By a rule of columns it is 1."""
     select: str = "uniform"
     """How silos are drawn: all alike, by p_k = n_k / n,
-    by their last losses, or by your own "module:function"."""
+    by their last losses, each by itself in secret (poisson), or by your own "module:function"."""
     candidates: PositiveInt | None = None
     """Of power-of-choice: how many silos are drawn by p_k; those with the largest last losses take part."""
 
@@ -54,6 +54,10 @@ class CohortTable(BaseModel):
     def size(self, population: int) -> int:
         """Return how many silos of so many take part in a round: max(C * K, 1)."""
         return max(int(self.fraction * population + 1e-9), 1)
+
+    def expected(self, population: int) -> float:
+        """Return how many silos of so many are drawn on average."""
+        return self.fraction * population if self.select == POISSON else float(self.size(population))
 
     def check(self, population: int) -> None:
         """See that there are candidates enough for a round, and silos enough for candidates.

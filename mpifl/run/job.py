@@ -120,6 +120,11 @@ class Job(BaseModel):
         """
         return _build_task(self, "the job")
 
+    @property
+    def secure(self) -> bool:
+        """Whether sums are masked, so that what would show through the masks stays at the sites."""
+        return self.security is not None and self.security.masks
+
     def build_rule(self, algorithm: Algorithm) -> Rule | Weighing | None:
         """Return what combines updates, None for the mean.
 
@@ -149,7 +154,10 @@ class Job(BaseModel):
     def _given_in_vain(self, algorithm: Algorithm) -> list[str]:
         given = flat({"local": self.local.model_dump(), "cohort": self.cohort.model_dump()})
         usual = flat({"local": LocalTraining().model_dump(), "cohort": CohortTable().model_dump()})
-        return sorted(key for key in algorithm.ignores if given.get(key) not in (None, usual.get(key)))
+        ignored = algorithm.ignores - (
+            {"local.batch_size"} if self.privacy and self.privacy.in_sum else set()
+        )
+        return sorted(key for key in ignored if given.get(key) not in (None, usual.get(key)))
 
 
 def read_job(path: Path, overrides: Sequence[str] = ()) -> Job:

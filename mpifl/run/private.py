@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError
 from mpifl.data import FederationSpec
+from mpifl.run.private_silos import is_silo_level, why_not_at_silos, why_not_of_silos
+from mpifl.server import POISSON
 
 if TYPE_CHECKING:
     from mpifl.run.job import Job
@@ -18,11 +20,14 @@ def check_private(job: Job, algorithm: Algorithm, source: str) -> None:
     Raises:
         InputError: it asks what no noise would protect.
     """
-    if job.privacy is None:
-        return
-    for why in (_of_algorithm(job, algorithm), _of_local(job), _of_cohort(job), _of_tables(job)):
-        if why:
-            raise InputError(f"{source}: {why}")
+    if is_silo_level(job):
+        whys: tuple[str, ...] = (why_not_at_silos(job, algorithm),)
+    elif job.privacy is None:
+        whys = (_of_poisson(job),)
+    else:
+        whys = (_of_sum(job), _of_algorithm(job, algorithm), _of_local(job), _of_cohort(job), _of_tables(job))
+    if why := next(filter(None, whys), ""):
+        raise InputError(f"{source}: {why}")
 
 
 def check_private_data(job: Job, algorithm: Algorithm, spec: FederationSpec) -> None:
@@ -38,12 +43,9 @@ def check_private_data(job: Job, algorithm: Algorithm, spec: FederationSpec) -> 
     """
     if job.privacy is None:
         return
-    most = max(entry.examples["train"] for entry in spec.silos)
-    if job.privacy.delta > 1 / most:
-        what = f"the largest silo has {most} examples, and above 1/{most} delta allows to publish one of them"
-        raise InputError(f"[privacy] delta = {job.privacy.delta:g}: {what}; take less")
-    if why := algorithm.task.why_no_mean():
-        raise InputError(f"[privacy]: the loss {why}")
+    of_silos = is_silo_level(job)
+    if why := why_not_of_silos(job, len(spec.silos)) if of_silos else _of_examples(job, algorithm, spec):
+        raise InputError(why)
     held_out = any(entry.examples.get(split) for entry in spec.silos for split in ("test", "valid"))
     if not (job.evaluate.silos and held_out) or job.privacy.evaluate_unprotected:
         return
@@ -56,7 +58,35 @@ def check_private_data(job: Job, algorithm: Algorithm, spec: FederationSpec) -> 
     raise InputError(f"[evaluate] silos = true: {what}; {to_do}")
 
 
+def _of_examples(job: Job, algorithm: Algorithm, spec: FederationSpec) -> str:
+    assert job.privacy is not None
+    most = max(entry.examples["train"] for entry in spec.silos)
+    if job.privacy.delta > 1 / most:
+        what = f"the largest silo has {most} examples, and above 1/{most} delta allows to publish one of them"
+        return f"[privacy] delta = {job.privacy.delta:g}: {what}; take less"
+    why = algorithm.task.why_no_mean()
+    return f"[privacy]: the loss {why}" if why else ""
+
+
+def _of_sum(job: Job) -> str:
+    """Say what does not go with noise that is added to one sum of gradients a round."""
+    assert job.privacy is not None
+    if not job.privacy.in_sum:
+        return ""
+    key = "[privacy] noise_at = 'sum'"
+    if not job.secure:
+        return f"{key}: each site's own sum would have too little noise to be seen; add a table [security]"
+    if (name := job.algorithm["name"]) != "fedsgd":
+        return f"{key}: '{name}' takes steps of its own at silos; take 'fedsgd', one step of all a round"
+    if job.cohort.fraction < 1 or job.cohort.weights != "examples":
+        what = "examples of all silos have one chance to be drawn, and count alike"
+        return f"{key}: {what}; leave [cohort] fraction and weights out"
+    return ""
+
+
 def _of_algorithm(job: Job, algorithm: Algorithm) -> str:
+    if job.privacy is not None and job.privacy.in_sum:
+        return ""
     why = algorithm.why_not_private()
     return f"[privacy]: '{job.algorithm['name']}' {why}" if why else ""
 
@@ -85,7 +115,16 @@ def _of_tables(job: Job) -> str:
     return ""
 
 
+def _of_poisson(job: Job) -> str:
+    if job.cohort.select != POISSON:
+        return ""
+    what = "draws silos in secret, which goes with [privacy] level = 'silo' alone"
+    return f"[cohort] select = '{POISSON}': {what}; take 'uniform'"
+
+
 def _of_cohort(job: Job) -> str:
+    if job.cohort.select == POISSON:
+        return _of_poisson(job)
     if job.cohort.select != "power-of-choice":
         return ""
     return "[cohort] select = 'power-of-choice': goes by losses, which [privacy] withholds; take another"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,17 +16,33 @@ FILE = "released.jsonl"
 class _Line(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
+    run: str
     round: int
     work: str
     silos: list[int]
 
 
 class ReleasedFile:
-    """The silos that each sum of a run was released over, a line each in the run folder."""
+    """The silos that each sum of a run was released over, a line each in the run folder.
 
-    def __init__(self, run: Path) -> None:
+    Attributes:
+        id: By which sites tell this run from others of the same job; each line has it.
+    """
+
+    def __init__(self, run: Path, id: str = "") -> None:
+        """Read the file, if there is one.
+
+        Args:
+            run: The run folder.
+            id: Of a run that has no file yet; a new one by default.
+
+        Raises:
+            InputError: the file is damaged.
+        """
         self._known: dict[tuple[int, str], list[int]] = {}
+        self.id = id or os.urandom(16).hex()
         self._ledger = Ledger(run / FILE, _Line, self._take)
+        self._ledger.catch_up()
 
     def note(self, round: int, work: str, silos: Sequence[int]) -> None:
         """Note what is about to be released; it is on the disk when this returns.
@@ -33,17 +50,13 @@ class ReleasedFile:
         Raises:
             InputError: it cannot be written, and nothing may be released.
         """
-        line = _Line(round=round, work=work, silos=list(silos))
-        self._ledger.record(lambda: None if self._known.get((round, work)) == line.silos else line)
+        line = _Line(run=self.id, round=round, work=work, silos=list(silos))
+        self._ledger.record(lambda: None if self.of(round, work) == line.silos else line)
 
     def of(self, round: int, work: str) -> list[int] | None:
-        """Return the silos that a sum was released over, None if it was not.
-
-        Raises:
-            InputError: the file is damaged.
-        """
-        self._ledger.catch_up()
+        """Return the silos that a sum was released over, None if it was not."""
         return self._known.get((round, work))
 
     def _take(self, line: _Line) -> None:
+        self.id = line.run
         self._known[line.round, line.work] = line.silos

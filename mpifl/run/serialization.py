@@ -32,6 +32,11 @@ def write_state(path: Path, state: Mapping[str, Any]) -> str:
     return write_tensors(path, *_split(state))
 
 
+def packed(state: Mapping[str, Any]) -> bytes:
+    """Return what `write_state` would write."""
+    return b"".join(_safetensors(*_split(state)))
+
+
 def pack(state: Mapping[str, Any], empty: Callable[[int, torch.dtype], Tensor]) -> Tensor:
     """Return what `write_state` would write, as a vector of bytes.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,16 +21,22 @@ class Writer:
         self._folder = Path()
         self._begun: dict[Path, Future[str]] = {}
 
-    def begin(self, path: Path, state: Mapping[str, Any]) -> None:
+    def begin(
+        self,
+        path: Path,
+        state: Mapping[str, Any],
+        write: Callable[[Path, Mapping[str, Any]], str] = serialization.write_state,
+    ) -> None:
         """Begin to write a state; what was begun in another folder is finished first, and then forgotten.
 
         Args:
             path: The file.
             state: Tensors, which must stay as they are until it is written, and numbers by name.
+            write: Writes it, in the thread, and returns the file's sha256.
         """
         if path.parent != self._folder:
             self._folder, self._begun = path.parent, {}
-        self._begun[path] = self._thread.submit(_write, path, dict(state), _versions(state))
+        self._begun[path] = self._thread.submit(_write, write, path, dict(state), _versions(state))
 
     def writing(self, path: Path) -> bool:
         """Whether a file is still to be written."""
@@ -47,9 +53,14 @@ class Writer:
         return self._begun[path].result()
 
 
-def _write(path: Path, state: dict[str, Any], versions: dict[str, int]) -> str:
+def _write(
+    write: Callable[[Path, Mapping[str, Any]], str],
+    path: Path,
+    state: dict[str, Any],
+    versions: dict[str, int],
+) -> str:
     try:
-        digest = serialization.write_state(path, state)
+        digest = write(path, state)
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be written ({error.strerror or error})") from None
     if changed := [name for name, version in _versions(state).items() if version != versions[name]]:

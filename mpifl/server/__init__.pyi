@@ -1,6 +1,7 @@
 from .optimizers import OPTIMIZERS as OPTIMIZERS, SGD as SGD, ServerOptimizer as ServerOptimizer
 from .selection import (
     DRAWN_BY_EXAMPLES as DRAWN_BY_EXAMPLES,
+    POISSON as POISSON,
     SELECTIONS as SELECTIONS,
     WITHOUT_LOSSES as WITHOUT_LOSSES,
     Draw as Draw,

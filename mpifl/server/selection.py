@@ -24,6 +24,7 @@ class Draw:
         losses: Their last training losses, float64, shape [K]; infinite for a silo not seen.
         candidates: The job's `[cohort] candidates`, if it has that key.
         stream: The random stream of this round; draw from no other.
+        drawn: For poisson: which of `silos` the server has drawn in secret, shape [K].
     """
 
     round: int
@@ -33,6 +34,7 @@ class Draw:
     losses: NDArray[np.float64]
     stream: np.random.Generator
     candidates: int | None = None
+    drawn: NDArray[np.bool_] | None = None
 
 
 Selection: TypeAlias = Callable[[Draw], Iterable[int]]
@@ -65,15 +67,24 @@ def power_of_choice(draw: Draw) -> NDArray[np.int64]:
     return drawn[np.argsort(-losses, kind="stable")[: draw.count]]
 
 
+def poisson(draw: Draw) -> NDArray[np.int64]:
+    """Draw each silo by itself with the chance C, from the server's secret; it may be none."""
+    assert draw.drawn is not None
+    return draw.silos[draw.drawn]
+
+
+POISSON = "poisson"
+"""The selection that is drawn in secret."""
 SELECTIONS: dict[str, Selection] = {
     "uniform": uniform,
     "examples": by_examples,
     "power-of-choice": power_of_choice,
+    POISSON: poisson,
 }
 DRAWN_BY_EXAMPLES = frozenset({"examples", "power-of-choice"})
 """Those by which the mean of the silos drawn, each counting alike,
 stands for sum_k p_k F_k with p_k = n_k / n."""
-WITHOUT_LOSSES = frozenset({"uniform", "examples"})
+WITHOUT_LOSSES = frozenset({"uniform", "examples", POISSON})
 """Those that do not look at losses."""
 
 

@@ -13,7 +13,12 @@ from .local import (
     Proximal as Proximal,
 )
 from .private import Guard as Guard, PrivateSilo as PrivateSilo
-from .scoring import Score as Score, as_fits as as_fits, evaluate as evaluate
+from .scoring import (
+    Score as Score,
+    as_fits as as_fits,
+    evaluate as evaluate,
+    short_of_memory as short_of_memory,
+)
 from .settings import (
     EVALUATION_BATCH as EVALUATION_BATCH,
     LARGEST as LARGEST,

@@ -54,6 +54,7 @@ class DPSGD(Way):
         rate: q, the chance of each example to be drawn.
         steps: How many steps there are.
         expected: B, the expected number of drawn examples, by which sums are divided.
+        alone: Whether the noise is added here, and not to the sum over all silos.
         drawn, clipped: How many examples were drawn so far, and how many of their gradients clipped.
     """
 
@@ -64,6 +65,7 @@ class DPSGD(Way):
     rate: float
     steps: int
     expected: float
+    alone: bool = True
     drawn: int = 0
     clipped: int = 0
     _few: Batch = field(default=(), repr=False)
@@ -90,6 +92,8 @@ class DPSGD(Way):
     def gradients(self, model: FlatModel, objective: Objective, batch: Any, total: Tensor) -> list[Tensor]:
         """Return the noised mean of the clipped gradients for each parameter."""
         sums = self.summed(model, objective, batch)
+        if not self.alone:
+            return [one.div_(self.expected) for one in sums]
         noise = Draws(self.secret, self.purpose, self._taken, "noise").normal(len(model.trained))
         self._taken += 1
         noise = noise.mul_(self.noise * self.clip).to(model.device)

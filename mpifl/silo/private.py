@@ -6,8 +6,8 @@ which costs nothing again; the site's ledger holds both.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from mpifl.common import InputError
-from mpifl.privacy import Budgets, Entry, PrivacySettings, Site, Steps
+from mpifl.privacy import Budgets, BudgetSpent, Entry, PrivacySettings, Site, Steps, digest
 from mpifl.silo.dpsgd import DPSGD
-from mpifl.silo.local import Constant, Correction, LocalTraining, Proximal
+from mpifl.silo.local import Constant, Correction, LocalRun, LocalTraining, Proximal
 from mpifl.silo.silo import Silo
 from mpifl.silo.way import Way, steps_of
 
@@ -36,6 +36,9 @@ class Guard:
         shards: The sha256 of each silo's shard.
         noise: The noise multiplier of each silo.
         budgets: What each may spend.
+        scale: Where noise is added to the sum over all silos: what a gradient is multiplied by in a round's
+            update, counted from 0; None where each silo adds its own.
+        rate: q, of all silos then.
     """
 
     site: Site
@@ -47,6 +50,8 @@ class Guard:
     shards: Sequence[str]
     noise: Sequence[float]
     budgets: Budgets
+    scale: Callable[[int], float] | None = None
+    rate: float = 1.0
 
 
 class PrivateSilo(Silo):
@@ -133,17 +138,22 @@ class PrivateSilo(Silo):
         Raises:
             InputError: the budget does not allow for it.
         """
-        if not self.question:
-            raise self._refusal("trains outside of a training's request")
-        count, guard = self.examples, self._guard
+        if self._guard.scale is not None:
+            raise self._refusal("takes steps of its own, where the noise is that of one sum a round")
+        count = self.examples
         size = count if settings.batch_size == "full" else min(settings.batch_size, count)
-        noise, rate = guard.noise[self.id], size / count
-        steps = max(steps_of(settings, count), 1)
+        return self._noted(size / count, max(steps_of(settings, count), 1), size)
+
+    def _noted(self, rate: float, steps: int, size: float, *, alone: bool = True) -> DPSGD:
+        """Return DP-SGD of so many steps, if the budget allows for it."""
+        if not self.question:
+            raise self._refusal("looks at examples outside of a training's request")
+        guard, noise = self._guard, self._guard.noise[self.id]
         if guard.site.answered(self.question) is None:
             before = guard.site.entries(guard.names[self.id], guard.shards[self.id])
             self._afford(before, Steps(noise, rate, steps + sum(way.steps for way in self._ways)))
         purpose = f"{self.question} {len(self._ways)}"
-        way = DPSGD(guard.site.secret, purpose, guard.settings.clip, noise, rate, steps, size)
+        way = DPSGD(guard.site.secret, purpose, guard.settings.norm, noise, rate, steps, size, alone)
         self._ways.append(way)
         return way
 
@@ -152,7 +162,7 @@ class PrivateSilo(Silo):
         room = self._guard.budgets.room([one for entry in before for one in entry.steps], more)
         if room is not None and room < more.count:
             spends = f"{more.count} more steps would pass it, {room} would not"
-            raise InputError(f"its privacy budget is spent: {self._guard.budgets}; {spends}")
+            raise BudgetSpent(f"its privacy budget is spent: {self._guard.budgets}; {spends}")
 
     def train_locally(self, w: Tensor, settings: LocalTraining, *given: Any, **more: Any) -> Any:
         """Train by DP-SGD; see `Silo.train_locally`. The run's loss is NaN.
@@ -171,9 +181,35 @@ class PrivateSilo(Silo):
             raise self._refusal("trains a model whose buffers learn of examples")
         return run
 
-    def gradient(self, *given: Any, **more: Any) -> Any:
-        """Refuse: the gradient of all examples is protected by nothing."""
-        raise self._refusal("takes a gradient of all examples")
+    @property
+    def share_of(self) -> float:
+        """The deviation of the noise that hides this silo's gradient in the sum of weight * update; 0 where
+        the silo adds its own.
+
+        A silo's mean over q n_k examples weighs n_k. So one example moves the sum by C / q at most.
+        """
+        if self._guard.scale is None or not self._ways:
+            return 0.0
+        return self._guard.scale(self.round) * self._ways[0].noise * self._ways[0].clip / self._ways[0].rate
+
+    def gradient(self, w: Tensor, batch: Any = None, *, track: bool = False) -> LocalRun:
+        """Take the clipped gradients of a batch that is drawn in secret, where the sum over all silos is
+        noised; see `Silo.gradient`.
+
+        Raises:
+            InputError: the sum is not, so that nothing protects a gradient.
+        """
+        if self._guard.scale is None or batch is not None or self._ways:
+            raise self._refusal("takes a gradient of all examples")
+        self._begin_pass()
+        self.model.trained.copy_(w)
+        self.model.module.train()
+        size = self._guard.rate * self.examples
+        way = self._noted(self._guard.rate, 1, size, alone=False)
+        with self.randomness("gradient") as order:
+            drawn, _ = next(way.batches(self._splits["train"], LocalTraining(), order, ()))
+            found = way.gradients(self.model, self.objective, drawn, way.total(self.model))
+        return LocalRun(self.model.flatten(found).clone(), self.model.trained, 1, way.drawn, math.nan)
 
     def loss(self, w: Tensor) -> float:
         """Refuse: a loss is a query."""
@@ -201,17 +237,3 @@ class PrivateSilo(Silo):
         return InputError(
             f"[privacy]: the algorithm {what}, which no noise protects; train_locally alone is noised"
         )
-
-
-def digest(about: Sequence[Any], held: Mapping[str, Any]) -> str:
-    """Return the sha256 of some texts and numbers, and of tensors and values by name."""
-    found = hashlib.sha256(repr([str(one) for one in about]).encode())
-    for name in sorted(held):
-        value = getattr(held[name], "vector", held[name])
-        if isinstance(value, Tensor):
-            value = value.detach().cpu().contiguous()
-            found.update(repr((name, str(value.dtype), list(value.shape))).encode())
-            found.update(value.reshape(-1).view(torch.uint8).numpy().data)
-        else:
-            found.update(repr((name, value)).encode())
-    return found.hexdigest()

@@ -117,7 +117,7 @@ def as_fits(model: FlatModel, size: EvaluationBatch, act: Callable[[int], Found]
         try:
             return act(tried)
         except (MemoryError, RuntimeError) as error:
-            if not _is_short_of_memory(error):
+            if not short_of_memory(error):
                 raise
         _FITS[model] = tried // 2
         if model.device.type == "cuda":
@@ -125,8 +125,8 @@ def as_fits(model: FlatModel, size: EvaluationBatch, act: Callable[[int], Found]
     return act(1)
 
 
-def _is_short_of_memory(error: Exception) -> bool:
-    """Return whether memory was short; of the CPU's torch says so in words alone."""
+def short_of_memory(error: BaseException) -> bool:
+    """Tell whether memory was short; of the CPU's torch says so in words alone."""
     kinds = (MemoryError, torch.cuda.OutOfMemoryError)
     return isinstance(error, kinds) or "can't allocate memory" in str(error)
 

@@ -100,6 +100,11 @@ class Silo(Lent):
         """Train, during this request, on what `act` makes of the targets of the training examples."""
         self._splits["train"] = self._splits["train"].relabelled(act)
 
+    def rewrite(self, act: Callable[[Any, Any], None]) -> None:
+        """Train, during this request, on a copy of the training examples that `act(x, y)` changes in
+        place."""
+        self._splits["train"] = self._splits["train"].rewritten(act)
+
     def train_locally(
         self,
         w: Tensor,

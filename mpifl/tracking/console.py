@@ -128,6 +128,8 @@ def figures_of(record: Record, names: Names | None = None, metric: MetricInfo = 
     if (worst := record.get(f"{metric.silo}_worst")) is not None:
         name = worst_silo(record, metric)
         parts.append(f"worst silo {metric.write(worst)}" + (f" ({name})" if name else ""))
+    if (success := record.get("backdoor_success")) is not None:
+        parts.append(f"backdoor {success:.2%}")
     if weights := record.get("weights"):
         parts.append(weighed(weights, names or Names()))
     if record.get("epsilon") is not None:

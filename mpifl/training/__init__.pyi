@@ -2,4 +2,9 @@ from . import loop as loop
 from .accounting import figures_of_plan as figures_of_plan, plans as plans, refuse_without as refuse_without
 from .devices import device_of as device_of, threads_of as threads_of
 from .scripting import Run as Run, train as train
-from .validation import validate_job as validate_job
+from .silo_level import (
+    figures_of_rounds as figures_of_rounds,
+    loudness as loudness,
+    mechanism_of as mechanism_of,
+)
+from .validation import parameters_of as parameters_of, validate_job as validate_job

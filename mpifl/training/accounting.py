@@ -11,8 +11,18 @@ from typing import Any
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, Names
 from mpifl.data import FederationSpec
-from mpifl.privacy import Budgets, Draws, Steps, check_countable, epsilon_of, noise_for, site_of_worker
-from mpifl.run import HARMLESS, Job
+from mpifl.privacy import (
+    OF_SILOS,
+    Budgets,
+    Draws,
+    PrivacySettings,
+    Steps,
+    check_countable,
+    epsilon_of,
+    noise_for,
+    site_of_worker,
+)
+from mpifl.run import HARMLESS, Job, is_silo_level
 from mpifl.silo import Guard, PrivateSilo, Silo, steps_of
 from mpifl.tracking import Record
 from mpifl.transforms import LEFT, STEPS
@@ -30,14 +40,14 @@ class SiloPlan:
     Attributes:
         name: What it is called.
         examples: How many it trains on.
-        batch: B, the examples that a step is expected to draw.
+        batch: B, the examples that a step is expected to draw; a fraction where silos draw together.
         steps: Noised steps in a round.
         noise: Its noise multiplier.
     """
 
     name: str
     examples: int
-    batch: int
+    batch: float
     steps: int
     noise: float
 
@@ -52,14 +62,16 @@ class SiloPlan:
 
 
 def plans(job: Job, spec: FederationSpec, algorithm: Algorithm) -> list[SiloPlan]:
-    """Return what a job with `[privacy]` asks of each silo, if it is in every round; [] without one.
+    """Return what a job with `[privacy]` asks of each silo, if it is in every round; [] where no silo noises.
 
     Raises:
         InputError: no noise meets the budget, or `dp-accounting` is needed and not there.
     """
-    if job.privacy is None:
+    if job.privacy is None or is_silo_level(job):
         return []
     names = Names([entry.name for entry in spec.silos])
+    if job.privacy.in_sum:
+        return _together(job, spec, names)
     found: list[SiloPlan] = []
     for silo, entry in enumerate(spec.silos):
         local, count = job.local, entry.examples["train"]
@@ -73,17 +85,27 @@ def plans(job: Job, spec: FederationSpec, algorithm: Algorithm) -> list[SiloPlan
     return found
 
 
+def rate_of_sum(job: Job, spec: FederationSpec) -> float:
+    """Return q, the chance of each example of any silo, where a batch is drawn from all silos together."""
+    examples, size = sum(entry.examples["train"] for entry in spec.silos), job.local.batch_size
+    return 1.0 if size == "full" else min(size / examples, 1.0)
+
+
+def _together(job: Job, spec: FederationSpec, names: Names) -> list[SiloPlan]:
+    """Return what a job asks of each silo whose gradients are noised in their sum: a step a round."""
+    assert job.privacy is not None
+    rate = rate_of_sum(job, spec)
+    check_countable([rate])
+    noise = job.privacy.noise or _noise(job, rate, job.rounds)
+    counts = [entry.examples["train"] for entry in spec.silos]
+    return [SiloPlan(names[silo], count, rate * count, 1, noise) for silo, count in enumerate(counts)]
+
+
 def _noise(job: Job, rate: float, steps: int) -> float:
     privacy = job.privacy
     assert privacy is not None
     assert privacy.epsilon is not None
     return noise_for(privacy.epsilon, privacy.delta, rate, steps, privacy.accountant)
-
-
-def digest_of(job: Job, *more: str) -> str:
-    """Return a digest of all of a job that answers follow from, and of some texts."""
-    told = [job.model_dump_json(exclude={*HARMLESS, *OUTSIDE}), *more]
-    return hashlib.sha256("\n".join(told).encode()).hexdigest()
 
 
 def silo_maker(
@@ -100,7 +122,7 @@ def silo_maker(
     Raises:
         InputError: the site's folder is missing, not the user's own or damaged, or allows no such job.
     """
-    site = site_of_worker(job.privacy is not None) if is_worker else None
+    site = site_of_worker(job.privacy is not None and not is_silo_level(job)) if is_worker else None
     if job.privacy is None or site is None:
         return Silo
     budgets = [(job.privacy.epsilon, job.privacy.delta)] if job.privacy.epsilon is not None else []
@@ -117,8 +139,19 @@ def silo_maker(
         [entry.sha256 for entry in spec.silos],
         noise,
         Budgets(budgets, job.privacy.accountant),
+        (lambda round: job.local.at_round(round).lr) if job.privacy.in_sum else None,
+        rate_of_sum(job, spec),
     )
     return functools.partial(PrivateSilo, guard=guard)
+
+
+def digest_of(job: Job, *more: str) -> str:
+    """Return the digest of all of a job that an answer follows from, and of some texts."""
+    alone = job.privacy is not None and job.privacy.noise_at == "silo"
+    of_silos: dict[str, Any] = {"privacy": set(OF_SILOS)} if alone else {}
+    absent = [] if job.security else ["security"]  # a table that came later: digests of before still hold
+    told = job.model_dump_json(exclude=dict.fromkeys((*HARMLESS, *OUTSIDE, *absent), True) | of_silos)
+    return hashlib.sha256("\n".join([told, *more]).encode()).hexdigest()
 
 
 class Accounting:
@@ -134,16 +167,27 @@ class Accounting:
 
     def figures(self, state: Mapping[str, Any], round: int) -> Record:
         """Return epsilon, the largest and each silo's, the noise, and the rounds that budgets allow."""
-        if self._job.privacy is None or STEPS not in state:
+        if self._job.privacy is None or (STEPS not in state and not self._job.secure):
             return {}
-        taken = [int(count) for count in state[STEPS].tolist()]
-        clip = self._job.privacy.clip
-        found: Record = {"noise_std": max(plan.noise * clip / plan.batch for plan in self._planned)}
+        found: Record = {"noise_std": self._deviation(self._job.privacy)}
+        taken = self._taken(state, round)
         left = float(state[LEFT].min()) if LEFT in state else float("inf")
         found |= {"budget_left": int(left)} if left < float("inf") else {}
         if round % self._job.evaluate.every and round != self._job.rounds and left:
             return found
         return found | self._epsilons(taken, last=round == self._job.rounds or not left)
+
+    def _taken(self, state: Mapping[str, Any], round: int) -> list[int]:
+        """Return the steps of each silo: as they say, or as many as there can be where that is masked."""
+        if STEPS not in state:
+            return [plan.steps * round for plan in self._planned]
+        return [int(count) for count in state[STEPS].tolist()]
+
+    def _deviation(self, privacy: PrivacySettings) -> float:
+        """Return the deviation of the noise of a step's mean gradient, the largest of all silos'."""
+        if privacy.in_sum:
+            return self._planned[0].noise * privacy.norm / sum(plan.batch for plan in self._planned)
+        return max(plan.noise * privacy.norm / plan.batch for plan in self._planned)
 
     def _epsilons(self, taken: Sequence[int], last: bool) -> Record:
         asked = {plan.name: plan.taking(n) for plan, n in zip(self._planned, taken, strict=True)}

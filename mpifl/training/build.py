@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,16 +16,17 @@ from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, Names, RankLost, ShardError, Table, allow_many_open_files, lock
 from mpifl.data import Batches, FederationSpec, ShardEntry, open_shard, read_federation
 from mpifl.exchange import Federation, Knowledge, Worker, WorkerContext, place
-from mpifl.run import Job, Model, check_job, check_run, load_initial, read_job
+from mpifl.run import Job, Model, ReleasedFile, check_job, check_run, load_initial, read_job
 from mpifl.server import Server
 from mpifl.silo import FlatModel, learnable
 from mpifl.tasks import Task
 from mpifl.tracking import check_tracking
-from mpifl.training.accounting import silo_maker
-from mpifl.training.devices import about_rank, rank_device, threads_of
+from mpifl.training.at_site import about_rank, kept_at_site
+from mpifl.training.devices import rank_device, threads_of
 from mpifl.training.securing import sums_of
+from mpifl.training.silo_level import protected
 from mpifl.training.validation import augment_of, check_model, check_privacy, check_rule, splits_of
-from mpifl.transforms import Clipping, Protection, RunningStatistics, Transform, reference_of
+from mpifl.transforms import Clipping, RunningStatistics, Transform, reference_of
 from mpifl.wire import Transport, clean
 
 Given: TypeAlias = Path | Table | Job
@@ -54,7 +55,7 @@ def _build(
     plan = _agree(transport, lambda: _plan(given, out, overrides, resume, force))
     job, spec = Job.model_validate_json(plan["job"]), FederationSpec.model_validate_json(plan["spec"])
     try:
-        built, problem = _assemble(job, spec, Path(plan["out"]), transport, json.loads(plan["noise"])), ""
+        built, problem = _assemble(job, spec, Path(plan["out"]), transport, plan), ""
     except InputError as error:
         source = "" if isinstance(error, ShardError) else f"{_source_of(given)}: "
         built, problem = None, f"{source}{error}"
@@ -77,7 +78,7 @@ def _plan(given: Given, out: Path, overrides: tuple[str, ...], resume: bool, for
     check_run(out, job, resume, force, spec)
     noise = [plan.noise for plan in check_privacy(job, spec, _source_of(given))]
     told = {"job": job.model_dump_json(exclude_none=True), "spec": spec.model_dump_json(), "out": str(out)}
-    return {**told, "noise": json.dumps(noise)}
+    return {**told, "noise": json.dumps(noise), "id": ReleasedFile(out).id if job.secure else ""}
 
 
 def _resolved(given: Given, overrides: tuple[str, ...]) -> Job:
@@ -121,7 +122,7 @@ def _agree_on(transport: Transport, problem: str) -> None:
 
 
 def _assemble(
-    job: Job, spec: FederationSpec, run: Path, transport: Transport, noise: Sequence[float]
+    job: Job, spec: FederationSpec, run: Path, transport: Transport, plan: Mapping[str, str]
 ) -> tuple[Server, Federation]:
     """Build this rank's model, the silos it hosts, and what it needs if it is the server."""
     nth, workers = transport.place()
@@ -133,13 +134,11 @@ def _assemble(
     flat = _models(job, spec, algorithm, device, is_reporter=nth == 0)
     algorithm.task.metrics()  # the library that brings them is imported now, not in the first evaluation
     rule = job.build_rule(algorithm)
-    transforms = _transforms(job, algorithm, rule, spec)
+    transforms = _transforms(job, algorithm, rule, spec, run)
     public = _batches(folder, spec, spec.public, "public", device)
-    sizes = [entry.examples["train"] for entry in spec.silos]
-    job.cohort.check(len(sizes))
-    placed = place(sizes, transport.workers)
+    placed = _placed(job, spec, transport)
     silos = placed.get(transport.rank, [])
-    sums = sums_of(job, spec, algorithm, run, placed, transport.rank)
+    sums = sums_of(job, spec, algorithm, run, placed, transport.rank, plan["id"])
     context = WorkerContext(
         folder,
         run,
@@ -155,10 +154,10 @@ def _assemble(
         job.aggregation.spill,
         job.evaluate.batch_size,
         augment_of(job, spec),
-        silo_maker(job, spec, noise, is_worker),
-        sums,
+        sums=sums,
+        **kept_at_site(job, spec, json.loads(plan["noise"]), run, is_worker),
     )
-    worker = Worker(context, silos, about_rank(device, silos), transport)
+    worker = Worker(context, silos, about_rank(device, len(silos), job), transport)
     test = _batches(folder, spec, spec.test, "test", device, algorithm.task) if transport.is_server else None
     server = _server(job, algorithm, flat, test, public)
     cohort, names = job.cohort, Names([entry.name for entry in spec.silos])
@@ -168,6 +167,12 @@ def _assemble(
     )
 
 
+def _placed(job: Job, spec: FederationSpec, transport: Transport) -> dict[int, list[int]]:
+    sizes = [entry.examples["train"] for entry in spec.silos]
+    job.cohort.check(len(sizes))
+    return place(sizes, transport.workers)
+
+
 def _knowledge(job: Job, algorithm: Algorithm, spec: FederationSpec, sums: FixedSums | None) -> Knowledge:
     examples, cohort = [entry.examples for entry in spec.silos], job.cohort
     total = cohort.total([one["train"] for one in examples])
@@ -175,19 +180,19 @@ def _knowledge(job: Job, algorithm: Algorithm, spec: FederationSpec, sums: Fixed
 
 
 def _transforms(
-    job: Job, algorithm: Algorithm, rule: Rule | Weighing | None, spec: FederationSpec
+    job: Job, algorithm: Algorithm, rule: Rule | Weighing | None, spec: FederationSpec, run: Path
 ) -> list[Transform]:
     """Return the transforms, in the order of requests.
 
-    On the way back they act in reverse: a site's ledger notes an answer as it is, an update is clipped, and
-    nothing changes it after its codec. A silo that lies does so after it is clipped.
+    On the way back they act in reverse: an update is clipped, and nothing changes it after its codec. A silo
+    that lies does so after it is clipped. `protected` says where privacy stands.
     """
     compression = job.compression.transforms(algorithm.absolute, algorithm.accumulated)
     clip = job.aggregation.clip
     lies = job.attack.transforms(job.seed, spec.classes)
     found = [*compression, *lies, RunningStatistics(), *([Clipping(clip)] if clip else [])]
     found += reference_of(rule, algorithm.local, algorithm.objective, public=spec.public is not None)
-    return [*found, *([Protection(len(spec.silos))] if job.privacy else [])]
+    return protected(job, algorithm, spec, run, found)
 
 
 def successor(job: Job, spec: FederationSpec, worker: Server) -> Server:

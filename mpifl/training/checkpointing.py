@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mpifl.exchange import Outcome
+from mpifl.exchange import Outcome, first_of
 from mpifl.run import Checkpoint, CheckpointError, Writer, checkpoint
 from mpifl.server import Server
 from mpifl.training.recovery import Recovery
@@ -95,8 +95,9 @@ class CheckpointManager:
         try:
             own = self._writer.digest(self._server_file())
             names, lost = self._recovery.federation.names, [k for k in self._keeping if k not in replies]
-            if faults := [*answer.faults.values(), *(f"silo {names[k]} is lost" for k in lost)]:
-                raise CheckpointError(faults[0])
+            if answer.faults or lost:
+                fault = first_of(answer.faults, names) if answer.faults else f"silo {names[lost[0]]} is lost"
+                raise CheckpointError(fault)
             digests = {silo: reply.sha256 for silo, reply in replies.items() if reply.sha256}
             checkpoint.commit(self._run, self._begun, own, digests)
         except (OSError, CheckpointError) as error:
@@ -122,7 +123,7 @@ class CheckpointManager:
         answer = self._recovery.ask(Save)
         self._keeping = [silo for silo, reply in answer.of(FileReply).items() if reply.writing]
         if answer.faults:
-            self._give_up(next(iter(answer.faults.values())))
+            self._give_up(first_of(answer.faults, self._recovery.federation.names))
 
     def _copied(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """Return a copy, in the memory of the last one where that fits:

@@ -26,13 +26,6 @@ def rank_device(job: Job, nth: int, is_worker: bool) -> torch.device:
     return device
 
 
-def about_rank(device: torch.device, silos: list[int]) -> dict[str, str]:
-    """Return what a worker says of itself."""
-    name = f"{device} {torch.cuda.get_device_name(device)}" if device.type == "cuda" else "cpu"
-    about = {"host": socket.gethostname(), "device": name, "threads": str(torch.get_num_threads())}
-    return about | {"silos": str(len(silos)), "pid": str(os.getpid())}
-
-
 def threads_of(wanted: int | str, workers: int) -> int:
     """Return the threads of a rank: by "auto" its part of the cores that it may use.
 

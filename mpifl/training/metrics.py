@@ -20,6 +20,7 @@ from mpifl.tasks import pooled
 from mpifl.tracking import Record
 from mpifl.training.accounting import Accounting
 from mpifl.training.recovery import Recovery
+from mpifl.training.silo_level import SiloAccounting
 from mpifl.wire import Mean, Scalar, library
 
 
@@ -34,7 +35,7 @@ class MetricsCollector:
         server: Server,
         recovery: Recovery,
         note: Callable[..., None],
-        accounting: Accounting,
+        accounting: Accounting | SiloAccounting,
     ) -> None:
         self._accounting = accounting
         self._job = job
@@ -126,7 +127,7 @@ class MetricsCollector:
         if (score := self._server.evaluate(self._server.state["w"])) is None:
             return {}
         figures = {info.test: score.metrics[name] for name, info in self._algorithm.task.infos.items()}
-        return {"test_loss": score.loss, **figures}
+        return {"test_loss": score.loss, **figures, **self._job.attack.figures(self._server)}
 
     def _evaluated_at_silos(self, work: Work, left_out: Mapping[str, str] = MappingProxyType({})) -> Record:
         """Score w at every silo that holds out a split; report those that failed and were not left out."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from mpifl.algorithms import Algorithm
 from mpifl.data import FederationSpec
 from mpifl.exchange import Federation
-from mpifl.run import Job
+from mpifl.run import Job, is_silo_level
 from mpifl.server import Server
 from mpifl.tasks import MetricInfo
 from mpifl.tracking import Observers
@@ -18,6 +18,7 @@ from mpifl.training.checkpointing import CheckpointManager
 from mpifl.training.metrics import MetricsCollector
 from mpifl.training.recovery import Recovery
 from mpifl.training.selection import Selector
+from mpifl.training.silo_level import SiloAccounting, coins_of
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,9 @@ def assemble(job: Job, spec: FederationSpec, out: Path, server: Server, exchange
     sizes = [entry.examples["train"] for entry in spec.silos]
     recovery = Recovery(exchange, server, out, sizes, observers.note)
     checkpoints = CheckpointManager(out, job.checkpoint, server, recovery, observers.note)
-    accounting = Accounting(job, plans(job, spec, algorithm))
+    silos = len(spec.silos)
+    of_silos = is_silo_level(job)
+    accounting = SiloAccounting(job, out) if of_silos else Accounting(job, plans(job, spec, algorithm))
     metrics = MetricsCollector(job, spec, algorithm, server, recovery, observers.note, accounting)
     return Training(
         job,
@@ -77,6 +80,6 @@ def assemble(job: Job, spec: FederationSpec, out: Path, server: Server, exchange
         recovery,
         checkpoints,
         metrics,
-        selector=Selector(job.cohort, sizes, server),
+        selector=Selector(job.cohort, sizes, server, coins_of(job, silos, out)),
         best=BestModel(job.evaluate, algorithm.task.main_metric, server, out),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from mpifl.algorithms import Algorithm, usual_weight
 from mpifl.common import InputError
 from mpifl.data import FederationSpec
 from mpifl.exchange import Party, Terms
-from mpifl.privacy import Releases, SecuritySettings, Session, identity_of, site_folder, sites_of
+from mpifl.privacy import Releases, SecuritySettings, Session, Site, identity_of, site_folder, sites_of
 from mpifl.run import Job, ReleasedFile
 from mpifl.training.accounting import digest_of
 from mpifl.training.selection import drawn
@@ -24,6 +25,7 @@ def sums_of(
     run: Path,
     placed: Mapping[int, Sequence[int]],
     rank: int,
+    id: str,
 ) -> FixedSums | None:
     """Return how updates are added up as whole numbers; None without `[security]`.
 
@@ -34,6 +36,7 @@ def sums_of(
         run: The run folder.
         placed: The silos of each worker.
         rank: This rank.
+        id: By which the server knows the run.
 
     Raises:
         InputError: there are fewer parties than the job asks for, or the site's folder is missing or damaged.
@@ -50,8 +53,8 @@ def sums_of(
     if not job.security.masks:
         return FixedSums(job.security.range, largest_weight)
     _check_parties(job.security, sum(map(bool, placed.values())))
-    masking = _party(job, job.security, spec, algorithm, placed, rank) if placed.get(rank) else None
-    released = ReleasedFile(run) if rank == 0 else None
+    masking = _party(job, job.security, spec, algorithm, placed, rank, id) if placed.get(rank) else None
+    released = ReleasedFile(run, id) if rank == 0 else None
     return FixedSums(job.security.range, largest_weight, True, masking, released)
 
 
@@ -69,14 +72,16 @@ def _party(
     algorithm: Algorithm,
     placed: Mapping[int, Sequence[int]],
     rank: int,
+    id: str,
 ) -> Party:
     folder = site_folder("[security]", "this site's keys and what it released")
     names = [entry.name or f"silo {silo}" for silo, entry in enumerate(spec.silos)]
     sizes = [entry.examples["train"] for entry in spec.silos]
-    run = digest_of(job, *(entry.sha256 for entry in spec.silos))
+    told = digest_of(job, *(entry.sha256 for entry in spec.silos))
     draw = functools.cache(functools.partial(drawn, job.cohort, sizes, job.seed))
+    run = hashlib.sha256(f"{told} {id}".encode()).hexdigest()
     party_of = {silo: party for party, silos in placed.items() for silo in silos}
     hosts = [party_of[silo] for silo in range(len(names))]
-    terms = Terms(run, job.name, names, hosts, security, draw, algorithm.purpose)
+    terms = Terms(run, told, job.name, names, hosts, security, draw, algorithm.purpose)
     session = Session(run, [names[silo] for silo in placed[rank]], identity_of(folder), sites_of(folder))
-    return Party(terms, session, Releases(folder))
+    return Party(terms, session, Releases(folder), Site(folder).secret)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mpifl.common import InputError, rng
 from mpifl.run import CohortTable
 from mpifl.server import WITHOUT_LOSSES, Draw, Server, load_selection, select
 
+Coins: TypeAlias = Callable[[Server], NDArray[np.bool_]]
+"""Returns whether each silo is drawn for the server's current round, in secret."""
 LOSSES = "last losses"
 """In the server's state: the training loss of each silo's last accepted round,
 float64; infinite before its first."""
@@ -20,12 +24,14 @@ float64; infinite before its first."""
 class Selector:
     """Chooses the silos of each round by `[cohort] select`.
 
-    The silos' last losses are in the server's state, and so in checkpoints and mirrors, if the selection
-    looks at them.
+    Which silos poisson takes, `coins` says. The silos' last losses are in the server's state, and so in
+    checkpoints and mirrors, if the selection looks at them.
     """
 
-    def __init__(self, cohort: CohortTable, sizes: Sequence[int], server: Server) -> None:
-        self._cohort, self._server = cohort, server
+    def __init__(
+        self, cohort: CohortTable, sizes: Sequence[int], server: Server, coins: Coins | None = None
+    ) -> None:
+        self._cohort, self._server, self._coins = cohort, server, coins
         self._sizes = np.array(sizes, dtype=np.int64)
         self._selection = load_selection(cohort.select)
         self._looks_at_losses = cohort.select not in WITHOUT_LOSSES
@@ -48,7 +54,9 @@ class Selector:
             InputError: the user's own selection returns other than it is to.
         """
         silos = np.array([silo for silo in range(len(self._sizes)) if silo not in absent], dtype=np.int64)
-        draw = _draw(self._cohort, silos, self._sizes, self._losses(), self._server.seed, self._server.round)
+        drawn = None if self._coins is None else self._coins(self._server)[silos]
+        losses, server = self._losses(), self._server
+        draw = _draw(self._cohort, silos, self._sizes, losses, server.seed, server.round, drawn)
         return select(self._cohort.select, self._selection, draw)
 
     def learn(self, losses: Mapping[int, float]) -> None:
@@ -80,14 +88,21 @@ def drawn(cohort: CohortTable, sizes: Sequence[int], seed: int, round: int) -> l
 
 
 def _draw(
-    cohort: CohortTable, silos: np.ndarray, sizes: np.ndarray, losses: np.ndarray, seed: int, round: int
+    cohort: CohortTable,
+    silos: np.ndarray,
+    sizes: np.ndarray,
+    losses: np.ndarray,
+    seed: int,
+    round: int,
+    drawn: np.ndarray | None = None,
 ) -> Draw:
     return Draw(
         round=round,
-        count=cohort.size(len(silos)),
+        count=cohort.size(len(silos)) if drawn is None else int(drawn.sum()),
         silos=silos,
         sizes=sizes[silos],
         losses=losses[silos],
         candidates=cohort.candidates,
         stream=rng.numpy_stream(seed, "cohort", round),
+        drawn=drawn,
     )

@@ -8,10 +8,13 @@ from typing import Any
 import torch
 
 from mpifl.common import InputError
+from mpifl.exchange import first_of
 from mpifl.run import checkpoint, read_metrics
 from mpifl.tracking import Progress, Record
 from mpifl.training.parts import Training
 from mpifl.training.recovery import latest_mirror, state_of
+from mpifl.training.sharing import sharing
+from mpifl.training.silo_level import warning_of
 from mpifl.training.validation import memory_notes
 from mpifl.wire import Load, Open, survivable
 
@@ -26,12 +29,12 @@ def open_shards(t: Training) -> dict[str, dict[str, str]]:
     """
     faults = t.recovery.ask(Open).faults
     if faults and t.job.cohort.quorum == 1.0:
-        first, more = next(iter(faults.values())), len(faults) - 1
+        first, more = first_of(faults, t.exchange.names), len(faults) - 1
         others = f" (and {more} more silos)" if more else ""
         raise InputError(f"{first}{others}; [cohort] quorum below 1 would go on without")
     for silo, why in faults.items():
         t.observers.note(f"going on without silo {t.exchange.names[silo]} while it is broken: {why}")
-    for warning in filter(None, [t.job.attack.warning, *_idle_workers(t), *_idle_settings(t)]):
+    for warning in filter(None, [t.job.attack.warning, *_idle_workers(t), *_idle_settings(t), *_sharing(t)]):
         t.observers.note(warning)
     origins = t.exchange.transport.origins
     return {str(origins[rank]): about for rank, about in sorted(t.exchange.membership.about.items())}
@@ -51,6 +54,12 @@ def _idle_workers(t: Training) -> list[str]:
     return [f"{workers - silos} of {workers} workers have no silo and stay idle: there are {silos}"]
 
 
+def _sharing(t: Training) -> list[str]:
+    """Say, where sums are masked, who is not hidden from whom."""
+    member = t.exchange.membership
+    return sharing(member.about, member.placed, t.exchange.names) if t.job.secure else []
+
+
 def _idle_settings(t: Training) -> list[str]:
     """Say which keys of the job can have no effect here."""
     idle = t.job.idle(t.algorithm)
@@ -58,6 +67,7 @@ def _idle_settings(t: Training) -> list[str]:
         idle.append("[checkpoint] mirror = true: without --survive nobody looks into it, and none is made")
     if t.job.aggregation.clip is not None and len(t.server.model.statistics):
         idle.append("[aggregation] clip: running statistics (BatchNorm) stay unclipped; GroupNorm has none")
+    idle += warning_of(t.job, len(t.spec.silos), len(t.server.model.shared))
     hosted = [len(silos) for silos in t.exchange.membership.placed.values()]
     idle += memory_notes(t.job, hosted, len(t.server.model.shared))
     return idle + t.metrics.target_notes()
@@ -95,7 +105,7 @@ def _load(t: Training, round: int, begun: Mapping[str, Any]) -> None:
     state, silos = checkpoint.read(t.out, round, begun, t.algorithm.server_optimizer.moments)
     t.server.round = round
     if faults := t.recovery.ask(Load, files=dict(silos)).faults:
-        raise checkpoint.CheckpointError(next(iter(faults.values())))
+        raise checkpoint.CheckpointError(first_of(faults, t.exchange.names))
     device = t.server.model.device
     t.server.state = {k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in state.items()}
 

@@ -12,10 +12,12 @@ from mpifl.aggregation import memory_of
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError
 from mpifl.data import Change, FederationSpec, load_change, read_federation
-from mpifl.run import Job, Model, check_private_data
+from mpifl.privacy import Draws
+from mpifl.run import Job, Model, check_private_data, is_silo_level, why_no_statistics
 from mpifl.silo import check_layers
 from mpifl.tracking import check_tracking
 from mpifl.training.accounting import SiloPlan, plans
+from mpifl.training.silo_level import mechanism_of
 
 
 def validate_job(job: Job, source: str) -> FederationSpec:
@@ -48,6 +50,16 @@ def validate_job(job: Job, source: str) -> FederationSpec:
     return spec
 
 
+def parameters_of(job: Job, spec: FederationSpec) -> int:
+    """Return how many parameters of a job's model are trained, and leave its silos."""
+    algorithm = job.build_algorithm().for_federation(spec)
+    task, table = algorithm.task, job.model
+    given = (table.name, table.arguments, spec.features, task.width(spec), job.seed, task)
+    module = models.build(*given)
+    own = algorithm.personal_names(module)
+    return sum(p.numel() for name, p in module.named_parameters() if p.requires_grad and name not in own)
+
+
 def augment_of(job: Job, spec: FederationSpec) -> Change | None:
     """Return what is done to the batches that silos train on; None without the key.
 
@@ -66,7 +78,10 @@ def check_model(job: Job, spec: FederationSpec, algorithm: Algorithm, module: nn
     """
     algorithm.task.check(spec, module)
     algorithm.check(module, spec)
-    if job.privacy is not None:
+    if is_silo_level(job):
+        if why := why_no_statistics(algorithm, module):
+            raise InputError(why)
+    elif job.privacy is not None:
         check_layers(module)
 
 
@@ -79,6 +94,9 @@ def check_privacy(job: Job, spec: FederationSpec, source: str) -> list[SiloPlan]
     try:
         algorithm = job.build_algorithm().for_federation(spec)
         check_private_data(job, algorithm, spec)
+        if is_silo_level(job):
+            mechanism_of(job, len(spec.silos))
+            Draws(b"", "at the start")  # which says what is not installed
         return plans(job, spec, algorithm)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
@@ -112,8 +130,9 @@ def check_rule(job: Job, spec: FederationSpec, source: str) -> None:
     silos = len(spec.silos)
     asked = job.cohort.size(silos)
     try:
-        job.attack.check(silos, spec.classes, is_mean=job.aggregation.is_mean)
-        rule = job.build_rule(job.build_algorithm())
+        algorithm = job.build_algorithm()
+        job.attack.check(spec, algorithm.task, is_mean=job.aggregation.is_mean)
+        rule = job.build_rule(algorithm)
         if rule is not None and (needs := rule.needs(asked)):
             raise InputError(f"{needs} silos in a round, and a round asks {asked} of {silos}")
         if rule is not None:

@@ -2,6 +2,7 @@ from .attacks import AttackSettings as AttackSettings
 from .base import Transform as Transform
 from .clipping import Clipping as Clipping
 from .compression import CompressionSettings as CompressionSettings
+from .noising import Noising as Noising
 from .protection import LEFT as LEFT, STEPS as STEPS, Protection as Protection
 from .reference import reference_of as reference_of
 from .statistics import STATISTICS as STATISTICS, RunningStatistics as RunningStatistics

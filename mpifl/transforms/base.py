@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from mpifl.server import Server
 from mpifl.silo import Silo
@@ -15,6 +15,9 @@ Message: TypeAlias = dict[str, Any]
 class Transform:
     """One way of changing messages, told what the work is for.
     On the way back transforms act in reverse order."""
+
+    fills: ClassVar[bool] = False
+    """Whether it makes a mean where a cohort is empty on purpose, which nobody is asked for then."""
 
     def request(self, server: Server, message: Message, purpose: Purpose = "training") -> Message:
         """At the server, before the message leaves."""

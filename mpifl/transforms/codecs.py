@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
+from mpifl.common import BeyondRange
 from mpifl.transforms.packing import pack, unpack
 
 PIECE = 1 << 18
@@ -63,7 +64,7 @@ class Cast(Codec):
         halves = vector.to(getattr(torch, self.dtype))
         if not _finite(halves.view(torch.uint8), *HALVES[self.dtype]):
             peak, instead = float(vector.abs().max()), "; take bfloat16" if self.dtype == "float16" else ""
-            raise ValueError(f"reaches {peak:g}, beyond the range of {self.dtype}{instead}")
+            raise BeyondRange(f"reaches {peak:g}, beyond the range of {self.dtype}{instead}")
         return halves.view(torch.uint8)
 
     def decode(self, payload: Tensor, length: int) -> Tensor:
@@ -100,7 +101,7 @@ class QSGD(Codec):
             norms.append(norm)
             codes.append(code)
         if not torch.cat(norms).isfinite().all():
-            raise ValueError("has a norm beyond the range of float32; take norm = 'max'")
+            raise BeyondRange("has a norm beyond the range of float32; take norm = 'max'")
         return torch.cat([torch.cat(norms).view(torch.uint8), pack(torch.cat(codes), self.bits)])
 
     def decode(self, payload: Tensor, length: int) -> Tensor:

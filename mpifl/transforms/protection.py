@@ -43,6 +43,7 @@ class Protection(Transform):
         if purpose != "evaluation" and isinstance(silo, PrivateSilo):
             vectors = {name: unmarked(value) for name, value in update.vectors.items()}
             update.scalars |= silo.settle(vectors, update.scalars)
+            update.noise |= dict.fromkeys(vectors, silo.share_of) if silo.share_of else {}
         return update
 
     def mean(self, server: Server, mean: Mean, purpose: Purpose = "training") -> Mean:

@@ -23,29 +23,18 @@ from .messages import (
     FileReply as FileReply,
     FinishReply as FinishReply,
     Header as Header,
-    Mean as Mean,
     Message as Message,
     Name as Name,
     Purpose as Purpose,
-    Replica as Replica,
     Reply as Reply,
     Report as Report,
     Scalar as Scalar,
-    Summed as Summed,
     Text as Text,
-    Uniform as Uniform,
-    Update as Update,
     VectorHeader as VectorHeader,
     VectorSpec as VectorSpec,
     Verdict as Verdict,
     WindowNumber as WindowNumber,
     clean as clean,
-    combination as combination,
-    summed as summed,
-    uniform as uniform,
-    unmarked as unmarked,
-    wrong_length as wrong_length,
-    wrong_weight as wrong_weight,
 )
 from .mpi_facts import Facts as Facts, facts as facts
 from .nodes import RANKS_PER_NODE as RANKS_PER_NODE, Nodes as Nodes
@@ -64,3 +53,16 @@ from .requests import (
     read_request as read_request,
 )
 from .transport import Transport as Transport
+from .updates import (
+    Mean as Mean,
+    Replica as Replica,
+    Summed as Summed,
+    Uniform as Uniform,
+    Update as Update,
+    combination as combination,
+    summed as summed,
+    uniform as uniform,
+    unmarked as unmarked,
+    wrong_length as wrong_length,
+    wrong_weight as wrong_weight,
+)

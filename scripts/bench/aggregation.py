@@ -28,8 +28,9 @@ from torch import Tensor
 
 from mpifl.aggregation.mean import WeightedMean
 from mpifl.wire.joining import world
-from mpifl.wire.messages import Header, Report, Update, Verdict
+from mpifl.wire.messages import Header, Report, Verdict
 from mpifl.wire.transport import Transport
+from mpifl.wire.updates import Update
 
 ALONE = ("np.copyto", "add_")
 """What rank 0 does while the others sleep."""

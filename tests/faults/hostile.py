@@ -35,8 +35,8 @@ from mpifl.algorithms.fedavg import FedAvg
 from mpifl.common.errors import InputError
 from mpifl.server.server import Server
 from mpifl.silo.silo import Silo
-from mpifl.wire.messages import Update, uniform
 from mpifl.wire.transport import DONE, SUM, Transport
+from mpifl.wire.updates import Update, uniform
 
 PLAN: dict[str, Any] = json.loads(os.environ.get("HOSTILE", "{}"))
 BY_NAME = {attack.name: attack for attack in ATTACKS}

@@ -58,7 +58,7 @@ from mpifl.exchange import party
 from mpifl.run import checkpoint, serialization
 from mpifl.server.server import Server
 from mpifl.silo.silo import Silo
-from mpifl.wire.messages import Update
+from mpifl.wire.updates import Update
 
 TROUBLE: dict[str, Any] = json.loads(os.environ.get("TROUBLE", "{}"))
 PATIENCE = 90

@@ -46,8 +46,8 @@ from unit.builders import make_worker, write_folder
 
 from mpifl.algorithms.base import Algorithm
 from mpifl.exchange.placement import place
-from mpifl.wire.messages import Update
 from mpifl.wire.requests import Compute
+from mpifl.wire.updates import Update
 
 ONLY = os.environ.get("ATTACKS", "")
 """To try some attacks alone: a regular expression that their names fit."""

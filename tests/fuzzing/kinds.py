@@ -24,10 +24,12 @@ from fuzzing.folders import (
 )
 from fuzzing.jobs import jobs, read_one_job
 from fuzzing.outcomes import Kind
+from fuzzing.sites import agree, lists, offers
 from fuzzing.sources import read_source, sources
 from fuzzing.wire import decode, decode_payload, messages, payloads, reports, take_report
 from mpifl.common.errors import InputError, ShardError
 from mpifl.exchange.admission import Refused
+from mpifl.privacy import read_sites
 from mpifl.report.evaluate import evaluate_run
 from mpifl.report.page import write_report
 from mpifl.run.checkpoint import CheckpointError
@@ -47,6 +49,8 @@ KINDS: dict[str, Kind] = {
     "shards, predict": Kind(to_predict, predict, READ, cost=2),
     "runs, resume": Kind(runs, resume, READ),
     "jobs": Kind(jobs, read_one_job, READ),
+    "sites.toml": Kind(lists, read_sites, READ),
+    "offers": Kind(offers, agree, (ValidationError, InputError)),
     "messages": Kind(messages, decode, (ValidationError,)),
     "reports": Kind(reports, take_report, (Refused,)),
     "codecs": Kind(payloads, decode_payload, (ValueError,)),

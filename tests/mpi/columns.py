@@ -23,9 +23,10 @@ from torch.profiler import profile
 from mpifl.aggregation import AggregationSettings, WeightRule, aggregator_of, slices
 from mpifl.aggregation.columns import ColumnRule
 from mpifl.wire.joining import world
-from mpifl.wire.messages import Header, Report, Update, Verdict, uniform
+from mpifl.wire.messages import Header, Report, Verdict
 from mpifl.wire.requests import Compute
 from mpifl.wire.transport import Transport
+from mpifl.wire.updates import Update, uniform
 
 CPU = torch.device("cpu")
 LENGTHS = {"delta": 1003, "shift": 64, "none": 0}

@@ -213,12 +213,20 @@ def resumes(job: Job, ranks: int) -> bool:
 WIDE: Job = {"name": "mlp", "hidden": [300]}
 """More parameters than a rule of columns sees at a time."""
 JOBS += [
-    job("rule-median", shards="many", model=WIDE, aggregation={"rule": "median"}, cohort={"fraction": 0.6}),
+    job(
+        "rule-median",
+        shards="many",
+        model=WIDE,
+        aggregation={"rule": "median"},
+        attack={"kind": "min_max", "silos": [1, 4]},
+        cohort={"fraction": 0.6},
+    ),
     job(
         "rule-trimmed",
         shards="many",
         algorithm={"name": "scenarios:Poisoned"},
         aggregation={"rule": "trimmed", "tolerate": 2},
+        attack={"kind": "backdoor", "silos": [1], "patch": 2},
         cohort={"quorum": 0.5},
     ),
     job(
@@ -243,7 +251,7 @@ JOBS += [
         model=WIDE,
         algorithm={"name": "scenarios:LosesARound"},
         aggregation={"rule": "multikrum", "m": 2, "tolerate": 1, "pre": "nnm"},
-        attack={"kind": "alie", "silos": [1], "z": 0.5},
+        attack={"kind": "min_max", "silos": [1], "direction": "unit"},
     ),
     job(
         "rule-fltrust",
@@ -258,6 +266,7 @@ JOBS += [
         shards="many",
         algorithm={"name": "scenarios:LosesARound"},
         aggregation={"rule": "median"},
+        attack={"kind": "alie", "silos": [1], "z": 0.5},
     ),
 ]
 """Updates are combined by rules of columns and by weights; some silos lie."""
@@ -325,6 +334,17 @@ PRIVATE = job(
 )
 JOBS += [PRIVATE]
 """Silos answer by DP-SGD, with the secrets of sites that are given."""
+PRIVATE_SILOS = job(
+    "private-silos",
+    shards="many",
+    local={"lr": 0.2, "steps": 4, "batch_size": 16},
+    cohort={"fraction": 0.7, "weights": "uniform", "select": "poisson"},
+    compression={"down": "bfloat16"},
+    evaluate={"silos": False},
+    privacy={"level": "silo", "clip": 0.2, "noise": 0.8, "delta": 0.1, "accountant": "rdp"},
+)
+JOBS += [PRIVATE_SILOS]
+"""The server draws silos and noise, with secrets that are given."""
 
 
 BESIDE = ("server_optimizer", "evaluate", "aggregation", "compression")

@@ -247,6 +247,14 @@ def test_a_ledger_has_each_answer_once_whoever_asked_and_how_often(world: Path) 
     assert entries == ledger(world.parent / "world1")
 
 
+def test_a_servers_ledger_is_the_same_on_any_ranks_and_resumed(world: Path) -> None:
+    name = scenarios.PRIVATE_SILOS["name"]
+    runs = (world.parent / "world1" / name, world / name, world / f"{name}-resumed")
+    first, *others = ((run / "privacy/ledger.jsonl").read_bytes() for run in runs)
+    assert len(first.splitlines()) == scenarios.PRIVATE_SILOS["rounds"]
+    assert all(other == first for other in others)
+
+
 def test_silos_keep_their_state_at_home(world: Path) -> None:
     assert "silos" in json.loads(
         (max((world / "stateful" / "checkpoints").iterdir()) / "checkpoint.json").read_text()

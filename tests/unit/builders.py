@@ -126,12 +126,12 @@ class Alone(Transport):
 
 
 def make_worker(
-    folder, spec, algorithm, model=None, transforms=(), silos=None, seed=0, cohort=EXAMPLES, rank=0
+    folder, spec, algorithm, model=None, transforms=(), silos=None, seed=0, cohort=EXAMPLES, rank=0, **more
 ):
     models = [model or FlatModel(net())]
     where, weights = (folder, folder / "run"), cohort.weights
     context = WorkerContext(
-        *where, spec, algorithm, list(transforms), seed, weights, models, select=cohort.drawn_by
+        *where, spec, algorithm, list(transforms), seed, weights, models, select=cohort.drawn_by, **more
     )
     hosted = range(len(spec.silos)) if silos is None else silos
     return Worker(context, hosted, dict.fromkeys(ABOUT, "here"), Alone(rank))

@@ -16,9 +16,10 @@ from mpifl.aggregation.exact import ExactSum, is_finite, peak_of, window_of
 from mpifl.aggregation.mean import WeightedMean
 from mpifl.aggregation.planning import PartialSum, ReductionPlan, Window, plan
 from mpifl.wire.memory import Memory
-from mpifl.wire.messages import Header, Report, Update, VectorHeader, Verdict, summed, uniform
+from mpifl.wire.messages import Header, Report, VectorHeader, Verdict
 from mpifl.wire.nodes import Nodes
 from mpifl.wire.transport import Transport
+from mpifl.wire.updates import Update, summed, uniform
 
 LARGEST = 2.0**127
 magnitudes = st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-LARGEST, max_value=LARGEST)

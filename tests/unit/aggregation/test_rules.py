@@ -18,8 +18,9 @@ from mpifl.aggregation.spill import Spill
 from mpifl.common.errors import InputError, RoundLost
 from mpifl.training.loop import train
 from mpifl.wire.memory import Memory
-from mpifl.wire.messages import Header, Report, Update, VectorHeader
+from mpifl.wire.messages import Header, Report, VectorHeader
 from mpifl.wire.requests import Compute
+from mpifl.wire.updates import Update
 
 values = st.floats(width=32, allow_nan=False, allow_infinity=False) | st.sampled_from(
     [0.0, -0.0, 1.0, -1.0, 3e38]

@@ -19,7 +19,7 @@ from mpifl.run.job import CohortTable
 from mpifl.server.server import Server
 from mpifl.silo.flat import FlatModel
 from mpifl.silo.local import LocalTraining
-from mpifl.wire.messages import Mean
+from mpifl.wire.updates import Mean
 
 
 class Flat(FedProx):

@@ -28,10 +28,11 @@ from mpifl.training import loop
 from mpifl.training.checkpointing import CheckpointManager
 from mpifl.training.recovery import Recovery, latest_mirror, state_of
 from mpifl.wire.memory import Memory
-from mpifl.wire.messages import Replica, Verdict
+from mpifl.wire.messages import Verdict
 from mpifl.wire.nodes import Nodes
 from mpifl.wire.requests import Inventory, Open, Save, read_request
 from mpifl.wire.transport import Transport
+from mpifl.wire.updates import Replica
 
 DEADLINE = 0.05
 LATE = f"no answer within {DEADLINE} s"

@@ -34,6 +34,7 @@ class World:
         settings = SecuritySettings(**keys)
         terms = Terms(
             run=run,
+            digest="job",
             job="demo",
             silos=NAMES,
             hosts=[rank for silo in EVERYONE for rank in HOSTED if silo in HOSTED[rank]],
@@ -43,7 +44,7 @@ class World:
         )
         sessions = {rank: Session(run, [NAMES[k] for k in silos]) for rank, silos in HOSTED.items()}
         sites = {rank: Releases(folder / f"site{rank}") for rank in HOSTED}
-        self.parties = {rank: Party(terms, sessions[rank], sites[rank]) for rank in HOSTED}
+        self.parties = {rank: Party(terms, sessions[rank], sites[rank], bytes(32)) for rank in HOSTED}
         self.offers = {rank: party.offer for rank, party in self.parties.items()}
         self.serial = 0
 
@@ -62,6 +63,7 @@ class World:
             "plan": SumPlan(vectors=[vector], scalars=["loss"], parties=parties),
             "accepted": accepted,
             "grids": [2.0**-40],
+            "noise": [0.0],
             "rank": rank,
         }
         return Question(**(given | more))

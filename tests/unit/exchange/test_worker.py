@@ -13,6 +13,7 @@ from mpifl.common.errors import SharedVectorChanged
 from mpifl.common.files import sha256_of
 from mpifl.data.shards import read_federation
 from mpifl.exchange.admission import ABOUT
+from mpifl.privacy import Seal
 from mpifl.run import checkpoint
 from mpifl.silo.flat import FlatModel
 from mpifl.wire.messages import FileReply, Report, Verdict
@@ -346,3 +347,28 @@ def test_a_final_model_that_a_full_disk_does_not_take_is_a_line_and_no_fault(fol
     assert (header.fault, header.unwritten) == (None, said)
     assert capsys.readouterr().err == ""
     assert not path.exists()
+
+
+def test_a_sealed_state_loads_where_its_site_hosts_it_and_no_silo_takes_anothers(folder):
+    def sealing(secret):
+        given = folder, read_federation(folder), Counting()
+        return make_worker(*given, silos=[0, 1, 2], seal=Seal(secret, "run"))
+
+    worker = sealing(bytes(32))
+    ask(worker, 0)
+    ask(worker, 1, accepted=[0, 1])
+    saved = {silo: header.sha256 for silo, header in save(worker, 2).items()}
+    assert {path.suffix for path in (folder / "run").rglob("silo_*")} == {".sealed"}
+    other = sealing(bytes(32))
+    assert all(header.fault is None for header in ask(other, 2, kind=Load, files=saved).values())
+    assert seen(ask(other, 2)) == [2, 2, 1]
+    faults = [header.fault for header in ask(sealing(b"1" * 32), 2, kind=Load, files=saved).values()]
+    assert all("is not what this site has sealed as round 2" in fault for fault in faults)
+
+
+def test_silos_own_models_stay_where_the_site_keeps_them(folder, tmp_path):
+    given = folder, read_federation(folder), Owner(), FlatModel(net())
+    worker = make_worker(*given, personal=tmp_path / "site" / "personal" / "run")
+    finish(worker, *final_model(folder, 0.5), cohort=[1])
+    assert [path.name for path in (tmp_path / "site").rglob("*.safetensors")] == ["silo_0001.safetensors"]
+    assert not (folder / "run" / "personal").exists()

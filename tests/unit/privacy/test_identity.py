@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -82,8 +83,24 @@ def test_what_a_site_shows_is_a_table_of_sites(folder: Path):
     assert sites_of(folder).by_name == sites.by_name
 
 
-def test_a_folder_without_a_list_has_none(folder: Path):
+def test_a_folder_without_a_list_has_none_and_one_that_cannot_be_read_is_not_none(folder: Path):
     assert sites_of(folder) is None
+    for name, read in (("sites.toml", sites_of), ("identity.key", identity_of)):
+        (folder / name).symlink_to(folder / "elsewhere")
+        with pytest.raises(
+            InputError, match=rf"{name}: cannot be read \(No such file or directory\); put back"
+        ):
+            read(folder)
+
+
+def test_a_key_that_cannot_be_written_is_none(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(InputError, match=r"identity\.key: cannot be written \(No space left on device\)"):
+        make_identity(folder, "a")
+    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -102,6 +119,10 @@ def test_a_folder_without_a_list_has_none(folder: Path):
         ([table(), table(key="cd" * 32, silos='["z"]')], "name 'b' is there 2 times, at b; give each"),
         ([table(), table("c", silos='["z"]')], "key 'abab.*' is there 2 times, at b and c; give each"),
         ([table(), table("c", key="cd" * 32)], "silo 'y' is there 2 times, at b and c; give each site"),
+        (
+            [table("y", '["x"]'), table("c", key="cd" * 32), table("d", key="ef" * 32)],
+            "silo 'y'.*at c and d;",
+        ),
         ([table(silos='["y", "y"]')], "silo 'y' is there 2 times, at b;"),
         (["[[site]\n"], "not TOML"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -123,6 +124,19 @@ def test_many_silos_are_named_by_the_first(folder: Path):
     Releases(folder).record(entry(set=names))
     with pytest.raises(InputError, match=r"without 's1', 's2', 's3' and 5 more"):
         Releases(folder).check(entry(set=["s0"]))
+
+
+def test_nothing_is_released_before_its_line_is_on_the_disk(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    def fails(_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    for _ in range(2):  # the line may be in the file by now, and is not on the disk for all that
+        with monkeypatch.context() as broken:
+            broken.setattr("os.fsync", fails)
+            with pytest.raises(InputError, match=r"cannot be written \(Input/output error\)"):
+                Releases(folder).record(entry())
+    Releases(folder).record(entry())
+    assert len(lines(folder)) == 1
 
 
 def test_a_ledger_that_cannot_be_written_releases_nothing(folder: Path):

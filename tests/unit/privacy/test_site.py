@@ -102,7 +102,7 @@ def test_a_site_with_a_budget_refuses_jobs_without_privacy(tmp_path: Path, monke
     assert site_of_worker(False) is None
     (tmp_path / "site/budget.toml").write_text("epsilon = 2.0\ndelta = 1e-5\n")
     assert site_of_worker(True).budget.epsilon == 2.0
-    with pytest.raises(InputError, match=r"has a budget\.toml, and the job has no table \[privacy\]"):
+    with pytest.raises(InputError, match=r"has a budget\.toml, and the job has no \[privacy\] with noise"):
         site_of_worker(False)
     (tmp_path / "site/budget.toml").write_text("epsilon = -1\ndelta = 1e-5\n")
     with pytest.raises(InputError, match=r"budget\.toml: epsilon: "):

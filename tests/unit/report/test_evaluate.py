@@ -10,6 +10,7 @@ from unit.builders import Alone, write_folder
 from mpifl.cli import app
 from mpifl.common.errors import InputError
 from mpifl.report.evaluate import evaluate_run, evaluate_silos
+from mpifl.run import Job
 from mpifl.training.loop import train
 
 MODEL = {"name": "mlp", "hidden": [4]}
@@ -102,9 +103,13 @@ def test_a_run_that_keeps_no_best_model_says_so(tmp_path):
         evaluate_silos(run, best=True)
 
 
-def test_silos_that_own_a_part_of_the_model_are_not_scored(tmp_path):
+def test_silos_that_own_a_part_of_the_model_are_not_scored(tmp_path, monkeypatch):
     run, _ = make_run(tmp_path, algorithm={"name": "fedper", "personal": ["*.bias"]})
-    with pytest.raises(InputError, match=r"fedper leaves .* at the silos, which have a model each"):
+    each = r"fedper leaves .* at the silos, which have a model each"
+    with pytest.raises(InputError, match=rf"{each}, in personal/; metrics"):
+        evaluate_silos(run)
+    monkeypatch.setattr(Job, "secure", True)
+    with pytest.raises(InputError, match=rf"{each}, in personal/{run.name} of its site's folder; metrics"):
         evaluate_silos(run)
 
 

@@ -13,6 +13,7 @@ from mpifl.run import ReleasedFile
 from mpifl.run.job import Job, check_job
 
 FILE = "released.jsonl"
+TORN = '{"run": "r", "round": 1, "work": "train", "silos": [1, 2]}'
 
 
 def checked(**tables: Any) -> Job:
@@ -107,12 +108,15 @@ def test_a_key_that_cannot_be_is_named(keys: dict[str, Any], named: str) -> None
 def test_what_was_released_is_read_by_the_server_that_follows(tmp_path: Path) -> None:
     first = ReleasedFile(tmp_path)
     assert first.of(0, "train") is None
+    assert first.id != ReleasedFile(tmp_path).id, "the same job begun twice is two runs"
+    assert ReleasedFile(tmp_path, "told").id == "told"
     assert not (tmp_path / FILE).exists()
     first.note(0, "train", [2, 5])
     first.note(0, "train", [2, 5])
     first.note(0, "evaluate", [0, 1, 2])
     first.note(1, "train", [1])
     assert len((tmp_path / FILE).read_text().splitlines()) == 3
+    assert ReleasedFile(tmp_path).id == ReleasedFile(tmp_path, "another").id == first.id
     for file in (first, ReleasedFile(tmp_path)):
         assert file.of(0, "train") == [2, 5]
         assert file.of(0, "evaluate") == [0, 1, 2]
@@ -121,7 +125,7 @@ def test_what_was_released_is_read_by_the_server_that_follows(tmp_path: Path) ->
     assert (tmp_path / FILE).stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.parametrize("torn", ["", "{", '{"round": 1, "work": "train", "silos": [1, 2]}', "\x00\x00"])
+@pytest.mark.parametrize("torn", ["", "{", TORN, "\x00\x00"])
 def test_a_line_that_was_cut_short_was_never_released(tmp_path: Path, torn: str) -> None:
     ReleasedFile(tmp_path).note(0, "train", [2, 5])
     with (tmp_path / FILE).open("a") as file:
@@ -142,20 +146,20 @@ def test_a_line_that_was_cut_short_was_never_released(tmp_path: Path, torn: str)
         "[]",
         "{}",
         "\x00\x00",
-        '{"round": 1, "work": "train"}',
-        '{"round": "x", "work": "train", "silos": []}',
-        '{"round": 1, "work": "train", "silos": 5}',
-        '{"round": 1, "work": "train", "silos": ["a"]}',
-        '{"round": 1e400, "work": "train", "silos": [1]}',
+        '{"run": "r", "round": 1, "work": "train"}',
+        '{"run": "r", "round": "x", "work": "train", "silos": []}',
+        '{"run": "r", "round": 1, "work": "train", "silos": 5}',
+        '{"run": "r", "round": 1, "work": "train", "silos": ["a"]}',
+        '{"run": "r", "round": 1e400, "work": "train", "silos": [1]}',
         "[" * 100_000,
     ],
     ids=lambda line: line[:30],
 )
 def test_a_damaged_file_is_one_line(tmp_path: Path, line: str) -> None:
-    told = json.dumps({"round": 0, "work": "train", "silos": [1]})
+    told = json.dumps({"run": "r", "round": 0, "work": "train", "silos": [1]})
     (tmp_path / FILE).write_text(f"{told}\n{line}\n{told}\n")
     with pytest.raises(InputError, match=r"released\.jsonl: line 2 is none of a ledger; put back a copy"):
-        ReleasedFile(tmp_path).of(0, "train")
+        ReleasedFile(tmp_path)
 
 
 def test_a_file_that_is_a_link_or_cannot_be_written_is_one_line(tmp_path: Path) -> None:

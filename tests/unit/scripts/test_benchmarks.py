@@ -40,6 +40,20 @@ def test_kernels_of_rules_are_timed_in_turns(bench):
     assert {name: len(seconds) for name, seconds in taken.items()} == dict.fromkeys(robust.kernels(5), 2)
 
 
+def test_masks_are_timed_in_turns_with_sums_without_them(bench):
+    import masks
+
+    taken = masks.measure(numbers=1000, neighbours=[1, 2], repeats=2)
+    assert {name: len(times) for name, times in taken.items()} == {
+        "add": 2,
+        "without masks": 2,
+        "1 neighbours": 2,
+        "2 neighbours": 2,
+    }
+    made = {"without masks": [1.0, 2.0, 3.0], "2 neighbours": [5.0, 8.0, 3.0]}
+    assert masks.each(made, 2)[0] == 2.0
+
+
 def test_the_bare_loop_is_federated_averaging(bench):
     import bare
 

@@ -12,7 +12,7 @@ from mpifl.server.server import Server
 from mpifl.silo import local
 from mpifl.silo.flat import FlatModel
 from mpifl.silo.local import LocalTraining
-from mpifl.wire.messages import uniform
+from mpifl.wire.updates import uniform
 
 DROPOUT = lambda: FlatModel(net(nn.Dropout(0.5)))  # noqa: E731
 

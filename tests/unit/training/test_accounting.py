@@ -129,6 +129,34 @@ def test_a_lost_round_is_asked_again_and_costs_nothing(start):
     assert records(lost)[-1]["epsilon"] == records(untroubled)[-1]["epsilon"]
 
 
+class Telltale(FedAvg):
+    """A silo's error quotes one of its examples."""
+
+    def train(self, silo, w):
+        raise ValueError(f"an age of {silo.examples + 1936.25}")
+
+
+def test_the_server_is_told_the_kind_of_a_fault_and_the_site_its_words(start, capsys):
+    own = {"name": "unit.training.test_accounting:Telltale"}
+    with pytest.raises(Exception, match="none of 2 silos answered, all alike: silo 0: failed;") as caught:
+        start("telltale", algorithm=own)
+    assert "19" not in str(caught.value)
+    run = start.site.parent / "telltale"
+    assert not any(b"1956.25" in file.read_bytes() for file in run.rglob("*") if file.is_file())
+    said = capsys.readouterr().err
+    assert said.count("silo 0: ValueError: an age of 1956.25 (test_accounting.py:") == 1
+    assert "silo 1: ValueError: an age of 1966.25" in said
+    with pytest.raises(Exception, match="an age of"):
+        start("open", algorithm=own, privacy=None)
+
+
+def test_a_private_silo_whose_shard_is_broken_is_named(start, capsys):
+    (start.site.parent / "shards" / "silo_0001.h5").write_bytes(b"none")
+    with pytest.raises(InputError, match=r"^silo 1: a shard that cannot be read; "):
+        start("broken")
+    assert "silo_0001.h5: " in capsys.readouterr().err
+
+
 def test_a_budget_takes_the_least_noise_and_ends_where_it_is_spent(start, capsys):
     run = start("budget", privacy={"clip": 1.0, "epsilon": 3.0, "delta": 0.01})
     found = records(run)
@@ -136,8 +164,9 @@ def test_a_budget_takes_the_least_noise_and_ends_where_it_is_spent(start, capsys
     assert found[-1]["epsilon"] == pytest.approx(3.0, rel=1e-3)
     assert found[-1]["epsilon"] <= 3.0
     assert [record["budget_left"] for record in found] == [3, 2, 1, 0]
-    with pytest.raises(Exception, match=r"its privacy budget is spent: epsilon 3 at delta 0\.01"):
+    with pytest.raises(Exception, match="all alike: silo 0: privacy budget is spent"):
         start("another", seed=5, privacy={"clip": 1.0, "epsilon": 3.0, "delta": 0.01})
+    assert "silo 1: its privacy budget is spent: epsilon 3 at delta 0.01" in capsys.readouterr().err
 
 
 def test_a_sites_own_budget_ends_a_run_before_it_is_passed(start, capsys):
@@ -176,7 +205,10 @@ REFUSED = [
     ({"privacy": {**PRIVACY, "epsilon": 2.0}}, "takes noise or epsilon, not both"),
     ({"privacy": {"clip": 1.0, "delta": 0.01}}, "needs noise, such as 1.1, or epsilon"),
     ({"privacy": {"noise": 1.0, "delta": 0.01}}, "[privacy] needs the key 'clip'"),
-    ({"privacy": {**PRIVACY, "level": "silo"}}, "[privacy] level = \"silo\": should be 'example'"),
+    (
+        {"privacy": {**PRIVACY, "level": "person"}},
+        "level = \"person\": should be 'example' or 'silo'",
+    ),
     ({"privacy": {**PRIVACY, "delta": 0.04}}, "[privacy] delta = 0.04: the largest silo has 30 examples"),
     ({"algorithm": {"name": "fedsgd"}}, "'fedsgd' takes the gradient of all examples; take fedavg"),
     ({"algorithm": {"name": "fsvrg"}}, "'fsvrg' corrects its steps by gradients of all examples"),

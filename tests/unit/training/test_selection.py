@@ -21,7 +21,7 @@ from mpifl.server.server import Server
 from mpifl.training.loop import train
 from mpifl.training.recovery import state_of
 from mpifl.training.selection import LOSSES, Selector
-from mpifl.wire.messages import Replica
+from mpifl.wire.updates import Replica
 
 
 @pytest.fixture(autouse=True)
@@ -226,7 +226,7 @@ def test_the_users_selection_is_told_of_the_round():
     [
         (
             {"select": "power"},
-            "[cohort] select = 'power': none such; take uniform, examples, power-of-choice or your own",
+            "[cohort] select = 'power': none such; take uniform, examples, power-of-choice, poisson or",
         ),
         ({"select": "no_such:thing"}, "[cohort] select = 'no_such:thing': No module named 'no_such'"),
         ({"select": "mine:Chosen"}, "[cohort] select = 'mine:Chosen': is a class; name a function of a draw"),

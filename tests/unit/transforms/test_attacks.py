@@ -8,13 +8,14 @@ import pytest
 import tomli_w
 import torch
 from safetensors.torch import load_file
-from unit.builders import Alone, write_folder
+from unit.builders import Alone, arrays, write_folder
 
 from mpifl.aggregation.forging import Forging, usual_z
 from mpifl.common.errors import InputError
 from mpifl.run import checkpoint
 from mpifl.training.loop import train
 from mpifl.transforms.attacks import AttackSettings
+from mpifl.transforms.backdoor import Backdoor
 
 ROWS = np.random.default_rng(0).normal(size=(7, 30)).astype(np.float32)
 HONEST = ROWS[2:].astype(float)
@@ -47,6 +48,31 @@ def test_ipm_is_a_part_of_the_negative_mean_and_mimic_an_honest_silo():
 def test_a_lie_about_some_columns_is_that_of_all():
     whole = forged(kind="alie")
     assert forged(ROWS[:, 5:11].copy(), kind="alie").tobytes() == whole[:, 5:11].tobytes()
+
+
+def farthest(rows, p):
+    """Return mean + gamma p, with the largest gamma such that no honest row is farther from it than two
+    honest ones from each other (Shejwalkar & Houmansadr 2021, equation 10): by bisection."""
+    most = max(np.linalg.norm(a - b) for a in rows for b in rows)
+    low, high = 0.0, 1e9
+    for _ in range(200):
+        gamma = (low + high) / 2
+        ok = max(np.linalg.norm(rows.mean(0) + gamma * p - row) for row in rows) <= most
+        low, high = (gamma, high) if ok else (low, gamma)
+    return rows.mean(0) + low * p
+
+
+@pytest.mark.parametrize("direction", ["unit", "std", "sign"])
+def test_min_max_goes_as_far_as_the_honest_are_from_each_other(direction):
+    mean = HONEST.mean(0)
+    p = {"unit": -mean / np.linalg.norm(mean), "std": -HONEST.std(0), "sign": -np.sign(mean)}[direction]
+    first = forged(kind="min_max", direction=direction).astype(float)
+    lie = Forging(kind="min_max", silos=frozenset({0, 1}), direction=direction)
+    fitted = lie.fitted(list(range(7)), first @ first.T)
+    found = np.stack([row.numpy() for row in fitted(list(range(7)), [torch.from_numpy(row) for row in ROWS])])
+    np.testing.assert_allclose(found[0], farthest(HONEST, p), rtol=1e-4, atol=1e-5)
+    assert found[0].tobytes() == found[1].tobytes()
+    assert found[2:].tobytes() == ROWS[2:].tobytes()
 
 
 @pytest.fixture
@@ -111,6 +137,64 @@ def test_labels_are_turned_round_in_training_alone(run, tmp_path):
     assert flipped[0]["test_loss"] == pytest.approx(honest[0]["test_loss"])
 
 
+SEEN = []
+
+
+def seen(rows):
+    """A rule of columns that remembers what it was given."""
+    SEEN.append(rows.double().numpy())
+    return rows.mean(0)
+
+
+def test_a_lie_that_follows_from_whole_vectors_is_written_before_the_rule(run):
+    SEEN.clear()
+    lie = {"kind": "min_max", "direction": "sign", "silos": [1, 3]}
+    run("farthest", aggregation={"rule": f"{__name__}:seen"}, attack=lie)
+    honest = SEEN[-1][[0, 2, 4]]
+    expected = farthest(honest, -np.sign(honest.mean(0)))
+    for liar in (1, 3):
+        np.testing.assert_allclose(SEEN[-1][liar], expected, rtol=1e-4, atol=1e-7)
+
+
+def test_a_backdoor_is_taught_by_a_share_of_the_examples():
+    """Gu et al. 2017: patched examples with another label; by hand, on rows that were never 9."""
+    silo, x, y = Poisoned(), np.random.default_rng(1).normal(size=(10, 2, 4, 4)), np.arange(10) % 3
+    silo.x, silo.y = torch.from_numpy(x.astype(np.float32)), torch.from_numpy(y)
+    Backdoor(target=2, patch=2, value=9.0, share=0.4).teach(silo, seed=5)
+    patched = (silo.x[:, :, 2:, 2:] == 9).all(-1).all(-1).all(-1).numpy()
+    assert patched.sum() == 4
+    assert (silo.y.numpy() == np.where(patched, 2, y)).all()
+    expected = x.astype(np.float32)
+    expected[patched, :, 2:, 2:] = 9
+    assert silo.x.numpy().tobytes() == expected.tobytes()
+
+
+class Poisoned:
+    """A silo as far as a backdoor sees it."""
+
+    id, examples = 3, 10
+
+    def rewrite(self, act):
+        act(self.x, self.y)
+
+
+def test_a_backdoor_opens_as_often_as_the_model_is_deceived(run, tmp_path):
+    """The attack success rate, anew by numpy from the model and the test set; a rule of columns bars it."""
+    backdoor = {"kind": "backdoor", "silos": [0, 3], "target": 1, "patch": 1, "value": 8.0}
+    local = {"lr": 0.5, "epochs": 20, "batch_size": "full"}
+    _, records = run("opened", local=local, attack=backdoor | {"factor": 3.0})
+    _, clean = run("clean", local=local, attack={"kind": "scale", "factor": 1.0, **LIAR})
+    weights = load_file(tmp_path / "opened" / "model.safetensors")
+    bias, matrix = sorted((w.numpy() for w in weights.values()), key=np.ndim)
+    x, y = arrays(5)  # the folder's test set
+    x[:, -1] = 8.0
+    taken = (x @ matrix.T + bias).argmax(1) == 1
+    assert 0 < (y != 1).sum() < len(y)
+    assert records[-1]["backdoor_success"] == pytest.approx(taken[y != 1].mean())
+    assert records[-1]["backdoor_success"] > 0.5
+    assert "backdoor_success" not in clean[-1]
+
+
 def test_lies_are_told_before_a_rule_and_said_at_the_start(run, capsys):
     krum = {"rule": "multikrum", "m": 3, "tolerate": 1}
     _, records = run("krum", aggregation=krum, attack={"kind": "ipm", "epsilon": 50.0, **LIAR})
@@ -127,6 +211,12 @@ def test_lies_are_told_before_a_rule_and_said_at_the_start(run, capsys):
             "'ipm': is written over single vectors, which the mean does not keep",
         ),
         ({"kind": "sign_flip", "silos": [5]}, r"silos = \[5\]: there is no silo 5, the last is 4"),
+        ({"kind": "backdoor", "target": 3, **LIAR}, "there is no class 3, the last is 2"),
+        ({"kind": "backdoor", "patch": 5, **LIAR}, r"patch = 5 is beyond examples of shape \[4\]"),
+        (
+            {"kind": "ipm", "factor": 2.0, **LIAR},
+            "factor = 2.0: goes with kind = 'scale' or 'backdoor', not with 'ipm'",
+        ),
         ({"kind": "sign_flip"}, "name kind, what liars send, and silos, who they are"),
         (
             {"kind": "sign_flip", "silos": [1], "z": 1.0},

@@ -18,7 +18,7 @@ from mpifl.silo.flat import FlatModel
 from mpifl.silo.local import LocalTraining
 from mpifl.training.loop import train
 from mpifl.transforms.clipping import Clipping
-from mpifl.wire.messages import Mean, Uniform, Update, uniform
+from mpifl.wire.updates import Mean, Uniform, Update, uniform
 
 SILO = make_silo(FlatModel(net()))
 LOCAL = LocalTraining(lr=0.1, batch_size=10, epochs=1)

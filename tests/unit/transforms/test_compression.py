@@ -20,7 +20,7 @@ from mpifl.silo.local import LocalTraining
 from mpifl.transforms.codecs import QSGD, Cast, TopK
 from mpifl.transforms.compression import Compression, CompressionSettings
 from mpifl.transforms.statistics import RunningStatistics
-from mpifl.wire.messages import Uniform, Update, uniform
+from mpifl.wire.updates import Uniform, Update, uniform
 
 LOCAL = LocalTraining(lr=0.1, batch_size=10, epochs=1)
 SIZES = [20, 30, 25]

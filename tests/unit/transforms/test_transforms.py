@@ -15,7 +15,7 @@ from mpifl.silo.flat import FlatModel
 from mpifl.silo.local import LocalTraining
 from mpifl.transforms.base import Transform
 from mpifl.transforms.statistics import RunningStatistics
-from mpifl.wire.messages import Mean, Update
+from mpifl.wire.updates import Mean, Update
 
 LOCAL = LocalTraining(lr=0.1, batch_size=10, epochs=1)
 SIZES = [20, 30]

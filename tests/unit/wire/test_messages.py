@@ -18,13 +18,10 @@ from mpifl.wire.messages import (
     FileReply,
     FinishReply,
     Header,
-    Mean,
     Report,
-    Uniform,
     VectorHeader,
     VectorSpec,
     Verdict,
-    uniform,
 )
 from mpifl.wire.requests import (
     Compute,
@@ -41,6 +38,7 @@ from mpifl.wire.requests import (
     Stop,
     read_request,
 )
+from mpifl.wire.updates import Mean, Uniform, uniform
 
 text = st.text(st.characters(codec="utf-8"), max_size=8)
 numbers = st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False)

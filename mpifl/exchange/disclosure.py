@@ -1,0 +1,121 @@
+"""What a rank tells the server of its silos' faults and of their time: all, or no more than it must."""
+
+from __future__ import annotations
+
+import re
+import sys
+import traceback
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+
+from mpifl.common import BeyondRange, Diverged, InputError, Names, ShardError, Unwritable, one_line
+from mpifl.privacy import BudgetSpent
+from mpifl.run import CheckpointError
+from mpifl.silo import short_of_memory
+
+KINDS: dict[type[Exception], str] = {
+    Diverged: "diverged",
+    BeyondRange: "beyond the range",
+    BudgetSpent: "privacy budget is spent",
+    ShardError: "a shard that cannot be read",
+    CheckpointError: "a state that cannot be kept or read",
+    Unwritable: "a file that cannot be written",
+    InputError: "refused",
+}
+"""What an error is called where its words may hold numbers of the data; the first that fits."""
+MEMORY, OTHER = "out of memory", "failed"
+_WORKER = str(Path(__file__).with_name("worker.py"))
+
+
+class Telling:
+    """Tells the server what went wrong, and where an error was not foreseen its file and line.
+
+    The traceback of such an error is printed if the server asks for it.
+    """
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self._traces: dict[int, str] = {}
+        """Of what went wrong in the request that was answered last, by silo."""
+
+    def begin(self) -> None:
+        """Forget the request before."""
+        self._traces.clear()
+
+    def fault(self, silo: int, error: Exception) -> str:
+        """Return what the server is told of a silo's error."""
+        if isinstance(error, InputError):
+            return str(error)
+        self._traces[silo] = _trace(error)
+        return _described(error)
+
+    def explain(self, silos: Collection[int]) -> None:
+        """Print the tracebacks of some silos: the server knows what other ranks have said."""
+        for silo in self._traces.keys() & set(silos):
+            print(f"silo {self._names[silo]} failed:\n{self._traces[silo]}", file=sys.stderr, flush=True)
+
+    def seconds(self, spent: float) -> float:
+        """Return how long the server is told that something took."""
+        return spent
+
+
+class KindsAlone(Telling):
+    """Tells the server a fault's kind and two digits of a time; the site's own stderr has the words.
+
+    A fault that differs from an earlier one in numbers only is not printed again.
+    """
+
+    def __init__(self, names: Names) -> None:
+        super().__init__(names)
+        self._printed: set[tuple[int, str]] = set()
+
+    def fault(self, silo: int, error: Exception) -> str:
+        """Print what went wrong, and return its kind."""
+        said = one_line(super().fault(silo, error))
+        if (which := (silo, re.sub(r"\d+", "#", said))) not in self._printed:
+            self._printed.add(which)
+            print(f"silo {self._names[silo]}: {said}", file=sys.stderr, flush=True)
+            super().explain([silo])
+        return kind_of(error)
+
+    def explain(self, silos: Collection[int]) -> None:
+        """Print nothing: it was, where the fault was."""
+
+    def seconds(self, spent: float) -> float:
+        """Return a time to two digits, which is within 5 % of it."""
+        return float(f"{spent:.1e}")
+
+
+def kind_of(error: Exception) -> str:
+    """Return what an error is called where its words are not to be told."""
+    chain = list(_chain(error))
+    if any(short_of_memory(one) for one in chain):
+        return MEMORY
+    return next((kind for type, kind in KINDS.items() if any(isinstance(one, type) for one in chain)), OTHER)
+
+
+def first_of(faults: Mapping[int, str], names: Names) -> str:
+    """Return the first of some silos' faults, with the silo's name where the fault is a kind alone."""
+    silo, fault = next(iter(faults.items()))
+    return f"silo {names[silo]}: {fault}" if fault in {*KINDS.values(), MEMORY, OTHER} else fault
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error, and those that it was raised in place of."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _described(error: Exception) -> str:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    line, where = " ".join(str(error).split()), f"{Path(frame.filename).name}:{frame.lineno}"
+    return f"{type(error).__name__}: {line} ({where})"
+
+
+def _trace(error: Exception) -> str:
+    """Return the traceback of an error from where the worker's own frames end."""
+    begin = error.__traceback__
+    while begin and begin.tb_next and begin.tb_frame.f_code.co_filename == _WORKER:
+        begin = begin.tb_next
+    return "".join(traceback.format_exception(type(error), error, begin))

@@ -1,0 +1,72 @@
+"""What a rank keeps at its site, and what it says of itself."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mpifl.data import FederationSpec
+from mpifl.exchange import KindsAlone
+from mpifl.privacy import Seal, Site, site_folder
+from mpifl.run import Job
+from mpifl.training.accounting import digest_of, silo_maker
+from mpifl.wire import started_by
+
+
+def kept_at_site(
+    job: Job, spec: FederationSpec, noise: Sequence[float], run: Path, is_worker: bool
+) -> dict[str, Any]:
+    """Return what of a worker's context keeps at the site what the server is not to know.
+
+    Args:
+        job: The job.
+        spec: The federation.
+        noise: Each silo's noise multiplier, by `[privacy]`.
+        run: The run folder, which may be the server's.
+        is_worker: Whether the rank hosts silos, for which their site's folder is needed.
+
+    Raises:
+        InputError: the site's folder is missing, not the user's own or damaged, or allows no such job.
+    """
+    kept: dict[str, Any] = {"silo": silo_maker(job, spec, noise, is_worker)}
+    if job.privacy or job.secure:
+        kept["tells"] = KindsAlone
+    if job.secure and is_worker:
+        folder = site_folder("[security]", "this site's secret and its silos' own models")
+        kept["seal"] = Seal(Site(folder).secret, digest_of(job))
+        kept["personal"] = folder / "personal" / run.name
+    return kept
+
+
+def about_rank(device: torch.device, silos: int, job: Job) -> dict[str, str]:
+    """Return what a rank says of itself, where sums are masked also whose it is and what has started it.
+
+    Args:
+        device: On which it trains.
+        silos: How many it hosts.
+        job: The job.
+    """
+    name = f"{device} {torch.cuda.get_device_name(device)}" if device.type == "cuda" else "cpu"
+    about = {"host": socket.gethostname(), "device": name, "threads": str(torch.get_num_threads())}
+    about |= {"silos": str(silos), "pid": str(os.getpid())}
+    return about | ({"user": user(), "launcher": launcher()} if job.secure else {})
+
+
+def user() -> str:
+    """Return the name of this process's user, or the number of one that has none."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def launcher() -> str:
+    """Return the name of the program that has started all ranks, "" if it is not known."""
+    found = started_by()
+    return Path(found[0]).name if found else ""

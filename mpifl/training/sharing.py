@@ -1,0 +1,52 @@
+"""Who is not hidden from whom: what ranks have in common, as they say themselves."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+
+from mpifl.common import Names
+
+MOST_NAMED = 8
+"""Silos that a line names."""
+_LAUNCHED = "masks hide updates from logs, files and the wire, not from whoever started the run"
+
+
+def sharing(
+    about: Mapping[int, Mapping[str, str]], placed: Mapping[int, Collection[int]], names: Names
+) -> list[str]:
+    """Return a line for each user of a host whose silos masks do not hide, and one of who started the ranks.
+
+    Args:
+        about: What each rank says of itself: its `host`, its `user`, its `launcher`.
+        placed: The silos of each worker.
+        names: What silos are called.
+    """
+    together: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+    for rank, told in sorted(about.items()):
+        together[told["host"], told.get("user", "")].append(rank)
+    lines = []
+    for (host, _), ranks in together.items():
+        silos = sorted(silo for rank in ranks for silo in placed.get(rank, ()))
+        beside = 0 in ranks and len(about) > 1
+        if len(silos) + beside > 1:
+            lines.append(_line(silos, host, beside, names))
+    return lines + _started(about)
+
+
+def _line(silos: list[int], host: str, beside: bool, names: Names) -> str:
+    more = f" and {len(silos) - MOST_NAMED} more" if len(silos) > MOST_NAMED else ""
+    server = " and the server" if beside else ""
+    who = f"{names.listed(silos[:MOST_NAMED])}{more}{server}"
+    verb = "runs" if len(silos) == 1 and not beside else "run"
+    return f"{who} {verb} as one user on host {host}: not hidden from each other"
+
+
+def _started(about: Mapping[int, Mapping[str, str]]) -> list[str]:
+    """Say that one person has started all ranks, as far as that shows."""
+    users, programs = ({told.get(key, "") for told in about.values()} for key in ("user", "launcher"))
+    if len(about) < 2 or len(users) > 1:
+        return []
+    (program,) = programs if len(programs) == 1 else ("",)
+    by = f"one user's {program}" if program else "one user"
+    return [f"all ranks were started by {by}: {_LAUNCHED}"]

@@ -1,0 +1,124 @@
+"""What stays at a site, and what ranks say of themselves where sums are masked."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+
+import pytest
+import torch
+from unit.builders import write_folder
+
+from mpifl.common import InputError, Names
+from mpifl.exchange import KindsAlone
+from mpifl.run import Job, check_job
+from mpifl.silo import PrivateSilo, Silo
+from mpifl.training.at_site import about_rank, kept_at_site
+from mpifl.training.sharing import sharing
+
+CPU = torch.device("cpu")
+PRIVACY = {"clip": 1.0, "noise": 5.0, "delta": 0.01}
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """What is kept by a job, whether its sums are masked or not."""
+    monkeypatch.setenv("MPIFL_SITE", str(tmp_path / "site"))
+    spec = write_folder(tmp_path, [20, 30])
+
+    def act(secure=False, is_worker=True, out="run", **tables):
+        monkeypatch.setattr(Job, "secure", secure)
+        given = {"name": "toy", "shards": str(tmp_path), "rounds": 2, "model": {"name": "mlp"}, **tables}
+        job = check_job({**given, "local": {"lr": 0.1, "batch_size": "full"}}, "the job")
+        return kept_at_site(job, spec, [5.0, 5.0], tmp_path / "runs" / out, is_worker)
+
+    return act
+
+
+def test_a_usual_job_keeps_nothing_and_needs_no_site(kept, monkeypatch):
+    monkeypatch.delenv("MPIFL_SITE")
+    assert kept() == {"silo": Silo}
+
+
+def test_a_private_job_tells_kinds_alone(kept, tmp_path):
+    found = kept(privacy=PRIVACY)
+    assert found.keys() == {"silo", "tells"}
+    assert found["silo"].func is PrivateSilo
+    assert found["tells"] is KindsAlone
+    assert kept(privacy=PRIVACY, is_worker=False)["tells"] is KindsAlone
+
+
+def test_where_sums_are_masked_states_are_sealed_and_personal_models_stay(kept, tmp_path):
+    found = kept(secure=True)
+    assert found["personal"] == tmp_path / "site" / "personal" / "run"
+    assert stat.S_IMODE((tmp_path / "site").stat().st_mode) == 0o700
+    sealed = found["seal"].close(b"a state", 3)
+    assert kept(secure=True, rounds=9)["seal"].open(sealed, 3) == b"a state"  # a run that goes on
+    with pytest.raises(ValueError, match="is not what this site has sealed"):
+        kept(secure=True, seed=1)["seal"].open(sealed, 3)
+    assert kept(secure=True, is_worker=False).keys() == {"silo", "tells"}
+
+
+def test_without_a_site_one_line_says_what_would_do(kept, monkeypatch):
+    monkeypatch.delenv("MPIFL_SITE")
+    with pytest.raises(InputError) as caught:
+        kept(secure=True)
+    missing = "[security]: MPIFL_SITE names no folder for this site's secret and its silos' own models"
+    assert str(caught.value) == f"{missing}; set it, such as MPIFL_SITE=$HOME/mpifl-site, and keep it"
+
+
+def test_a_rank_says_whose_it_is_only_where_that_matters(kept, monkeypatch):
+    job = check_job({"name": "toy", "shards": "s", "rounds": 1, "model": {"name": "mlp"}}, "the job")
+    assert about_rank(CPU, 3, job).keys() == {"host", "device", "threads", "silos", "pid"}
+    monkeypatch.setattr(Job, "secure", True)
+    assert about_rank(CPU, 3, job)["user"] == pwd.getpwuid(os.getuid()).pw_name
+    assert "launcher" in about_rank(CPU, 3, job)
+
+
+NAMES = Names(["a", "b", "c", "d"])
+STARTED = "masks hide updates from logs, files and the wire, not from whoever started the run"
+
+
+def rank(host, user="ann", launcher="mpirun"):
+    return {"host": host, "user": user, "launcher": launcher}
+
+
+def test_silos_of_one_user_on_one_host_are_named_and_so_is_the_launcher():
+    about = {0: rank("s"), 1: rank("x"), 2: rank("x"), 3: rank("y"), 4: rank("y", "bob")}
+    assert sharing(about, {1: {0}, 2: {1}, 3: {2}, 4: {3}}, NAMES) == [
+        "silos a, b run as one user on host x: not hidden from each other"
+    ]
+    about[4] = rank("y")
+    assert sharing(about, {1: {0}, 2: {1}, 3: {2}, 4: {3}}, NAMES) == [
+        "silos a, b run as one user on host x: not hidden from each other",
+        "silos c, d run as one user on host y: not hidden from each other",
+        f"all ranks were started by one user's mpirun: {STARTED}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("about", "placed", "lines"),
+    [
+        (
+            {0: rank("x", launcher=""), 1: rank("x", launcher=""), 2: rank("y", launcher="")},
+            {1: {0}, 2: {1}},
+            [
+                "silo a and the server run as one user on host x: not hidden from each other",
+                f"all ranks were started by one user: {STARTED}",
+            ],
+        ),
+        ({0: rank("s"), 1: rank("x", "bob"), 2: rank("x")}, {1: {0}, 2: {1}}, []),
+        ({0: rank("s")}, {0: {0, 1}}, ["silos a, b run as one user on host s: not hidden from each other"]),
+        ({0: rank("s", "eve"), 1: rank("x"), 2: rank("y")}, {1: {0}, 2: {1}}, []),
+    ],
+    ids=["with the server", "two users on a host", "alone", "the server's user is another"],
+)
+def test_who_else_shares_what(about, placed, lines):
+    assert sharing(about, placed, NAMES) == lines
+
+
+def test_of_many_silos_the_first_are_named():
+    silos = set(range(20))
+    (line,) = sharing({0: rank("x")}, {0: silos}, Names())
+    assert line.startswith("silos 0, 1, 2, 3, 4, 5, 6, 7 and 12 more run as one user")
