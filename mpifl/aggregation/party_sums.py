@@ -29,7 +29,11 @@ class ReleasedSets(Protocol):
     """The silos that each sum was released over, as the server keeps them in the run folder."""
 
     def note(self, round: int, work: str, silos: Sequence[int]) -> None:
-        """Note what is about to be released; it is on the disk when this returns."""
+        """Note what is about to be released; it is on the disk when this returns.
+
+        Raises:
+            InputError: it cannot be written, and nothing may be released.
+        """
 
     def of(self, round: int, work: str) -> list[int] | None:
         """Return the silos that a sum was released over, None if it was not."""

@@ -20,6 +20,7 @@ from .identity import (
     read_sites as read_sites,
     sites_of as sites_of,
 )
+from .ledger import Ledger as Ledger
 from .masks import add_masks as add_masks
 from .mechanism import LEAST as LEAST, SiloMechanism as SiloMechanism
 from .releases import Released as Released, Releases as Releases

@@ -53,7 +53,7 @@ def sums_of(
     if not job.security.masks:
         return FixedSums(job.security.range, largest_weight)
     _check_parties(job.security, sum(map(bool, placed.values())))
-    masking = _party(job, job.security, spec, algorithm, placed[rank], id) if placed.get(rank) else None
+    masking = _party(job, job.security, spec, algorithm, placed, rank, id) if placed.get(rank) else None
     released = ReleasedFile(run, id) if rank == 0 else None
     return FixedSums(job.security.range, largest_weight, True, masking, released)
 
@@ -70,7 +70,8 @@ def _party(
     security: SecuritySettings,
     spec: FederationSpec,
     algorithm: Algorithm,
-    silos: Sequence[int],
+    placed: Mapping[int, Sequence[int]],
+    rank: int,
     id: str,
 ) -> Party:
     folder = site_folder("[security]", "this site's keys and what it released")
@@ -79,6 +80,8 @@ def _party(
     told = digest_of(job, *(entry.sha256 for entry in spec.silos))
     draw = functools.cache(functools.partial(drawn, job.cohort, sizes, job.seed))
     run = hashlib.sha256(f"{told} {id}".encode()).hexdigest()
-    terms = Terms(run, told, job.name, names, security, draw, algorithm.purpose)
-    session = Session(run, [names[silo] for silo in silos], identity_of(folder), sites_of(folder))
+    party_of = {silo: party for party, silos in placed.items() for silo in silos}
+    hosts = [party_of[silo] for silo in range(len(names))]
+    terms = Terms(run, told, job.name, names, hosts, security, draw, algorithm.purpose)
+    session = Session(run, [names[silo] for silo in placed[rank]], identity_of(folder), sites_of(folder))
     return Party(terms, session, Releases(folder), Site(folder).secret)
