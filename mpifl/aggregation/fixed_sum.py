@@ -62,7 +62,7 @@ class FixedSum:
 
     def accumulate(self, silo: int, update: Update) -> dict[str, VectorHeader]:
         """Add one silo's update to this rank's sums; see `Aggregator`."""
-        return self._here.add(update)
+        return self._here.add(silo, update)
 
     def parts(self) -> list[Part]:
         """Say where this rank's sums will lie, once they are masked and released."""
@@ -157,7 +157,7 @@ class FixedSum:
         grids = [self._how.grid(one.name, one.combined, self._request) for one in plan.vectors]
         noise = [self._here.noise.get(one.name, 0.0) for one in plan.vectors]
         told = self._request, self._received, plan, verdict.accepted
-        question = Question(*told, grids, noise, transport.rank)
+        question = Question(*told, grids, noise, transport.rank, self._here.noised)
         try:
             return Ready(context=self._how.masking.ready(question, own))
         except InputError as error:

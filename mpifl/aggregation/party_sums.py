@@ -14,6 +14,7 @@ from mpifl.aggregation.fixed_point import DIGITS, LARGEST_NUMBER, add_to, digits
 from mpifl.aggregation.masking import Masking
 from mpifl.aggregation.vectors import checked_peak, header_of
 from mpifl.common import BeyondRange
+from mpifl.privacy import digest
 from mpifl.wire import Combination, Compute, Request, Update, VectorHeader, combination, unmarked
 
 SENTINELS = 2
@@ -78,6 +79,7 @@ class PartySums:
         silos: How many silos were added.
         noise: By a vector's name, the deviation of the noise that its sum over all parties is to have, in
             units of its whole numbers.
+        noised: Digests of what the silos have added that noise is to hide, by silo.
     """
 
     def __init__(self, how: FixedSums, request: Request) -> None:
@@ -86,8 +88,9 @@ class PartySums:
         self.numbers: dict[str, Tensor] = {}
         self.silos = 0
         self.noise: dict[str, float] = {}
+        self.noised: dict[int, str] = {}
 
-    def add(self, update: Update) -> dict[str, VectorHeader]:
+    def add(self, silo: int, update: Update) -> dict[str, VectorHeader]:
         """Add one silo's update and describe its vectors for the header.
 
         Raises:
@@ -104,6 +107,8 @@ class PartySums:
             self._add(self.vectors[name], vector, hows[name], update.weight, name)
         for name, digits in numbers.items():
             self.numbers[name] = self.numbers[name] + digits if name in self.numbers else digits
+        if update.noise:
+            self.noised[silo] = digest([update.weight], {name: vectors[name] for name in update.noise})
         for name, deviation in update.noise.items():
             grid = self._how.grid(name, hows[name], self._request)
             self.noise[name] = max(self.noise.get(name, 0.0), deviation / grid)
