@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -59,4 +59,4 @@ class Question:
     grids: Sequence[float]
     noise: Sequence[float]
     rank: int
-    noised: Mapping[int, str]
+    noised: Mapping[int, str] = field(default_factory=dict)
