@@ -235,7 +235,8 @@ class FixedSum:
         if not whole:
             return None
         self._scalars = _averages(plan.scalars, tail)
-        return Combined({v.name: self._mean(v, totals[v.name]).to(self._device) for v in plan.vectors})
+        means = {v.name: self._mean(v, totals[v.name]).to(self._device) for v in plan.vectors}
+        return Combined(means, parties=len(plan.parties) if self._how.masks else 0)
 
     def _not_whole(self, transport: Transport, empty: Collection[int]) -> Combined:
         late = sorted(transport.origins[rank] for rank in self.hanging.union(empty))
