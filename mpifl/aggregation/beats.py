@@ -35,11 +35,13 @@ class Beats:
 
     Attributes:
         missing: Parties that did not answer in time, at the server.
+        empty: Parties that handed over other than numbers, or had none to hand over.
     """
 
     def __init__(self, transport: Transport, serial: int, parties: Collection[int]) -> None:
         self._transport, self._serial, self._parties = transport, serial, sorted(parties)
         self.missing: set[int] = set()
+        self.empty: set[int] = set()
 
     def ready(self, own: Ready | None) -> dict[int, Ready]:
         """Tell the server of this rank's readiness if it is a party; return at the server those of all."""
@@ -76,7 +78,7 @@ class Beats:
             if len(record) == 8 * length:
                 found[rank] = torch.frombuffer(bytearray(record), dtype=torch.int64)
             else:
-                self.missing.add(rank)
+                self.empty.add(rank)
         return found
 
     def _gathered(self, beat: int, nbytes: int) -> Mapping[int, bytes]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -61,7 +62,7 @@ class FixedSum:
 
     def accumulate(self, silo: int, update: Update) -> dict[str, VectorHeader]:
         """Add one silo's update to this rank's sums; see `Aggregator`."""
-        return self._here.add(update)
+        return self._here.add(silo, update)
 
     def parts(self) -> list[Part]:
         """Say where this rank's sums will lie, once they are masked and released."""
@@ -112,8 +113,10 @@ class FixedSum:
         tails = beats.tails(tail, len(plan.scalars) * PER_SCALAR + SENTINELS)
         totals = self._totals(transport, verdict, plan)
         self.hanging |= beats.missing
-        silos = len(verdict.accepted)
-        return self._result(transport, plan, totals, tails, silos) if transport.is_server else Combined()
+        if not transport.is_server:
+            return Combined()
+        found = self._result(plan, totals, tails, len(verdict.accepted))
+        return self._not_whole(transport, beats.empty) if found is None else found
 
     def _own(self, plan: SumPlan) -> list[Tensor]:
         return self._here.own([vector.name for vector in plan.vectors], plan.scalars)
@@ -132,13 +135,19 @@ class FixedSum:
             waits = transport.rank in concerned
             told = beats.release(None, ()) if waits else Release()
             return Combined() if told.lost is not None else None
-        lost = _unready(transport, beats, answers)
-        if lost is None:
-            assert isinstance(self._request, Compute)
-            assert self._how.released is not None
-            self._how.released.note(self._request.round, self._request.work, verdict.accepted)
+        lost = _unready(transport, beats, answers) or self._unnoted(verdict)
         beats.release(Release(lost=lost.lost if lost else None), concerned)
         return lost
+
+    def _unnoted(self, verdict: Verdict) -> Combined | None:
+        """Note, at the server, what is about to be released; say why it cannot be, if so."""
+        assert isinstance(self._request, Compute)
+        assert self._how.released is not None
+        try:
+            self._how.released.note(self._request.round, self._request.work, verdict.accepted)
+        except InputError as error:
+            return Combined(lost=str(error), in_vain=True)
+        return None
 
     def _readiness(
         self, transport: Transport, verdict: Verdict, plan: SumPlan, own: Sequence[Tensor]
@@ -148,7 +157,7 @@ class FixedSum:
         grids = [self._how.grid(one.name, one.combined, self._request) for one in plan.vectors]
         noise = [self._here.noise.get(one.name, 0.0) for one in plan.vectors]
         told = self._request, self._received, plan, verdict.accepted
-        question = Question(*told, grids, noise, transport.rank)
+        question = Question(*told, grids, noise, transport.rank, self._here.noised)
         try:
             return Ready(context=self._how.masking.ready(question, own))
         except InputError as error:
@@ -209,13 +218,12 @@ class FixedSum:
 
     def _result(
         self,
-        transport: Transport,
         plan: SumPlan,
         totals: Mapping[str, Tensor],
         tails: Mapping[int, Tensor],
         silos: int,
-    ) -> Combined:
-        """Return what the sums come to, at the server; it is lost where one of them is not whole."""
+    ) -> Combined | None:
+        """Return what the sums come to, at the server; None where one of them is not whole."""
         tail = torch.zeros(len(plan.scalars) * PER_SCALAR + SENTINELS, dtype=torch.int64)
         for own in tails.values():
             tail += own
@@ -225,12 +233,12 @@ class FixedSum:
             parties, count = totals[vector.name][-SENTINELS:].tolist()
             whole &= parties == len(plan.having(vector.name)) and (varied or count == silos)
         if not whole:
-            return self._not_whole(transport)
+            return None
         self._scalars = _averages(plan.scalars, tail)
         return Combined({v.name: self._mean(v, totals[v.name]).to(self._device) for v in plan.vectors})
 
-    def _not_whole(self, transport: Transport) -> Combined:
-        late = sorted(transport.origins[rank] for rank in self.hanging)
+    def _not_whole(self, transport: Transport, empty: Collection[int]) -> Combined:
+        late = sorted(transport.origins[rank] for rank in self.hanging.union(empty))
         why = f"{ranks_named(late)} handed over no sum" if late else "the sums are not whole"
         if not self._how.masks:
             return Combined(lost=why)
@@ -263,15 +271,17 @@ def _unready(transport: Transport, beats: Beats, answers: Mapping[int, Ready]) -
     refused = {origins[rank]: one.refused for rank, one in sorted(answers.items()) if one.context is None}
     if refused:
         rank, why = next(iter(refused.items()))
-        return Combined(
-            lost=f"rank {rank} hands its sum not over: {why or 'it does not say why'}", in_vain=True
-        )
+        return Combined(lost=f"rank {rank} hands over no sum: {why or 'it does not say why'}", in_vain=True)
     if beats.missing:
         return Combined(
             lost=f"{ranks_named(sorted(origins[one] for one in beats.missing))} did not get ready"
         )
-    if len(contexts := {one.context for one in answers.values()}) > 1:
-        return Combined(lost=f"parties were told {len(contexts)} different things", in_vain=True)
+    told = Counter(one.context for one in answers.values())
+    if len(told) > 1:
+        (usual, _), *_ = told.most_common(1)
+        others = sorted(origins[rank] for rank, one in answers.items() if one.context != usual)
+        what = f"parties were told {len(told)} different things, {ranks_named(others)} other than most"
+        return Combined(lost=what, in_vain=True)
     return None
 
 

@@ -13,6 +13,8 @@ from torch import Tensor
 from mpifl.aggregation.fixed_point import DIGITS, LARGEST_NUMBER, add_to, digits_of, grid_of
 from mpifl.aggregation.masking import Masking
 from mpifl.aggregation.vectors import checked_peak, header_of
+from mpifl.common import BeyondRange
+from mpifl.privacy import digest
 from mpifl.wire import Combination, Compute, Request, Update, VectorHeader, combination, unmarked
 
 SENTINELS = 2
@@ -28,7 +30,11 @@ class ReleasedSets(Protocol):
     """The silos that each sum was released over, as the server keeps them in the run folder."""
 
     def note(self, round: int, work: str, silos: Sequence[int]) -> None:
-        """Note what is about to be released; it is on the disk when this returns."""
+        """Note what is about to be released; it is on the disk when this returns.
+
+        Raises:
+            InputError: it cannot be written, and nothing may be released.
+        """
 
     def of(self, round: int, work: str) -> list[int] | None:
         """Return the silos that a sum was released over, None if it was not."""
@@ -73,6 +79,7 @@ class PartySums:
         silos: How many silos were added.
         noise: By a vector's name, the deviation of the noise that its sum over all parties is to have, in
             units of its whole numbers.
+        noised: Digests of what the silos have added that noise is to hide, by silo.
     """
 
     def __init__(self, how: FixedSums, request: Request) -> None:
@@ -81,8 +88,9 @@ class PartySums:
         self.numbers: dict[str, Tensor] = {}
         self.silos = 0
         self.noise: dict[str, float] = {}
+        self.noised: dict[int, str] = {}
 
-    def add(self, update: Update) -> dict[str, VectorHeader]:
+    def add(self, silo: int, update: Update) -> dict[str, VectorHeader]:
         """Add one silo's update and describe its vectors for the header.
 
         Raises:
@@ -99,6 +107,8 @@ class PartySums:
             self._add(self.vectors[name], vector, hows[name], update.weight, name)
         for name, digits in numbers.items():
             self.numbers[name] = self.numbers[name] + digits if name in self.numbers else digits
+        if update.noise:
+            self.noised[silo] = digest([update.weight], {name: vectors[name] for name in update.noise})
         for name, deviation in update.noise.items():
             grid = self._how.grid(name, hows[name], self._request)
             self.noise[name] = max(self.noise.get(name, 0.0), deviation / grid)
@@ -119,10 +129,12 @@ class PartySums:
         length = None if known is None else (len(known) - SENTINELS) // (DIGITS if how == "summed" else 1)
         peak = checked_peak(name, vector, weight if how == "weighted" else 1.0, length)
         if how == "summed" and not peak < LARGEST_NUMBER:
-            raise ValueError(f"'{name}' is beyond the range of numbers that can be added up")
+            raise BeyondRange(f"'{name}' is beyond the range of numbers that can be added up")
         if how != "summed" and peak > self._how.reach(name):
             to_do = "raise it, or take a lower [local] lr if training diverged"
-            raise ValueError(f"'{name}' is beyond the range, [security] range = {self._how.range:g}; {to_do}")
+            raise BeyondRange(
+                f"'{name}' is beyond the range, [security] range = {self._how.range:g}; {to_do}"
+            )
 
     def _add(self, into: Tensor, vector: Tensor, how: Combination, weight: float, name: str) -> None:
         if how == "summed":
@@ -153,6 +165,6 @@ def _digits_of_numbers(update: Update) -> dict[str, Tensor]:
         if value is None or not math.isfinite(float(value)):
             continue
         if not bool((pair.abs() < LARGEST_NUMBER).all()):
-            raise ValueError(f"the scalar '{name}' is beyond the range of numbers that can be added up")
+            raise BeyondRange(f"the scalar '{name}' is beyond the range of numbers that can be added up")
         found[name] = digits_of(pair).flatten()
     return found

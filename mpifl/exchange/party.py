@@ -19,7 +19,7 @@ from torch import Tensor
 from mpifl.aggregation import SENTINELS, Question
 from mpifl.common import InputError
 from mpifl.privacy import Draws, Offer, Released, Releases, SecuritySettings, Session, add_masks, digest
-from mpifl.wire import Purpose
+from mpifl.wire import Compute, Purpose
 
 
 @dataclass(frozen=True)
@@ -27,17 +27,21 @@ class Terms:
     """What a party knows of its run by itself, whatever the server says.
 
     Attributes:
-        run: A digest of all of the job that sums follow from.
+        run: By which this run is known.
+        digest: Of all of the job that sums follow from.
         job: The job's name.
         silos: The name of each silo.
+        hosts: The party of each silo, by a number of its own.
         settings: The job's `[security]`.
         drawn: The silos of a round, drawn from all.
         purpose: What a work is for.
     """
 
     run: str
+    digest: str
     job: str
     silos: Sequence[str]
+    hosts: Sequence[int]
     settings: SecuritySettings
     drawn: Callable[[int], Collection[int]]
     purpose: Callable[[str], Purpose]
@@ -49,8 +53,6 @@ class Party:
     def __init__(self, terms: Terms, session: Session, releases: Releases, secret: bytes) -> None:
         self._terms, self._session, self._releases, self._secret = terms, session, releases, secret
         self._serial = -1
-        self._owners: dict[str, str] = {}
-        """By each silo's name, the session key of the party that offered it last."""
         self._agreed: tuple[Released, dict[int, bytes], int, bytes] | None = None
 
     @property
@@ -66,8 +68,9 @@ class Party:
         self._serial = request.serial
         offers = _offers_of(question)
         secrets = self._session.agree(offers, question.rank)
-        self._check_silos(question, offers)
-        self._check_parties(question)
+        drawn = self._drawn(request)
+        self._check_silos(question, drawn)
+        self._check_parties(question, offers, drawn)
         message = digest([request.work, sorted(request.scalars.items())], question.received)
         vectors = [(one.name, one.length, one.combined) for one in question.plan.vectors]
         self._add_noise(question, message, sums)
@@ -93,16 +96,17 @@ class Party:
     def _add_noise(self, question: Question, message: str, sums: Sequence[Tensor]) -> None:
         """Add the shares of noise of this party's silos: as much as those that do not collude bring together.
 
-        n silos of which c collude add 1 / (n - c) of the variance each. The same question over the same silos
-        draws the same, whoever hosts them.
+        n silos of which c collude add 1 / (n - c) of the variance each. The same answer of a silo to the same
+        question over the same silos draws the same noise, whoever hosts it. Any other draws another.
         """
         asked, accepted = question.request, self._named(question.accepted)
         sure = len(accepted) - math.floor(self._terms.settings.colluding * len(accepted))
-        about = [self._terms.run, str(asked.round), asked.work, message, *accepted]
-        own = sorted(set(accepted).intersection(self._session.offer.silos))
+        about = [self._terms.digest, str(asked.round), asked.work, message, *accepted]
         for vector, deviation, total in zip(question.plan.vectors, question.noise, sums, strict=False):
-            for silo in own if deviation else ():
-                drawn = Draws(self._secret, "share of noise", *about, silo, vector.name)
+            for silo, answer in sorted(question.noised.items()) if deviation else ():
+                drawn = Draws(
+                    self._secret, "share of noise", *about, self._terms.silos[silo], answer, vector.name
+                )
                 noise = drawn.normal(len(total) - SENTINELS, torch.float64)
                 total[:-SENTINELS] += noise.mul_(deviation / math.sqrt(sure)).round_().long()
 
@@ -121,33 +125,38 @@ class Party:
     def _named(self, silos: Iterable[int]) -> list[str]:
         return sorted(self._terms.silos[silo] for silo in silos)
 
-    def _check_silos(self, question: Question, offers: Mapping[int, Offer]) -> None:
-        """See that the silos are those of the round, and that each is of one party."""
-        request, terms = question.request, self._terms
-        training = terms.purpose(request.work) == "training"
-        drawn = set(terms.drawn(request.round)) if training else set(range(len(terms.silos)))
-        asked, accepted = set(request.cohort), set(question.accepted)
-        if strange := sorted(asked - drawn) or sorted(accepted - asked):
-            known = [silo for silo in strange if silo in range(len(terms.silos))]
-            named = terms.silos[known[0]] if known else str(strange[0])
-            raise InputError(f"silo {named} is none of those that this site draws for round {request.round}")
-        offered = {silo for offer in offers.values() for silo in offer.silos}
-        if unowned := sorted(set(self._named(accepted)) - offered):
-            raise InputError(f"silo {unowned[0]} counts, and no party has offered a key for it")
-        self._owners |= {silo: offer.key for offer in offers.values() for silo in offer.silos}
+    def _drawn(self, request: Compute) -> set[int]:
+        """Return the silos that are to be asked: in training those of the round, in all else every one."""
+        terms = self._terms
+        if terms.purpose(request.work) == "training":
+            return set(terms.drawn(request.round))
+        return set(range(len(terms.silos)))
 
-    def _check_parties(self, question: Question) -> None:
-        """See that parties enough have a part in the sum."""
-        settings = self._terms.settings
-        taking_part = {self._owners[silo] for silo in self._named(question.accepted)}
-        asked = {self._owners.get(silo, silo) for silo in self._named(question.request.cohort)}
+    def _check_silos(self, question: Question, drawn: Collection[int]) -> None:
+        """See that no silos are asked and count but those that are drawn."""
+        request, names = question.request, self._terms.silos
+        asked, accepted = set(request.cohort), set(question.accepted)
+        if strange := sorted(asked.difference(drawn)) or sorted(accepted - asked):
+            known = [silo for silo in strange if silo in range(len(names))]
+            named = names[known[0]] if known else str(strange[0])
+            raise InputError(f"silo {named} is none of those that this site draws for round {request.round}")
+
+    def _check_parties(self, question: Question, offers: Mapping[int, Offer], drawn: Collection[int]) -> None:
+        """See that parties enough have a part in the sum, of all whose silos are drawn: whom the server asks
+        is its own choice."""
+        owners = {silo: offer.key for offer in offers.values() for silo in offer.silos}
+        accepted = self._named(question.accepted)
+        if unowned := [silo for silo in accepted if silo not in owners]:
+            raise InputError(f"silo {unowned[0]} counts, and no party has offered a key for it")
+        settings, taking_part = self._terms.settings, {owners[silo] for silo in accepted}
+        parties = {self._terms.hosts[silo] for silo in drawn}
         if len(taking_part) < settings.least:
             what = f"{len(taking_part)} parties have a part in the sum, too few to hide one among them"
             raise InputError(
                 f"[security] least = {settings.least}: {what}; start more, or take another least"
             )
-        if 2 * len(taking_part) <= (1 + settings.colluding) * len(asked):
-            what = f"{len(taking_part)} of {len(asked)} parties have a part in the sum, too few"
+        if 2 * len(taking_part) <= (1 + settings.colluding) * len(parties):
+            what = f"{len(taking_part)} of {len(parties)} parties have a part in the sum, too few"
             raise InputError(
                 f"[security] colluding = {settings.colluding:.3g}: {what}; bring the others back"
             )
@@ -159,7 +168,10 @@ def _offers_of(question: Question) -> dict[int, Offer]:
     Raises:
         InputError: one is none.
     """
-    try:
-        return {rank: Offer.model_validate(part.offer) for rank, part in question.plan.parties.items()}
-    except ValidationError:
-        raise InputError("what a party offers for its keys cannot be read") from None
+    found = {}
+    for rank, part in sorted(question.plan.parties.items()):
+        try:
+            found[rank] = Offer.model_validate(part.offer)
+        except ValidationError:
+            raise InputError(f"what rank {rank} offers for its keys cannot be read") from None
+    return found

@@ -7,9 +7,10 @@ from .accountant import (
     noise_for as noise_for,
 )
 from .budgets import Budgets as Budgets, BudgetSpent as BudgetSpent
+from .checkup import Problem as Problem, checkup as checkup, mark_of as mark_of
 from .digests import digest as digest
 from .draws import Draws as Draws
-from .folder import site_folder as site_folder
+from .folder import VARIABLE as VARIABLE, site_folder as site_folder
 from .identity import (
     Identity as Identity,
     Sites as Sites,
@@ -19,6 +20,7 @@ from .identity import (
     read_sites as read_sites,
     sites_of as sites_of,
 )
+from .ledger import Ledger as Ledger
 from .masks import add_masks as add_masks
 from .mechanism import LEAST as LEAST, SiloMechanism as SiloMechanism
 from .releases import Released as Released, Releases as Releases

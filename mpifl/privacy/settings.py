@@ -20,8 +20,8 @@ class PrivacySettings(BaseModel):
     """Whose presence is hidden: that of each example, in all that its silo answers, or that of each silo, in
     all that the server lets out."""
     noise_at: Literal["silo", "server", "sum"] = "silo"
-    """Who draws the noise: each site for itself, by level = "example"; the server, which must be trusted, by
-    "silo"; or all sites together, each a share, in a sum that `[security]` masks."""
+    """Who draws the noise: silo, by level = "example"; server, which must be trusted, by "silo"; sum: all
+    sites, each a share, of a sum that `[security]` masks."""
     clip: PositiveFloat | Literal["adaptive"]
     """The L2 norm C to which a longer gradient of one example, or update of one silo, is scaled down;
     "adaptive" follows the silos' updates."""

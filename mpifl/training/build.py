@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,7 +16,7 @@ from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, Names, RankLost, ShardError, Table, allow_many_open_files, lock
 from mpifl.data import Batches, FederationSpec, ShardEntry, open_shard, read_federation
 from mpifl.exchange import Federation, Knowledge, Worker, WorkerContext, place
-from mpifl.run import Job, Model, check_job, check_run, load_initial, read_job
+from mpifl.run import Job, Model, ReleasedFile, check_job, check_run, load_initial, read_job
 from mpifl.server import Server
 from mpifl.silo import FlatModel, learnable
 from mpifl.tasks import Task
@@ -55,7 +55,7 @@ def _build(
     plan = _agree(transport, lambda: _plan(given, out, overrides, resume, force))
     job, spec = Job.model_validate_json(plan["job"]), FederationSpec.model_validate_json(plan["spec"])
     try:
-        built, problem = _assemble(job, spec, Path(plan["out"]), transport, json.loads(plan["noise"])), ""
+        built, problem = _assemble(job, spec, Path(plan["out"]), transport, plan), ""
     except InputError as error:
         source = "" if isinstance(error, ShardError) else f"{_source_of(given)}: "
         built, problem = None, f"{source}{error}"
@@ -78,7 +78,7 @@ def _plan(given: Given, out: Path, overrides: tuple[str, ...], resume: bool, for
     check_run(out, job, resume, force, spec)
     noise = [plan.noise for plan in check_privacy(job, spec, _source_of(given))]
     told = {"job": job.model_dump_json(exclude_none=True), "spec": spec.model_dump_json(), "out": str(out)}
-    return {**told, "noise": json.dumps(noise)}
+    return {**told, "noise": json.dumps(noise), "id": ReleasedFile(out).id if job.secure else ""}
 
 
 def _resolved(given: Given, overrides: tuple[str, ...]) -> Job:
@@ -122,7 +122,7 @@ def _agree_on(transport: Transport, problem: str) -> None:
 
 
 def _assemble(
-    job: Job, spec: FederationSpec, run: Path, transport: Transport, noise: Sequence[float]
+    job: Job, spec: FederationSpec, run: Path, transport: Transport, plan: Mapping[str, str]
 ) -> tuple[Server, Federation]:
     """Build this rank's model, the silos it hosts, and what it needs if it is the server."""
     nth, workers = transport.place()
@@ -138,7 +138,7 @@ def _assemble(
     public = _batches(folder, spec, spec.public, "public", device)
     placed = _placed(job, spec, transport)
     silos = placed.get(transport.rank, [])
-    sums = sums_of(job, spec, algorithm, run, placed, transport.rank)
+    sums = sums_of(job, spec, algorithm, run, placed, transport.rank, plan["id"])
     context = WorkerContext(
         folder,
         run,
@@ -155,7 +155,7 @@ def _assemble(
         job.evaluate.batch_size,
         augment_of(job, spec),
         sums=sums,
-        **kept_at_site(job, spec, noise, run, is_worker),
+        **kept_at_site(job, spec, json.loads(plan["noise"]), run, is_worker),
     )
     worker = Worker(context, silos, about_rank(device, len(silos), job), transport)
     test = _batches(folder, spec, spec.test, "test", device, algorithm.task) if transport.is_server else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -24,6 +25,7 @@ def sums_of(
     run: Path,
     placed: Mapping[int, Sequence[int]],
     rank: int,
+    id: str,
 ) -> FixedSums | None:
     """Return how updates are added up as whole numbers; None without `[security]`.
 
@@ -34,6 +36,7 @@ def sums_of(
         run: The run folder.
         placed: The silos of each worker.
         rank: This rank.
+        id: By which the server knows the run.
 
     Raises:
         InputError: there are fewer parties than the job asks for, or the site's folder is missing or damaged.
@@ -50,8 +53,8 @@ def sums_of(
     if not job.security.masks:
         return FixedSums(job.security.range, largest_weight)
     _check_parties(job.security, sum(map(bool, placed.values())))
-    masking = _party(job, job.security, spec, algorithm, placed[rank]) if placed.get(rank) else None
-    released = ReleasedFile(run) if rank == 0 else None
+    masking = _party(job, job.security, spec, algorithm, placed, rank, id) if placed.get(rank) else None
+    released = ReleasedFile(run, id) if rank == 0 else None
     return FixedSums(job.security.range, largest_weight, True, masking, released)
 
 
@@ -63,13 +66,22 @@ def _check_parties(security: SecuritySettings, parties: int) -> None:
 
 
 def _party(
-    job: Job, security: SecuritySettings, spec: FederationSpec, algorithm: Algorithm, silos: Sequence[int]
+    job: Job,
+    security: SecuritySettings,
+    spec: FederationSpec,
+    algorithm: Algorithm,
+    placed: Mapping[int, Sequence[int]],
+    rank: int,
+    id: str,
 ) -> Party:
     folder = site_folder("[security]", "this site's keys and what it released")
     names = [entry.name or f"silo {silo}" for silo, entry in enumerate(spec.silos)]
     sizes = [entry.examples["train"] for entry in spec.silos]
-    run = digest_of(job, *(entry.sha256 for entry in spec.silos))
+    told = digest_of(job, *(entry.sha256 for entry in spec.silos))
     draw = functools.cache(functools.partial(drawn, job.cohort, sizes, job.seed))
-    terms = Terms(run, job.name, names, security, draw, algorithm.purpose)
-    session = Session(run, [names[silo] for silo in silos], identity_of(folder), sites_of(folder))
+    run = hashlib.sha256(f"{told} {id}".encode()).hexdigest()
+    party_of = {silo: party for party, silos in placed.items() for silo in silos}
+    hosts = [party_of[silo] for silo in range(len(names))]
+    terms = Terms(run, told, job.name, names, hosts, security, draw, algorithm.purpose)
+    session = Session(run, [names[silo] for silo in placed[rank]], identity_of(folder), sites_of(folder))
     return Party(terms, session, Releases(folder), Site(folder).secret)

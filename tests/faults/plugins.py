@@ -12,8 +12,12 @@ environment says.
     {"die": {R: [WHEN, kind, r]}}   rank R kills itself in round r at this kind of request, or method of
                                     `compute`: when it is asked (WHEN = "asked"), has done it ("worked"),
                                     has the verdict ("judged"), or is to leave ("leaving")
+    {"beat": [R, WHEN, work, r]}    rank R kills itself in round r amid the masked sum of this work: before
+                                    it is ready (WHEN = "readying"), before ("ready") or after ("released")
+                                    it tells or hears that the sum is released, when its site has noted that
+                                    ("noted"), or when its vectors lie where others read them ("handed")
     {"freeze": {R: [WHEN, kind, r]}}
-                                    the same, but it stops for ever instead
+                                    as `die`, but it stops for ever instead
     {"blind": [[R, ...], k]}        ranks R cannot read the shard of silo k
     {"restless": true}              silos move after every checkpoint, however little is won by it
     {"write": [r, PATTERN, n], "at": FOLDER}
@@ -45,9 +49,12 @@ import mpifl.exchange.federation
 import mpifl.exchange.placement
 import mpifl.exchange.worker
 import mpifl.exchange.workload
+from mpifl.aggregation import beats, fixed_sum
+from mpifl.aggregation.mean import WeightedMean
 from mpifl.algorithms.base import Cohort
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.common.errors import ShardError
+from mpifl.exchange import party
 from mpifl.run import checkpoint, serialization
 from mpifl.server.server import Server
 from mpifl.silo.silo import Silo
@@ -144,7 +151,7 @@ def _without_room(content: bytes | Iterable[bytes]) -> Iterator[bytes]:
 
 _RANK = os.environ.get("OMPI_COMM_WORLD_RANK", "0")
 _answer, _open_shard = mpifl.exchange.worker.Worker.answer, mpifl.exchange.worker.open_shard
-_combine, _part = mpifl.exchange.worker.WeightedMean.combine, mpifl.exchange.federation.Federation._part
+_combine, _part = WeightedMean.combine, mpifl.exchange.federation.Federation._part
 _asked: list[tuple[str, int]] = []
 
 
@@ -173,6 +180,44 @@ def _combine_or_die(mean: Any, transport: Any, verdict: Any) -> Any:
     return _combine(mean, transport, verdict)
 
 
+def _dying(when: str, act: Any, work_of: Any) -> Any:
+    """Have this rank kill itself before it does something for the sum that is meant."""
+
+    def die_or_act(self: Any, *arguments: Any, **more: Any) -> Any:
+        if [when, *work_of(self)] == TROUBLE["beat"][1:]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return act(self, *arguments, **more)
+
+    return die_or_act
+
+
+def _die_in_a_beat() -> None:
+    """Have this rank kill itself where `beat` says."""
+    sums = fixed_sum.FixedSum
+    now = [("", -1)]
+
+    def combine(self: Any, transport: Any, verdict: Any) -> Any:
+        request = self._request
+        now[0] = (getattr(request, "work", ""), request.round + 1)
+        return real(self, transport, verdict)
+
+    def released(self: Any, *arguments: Any) -> Any:
+        told = before(self, *arguments)
+        return after(told)
+
+    def of_now(self: Any) -> tuple[str, int]:
+        return now[0]
+
+    real = sums.combine
+    before = _dying("ready", beats.Beats.release, of_now)
+    after = _dying("released", lambda told: told, of_now)
+    sums.combine = combine  # type: ignore[method-assign]
+    sums._readiness = _dying("readying", sums._readiness, of_now)  # type: ignore[method-assign]
+    beats.Beats.release = released  # type: ignore[method-assign]
+    party.Party.mask = _dying("noted", party.Party.mask, of_now)  # type: ignore[method-assign]
+    beats.Beats.tails = _dying("handed", beats.Beats.tails, of_now)  # type: ignore[method-assign]
+
+
 def _open_or_not(folder: Path, entry: Any, spec: Any) -> Any:
     ranks, silo = TROUBLE["blind"]
     if int(_RANK) in ranks and entry is spec.silos[silo]:
@@ -182,8 +227,10 @@ def _open_or_not(folder: Path, entry: Any, spec: Any) -> Any:
 
 if "die" in TROUBLE or "freeze" in TROUBLE:
     mpifl.exchange.worker.Worker.answer = _answer_or_die
-    mpifl.exchange.worker.WeightedMean.combine = _combine_or_die
+    WeightedMean.combine = _combine_or_die
     mpifl.exchange.federation.Federation._part = _part_or_die
+if "beat" in TROUBLE and str(TROUBLE["beat"][0]) == _RANK:
+    _die_in_a_beat()
 if "blind" in TROUBLE:
     mpifl.exchange.worker.open_shard = _open_or_not
 if "write" in TROUBLE:

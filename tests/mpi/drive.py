@@ -31,7 +31,7 @@ def main() -> None:
             scenarios.write_gpt2(out / "gpt2")
     contract.check(transport)
     placement.WORTH = 0.0  # silos move from rank to rank for the least gain
-    for job in scenarios.JOBS:
+    for job in scenarios.jobs_on(transport.size):
         file = out / f"{job['name']}.toml"
         if transport.is_server:
             model = {**job["model"], **({"path": str(out / "gpt2")} if "path" in job["model"] else {})}

@@ -347,6 +347,68 @@ JOBS += [PRIVATE_SILOS]
 """The server draws silos and noise, with secrets that are given."""
 
 
+BESIDE = ("server_optimizer", "evaluate", "aggregation", "compression")
+
+
+def masked(nth: int, label: str, name: str, **tables: Any) -> Job:
+    """A job under masks, with a seed of its own: a site refuses the same message over another set."""
+    more = {key: tables.pop(key) for key in ("local", "cohort", "rounds") if key in tables}
+    beside = {key: tables.pop(key) for key in BESIDE if key in tables}
+    usual = {
+        "rounds": 2,
+        "model": {"name": "scenarios:small"},
+        "cohort": {"fraction": 0.6},
+    }
+    local = {"lr": 0.1, "batch_size": 16, "drop_last": True, **more.pop("local", {})}
+    made = job(f"masked-{label}", shards="many", algorithm={"name": name, **tables}, local=local)
+    return {**made, **usual, **more, **beside, "security": {"least": 1}, "seed": 1000 + nth}
+
+
+_MASKED = [
+    ("adam", "fedavg", {"server_optimizer": {"name": "adam", "lr": 0.02}, "rounds": 4}),
+    ("best", "fedavg", {"cohort": {}, "evaluate": {"patience": 3, "keep_best": True, "every": 2}}),
+    ("fedsgd", "fedsgd", {}),
+    ("fedprox", "fedprox", {"mu": 0.3, "adaptive": True, "patience": 1, "measure_gamma": True}),
+    ("fednova", "fednova", {"local": {"epochs_of": [1, 3], "momentum": 0.5}}),
+    ("scaffold", "scaffold", {"rounds": 3}),
+    ("feddyn", "feddyn", {"alpha": 0.3}),
+    ("fsvrg", "fsvrg", {"local": {"lr": 3.0, "batch_size": 8}}),
+    ("qfedavg", "qfedavg", {"q": 2.0}),
+    ("qfedsgd", "qfedsgd", {"q": 0.5}),
+    ("fedper", "fedper", {"personal": ["head.*"]}),
+    ("ditto", "ditto", {"lambda": 0.5}),
+    ("moon", "moon", {"mu": 0.5}),
+    ("feddf", "feddf", {"distill_steps": 5, "distill_batch": 32}),
+    ("stateful", "scenarios:Stateful", {}),
+    ("lost", "scenarios:LosesARound", {"rounds": 3}),
+    ("nan", "scenarios:Poisoned", {"cohort": {"quorum": 0.5}}),
+]
+_MASKED_SLOW = [
+    ("yogi", "fedavg", {"server_optimizer": {"name": "yogi"}, "local": {"stragglers": 0.5, "epochs": 3}}),
+    ("uniform", "fedavg", {"cohort": {"fraction": 0.3, "weights": "uniform"}}),
+    ("scaffold-one", "scaffold", {"option": "I"}),
+    ("fedbn", "fedbn", {}),
+    ("clipped", "fedavg", {"aggregation": {"clip": 0.4}, "compression": {"down": "bfloat16"}}),
+]
+_MASKED += _MASKED_SLOW if os.environ.get("MPIFL_SLOW") else []
+MASKED = [masked(nth, label, name, **tables) for nth, (label, name, tables) in enumerate(_MASKED)]
+"""Sums under masks of every algorithm that they are for, of a part of the silos, and with silos that fail."""
+OPEN = {
+    f"open-{job['name'][7:]}": {**job, "security": {"masks": False}, "name": f"open-{job['name'][7:]}"}
+    for job in MASKED
+}
+"""The same without masks; on several ranks only by MPIFL_SLOW=1."""
+IN_CLEAR = ("open-adam", "open-nan")
+"""What is trained without masks on any number of ranks."""
+JOBS += [*MASKED, *(OPEN[name] for name in IN_CLEAR)]
+ALONE = [one for name, one in OPEN.items() if name not in IN_CLEAR]
+
+
+def jobs_on(ranks: int) -> list[Job]:
+    """The jobs that are trained on so many ranks."""
+    return JOBS + (ALONE if ranks == 1 or os.environ.get("MPIFL_SLOW") else [])
+
+
 def middle(rows: Tensor) -> Tensor:
     """Half way between the least and the largest."""
     return (rows.amin(0) + rows.amax(0)) / 2

@@ -19,7 +19,7 @@ from mpifl.common import rng
 from mpifl.data import Batches, open_shard, read_federation
 
 HERE = Path(__file__).parent
-NAMES = [job["name"] for job in scenarios.JOBS]
+NAMES = [job["name"] for job in scenarios.jobs_on(2)]
 COSTS = ("time", "seconds", "rank_seconds", "wire_", "bytes_received", "bytes_of_silo_max", "server_rss_mb")
 """Figures of a round that may differ from run to run."""
 DIFFERENCES = {5: {"MPIFL_KERNELS": "tensors", "MPIFL_RANKS_PER_NODE": "2"}}
@@ -64,6 +64,34 @@ def test_any_number_of_ranks_gives_the_same_bits(
     ).read_bytes()
     assert rounds_of(world / name) == rounds_of(alone / name)
     assert kept(world / name) == kept(alone / name)
+
+
+@pytest.mark.parametrize("label", [job["name"][7:] for job in scenarios.MASKED])
+def test_masks_change_no_bit(world: Path, label: str) -> None:
+    """Neither the model, nor what rounds brought, nor what the server keeps; what silos keep is sealed."""
+    masked, plain = world / f"masked-{label}", world.parent / "world1" / f"open-{label}"
+    assert (masked / "model.safetensors").read_bytes() == (plain / "model.safetensors").read_bytes()
+    assert rounds_of(masked) == rounds_of(plain)
+    assert kept(masked)["server"] == kept(plain)["server"]
+    assert kept(masked).keys() == kept(plain).keys()
+    assert (masked / "released.jsonl").exists()
+    assert not (plain / "released.jsonl").exists()
+
+
+def test_a_masked_round_that_is_lost_before_it_is_released_is_asked_again(world: Path) -> None:
+    lost = rounds_of(world / "masked-lost")
+    assert ["attempts_lost" in record for record in lost] == [False, True, False]
+    rounds = [json.loads(line) for line in (world / "masked-lost/released.jsonl").read_text().splitlines()]
+    asked = [(one["round"], one["work"]) for one in rounds if one["work"] != "evaluate"]
+    assert asked == [(nth, work) for nth in range(3) for work in ("look", "learn")]
+
+
+def test_under_masks_no_figure_is_of_a_single_silo(world: Path) -> None:
+    for job in scenarios.MASKED:
+        for record in rounds_of(world / job["name"]):
+            assert not record.get("silos")
+            endings = ("_worst", "_best", "_std", "_worst10")
+            assert not [name for name in record if name.startswith("silo_") and name.endswith(endings)]
 
 
 RESUMED = [

@@ -1,0 +1,330 @@
+"""What a party hands its sum over for, asked by a server that would see into it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mpifl.aggregation import Question, SumPlan
+from mpifl.aggregation.fixed_plan import Part, PlannedVector
+from mpifl.common import InputError
+from mpifl.exchange import Party, Terms
+from mpifl.privacy import Releases, SecuritySettings, Session
+from mpifl.wire import Compute
+
+HOSTED = {1: [0, 1], 2: [2], 3: [3], 4: [4], 5: [5], 6: [6]}
+"""The silos of each of six parties."""
+NAMES = [f"silo {k}" for k in range(7)]
+LENGTH = 300
+EVERYONE = tuple(range(7))
+
+
+class World:
+    """Six parties in one process, each with a site of its own; each draws the silos `drawn` itself."""
+
+    def __init__(
+        self, folder: Path, drawn: Collection[int] = EVERYONE, run: str = "run", **keys: Any
+    ) -> None:
+        settings = SecuritySettings(**keys)
+        terms = Terms(
+            run=run,
+            digest="job",
+            job="demo",
+            silos=NAMES,
+            hosts=[rank for silo in EVERYONE for rank in HOSTED if silo in HOSTED[rank]],
+            settings=settings,
+            drawn=lambda round: drawn,
+            purpose=lambda work: "evaluation" if work == "evaluate" else "training",
+        )
+        sessions = {rank: Session(run, [NAMES[k] for k in silos]) for rank, silos in HOSTED.items()}
+        sites = {rank: Releases(folder / f"site{rank}") for rank in HOSTED}
+        self.parties = {rank: Party(terms, sessions[rank], sites[rank], bytes(32)) for rank in HOSTED}
+        self.offers = {rank: party.offer for rank, party in self.parties.items()}
+        self.serial = 0
+
+    def question(
+        self, rank: int, cohort: Collection[int] = EVERYONE, without: int = -1, **more: Any
+    ) -> Question:
+        """What an honest server asks a party: the parties of the accepted silos, in a request of its own."""
+        accepted = [silo for silo in cohort if silo != without]
+        ranks = [one for one, silos in HOSTED.items() if set(silos) & set(accepted)]
+        parties = {one: Part(vectors={"delta": 0}, scalars=["loss"], offer=self.offers[one]) for one in ranks}
+        vector = PlannedVector(name="delta", length=LENGTH, combined="weighted", total=7.0)
+        request = Compute(round=3, work="train", cohort=list(cohort), serial=self.serial, scalars={"lr": 0.1})
+        given = {
+            "request": request,
+            "received": {"w": torch.linspace(0, 1, LENGTH)},
+            "plan": SumPlan(vectors=[vector], scalars=["loss"], parties=parties),
+            "accepted": accepted,
+            "grids": [2.0**-40],
+            "noise": [0.0],
+            "rank": rank,
+        }
+        return Question(**(given | more))
+
+    def ask(self, rank: int, *args: Any, sums: list[Tensor] | None = None, **more: Any) -> str:
+        """Ask a party as `question` says, by a number that is new."""
+        self.serial += 1
+        return self.parties[rank].ready(self.question(rank, *args, **more), sums or own_of(rank))
+
+    def released(self, rank: int, *args: Any, **more: Any) -> list[Tensor]:
+        """Have a party hand its sum over; return it as it leaves."""
+        self.ask(rank, *args, **more)
+        self.parties[rank].release()
+        sums = own_of(rank)
+        self.parties[rank].mask(sums)
+        return sums
+
+
+def own_of(rank: int) -> list[Tensor]:
+    draw = torch.Generator().manual_seed(rank)
+    return [torch.randint(-(2**40), 2**40, (n,), generator=draw) for n in (LENGTH + 2, 12)]
+
+
+def changed(vector: Tensor, at: int = 17) -> Tensor:
+    """The same but for the last bit of one element."""
+    found = vector.clone()
+    found[at] = torch.nextafter(found[at], torch.tensor(2.0))
+    return found
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_masks_of_all_parties_cancel_and_those_of_fewer_do_not(world: World) -> None:
+    serial = world.serial + 1
+    contexts, left = set(), []
+    for rank in HOSTED:
+        world.serial = serial - 1  # one request to all of them
+        contexts.add(world.ask(rank))
+        world.parties[rank].release()
+        left.append(own_of(rank))
+        world.parties[rank].mask(left[-1])
+    assert len(contexts) == 1
+    for nth in range(2):
+        clear = sum(own_of(rank)[nth] for rank in HOSTED)
+        assert torch.equal(sum(one[nth] for one in left), clear)
+        for leaver in range(6):
+            partial = sum(one[nth] for k, one in enumerate(left) if k != leaver)
+            missing = own_of(leaver + 1)[nth]
+            assert not torch.equal(partial, clear - missing)
+            assert int((partial - clear + missing).bitwise_right_shift(56).abs().max()) > 1, "of 64 bits"
+
+
+TOLD = {
+    "an element of w": lambda q: {"received": {"w": changed(q.received["w"])}},
+    "the shape of w": lambda q: {"received": {"w": q.received["w"].view(2, -1)}},
+    "another vector": lambda q: {"received": {**q.received, "c": torch.zeros(1)}},
+    "a number": lambda q: {"request": q.request.model_copy(update={"scalars": {"lr": 0.2}})},
+    "the round": lambda q: {"request": q.request.model_copy(update={"round": 4})},
+    "the attempt": lambda q: {"request": q.request.model_copy(update={"attempt": 1})},
+    "the serial number": lambda q: {"request": q.request.model_copy(update={"serial": 999})},
+    "the work": lambda q: {"request": q.request.model_copy(update={"work": "evaluate"})},
+    "the accepted silos": lambda q: {"accepted": q.accepted[1:]},
+    "the grid": lambda q: {"grids": [2.0**-41]},
+    "a vector's name": lambda q: {"plan": _planned(q, name="gamma")},
+    "a vector's length": lambda q: {"plan": _planned(q, length=LENGTH - 1)},
+    "how it is combined": lambda q: {"plan": _planned(q, combined="uniform")},
+    "the numbers": lambda q: {"plan": q.plan.model_copy(update={"scalars": ["accuracy"]})},
+    "a party less": lambda q: {"plan": _without(q, 5), "accepted": [k for k in q.accepted if k != 5]},
+    "a party's key": lambda q: {"plan": _offering(q, 5, key=Session("run", ["x"]).offer.key)},
+}
+"""What a server may tell one party otherwise than the others."""
+
+
+def _planned(question: Question, **more: Any) -> SumPlan:
+    (vector,) = question.plan.vectors
+    return question.plan.model_copy(update={"vectors": [vector.model_copy(update=more)]})
+
+
+def _without(question: Question, rank: int) -> SumPlan:
+    left = {k: part for k, part in question.plan.parties.items() if k != rank}
+    return question.plan.model_copy(update={"parties": left})
+
+
+def _offering(question: Question, rank: int, **more: Any) -> SumPlan:
+    part = question.plan.parties[rank]
+    part = part.model_copy(update={"offer": {**(part.offer or {}), **more}})
+    return question.plan.model_copy(update={"parties": {**question.plan.parties, rank: part}})
+
+
+@pytest.mark.parametrize("what", TOLD)
+def test_whoever_is_told_something_else_masks_for_something_else(tmp_path: Path, what: str) -> None:
+    world = World(tmp_path)
+    truth = world.question(2)
+    question = replace(truth, **TOLD[what](truth))
+    told = World(tmp_path / "again")
+    told.parties, told.offers = world.parties, world.offers
+    context = world.parties[1].ready(replace(truth, rank=1, request=_numbered(truth, 1)), own_of(1))
+    numbered = question.request if question.request.serial else _numbered(question, 1)
+    assert world.parties[2].ready(replace(question, request=numbered), own_of(2)) != context
+    honest = world.parties[3].ready(replace(truth, rank=3, request=_numbered(truth, 1)), own_of(3))
+    assert honest == context
+
+
+def _numbered(question: Question, serial: int) -> Compute:
+    return question.request.model_copy(update={"serial": serial})
+
+
+def test_a_number_that_was_used_is_refused(world: World) -> None:
+    world.ask(1)
+    for serial in (world.serial, 0):
+        with pytest.raises(InputError, match="by a number that was used"):
+            world.parties[1].ready(
+                replace(world.question(1), request=_numbered(world.question(1), serial)), []
+            )
+
+
+OTHER_SETS = {
+    "a silo that was late": ({"without": 6}, "without 'silo 6'"),
+    "a death that is claimed": ({"cohort": (0, 1, 2, 3, 4, 5)}, "without 'silo 6'"),
+    "a silo of a party that stays": ({"without": 1}, "without 'silo 1'"),
+}
+
+
+@pytest.mark.parametrize("why", OTHER_SETS)
+def test_one_question_has_one_set(world: World, tmp_path: Path, why: str) -> None:
+    """By whatever name a second one comes: the difference would be a silo's delta."""
+    asked, line = OTHER_SETS[why]
+    world.released(2)
+    for again in (world, World(tmp_path)):  # the same start of the site, and after a restart
+        for rank in again.offers:
+            again.offers[rank] = again.parties[rank].offer
+        with pytest.raises(InputError, match=f"round 3 of job 'demo' is not released.*{line}.*go on with"):
+            again.ask(2, **asked)
+        again.ask(2)  # the same sum tells nothing new
+
+
+def test_a_run_of_another_job_cannot_ask_the_same_over_another_set(world: World, tmp_path: Path) -> None:
+    world.released(2)
+    other = World(tmp_path, drawn=(0, 1, 2, 3, 4, 5), run="another fraction")
+    with pytest.raises(InputError, match=r"was asked the same.*without 'silo 6'"):
+        other.ask(2, (0, 1, 2, 3, 4, 5))
+    received = {"w": changed(world.question(2).received["w"])}
+    other.ask(2, (0, 1, 2, 3, 4, 5), received=received)  # what masks do not protect from: another question
+
+
+def test_another_answer_to_the_same_question_is_refused(world: World) -> None:
+    world.released(2)
+    with pytest.raises(InputError, match="the silos' answer is another now"):
+        world.ask(2, sums=own_of(5))
+
+
+def test_silos_that_are_not_drawn_are_refused(tmp_path: Path) -> None:
+    world = World(tmp_path, drawn=(0, 1, 2, 3, 4, 5))
+    with pytest.raises(InputError, match="silo silo 6 is none of those that this site draws for round 3"):
+        world.ask(2)
+    with pytest.raises(InputError, match="silo 99 is none"):
+        world.ask(2, accepted=[0, 1, 2, 3, 4, 99], request=_asked(world, (0, 1, 2, 3, 4, 5)))
+    world.ask(2, (0, 1, 2, 3, 4, 5))
+    evaluation = world.question(2).request.model_copy(update={"work": "evaluate", "serial": 50})
+    world.parties[2].ready(replace(world.question(2), request=evaluation), own_of(2))
+
+
+def _asked(world: World, cohort: Collection[int]) -> Compute:
+    return Compute(round=3, work="train", cohort=list(cohort), serial=world.serial + 1)
+
+
+def test_fewer_parties_than_least_are_too_few(tmp_path: Path) -> None:
+    world = World(tmp_path, drawn=(0, 1, 2, 3), colluding=0.0)
+    with pytest.raises(InputError, match=r"least = 3: 2 parties .*start more, or take another least"):
+        world.ask(1, (0, 1, 2, 3), without=3)
+    assert World(tmp_path / "2", drawn=(0, 1, 2, 3), least=2, colluding=0.0).ask(1, (0, 1, 2, 3), without=3)
+
+
+@pytest.mark.parametrize(
+    ("colluding", "gone", "enough"), [(1 / 3, 1, True), (1 / 3, 2, False), (0.0, 2, True), (0.6, 1, True)]
+)
+def test_a_set_shares_an_honest_party_with_any_other(
+    tmp_path: Path, colluding: float, gone: int, enough: bool
+) -> None:
+    world = World(tmp_path, colluding=colluding)
+    cohort = [silo for silo in EVERYONE if silo < 7 - gone]
+    asked = {"request": world.question(1).request.model_copy(update={"serial": 1}), "accepted": cohort}
+    if enough:
+        world.ask(1, cohort, **asked)
+    else:
+        with pytest.raises(InputError, match=rf"{6 - gone} of 6 parties .* too few; bring the others back"):
+            world.ask(1, cohort, **asked)
+
+
+@pytest.mark.parametrize("work", ["train", "evaluate"])
+def test_a_server_that_asks_few_of_those_who_are_drawn_gets_nothing(tmp_path: Path, work: str) -> None:
+    """It has two of six parties on its side, and asks these and one other alone: the sum less theirs is that
+    party's."""
+    world = World(tmp_path)
+    few = (2, 5, 6)
+    request = Compute(round=3, work=work, cohort=list(few), serial=1)
+    with pytest.raises(InputError, match=r"3 of 6 parties have a part in the sum, too few; bring the others"):
+        world.parties[2].ready(replace(world.question(2, few), request=request), own_of(2))
+
+
+def test_an_offer_that_is_another_or_none_is_refused(world: World) -> None:
+    truth = world.question(2)
+    for offer, line in (
+        (None, "what rank 4 offers for its keys cannot be read"),
+        ({}, "what rank 4 offers for its keys cannot be read"),
+        ({"key": "0" * 64, "silos": ["silo 5"], "more": 1}, "cannot be read"),
+        ({"key": "0" * 64, "silos": []}, "cannot be read"),
+        ({"key": "0" * 63, "silos": ["silo 4"]}, "cannot be read"),
+        ({"key": "0" * 64, "silos": ["silo 4"]}, "a secret that all know"),
+        ({"key": world.offers[3]["key"], "silos": ["silo 4"]}, "is offered twice"),
+        ({"key": "12" * 32, "silos": ["silo 4", "silo 3"]}, "silo 'silo 3' is offered twice"),
+        (
+            {"key": "12" * 32, "silos": ["silo 9"]},
+            "silo silo 4 counts, and no party has offered a key for it",
+        ),
+    ):
+        world.serial += 1
+        part = truth.plan.parties[4].model_copy(update={"offer": offer})
+        plan = truth.plan.model_copy(update={"parties": {**truth.plan.parties, 4: part}})
+        with pytest.raises(InputError, match=line):
+            world.parties[2].ready(
+                replace(truth, plan=plan, request=_numbered(truth, world.serial)), own_of(2)
+            )
+    own = _offering(truth, 2, key="12" * 32)
+    with pytest.raises(InputError, match="the server hands around another offer of it"):
+        world.parties[2].ready(replace(truth, plan=own, request=_numbered(truth, 90)), own_of(2))
+    with pytest.raises(InputError, match="the server leaves its offer out"):
+        world.parties[2].ready(
+            replace(truth, plan=_without(truth, 2), request=_numbered(truth, 91)), own_of(2)
+        )
+
+
+def test_nothing_is_masked_that_was_not_agreed_on_last(world: World) -> None:
+    world.released(2)
+    with pytest.raises(AssertionError):
+        world.parties[2].mask(own_of(2))
+    world.ask(3)
+    with pytest.raises(InputError, match="number that was used"):
+        world.parties[3].ready(world.question(3), own_of(3))
+    with pytest.raises(AssertionError):
+        world.parties[3].release()
+
+
+def test_what_leaves_is_noise_to_whoever_lacks_a_key(world: World) -> None:
+    sums = world.released(2)
+    clear = own_of(2)
+    for masked, own in zip(sums, clear, strict=True):
+        assert not torch.equal(masked, own)
+    bound = 5 / LENGTH**0.5
+    assert abs(float(torch.corrcoef(torch.stack([sums[0].double(), clear[0].double()]))[0, 1])) < bound
+    again = world.released(2)
+    assert not torch.equal(again[0], sums[0]), "each time under other masks"
+    assert abs(float(torch.corrcoef(torch.stack([sums[0].double(), again[0].double()]))[0, 1])) < bound
+
+
+def test_each_pair_of_masks_is_for_one_context(world: World) -> None:
+    """Two sums of one party under the same masks would tell their difference."""
+    first: Mapping[str, Any] = {"sums": None}
+    one = world.released(2, **first)[0] - own_of(2)[0]
+    two = world.released(2)[0] - own_of(2)[0]
+    assert int((one == two).sum()) == 0
