@@ -49,6 +49,7 @@ class Question:
         grids: What one stands for, of each vector.
         noise: The deviation of the noise of each vector's sum over all parties, in its grid; 0 for none.
         rank: The party's.
+        added: The silos that its sum holds.
     """
 
     request: Compute
@@ -58,3 +59,4 @@ class Question:
     grids: Sequence[float]
     noise: Sequence[float]
     rank: int
+    added: Sequence[int]
