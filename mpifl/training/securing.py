@@ -51,11 +51,11 @@ def sums_of(
         return max(algorithm.weight(work, entry.examples, weight) for entry, weight in pairs)
 
     if not job.security.masks:
-        return FixedSums(job.security.range, largest_weight)
+        return FixedSums(job.security.range, largest_weight, len(spec.silos))
     _check_parties(job.security, sum(map(bool, placed.values())))
     masking = _party(job, job.security, spec, algorithm, placed, rank, id) if placed.get(rank) else None
     released = ReleasedFile(run, id) if rank == 0 else None
-    return FixedSums(job.security.range, largest_weight, True, masking, released)
+    return FixedSums(job.security.range, largest_weight, len(spec.silos), True, masking, released)
 
 
 def _check_parties(security: SecuritySettings, parties: int) -> None:
