@@ -165,9 +165,9 @@ class Party:
             )
         if 2 * len(taking_part) <= (1 + settings.colluding) * len(parties):
             what = f"{len(taking_part)} of {len(parties)} parties have a part in the sum, too few"
-            raise InputError(
-                f"[security] colluding = {settings.colluding:.3g}: {what}; bring the others back"
-            )
+            gone = sorted(set(self._named(drawn)).difference(accepted))
+            back = ", ".join(map(repr, gone[:3])) + (f" and {len(gone) - 3} more" if len(gone) > 3 else "")
+            raise InputError(f"[security] colluding = {settings.colluding:.3g}: {what}; bring back {back}")
 
 
 def _offers_of(question: Question) -> dict[int, Offer]:

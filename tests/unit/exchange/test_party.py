@@ -257,7 +257,9 @@ def test_a_set_shares_an_honest_party_with_any_other(
     if enough:
         world.ask(1, cohort, **asked)
     else:
-        with pytest.raises(InputError, match=rf"{6 - gone} of 6 parties .* too few; bring the others back"):
+        with pytest.raises(
+            InputError, match=rf"{6 - gone} of 6 parties .* too few; bring back 'silo 5', 'silo 6'"
+        ):
             world.ask(1, cohort, **asked)
 
 
@@ -268,7 +270,10 @@ def test_a_server_that_asks_few_of_those_who_are_drawn_gets_nothing(tmp_path: Pa
     world = World(tmp_path)
     few = (2, 5, 6)
     request = Compute(round=3, work=work, cohort=list(few), serial=1)
-    with pytest.raises(InputError, match=r"3 of 6 parties have a part in the sum, too few; bring the others"):
+    with pytest.raises(
+        InputError,
+        match=r"3 of 6 parties have a part in the sum, too few; bring back 'silo 0', 'silo 1', 'silo 3' and 1 more",
+    ):
         world.parties[2].ready(replace(world.question(2, few), request=request), own_of(2))
 
 
