@@ -206,7 +206,8 @@ class ColumnRule:
             self._mend(work)
         results, self._results = self._results, {}
         lost = work.fault or work.not_finite(results)
-        return Combined({n: one.to(self._device) for n, one in results.items()}, lost, work.fault is not None)
+        vectors, in_vain = {n: one.to(self._device) for n, one in results.items()}, work.fault is not None
+        return Combined(vectors, lost, in_vain, outside=work.outside())
 
     def _mend(self, work: Sharing) -> None:
         """Make the results anew where ranks that hang will not write to when they wake up."""

@@ -62,7 +62,7 @@ class FixedSum:
 
     def accumulate(self, silo: int, update: Update) -> dict[str, VectorHeader]:
         """Add one silo's update to this rank's sums; see `Aggregator`."""
-        headers = self._here.add(update)
+        headers = self._here.add(silo, update)
         self._added.append(silo)
         return headers
 
@@ -159,7 +159,7 @@ class FixedSum:
         grids = [self._how.grid(one.name, one.combined, self._request) for one in plan.vectors]
         noise = [self._here.noise.get(one.name, 0.0) for one in plan.vectors]
         told = self._request, self._received, plan, verdict.accepted
-        question = Question(*told, grids, noise, transport.rank, self._added)
+        question = Question(*told, grids, noise, transport.rank, self._added, self._here.noised)
         try:
             return Ready(context=self._how.masking.ready(question, own))
         except InputError as error:
@@ -237,7 +237,8 @@ class FixedSum:
         if not whole:
             return None
         self._scalars = _averages(plan.scalars, tail)
-        return Combined({v.name: self._mean(v, totals[v.name]).to(self._device) for v in plan.vectors})
+        means = {v.name: self._mean(v, totals[v.name]).to(self._device) for v in plan.vectors}
+        return Combined(means, parties=len(plan.parties) if self._how.masks else 0)
 
     def _not_whole(self, transport: Transport, empty: Collection[int]) -> Combined:
         late = sorted(transport.origins[rank] for rank in self.hanging.union(empty))

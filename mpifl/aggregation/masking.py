@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -50,6 +50,7 @@ class Question:
         noise: The deviation of the noise of each vector's sum over all parties, in its grid; 0 for none.
         rank: The party's.
         added: The silos that its sum holds.
+        noised: Digests of what each of these has added that noise is to hide.
     """
 
     request: Compute
@@ -60,3 +61,4 @@ class Question:
     noise: Sequence[float]
     rank: int
     added: Sequence[int]
+    noised: Mapping[int, str] = field(default_factory=dict)

@@ -13,6 +13,8 @@ from torch import Tensor
 from mpifl.aggregation.fixed_point import DIGITS, LARGEST_NUMBER, add_to, digits_of, grid_of
 from mpifl.aggregation.masking import Masking
 from mpifl.aggregation.vectors import checked_peak, header_of
+from mpifl.common import BeyondRange
+from mpifl.privacy import digest
 from mpifl.wire import Combination, Compute, Request, Update, VectorHeader, combination, unmarked
 
 SENTINELS = 2
@@ -80,6 +82,7 @@ class PartySums:
         silos: How many silos were added.
         noise: By a vector's name, the deviation of the noise that its sum over all parties is to have, in
             units of its whole numbers.
+        noised: Digests of what the silos have added that noise is to hide, by silo.
     """
 
     def __init__(self, how: FixedSums, request: Request) -> None:
@@ -88,8 +91,9 @@ class PartySums:
         self.numbers: dict[str, Tensor] = {}
         self.silos = 0
         self.noise: dict[str, float] = {}
+        self.noised: dict[int, str] = {}
 
-    def add(self, update: Update) -> dict[str, VectorHeader]:
+    def add(self, silo: int, update: Update) -> dict[str, VectorHeader]:
         """Add one silo's update and describe its vectors for the header.
 
         Raises:
@@ -106,6 +110,8 @@ class PartySums:
             self._add(self.vectors[name], vector, hows[name], update.weight, name)
         for name, digits in numbers.items():
             self.numbers[name] = self.numbers[name] + digits if name in self.numbers else digits
+        if update.noise:
+            self.noised[silo] = digest([update.weight], {name: vectors[name] for name in update.noise})
         for name, deviation in update.noise.items():
             grid = self._how.grid(name, hows[name], self._request)
             self.noise[name] = max(self.noise.get(name, 0.0), deviation / grid)
@@ -126,10 +132,12 @@ class PartySums:
         length = None if known is None else (len(known) - SENTINELS) // (DIGITS if how == "summed" else 1)
         peak = checked_peak(name, vector, weight if how == "weighted" else 1.0, length)
         if how == "summed" and not peak < LARGEST_NUMBER:
-            raise ValueError(f"'{name}' is beyond the range of numbers that can be added up")
+            raise BeyondRange(f"'{name}' is beyond the range of numbers that can be added up")
         if how != "summed" and peak > self._how.reach(name):
             to_do = "raise it, or take a lower [local] lr if training diverged"
-            raise ValueError(f"'{name}' is beyond the range, [security] range = {self._how.range:g}; {to_do}")
+            raise BeyondRange(
+                f"'{name}' is beyond the range, [security] range = {self._how.range:g}; {to_do}"
+            )
 
     def _add(self, into: Tensor, vector: Tensor, how: Combination, weight: float, name: str) -> None:
         if how == "summed":
@@ -160,6 +168,6 @@ def _digits_of_numbers(update: Update) -> dict[str, Tensor]:
         if value is None or not math.isfinite(float(value)):
             continue
         if not bool((pair.abs() < LARGEST_NUMBER).all()):
-            raise ValueError(f"the scalar '{name}' is beyond the range of numbers that can be added up")
+            raise BeyondRange(f"the scalar '{name}' is beyond the range of numbers that can be added up")
         found[name] = digits_of(pair).flatten()
     return found

@@ -36,12 +36,14 @@ class Rule:
         columns: The function.
         least: How many silos it takes at least.
         own: Whether it is the user's.
+        edge: How many values of a column lie outside at each end, of so many silos; None where none do.
     """
 
     name: str
     columns: Columns
     least: int = 1
     own: bool = False
+    edge: Callable[[int], int] | None = None
 
     def needs(self, silos: int) -> str:
         """Say how many silos it takes, as a line that has begun goes on; "" if so many suffice."""
@@ -63,6 +65,15 @@ class Rule:
         if wrong := _wrong(found, len(rows[0])):
             raise InputError(f"[aggregation] rule = '{self.name}' returned {wrong}; {_WANTED}")
         return found
+
+    def outside(self, rows: Sequence[Tensor]) -> list[int] | None:
+        """Return in how many columns each row is among the values at the edges; None if there are none."""
+        edge = self.edge(len(rows)) if self.edge is not None else 0
+        if not edge:
+            return None
+        ordered = _sorted([row.contiguous() for row in rows])
+        low, high = ordered[edge], ordered[len(rows) - 1 - edge]
+        return [int(((row < low) | (row > high)).sum()) for row in rows]
 
     def try_out(self, silos: int) -> None:
         """Apply a rule of the user's to rows of some finite values, to find out at the start whether it can
@@ -90,11 +101,12 @@ def rule_of(name: str, tolerate: float | None, plugin: Any = None) -> Rule:
         InputError: there is no such rule.
     """
     if name == "median":
-        return Rule(name, median)
+        return Rule(name, median, edge=lambda silos: silos // 4)
     if name == "trimmed":
         assert tolerate is not None
         least = 1 if isinstance(tolerate, float) else 2 * tolerate + 1
-        return Rule(name, functools.partial(trimmed_mean, tolerate=tolerate), least=least)
+        edge = functools.partial(tolerated, tolerate)
+        return Rule(name, functools.partial(trimmed_mean, tolerate=tolerate), least=least, edge=edge)
     found = load_plugin(name, "[aggregation] rule", COLUMN_RULES) if plugin is None else plugin
     if not callable(found) or inspect.isclass(found):
         raise InputError(f"[aggregation] rule = '{name}': is no function; {_WANTED}")

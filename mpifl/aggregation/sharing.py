@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -13,6 +14,9 @@ from mpifl.aggregation.rules import Rule
 from mpifl.aggregation.slices import ColumnsPlan, Slices
 from mpifl.common import InputError, ranks_named
 from mpifl.wire import Transport, Verdict, pieces_of
+
+SAMPLED = 1024
+"""Columns of a vector at most in which it is counted whose values are outside."""
 
 
 class Sharing(Slices):
@@ -37,6 +41,9 @@ class Sharing(Slices):
     ) -> None:
         super().__init__(transport, verdict, plans, own)
         self._rule_of, self._results = rule_of, results
+        self._silos = sorted({row.silo for plan in plans for row in plan.rows})
+        self._outside: Counter[int] = Counter()
+        self._seen: Counter[int] = Counter()
         self.believes_faults = users
 
     def mend(self, results: Mapping[str, Tensor]) -> None:
@@ -49,6 +56,10 @@ class Sharing(Slices):
             for rank in self.hanging:
                 where = self._shares(plan).get(rank, slice(0, 0))
                 result[where] = self._made(plan, where, {}) if self._all_here else torch.nan
+
+    def outside(self) -> dict[int, float]:
+        """Return, at the server, in which share of the columns each silo's value was at an edge."""
+        return {silo: self._outside[silo] / seen for silo, seen in sorted(self._seen.items()) if seen}
 
     def not_finite(self, results: Mapping[str, Tensor]) -> str | None:
         """Say which result is not finite, and which ranks are suspected; None if all are."""
@@ -77,7 +88,30 @@ class Sharing(Slices):
         rows = self._rows(plan, where, received)
         if rows is not None and not self.fault:
             self._apply(self._rule_of(plan.name), rows, made)
+            self._count(plan, where, rows)
         return made
+
+    def _count(self, plan: ColumnsPlan, where: slice, rows: Sequence[Tensor]) -> None:
+        """Count, in columns that are the same on any number of ranks, whose values are at the edges."""
+        step = max(plan.length // SAMPLED, 1)
+        some = [row[-where.start % step :: step] for row in rows]
+        found = self._rule_of(plan.name).outside(some) if len(some[0]) else None
+        for row, outside in zip(plan.rows, found or (), strict=False):
+            self._outside[row.silo] += outside
+            self._seen[row.silo] += len(some[0])
+
+    def _counted(self) -> list[int]:
+        if not self._seen:
+            return []
+        return [counter[silo] for counter in (self._outside, self._seen) for silo in self._silos]
+
+    def _take_counted(self, counted: Sequence[int]) -> None:
+        outside, seen = counted[: len(self._silos)], counted[len(self._silos) :]
+        if len(outside) == len(seen) == len(self._silos) and all(
+            some <= all_ for some, all_ in zip(outside, seen, strict=True)
+        ):
+            self._outside.update(dict(zip(self._silos, outside, strict=True)))
+            self._seen.update(dict(zip(self._silos, seen, strict=True)))
 
     def _apply(self, rule: Rule, rows: Sequence[Tensor], made: Tensor) -> None:
         """Write what a rule makes of some rows, block by block; note what is wrong with the rule."""

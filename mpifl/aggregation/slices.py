@@ -55,6 +55,8 @@ class Share(Message):
     """What is wrong with the user's rule."""
     suspects: list[Count] = Field(default=[], max_length=2**20)
     """Ranks whose vectors did not come, or hold NaN or Inf."""
+    outside: list[Count] = Field(default=[], max_length=2**20)
+    """Of each silo, the values outside, and behind them those that were looked at."""
 
 
 class Slices:
@@ -116,8 +118,15 @@ class Slices:
 
     def _hand_over_last(self) -> None:
         """Tell the server how this rank's part went."""
-        share = Share(fault=self.fault, suspects=sorted(self._suspects))
+        share = Share(fault=self.fault, suspects=sorted(self._suspects), outside=self._counted())
         self._transport.hand_over(0, share.encode(), self._stamp(LAST))
+
+    def _counted(self) -> list[int]:
+        """Return what this rank has counted beside its work, as it travels."""
+        return []
+
+    def _take_counted(self, counted: Sequence[int]) -> None:
+        """Add, at the server, what another rank has counted, if it can be."""
 
     def _stamp(self, count: int) -> tuple[int, int]:
         return self._serial, self.FIRST + count
@@ -208,6 +217,8 @@ class Slices:
             share = Share(suspects=[rank])
         if share.suspects:
             self._suspects |= {rank, *share.suspects} & set(self._workers)
+        if share.outside:
+            self._take_counted(share.outside)
         if share.fault and self.believes_faults:
             self.fault = self.fault or share.fault
 

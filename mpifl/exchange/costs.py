@@ -28,10 +28,14 @@ class Ledger:
     seconds_communication: float = 0.0
     rank_seconds: dict[int, dict[str, float]] = field(default_factory=dict)
     """Of each worker, for at most `RANKS_SHOWN` of them: how long it trained and waited for the slowest."""
+    parties: int = 0
+    """How many ranks had a part in the round's masked sums: in that of fewest; 0 without masks."""
     faults: dict[int, str] = field(default_factory=dict)
     """Why silos were left out."""
     weights: dict[int, float] = field(default_factory=dict)
     """What a rule by weights gave each silo in the last training of the round."""
+    outside: dict[int, float] = field(default_factory=dict)
+    """In which share of the columns each silo's value was at an edge, by a rule of columns, likewise."""
     lost: list[str] = field(default_factory=list)
     """Why attempts at the round came to nothing."""
 
@@ -40,6 +44,7 @@ class Ledger:
         self.lost.append(why)
         self.faults.clear()
         self.weights.clear()
+        self.outside.clear()
 
     def add(
         self,

@@ -96,16 +96,17 @@ class Party:
     def _add_noise(self, question: Question, message: str, sums: Sequence[Tensor]) -> None:
         """Add the shares of noise of this party's silos: as much as those that do not collude bring together.
 
-        n silos of which c collude add 1 / (n - c) of the variance each. The same question over the same silos
-        draws the same, whoever hosts them.
+        n silos of which c collude add 1 / (n - c) of the variance each. The same answer of a silo to the same
+        question over the same silos draws the same noise, whoever hosts it. Any other draws another.
         """
         asked, accepted = question.request, self._named(question.accepted)
         sure = len(accepted) - math.floor(self._terms.settings.colluding * len(accepted))
         about = [self._terms.digest, str(asked.round), asked.work, message, *accepted]
-        own = sorted(set(accepted).intersection(self._session.offer.silos))
         for vector, deviation, total in zip(question.plan.vectors, question.noise, sums, strict=False):
-            for silo in own if deviation else ():
-                drawn = Draws(self._secret, "share of noise", *about, silo, vector.name)
+            for silo, answer in sorted(question.noised.items()) if deviation else ():
+                drawn = Draws(
+                    self._secret, "share of noise", *about, self._terms.silos[silo], answer, vector.name
+                )
                 noise = drawn.normal(len(total) - SENTINELS, torch.float64)
                 total[:-SENTINELS] += noise.mul_(deviation / math.sqrt(sure)).round_().long()
 

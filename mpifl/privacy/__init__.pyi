@@ -7,9 +7,10 @@ from .accountant import (
     noise_for as noise_for,
 )
 from .budgets import Budgets as Budgets, BudgetSpent as BudgetSpent
+from .checkup import Problem as Problem, checkup as checkup, mark_of as mark_of
 from .digests import digest as digest
 from .draws import Draws as Draws
-from .folder import site_folder as site_folder
+from .folder import VARIABLE as VARIABLE, site_folder as site_folder
 from .identity import (
     Identity as Identity,
     Sites as Sites,

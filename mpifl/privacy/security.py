@@ -20,5 +20,5 @@ class SecuritySettings(BaseModel):
     least: PositiveInt = 3
     """A worker hands over no sum that fewer workers than this have a part in."""
     colluding: Annotated[float, Field(ge=0, lt=1)] = 1 / 3
-    """The share of workers, and of silos, that may side with the server. A worker hands nothing over where so
-    few take part that two such sets could have only these in common; the noise of the others is enough."""
+    """The share of workers, and of silos, that may side with the server: the others' noise is enough, and two
+    sums have others in common."""

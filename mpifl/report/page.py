@@ -16,7 +16,7 @@ from mpifl.report.markup import folded as _folded, table as _table
 from mpifl.report.runs import Summary, read_run
 from mpifl.report.style import STYLE
 from mpifl.report.trust import trust
-from mpifl.report.weights import weights_of_silos
+from mpifl.report.weights import edges_of_silos, weights_of_silos
 from mpifl.run import number, read_environment
 from mpifl.tracking import HELD_OUT
 
@@ -60,7 +60,8 @@ def page(summary: Summary) -> str:
     drawn = [*figures.reached(summary), *([] if summary.missing else every), data(summary, environment)]
     body = _head(summary, environment) + _cards(summary) + f'<div class="grid">{"".join(drawn)}</div>'
     names = Names(environment.get("silos", ()))
-    body += trust(summary) + _faults(summary.records, names) + _weights(summary, names) + _rounds(summary)
+    body += trust(summary) + _faults(summary.records, names) + _weights(summary, names)
+    body += _edges(summary, names) + _rounds(summary)
     body += _job(summary.run) + _environment(environment)
     title = escape(f"{summary.job.get('name', summary.run.name)}: {summary.run.absolute().name}")
     return (
@@ -154,6 +155,15 @@ def _weights(summary: Summary, names: Names) -> str:
         return ""
     heading = ["silo", "rounds", "weight (mean of all = 1)", "not chosen", ""]
     return _folded(f"Weights of silos ({len(rows)})", _table(heading, rows[:MOST_ROWS]), opened=True)
+
+
+def _edges(summary: Summary, names: Names) -> str:
+    """List whose values a rule of columns found at the edges, if the run has such a rule."""
+    rows = edges_of_silos(summary.records, names)
+    if not rows:
+        return ""
+    heading = ["silo", "rounds", "values at the edges", "median of all", ""]
+    return _folded(f"Values at the edges ({len(rows)})", _table(heading, rows[:MOST_ROWS]), opened=True)
 
 
 def _rounds(summary: Summary) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError
-from mpifl.server import WITHOUT_LOSSES
+from mpifl.server import POISSON, WITHOUT_LOSSES
 
 if TYPE_CHECKING:
     from mpifl.run.job import Job
@@ -40,7 +40,7 @@ def _of_sums(job: Job) -> str:
 
 
 def _of_masks(job: Job, algorithm: Algorithm) -> str:
-    if job.cohort.select not in WITHOUT_LOSSES:
+    if job.cohort.select not in WITHOUT_LOSSES - {POISSON}:
         what = "each site draws a round's silos itself, to see that the server did not choose them"
         return f"[cohort] select = '{job.cohort.select}': {what}; take 'uniform' or 'examples'"
     if job.local.deadline is not None:

@@ -39,13 +39,13 @@ def kept_at_site(
         kept["tells"] = KindsAlone
     if job.secure and is_worker:
         folder = site_folder("[security]", "this site's secret and its silos' own models")
-        kept["seal"] = Seal(Site(folder).secret, digest_of(job))
+        kept["seal"] = Seal(Site(folder).secret, digest_of(job, *(entry.sha256 for entry in spec.silos)))
         kept["personal"] = folder / "personal" / run.name
     return kept
 
 
 def about_rank(device: torch.device, silos: int, job: Job) -> dict[str, str]:
-    """Return what a rank says of itself, where sums are masked also whose it is and what has started it.
+    """Return what a rank says of itself.
 
     Args:
         device: On which it trains.
@@ -54,11 +54,15 @@ def about_rank(device: torch.device, silos: int, job: Job) -> dict[str, str]:
     """
     name = f"{device} {torch.cuda.get_device_name(device)}" if device.type == "cuda" else "cpu"
     about = {"host": socket.gethostname(), "device": name, "threads": str(torch.get_num_threads())}
-    about |= {"silos": str(silos), "pid": str(os.getpid())}
-    return about | ({"user": user(), "launcher": launcher()} if job.secure else {})
+    return about | {"silos": str(silos), "pid": str(os.getpid())} | whose(job)
 
 
-def user() -> str:
+def whose(job: Job) -> dict[str, str]:
+    """Return what a rank says of itself where sums are masked: whose it is, and what has started it."""
+    return {"user": user_name(), "launcher": launcher()} if job.secure else {}
+
+
+def user_name() -> str:
     """Return the name of this process's user, or the number of one that has none."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
@@ -67,6 +71,6 @@ def user() -> str:
 
 
 def launcher() -> str:
-    """Return the name of the program that has started all ranks, "" if it is not known."""
+    """Return what has started all ranks, such as `srun (Slurm)`; "" if it is not known."""
     found = started_by()
-    return Path(found[0]).name if found else ""
+    return f"{Path(found[0]).name} ({found[1]})" if found else ""

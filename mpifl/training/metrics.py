@@ -54,6 +54,8 @@ class MetricsCollector:
         ledger = self._recovery.federation.ledger
         costs: Record = {"seconds": time.perf_counter() - began}
         costs |= {name: value for name, value in vars(ledger).items() if isinstance(value, int | float)}
+        if not ledger.parties:
+            del costs["parties"]
         costs["bytes_of_silo_max"] = max(ledger.bytes_of_silo.values(), default=0)
         if ledger.rank_seconds:
             costs["rank_seconds"] = {str(rank): dict(spent) for rank, spent in ledger.rank_seconds.items()}
@@ -61,6 +63,8 @@ class MetricsCollector:
         if ledger.weights:
             costs["weights"] = {str(silo): weight for silo, weight in ledger.weights.items()}
             costs["not_chosen"] = [str(silo) for silo, weight in ledger.weights.items() if weight == 0]
+        if ledger.outside:
+            costs["outside"] = {str(silo): round(share, 4) for silo, share in ledger.outside.items()}
         if ledger.lost:
             costs["attempts_lost"] = ledger.lost
         return costs

@@ -113,8 +113,8 @@ class Noising(Transform):
         mechanism, clip = self._mechanism(), self._clip(server)
         part = len(mean) / mechanism.expected
         vectors = {name: vector * part for name, vector in mean.vectors.items()} or self._nothing(server)
-        whole = list(mean.each(WHOLE))
-        halves = sum(whole) - 0.5 * len(whole)
+        whole = round(mean.scalars.get(WHOLE, 0.0) * len(mean))  # of no single silo
+        halves = whole - 0.5 * len(mean)
         about = [server.round, self._asked, mechanism, *sorted(mean.silos)]
         question = digest(about, {**vectors, "halves": halves})
         if not self._settings.in_sum:
@@ -126,8 +126,8 @@ class Noising(Transform):
         if self._settings.is_adaptive:
             server.state[CLIP] = mechanism.next_clip(clip, share)
             told[CLIPPED] = min(max(1 - share, 0.0), 1.0)
-        elif whole:
-            told[CLIPPED] = 1 - sum(whole) / len(whole)
+        elif WHOLE in mean.scalars:
+            told[CLIPPED] = 1 - mean.scalars[WHOLE]
         silos: Mapping[int, dict[str, Any]] = {silo: {} for silo in mean.silos}
         return Mean(vectors, _Withheld(told), silos, mean.faults, mean.weight)
 

@@ -65,8 +65,14 @@ def found(file: Path) -> dict[str, list[tuple[str, str]]]:
     ("n", "per_node"),
     [(1, ""), (3, "2"), *(pytest.param(n, "2" * (n > 3), marks=pytest.mark.slow) for n in (3, 5))],
 )
-def test_any_number_of_ranks_is_well(n: int, per_node: str, digits: Path, tmp_path: Path) -> None:
-    more = {"MPIFL_RANKS_PER_NODE": per_node} if per_node else {}
+def test_any_number_of_ranks_is_well(
+    n: int, per_node: str, digits: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    site = tmp_path_factory.mktemp("site")
+    site.chmod(0o700)
+    (site / "key").write_bytes(bytes(32))
+    (site / "key").chmod(0o600)
+    more = {"MPIFL_SITE": str(site), **({"MPIFL_RANKS_PER_NODE": per_node} if per_node else {})}
     file, run = tmp_path / "found.json", tmp_path / "run"
     done = ranks(
         n, "-m", "mpifl", "doctor", digits / "many", "--out", run, "--json", file, timeout=60, **more
@@ -85,6 +91,12 @@ def test_any_number_of_ranks_is_well(n: int, per_node: str, digits: Path, tmp_pa
     # every worker opens the public examples; the server those and its test set
     silos, others = 7, n if n > 1 else 1
     assert sum(condition.shards.count for condition in told) == silos + others + 1
+    assert found(file)["site folder"][0][0] == "ok"
+    workers = f"1-{n - 1}"
+    one_site = [("note", f"ranks {workers} share {site}: they are one site")] if n > 2 else []
+    assert found(file)["site folder"][1:] == one_site
+    assert ("same user" in states) == (n > 1)
+    assert [path.name for path in site.iterdir()] == ["key"]
     assert not run.exists()
     assert list(tmp_path.iterdir()) == [file]
 

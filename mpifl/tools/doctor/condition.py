@@ -19,7 +19,8 @@ from mpifl.common import InputError, signals
 from mpifl.data import FederationSpec, ShardEntry, open_shard
 from mpifl.exchange import place
 from mpifl.tools.doctor.disk import Disk, examine_folder, file_system
-from mpifl.training import device_of, threads_of
+from mpifl.tools.doctor.site_folder import SiteFolder, examine_site
+from mpifl.training import device_of, threads_of, user_name
 from mpifl.wire import Facts, Message, Transport, facts, possible, started_by
 
 
@@ -34,6 +35,15 @@ class Plan(Message):
     """Its `federation.json`."""
     run: str | None = None
     compile: bool = False
+    private: bool | None = None
+    """Whether silos draw noise by the job's `[privacy]`, None without a job."""
+    masked: bool = False
+    """Whether its sums are masked."""
+
+    @property
+    def needs_site(self) -> bool:
+        """Whether each worker's site needs a folder."""
+        return self.masked or bool(self.private)
 
 
 class Shards(Message):
@@ -71,6 +81,8 @@ class Condition(Message):
     """Signals that do not arrive."""
     shards: Shards = Shards()
     run: Disk | None = None
+    user: str = ""
+    site: SiteFolder | None = None
 
 
 def examine_rank(transport: Transport, plan: Plan) -> Condition:
@@ -99,7 +111,14 @@ def examine_rank(transport: Transport, plan: Plan) -> Condition:
         deaf=_deaf(),
         shards=_shards(plan, transport),
         run=examine_folder(Path(plan.run)) if plan.run else None,
+        user=user_name(),
+        site=_site(plan),
     )
+
+
+def _site(plan: Plan) -> SiteFolder | None:
+    entries = FederationSpec.model_validate_json(plan.spec).silos if plan.spec else []
+    return examine_site([entry.name or f"silo {silo}" for silo, entry in enumerate(entries)], plan.private)
 
 
 def _cores() -> list[int]:

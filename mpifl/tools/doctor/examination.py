@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mpifl.common import InputError, lock
 from mpifl.data import read_federation
-from mpifl.run import read_job
+from mpifl.run import is_silo_level, read_job
 from mpifl.tools.doctor import contract
 from mpifl.tools.doctor.condition import Condition, Plan, examine_rank
 from mpifl.tools.doctor.findings import Finding, hurts, show, write
@@ -151,7 +151,13 @@ def _plan(target: Path | None, out: Path | None) -> tuple[Plan, list[Finding]]:
         if target is not None and (target.suffix == ".toml" or target.is_file()):
             job = read_job(target)
             out, folder = out or Path("runs") / target.stem, Path(job.shards)
-            plan = Plan(device=job.device, threads=job.threads, compile=job.local.compile)
+            plan = Plan(
+                device=job.device,
+                threads=job.threads,
+                compile=job.local.compile,
+                private=job.privacy is not None and not is_silo_level(job),
+                masked=job.secure,
+            )
             findings.append(Finding("job", "ok", str(target)))
     except InputError as error:
         findings.append(Finding("job", "bad", str(error)))

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from mpifl.aggregation import WITHOUT
 from mpifl.common import InputError
-from mpifl.tools.doctor.condition import Condition, Plan
+from mpifl.tools.doctor.condition import Plan
 from mpifl.tools.doctor.findings import Finding, State
+from mpifl.tools.doctor.grouping import Conditions, differing, grouped, named, numbers
+from mpifl.tools.doctor.sites import of_sites
 from mpifl.wire import RANKS_PER_NODE, own_launcher
 
-Conditions = Sequence[Condition]
 LITTLE = 1 << 30
 """Bytes below which a disk is nearly full."""
 
@@ -21,7 +21,7 @@ LITTLE = 1 << 30
 def judge(conditions: Conditions, plan: Plan) -> list[Finding]:
     """Return what all ranks' conditions mean, in the order in which things go wrong."""
     ranks = (_mpi, _launcher, _tolerance, _gpu_buffers, _versions, _nodes, _doorbells, _cores, _signals)
-    tools = (_devices, _kernels, _compile, _hdf5, _shards, _run)
+    tools = (_devices, _kernels, _compile, _hdf5, _shards, _run, of_sites)
     findings = [finding for look in ranks for finding in look(conditions)]
     return findings + [finding for look in tools for finding in look(conditions, plan)]
 
@@ -33,7 +33,7 @@ def table(conditions: Conditions) -> list[dict[str, str]]:
             "rank": str(c.rank),
             "host": c.host,
             "node": str(c.node),
-            "cores": _numbers(c.cores),
+            "cores": numbers(c.cores),
             "threads": str(c.threads),
             "device": c.device,
             "sums": c.kernels,
@@ -47,9 +47,9 @@ SHARED_USE = "write checkpoints there and read each other's"
 
 
 def _mpi(conditions: Conditions) -> Iterator[Finding]:
-    libraries = _by(conditions, lambda c: c.mpi.library)
+    libraries = grouped(conditions, lambda c: c.mpi.library)
     if len(libraries) > 1:
-        yield Finding("MPI library", "bad", _differ(libraries), "load one MPI everywhere")
+        yield Finding("MPI library", "bad", differing(libraries), "load one MPI everywhere")
         return
     mpi, ranks = conditions[0].mpi, len(conditions)
     said = f"{mpi.library} (MPI {mpi.standard}), {ranks} rank{'s' * (ranks > 1)}, thread level {mpi.threads}"
@@ -99,17 +99,20 @@ def _gpu_buffers(conditions: Conditions) -> Iterator[Finding]:
 
 
 def _versions(conditions: Conditions) -> Iterator[Finding]:
-    versions = _by(conditions, lambda c: c.versions)
+    versions = grouped(conditions, lambda c: c.versions)
     if len(versions) > 1:
-        yield Finding("versions", "warning", _differ(versions), "the same bits need the same versions")
+        yield Finding("versions", "warning", differing(versions), "the same bits need the same versions")
     else:
         yield Finding("versions", "ok", conditions[0].versions)
 
 
 def _nodes(conditions: Conditions) -> Iterator[Finding]:
-    nodes = {host: _by(ranks, lambda c: c.node) for host, ranks in _by(conditions, lambda c: c.host).items()}
+    nodes = {
+        host: grouped(ranks, lambda c: c.node)
+        for host, ranks in grouped(conditions, lambda c: c.host).items()
+    }
     for host, parts in nodes.items():
-        groups = [_ranks([c.rank for c in ranks]) for ranks in parts.values()]
+        groups = [named([c.rank for c in ranks]) for ranks in parts.values()]
         if len(parts) == 1:
             alone = len(parts[next(iter(parts))]) == 1
             yield Finding(
@@ -127,23 +130,21 @@ def _nodes(conditions: Conditions) -> Iterator[Finding]:
 def _doorbells(conditions: Conditions) -> Iterator[Finding]:
     without = [c.rank for c in conditions if not (c.doorbell and c.memory)]
     if without:
-        found = (
-            f"no abstract Unix sockets or no memfd for {_ranks(without)}: they look instead of being woken"
-        )
+        found = f"no abstract Unix sockets or no memfd for {named(without)}: they look instead of being woken"
         yield Finding("doorbells", "warning", found, "take Linux 3.17 or later")
     else:
         yield Finding("doorbells", "ok", "ranks of a node can wake each other")
 
 
 def _cores(conditions: Conditions) -> Iterator[Finding]:
-    for host, ranks in _by(conditions, lambda c: c.host).items():
+    for host, ranks in grouped(conditions, lambda c: c.host).items():
         cores = {core for c in ranks for core in c.cores}
         narrow = [c.rank for c in ranks if c.threads > len(c.cores)]
         working = sum(c.threads for c in ranks if c.rank or len(conditions) == 1)
         counts = {"rank": len(ranks), "working thread": working, "core": len(cores)}
         said = f"{host}: " + ", ".join(f"{count} {word}{'s' * (count > 1)}" for word, count in counts.items())
         if narrow:
-            found = f"{said}; more threads than cores that they may use on {_ranks(narrow)}"
+            found = f"{said}; more threads than cores that they may use on {named(narrow)}"
             yield Finding("cores", "warning", found, "set threads = 'auto', or launch with --bind-to none")
         elif working > len(cores):
             to_do = "silos take turns: start fewer ranks, or give each fewer threads"
@@ -160,17 +161,19 @@ def _signals(conditions: Conditions) -> Iterator[Finding]:
     if deaf:
         names = ", ".join(sorted({name for names in deaf.values() for name in names}))
         remedy = "start without what blocks them, or a time limit ends a training without a checkpoint"
-        yield Finding("signals", "warning", f"{names} do not reach {_ranks(sorted(deaf))}", remedy)
+        yield Finding("signals", "warning", f"{names} do not reach {named(sorted(deaf))}", remedy)
     else:
         yield Finding("signals", "ok", "TERM, INT, USR1 and USR2 can be heard")
 
 
 def _devices(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
-    for fault, without in _by([c for c in conditions if c.device_fault], lambda c: c.device_fault).items():
-        yield Finding("device", "bad", f"{_ranks([c.rank for c in without])}: {fault}")
-    devices = _by([c for c in conditions if not c.device_fault], lambda c: c.device)
+    for fault, without in grouped(
+        [c for c in conditions if c.device_fault], lambda c: c.device_fault
+    ).items():
+        yield Finding("device", "bad", f"{named([c.rank for c in without])}: {fault}")
+    devices = grouped([c for c in conditions if not c.device_fault], lambda c: c.device)
     if devices:
-        said = "; ".join(f"{name} on {_ranks([c.rank for c in ranks])}" for name, ranks in devices.items())
+        said = "; ".join(f"{name} on {named([c.rank for c in ranks])}" for name, ranks in devices.items())
         yield Finding("device", "ok", f"device = '{plan.device}': {said}")
 
 
@@ -179,7 +182,7 @@ def _kernels(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
     if not slow:
         yield Finding("sums", "ok", "compiled loops")
         return
-    found = f"tensor operations on {_ranks([c.rank for c in slow])}: the same bits, slower"
+    found = f"tensor operations on {named([c.rank for c in slow])}: the same bits, slower"
     if os.environ.get(WITHOUT) == "tensors":
         yield Finding("sums", "warning", found, f"unset {WITHOUT}")
     elif slow[0].compiler is None:
@@ -197,7 +200,7 @@ def _compile(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
         return
     state: State = "warning" if plan.compile else "note"
     remedy = "steps would run plainly; install g++, or name a C++ compiler by CXX"
-    yield Finding("compile = true", state, f"no C++ compiler on {_ranks(without)}", remedy)
+    yield Finding("compile = true", state, f"no C++ compiler on {named(without)}", remedy)
 
 
 def _hdf5(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
@@ -249,34 +252,8 @@ def _run(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
 
 
 def _unwritable(tried: Conditions, plan: Plan) -> Iterator[Finding]:
-    faults = _by(tried, lambda c: c.run and c.run.fault and f"{c.run.folder}: {c.run.fault}")
+    faults = grouped(tried, lambda c: c.run and c.run.fault and f"{c.run.folder}: {c.run.fault}")
     for what, ranks in faults.items():
         if what:
-            found = f"{plan.run} cannot be written on {_ranks([c.rank for c in ranks])} ({what})"
+            found = f"{plan.run} cannot be written on {named([c.rank for c in ranks])} ({what})"
             yield Finding("run folder", "bad", found, "name a folder that can by --out")
-
-
-def _by(conditions: Conditions, key: Callable[[Condition], object]) -> dict[object, list[Condition]]:
-    groups: defaultdict[object, list[Condition]] = defaultdict(list)
-    for condition in conditions:
-        groups[key(condition)].append(condition)
-    return dict(groups)
-
-
-def _differ(groups: Mapping[object, Conditions]) -> str:
-    return "; ".join(f"{_ranks([c.rank for c in ranks])}: {what}" for what, ranks in groups.items())
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    return f"rank{'s' * (len(ranks) > 1)} {_numbers(ranks)}"
-
-
-def _numbers(numbers: Sequence[int]) -> str:
-    """Write ascending numbers with runs drawn together: 0-3,5."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)

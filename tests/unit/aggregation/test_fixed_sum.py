@@ -28,7 +28,7 @@ GRID = 2.0 ** (math.ceil(math.log2(600 * 128)) - 62 + 2)
 def sums_of(*updates: Update, how: FixedSums = HOW) -> PartySums:
     found = PartySums(how, REQUEST)
     for update in updates:
-        found.add(update)
+        found.add(0, update)
     return found
 
 
@@ -78,7 +78,7 @@ def test_an_update_that_cannot_be_added_changes_nothing(what: str) -> None:
     sums = sums_of(Update(2.0, {"delta": drawn(1)}, {"loss": 1.5}))
     before = {name: vector.clone() for name, vector in {**sums.vectors, **sums.numbers}.items()}
     with pytest.raises(ValueError, match=line):
-        sums.add(update)
+        sums.add(0, update)
     after = {**sums.vectors, **sums.numbers}
     assert after.keys() == before.keys()
     assert all(torch.equal(after[name], vector) for name, vector in before.items())

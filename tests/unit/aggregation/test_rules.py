@@ -58,6 +58,19 @@ def test_the_median_is_that_of_numpy_to_the_bit(rows):
     assert np.array_equal(expected, np.median(rows.astype(np.float64), axis=0).astype(np.float32))
 
 
+@given(matrices(), st.integers(1, 4))
+def test_values_at_the_edges_are_beyond_those_that_are_kept(rows, tolerate):
+    silos = len(rows)
+    trimmed, middle = (
+        rule_of(*one) for one in (("trimmed", min(tolerate, (silos - 1) // 2)), ("median", None))
+    )
+    for rule, edge in ((trimmed, min(tolerate, (silos - 1) // 2)), (middle, silos // 4)):
+        ordered = np.sort(rows, axis=0)
+        beyond = (rows < ordered[edge]) | (rows > ordered[silos - 1 - edge])
+        found = rule.outside([torch.from_numpy(row) for row in rows])
+        assert found == (beyond.sum(1).tolist() if edge else None)
+
+
 @given(matrices(least=3), st.integers(1, 4))
 def test_the_trimmed_mean_leaves_the_ends_of_each_column_out(rows, tolerate):
     tolerate = min(tolerate, (len(rows) - 1) // 2)

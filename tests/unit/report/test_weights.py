@@ -3,7 +3,7 @@
 import pytest
 
 from mpifl.common import Names
-from mpifl.report.weights import ROUNDS, weights_of_silos
+from mpifl.report.weights import ROUNDS, edges_of_silos, weights_of_silos
 
 
 def rows_of(rule, *rounds):
@@ -37,3 +37,24 @@ def test_by_krum_a_silo_is_not_chosen_and_not_suspected():
 @pytest.mark.parametrize("weights", [{}, {"0": None, "1": "x"}, {"0": 0.0}, {"0": 1e308, "1": 1e308}])
 def test_what_are_no_weights_is_left_out(weights):
     assert all(row[-1] == "" for row in rows_of("rfa", weights))
+
+
+def edges(*rounds):
+    return edges_of_silos([{"outside": outside} for outside in rounds], Names(list("abcdefg")))
+
+
+USUAL = {str(k): 0.30 + 0.01 * k for k in range(6)}
+"""With a seventh above them: median 0.33, median distance 0.02, so that 0.41896 is three deviations away."""
+
+
+@pytest.mark.parametrize(("share", "word"), [(0.4190, "suspected"), (0.4189, "")])
+def test_a_silo_that_is_often_at_the_edges_in_five_rounds_is_suspected(share, word):
+    found = edges(*[{**USUAL, "6": share}] * ROUNDS)
+    assert found[0] == ["g", "5", f"{share:.1%}", "33.0%", word]
+    assert [row[-1] for row in found[1:]] == [""] * 6
+    assert edges(*[{**USUAL, "6": share}] * (ROUNDS - 1))[0][-1] == ""
+
+
+@pytest.mark.parametrize("outside", [{}, {"0": None, "1": "x"}, {"0": 0.5}])
+def test_what_are_no_shares_is_left_out(outside):
+    assert all(row[-1] == "" for row in edges(outside))

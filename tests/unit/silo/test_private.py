@@ -151,7 +151,7 @@ def test_what_no_noise_protects_is_refused(tmp_path, ask, what):
 
 def test_training_outside_of_a_question_is_refused(tmp_path):
     silo = private(tmp_path / "site")
-    with pytest.raises(InputError, match="trains outside of a training's request"):
+    with pytest.raises(InputError, match="looks at examples outside of a training's request"):
         silo.train_locally(torch.zeros(len(silo.model.trained)), LOCAL)
 
 

@@ -11,11 +11,13 @@ from unit.builders import write_folder
 
 from mpifl.aggregation import kernels
 from mpifl.cli import main
+from mpifl.privacy import open_site
 from mpifl.tools.doctor import contract
 from mpifl.tools.doctor.condition import Condition, Plan, Shards, _deaf
 from mpifl.tools.doctor.disk import Disk, examine_folder, file_system
 from mpifl.tools.doctor.findings import Finding, hurts
 from mpifl.tools.doctor.judgement import judge
+from mpifl.tools.doctor.site_folder import SiteFolder
 from mpifl.wire.joining import world
 from mpifl.wire.mpi_facts import Facts
 
@@ -226,6 +228,77 @@ def test_what_is_wrong_with_one_rank_is_found(monkeypatch, more, what, state):
     found = [finding for finding in judge(conditions, plan) if finding.what == what]
     assert state in {finding.state for finding in found}
     assert hurts(found) == (state == "bad")
+
+
+SITE = SiteFolder(folder="/site", mark="m1")
+OTHER = SiteFolder(folder="/other", mark="m2")
+TORN = SiteFolder(folder="/site", mark="m1", problems=[("bad", "/site/ledger.jsonl: line 3 is none")])
+
+
+@pytest.mark.parametrize(
+    ("sites", "plan", "told"),
+    [
+        ((None, None, None), Plan(), [("note", "none named")]),
+        (
+            (None, SITE, None),
+            Plan(),
+            [("warning", "MPIFL_SITE is not set on rank 2"), ("ok", "whole on rank 1")],
+        ),
+        ((None, SITE, None), Plan(private=True), [("bad", "not set on rank 2"), ("ok", "whole on rank 1")]),
+        ((None, None, None), Plan(masked=True), [("bad", "MPIFL_SITE is not set on ranks 1-2")]),
+        ((None, SITE, OTHER), Plan(masked=True), [("ok", "whole on ranks 1-2")]),
+        (
+            (None, SITE, SITE),
+            Plan(),
+            [("ok", "ranks 1-2"), ("note", "ranks 1-2 share /site: they are one site")],
+        ),
+        (
+            (None, SITE, SITE.model_copy(update={"folder": "/copy"})),
+            Plan(),
+            [("ok", "ranks 1-2"), ("warning", "ranks 1-2 have one key in /copy and /site: the same noise")],
+        ),
+        (
+            (None, TORN, TORN),
+            Plan(),
+            [("bad", "ranks 1-2: /site/ledger.jsonl: line 3 is none"), ("note", "share /site")],
+        ),
+    ],
+)
+def test_what_site_folders_mean_is_said_once(sites, plan, told):
+    conditions = [rank(n, site=site, user=f"user {n}") for n, site in enumerate(sites)]
+    found = [finding for finding in judge(conditions, plan) if finding.what == "site folder"]
+    assert [finding.state for finding in found] == [state for state, _ in told]
+    assert all(words in finding.found for finding, (_, words) in zip(found, told, strict=True))
+
+
+def test_ranks_of_one_user_on_one_host_are_said_not_to_be_hidden():
+    conditions = [rank(n, site=SITE, user="ann", host="x" if n < 2 else "y") for n in range(3)]
+    (found,) = [finding for finding in judge(conditions, Plan()) if finding.what == "same user"]
+    assert (found.state, found.found) == ("note", "ranks 0-1 run as ann on x: not hidden from each other")
+
+
+def test_a_site_of_this_rank_is_looked_at_and_left_as_it_is(shards, states, capfd, tmp_path, monkeypatch):
+    monkeypatch.setenv("MPIFL_SITE", str(tmp_path / "site"))
+    assert doctor(shards, "--json", "found.json") == 0
+    assert states()["site folder"] == "note"
+    assert not (tmp_path / "site").exists()
+    open_site()
+    (tmp_path / "site" / "key").chmod(0o644)
+    assert doctor(shards, "--json", "found.json") == 0
+    assert states()["site folder"] == "warning"
+    assert "has mode 0644, not 0600" in " ".join(capfd.readouterr().out.split())
+    job = tmp_path / "toy.toml"
+    job.write_text(JOB.format(shards=shards, device="cpu"))
+    (tmp_path / "site" / "key").chmod(0o600)
+    (tmp_path / "site" / "budget.toml").write_text("epsilon = 1.0\ndelta = 1e-5\n")
+    assert doctor(job, "--json", "found.json") == 1
+    assert "has a budget.toml, and the job has no [privacy]" in " ".join(capfd.readouterr().out.split())
+    monkeypatch.delenv("MPIFL_SITE")
+    job.write_text(
+        JOB.format(shards=shards, device="cpu") + "[privacy]\nclip = 1.0\nnoise = 1.0\ndelta = 1e-5\n"
+    )
+    assert doctor(job, "--json", "found.json") == 1
+    assert states()["site folder"] == "bad"
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,17 @@ import pwd
 import stat
 
 import pytest
-import torch
-from unit.builders import write_folder
+from unit.builders import Alone, write_folder
 
 from mpifl.common import InputError, Names
 from mpifl.exchange import KindsAlone
-from mpifl.run import Job, check_job
+from mpifl.run import check_job
 from mpifl.silo import PrivateSilo, Silo
-from mpifl.training.at_site import about_rank, kept_at_site
+from mpifl.training.at_site import kept_at_site, whose
+from mpifl.training.loop import train
 from mpifl.training.sharing import sharing
 
-CPU = torch.device("cpu")
+SECURE = {"security": {"least": 1, "colluding": 0.0}}
 PRIVACY = {"clip": 1.0, "noise": 5.0, "delta": 0.01}
 
 
@@ -27,8 +27,7 @@ def kept(tmp_path, monkeypatch):
     monkeypatch.setenv("MPIFL_SITE", str(tmp_path / "site"))
     spec = write_folder(tmp_path, [20, 30])
 
-    def act(secure=False, is_worker=True, out="run", **tables):
-        monkeypatch.setattr(Job, "secure", secure)
+    def act(is_worker=True, out="run", **tables):
         given = {"name": "toy", "shards": str(tmp_path), "rounds": 2, "model": {"name": "mlp"}, **tables}
         job = check_job({**given, "local": {"lr": 0.1, "batch_size": "full"}}, "the job")
         return kept_at_site(job, spec, [5.0, 5.0], tmp_path / "runs" / out, is_worker)
@@ -50,30 +49,63 @@ def test_a_private_job_tells_kinds_alone(kept, tmp_path):
 
 
 def test_where_sums_are_masked_states_are_sealed_and_personal_models_stay(kept, tmp_path):
-    found = kept(secure=True)
+    found = kept(**SECURE)
     assert found["personal"] == tmp_path / "site" / "personal" / "run"
     assert stat.S_IMODE((tmp_path / "site").stat().st_mode) == 0o700
     sealed = found["seal"].close(b"a state", 3)
-    assert kept(secure=True, rounds=9)["seal"].open(sealed, 3) == b"a state"  # a run that goes on
+    assert kept(**SECURE, rounds=9)["seal"].open(sealed, 3) == b"a state"  # a run that goes on
     with pytest.raises(ValueError, match="is not what this site has sealed"):
-        kept(secure=True, seed=1)["seal"].open(sealed, 3)
-    assert kept(secure=True, is_worker=False).keys() == {"silo", "tells"}
+        kept(**SECURE, seed=1)["seal"].open(sealed, 3)
+    assert kept(**SECURE, is_worker=False).keys() == {"silo", "tells"}
 
 
 def test_without_a_site_one_line_says_what_would_do(kept, monkeypatch):
     monkeypatch.delenv("MPIFL_SITE")
     with pytest.raises(InputError) as caught:
-        kept(secure=True)
+        kept(**SECURE)
     missing = "[security]: MPIFL_SITE names no folder for this site's secret and its silos' own models"
     assert str(caught.value) == f"{missing}; set it, such as MPIFL_SITE=$HOME/mpifl-site, and keep it"
 
 
-def test_a_rank_says_whose_it_is_only_where_that_matters(kept, monkeypatch):
-    job = check_job({"name": "toy", "shards": "s", "rounds": 1, "model": {"name": "mlp"}}, "the job")
-    assert about_rank(CPU, 3, job).keys() == {"host", "device", "threads", "silos", "pid"}
-    monkeypatch.setattr(Job, "secure", True)
-    assert about_rank(CPU, 3, job)["user"] == pwd.getpwuid(os.getuid()).pw_name
-    assert "launcher" in about_rank(CPU, 3, job)
+def test_a_rank_says_whose_it_is_only_where_that_matters():
+    job = {"name": "toy", "shards": "s", "rounds": 1, "model": {"name": "mlp"}}
+    assert whose(check_job(job, "the job")) == {}
+    told = whose(check_job({**job, **SECURE}, "the job"))
+    assert told["user"] == pwd.getpwuid(os.getuid()).pw_name
+    assert told.keys() == {"user", "launcher"}
+
+
+def test_a_masked_run_goes_on_from_sealed_states_to_the_bits_of_one_without_masks(
+    tmp_path, monkeypatch, capsys
+):
+    """Ditto's silos keep models of their own, SCAFFOLD's a correction."""
+    monkeypatch.setenv("MPIFL_SITE", str(tmp_path / "site"))
+    write_folder(tmp_path / "shards", [20, 30], test=20)
+
+    def run(name, algorithm, rounds, resume=False, **more):
+        job = {"name": "toy", "shards": str(tmp_path / "shards"), "rounds": rounds, "device": "cpu"}
+        job |= {"model": {"name": "mlp", "hidden": [4]}, "algorithm": {"name": algorithm}}
+        train({**job, "checkpoint": {"every": 1}, **more}, tmp_path / name, (), resume, Alone())
+        return tmp_path / name
+
+    for algorithm in ("scaffold", "ditto"):
+        open_ = run(f"{algorithm}-open", algorithm, 3, security={"masks": False})
+        masked = run(f"{algorithm}-masked", algorithm, 2, **SECURE)
+        (masked / "model.safetensors").unlink()
+        run(f"{algorithm}-masked", algorithm, 3, resume=True, **SECURE)
+        files = [(folder / "model.safetensors").read_bytes() for folder in (open_, masked)]
+        assert files[0] == files[1]
+        silos = [
+            sorted({path.suffix for path in one.rglob("checkpoints/*/silo_*")}) for one in (open_, masked)
+        ]
+        assert silos == [[".safetensors"], [".sealed"]]
+    assert not (masked / "personal").exists()
+    own = [tmp_path / "site" / "personal" / "ditto-masked", open_ / "personal"]
+    one, other = ({file.name: file.read_bytes() for file in folder.iterdir()} for folder in own)
+    assert one == other
+    assert len(one) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "silos 0, 1 run as one user on host" in said
 
 
 NAMES = Names(["a", "b", "c", "d"])

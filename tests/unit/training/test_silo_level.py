@@ -274,7 +274,7 @@ def test_many_silos_with_a_clip_that_follows_them(tmp_path):
     adaptive["accountant"] = "rdp"
     cohort = {**POISSON, "fraction": 0.8}
     path, run = tmp_path / "job.toml", tmp_path / "run"
-    path.write_text(tomli_w.dumps(job_of(tmp_path / "shards", privacy=adaptive, cohort=cohort, rounds=4)))
+    path.write_text(tomli_w.dumps(job_of(tmp_path / "shards", privacy=adaptive, cohort=cohort, rounds=3)))
     train(path, run, (), False, Alone())
     found = records(run)
     assert found[0]["clip_norm"] == 2.0
@@ -285,7 +285,7 @@ def test_many_silos_with_a_clip_that_follows_them(tmp_path):
         assert after["clip_norm"] < before["clip_norm"], "2 is more than any norm"
     update_noise = (1 - (2 * 100 / 20) ** -2) ** -0.5
     assert found[0]["noise_std"] == pytest.approx(update_noise * 2.0 / 100)
-    assert found[-1]["epsilon"] == pytest.approx(epsilon_of([Steps(1.0, 0.8, 4)], 0.008, "rdp"))
+    assert found[-1]["epsilon"] == pytest.approx(epsilon_of([Steps(1.0, 0.8, 3)], 0.008, "rdp"))
     text = "".join(path.read_text() for path in (run / "metrics.jsonl", run / "environment.json"))
     assert "within clip" not in text
 
@@ -305,7 +305,7 @@ REFUSED = [
     ),
     (
         {"privacy": {**PRIVACY, "level": "example", "noise_at": "server"}},
-        "[privacy] noise_at = 'server': level = 'example' has its noise at the silo; take 'silo'",
+        "[privacy] noise_at = 'server': level = 'example' has its noise at the silo",
     ),
     ({"privacy": {**PRIVACY, "quantile": 0.5}}, "[privacy] quantile = 0.5: goes with clip = 'adaptive'"),
     ({"privacy": {**PRIVACY, "clip": "auto"}}, '[privacy] clip = "auto": should be'),
@@ -320,6 +320,10 @@ REFUSED = [
         "[cohort] select = 'power-of-choice': silos would be drawn by what they hold",
     ),
     ({"cohort": {**POISSON, "fraction": 0.0}}, "[cohort] fraction = 0: poisson draws nobody"),
+    (
+        {"cohort": {**POISSON, "fraction": 0.5}, "security": {"masks": True}},
+        "[cohort] select = 'poisson': each site draws a round's silos itself",
+    ),
     ({"cohort": POISSON, "privacy": None}, "[cohort] select = 'poisson': draws silos in secret, which goes"),
     ({"cohort": POISSON, "privacy": {"clip": 1.0, "noise": 1.0, "delta": 0.1}}, "draws silos in secret"),
     ({"aggregation": {"rule": "median"}}, "[aggregation] rule = 'median': [privacy] level = 'silo' adds"),
@@ -435,11 +439,24 @@ GREEDY = [
 
 
 @pytest.mark.parametrize(("what", "line"), GREEDY, ids=[what for what, _ in GREEDY])
-def test_an_algorithm_of_ones_own_that_asks_for_more_is_refused(start, what, line):
+def test_an_algorithm_of_ones_own_that_asks_for_more_is_refused(start, what, line, capsys):
+    """The words of a silo's fault are its site's; what the server refuses itself it says."""
     own = {"name": "unit.training.test_silo_level:Greedy", "what": what}
     with pytest.raises((InputError, RoundLost)) as caught:
         start("greedy", algorithm=own)
-    assert line in str(caught.value)
+    told, at_site = str(caught.value), capsys.readouterr().err
+    assert line in (told if what == "loss" else at_site)
+    assert what == "loss" or "silo 0: refused" in told
+
+
+def test_masked_sums_are_noised_as_any_other(start, monkeypatch):
+    """The share of clipped updates comes from a sum of bits, whatever the server sees of single silos."""
+    monkeypatch.setenv("MPIFL_SITE", str(start.folder / "site"))
+    told = {"rounds": 1, "privacy": {**PRIVACY, "evaluate_unprotected": True, "clip": 0.6}}
+    (bare,) = records(start("bare", **told))
+    (masked,) = records(start("masked", **told, security={"masks": True, "least": 1}))
+    assert 0 < bare["clipped"] < 1, "take another clip"
+    assert {k: masked[k] for k in ("clipped", "noise_std")} == {k: bare[k] for k in ("clipped", "noise_std")}
 
 
 def test_what_was_spent_is_seen_on_a_runs_page(start):

@@ -156,6 +156,16 @@ def test_a_lie_that_follows_from_whole_vectors_is_written_before_the_rule(run):
         np.testing.assert_allclose(SEEN[-1][liar], expected, rtol=1e-4, atol=1e-7)
 
 
+def test_who_sends_noise_is_at_an_edge_of_every_column(run):
+    noise = {"kind": "gaussian", "std": 1e4, **LIAR}
+    _, records = run("noisy", aggregation={"rule": "trimmed", "tolerate": 1}, attack=noise)
+    for record in records:
+        assert record["outside"]["3"] == 1
+        assert sum(record["outside"].values()) == pytest.approx(2, abs=1e-3)
+    _, records = run("mixed", aggregation={"rule": "trimmed", "tolerate": 1, "pre": "nnm"}, attack=noise)
+    assert "outside" not in records[0]
+
+
 def test_a_backdoor_is_taught_by_a_share_of_the_examples():
     """Gu et al. 2017: patched examples with another label; by hand, on rows that were never 9."""
     silo, x, y = Poisoned(), np.random.default_rng(1).normal(size=(10, 2, 4, 4)), np.arange(10) % 3

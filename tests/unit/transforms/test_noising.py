@@ -44,7 +44,9 @@ def round_of(transform, server, updates, w=None):
         name: torch.stack([one[name] for one in answered.values()]).mean(0)
         for name in (next(iter(answered.values())) if answered else ())
     }
-    mean = transform.mean(server, Mean(means, {"train_loss": 3.0}, told, {}, float(len(updates))))
+    names = next(iter(told.values()), {})
+    numbers = {name: np.mean([one[name] for one in told.values()]) for name in names}
+    mean = transform.mean(server, Mean(means, numbers, told, {}, float(len(updates))))
     server.round += 1
     return mean
 
@@ -155,10 +157,14 @@ def test_the_adaptive_clip_follows_the_quantile(tmp_path):
 
 
 def test_an_absent_silo_moves_the_bits_by_a_half(tmp_path):
-    """With all norms within the clip the share is 1/2 + n/2m: a silo that is left out counts 1/2, not 1."""
-    mechanism = SiloMechanism(100.0, 1.0, 1.0, 0.5)
-    assert mechanism.share(0.5 * 100, 0.0) - mechanism.share(0.5 * 99, 0.0) == pytest.approx(0.5 / 100)
-    assert mechanism.share(0.5 * 100, 0.0) == 1.0
+    """80 of 120 silos, all within the clip: the share is 1/2 + 80 / 240, as one that is absent counts 0."""
+    transform, server = noising(tmp_path, 120, 1.0, clip="adaptive", clip_start=1e6)
+    updates = {k: {"delta": drawn(5, k)} for k in range(80)}
+    shares = []
+    for _ in range(60):
+        before = round_of(transform, server, updates).scalars["clip_norm"]
+        shares.append(0.5 - np.log(server.state["clip of [privacy]"] / before) / 0.2)
+    assert np.mean(shares) == pytest.approx(0.5 + 80 / 240, abs=5 / 20 / np.sqrt(60))
 
 
 def test_vectors_marked_uniform_are_clipped_as_all_others(tmp_path):
