@@ -84,6 +84,8 @@ class FixedSum:
         part = part_of(parts, headers)
         if part is not None and (part.offer is not None) != self._how.masks:
             raise ValueError("it masks its sum, or does not, otherwise than the job says")
+        if part is not None and self._how.check_offer is not None:
+            self._how.check_offer([header.silo for header in headers], part.offer)
 
     def place(self, reports: Mapping[int, Report]) -> list[SumPlan]:
         """Say, at the server, what is added up; see `Aggregator`."""

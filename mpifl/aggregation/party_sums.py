@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -52,6 +52,8 @@ class FixedSums:
         masks: Whether sums are masked.
         masking: Hides this rank's sum; None without masks, and where there are no silos.
         released: At the server, what was released, and is to be over the same silos if it is asked again.
+        check_offer: At the server, raises ValueError where a rank that answers for some silos offers no key
+            for just those that it hosts.
     """
 
     range: float
@@ -60,6 +62,7 @@ class FixedSums:
     masks: bool = False
     masking: Masking | None = None
     released: ReleasedSets | None = None
+    check_offer: Callable[[Sequence[int], Any], None] | None = None
 
     def reach(self, name: str) -> float:
         """Return the largest magnitude of an element of a vector."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,6 +14,7 @@ from unit.builders import Alone, write_folder
 
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.common.errors import InputError
+from mpifl.training import securing
 from mpifl.training.loop import End, train
 
 MODEL = "model.safetensors"
@@ -138,3 +140,31 @@ def test_a_restored_site_without_its_list_of_sites_still_trains(job: Path) -> No
     run = trained(job, "run")
     assert (run / MODEL).exists()
     assert not (job.parent / "site/sites.toml").exists()
+
+
+OFFER = {"site": "", "silos": ["a", "b"], "key": "0" * 64, "signature": ""}
+
+
+@pytest.mark.parametrize(
+    ("offered", "why"),
+    [
+        (OFFER, ""),
+        ({**OFFER, "silos": ["b", "a"]}, ""),
+        ({**OFFER, "silos": ["a"]}, "its offer is not for the silos that it hosts (b)"),
+        ({**OFFER, "silos": ["a", "b", "c"]}, "its offer is not for the silos that it hosts (c)"),
+        ({**OFFER, "key": "x"}, "what it offers for its keys cannot be read"),
+        ([], "what it offers for its keys cannot be read"),
+        (None, "what it offers for its keys cannot be read"),
+    ],
+)
+def test_the_server_takes_offers_of_who_hosts_the_silos_alone(offered: Any, why: str) -> None:
+    """Offers that claim what is another's would have all parties refuse."""
+
+    def check() -> None:
+        securing._check_offer(["a", "b", "c"], [[0, 1], [2]], [1], offered)
+
+    if not why:
+        check()
+        return
+    with pytest.raises(ValueError, match=re.escape(why)):
+        check()
