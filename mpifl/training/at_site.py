@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
+from mpifl.common import InputError
 from mpifl.data import FederationSpec
 from mpifl.exchange import KindsAlone
-from mpifl.privacy import Seal, Site, site_folder
+from mpifl.privacy import VARIABLE, Seal, Site, site_folder, sites_of
 from mpifl.run import Job
 from mpifl.training.accounting import digest_of, silo_maker
 from mpifl.wire import started_by
@@ -34,6 +35,8 @@ def kept_at_site(
     Raises:
         InputError: the site's folder is missing, not the user's own or damaged, or allows no such job.
     """
+    if is_worker and not job.secure:
+        _check_unlisted()
     kept: dict[str, Any] = {"silo": silo_maker(job, spec, noise, is_worker)}
     if job.privacy or job.secure:
         kept["tells"] = KindsAlone
@@ -42,6 +45,14 @@ def kept_at_site(
         kept["seal"] = Seal(Site(folder).secret, digest_of(job, *(entry.sha256 for entry in spec.silos)))
         kept["personal"] = folder / "personal" / run.name
     return kept
+
+
+def _check_unlisted() -> None:
+    """See that a site with a list of sites has no job without masks: what the job is, the server says."""
+    named = os.environ.get(VARIABLE)
+    if named and sites_of(Path(named).expanduser()) is not None:
+        what = f"{named} has a sites.toml, and the job has no [security] with masks"
+        raise InputError(f"{what}; give it one, or take that list away")
 
 
 def about_rank(device: torch.device, silos: int, job: Job) -> dict[str, str]:
