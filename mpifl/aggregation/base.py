@@ -23,6 +23,7 @@ class Combined:
         vectors: By name, at the server; none elsewhere.
         lost: Why there is no result, at the server; None if there is one.
         in_vain: Whether the same would come of asking again.
+        parties: How many ranks had a part in a masked sum, at the server; 0 of any other.
         weights: Of each silo's vectors, at the server, where a rule gives each silo one.
         outside: Of each silo, at the server: the share of the columns in which its value is at an edge, where
             a rule of columns has such.
@@ -31,6 +32,7 @@ class Combined:
     vectors: dict[str, Tensor] = field(default_factory=dict)
     lost: str | None = None
     in_vain: bool = False
+    parties: int = 0
     weights: dict[int, float] = field(default_factory=dict)
     outside: dict[int, float] = field(default_factory=dict)
 

@@ -45,7 +45,7 @@ class FixedSum:
     def __init__(self, how: FixedSums, device: torch.device, memory: Memory) -> None:
         self._how, self._device, self._memory = how, device, memory
         self._request, self._received = Request(kind=""), dict[str, Tensor]()
-        self._here = PartySums(how, self._request)
+        self._here, self._added = PartySums(how, self._request), list[int]()
         self._rooms: dict[str, Tensor] = {}
         """Where the ranks of the node will find this rank's masked sums."""
         self._scalars: dict[str, float] = {}
@@ -54,7 +54,7 @@ class FixedSum:
     def begin(self, request: Request, received: Mapping[str, Tensor], silos: Sequence[int]) -> None:
         """Forget the sums of the round before; see `Aggregator`."""
         self._request, self._received = request, dict(received)
-        self._here, self._rooms = PartySums(self._how, request), {}
+        self._here, self._rooms, self._added = PartySums(self._how, request), {}, []
 
     def lend(self, length: int, dtype: torch.dtype) -> Tensor:
         """Return memory that no other rank reads."""
@@ -62,7 +62,9 @@ class FixedSum:
 
     def accumulate(self, silo: int, update: Update) -> dict[str, VectorHeader]:
         """Add one silo's update to this rank's sums; see `Aggregator`."""
-        return self._here.add(silo, update)
+        headers = self._here.add(silo, update)
+        self._added.append(silo)
+        return headers
 
     def parts(self) -> list[Part]:
         """Say where this rank's sums will lie, once they are masked and released."""
@@ -82,6 +84,8 @@ class FixedSum:
         part = part_of(parts, headers)
         if part is not None and (part.offer is not None) != self._how.masks:
             raise ValueError("it masks its sum, or does not, otherwise than the job says")
+        if part is not None and self._how.check_offer is not None:
+            self._how.check_offer([header.silo for header in headers], part.offer)
 
     def place(self, reports: Mapping[int, Report]) -> list[SumPlan]:
         """Say, at the server, what is added up; see `Aggregator`."""
@@ -157,7 +161,7 @@ class FixedSum:
         grids = [self._how.grid(one.name, one.combined, self._request) for one in plan.vectors]
         noise = [self._here.noise.get(one.name, 0.0) for one in plan.vectors]
         told = self._request, self._received, plan, verdict.accepted
-        question = Question(*told, grids, noise, transport.rank, self._here.noised)
+        question = Question(*told, grids, noise, transport.rank, self._added, self._here.noised)
         try:
             return Ready(context=self._how.masking.ready(question, own))
         except InputError as error:
@@ -235,7 +239,8 @@ class FixedSum:
         if not whole:
             return None
         self._scalars = _averages(plan.scalars, tail)
-        return Combined({v.name: self._mean(v, totals[v.name]).to(self._device) for v in plan.vectors})
+        means = {v.name: self._mean(v, totals[v.name]).to(self._device) for v in plan.vectors}
+        return Combined(means, parties=len(plan.parties) if self._how.masks else 0)
 
     def _not_whole(self, transport: Transport, empty: Collection[int]) -> Combined:
         late = sorted(transport.origins[rank] for rank in self.hanging.union(empty))

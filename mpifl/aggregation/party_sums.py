@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -47,16 +47,22 @@ class FixedSums:
     Attributes:
         range: The largest magnitude of an element.
         largest_weight: The largest weight of any silo's update, by the name of the work.
+        silos: How many there are. Grids are for as many summands, however few a question is asked of: a round
+            that was released without a silo that failed has the same grid when the others are asked again.
         masks: Whether sums are masked.
         masking: Hides this rank's sum; None without masks, and where there are no silos.
         released: At the server, what was released, and is to be over the same silos if it is asked again.
+        check_offer: At the server, raises ValueError where a rank that answers for some silos offers no key
+            for just those that it hosts.
     """
 
     range: float
     largest_weight: Callable[[str], float]
+    silos: int
     masks: bool = False
     masking: Masking | None = None
     released: ReleasedSets | None = None
+    check_offer: Callable[[Sequence[int], Any], None] | None = None
 
     def reach(self, name: str) -> float:
         """Return the largest magnitude of an element of a vector."""
@@ -67,7 +73,7 @@ class FixedSums:
         weight = (
             self.largest_weight(request.work) if how == "weighted" and isinstance(request, Compute) else 1.0
         )
-        return grid_of(self.reach(name) * max(weight, 1.0), len(request.cohort))
+        return grid_of(self.reach(name) * max(weight, 1.0), self.silos)
 
 
 class PartySums:

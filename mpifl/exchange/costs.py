@@ -28,6 +28,8 @@ class Ledger:
     seconds_communication: float = 0.0
     rank_seconds: dict[int, dict[str, float]] = field(default_factory=dict)
     """Of each worker, for at most `RANKS_SHOWN` of them: how long it trained and waited for the slowest."""
+    parties: int = 0
+    """How many ranks had a part in the round's masked sums: in that of fewest; 0 without masks."""
     faults: dict[int, str] = field(default_factory=dict)
     """Why silos were left out."""
     weights: dict[int, float] = field(default_factory=dict)

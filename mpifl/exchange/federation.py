@@ -255,6 +255,7 @@ class Federation:
             self._account(request, reports, headers, verdict, time.perf_counter() - began)
             self.ledger.weights = combined.weights or self.ledger.weights
             self.ledger.outside = combined.outside or self.ledger.outside
+            self.ledger.parties = min(combined.parties, self.ledger.parties or combined.parties)
             self.membership.silent |= set() if self._deadline else aggregation.hanging
         return outcome_of(verdict if self.transport.is_server else None, headers, combined, aggregation)
 

@@ -139,7 +139,16 @@ class Party:
         if strange := sorted(asked.difference(drawn)) or sorted(accepted - asked):
             known = [silo for silo in strange if silo in range(len(names))]
             named = names[known[0]] if known else str(strange[0])
-            raise InputError(f"silo {named} is none of those that this site draws for round {request.round}")
+            raise InputError(
+                f"silo {named!r} is none of those that this site draws for round {request.round}"
+            )
+        own, added = {silo for silo in accepted if names[silo] in self._session.offer.silos}, question.added
+        if wrong := sorted(
+            own.symmetric_difference(added)
+        ):  # the ledger would hold another set than was sent
+            what = "counts, and is not in this site's sum"
+            what = what if wrong[0] in own else "is in this site's sum, and is not to count"
+            raise InputError(f"silo {names[wrong[0]]!r} {what}; the server is broken, or not to be trusted")
 
     def _check_parties(self, question: Question, offers: Mapping[int, Offer], drawn: Collection[int]) -> None:
         """See that parties enough have a part in the sum, of all whose silos are drawn: whom the server asks
@@ -147,7 +156,7 @@ class Party:
         owners = {silo: offer.key for offer in offers.values() for silo in offer.silos}
         accepted = self._named(question.accepted)
         if unowned := [silo for silo in accepted if silo not in owners]:
-            raise InputError(f"silo {unowned[0]} counts, and no party has offered a key for it")
+            raise InputError(f"silo {unowned[0]!r} counts, and no party has offered a key for it")
         settings, taking_part = self._terms.settings, {owners[silo] for silo in accepted}
         parties = {self._terms.hosts[silo] for silo in drawn}
         if len(taking_part) < settings.least:
@@ -157,9 +166,9 @@ class Party:
             )
         if 2 * len(taking_part) <= (1 + settings.colluding) * len(parties):
             what = f"{len(taking_part)} of {len(parties)} parties have a part in the sum, too few"
-            raise InputError(
-                f"[security] colluding = {settings.colluding:.3g}: {what}; bring the others back"
-            )
+            gone = sorted(set(self._named(drawn)).difference(accepted))
+            back = ", ".join(map(repr, gone[:3])) + (f" and {len(gone) - 3} more" if len(gone) > 3 else "")
+            raise InputError(f"[security] colluding = {settings.colluding:.3g}: {what}; bring back {back}")
 
 
 def _offers_of(question: Question) -> dict[int, Offer]:

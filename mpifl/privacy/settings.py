@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, model_validator
 
+Multiplier = Annotated[float, Field(ge=0.01, le=1e6)]
 OF_SILOS = ("noise_at", "quantile", "clip_start")
 """Keys that say something with level = "silo" alone."""
 
@@ -28,8 +29,10 @@ class PrivacySettings(BaseModel):
     """Of clip = "adaptive": the share of updates that are not longer than C; 0.5 unless given."""
     clip_start: PositiveFloat | None = None
     """Of clip = "adaptive": the first C; 0.1 unless given."""
-    noise: Annotated[float, Field(ge=0.01, le=1e6)] | None = None
+    noise: Multiplier | None = None
     """The noise multiplier z: the noise of a sum of gradients, or of updates, has the deviation z * clip."""
+    noise_of: dict[str, Multiplier] | None = None
+    """The same for each silo by its name, where each site draws its noise; in place of noise."""
     epsilon: PositiveFloat | None = None
     """The budget, in place of noise: the least noise is taken with which all rounds stay below it."""
     delta: Annotated[float, Field(gt=0, lt=1)]
@@ -47,14 +50,19 @@ class PrivacySettings(BaseModel):
 
     @model_validator(mode="after")
     def _one_of_two(self) -> PrivacySettings:
-        if self.noise is not None and self.epsilon is not None:
-            raise ValueError("takes noise or epsilon, not both: the one follows from the other")
-        if self.noise is None and self.epsilon is None:
+        given = [key for key in ("noise", "noise_of", "epsilon") if getattr(self, key) is not None]
+        if len(given) > 1 and "epsilon" in given:
+            raise ValueError(f"takes {given[0]} or epsilon, not both: the one follows from the other")
+        if len(given) > 1:
+            raise ValueError("takes noise, the same for all silos, or noise_of, one for each; not both")
+        if not given:
             raise ValueError("needs noise, such as 1.1, or epsilon, such as 2.0")
         return self
 
     @model_validator(mode="after")
     def _fitting(self) -> PrivacySettings:
+        if self.noise_of is not None and (self.level, self.noise_at) != ("example", "silo"):
+            raise ValueError("noise_of: is for noise that each site draws for its own examples; take noise")
         place = {"silo": "server", "example": "silo"}[self.level]
         if self.noise_at not in (place, "sum"):
             what = f"level = '{self.level}' has its noise at the {place}, or in a masked sum"

@@ -1,4 +1,4 @@
-"""The section of a run's page that says what protects its silos' examples, and what that cost."""
+"""The section of a run's page that says what protects its silos, and what that cost."""
 
 from __future__ import annotations
 
@@ -12,33 +12,60 @@ from mpifl.run import number
 
 MOST_SILOS = 200
 KEYS = ("delta", "clip", "quantile", "noise", "accountant")
+OF_MASKS = ("least", "colluding", "range")
 OF_EXAMPLES = "Epsilon is of this run alone; each site counts for itself, over all runs."
 OF_SILOS = "Epsilon is of all that this run's server has let out; another run with these silos adds to it."
 
 
 def trust(summary: Summary) -> str:
-    """Return the section; "" of a run without `[privacy]`."""
+    """Return the section; "" of a run without `[privacy]` and `[security]`."""
+    body = _masks(summary) + _privacy(summary)
+    return folded("Trust", body, opened=True) if body else ""
+
+
+def _masks(summary: Summary) -> str:
+    """Say how sums were hidden, if they were."""
+    security = summary.job.get("security")
+    if not isinstance(security, Mapping) or not security.get("masks"):
+        return ""
+    told = [int(n) for record in summary.records if (n := number(record, "parties")) is not None]
+    facts = [["sums", "masked; the server saw no single party's"]]
+    facts += (
+        [["parties", f"{min(told)} to {max(told)}" if min(told) < max(told) else f"{told[0]}"]]
+        if told
+        else []
+    )
+    return table([], [*facts, *([key, str(security[key])] for key in OF_MASKS if key in security)])
+
+
+def _privacy(summary: Summary) -> str:
+    """Say what differential privacy protected, and what that cost, if there was any."""
     privacy = summary.job.get("privacy")
     if not isinstance(privacy, Mapping):
         return ""
     counted = [record for record in summary.records if number(record, "epsilon") is not None]
     last: Mapping[str, Any] = counted[-1] if counted else {}
-    of_silos = privacy.get("level") == "silo"
-    protected = "each silo, by noise of the server's" if of_silos else "each example, at its silo"
-    facts = [["protected", protected], ["epsilon", _figure(last, "epsilon", "{:.4f}")]]
+    of_silos, final = privacy.get("level") == "silo", summary.records[-1]
+    facts = [["protected", _protected(privacy)], ["epsilon", _figure(last, "epsilon", "{:.4f}")]]
     facts += [[key, str(privacy[key])] for key in KEYS if key in privacy]
     facts += [["budget", f"epsilon {privacy['epsilon']}"]] if "epsilon" in privacy else []
     of_what = "noise of a round's mean" if of_silos else "noise of a step"
-    facts += [[of_what, _figure(summary.records[-1], "noise_std", "{:.4g}")]]
-    facts += [["clip of the last round", _figure(summary.records[-1], "clip_norm", "{:.4g}")]]
-    facts += [["clipped updates", _figure(summary.records[-1], "clipped", "{:.1%}")]] if of_silos else []
-    facts += [["clipped examples", _figure(summary.records[-1], "clipped_examples", "{:.1%}")]]
-    facts += [["rounds left", _figure(summary.records[-1], "budget_left", "{:.0f}")]]
+    facts += [[of_what, _figure(final, "noise_std", "{:.4g}")]]
+    facts += [["clip of the last round", _figure(final, "clip_norm", "{:.4g}")]]
+    facts += [["clipped updates", _figure(final, "clipped", "{:.1%}")]] if of_silos else []
+    facts += [["clipped examples", _figure(final, "clipped_examples", "{:.1%}")]]
+    facts += [["rounds left", _figure(final, "budget_left", "{:.0f}")]]
     each = last.get("epsilon_silos") or {}
     rows = [[str(name), _figure(each, name, "{:.4f}")] for name in list(each)[:MOST_SILOS]]
     said = (OF_SILOS if of_silos else OF_EXAMPLES) + _unprotected(privacy)
     body = f"<p>{escape(said)}</p>" + table([], [fact for fact in facts if fact[1]])
-    return folded("Trust", body + (table(["silo", "epsilon"], rows) if rows else ""), opened=True)
+    return body + (table(["silo", "epsilon"], rows) if rows else "")
+
+
+def _protected(privacy: Mapping[str, Any]) -> str:
+    whose = "each silo" if privacy.get("level") == "silo" else "each example"
+    where = {"silo": "at its silo", "server": "by noise of the server's", "sum": "by noise in the masked sum"}
+    return f"{whose}, {where.get(str(privacy.get('noise_at', 'silo')), '')}"
 
 
 def _unprotected(privacy: Mapping[str, Any]) -> str:

@@ -134,6 +134,8 @@ def figures_of(record: Record, names: Names | None = None, metric: MetricInfo = 
         parts.append(weighed(weights, names or Names()))
     if record.get("epsilon") is not None:
         parts.append(f"epsilon {record['epsilon']:.3g}")
+    if parties := record.get("parties"):
+        parts.append(f"{parties} parties")
     if silos := list(record.get("faults") or {}):
         parts.append(without(silos, names or Names()))
     return "  ".join(parts)

@@ -72,6 +72,8 @@ def plans(job: Job, spec: FederationSpec, algorithm: Algorithm) -> list[SiloPlan
     names = Names([entry.name for entry in spec.silos])
     if job.privacy.in_sum:
         return _together(job, spec, names)
+    if job.privacy.noise_of is not None:
+        _check_names(job.privacy.noise_of, [names[silo] for silo in range(len(spec.silos))])
     found: list[SiloPlan] = []
     for silo, entry in enumerate(spec.silos):
         local, count = job.local, entry.examples["train"]
@@ -79,10 +81,17 @@ def plans(job: Job, spec: FederationSpec, algorithm: Algorithm) -> list[SiloPlan
             local = local.model_copy(update={"epochs": local.epochs_of[silo % len(local.epochs_of)]})
         batch = count if local.batch_size == "full" else min(local.batch_size, count)
         steps = max(steps_of(local, count), 1) * algorithm.trainings
-        noise = job.privacy.noise or _noise(job, batch / count, steps * job.rounds)
+        own = (job.privacy.noise_of or {}).get(names[silo], job.privacy.noise)
+        noise = own or _noise(job, batch / count, steps * job.rounds)
         found.append(SiloPlan(names[silo], count, batch, steps, noise))
     check_countable(plan.rate for plan in found)
     return found
+
+
+def _check_names(given: Mapping[str, float], names: Sequence[str]) -> None:
+    if wrong := sorted(given.keys() ^ set(names)):
+        what = f"there is no silo {wrong[0]}" if wrong[0] in given else f"has no noise of silo {wrong[0]}"
+        raise InputError(f"[privacy] noise_of: {what}; name each of {', '.join(names[:8])} once")
 
 
 def rate_of_sum(job: Job, spec: FederationSpec) -> float:

@@ -54,6 +54,8 @@ class MetricsCollector:
         ledger = self._recovery.federation.ledger
         costs: Record = {"seconds": time.perf_counter() - began}
         costs |= {name: value for name, value in vars(ledger).items() if isinstance(value, int | float)}
+        if not ledger.parties:
+            del costs["parties"]
         costs["bytes_of_silo_max"] = max(ledger.bytes_of_silo.values(), default=0)
         if ledger.rank_seconds:
             costs["rank_seconds"] = {str(rank): dict(spent) for rank, spent in ledger.rank_seconds.items()}

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
 
 from mpifl.aggregation import FixedSums
 from mpifl.algorithms import Algorithm, usual_weight
 from mpifl.common import InputError
 from mpifl.data import FederationSpec
 from mpifl.exchange import Party, Terms
-from mpifl.privacy import Releases, SecuritySettings, Session, Site, identity_of, site_folder, sites_of
+from mpifl.privacy import Offer, Releases, SecuritySettings, Session, Site, identity_of, site_folder, sites_of
 from mpifl.run import Job, ReleasedFile
 from mpifl.training.accounting import digest_of
 from mpifl.training.selection import drawn
@@ -51,11 +55,36 @@ def sums_of(
         return max(algorithm.weight(work, entry.examples, weight) for entry, weight in pairs)
 
     if not job.security.masks:
-        return FixedSums(job.security.range, largest_weight)
+        return FixedSums(job.security.range, largest_weight, len(spec.silos))
     _check_parties(job.security, sum(map(bool, placed.values())))
     masking = _party(job, job.security, spec, algorithm, placed, rank, id) if placed.get(rank) else None
-    released = ReleasedFile(run, id) if rank == 0 else None
-    return FixedSums(job.security.range, largest_weight, True, masking, released)
+    how = FixedSums(job.security.range, largest_weight, len(spec.silos), True, masking)
+    if rank:
+        return how
+    check = functools.partial(_check_offer, names_of(spec), list(placed.values()))
+    return dataclasses.replace(how, released=ReleasedFile(run, id), check_offer=check)
+
+
+def names_of(spec: FederationSpec) -> list[str]:
+    """Return what silos are called in offers and in sites' lists."""
+    return [entry.name or f"silo {silo}" for silo, entry in enumerate(spec.silos)]
+
+
+def _check_offer(
+    names: Sequence[str], hosted: Sequence[Sequence[int]], answered: Sequence[int], offered: Any
+) -> None:
+    """See, at the server, that a rank offers a key for the silos that it hosts; others would stop the run.
+
+    Raises:
+        ValueError: it does not.
+    """
+    try:
+        offer = Offer.model_validate(offered)
+    except ValidationError:
+        raise ValueError("what it offers for its keys cannot be read") from None
+    own = {names[silo] for silos in hosted if set(answered) & {*silos} for silo in silos}
+    if wrong := sorted(own.symmetric_difference(offer.silos)):
+        raise ValueError(f"its offer is not for the silos that it hosts ({wrong[0]})")
 
 
 def _check_parties(security: SecuritySettings, parties: int) -> None:
@@ -75,7 +104,7 @@ def _party(
     id: str,
 ) -> Party:
     folder = site_folder("[security]", "this site's keys and what it released")
-    names = [entry.name or f"silo {silo}" for silo, entry in enumerate(spec.silos)]
+    names = names_of(spec)
     sizes = [entry.examples["train"] for entry in spec.silos]
     told = digest_of(job, *(entry.sha256 for entry in spec.silos))
     draw = functools.cache(functools.partial(drawn, job.cohort, sizes, job.seed))

@@ -13,7 +13,7 @@ from mpifl.run import checkpoint, read_metrics
 from mpifl.tracking import Progress, Record
 from mpifl.training.parts import Training
 from mpifl.training.recovery import latest_mirror, state_of
-from mpifl.training.sharing import sharing
+from mpifl.training.sharing import cost_of_masks, sharing
 from mpifl.training.silo_level import warning_of
 from mpifl.training.validation import memory_notes
 from mpifl.wire import Load, Open, survivable
@@ -57,7 +57,13 @@ def _idle_workers(t: Training) -> list[str]:
 def _sharing(t: Training) -> list[str]:
     """Say, where sums are masked, who is not hidden from whom."""
     member = t.exchange.membership
-    return sharing(member.about, member.placed, t.exchange.names) if t.job.secure else []
+    if not t.job.secure:
+        return []
+    parties = sum(map(bool, member.placed.values()))
+    return [
+        cost_of_masks(parties, len(t.server.model.shared)),
+        *sharing(member.about, member.placed, t.exchange.names),
+    ]
 
 
 def _idle_settings(t: Training) -> list[str]:

@@ -116,3 +116,19 @@ def test_a_site_has_released_each_question_once(mended: tuple[dict[str, Any], Pa
     lines = [json.loads(line) for line in (site / "released.jsonl").read_text().splitlines()]
     sets = {(one["round"], one["work"], tuple(one["set"]), one["message"]) for one in lines}
     assert len(sets) == len({(round, work) for round, work, *_ in sets})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["readying", "ready", "released", "noted", "handed"])
+def test_survivors_of_a_party_go_on_without_it_or_say_that_it_has_to_come_back(
+    yard: Path, tmp_path: Path, mended: tuple[dict[str, Any], Path], batch: Batch, when: str
+) -> None:
+    run, trouble = tmp_path / "run", {"beat": [2, when, WORK, ROUND]}
+    with Command(tmp_path / "command", 5, *_secure(yard, run), trouble=trouble, survive=True) as command:
+        command.end()
+    assert "Traceback" not in command.err
+    assert command.code == 3
+    assert "2 of 3 parties have a part in the sum, too few; bring back 'silo 4'" in command.err
+    (done,) = [batch(2, {"resumed": _secure(yard, run, "--resume")[2:]})[0]]
+    assert done["resumed"]["code"] == 0, done["resumed"]["err"]
+    assert outcome(run)["model"] == outcome(mended[1])["model"]

@@ -247,8 +247,12 @@ def _last_bit(w: Tensor) -> Tensor:
     return changed
 
 
-def _without_first(heard: dict[str, Any]) -> dict[str, Any]:
-    return {**heard, "accepted": heard["accepted"][1:]}
+def _without(nth: int) -> Change:
+    def changed(heard: dict[str, Any]) -> dict[str, Any]:
+        left = [silo for k, silo in enumerate(heard["accepted"]) if k != nth]
+        return {**heard, "accepted": left}
+
+    return changed
 
 
 def _planned(change: Callable[[dict[str, Any]], None]) -> Change:
@@ -310,7 +314,8 @@ SCENES = {
     "asks-twice-open": Scene({"algorithm": {"name": "secure:AsksTwice"}, **OPEN}),
     # what one rank is told otherwise
     "told-w": Scene(changes={"vector": _last_bit}),
-    "told-set": Scene(changes={"verdict": _without_first}),
+    "told-set": Scene(changes={"verdict": _without(6)}),
+    "counted-out": Scene(ranks=range(1, 5), changes={"verdict": _without(0)}),
     "told-plan": Scene(changes={"verdict": _planned(_longer)}),
     "told-range": Scene(changes={"job": _with_range}),
     "told-key": Scene(changes={"verdict": _planned(_swap_key)}),

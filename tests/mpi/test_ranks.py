@@ -66,12 +66,20 @@ def test_any_number_of_ranks_gives_the_same_bits(
     assert kept(world / name) == kept(alone / name)
 
 
+def brought(record: dict) -> dict:
+    """A round but for the words of its faults, of which masks leave no more than the kind."""
+    lost = {"attempts_lost": len(record["attempts_lost"])} if "attempts_lost" in record else {}
+    return {**record, "faults": sorted(record["faults"]), **lost}
+
+
 @pytest.mark.parametrize("label", [job["name"][7:] for job in scenarios.MASKED])
 def test_masks_change_no_bit(world: Path, label: str) -> None:
     """Neither the model, nor what rounds brought, nor what the server keeps; what silos keep is sealed."""
     masked, plain = world / f"masked-{label}", world.parent / "world1" / f"open-{label}"
     assert (masked / "model.safetensors").read_bytes() == (plain / "model.safetensors").read_bytes()
-    assert rounds_of(masked) == rounds_of(plain)
+    assert [brought(record) for record in rounds_of(masked)] == [
+        brought(record) for record in rounds_of(plain)
+    ]
     assert kept(masked)["server"] == kept(plain)["server"]
     assert kept(masked).keys() == kept(plain).keys()
     assert (masked / "released.jsonl").exists()

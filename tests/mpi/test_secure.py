@@ -178,6 +178,16 @@ def test_a_rank_that_is_told_something_else_is_named_and_nothing_leaves(
     nothing_left(played, scene)
 
 
+def test_a_server_that_tells_all_of_a_set_without_a_silo_of_the_sum_gets_nothing(
+    played: Path, said: dict[str, str]
+) -> None:
+    assert (
+        "rank 3 hands over no sum: silo 'silo 0' is in this site's sum, and is not to count"
+        in said["counted-out"]
+    )
+    nothing_left(played, "counted-out")
+
+
 def test_a_server_that_asks_twice_takes_a_silos_answer_out_of_sums_in_clear(
     played: Path, said: dict[str, str]
 ) -> None:

@@ -20,7 +20,7 @@ from mpifl.wire import Compute, Done, Header, Report, Update, VectorHeader, summ
 from mpifl.wire.memory import Memory
 
 REQUEST = Compute(work="train", cohort=[0, 1, 2])
-HOW = FixedSums(range=128.0, largest_weight=lambda work: 600.0)
+HOW = FixedSums(range=128.0, largest_weight=lambda work: 600.0, silos=3)
 GRID = 2.0 ** (math.ceil(math.log2(600 * 128)) - 62 + 2)
 """Of three silos, by hand."""
 
@@ -160,7 +160,7 @@ def test_a_rank_without_answers_has_no_part() -> None:
 
 
 def test_under_masks_a_part_without_an_offer_is_refused() -> None:
-    masked = FixedSums(128.0, lambda work: 1.0, masks=True)
+    masked = FixedSums(128.0, lambda work: 1.0, 3, masks=True)
     with pytest.raises(ValueError, match="masks its sum, or does not"):
         sum_of(masked).accept(None, 3, [GOOD], [header(0)])  # type: ignore[arg-type]
 

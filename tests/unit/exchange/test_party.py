@@ -65,6 +65,7 @@ class World:
             "grids": [2.0**-40],
             "noise": [0.0],
             "rank": rank,
+            "added": [silo for silo in HOSTED[rank] if silo in accepted],
         }
         return Question(**(given | more))
 
@@ -163,11 +164,15 @@ def test_whoever_is_told_something_else_masks_for_something_else(tmp_path: Path,
     question = replace(truth, **TOLD[what](truth))
     told = World(tmp_path / "again")
     told.parties, told.offers = world.parties, world.offers
-    context = world.parties[1].ready(replace(truth, rank=1, request=_numbered(truth, 1)), own_of(1))
+    context = world.parties[1].ready(_asked_of(1, truth), own_of(1))
     numbered = question.request if question.request.serial else _numbered(question, 1)
     assert world.parties[2].ready(replace(question, request=numbered), own_of(2)) != context
-    honest = world.parties[3].ready(replace(truth, rank=3, request=_numbered(truth, 1)), own_of(3))
+    honest = world.parties[3].ready(_asked_of(3, truth), own_of(3))
     assert honest == context
+
+
+def _asked_of(rank: int, question: Question) -> Question:
+    return replace(question, rank=rank, added=HOSTED[rank], request=_numbered(question, 1))
 
 
 def _numbered(question: Question, serial: int) -> Compute:
@@ -220,9 +225,9 @@ def test_another_answer_to_the_same_question_is_refused(world: World) -> None:
 
 def test_silos_that_are_not_drawn_are_refused(tmp_path: Path) -> None:
     world = World(tmp_path, drawn=(0, 1, 2, 3, 4, 5))
-    with pytest.raises(InputError, match="silo silo 6 is none of those that this site draws for round 3"):
+    with pytest.raises(InputError, match="silo 'silo 6' is none of those that this site draws for round 3"):
         world.ask(2)
-    with pytest.raises(InputError, match="silo 99 is none"):
+    with pytest.raises(InputError, match="silo '99' is none"):
         world.ask(2, accepted=[0, 1, 2, 3, 4, 99], request=_asked(world, (0, 1, 2, 3, 4, 5)))
     world.ask(2, (0, 1, 2, 3, 4, 5))
     evaluation = world.question(2).request.model_copy(update={"work": "evaluate", "serial": 50})
@@ -252,7 +257,9 @@ def test_a_set_shares_an_honest_party_with_any_other(
     if enough:
         world.ask(1, cohort, **asked)
     else:
-        with pytest.raises(InputError, match=rf"{6 - gone} of 6 parties .* too few; bring the others back"):
+        with pytest.raises(
+            InputError, match=rf"{6 - gone} of 6 parties .* too few; bring back 'silo 5', 'silo 6'"
+        ):
             world.ask(1, cohort, **asked)
 
 
@@ -263,8 +270,28 @@ def test_a_server_that_asks_few_of_those_who_are_drawn_gets_nothing(tmp_path: Pa
     world = World(tmp_path)
     few = (2, 5, 6)
     request = Compute(round=3, work=work, cohort=list(few), serial=1)
-    with pytest.raises(InputError, match=r"3 of 6 parties have a part in the sum, too few; bring the others"):
+    who = "bring back 'silo 0', 'silo 1', 'silo 3' and 1 more"
+    with pytest.raises(InputError, match=f"3 of 6 parties have a part in the sum, too few; {who}"):
         world.parties[2].ready(replace(world.question(2, few), request=request), own_of(2))
+
+
+def test_a_server_cannot_count_a_silo_out_of_a_set_and_have_it_in_the_sum(tmp_path: Path) -> None:
+    """It tells all that silo 6 does not count, while its party is in the sum; next time it is not. Both sums
+    would be of one set to every ledger, and their difference the silo's answer."""
+    world = World(tmp_path)
+    six = world.question(6)
+    request = _numbered(six, 1)
+    told = replace(six, accepted=(0, 1, 2, 3, 4, 5), request=request)
+    with pytest.raises(InputError, match="silo 'silo 6' is in this site's sum, and is not to count"):
+        world.parties[6].ready(told, own_of(6))
+
+
+def test_a_silo_that_failed_cannot_be_counted_in(tmp_path: Path) -> None:
+    """The sum without it would stand for the one with it, which is asked for when it is well."""
+    world = World(tmp_path)
+    question = replace(world.question(1), added=(0,), request=_numbered(world.question(1), 1))
+    with pytest.raises(InputError, match="silo 'silo 1' counts, and is not in this site's sum"):
+        world.parties[1].ready(question, own_of(1))
 
 
 def test_an_offer_that_is_another_or_none_is_refused(world: World) -> None:
@@ -280,7 +307,7 @@ def test_an_offer_that_is_another_or_none_is_refused(world: World) -> None:
         ({"key": "12" * 32, "silos": ["silo 4", "silo 3"]}, "silo 'silo 3' is offered twice"),
         (
             {"key": "12" * 32, "silos": ["silo 9"]},
-            "silo silo 4 counts, and no party has offered a key for it",
+            "silo 'silo 4' counts, and no party has offered a key for it",
         ),
     ):
         world.serial += 1

@@ -65,6 +65,14 @@ def same(one: Path, other: Path):
     return (one / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
 
 
+def test_each_silo_may_have_noise_of_its_own(start):
+    noise = {"0": 5.0, "1": 9.0}
+    last = records(start(privacy={"clip": 1.0, "noise_of": noise, "delta": 0.01}))[-1]
+    expected = {name: epsilon_of([Steps(z, 1.0, 8)], 0.01, "pld") for name, z in noise.items()}
+    assert last["epsilon_silos"] == pytest.approx(expected)
+    assert last["noise_std"] == pytest.approx(max(5.0 / SIZES[0], 9.0 / SIZES[1]))
+
+
 def test_a_round_says_what_it_cost_and_no_loss(start):
     found = records(start())
     for nth, record in enumerate(found, 1):
@@ -203,6 +211,11 @@ def refused(folder: Path, **tables):
 PRIVACY = {"clip": 1.0, "noise": 1.0, "delta": 0.01}
 REFUSED = [
     ({"privacy": {**PRIVACY, "epsilon": 2.0}}, "takes noise or epsilon, not both"),
+    ({"privacy": {**PRIVACY, "noise_of": {"a": 2.0}}}, "noise_of, one for each; not both"),
+    (
+        {"privacy": {"clip": 1.0, "delta": 0.01, "noise_of": {"0": 2.0}}},
+        "noise_of: has no noise of silo 1; name each of 0, 1 once",
+    ),
     ({"privacy": {"clip": 1.0, "delta": 0.01}}, "needs noise, such as 1.1, or epsilon"),
     ({"privacy": {"noise": 1.0, "delta": 0.01}}, "[privacy] needs the key 'clip'"),
     (

@@ -1,0 +1,170 @@
+"""Trainings with `[security]` in one process: what goes on after a release is over the silos of before."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import tomli_w
+from unit.builders import Alone, write_folder
+
+from mpifl.algorithms.fedavg import FedAvg
+from mpifl.common.errors import InputError
+from mpifl.training import securing
+from mpifl.training.loop import End, train
+
+MODEL = "model.safetensors"
+
+
+class Faulty(FedAvg):
+    """Some silos fail when they train."""
+
+    failing: ClassVar[set[int]] = set()
+
+    def train(self, silo, w):
+        if silo.id in self.failing:
+            raise OSError("the disk is gone")
+        return super().train(silo, w)
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A job over five silos at one site."""
+    site = tmp_path / "site"
+    site.mkdir(mode=0o700)
+    monkeypatch.setenv("MPIFL_SITE", str(site))
+    monkeypatch.setattr(Faulty, "failing", set())
+    write_folder(tmp_path / "shards", [9, 4, 7, 3, 5])
+    table: dict[str, Any] = {
+        "name": "toy",
+        "shards": str(tmp_path / "shards"),
+        "rounds": 3,
+        "model": {"name": "mlp", "hidden": [4]},
+        "algorithm": {"name": f"{__name__}:Faulty"},
+        "local": {"lr": 0.1},
+        "cohort": {"quorum": 0.5},
+        "checkpoint": {"every": 1, "keep": 9},
+        "security": {"least": 1},
+    }
+    (tmp_path / "job.toml").write_text(tomli_w.dumps(table))
+    return tmp_path / "job.toml"
+
+
+def trained(job: Path, name: str, resume: bool = False, *overrides: str) -> Path:
+    run = job.parent / name
+    assert train(job, run, overrides, resume, Alone()) is End.FINISHED
+    return run
+
+
+def rewound(run: Path, round: int) -> Path:
+    """The run as a crash has left it after a round, but for what was released."""
+    for folder in run.glob("checkpoints/round_*"):
+        if int(folder.name[6:]) > round:
+            shutil.rmtree(folder)
+    (run / MODEL).unlink()
+    return run
+
+
+def sets(run: Path) -> list[list[int]]:
+    return [json.loads(line)["silos"] for line in (run / "released.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("still", [True, False])
+def test_a_round_that_was_released_without_a_silo_is_asked_again_without_it(job: Path, still: bool) -> None:
+    """Of five silos one fails: the four are summed up on the same grid when they alone are asked."""
+    Faulty.failing = {2}
+    run = trained(job, "run")
+    whole = (run / MODEL).read_bytes()
+    released = sets(run)
+    assert released == [[0, 1, 3, 4]] * 3
+    rewound(run, 1)
+    Faulty.failing = {2} if still else set()
+    trained(job, "run", True)
+    assert (run / MODEL).read_bytes() == whole
+    assert sets(run) == released
+
+
+def test_a_released_round_of_which_a_silo_is_missing_is_not_asked_of_the_others(
+    job: Path, capsys: pytest.CaptureFixture
+) -> None:
+    run = trained(job, "run")
+    whole = (run / MODEL).read_bytes()
+    rewound(run, 1)
+    Faulty.failing = {3}
+    with pytest.raises(Exception, match=r"round 2 was lost.*without 'silo_0003\.h5'.*both sums would tell"):
+        trained(job, "run", True)
+    assert not (run / MODEL).exists()
+    Faulty.failing = set()
+    trained(job, "run", True)
+    assert (run / MODEL).read_bytes() == whole
+
+
+def test_a_damaged_file_of_releases_ends_the_run_in_a_line(job: Path) -> None:
+    run = rewound(trained(job, "run"), 1)
+    with (run / "released.jsonl").open("a") as file:
+        file.write("damaged\n")
+    with pytest.raises(InputError, match=r"released\.jsonl: line 4 is none of a ledger; put back a copy"):
+        trained(job, "run", True)
+
+
+def test_a_file_of_releases_that_cannot_be_written_releases_nothing(job: Path) -> None:
+    run = job.parent / "run"
+    run.mkdir()
+    (run / "released.jsonl").mkdir()
+    with pytest.raises(Exception, match=r"released\.jsonl"):
+        trained(job, "run")
+    assert not (job.parent / "site/released.jsonl").exists()
+
+
+def test_too_few_workers_for_least_are_named_at_the_start(job: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"least = 3: 1 workers host silos, .*start 3 or more of them, or say"
+    ):
+        trained(job, "run", False, "security.least=3")
+    assert not (job.parent / "run").exists()
+
+
+def test_without_a_folder_for_the_site_nothing_begins(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MPIFL_SITE")
+    with pytest.raises(InputError, match=r"MPIFL_SITE names no folder for .*; set it, such as"):
+        trained(job, "run")
+    assert not (job.parent / "run").exists()
+
+
+def test_a_restored_site_without_its_list_of_sites_still_trains(job: Path) -> None:
+    """Without `sites.toml` offers are not signed: what that is worth stands in the docs."""
+    run = trained(job, "run")
+    assert (run / MODEL).exists()
+    assert not (job.parent / "site/sites.toml").exists()
+
+
+OFFER = {"site": "", "silos": ["a", "b"], "key": "0" * 64, "signature": ""}
+
+
+@pytest.mark.parametrize(
+    ("offered", "why"),
+    [
+        (OFFER, ""),
+        ({**OFFER, "silos": ["b", "a"]}, ""),
+        ({**OFFER, "silos": ["a"]}, "its offer is not for the silos that it hosts (b)"),
+        ({**OFFER, "silos": ["a", "b", "c"]}, "its offer is not for the silos that it hosts (c)"),
+        ({**OFFER, "key": "x"}, "what it offers for its keys cannot be read"),
+        ([], "what it offers for its keys cannot be read"),
+        (None, "what it offers for its keys cannot be read"),
+    ],
+)
+def test_the_server_takes_offers_of_who_hosts_the_silos_alone(offered: Any, why: str) -> None:
+    """Offers that claim what is another's would have all parties refuse."""
+
+    def check() -> None:
+        securing._check_offer(["a", "b", "c"], [[0, 1], [2]], [1], offered)
+
+    if not why:
+        check()
+        return
+    with pytest.raises(ValueError, match=re.escape(why)):
+        check()
