@@ -7,7 +7,9 @@ disk before its answer leaves, and no line is ever changed.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -55,6 +57,35 @@ class Entry(BaseModel):
         return [Steps(*one) for one in self.taken]
 
 
+@dataclass
+class OfSilo:
+    """A silo's lines of a ledger, as far as they were read.
+
+    Attributes:
+        entries: The lines, in their order.
+        seen: How many lines of the ledger were looked at.
+        counts: Its steps of each kind, (noise, rate).
+        by_run: Its steps in each run.
+    """
+
+    entries: list[Entry] = field(default_factory=list)
+    seen: int = 0
+    counts: Counter[tuple[float, float]] = field(default_factory=Counter)
+    by_run: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def spent(self) -> list[Steps]:
+        """What was taken, all steps of a kind together."""
+        return [Steps(noise, rate, count) for (noise, rate), count in self.counts.items()]
+
+    def take(self, entry: Entry) -> None:
+        """Add a line."""
+        self.entries.append(entry)
+        for noise, rate, count in entry.taken:
+            self.counts[noise, rate] += count
+            self.by_run[entry.run] += count
+
+
 class Budget(BaseModel):
     """`budget.toml`: what the site itself allows, whatever a job says."""
 
@@ -81,6 +112,7 @@ class Site:
         self.folder = folder
         make_own(folder, named)
         self._answered: dict[str, Entry] = {}
+        self._of_silo: dict[tuple[str, str], OfSilo] = {}
         self._ledger = Ledger(folder / "ledger.jsonl", Entry, self._take)
         self.secret = _secret(folder / "key", self._ledger.path)
         own = folder / "budget.toml"
@@ -93,13 +125,20 @@ class Site:
 
     def entries(self, silo: str = "", shard: str = "") -> list[Entry]:
         """Return all lines of a silo, known by its name or its shard; without either all that there are."""
+        if silo or shard:
+            return list(self.of_silo(silo, shard).entries)
         self._ledger.catch_up()
-        everything = not (silo or shard)
+        return list(self._ledger.kept)
 
-        def of_silo(one: Entry) -> bool:
-            return one.shard == shard or (one.silo == silo and bool(silo))
-
-        return [one for one in self._ledger.kept if everything or of_silo(one)]
+    def of_silo(self, silo: str, shard: str) -> OfSilo:
+        """Return what there is of a silo, known by its name or its shard; each line is looked at once."""
+        self._ledger.catch_up()
+        found = self._of_silo.setdefault((silo, shard), OfSilo())
+        for one in self._ledger.kept[found.seen :]:
+            if one.shard == shard or (one.silo == silo and bool(silo)):
+                found.take(one)
+        found.seen = len(self._ledger.kept)
+        return found
 
     def record(self, make: Callable[[], Entry]) -> None:
         """Write a line, and return when it is on the disk.

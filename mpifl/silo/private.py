@@ -99,12 +99,11 @@ class PrivateSilo(Silo):
 
     def _entry(self, answer: str) -> Entry:
         guard, name, shard = self._guard, self._guard.names[self.id], self._guard.shards[self.id]
-        before = guard.site.entries(name, shard)
+        before = guard.site.of_silo(name, shard)
         taken = [Steps(way.noise, way.rate, way.steps) for way in self._ways]
         total = sum(one.count for one in taken)
         # another run may have spent since
-        self._afford(before, Steps(taken[0].noise, taken[0].rate, total))
-        so_far = sum(one.count for entry in before if entry.run == guard.run for one in entry.steps)
+        self._afford(before.spent, Steps(taken[0].noise, taken[0].rate, total))
         return Entry(
             question=self.question,
             answer=answer,
@@ -114,16 +113,15 @@ class PrivateSilo(Silo):
             run=guard.run,
             round=self.round,
             taken=[(one.noise, one.rate, one.count) for one in taken],
-            total=so_far + total,
-            left=self._left([*before, taken], Steps(taken[0].noise, taken[0].rate, total)),
+            total=before.by_run[guard.run] + total,
+            left=self._left([*before.spent, *taken], Steps(taken[0].noise, taken[0].rate, total)),
         )
 
-    def _left(self, spent: Sequence[Any], like: Steps) -> int | None:
+    def _left(self, spent: Sequence[Steps], like: Steps) -> int | None:
         """Return how many more questions like this one the budget allows, of those that the job will ask."""
         more = max(self._guard.rounds - self.round - 1, 1)
-        flat = [one for entry in spent for one in (entry if isinstance(entry, list) else entry.steps)]
         wanted = Steps(like.noise, like.rate, like.count * more)
-        room = self._guard.budgets.room(flat, wanted)
+        room = self._guard.budgets.room(spent, wanted)
         return None if room is None else room // like.count
 
     def _unprotected(self) -> dict[str, float]:
@@ -150,16 +148,16 @@ class PrivateSilo(Silo):
             raise self._refusal("looks at examples outside of a training's request")
         guard, noise = self._guard, self._guard.noise[self.id]
         if guard.site.answered(self.question) is None:
-            before = guard.site.entries(guard.names[self.id], guard.shards[self.id])
-            self._afford(before, Steps(noise, rate, steps + sum(way.steps for way in self._ways)))
+            before = guard.site.of_silo(guard.names[self.id], guard.shards[self.id])
+            self._afford(before.spent, Steps(noise, rate, steps + sum(way.steps for way in self._ways)))
         purpose = f"{self.question} {len(self._ways)}"
         way = DPSGD(guard.site.secret, purpose, guard.settings.norm, noise, rate, steps, size, alone)
         self._ways.append(way)
         return way
 
-    def _afford(self, before: Sequence[Entry], more: Steps) -> None:
+    def _afford(self, before: Sequence[Steps], more: Steps) -> None:
         """See that budgets allow some steps after what the ledger holds."""
-        room = self._guard.budgets.room([one for entry in before for one in entry.steps], more)
+        room = self._guard.budgets.room(before, more)
         if room is not None and room < more.count:
             spends = f"{more.count} more steps would pass it, {room} would not"
             raise BudgetSpent(f"its privacy budget is spent: {self._guard.budgets}; {spends}")

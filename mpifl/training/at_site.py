@@ -14,7 +14,7 @@ import torch
 from mpifl.common import InputError
 from mpifl.data import FederationSpec
 from mpifl.exchange import KindsAlone
-from mpifl.privacy import VARIABLE, Seal, Site, site_folder, sites_of
+from mpifl.privacy import SITES_FILE, VARIABLE, Seal, Site, site_folder
 from mpifl.run import Job
 from mpifl.training.accounting import digest_of, silo_maker
 from mpifl.wire import started_by
@@ -36,7 +36,7 @@ def kept_at_site(
         InputError: the site's folder is missing, not the user's own or damaged, or allows no such job.
     """
     if is_worker and not job.secure:
-        _check_unlisted()
+        _refuse_unmasked()
     kept: dict[str, Any] = {"silo": silo_maker(job, spec, noise, is_worker)}
     if job.privacy or job.secure:
         kept["tells"] = KindsAlone
@@ -47,12 +47,16 @@ def kept_at_site(
     return kept
 
 
-def _check_unlisted() -> None:
-    """See that a site with a list of sites has no job without masks: what the job is, the server says."""
+def _refuse_unmasked() -> None:
+    """See that no site that lists others for masked sums is asked for a sum without masks.
+
+    Raises:
+        InputError: it is.
+    """
     named = os.environ.get(VARIABLE)
-    if named and sites_of(Path(named).expanduser()) is not None:
-        what = f"{named} has a sites.toml, and the job has no [security] with masks"
-        raise InputError(f"{what}; give it one, or take that list away")
+    if named and (Path(named).expanduser() / SITES_FILE).exists():
+        what = f"{named} has a {SITES_FILE}, and the job has no [security] with masks"
+        raise InputError(f"{what}; give it one, or start this site without {VARIABLE}")
 
 
 def about_rank(device: torch.device, silos: int, job: Job) -> dict[str, str]:

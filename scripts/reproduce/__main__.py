@@ -14,10 +14,12 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # run the tree that this file stands in, whatever is installed
 
 from mpifl.common.errors import InputError  # noqa: E402
-from scripts.reproduce import byzantine, flamby, mcmahan, niid, synthetic  # noqa: E402
+from scripts.reproduce import byzantine, flamby, mcmahan, niid, opacus, synthetic  # noqa: E402
 from scripts.reproduce.cells import QUICK_ROUNDS, Cell, Reproduction, Table, use_this_tree  # noqa: E402
 
-TABLES: dict[str, Table] = mcmahan.TABLES | flamby.TABLES | synthetic.TABLES | niid.TABLES | byzantine.TABLES
+TABLES: dict[str, Table] = (
+    mcmahan.TABLES | flamby.TABLES | synthetic.TABLES | niid.TABLES | byzantine.TABLES | opacus.TABLES
+)
 
 
 def options_of(given: list[str] | None) -> argparse.Namespace:

@@ -11,7 +11,6 @@ from unit.builders import Alone, write_folder
 
 from mpifl.common import InputError, Names
 from mpifl.exchange import KindsAlone
-from mpifl.privacy import make_identity
 from mpifl.run import check_job
 from mpifl.silo import PrivateSilo, Silo
 from mpifl.training.at_site import kept_at_site, whose
@@ -66,20 +65,6 @@ def test_without_a_site_one_line_says_what_would_do(kept, monkeypatch):
         kept(**SECURE)
     missing = "[security]: MPIFL_SITE names no folder for this site's secret and its silos' own models"
     assert str(caught.value) == f"{missing}; set it, such as MPIFL_SITE=$HOME/mpifl-site, and keep it"
-
-
-def test_a_site_that_lists_sites_answers_no_job_without_masks(kept, tmp_path):
-    """The job is what the server says that it is."""
-    (tmp_path / "site").mkdir(mode=0o700)
-    listing = make_identity(tmp_path / "site", "kiel").listing(["silo 0"])
-    (tmp_path / "site" / "sites.toml").write_text(listing)
-    for tables in ({}, {"security": {"masks": False}}, {"privacy": PRIVACY}):
-        with pytest.raises(InputError) as caught:
-            kept(**tables)
-        what = f"{tmp_path / 'site'} has a sites.toml, and the job has no [security] with masks"
-        assert str(caught.value) == f"{what}; give it one, or take that list away"
-        kept(**tables, is_worker=False)  # the server's own folder hides nothing
-    kept(**SECURE)
 
 
 def test_a_rank_says_whose_it_is_only_where_that_matters():
@@ -169,3 +154,14 @@ def test_of_many_silos_the_first_are_named():
     silos = set(range(20))
     (line,) = sharing({0: rank("x")}, {0: silos}, Names())
     assert line.startswith("silos 0, 1, 2, 3, 4, 5, 6, 7 and 12 more run as one user")
+
+
+def test_a_site_that_lists_others_gives_no_sum_without_masks(kept, tmp_path):
+    """The server hands the job around: it could leave the masks out."""
+    (tmp_path / "site").mkdir(mode=0o700)
+    (tmp_path / "site/sites.toml").write_text("")
+    for tables in ({}, {"security": {"masks": False}}):
+        with pytest.raises(InputError, match=r"has a sites.toml, and the job has no \[security\] with masks"):
+            kept(**tables)
+    assert kept(**SECURE)["seal"]
+    assert kept(is_worker=False) == {"silo": Silo}
