@@ -20,7 +20,6 @@ class WorkerContext:
     """What all silos of a run have in common: where things lie, and what is done.
 
     Attributes:
-        tells: What makes of a silo's fault what the server is told of it.
         personal: Where silos' own models go, if they stay at the site; else into the run folder.
         seal: By which the site seals what its silos keep, if the run folder may be another's.
     """
@@ -42,5 +41,6 @@ class WorkerContext:
     silo: Callable[..., Silo] = Silo
     sums: FixedSums | None = None
     tells: type[Telling] = Telling
+    """What makes of a silo's fault what the server is told of it."""
     seal: Seal | None = None
     personal: Path | None = None
