@@ -12,6 +12,7 @@ from .digests import digest as digest
 from .draws import Draws as Draws
 from .folder import VARIABLE as VARIABLE, site_folder as site_folder
 from .identity import (
+    SITES_FILE as SITES_FILE,
     Identity as Identity,
     Sites as Sites,
     identity_of as identity_of,
@@ -27,7 +28,7 @@ from .releases import Released as Released, Releases as Releases
 from .sealing import Seal as Seal
 from .security import SecuritySettings as SecuritySettings
 from .session import Offer as Offer, Session as Session
-from .settings import OF_SILOS as OF_SILOS, PrivacySettings as PrivacySettings
+from .settings import PrivacySettings as PrivacySettings
 from .site import (
     Entry as Entry,
     Site as Site,

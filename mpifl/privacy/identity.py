@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, StringConstraints, ValidationError
 
 from mpifl.common import InputError, Table, tables
 from mpifl.privacy.ciphers import KEY_BYTES, Signing, signed
@@ -24,6 +24,8 @@ _WANTED = {
     "key": f"it takes {2 * KEY_BYTES} digits 0-9a-f, as `mpifl identity show` prints them",
     "private_key": f"it takes {2 * KEY_BYTES} digits 0-9a-f; put back a copy that is whole",
     "silos": "it takes the names of the site's silos, at least one",
+    "least": "it takes a whole number: how many parties a sum has at least, whatever a job says",
+    "colluding": "it takes a number in [0, 1): the share of parties that may side with the server",
     "site": "it takes tables [[site]], each with name, silos and key",
 }
 """What would do, by key."""
@@ -53,6 +55,8 @@ class ListedSite(_Record):
 
 
 class _Listed(_Record):
+    least: PositiveInt = 1
+    colluding: Annotated[float, Field(ge=0, lt=1)] = 0.0
     site: Annotated[list[ListedSite], Field(min_length=1)]
 
 
@@ -84,10 +88,14 @@ class Sites:
     Attributes:
         path: Where that lies.
         by_name: The sites.
+        least, colluding: What this site demands at least, whatever a job says; see `[security]`.
     """
 
-    def __init__(self, path: Path, listed: Sequence[ListedSite]) -> None:
+    def __init__(
+        self, path: Path, listed: Sequence[ListedSite], least: int = 1, colluding: float = 0.0
+    ) -> None:
         self.path = path
+        self.least, self.colluding = least, colluding
         self.by_name = {one.name: one for one in listed}
         self._owners = {silo: one.name for one in listed for silo in one.silos}
 
@@ -148,7 +156,8 @@ def read_sites(path: Path) -> Sites:
     Raises:
         InputError: a key is unknown or wrong, or a name, a silo or a key is there twice.
     """
-    listed = _as(_Listed, _table(path), str(path)).site
+    whole = _as(_Listed, _table(path), str(path))
+    listed = whole.site
     for what, given in (
         ("name", [(one.name, one.name) for one in listed]),
         ("key", [(one.key, one.name) for one in listed]),
@@ -159,7 +168,7 @@ def read_sites(path: Path) -> Sites:
             owners = dict.fromkeys(name for value, name in given if value == found)
             belongs = f"is there {times} times, at {' and '.join(owners)}"
             raise InputError(f"{path}: {what} {found!r} {belongs}; give each site what is its own, once")
-    return Sites(path, listed)
+    return Sites(path, listed, whole.least, whole.colluding)
 
 
 def problems_of(identity: Identity | None, sites: Sites, silos: Sequence[str]) -> Iterator[str]:

@@ -7,8 +7,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, model_validator
 
 Multiplier = Annotated[float, Field(ge=0.01, le=1e6)]
-OF_SILOS = ("noise_at", "quantile", "clip_start")
-"""Keys that say something with level = "silo" alone."""
 
 
 class PrivacySettings(BaseModel):

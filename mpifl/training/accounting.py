@@ -12,7 +12,6 @@ from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, Names
 from mpifl.data import FederationSpec
 from mpifl.privacy import (
-    OF_SILOS,
     Budgets,
     Draws,
     PrivacySettings,
@@ -155,11 +154,11 @@ def silo_maker(
 
 
 def digest_of(job: Job, *more: str) -> str:
-    """Return the digest of all of a job that an answer follows from, and of some texts."""
-    alone = job.privacy is not None and job.privacy.noise_at == "silo"
-    of_silos: dict[str, Any] = {"privacy": set(OF_SILOS)} if alone else {}
-    absent = [] if job.security else ["security"]  # a table that came later: digests of before still hold
-    told = job.model_dump_json(exclude=dict.fromkeys((*HARMLESS, *OUTSIDE, *absent), True) | of_silos)
+    """Return the digest of all of a job that an answer follows from, and of some texts.
+
+    Keys at their defaults are left out, so that a key that comes later changes no digest.
+    """
+    told = job.model_dump_json(exclude={*HARMLESS, *OUTSIDE}, exclude_defaults=True)
     return hashlib.sha256("\n".join([told, *more]).encode()).hexdigest()
 
 

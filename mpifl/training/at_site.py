@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
+from mpifl.common import InputError
 from mpifl.data import FederationSpec
 from mpifl.exchange import KindsAlone
-from mpifl.privacy import Seal, Site, site_folder
+from mpifl.privacy import SITES_FILE, VARIABLE, Seal, Site, site_folder
 from mpifl.run import Job
 from mpifl.training.accounting import digest_of, silo_maker
 from mpifl.wire import started_by
@@ -34,6 +35,8 @@ def kept_at_site(
     Raises:
         InputError: the site's folder is missing, not the user's own or damaged, or allows no such job.
     """
+    if is_worker and not job.secure:
+        _refuse_unmasked()
     kept: dict[str, Any] = {"silo": silo_maker(job, spec, noise, is_worker)}
     if job.privacy or job.secure:
         kept["tells"] = KindsAlone
@@ -42,6 +45,18 @@ def kept_at_site(
         kept["seal"] = Seal(Site(folder).secret, digest_of(job, *(entry.sha256 for entry in spec.silos)))
         kept["personal"] = folder / "personal" / run.name
     return kept
+
+
+def _refuse_unmasked() -> None:
+    """See that no site that lists others for masked sums is asked for a sum without masks.
+
+    Raises:
+        InputError: it is.
+    """
+    named = os.environ.get(VARIABLE)
+    if named and (Path(named).expanduser() / SITES_FILE).exists():
+        what = f"{named} has a {SITES_FILE}, and the job has no [security] with masks"
+        raise InputError(f"{what}; give it one, or start this site without {VARIABLE}")
 
 
 def about_rank(device: torch.device, silos: int, job: Job) -> dict[str, str]:

@@ -16,7 +16,17 @@ from mpifl.algorithms import Algorithm, usual_weight
 from mpifl.common import InputError
 from mpifl.data import FederationSpec
 from mpifl.exchange import Party, Terms
-from mpifl.privacy import Offer, Releases, SecuritySettings, Session, Site, identity_of, site_folder, sites_of
+from mpifl.privacy import (
+    Offer,
+    Releases,
+    SecuritySettings,
+    Session,
+    Site,
+    Sites,
+    identity_of,
+    site_folder,
+    sites_of,
+)
 from mpifl.run import Job, ReleasedFile
 from mpifl.training.accounting import digest_of
 from mpifl.training.selection import drawn
@@ -111,6 +121,15 @@ def _party(
     run = hashlib.sha256(f"{told} {id}".encode()).hexdigest()
     party_of = {silo: party for party, silos in placed.items() for silo in silos}
     hosts = [party_of[silo] for silo in range(len(names))]
-    terms = Terms(run, told, job.name, names, hosts, security, draw, algorithm.purpose)
-    session = Session(run, [names[silo] for silo in placed[rank]], identity_of(folder), sites_of(folder))
+    identity, sites = identity_of(folder), sites_of(folder)
+    terms = Terms(run, told, job.name, names, hosts, _strictest(security, sites), draw, algorithm.purpose)
+    session = Session(run, [names[silo] for silo in placed[rank]], identity, sites)
     return Party(terms, session, Releases(folder), Site(folder).secret)
+
+
+def _strictest(security: SecuritySettings, sites: Sites | None) -> SecuritySettings:
+    """Return what the job says, or what this site demands where that is more."""
+    if sites is None:
+        return security
+    more = max(security.least, sites.least), max(security.colluding, sites.colluding)
+    return security.model_copy(update=dict(zip(("least", "colluding"), more, strict=True)))

@@ -21,7 +21,16 @@ from conftest import launcher, rank_environment
 HERE = Path(__file__).parent
 PATIENCE = 60
 """Seconds until a wait fails; nothing here takes as long on a machine that is not overloaded."""
-COSTS = ("time", "seconds", "wire_", "bytes_received", "bytes_of_silo_max", "server_rss_mb", "rank")
+COSTS = (
+    "time",
+    "seconds",
+    "wire_",
+    "bytes_received",
+    "bytes_of_silo_max",
+    "server_rss_mb",
+    "rank",
+    "parties",
+)
 """Figures of a round that may differ from run to run."""
 
 

@@ -20,7 +20,16 @@ from mpifl.data import Batches, open_shard, read_federation
 
 HERE = Path(__file__).parent
 NAMES = [job["name"] for job in scenarios.jobs_on(2)]
-COSTS = ("time", "seconds", "rank_seconds", "wire_", "bytes_received", "bytes_of_silo_max", "server_rss_mb")
+COSTS = (
+    "time",
+    "seconds",
+    "rank_seconds",
+    "wire_",
+    "bytes_received",
+    "bytes_of_silo_max",
+    "server_rss_mb",
+    "parties",
+)
 """Figures of a round that may differ from run to run."""
 DIFFERENCES = {5: {"MPIFL_KERNELS": "tensors", "MPIFL_RANKS_PER_NODE": "2"}}
 """What else than the number of ranks must not matter: a world of three nodes without a compiler."""

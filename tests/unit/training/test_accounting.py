@@ -20,7 +20,8 @@ from mpifl import FedAvg
 from mpifl.common import InputError
 from mpifl.privacy import Site, Steps, epsilon_of
 from mpifl.report import compare_runs, read_run, write_report
-from mpifl.run import read_job
+from mpifl.run import check_job, read_job
+from mpifl.training.accounting import digest_of
 from mpifl.training.loop import train
 from mpifl.training.validation import check_privacy, validate_job
 
@@ -378,3 +379,16 @@ def test_a_run_that_is_killed_goes_on_to_the_same_bits_and_the_same_ledger(start
     start("killed", out="cut", resume=True, **tables)
     assert same(folder / "cut", whole)
     assert sorted(ledger.read_text().splitlines()) == lines
+
+
+def test_a_key_at_its_default_changes_no_digest(tmp_path):
+    """Or a key that comes with a later version would draw other noise for the same question."""
+    given = {"name": "toy", "shards": "x", "rounds": 2, "model": {"name": "mlp"}}
+    privacy = {"clip": 1.0, "noise": 2.0, "delta": 0.01}
+    bare = check_job({**given, "privacy": privacy}, "the job")
+    said = check_job(
+        {**given, "privacy": {**privacy, "noise_at": "silo"}, "seed": 0, "attack": {}}, "the job"
+    )
+    other = check_job({**given, "privacy": {**privacy, "noise": 3.0}}, "the job")
+    assert digest_of(bare) == digest_of(said) != digest_of(other)
+    assert digest_of(bare) != digest_of(bare, "more")

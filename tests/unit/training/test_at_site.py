@@ -154,3 +154,14 @@ def test_of_many_silos_the_first_are_named():
     silos = set(range(20))
     (line,) = sharing({0: rank("x")}, {0: silos}, Names())
     assert line.startswith("silos 0, 1, 2, 3, 4, 5, 6, 7 and 12 more run as one user")
+
+
+def test_a_site_that_lists_others_gives_no_sum_without_masks(kept, tmp_path):
+    """The server hands the job around: it could leave the masks out."""
+    (tmp_path / "site").mkdir(mode=0o700)
+    (tmp_path / "site/sites.toml").write_text("")
+    for tables in ({}, {"security": {"masks": False}}):
+        with pytest.raises(InputError, match=r"has a sites.toml, and the job has no \[security\] with masks"):
+            kept(**tables)
+    assert kept(**SECURE)["seal"]
+    assert kept(is_worker=False) == {"silo": Silo}

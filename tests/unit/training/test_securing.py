@@ -14,6 +14,7 @@ from unit.builders import Alone, write_folder
 
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.common.errors import InputError
+from mpifl.privacy import SecuritySettings, read_sites
 from mpifl.training import securing
 from mpifl.training.loop import End, train
 
@@ -168,3 +169,17 @@ def test_the_server_takes_offers_of_who_hosts_the_silos_alone(offered: Any, why:
         return
     with pytest.raises(ValueError, match=re.escape(why)):
         check()
+
+
+def test_what_a_site_demands_itself_holds_where_the_job_says_less(tmp_path: Path) -> None:
+    """The job comes from the server, which could take `least = 1`."""
+    table = f'[[site]]\nname = "a"\nsilos = ["a"]\nkey = "{"0" * 64}"\n'
+    (tmp_path / "sites.toml").write_text("least = 5\ncolluding = 0.5\n" + table)
+    sites = read_sites(tmp_path / "sites.toml")
+    lax, strict = SecuritySettings(least=1, colluding=0.0), SecuritySettings(least=9, colluding=0.6)
+    assert securing._strictest(lax, sites) == SecuritySettings(least=5, colluding=0.5)
+    assert securing._strictest(strict, sites) == strict
+    assert securing._strictest(lax, None) == lax
+    (tmp_path / "sites.toml").write_text("least = 0\n" + table)
+    with pytest.raises(InputError, match=r"least: '0' is none; it takes a whole number"):
+        read_sites(tmp_path / "sites.toml")
