@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from pydantic import ValidationError
 from torch import Tensor
 
@@ -20,6 +19,10 @@ from mpifl.aggregation import SENTINELS, Question
 from mpifl.common import InputError
 from mpifl.privacy import Draws, Offer, Released, Releases, SecuritySettings, Session, add_masks, digest
 from mpifl.wire import Compute, Purpose
+
+LEAST_NOISE, MOST_NOISE = 2.0**20, 2.0**57
+"""The least deviation of a share of noise, so that rounding does not change it, and the largest of all
+shares together, so that no sum wraps around; in the grid of the sum."""
 
 
 @dataclass(frozen=True)
@@ -101,14 +104,26 @@ class Party:
         """
         asked, accepted = question.request, self._named(question.accepted)
         sure = len(accepted) - math.floor(self._terms.settings.colluding * len(accepted))
+        self._check_noise(question, sure)
         about = [self._terms.digest, str(asked.round), asked.work, message, *accepted]
         for vector, deviation, total in zip(question.plan.vectors, question.noise, sums, strict=False):
             for silo, answer in sorted(question.noised.items()) if deviation else ():
                 drawn = Draws(
                     self._secret, "share of noise", *about, self._terms.silos[silo], answer, vector.name
                 )
-                noise = drawn.normal(len(total) - SENTINELS, torch.float64)
-                total[:-SENTINELS] += noise.mul_(deviation / math.sqrt(sure)).round_().long()
+                total[:-SENTINELS] += drawn.whole_normal(len(total) - SENTINELS, deviation / math.sqrt(sure))
+
+    def _check_noise(self, question: Question, sure: int) -> None:
+        """See that rounding leaves the shares of noise what they are, and that their sum has room."""
+        for vector, deviation in zip(question.plan.vectors, question.noise, strict=False):
+            if deviation and deviation / math.sqrt(sure) < LEAST_NOISE:
+                why = "would be lost in rounding; take a smaller range"
+            elif deviation * math.sqrt(len(question.accepted) / sure) > MOST_NOISE:
+                why = "has no room in the sum; take a larger range"
+            else:
+                continue
+            where = f"[security] range = {self._terms.settings.range:g}"
+            raise InputError(f"{where}: the noise of '{vector.name}' {why}")
 
     def release(self) -> None:
         """Have the site's ledger hold that the sum is handed over; see `Masking`."""

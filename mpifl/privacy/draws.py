@@ -17,6 +17,8 @@ from mpifl.privacy.ciphers import BLOCK, keystream
 
 AT_A_TIME = 1 << 15
 """Numbers that are drawn at a time; even."""
+HIGH_BITS = 40
+"""Bits of a deviation above those that are drawn by themselves."""
 _ZEROS = bytes(8 * AT_A_TIME)
 
 
@@ -55,3 +57,16 @@ class Draws:
             part[:half] = radius * angle.cos()
             part[half:] = (radius * angle.sin())[: len(part) - half]
         return found
+
+    def whole_normal(self, count: int, deviation: float) -> Tensor:
+        """Return whole numbers from the normal distribution of a deviation of up to 2^57, int64 of [count].
+
+        A float has 53 bits. Below those of the numbers, bits are drawn by themselves, so that all are noise.
+        """
+        low = max(math.frexp(deviation)[1] - HIGH_BITS, 0)
+        found = self.normal(count, torch.float64).mul_(deviation / 2.0**low).round_().long()
+        if not low:
+            return found
+        parts = [self.words(min(AT_A_TIME, count - i)) for i in range(0, count, AT_A_TIME)]
+        below = torch.cat(parts).bitwise_and_(2**low - 1)
+        return found.mul_(2**low).add_(below).sub_(2 ** (low - 1))

@@ -24,9 +24,10 @@ def main() -> None:
     if transport.is_server:
         (out / "site").mkdir(mode=0o700, parents=True)
         (out / "site" / "key").write_bytes(bytes(range(32)))
-        for name in (scenarios.PRIVATE_SILOS["name"], f"{scenarios.PRIVATE_SILOS['name']}-resumed"):
-            (out / name / "privacy").mkdir(mode=0o700, parents=True)
-            (out / name / "privacy" / "key").write_bytes(bytes(range(32)))
+        for name in scenarios.SERVER_SECRETS:
+            for folder in (out / name / "privacy", out / f"{name}-resumed" / "privacy"):
+                folder.mkdir(mode=0o700, parents=True)
+                (folder / "key").write_bytes(bytes(range(32)))
         if scenarios.LORA in scenarios.JOBS:
             scenarios.write_gpt2(out / "gpt2")
     contract.check(transport)

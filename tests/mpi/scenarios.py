@@ -345,6 +345,30 @@ PRIVATE_SILOS = job(
 )
 JOBS += [PRIVATE_SILOS]
 """The server draws silos and noise, with secrets that are given."""
+NOISED_SUM = job(
+    "private-sum",
+    shards="many",
+    rounds=3,
+    seed=3001,
+    algorithm={"name": "fedsgd"},
+    local={"lr": 0.2, "batch_size": 64},
+    evaluate={"silos": False, "every": 3},
+    privacy={"noise_at": "sum", "clip": 0.5, "noise": 1.0, "delta": 1e-3, "accountant": "rdp"},
+    security={"least": 1},
+)
+NOISED_SUM_OF_SILOS = {
+    **PRIVATE_SILOS,
+    "name": "private-sum-silos",
+    "seed": 3002,
+    "rounds": 3,
+    "cohort": {"fraction": 0.7, "weights": "uniform"},
+    "privacy": {**PRIVATE_SILOS["privacy"], "noise_at": "sum"},
+    "security": {"least": 1},
+}
+JOBS += [NOISED_SUM, NOISED_SUM_OF_SILOS]
+"""Sites add their shares of noise to masked sums."""
+SERVER_SECRETS = [PRIVATE_SILOS["name"], NOISED_SUM_OF_SILOS["name"]]
+"""Jobs whose server has a secret of its own."""
 
 
 BESIDE = ("server_optimizer", "evaluate", "aggregation", "compression")

@@ -64,6 +64,7 @@ class World:
             "accepted": accepted,
             "grids": [2.0**-40],
             "noise": [0.0],
+            "noised": {},
             "rank": rank,
             "added": [silo for silo in HOSTED[rank] if silo in accepted],
         }
