@@ -34,7 +34,8 @@ Table = dict[str, dict[str, Any]]
 MASKED: Table = {"security": {}}
 OPEN: Table = {"security": {"masks": False}}
 """Both give the same bits."""
-PRIVATE: Table = {"privacy": {"clip": 1.0, "noise": 1.0, "delta": 1e-3}}
+LITTLE: Table = {"privacy": {"clip": 1.0, "noise": 1.0, "delta": 1e-3}}
+MUCH: Table = {"privacy": {"clip": 1.0, "noise": 10.0, "delta": 1e-3}}
 Vector = NDArray[np.float64]
 
 
@@ -164,7 +165,8 @@ def two_rounds(out: Path) -> None:
         ("batches of 10, 1 epoch", {}, {}),
         ("batches of 10, 5 epochs", {}, {"epochs": 5}),
         ("full batches, 5 steps", {}, {"epochs": 5, "batch_size": "full"}),
-        ("the same, `[privacy]` with noise 1", PRIVATE, {"epochs": 5, "batch_size": "full"}),
+        ("the same, `[privacy]` with noise 1", LITTLE, {"epochs": 5, "batch_size": "full"}),
+        ("the same, `[privacy]` with noise 10", MUCH, {"epochs": 5, "batch_size": "full"}),
     ):
         name = "".join(filter(str.isalnum, title))
         clear, _ = run(out, f"{name}-open", 1, SITES, OPEN, each=True, rounds=1, **keys)
