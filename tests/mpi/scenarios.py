@@ -352,7 +352,7 @@ NOISED_SUM = job(
     seed=3001,
     algorithm={"name": "fedsgd"},
     local={"lr": 0.2, "batch_size": 64},
-    evaluate={"silos": False, "every": 3},
+    evaluate={"silos": False, "every": 2},
     privacy={"noise_at": "sum", "clip": 0.5, "noise": 1.0, "delta": 1e-3, "accountant": "rdp"},
     security={"least": 1},
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -256,12 +257,17 @@ def test_power_of_choice_and_clipping_are_as_numpy_has_them(world: Path, digits:
 
 def ledger(world: Path) -> list[dict]:
     lines = (world / "site/ledger.jsonl").read_text().splitlines()
-    return sorted(map(json.loads, lines), key=lambda entry: (entry["round"], entry["shard"]))
+    return sorted(map(json.loads, lines), key=lambda entry: (entry["job"], entry["round"], entry["shard"]))
 
 
 def test_a_ledger_has_each_answer_once_whoever_asked_and_how_often(world: Path) -> None:
     entries = ledger(world)
-    assert len(entries) == scenarios.PRIVATE["rounds"] * math.floor(0.6 * 7), "the resumed run asked again"
+    asked = {scenarios.PRIVATE["name"]: math.floor(0.6 * 7), scenarios.NOISED_SUM["name"]: 7}
+    rounds = {job["name"]: job["rounds"] for job in (scenarios.PRIVATE, scenarios.NOISED_SUM)}
+    found = Counter(entry["job"] for entry in entries)
+    assert found == {name: rounds[name] * silos for name, silos in asked.items()}, (
+        "the resumed run asked again"
+    )
     assert entries == ledger(world.parent / "world1")
 
 
