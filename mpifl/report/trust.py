@@ -29,13 +29,15 @@ def _masks(summary: Summary) -> str:
     if not isinstance(security, Mapping) or not security.get("masks"):
         return ""
     told = [int(n) for record in summary.records if (n := number(record, "parties")) is not None]
-    facts = [["sums", "masked; the server saw no single party's"]]
+    facts = [["sums", "masked: the server saw that of all parties alone"]]
     facts += (
         [["parties", f"{min(told)} to {max(told)}" if min(told) < max(told) else f"{told[0]}"]]
         if told
         else []
     )
-    return table([], [*facts, *([key, str(security[key])] for key in OF_MASKS if key in security)])
+    return table(
+        [], [*facts, *([key, _figure(security, key, "{:.3g}")] for key in OF_MASKS if key in security)]
+    )
 
 
 def _privacy(summary: Summary) -> str:
