@@ -16,7 +16,14 @@ from data_prep.check.checking import Finding, Finite, strays
 from data_prep.model import release, row_bytes
 from data_prep.write import PIECE
 from mpifl.common import ShardError
-from mpifl.data import VerticalEntry, VerticalSpec, VerticalSplit, open_vertical, read_vertical
+from mpifl.data import (
+    VerticalEntry,
+    VerticalSpec,
+    VerticalSplit,
+    label_counts,
+    open_vertical,
+    read_vertical,
+)
 
 MOST_NAMED = 6
 """Columns of a silo that the table names."""
@@ -39,7 +46,7 @@ def show_columns(folder: Path, console: Console) -> None:
     console.print(Text(told(folder, spec), style="bold"))
     table = Table("silo", "name", "number of columns", "columns", "labels", "bytes", header_style="bold")
     for entry in spec.silos:
-        labels = "" if entry.labels is None else f"{spec.classes} classes"
+        labels = "" if entry.labels is None else f"{spec.classes} classes" if entry.labels else spec.aim
         cells = (
             str(entry.silo),
             entry.name,
@@ -70,7 +77,7 @@ def check_columns(folder: Path) -> tuple[VerticalSpec, list[Finding]]:
     first: dict[str, np.ndarray] | None = None
     for entry in spec.silos:
         try:
-            splits = open_vertical(folder, entry, spec.classes)
+            splits = open_vertical(folder, entry, spec)
         except ShardError as error:
             path = folder / entry.file
             kind = "damaged" if path.exists() else "missing"
@@ -91,13 +98,9 @@ def _check_entries(spec: VerticalSpec) -> Iterator[Finding]:
         yield Finding("federation.json", "columns", "the silos' columns are not every column exactly once")
     if (holders := sum(entry.labels is not None for entry in spec.silos)) != 1:
         yield Finding("federation.json", "labels", f"{holders} silos hold the labels; one must")
-    for entry in spec.silos:
-        if entry.features.shape != (len(entry.columns),):
-            what = (
-                f"silo {entry.silo} has {len(entry.columns)} columns and "
-                f"features of shape {entry.features.shape}"
-            )
-            yield Finding("federation.json", "columns", what)
+    if len(tags := {entry.alignment for entry in spec.silos}) > 1:
+        what = f"{len(tags)} alignments, so rows of one place may be different people; align again"
+        yield Finding("federation.json", "alignment", what)
 
 
 def _check_rows(
@@ -124,5 +127,6 @@ def _check_split(
         yield Finding(entry.file, "not finite", what)
     if split.y is None or name != "train":
         return
-    if np.bincount(split.y.reshape(-1), minlength=spec.classes).tolist() != entry.labels:
+    y = None if isinstance(split.y, dict) else split.y
+    if label_counts(y, spec.classes, spec.targets) != entry.labels:
         yield Finding(entry.file, "label counts", "the labels are not as many as federation.json says")

@@ -40,15 +40,20 @@ from .targets import (
     aims_by_path as aims_by_path,
     check_arrays as check_arrays,
     check_kind as check_kind,
+    check_labels as check_labels,
     label_counts as label_counts,
     told as told,
 )
 from .vertical import (
+    Alignment as Alignment,
     VerticalEntry as VerticalEntry,
     VerticalSpec as VerticalSpec,
-    VerticalSplit as VerticalSplit,
     is_vertical as is_vertical,
+    read_vertical as read_vertical,
+)
+from .vertical_shards import (
+    VerticalSplit as VerticalSplit,
     new_vertical as new_vertical,
     open_vertical as open_vertical,
-    read_vertical as read_vertical,
+    write_vertical as write_vertical,
 )

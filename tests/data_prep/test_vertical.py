@@ -22,7 +22,8 @@ from data_prep.schemes.vertical import deal_columns
 from mpifl.common.errors import InputError, ShardError
 from mpifl.common.files import sha256_of
 from mpifl.data.shards import read_federation
-from mpifl.data.vertical import is_vertical, open_vertical, read_vertical
+from mpifl.data.vertical import is_vertical, read_vertical
+from mpifl.data.vertical_shards import open_vertical
 
 
 def source(folder, n=40, shape=(2, 3), test=0, seed=0):
@@ -77,7 +78,7 @@ def test_silos_have_the_same_rows_and_one_the_labels(n, silos, holder, test, val
         assert sorted(at for entry in spec.silos for at in entry.columns) == list(range(6))
         ids = []
         for entry in spec.silos:
-            splits = open_vertical(out, entry, spec.classes)
+            splits = open_vertical(out, entry, spec)
             ids.append({name: split.id.tolist() for name, split in splits.items()})
             for split in splits.values():
                 assert np.array_equal(split.x, x[split.id][:, entry.columns])
@@ -108,7 +109,7 @@ def test_pieces_and_compression_change_nothing_that_is_read(tmp_path, monkeypatc
     )
     assert again == spec
     for a, b in zip(spec.silos, small.silos, strict=True):
-        one, two = open_vertical(plain, a, 3), open_vertical(packed, b, 3)
+        one, two = open_vertical(plain, a, spec), open_vertical(packed, b, small)
         assert all(np.array_equal(one[name].x, two[name].x) for name in one)
         assert isinstance(one["train"].x, np.memmap)
     assert is_vertical(pieced)
@@ -217,6 +218,10 @@ def other_column(file, entry):
     entry["columns"][0] = entry["columns"][1]
 
 
+def other_tag(file, entry):
+    entry["alignment"] = file.attrs["alignment"] = "0" * 32
+
+
 @pytest.mark.parametrize(
     ("silo", "change", "resign", "kind"),
     [
@@ -226,6 +231,7 @@ def other_column(file, entry):
         (0, other_label, True, "label counts"),
         (0, large_label, True, "damaged"),
         (0, other_column, True, "columns"),
+        (1, other_tag, True, "alignment"),
         (1, put_nan, False, "damaged"),
     ],
 )
@@ -241,3 +247,44 @@ def test_check_finds_a_missing_file_and_a_stray_one(tmp_path):
     out, spec = cut(tmp_path, 2)
     (out / spec.silos[0].file).rename(out / "other.h5")
     assert [finding.kind for finding in check_columns(out)[1]] == ["extra", "missing"]
+
+
+TARGETS = {
+    "values": (np.linspace(-1, 1, 80).reshape(40, 2), []),
+    "labels": (np.arange(120).reshape(40, 3) % 2 == 0, []),
+    "bytes": ((np.arange(40) % 3).astype("uint8"), ["targets=classes", "ignore=9"]),
+}
+
+
+@pytest.mark.parametrize("kind", [*TARGETS, "named"])
+def test_targets_of_any_kind_go_to_their_holder(tmp_path, kind):
+    x = np.random.default_rng(0).normal(size=(40, 5)).astype("float32")
+    if kind == "named":
+        y, options = {"y_time": np.arange(40.0), "y_event": np.arange(40) % 2}, ["targets=time:values"]
+        np.savez(tmp_path / "own.npz", x=x, **y)
+    else:
+        y, options = TARGETS[kind]
+        np.savez(tmp_path / "own.npz", x=x, y=y)
+    more = {"options": {"label_silo": 1}, "shares": Shares(test=0.2), "source_options": options}
+    out = tmp_path / "out"
+    assert partition_columns("npz", tmp_path / "own.npz", out, "vertical", 2, 0, **more) == read_vertical(out)
+    spec = read_vertical(out)
+    assert spec.holder == 1
+    for split in open_vertical(out, spec.silos[1], spec).values():
+        if kind == "named":
+            assert all(np.array_equal(split.y[name], y[f"y_{name}"][split.id]) for name in ("time", "event"))
+        else:
+            assert np.array_equal(split.y, y[split.id])
+    assert check_columns(out)[1] == []
+
+
+def test_the_tag_says_which_rows_these_are_and_in_which_order(tmp_path):
+    source(tmp_path)
+    of = lambda out, **more: {e.alignment for e in cut(tmp_path, 2, out=out, **more)[1].silos}  # noqa: E731
+    tag = of("a")
+    assert len(tag) == 1
+    assert of("b") == tag
+    assert of("c", seed=1) != tag
+    assert of("d", shares=Shares(test=0.1)) != tag
+    source(tmp_path, seed=1)
+    assert of("e") != tag

@@ -16,7 +16,8 @@ from fuzzing import artefacts, hdf5
 from fuzzing.mutations import harmed_bytes, harmed_json, harmed_toml
 from mpifl.common.files import sha256_of
 from mpifl.data.shards import open_shard, read_federation, read_spec
-from mpifl.data.vertical import is_vertical, open_vertical, read_vertical
+from mpifl.data.vertical import is_vertical, read_vertical
+from mpifl.data.vertical_shards import open_vertical
 from mpifl.report.compare import Output, compare_runs
 from mpifl.report.evaluate import evaluate_silos
 from mpifl.report.predict import predict_run
@@ -46,7 +47,7 @@ def read_folder(folder: Path) -> None:
     if is_vertical(folder):
         spec = read_vertical(folder)
         for entry in spec.silos:
-            open_vertical(folder, entry, spec.classes)
+            open_vertical(folder, entry, spec)
     else:
         federation = read_federation(folder)
         describe(federation)

@@ -11,7 +11,10 @@ from torch import nn
 
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.data.batches import Batches
+from mpifl.data.federation import version_of
 from mpifl.data.shards import Features, FederationSpec, Shard, Split, write_shard
+from mpifl.data.vertical import VerticalSpec
+from mpifl.data.vertical_shards import VerticalSplit, write_vertical
 from mpifl.exchange.admission import ABOUT, Knowledge
 from mpifl.exchange.context import WorkerContext
 from mpifl.exchange.federation import Federation
@@ -32,6 +35,7 @@ torch.set_num_threads(1)
 CPU = torch.device("cpu")
 FEATURES = Features(shape=(4,), dtype="float32")
 CLASSES = 3
+ALIGNMENT = "00112233445566778899aabbccddeeff"
 EXAMPLES = CohortTable()
 cross_entropy = CLASSIFICATION.objective
 
@@ -104,6 +108,33 @@ def write_folder(folder, sizes, features=FEATURES, classes=CLASSES, test=0, silo
         silos=[entry(k, f"silo_{k:04d}.h5", train=n, **splits) for k, n in enumerate(sizes)],
         test=entry(None, "test.h5", test=test) if test else None,
     )
+    spec.write(folder)
+    return spec
+
+
+def write_vertical_folder(folder, rows, widths=(2, 1, 3), y=None, holder=0, **told):
+    """Write a vertical shard folder with a silo of each width, targets at `holder`; `rows` is by split.
+
+    `y` are targets by split, of which `told` says classes and targets; else class numbers are drawn.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    told = {"classes": None if y else CLASSES, **told}
+    whole = Features(shape=(sum(widths),), dtype="float32")
+    drawn = {split: arrays(n, i, whole) for i, (split, n) in enumerate(rows.items())}
+    ids, start, silos = np.random.default_rng(9).permutation(sum(rows.values())), 0, []
+    ids = dict(zip(rows, np.split(ids, np.cumsum([*rows.values()])[:-1]), strict=True))
+    for silo, width in enumerate(widths):
+        splits = {}
+        for split, (x, labels) in drawn.items():
+            aim = None if silo != holder else y[split] if y else labels
+            splits[split] = VerticalSplit(x[:, start : start + width], ids[split], aim)
+        about = {"silo": silo, "name": f"party {silo}", "alignment": ALIGNMENT}
+        about |= {"features": Features(shape=(width,), dtype="float32"), **told}
+        columns, start = list(range(start, start + width)), start + width
+        silos.append(write_vertical(folder / f"silo_{silo:04d}.h5", splits, columns, **about))
+    version = version_of(whole, told.get("targets"))
+    more = {"name": "toy", "features": whole, "seed": 0, "scheme": {"name": "toy"}, "source": {}}
+    spec = VerticalSpec(**more, **told, format_version=version, silos=silos)
     spec.write(folder)
     return spec
 
