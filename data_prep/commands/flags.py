@@ -23,7 +23,7 @@ HELP = {
     "concepts": "How many different permutations there are; 1.",
     "mix": "What is mixed, as in 'dirichlet alpha=0.3 + quantity alpha=2 + feature-noise sigma=0.1'.",
     "label_silo": "The silo that holds the labels; 0.",
-    "columns": "shuffled, or contiguous: neighbouring columns stay together; shuffled.",
+    "columns": "shuffled, or contiguous: neighbours stay together; or how many each silo has, as 15,93.",
     "min_examples": "The fewest examples a silo may hold; 1, with dirichlet and quantity 10.",
 }
 """What the help says; an option that is not in it has its name to speak for it."""

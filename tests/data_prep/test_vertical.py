@@ -115,6 +115,15 @@ def test_pieces_and_compression_change_nothing_that_is_read(tmp_path, monkeypatc
     assert is_vertical(pieced)
 
 
+@pytest.mark.parametrize("silos", [None, 3])
+def test_silos_may_be_told_how_many_neighbouring_columns_they_have(tmp_path, silos):
+    arrays = source(tmp_path)
+    out, spec = cut(tmp_path, silos, columns="1,4,1", label_silo=2)
+    assert [entry.columns for entry in spec.silos] == [[0], [1, 2, 3, 4], [5]]
+    middle = open_vertical(out, spec.silos[1], spec)["train"]
+    assert np.array_equal(middle.x, arrays["x"].reshape(-1, 6)[:, 1:5])
+
+
 @pytest.mark.parametrize(
     ("silos", "options", "said"),
     [
@@ -122,6 +131,11 @@ def test_pieces_and_compression_change_nothing_that_is_read(tmp_path, monkeypatc
         (None, {}, "--silos: not given"),
         (2, {"label_silo": 2}, "--label-silo: 2 given; the silos are 0 to 1"),
         (2, {"columns": "some"}, "--columns: 'some' given"),
+        (None, {"columns": "2,3"}, "--columns: 2,3 given, 5 together; each silo has at least 1 of 6"),
+        (None, {"columns": "6,0"}, "--columns: 6,0 given, 6 together; each silo has at least 1 of 6"),
+        (None, {"columns": "2,,4"}, "--columns: 2,,4 given"),
+        (3, {"columns": "2,4"}, "--silos: 3 given; --columns 2,4 is of 2"),
+        (None, {"columns": "2,4", "label_silo": 2}, "--label-silo: 2 given; the silos are 0 to 1"),
         (2, {"alpha": 0.5}, "--alpha: --scheme vertical has no use for it"),
         (2, {"min_examples": 41}, "own.npz has 40 examples, which every silo has, 41 asked; lower it"),
         (2, {"shares": Shares(public=0.1)}, "--public"),
