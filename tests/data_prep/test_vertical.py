@@ -219,9 +219,6 @@ def test_the_commands_know_it_and_training_refuses_it(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "2 silos of 3 columns each, the same rows (40 train), labels at 1" in said
     assert "2 silos, nothing wrong" in said
-    with pytest.raises(SystemExit) as done:
-        main(["inspect", str(out), "--plot", str(tmp_path / "p.png")])
-    assert done.value.code == 2
     with pytest.raises(ShardError, match="vertical shards are not for training one model on all features"):
         read_federation(out)
     job = f'name="v"\nshards="{out}"\nrounds=1\n[model]\nname="logreg"\n[algorithm]\nname="fedavg"\n'
@@ -298,6 +295,32 @@ def test_check_finds_what_is_wrong(tmp_path, silo, change, resign, kind):
     out, _ = cut(tmp_path, 2)
     altered(out, silo, change, resign)
     assert [finding.kind for finding in check_columns(out)[1]] == [kind]
+
+
+def test_check_finds_rows_that_are_trained_on_and_held_out(tmp_path, capsys):
+    x, y = np.arange(80.0).reshape(40, 2), np.arange(40) % 3
+    x[7], y[7] = x[4], y[4]
+    x_test, y_test = np.stack([x[9], x[11] * [1, 2]]), y[[9, 11]]
+    np.savez(tmp_path / "own.npz", x=x, y=y, x_test=x_test, y_test=y_test)
+    out, _ = cut(tmp_path, 2)
+    found = [(finding.kind, finding.severity, finding.what) for finding in check_columns(out)[1]]
+    assert found == [
+        ("held out", "fault", "1 example trained on here is held out too, first train 9 = test 0"),
+        ("duplicates", "warning", "1 example more than once, first train 4 = train 7"),
+    ]
+    assert check_columns(out, duplicated=False)[1] == []
+    with pytest.raises(SystemExit) as done:
+        main(["check", str(out)])
+    assert done.value.code == 1
+    assert "whole rows" in capsys.readouterr().out
+
+
+def test_check_finds_a_person_in_two_splits(tmp_path):
+    source(tmp_path, test=4)
+    out, _ = cut(tmp_path, 2)
+    for silo in (0, 1):
+        altered(out, silo, lambda file, _: file["test/id"].__setitem__(0, 3))
+    assert [finding.what for finding in check_columns(out)[1]] == ["an id occurs more than once"] * 2
 
 
 def test_check_finds_a_missing_file_and_a_stray_one(tmp_path):
