@@ -46,7 +46,7 @@ FLOOR = {
 OF_DATA_PREP = {"mpifl.common", "mpifl.data"}
 """What `data_prep` may import of mpifl."""
 JOINED = {"mpifl.cli.align": {"data_prep.schemes", "data_prep.site"}}
-"""What a command may import of `data_prep`: there a party's table meets the ranks; neither knows the other."""
+"""What a command may import of `data_prep`: there a party's table meets the ranks."""
 FORBIDDEN = {
     "mpifl.data": {"mpifl.wire", "torch"},
     "mpifl.aggregation": {"mpifl.silo", "mpifl.data", "mpifl.models"},

@@ -60,7 +60,7 @@ def columns_of(spec: TableSpec, found: Survey) -> Columns:
 def check_label(path: Path, spec: TableSpec) -> None:
     """Refuse a spec without a label where there must be one."""
     if spec.label.kind == "none":
-        raise InputError(f"{path}: label: the spec names none; write label = 'COLUMN', what is to be learned")
+        raise InputError(f"{path}: label: not given; write label = 'COLUMN', what is to be learned")
 
 
 def stated_columns(path: Path, spec: TableSpec) -> Columns:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import unicodedata
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ranks
+from conftest import launcher, rank_environment, ranks
 
 from data_prep.check.columns import check_columns
 from mpifl.data import open_vertical, read_vertical
@@ -258,3 +260,54 @@ def test_what_comes_to_nothing_says_why_and_leaves_nothing(world: Path, name: st
     left = sorted(path.name for path in folder.glob("out/*"))
     assert left == {"there": ["silo_0001.h5"], "finished": ["federation.json"]}.get(name, [])
     assert (folder / "out").exists() == (name in ("there", "finished"))
+
+
+def test_the_command_as_each_party_types_its_own(tmp_path: Path) -> None:
+    """A launcher's colon syntax: rank 0 has no table, and each party its own options and folder."""
+    folder = case(tmp_path / "case", USUAL[:2])
+    (folder / "terms.toml").write_text('name = "credit"\nparties = ["bank", "shop"]\nlabels = "shop"\n')
+    (folder / "shop.toml").write_text(
+        'id = "person"\nlabel = "c1"\nthreshold = 20000\n[features]\nc0 = "numeric"\n'
+    )
+    command = [sys.executable, "-m", "mpifl", "align", str(folder / "terms.toml"), "--out"]
+    server = [*launcher(), "-n", "1", *command, "at-server"]
+    bank = ["-n", "1", *command, "at-bank", "--table", str(folder / "bank.csv"), "--id", "person"]
+    shop = ["-n", "1", *command, "at-shop", "--table", str(folder / "shop.csv")]
+    done = finished([*server, ":", *bank, ":", *shop], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "at-server: 38 ids in common (bank has 40, shop has 38): 38 train\n"
+    found = {path.name: {file.name for file in path.iterdir()} for path in tmp_path.glob("at-*")}
+    assert found == {
+        "at-server": {"federation.json"},
+        "at-bank": {"federation.json", "silo_0000.h5"},
+        "at-shop": {"federation.json", "silo_0001.h5"},
+    }
+    assert len({(tmp_path / name / "federation.json").read_bytes() for name in found}) == 1
+    spec, (mine, theirs) = shards(folder, [tmp_path / "at-bank", tmp_path / "at-shop"])
+    assert spec.holder == 1
+    assert np.array_equal(mine["train"].x[:, 0] + 10, theirs["train"].x[:, 0])
+    assert np.array_equal(theirs["train"].y, theirs["train"].x[:, 0] + 1 > 20000)
+
+
+def test_the_command_starts_its_own_ranks_and_a_party_alone_says_what_is_wrong(tmp_path: Path) -> None:
+    folder = case(tmp_path / "case", USUAL[:2])
+    (folder / "terms.toml").write_text('name = "credit"\nparties = ["bank", "shop"]\nlabels = "shop"\n')
+    tables = [word for name in ("bank", "shop") for word in ("--table", str(folder / f"{name}.csv"))]
+    command = [sys.executable, "-m", "mpifl", "align", str(folder / "terms.toml"), *tables, "--out", "out"]
+    (folder / "shop.toml").write_text('label = "c1"\nthreshold = 9\n[features]\nc0 = "numeric"\n')
+    text = (folder / "shop.csv").read_text().splitlines()
+    (folder / "shop.csv").write_text("\n".join([*text, f"{text[4].split(',')[0]},1,secret", ""]))
+    done = finished([*command, "--id", "person"], tmp_path)
+    assert done.returncode == 2
+    lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert sorted(lines) == [
+        f"error: {folder / 'shop.csv'}: line 40: c1 is 'secret', not a finite number; correct it, "
+        "or list it in 'missing' of the spec",
+        "error: party 'shop' (rank 2) has stopped, and says why; nothing is written",
+    ]
+    assert not (tmp_path / "out").exists()
+
+
+def finished(command: list[str], folder: Path) -> subprocess.CompletedProcess:
+    environment = rank_environment()
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=folder, env=environment)
