@@ -116,6 +116,10 @@ class VerticalSpec(Record):
         aims = by_path("y", self.targets).values()
         if self.features.ragged or any(one is not None and one.ragged for one in aims):
             raise ValueError("ragged arrays; those of vertical shards have one length")
+        columns = math.prod(self.features.shape)
+        if odd := next((entry for entry in self.silos if max(entry.columns, default=0) >= columns), None):
+            has = f"silo {odd.silo} has column {max(odd.columns)}"
+            raise ValueError(f"{has}; an example has the columns 0 to {columns - 1}")
         return self
 
     @model_serializer(mode="wrap")
