@@ -104,10 +104,22 @@ class Worker:
         self.aggregation = self._aggregator_for(request)
         self.aggregation.begin(request, vectors, mine)
         replies = [self._guarded(handler, silo, request, vectors) for silo in mine] if handler else []
+        replies = self._noted(replies, request, vectors)
         about = self._about if request.introduces else {}
         parts = list(self.aggregation.parts())
         seconds = self._tells.seconds(time.perf_counter() - start)
         return Report(headers=replies, parts=parts, seconds=seconds, about=about)
+
+    def _noted(self, replies: list[AnyReply], request: Request, vectors: dict[str, Tensor]) -> list[AnyReply]:
+        """Return replies when the site's ledger is on the disk, once for all silos; a fault of each if it
+        cannot be, and nothing of their updates is left."""
+        try:
+            if self._context.site is not None:
+                self._context.site.sync()
+        except InputError as error:
+            self.aggregation.begin(request, vectors, [])
+            return [Done(silo=one.silo, fault=self._tells.fault(one.silo, error)) for one in replies]
+        return replies
 
     def commit(self, request: Request, verdict: Verdict) -> None:
         """Forget what the silos kept whose updates do not count; take in those that have moved here, let
