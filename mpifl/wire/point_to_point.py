@@ -47,6 +47,7 @@ class PointToPoint:
         self._watch = Watch(comm)
         self._abandoned: list[Any] = []
         self._underway: dict[int, list[Any]] = {}  # what ranks that hang have not taken yet
+        self._posted: dict[int, Any] = {}
         self.sent = self.received = 0
         self._doorbell = Doorbell()
         self.nodes: Nodes = discover_nodes(comm, self._doorbell, ranks_per_node)
@@ -102,6 +103,20 @@ class PointToPoint:
             if left := earlier + ([] if self.wait(request, 0.0 if earlier else until) else [request]):
                 self._underway[rank] = left
         self.sent += len(record) * len(ranks)
+
+    def _post(self, record: bytes, rank: int, tag: int) -> None:
+        """Begin to send a record, once what was posted to this rank before has been taken."""
+        if (earlier := self._posted.get(rank)) is not None:
+            self.wait(earlier)
+        self._posted[rank] = self._started(self._comm.Isend, np.frombuffer(record, np.uint8), rank, tag)
+        self._notify([rank])
+        self.sent += len(record)
+
+    def settle_posts(self) -> None:
+        """Wait until all that was posted has been taken."""
+        for request in self._posted.values():
+            self.wait(request)
+        self._posted.clear()
 
     def _receive(self, rank: int, tag: int) -> bytes:
         found = self._next(rank, tag)
