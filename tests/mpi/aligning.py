@@ -104,7 +104,7 @@ harms = {
 
 
 SENT = []
-"""What rank 0 has worked out last: how many ids are common, and the places of each party's as they were sent."""
+"""What rank 0 has worked out last: how many ids are common, and the place of each one that was sent."""
 
 
 def noted(names, sets, whole=server.places_of):
