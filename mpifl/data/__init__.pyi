@@ -1,6 +1,7 @@
 from .augment import CHANGES as CHANGES, Change as Change, load_change as load_change
 from .batches import Batches as Batches, each as each, rows as rows
 from .dataset import Examples as Examples
+from .described import AnyEntry as AnyEntry, AnySpec as AnySpec
 from .features import (
     FEATURE_DTYPES as FEATURE_DTYPES,
     Features as Features,
@@ -49,6 +50,7 @@ from .vertical import (
     VerticalEntry as VerticalEntry,
     VerticalSpec as VerticalSpec,
     is_vertical as is_vertical,
+    read_any as read_any,
     read_vertical as read_vertical,
 )
 from .vertical_shards import (

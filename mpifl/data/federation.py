@@ -78,6 +78,11 @@ class FederationSpec(Record):
     feature_names: Texts | None = None
 
     @property
+    def layout(self) -> Literal["horizontal"]:
+        """Say that silos have examples, not columns."""
+        return "horizontal"
+
+    @property
     def y_dtype(self) -> Seen | dict[str, Seen]:
         """Return the dtype in which a model receives targets: class numbers int64, values float32."""
         return seen_as(self.classes, self.targets)

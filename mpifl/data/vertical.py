@@ -21,11 +21,13 @@ from mpifl.data.features import Classes, Features
 from mpifl.data.federation import (
     FORMAT_VERSION,
     VERSIONS,
+    FederationSpec,
     Seen,
     check_entries,
     check_silos,
     check_version,
     other_version,
+    read_federation,
     seen_as,
 )
 from mpifl.data.records import Counts, Examples, FileName, Record, Text, Texts, as_record, by_path, read_parts
@@ -80,6 +82,24 @@ class VerticalSpec(Record):
     silos: Annotated[list[VerticalEntry], Field(min_length=1, fail_fast=True)]
     class_names: Texts | None = None
     feature_names: Texts | None = None
+
+    @property
+    def test(self) -> None:
+        """Return that there is no test set beside the splits that all silos have."""
+
+    @property
+    def public(self) -> None:
+        """Return that all rows are the silos' own."""
+
+    @property
+    def single(self) -> Features:
+        """Return what an example is."""
+        return self.features
+
+    @property
+    def has_ragged_targets(self) -> bool:
+        """Return that all rows have as many targets."""
+        return False
 
     @property
     def holder(self) -> int:
@@ -138,6 +158,11 @@ def is_vertical(folder: Path) -> bool:
         return bool(read_parts(Path(folder) / "federation.json").get("layout") == "vertical")
     except (OSError, ShardError, AttributeError):
         return False
+
+
+def read_any(folder: Path) -> FederationSpec | VerticalSpec:
+    """Read the `federation.json` of a folder of either layout; raise ShardError with what is wrong."""
+    return read_vertical(folder) if is_vertical(folder) else read_federation(folder)
 
 
 def read_vertical(folder: Path) -> VerticalSpec:

@@ -38,6 +38,7 @@ def build(
     width: int,
     seed: int,
     task: Task = CLASSIFICATION,
+    where: str = "[model]",
 ) -> nn.Module:
     """Build a model with weights drawn from the seed and see that it takes the federation's features.
 
@@ -51,6 +52,7 @@ def build(
         width: How many numbers the task has a model answer for each target.
         seed: The job's.
         task: What the model is for.
+        where: Where the job names it, for errors.
 
     Raises:
         InputError: there is no such model, it does not take these arguments, or it does not fit the features.
@@ -58,7 +60,7 @@ def build(
     name, factory = _factory_of(model)
     if isinstance(features, dict) and model in MODELS.keys() - OF_NAMED_ARRAYS.keys():
         what = f"takes one array; the shards have arrays with names ({', '.join(features)})"
-        raise InputError(f"[model] name = '{name}': {what}; take your own, 'package.module:factory'")
+        raise InputError(f"{where} name = '{name}': {what}; take your own, 'package.module:factory'")
     shape = each(lambda one: one.shape, features)
     wanted = _wanted(name, factory, {"shape": shape, "classes": width}, arguments)
     with torch.random.fork_rng(devices=[]):
@@ -69,7 +71,7 @@ def build(
         except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
             what = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             given = f"features of shape {each(list, shape)} and {width} classes with {dict(arguments)}"
-            raise InputError(f"[model] name = '{name}' does not take {given}: {what}") from None
+            raise InputError(f"{where} name = '{name}' does not take {given}: {what}") from None
     return module
 
 

@@ -18,12 +18,13 @@ from mpifl.run.private import check_private
 from mpifl.run.secure import check_secure
 from mpifl.run.tables import Checkpoint, Data, Evaluate, Model, Tracking
 from mpifl.run.validation import validated
+from mpifl.run.vertical import check_vertical
 from mpifl.server import OPTIMIZERS, ServerOptimizer
-from mpifl.silo import LocalTraining
+from mpifl.silo import UNSPLIT, LocalTraining, VerticalSettings
 from mpifl.tasks import ACCURACY, TASKS, MetricInfo, Task, names_in
 from mpifl.transforms import STATISTICS, AttackSettings, CompressionSettings
 
-_SHARED = ("local", "server_optimizer", "task")
+_SHARED = ("local", "server_optimizer", "task", "vertical")
 """Tables of a job that are fields of every algorithm."""
 _PLUGGABLE = ("task", "algorithm", "server_optimizer")
 """Tables whose `name` may be code of the user's, imported when the job is read."""
@@ -65,6 +66,8 @@ class Job(BaseModel):
     """The algorithm by name, or the user's own as "package.module:Class", and its hyperparameters."""
     local: LocalTraining = LocalTraining()
     """How a silo trains in a round."""
+    vertical: VerticalSettings | None = None
+    """How a network is split over silos that have columns of the same rows; for such silos alone."""
     server_optimizer: Table = {"name": "sgd"}
     """How the server moves the model along the mean of the updates."""
     cohort: CohortTable = CohortTable()
@@ -202,6 +205,7 @@ def check_job(table: Table, source: str, named: Collection[str] | None = None) -
     _check_target(job, algorithm.task.main_metric, source)
     check_private(job, algorithm, source)
     check_secure(job, algorithm, source)
+    check_vertical(job, algorithm, source)
     return job.model_copy(update=_completed(job, algorithm))
 
 
@@ -237,6 +241,7 @@ def _build_algorithm(job: Job, source: str) -> Algorithm:
         ServerOptimizer, OPTIMIZERS, job.server_optimizer, source, "server_optimizer", {}, "sgd"
     )
     shared = {"local": job.local, "server_optimizer": optimizer, "task": _build_task(job, source)}
+    shared["vertical"] = job.vertical or UNSPLIT
     algorithm: Algorithm = make_named(Algorithm, ALGORITHMS, job.algorithm, source, "algorithm", shared, "")
     return algorithm
 

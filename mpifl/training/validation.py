@@ -11,16 +11,16 @@ from mpifl import models
 from mpifl.aggregation import memory_of
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError
-from mpifl.data import Change, FederationSpec, load_change, read_federation
+from mpifl.data import AnySpec, Change, load_change, read_federation
 from mpifl.privacy import Draws
-from mpifl.run import Job, Model, check_private_data, is_silo_level, why_no_statistics
+from mpifl.run import Job, Model, check_private_data, check_vertical_data, is_silo_level, why_no_statistics
 from mpifl.silo import check_layers
 from mpifl.tracking import check_tracking
 from mpifl.training.accounting import SiloPlan, plans
 from mpifl.training.silo_level import mechanism_of
 
 
-def validate_job(job: Job, source: str) -> FederationSpec:
+def validate_job(job: Job, source: str) -> AnySpec:
     """See that a job's shards, models and algorithm are there and fit each other; return what the shards are.
 
     Args:
@@ -50,7 +50,19 @@ def validate_job(job: Job, source: str) -> FederationSpec:
     return spec
 
 
-def parameters_of(job: Job, spec: FederationSpec) -> int:
+def check_layout(job: Job, spec: AnySpec, source: str) -> None:
+    """See that a job's algorithm is for what silos of its folder have.
+
+    Raises:
+        InputError: it is for the other layout.
+    """
+    try:
+        check_vertical_data(job, job.build_algorithm(), spec)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
+
+
+def parameters_of(job: Job, spec: AnySpec) -> int:
     """Return how many parameters of a job's model are trained, and leave its silos."""
     algorithm = job.build_algorithm().for_federation(spec)
     task, table = algorithm.task, job.model
@@ -60,7 +72,7 @@ def parameters_of(job: Job, spec: FederationSpec) -> int:
     return sum(p.numel() for name, p in module.named_parameters() if p.requires_grad and name not in own)
 
 
-def augment_of(job: Job, spec: FederationSpec) -> Change | None:
+def augment_of(job: Job, spec: AnySpec) -> Change | None:
     """Return what is done to the batches that silos train on; None without the key.
 
     Raises:
@@ -70,7 +82,7 @@ def augment_of(job: Job, spec: FederationSpec) -> Change | None:
     return None if name is None else load_change(name, spec.features, spec.targets)
 
 
-def check_model(job: Job, spec: FederationSpec, algorithm: Algorithm, module: nn.Module) -> None:
+def check_model(job: Job, spec: AnySpec, algorithm: Algorithm, module: nn.Module) -> None:
     """See that a model fits the task, the algorithm and, where the job has it, `[privacy]`.
 
     Raises:
@@ -85,7 +97,7 @@ def check_model(job: Job, spec: FederationSpec, algorithm: Algorithm, module: nn
         check_layers(module)
 
 
-def check_privacy(job: Job, spec: FederationSpec, source: str) -> list[SiloPlan]:
+def check_privacy(job: Job, spec: AnySpec, source: str) -> list[SiloPlan]:
     """See that a job's `[privacy]` goes with the federation; return what it asks of each silo.
 
     Raises:
@@ -102,7 +114,7 @@ def check_privacy(job: Job, spec: FederationSpec, source: str) -> list[SiloPlan]
         raise InputError(f"{source}: {error}") from None
 
 
-def splits_of(spec: FederationSpec) -> set[str]:
+def splits_of(spec: AnySpec) -> set[str]:
     """Return the splits that one silo or more has examples of."""
     return {split for entry in spec.silos for split, examples in entry.examples.items() if examples}
 
@@ -121,7 +133,7 @@ def memory_notes(job: Job, hosted: Sequence[int], length: int) -> list[str]:
     return [memory_of(hosted, asked, length, job.aggregation.spill)]
 
 
-def check_rule(job: Job, spec: FederationSpec, source: str) -> None:
+def check_rule(job: Job, spec: AnySpec, source: str) -> None:
     """See that a round asks enough silos for the rule, and that the user's rule is one.
 
     Raises:

@@ -80,11 +80,11 @@ class PointToPoint:
             self._abandoned.append(request)  # MPI may still write to its buffer, or read it
             raise
 
-    def post(self, rank: int, content: bytes) -> None:
+    def post(self, rank: int, content: bytes, tag: int = PIECE) -> None:
         """Send bytes to a rank and go on at once; it takes them in the order in which they were posted."""
         buffer = np.frombuffer(content, np.uint8)
         self._posted = [one for one in self._posted if not self.wait(one[0], 0.0)]
-        self._posted.append((self._started(self._comm.Isend, buffer, rank, PIECE), buffer))
+        self._posted.append((self._started(self._comm.Isend, buffer, rank, tag), buffer))
         self._notify([rank])
         self.sent += len(content)
 

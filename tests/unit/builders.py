@@ -12,7 +12,7 @@ from torch import nn
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.data.batches import Batches
 from mpifl.data.federation import version_of
-from mpifl.data.shards import Features, FederationSpec, Shard, Split, write_shard
+from mpifl.data.shards import Features, FederationSpec, Shard, Split, open_shard, write_shard
 from mpifl.data.vertical import VerticalSpec
 from mpifl.data.vertical_shards import VerticalSplit, write_vertical
 from mpifl.exchange.admission import ABOUT, Knowledge
@@ -23,6 +23,7 @@ from mpifl.run.job import CohortTable
 from mpifl.server.server import Server
 from mpifl.silo.flat import FlatModel
 from mpifl.silo.silo import Silo
+from mpifl.silo.splits import learnable
 from mpifl.tasks import CLASSIFICATION
 from mpifl.wire.memory import Memory
 from mpifl.wire.nodes import Nodes
@@ -160,7 +161,8 @@ def make_worker(
     folder, spec, algorithm, model=None, transforms=(), silos=None, seed=0, cohort=EXAMPLES, rank=0, **more
 ):
     models = [model or FlatModel(net())]
-    where, weights = (folder, folder / "run"), cohort.weights
+    opened = lambda silo: learnable(open_shard(folder, spec.silos[silo], spec), algorithm.task)  # noqa: E731
+    where, weights = (opened, folder / "run"), cohort.weights
     context = WorkerContext(
         *where, spec, algorithm, list(transforms), seed, weights, models, select=cohort.drawn_by, **more
     )

@@ -1,0 +1,111 @@
+"""Vertical federated learning: VFLAIR's MNIST halves and its Adult, VertiBench's letter.
+
+Beside each split network stand the same network in one place, and that of the label holder alone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.sources.adult import read_adult
+from mpifl.common.errors import InputError
+from mpifl.report.runs import Summary
+from scripts.reproduce.cells import Cell, Cut, Table
+from scripts.reproduce.scores import percent
+
+LETTER = "letter-recognition.data"
+SPEC = Path(__file__).with_name("letter.toml")
+ONE = "--scheme iid --silos 1"
+
+
+class NumbersFirst(Cut):
+    """Adult with its columns as VFLAIR orders them: six numbers, then workclass (9) and other categories."""
+
+    def source(self, seed: int, quick: bool) -> str:
+        """Write the rows to a file of arrays, and name that."""
+        if quick:
+            return super().source(seed, quick)
+        try:
+            data = read_adult(None, seed)
+        except InputError as error:
+            print(f"error: {error}", file=sys.stderr)
+            raise SystemExit(2) from None
+        names = data.feature_names or ()
+        order = sorted(range(len(names)), key=lambda column: "=" in names[column])
+        path = self.folder(seed, quick).with_suffix(".npz")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        x_test, y_test = data.test
+        np.savez(path, x=data.x[:][:, order], y=data.y[:], x_test=x_test[:][:, order], y_test=y_test[:])
+        return f"{super().source(seed, quick)} --data {path}"
+
+
+class Letters(Cut):
+    """A cut of the letters, whose file is among the data sets."""
+
+    def source(self, seed: int, quick: bool) -> str:
+        """Say where the file is."""
+        folder = Path(os.environ.get("MPIFL_DATA", "data"))
+        found = next(folder.glob(f"*/{LETTER}"), None)
+        if quick:
+            return super().source(seed, quick)
+        if found is None:
+            print(f"error: set MPIFL_DATA to a folder that has letter-recognition/{LETTER}", file=sys.stderr)
+            raise SystemExit(2)
+        return f"{super().source(seed, quick)} --data {found}"
+
+
+def figures(runs: list[Summary]) -> tuple[str, ...]:
+    """Return the test accuracy after the last round and the best one, over the seeds."""
+    curves = [[a for record in run.records if (a := _accuracy(record)) is not None] for run in runs]
+    return percent([curve[-1] for curve in curves], 2), percent([max(curve) for curve in curves], 2)
+
+
+def _accuracy(record: dict[str, float]) -> float | None:
+    """Read the accuracy on the test rows, which the server or the only silo holds."""
+    return record.get("test_accuracy", record.get("silo_accuracy_pooled"))
+
+
+DIGITS = "digits --scheme iid --silos 1"
+MNIST_ONE = Cut("vflair-mnist-joined", f"mnist {ONE}", DIGITS)
+ADULT_ONE = NumbersFirst("vflair-adult-joined", f"npz {ONE}", DIGITS)
+LETTER_ONE = Letters(
+    "vertibench-letter-joined", f"csv {ONE} --test 0.2 --option spec={SPEC}", f"{DIGITS} --test 0.2"
+)
+
+
+def whole(cut: Cut, holder: int) -> tuple[Cell, ...]:
+    """Return the cells of the network in one place, and of the label holder alone."""
+    alone = f"model.silos=[{holder}]"
+    return Cell("in one place", "", cut), Cell("label holder alone", "", cut, (alone,))
+
+
+TABLES = {
+    "vflair-mnist": Table(
+        "VFLAIR (Zou et al. 2024): MNIST in two halves, the lower with the labels",
+        "vflair-mnist.toml",
+        whole(MNIST_ONE, 1),
+        ("last test accuracy %", "best %"),
+        figures,
+        quick=("model.widths=[32, 32]",),
+    ),
+    "vflair-adult": Table(
+        "VFLAIR (Zou et al. 2024): Adult, 15 and 93 columns, the latter with the labels",
+        "vflair-adult.toml",
+        whole(ADULT_ONE, 1),
+        ("last test accuracy %", "best %"),
+        figures,
+        quick=("model.widths=[15, 49]", "model.cut=10"),
+    ),
+    "vertibench-letter": Table(
+        "VertiBench (Wu et al. 2024): letter, four parties of four columns, the first with the labels",
+        "vertibench-letter.toml",
+        whole(LETTER_ONE, 0),
+        ("last test accuracy %", "best %"),
+        figures,
+        quick=("model.widths=[16, 16, 16, 16]",),
+    ),
+}
