@@ -200,8 +200,8 @@ def test_each_shard_has_the_rows_of_the_intersection_in_one_order(world: Path, s
         }  # fmt: skip
 
 
-def test_the_order_of_rows_is_nobodys(world: Path) -> None:
-    orders = []
+def test_the_order_of_rows_is_nobodys_and_none_is_sent_in_its_tables_order(world: Path) -> None:
+    orders, sent = [], []
     for seed in range(CASES):
         numbers = [set(one) for one in drawn(seed)]
         common = sorted(numbers[0].intersection(*numbers[1:]))
@@ -214,8 +214,15 @@ def test_the_order_of_rows_is_nobodys(world: Path) -> None:
         ].tolist()
         first = [number for number in drawn(seed)[0] if number in common]
         orders.append(people not in (common, common[::-1], first, first[::-1]))
+        with np.load(world / f"yes-{seed:02d}" / "places.npz") as found:
+            places = [found[name] for name in sorted(found)]
+        for own, at in zip(drawn(seed), places, strict=True):
+            as_sent = [people[place] for place in at if place >= 0]
+            assert sorted(as_sent) == common
+            sent.append(as_sent != [number for number in own if number in common])
     assert len(orders) > 3
     assert all(orders)
+    assert all(sent)
 
 
 def test_no_id_is_in_a_file_or_at_rank_0(world: Path) -> None:
@@ -253,7 +260,7 @@ def test_what_comes_to_nothing_says_why_and_leaves_nothing(world: Path, name: st
     assert all(one["error"] for one in told)
     assert words in told[who]["error"]
     assert "\n" not in told[who]["error"]
-    assert {rank for rank, one in enumerate(told) if not one.get("stopped")} == {0, who}
+    assert {rank for rank, one in enumerate(told) if not one.get("stopped")} == {0, who}, "others say nothing"
     if who:
         assert "rank" in told[0]["error"]
         assert words not in told[0]["error"]
