@@ -35,7 +35,7 @@ def check_vertical(job: Job, algorithm: Algorithm, source: str) -> None:
     if job.vertical is None:
         what = "the network is split by [vertical], and the job has none; it needs cut, the width of a line"
         raise InputError(f"{source}: [algorithm] name = '{name}': {what}")
-    for why in (*_of_cohort(job), *_of_local(job, algorithm), *_of_tables(job)):
+    for why in (*_of_tables(job), *_of_cohort(job), *_of_local(job, algorithm)):
         raise InputError(f"{source}: {why}")
 
 
