@@ -39,7 +39,7 @@ def job(name: str, shards: str = "classes", rounds: int = 3, **tables: Any) -> J
 SUM = {"cut": 5, "merge": "sum", "top": {"name": "mlp", "hidden": [8]}}
 ADAM = {"optimizer": "adam", "lr": 0.01, "batch_size": 10, "weight_decay": 1e-3}
 MOMENTUM = {"lr": 0.05, "batch_size": 10, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}
-LINEAR = {"model": {"name": "logreg"}, "vertical": {"cut": 3, "merge": "sum", "top": "none"}}
+LINEAR = {"model": {"name": "logreg", "bias": False}, "vertical": {"cut": 3, "merge": "sum", "top": "none"}}
 ONE = {"cut": 1, "merge": "sum", "top": "none"}
 JOBS = [
     job("concat"),
