@@ -49,7 +49,7 @@ def _of_cohort(job: Job) -> Iterator[str]:
         yield f"[cohort] deadline = {cohort.deadline:g}: {_ALL}, so that nobody is left out; leave it out"
     if cohort.select != "uniform":
         yield f"[cohort] select = '{cohort.select}': {_ALL}, so that none is drawn; leave it out"
-    if cohort.weights != "examples":
+    if cohort.weights != "examples" and job.aggregation.is_mean:  # other rules set it
         yield f"[cohort] weights = '{cohort.weights}': {_ALL}, and none weighs more; leave it out"
 
 
