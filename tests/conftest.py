@@ -68,9 +68,9 @@ def ranks(
 
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the shards `digits` (4 silos),
-    `many` (7 silos that hold out a test split), `few` (2 silos),
-    `columns` (3 silos with columns, the labels at silo 1), `volumes` (3 silos), `ragged` (3 silos of short texts) and `texts` (3 silos of tokens)."""
+    """A folder with the shards `digits` (4 silos), `many` (7 silos that hold out a test split),
+    `few` (2 silos), `columns` (3 silos with columns, the labels at silo 1), `volumes` (3 silos),
+    `ragged` (3 silos of short texts) and `texts` (3 silos of tokens)."""
     folder = tmp_path_factory.mktemp("shards")
     cut = ["partition", "digits", "--seed", "7", "--scheme", "dirichlet", "--alpha", "0.5"]
     for name, silos, more in (

@@ -87,6 +87,7 @@ REFUSED = {
     "full": (5, "No space left on device"),
     "fewer": (0, "party 'club' (rank 5) has made an entry with another 'examples'"),
     "terms": (0, "party 'post' (rank 4) has another file of terms (sha256 "),
+    "few": (0, "names 2 parties, so 3 ranks are needed, rank 0 to compare; 6 were started"),
     "no-terms": (2, "absent.toml: cannot be read (No such file or directory)"),
     "unlabelled": (0, "party 'clinic' (rank 3) has no labels, which it holds by "),
     "two-holders": (0, "party 'bank' (rank 1) has labels, and by "),
@@ -130,6 +131,8 @@ def refusals(folder: Path) -> None:
     case(folder / "no-fewer", USUAL, harm={5: "fewer rows"})
     case(folder / "no-terms", USUAL, terms={4: "other.toml"})
     case(folder / "no-no-terms", USUAL, terms={2: "absent.toml"})
+    few = case(folder / "no-few", USUAL)
+    (few / "terms.toml").write_text('name = "credit"\nparties = ["bank", "shop"]\nlabels = "shop"\n')
     unlabelled = case(folder / "no-unlabelled", USUAL)
     (unlabelled / "clinic.toml").write_text('[features]\nc0 = "numeric"\n')
     two = case(folder / "no-two-holders", USUAL)
