@@ -35,7 +35,7 @@ def check_vertical(job: Job, algorithm: Algorithm, source: str) -> None:
     if job.vertical is None:
         what = "the network is split by [vertical], and the job has none; it needs cut, the width of a line"
         raise InputError(f"{source}: [algorithm] name = '{name}': {what}")
-    for why in (*_of_cohort(job), *_of_local(job, algorithm), *_of_tables(job)):
+    for why in (*_of_tables(job), *_of_cohort(job), *_of_local(job, algorithm)):
         raise InputError(f"{source}: {why}")
 
 
@@ -49,7 +49,7 @@ def _of_cohort(job: Job) -> Iterator[str]:
         yield f"[cohort] deadline = {cohort.deadline:g}: {_ALL}, so that nobody is left out; leave it out"
     if cohort.select != "uniform":
         yield f"[cohort] select = '{cohort.select}': {_ALL}, so that none is drawn; leave it out"
-    if cohort.weights != "examples":
+    if cohort.weights != "examples" and job.aggregation.is_mean:  # other rules set it
         yield f"[cohort] weights = '{cohort.weights}': {_ALL}, and none weighs more; leave it out"
 
 
