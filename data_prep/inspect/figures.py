@@ -53,9 +53,11 @@ def legend(most: float) -> str:
 
 
 def moments(of_silo: Sequence[Moments], what: str) -> str:
-    """Draw the mean of all of a silo's features, or targets, and a deviation up and down."""
+    """Draw the mean of all of a silo's features, or targets, and a deviation up and down;
+    nothing of a silo where they are not finite."""
     mean, deviation = np.array([one.overall() for one in of_silo]).T
-    low, high = float((mean - deviation).min()), float((mean + deviation).max())
+    finite = np.isfinite(mean) & np.isfinite(deviation)
+    low, high = _extent(mean[finite], deviation[finite])
     span = high - low or 1.0
     heights = [100 - 100 * (level - low) / span for level in (mean + deviation, mean, mean - deviation)]
     marks = "".join(
@@ -63,6 +65,7 @@ def moments(of_silo: Sequence[Moments], what: str) -> str:
         f'<path class="mean" d="M{silo + 0.1:g} '
         f'{middle - 1.2:.2f}H{silo + 0.9:g}V{middle + 1.2:.2f}H{silo + 0.1:g}Z"/>'
         for silo, (top, middle, bottom) in enumerate(zip(*heights, strict=True))
+        if finite[silo]
     )
     drawing = (
         f'<svg class="bars" viewBox="0 0 {len(mean)} 100" preserveAspectRatio="none" role="img" '
@@ -71,6 +74,11 @@ def moments(of_silo: Sequence[Moments], what: str) -> str:
     decimals = max(0, 2 - math.floor(math.log10(span)))
     ticks = [f"{level:.{decimals}f}" for level in (high, (high + low) / 2, low)]
     return _framed(ticks, drawing, "between") + axis(len(mean))
+
+
+def _extent(mean: np.ndarray, deviation: np.ndarray) -> tuple[float, float]:
+    """Return the lowest and the highest of what lies a deviation off; 0 and 0 of nothing."""
+    return (float((mean - deviation).min()), float((mean + deviation).max())) if len(mean) else (0.0, 0.0)
 
 
 def shifts(summary: Summary) -> str:

@@ -144,7 +144,7 @@ class PartyTable:
         self._kept = self._finished = False
         folders = [self._out, *self._out.absolute().parents]
         self._missing = [folder for folder in folders if not folder.exists()]
-        for path in (self._shard, self._out / FILE):
+        for path in (self._out / FILE, self._shard):
             if os.path.lexists(path):
                 raise InputError(f"--out: {path} exists; remove it or name another folder")
         above = next(folder for folder in folders if folder.exists())

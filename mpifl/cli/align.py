@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -52,15 +53,17 @@ def align(
     """
     from mpifl.wire import launcher
 
+    own = _Own(table, id, spec, out, plain, key, threads)
     if not launcher.launched():
         from mpifl.tools.align import read_terms
 
-        raise typer.Exit(abs(launcher.launch(len(read_terms(terms).parties) + 1)))
+        own.check(agreed := read_terms(terms))
+        raise typer.Exit(abs(launcher.launch(len(agreed.parties) + 1)))
     with imports.gc_frozen():
         from mpifl.wire import world
 
         transport = world()
-    own = _Own(table, id, spec, out, plain, key, threads)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that nothing is left behind
     try:
         _align(transport, terms, own)
     except RankLost:
@@ -79,15 +82,28 @@ class _Own:
     keys: Sequence[Path]
     threads: int | None
 
+    def check(self, terms: Terms) -> None:
+        """Refuse what no rank can do anything with."""
+        given = {"table": self.tables, "id": self.ids, "spec": self.specs, "key": self.keys}
+        for option, values in given.items():
+            if len(values) not in (0, 1, len(terms.parties)):
+                wanted = f"one for all, or one for each of {', '.join(terms.parties)}"
+                said = f"given {len(values)} times for {len(terms.parties)} parties"
+                raise InputError(f"--{option}: {said}; {wanted}")
+        if self.plain != bool(self.keys):
+            raise InputError(
+                "--plain: keyed hashes need a key, and nothing else does; give --plain and --key FILE"
+            )
+
     def bring(self, terms: Terms, party: int) -> Table:
         """Read a party's table."""
         from data_prep.schemes import Shares
         from data_prep.site import PartyTable, Site
 
-        table = _mine("table", self.tables, terms, party)
+        table = _mine(self.tables, party)
         if table is None:
             raise InputError(f"--table: not given for {terms.told(party)}; name its own table")
-        id, spec = _mine("id", self.ids, terms, party), _mine("spec", self.specs, terms, party)
+        id, spec = _mine(self.ids, party), _mine(self.specs, party)
         site, shares = Site(party, terms.parties[party]), Shares(terms.valid, terms.test)
         return PartyTable(table, self.out, site, terms.seed, shares=shares, spec=spec, id=id)
 
@@ -95,32 +111,27 @@ class _Own:
         """Read the key, if there is one."""
         from mpifl.tools.align import Means, read_key
 
-        key = _mine("key", self.keys, terms, party)
-        if self.plain != (key is not None):
-            raise InputError(
-                "--plain: keyed hashes need a key, and nothing else does; give --plain and --key FILE"
-            )
+        self.check(terms)
+        key = _mine(self.keys, party)
         return Means(read_key(key) if key else None, self.threads or _threads(len(transport.peers)))
 
 
-def _mine(option: str, given: Sequence[Given], terms: Terms, party: int) -> Given | None:
+def _mine(given: Sequence[Given], party: int) -> Given | None:
     """Return what is given for a party: its own of as many as there are parties, or the only one."""
-    if len(given) not in (0, 1, len(terms.parties)):
-        wanted = f"one for all, or one for each of {', '.join(terms.parties)}"
-        raise InputError(f"--{option}: given {len(given)} times for {len(terms.parties)} parties; {wanted}")
     return given[party if len(given) > 1 else 0] if given else None
 
 
 def _threads(parties: int) -> int:
     """Return this party's part of the cores that it may use with the others of its node."""
-    return max(len(os.sched_getaffinity(0)) // max(parties, 1), 1)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(cores // max(parties, 1), 1)
 
 
 def _align(transport: Transport, path: Path, own: _Own) -> None:
     from mpifl.tools.align import Comparer, Party, Stopped
 
     if transport.is_server:
-        _tell(Comparer(transport, path, own.out).align(), own.out)
+        _tell(Comparer(transport, path, own.out, own.check).align(), own.out)
         return
     told = _Progress(transport.rank)
     party = Party(transport, path, own.bring, lambda *given: own.means(transport, *given), told)

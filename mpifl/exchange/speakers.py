@@ -77,7 +77,10 @@ class Speaker:
 
     def fail(self, error: Exception) -> None:
         """Have it end with a fault."""
-        self.reply = self._fault(error)
+        try:
+            raise error
+        except Exception as raised:  # one that was never raised has no traceback to tell of
+            self.reply = self._fault(raised)
         self._close()
 
     def stop(self) -> None:

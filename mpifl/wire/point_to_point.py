@@ -88,9 +88,9 @@ class PointToPoint:
         self._notify([rank])
         self.sent += len(content)
 
-    def take(self, rank: int, most: int) -> bytes:
-        """Wait for the next bytes that a rank has posted here; of more than `most` none are taken."""
-        return (self._next(rank, PIECE, limit=most) or (rank, b""))[1]
+    def take(self, rank: int) -> bytes:
+        """Wait for the next bytes that a rank has posted here."""
+        return self._receive(rank, PIECE)
 
     def await_taken(self) -> None:
         """Wait until others have taken all that was posted here."""

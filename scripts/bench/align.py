@@ -84,6 +84,7 @@ def main() -> None:
     parser.add_argument("--parties", type=int, default=3)
     parser.add_argument("--ids", type=int, nargs="+", default=[10_000])
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--quick", action="store_true", help="A few hundred ids, to see that it works.")
     parser.add_argument("--json", type=Path, default=None)
     parser.add_argument("--rank", type=Path, default=None, help=argparse.SUPPRESS)
     parser.add_argument("--plain", action="store_true", help=argparse.SUPPRESS)
@@ -91,9 +92,8 @@ def main() -> None:
     if given.rank:
         take_part(given.rank, given.plain, given.threads)
         return
-    cases = [
-        measure(given.parties, ids, plain, given.threads) for ids in given.ids for plain in (False, True)
-    ]
+    sizes = [300] if given.quick else given.ids
+    cases = [measure(given.parties, ids, plain, given.threads) for ids in sizes for plain in (False, True)]
     for case in cases:
         show(case)
     save(given.json, {"cases": cases})

@@ -69,43 +69,88 @@ def _accuracy(record: dict[str, float]) -> float | None:
     return record.get("test_accuracy", record.get("silo_accuracy_pooled"))
 
 
-DIGITS = "digits --scheme iid --silos 1"
-MNIST_ONE = Cut("vflair-mnist-joined", f"mnist {ONE}", DIGITS)
-ADULT_ONE = NumbersFirst("vflair-adult-joined", f"npz {ONE}", DIGITS)
-LETTER_ONE = Letters(
-    "vertibench-letter-joined", f"csv {ONE} --test 0.2 --option spec={SPEC}", f"{DIGITS} --test 0.2"
+DIGITS, HALVES = (
+    "digits --scheme iid --silos 1",
+    "--scheme vertical --silos 2 --columns contiguous --label-silo 1",
 )
+QUARTERS = "--scheme vertical --silos 4 --columns contiguous --test 0.2"
+MNIST = (
+    Cut("vflair-mnist-joined", f"mnist {ONE}", DIGITS),
+    Cut("vflair-mnist", f"mnist {HALVES}", f"digits {HALVES}"),
+)
+PARTIES = "--scheme vertical --columns {} --label-silo 1"
+ADULT = (
+    NumbersFirst("vflair-adult-joined", f"npz {ONE}", DIGITS),
+    NumbersFirst("vflair-adult", f"npz {PARTIES.format('15,93')}", f"digits {PARTIES.format('15,49')}"),
+)
+BY_SPEC = f"--option spec={SPEC}"
+LETTERS = (
+    Letters("vertibench-letter-joined", f"csv {ONE} --test 0.2 {BY_SPEC}", f"{DIGITS} --test 0.2"),
+    Letters("vertibench-letter", f"csv {QUARTERS} {BY_SPEC}", f"digits {QUARTERS}"),
+)
+"""Each set in one silo, and split."""
 
 
-def whole(cut: Cut, holder: int) -> tuple[Cell, ...]:
+def split(hidden: list[int], merge: str, top: str, cut: int, *more: str) -> tuple[str, ...]:
+    """Return the settings of a network that is split."""
+    network = f"vertical={{cut={cut}, merge='{merge}', top={top}}}"
+    return f"model={{name='mlp', hidden={hidden}}}", "algorithm.name=splitnn", network, *more
+
+
+def whole(cut: Cut, holder: int, *quick: str) -> tuple[Cell, ...]:
     """Return the cells of the network in one place, and of the label holder alone."""
-    alone = f"model.silos=[{holder}]"
-    return Cell("in one place", "", cut), Cell("label holder alone", "", cut, (alone,))
+    alone = (f"model.silos=[{holder}]",)
+    return (
+        Cell("in one place", "", cut, quick=quick),
+        Cell("label holder alone", "", cut, alone, quick=quick),
+    )
 
 
+HEAD = "{name='logreg'}"
+
+
+def of_vflair(cuts: tuple[Cut, Cut], hidden: list[int], cut: int, tiny: str) -> tuple[Cell, ...]:
+    """Return the cells of both ways in which VFLAIR merges; `tiny` are the widths of silos of digits."""
+    joined, apart = cuts
+    ten, widths = "vertical.cut=10", (f"model.widths={tiny}", "model.cut=10")
+    return (
+        Cell("split, sum", "", apart, split(hidden, "sum", "'none'", cut), quick=(ten,)),
+        Cell("split, linear top", "", apart, split(hidden, "concat", HEAD, cut), quick=(ten,)),
+        *whole(joined, 1, *widths),
+        Cell("in one place, linear top", "", joined, ("model.top=[]",), quick=widths),
+    )
+
+
+def bcd(steps: int) -> Cell:
+    """Return a cell of FedBCD at VFLAIR's learning rate, or of what it is held against."""
+    settings = split([32], "sum", "'none'", 10, f"algorithm.local_steps={steps}", "local.lr=0.005")
+    return Cell(f"split, sum, lr = 0.005, Q = {steps}", "", MNIST[1], settings)
+
+
+HEADINGS = ("last test accuracy %", "best %")
 TABLES = {
     "vflair-mnist": Table(
         "VFLAIR (Zou et al. 2024): MNIST in two halves, the lower with the labels",
         "vflair-mnist.toml",
-        whole(MNIST_ONE, 1),
-        ("last test accuracy %", "best %"),
+        (*of_vflair(MNIST, [32], 10, "[32, 32]"), bcd(1), bcd(5)),
+        HEADINGS,
         figures,
-        quick=("model.widths=[32, 32]",),
     ),
     "vflair-adult": Table(
         "VFLAIR (Zou et al. 2024): Adult, 15 and 93 columns, the latter with the labels",
         "vflair-adult.toml",
-        whole(ADULT_ONE, 1),
-        ("last test accuracy %", "best %"),
+        of_vflair(ADULT, [64, 128, 64], 2, "[15, 49]"),
+        HEADINGS,
         figures,
-        quick=("model.widths=[15, 49]", "model.cut=10"),
     ),
     "vertibench-letter": Table(
         "VertiBench (Wu et al. 2024): letter, four parties of four columns, the first with the labels",
         "vertibench-letter.toml",
-        whole(LETTER_ONE, 0),
-        ("last test accuracy %", "best %"),
+        (
+            Cell("split", "", LETTERS[1], split([100], "concat", "{name='mlp', hidden=[200]}", 100)),
+            *whole(LETTERS[0], 0, "model.widths=[16, 16, 16, 16]"),
+        ),
+        HEADINGS,
         figures,
-        quick=("model.widths=[16, 16, 16, 16]",),
     ),
 }

@@ -3,6 +3,7 @@
 import itertools
 import re
 
+import h5py
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -153,3 +154,15 @@ def test_without_features_no_vertical_shard_is_opened(tmp_path):
 def test_a_file_of_another_ending_is_refused(tmp_path, option, capsys):
     run("inspect", cut(tmp_path), option, tmp_path / "a.doc", ends=2)
     assert f"error: {option}: {tmp_path / 'a.doc'} ends in '.doc'; it must be" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_features_that_are_not_finite_leave_a_gap(tmp_path, value):
+    out = cut(tmp_path)
+    path = out / "silo_0001.h5"
+    with h5py.File(path, "r+") as file:
+        file["train/x"][3, 0] = value
+    with np.errstate(invalid="ignore"):
+        page = column_page([summarise_columns(out, features=True)])
+    assert page.count('class="spread"') == 1
+    Reader(page)

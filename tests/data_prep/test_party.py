@@ -37,7 +37,7 @@ def written(party: PartyTable, rows: np.ndarray):
     return entry, VerticalSpec(
         name="x",
         format_version=2,
-        features=entry.features,
+        features=entry.features.model_copy(update={"shape": (10,)}),
         **party.learned,
         seed=5,
         scheme={},

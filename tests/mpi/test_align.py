@@ -87,6 +87,7 @@ REFUSED = {
     "full": (5, "No space left on device"),
     "fewer": (0, "party 'club' (rank 5) has made an entry with another 'examples'"),
     "terms": (0, "party 'post' (rank 4) has another file of terms (sha256 "),
+    "few": (0, "names 2 parties, so 3 ranks are needed, rank 0 to compare; 6 were started"),
     "no-terms": (2, "absent.toml: cannot be read (No such file or directory)"),
     "unlabelled": (0, "party 'clinic' (rank 3) has no labels, which it holds by "),
     "two-holders": (0, "party 'bank' (rank 1) has labels, and by "),
@@ -130,6 +131,8 @@ def refusals(folder: Path) -> None:
     case(folder / "no-fewer", USUAL, harm={5: "fewer rows"})
     case(folder / "no-terms", USUAL, terms={4: "other.toml"})
     case(folder / "no-no-terms", USUAL, terms={2: "absent.toml"})
+    few = case(folder / "no-few", USUAL)
+    (few / "terms.toml").write_text('name = "credit"\nparties = ["bank", "shop"]\nlabels = "shop"\n')
     unlabelled = case(folder / "no-unlabelled", USUAL)
     (unlabelled / "clinic.toml").write_text('[features]\nc0 = "numeric"\n')
     two = case(folder / "no-two-holders", USUAL)
@@ -200,8 +203,8 @@ def test_each_shard_has_the_rows_of_the_intersection_in_one_order(world: Path, s
         }  # fmt: skip
 
 
-def test_the_order_of_rows_is_nobodys(world: Path) -> None:
-    orders = []
+def test_the_order_of_rows_is_nobodys_and_none_is_sent_in_its_tables_order(world: Path) -> None:
+    orders, sent = [], []
     for seed in range(CASES):
         numbers = [set(one) for one in drawn(seed)]
         common = sorted(numbers[0].intersection(*numbers[1:]))
@@ -214,8 +217,15 @@ def test_the_order_of_rows_is_nobodys(world: Path) -> None:
         ].tolist()
         first = [number for number in drawn(seed)[0] if number in common]
         orders.append(people not in (common, common[::-1], first, first[::-1]))
+        with np.load(world / f"yes-{seed:02d}" / "places.npz") as found:
+            places = [found[name] for name in sorted(found)]
+        for own, at in zip(drawn(seed), places, strict=True):
+            as_sent = [people[place] for place in at if place >= 0]
+            assert sorted(as_sent) == common
+            sent.append(as_sent != [number for number in own if number in common])
     assert len(orders) > 3
     assert all(orders)
+    assert all(sent)
 
 
 def test_no_id_is_in_a_file_or_at_rank_0(world: Path) -> None:
@@ -253,7 +263,7 @@ def test_what_comes_to_nothing_says_why_and_leaves_nothing(world: Path, name: st
     assert all(one["error"] for one in told)
     assert words in told[who]["error"]
     assert "\n" not in told[who]["error"]
-    assert {rank for rank, one in enumerate(told) if not one.get("stopped")} == {0, who}
+    assert {rank for rank, one in enumerate(told) if not one.get("stopped")} == {0, who}, "others say nothing"
     if who:
         assert "rank" in told[0]["error"]
         assert words not in told[0]["error"]

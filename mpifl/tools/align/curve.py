@@ -13,6 +13,8 @@ from mpifl.common import InputError
 
 POINT = 32
 """Bytes of a point."""
+TOGETHER = 2000
+"""Points that are converted by one inversion."""
 PRIME = 2**255 - 19
 PURPOSE = b"mpifl align 1"
 
@@ -34,9 +36,12 @@ class Masker:
         A hash is mapped to the curve by Elligator 2. Taken for a point itself it would be on the curve for a
         half of all ids and on its twist for the others, and masks would leave that to be seen.
         """
+        parts = (ids[at : at + TOGETHER] for at in range(0, len(ids), TOGETHER))
+        return b"".join(point for part in parts for point in self._points(part, nonce))
+
+    def _points(self, ids: Sequence[bytes], nonce: bytes) -> Iterator[bytes]:
         hashes = [hashlib.sha256(PURPOSE + nonce + id).digest() for id in ids]
-        mapped = self._each(self._nacl.crypto_core_ed25519_from_uniform, hashes)
-        return b"".join(montgomery(mapped))
+        return montgomery(self._each(self._nacl.crypto_core_ed25519_from_uniform, hashes))
 
     def mask(self, points: bytes) -> bytes:
         """Multiply points by this party's secret (X25519, RFC 7748).

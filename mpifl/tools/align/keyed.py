@@ -18,14 +18,14 @@ _MAKE = "make one by: (umask 077; openssl rand -hex 32 > align.key)"
 def read_key(path: Path) -> bytes:
     """Return the key in a file, without the line's end; refuse a file that others can read."""
     try:
-        mode, owner = os.stat(path).st_mode, os.stat(path).st_uid  # noqa: PTH116
+        found = path.stat()
         key = read_whole(path, MOST).strip()
     except OSError as error:
         raise InputError(f"--key: {path} cannot be read ({error.strerror}); {_MAKE}") from None
-    if stat.S_IMODE(mode) & 0o077 or owner != os.getuid():
-        raise InputError(
-            f"--key: {path} can be read by others (mode {stat.S_IMODE(mode):04o}); chmod 600 {path}"
-        )
+    if found.st_uid != os.getuid():
+        raise InputError(f"--key: {path} belongs to another user; make a copy that is yours alone")
+    if (mode := stat.S_IMODE(found.st_mode)) & 0o077:
+        raise InputError(f"--key: {path} can be read by others (mode {mode:04o}); chmod 600 {path}")
     if len(key) < LEAST:
         raise InputError(f"--key: {path} has {len(key)} bytes, {LEAST} are the fewest; {_MAKE}")
     return key

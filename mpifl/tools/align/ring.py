@@ -46,7 +46,7 @@ def pass_round(
     for hop in range(parties):
         for where in pieces(POINT * sizes[(me - hop) % parties]):
             length = where.stop - where.start
-            piece = own[where] if hop == 0 else transport.take(before, PIECE)
+            piece = own[where] if hop == 0 else transport.take(before)
             masked = b""
             try:
                 masked = _masked(piece, length, before, mask) if fault is None else b""
@@ -87,7 +87,7 @@ def collect(transport: Transport, sizes: Sequence[int], senders: Sequence[int]) 
     found: list[bytes] = []
     whole = True
     for size, sender in zip(sizes, senders, strict=True):
-        parts = [(where, transport.take(sender, PIECE)) for where in pieces(POINT * size)]
+        parts = [(where, transport.take(sender)) for where in pieces(POINT * size)]
         whole &= all(len(part) == where.stop - where.start for where, part in parts)
         found.append(b"".join(part for _, part in parts))
     return found if whole else None
@@ -101,7 +101,7 @@ def send_whole(transport: Transport, rank: int, content: bytes) -> None:
 
 def take_whole(transport: Transport, rank: int, size: int) -> bytes:
     """Take so many bytes; raise InputError if they are not what comes."""
-    found = b"".join([transport.take(rank, PIECE) for _ in pieces(size)])
+    found = b"".join([transport.take(rank) for _ in pieces(size)])
     if len(found) != size:
         raise InputError(f"rank {rank} has sent {len(found):,} bytes where {size:,} were due")
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,8 +41,22 @@ class Aligned:
 class Comparer:
     """Rank 0's side, part by part."""
 
-    def __init__(self, transport: Transport, terms: Path, out: Path) -> None:
-        self._transport, self._path, self._out = transport, terms, out
+    def __init__(
+        self,
+        transport: Transport,
+        terms: Path,
+        out: Path,
+        check: Callable[[Terms], None] = lambda terms: None,
+    ) -> None:
+        """Say what it is given; nothing is read yet.
+
+        Args:
+            transport: This rank's end of the wire.
+            terms: The file of terms.
+            out: Where `federation.json` is to be.
+            check: Raises InputError for what else is given and does not fit the terms.
+        """
+        self._transport, self._path, self._out, self._check = transport, terms, out, check
         self._terms: Terms | None = None
 
     def align(self) -> Aligned:
@@ -91,6 +105,7 @@ class Comparer:
         terms = read_terms(self._path)
         check_ranks(self._path, terms, self._transport.size)
         self._terms = terms
+        self._check(terms)
         if os.path.lexists(path := self._out / FILE):
             raise InputError(f"--out: {path} exists; remove it or name another folder")
 
@@ -140,24 +155,31 @@ class Comparer:
             if entry.examples != entries[0].examples:
                 said = f"{entry.examples} rows, {terms.told(0)} has {entries[0].examples}"
                 raise InputError(f"{terms.told(party)}: {said}; see that all run the same mpifl")
+        try:
+            spec = self._spec(entries, start)
+        except ValueError as error:
+            raise InputError(
+                f"the parties' entries do not go together ({error}); nothing is written"
+            ) from None
+        return Federation(text=spec.model_dump_json(indent=1) + "\n")
+
+    def _spec(self, entries: list[VerticalEntry], start: Start) -> VerticalSpec:
+        """Return what all write; raise ValueError for entries that do not go together."""
+        terms, learned = self._agreed, start.learned
         features = Features(shape=(sum(start.widths),), dtype="float32")
-        names = [
-            f"{party}.{name}"
-            for party, own in zip(terms.parties, self._columns, strict=True)
-            for name in own or ()
-        ]
-        spec = VerticalSpec(
+        own = zip(terms.parties, self._columns, strict=True)
+        names = [f"{party}.{name}" for party, columns in own for name in columns or ()]
+        return VerticalSpec(
             name=terms.name,
-            format_version=version_of(features, start.learned.targets),
+            format_version=version_of(features, learned.targets),
             features=features,
-            **{key: getattr(start.learned, key) for key in Learned.model_fields},
+            **{key: getattr(learned, key) for key in Learned.model_fields},
             seed=terms.seed,
             scheme={"name": "align", "valid": terms.valid, "test": terms.test},
             source={"name": "align", "parties": terms.parties},
             silos=entries,
             feature_names=names if len(names) == sum(start.widths) else None,
         )
-        return Federation(text=spec.model_dump_json(indent=1) + "\n")
 
     def _check_entry(self, party: int, entry: VerticalEntry, start: Start, common: Common) -> None:
         """Refuse an entry that is not that of this party's rows in this alignment."""

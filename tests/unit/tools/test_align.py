@@ -68,6 +68,8 @@ def test_points_are_elligators_and_libsodiums_own():
     assert found == [elligator(hash) for hash in hashes]
     hash = hashlib.sha256(b"mpifl align 1" + b"nonce" + b"someone").digest()
     assert Masker(1).points([b"someone"], b"nonce") == elligator(hash)
+    many = [b"%d" % n for n in range(4001)]  # more than are converted together
+    assert Masker(2).points(many, b"") == b"".join(Masker(1).points([one], b"") for one in many)
 
 
 def ladder(secret, point):
