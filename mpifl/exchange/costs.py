@@ -67,6 +67,12 @@ class Ledger:
         self._add_seconds(seconds, all_in_all)
         self.faults.update({header.silo: header.fault for header in headers if header.fault is not None})
 
+    def add_lines(self, heard: Mapping[int, int], said: Mapping[int, int]) -> None:
+        """Add the lines of a dialogue: bytes that each silo has sent, and those that it was sent."""
+        self.bytes_received += sum(heard.values())
+        self.bytes_sent += sum(said.values())
+        self.bytes_of_silo.update({silo: heard.get(silo, 0) + said.get(silo, 0) for silo in {*heard, *said}})
+
     def _add_bytes(self, request: Request, headers: Sequence[Reply], accepted: Collection[int]) -> None:
         down = _size_of_request(request)
         up = {header.silo: len(header.encode()) for header in headers}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from torch import Tensor
 
 from mpifl.algorithms import Conversation
 from mpifl.common import InputError, RoundLost
-from mpifl.exchange.speakers import Speaker, payload_of
-from mpifl.wire import Line, Lines, Mark, floats
+from mpifl.exchange.speakers import Speaker
+from mpifl.transforms import LONGEST, Writing
+from mpifl.wire import Line, Lines, Mark
 
 LEAST_LIMIT = 1 << 26
 """Bytes of a line that are taken at least, whatever is expected: what is not taken holds its sender up."""
@@ -30,12 +32,16 @@ class Lead:
 
     Attributes:
         homes: The rank of each silo.
+        heard: Bytes of each silo's lines.
+        said: Bytes of the answers to each silo.
         error: Why it could not be led to its end; None if it was.
     """
 
     def __init__(self, talk: Callable[[Conversation], None], widths: Mapping[int, int]) -> None:
         self.talk, self.widths = talk, dict(widths)
         self.homes: Mapping[int, int] = {}
+        self.heard: Counter[int] = Counter()
+        self.said: Counter[int] = Counter()
         self.error: InputError | RoundLost | None = None
 
 
@@ -47,13 +53,22 @@ class Dialogue:
         silos: Those that talk.
         speakers: Those of them that this rank hosts.
         lines: Reaches the others.
+        up: How lines of silos are written.
+        down: How answers are.
     """
 
     def __init__(
-        self, lead: Lead, silos: Sequence[int], speakers: Mapping[int, Speaker], lines: Lines
+        self,
+        lead: Lead,
+        silos: Sequence[int],
+        speakers: Mapping[int, Speaker],
+        lines: Lines,
+        up: Writing,
+        down: Writing,
     ) -> None:
         self.silos = sorted(silos)
         self._lead, self._here, self._lines = lead, speakers, lines
+        self._up, self._down = up, down
         self._answers: dict[int, Tensor | None] = dict.fromkeys(speakers)
         self._heard = dict.fromkeys(self.silos, 0)
         """How many lines of each silo were heard."""
@@ -78,11 +93,24 @@ class Dialogue:
         for silo, answer in zip(asked, given, strict=True):
             if answer is not None:
                 _check_finite(answer)
-            if silo in self._here:
-                self._answers[silo] = answer
-            else:
-                self._lines.say(self._lead.homes[silo], silo, self._answered[silo], payload_of(answer))
+            try:
+                self._say(silo, answer)
+            except ValueError as wrong:
+                raise RoundLost(f"to silo {silo}: {wrong}", in_vain=True) from None
             self._answered[silo] += 1
+
+    def _say(self, silo: int, answer: Tensor | None) -> None:
+        number, payload = self._answered[silo], b""
+        if silo in self._here:
+            self._answers[silo] = None
+            if answer is not None:
+                self._answers[silo], nbytes = self._down.carried(answer, silo, number)
+                self._lead.said[silo] += nbytes
+            return
+        if answer is not None:
+            payload = self._down.write(answer, silo, number)
+        self._lead.said[silo] += len(payload)
+        self._lines.say(self._lead.homes[silo], silo, number, payload)
 
     def run(self) -> None:
         """Lead the dialogue to its end, or stop all silos."""
@@ -102,26 +130,38 @@ class Dialogue:
         speaker = self._here[silo]
         if (line := speaker.speak(self._answers[silo])) is None:
             self._note_end(silo, ended=not speaker.failed)
-        elif fault := self._fault_of(silo, line, rows):
-            speaker.fail(fault)
-            return None
+        else:
+            line = self._carried(silo, line, rows)
         self._heard[silo] += 1
         return line
+
+    def _carried(self, silo: int, line: Tensor, rows: int) -> Tensor | None:
+        """Return what would be read of a line of this rank's; its silo fails if that is nothing."""
+        try:
+            if fault := self._fault_of(silo, line, rows):
+                raise fault
+            read, nbytes = self._up.carried(line, silo, self._heard[silo])
+        except (ValueError, InputError) as wrong:
+            self._here[silo].fail(wrong)
+            return None
+        self._lead.heard[silo] += nbytes
+        return read
 
     def _line_of(self, silo: int, rows: int) -> Tensor | None:
         """Return the next line of a silo of another rank; None if it has stopped, or its line is wrong."""
         width = self._lead.widths[silo]
         try:
-            line = self._next(silo, 4 * rows * width)
+            line = self._next(silo, LONGEST * rows * width)
             if silo in self._over:
                 self._note_end(silo, ended=line.number == Mark.END)
                 return None
-            found = floats(line.payload, rows, width)
+            found = self._up.read(line.payload, silo, rows, width)
             if fault := self._fault_of(silo, found, rows):
                 raise fault
         except (ValueError, InputError) as wrong:
             self._refuse(silo, wrong)
             return None
+        self._lead.heard[silo] += len(line.payload)
         return found
 
     def _next(self, silo: int, nbytes: int = 0) -> Line:

@@ -259,7 +259,7 @@ class Federation:
         self._worker.commit(request, verdict)
         self.membership.commit(request.reassigned, verdict.accepted, headers)
         if self.transport.is_server and request.averaged:
-            self._account(request, reports, headers, verdict, time.perf_counter() - began)
+            self._account(request, reports, headers, verdict, time.perf_counter() - began, lead)
             self.ledger.weights = combined.weights or self.ledger.weights
             self.ledger.outside = combined.outside or self.ledger.outside
             self.ledger.parties = min(combined.parties, self.ledger.parties or combined.parties)
@@ -273,12 +273,15 @@ class Federation:
         headers: Sequence[Reply],
         verdict: Verdict,
         spent: float,
+        lead: Lead | None,
     ) -> None:
         """Note, at the server, what an exchange of so many seconds has cost."""
         self.workload.add(headers, spent)
         origins, workers = self.transport.origins, reports.keys() & set(self.transport.workers)
         seconds = {origins[rank]: min(reports[rank].seconds, spent) for rank in workers}
         self.ledger.add(request, headers, verdict.accepted, seconds, spent)
+        if lead is not None:
+            self.ledger.add_lines(lead.heard, lead.said)
 
     def _part(self) -> None:
         """Leave when all ranks are known to have been told;

@@ -16,7 +16,8 @@ from mpifl.algorithms import Algorithm
 from mpifl.common import InputError
 from mpifl.exchange.updates import as_update, header_of_end
 from mpifl.silo import Silo
-from mpifl.wire import AnyReply, Converse, Done, Lines, Mark, Update, floats
+from mpifl.transforms import LONGEST, Writing
+from mpifl.wire import AnyReply, Converse, Done, Lines, Mark, Update
 
 Half: TypeAlias = Generator[Tensor, "Tensor | None", Update]
 """A silo's half: yields lines, shape [rows, width], is sent the answers, and returns an update."""
@@ -94,37 +95,49 @@ class Speaker:
             self._half.close()
 
 
-def follow(speakers: Sequence[Speaker], lines: Lines) -> None:
+def follow(speakers: Sequence[Speaker], lines: Lines, up: Writing, down: Writing) -> None:
     """Have the silos of another rank than the server's talk with it to the end."""
     talking, number = {speaker.id: speaker for speaker in speakers}, 0
     heard: dict[int, Tensor | None] = dict.fromkeys(talking)
     while talking:
         for silo, speaker in talking.items():
             said = speaker.speak(heard[silo])
-            if said is not None:
-                lines.say(0, silo, number, payload_of(said))
+            payload = None if said is None else _written(speaker, said, number, up)
+            if payload is not None:
+                lines.say(0, silo, number, payload)
             else:
                 lines.say(0, silo, Mark.STOP if speaker.failed else Mark.END)
         talking = {silo: speaker for silo, speaker in talking.items() if speaker.reply is None}
         for silo, speaker in talking.items():
-            heard[silo] = _answer(speaker, lines, number)
+            heard[silo] = _answer(speaker, lines, number, down)
         talking = {silo: speaker for silo, speaker in talking.items() if speaker.reply is None}
         number += 1
     lines.settle()
 
 
-def _answer(speaker: Speaker, lines: Lines, number: int) -> Tensor | None:
+def _written(speaker: Speaker, said: Tensor, number: int, up: Writing) -> bytes | None:
+    """Return a silo's line as bytes; a silo whose line cannot be written fails of it."""
+    try:
+        return up.write(said, speaker.id, number)
+    except ValueError as wrong:
+        speaker.fail(wrong)
+        return None
+
+
+def _answer(speaker: Speaker, lines: Lines, number: int, down: Writing) -> Tensor | None:
     """Return the server's answer to a silo's line; a silo that is told to stop does, or fails of it."""
     assert speaker.said is not None
     rows, width = speaker.said.shape
     try:
-        line = lines.hear(0, 4 * rows * width)
+        line = lines.hear(0, LONGEST * rows * width)
         if line.number == Mark.STOP:
             speaker.stop()
             return None
         if (line.silo, line.number) != (speaker.id, number):
             raise InputError(f"the server answered line {line.number} of silo {line.silo}, not line {number}")
-        return floats(line.payload, rows, width).to(speaker.said.device) if line.payload else None
+        if not line.payload:
+            return None
+        return down.read(line.payload, speaker.id, rows, width).to(speaker.said.device)
     except (ValueError, InputError) as wrong:
         speaker.fail(wrong)
         lines.say(0, speaker.id, Mark.STOP)
@@ -179,8 +192,3 @@ def _line(said: Any) -> Tensor:
         return said.detach().contiguous()
     what = f"{said.dtype} of shape {list(said.shape)}" if isinstance(said, Tensor) else type(said).__name__
     raise InputError(f"a line is {what}; yield float32 tensors of shape [rows, width]")
-
-
-def payload_of(line: Tensor | None) -> bytes:
-    """Return a line as bytes: float32, row after row; none where there is only to go on."""
-    return b"" if line is None else line.detach().cpu().contiguous().numpy().tobytes()

@@ -183,10 +183,11 @@ class Worker:
         """Have the silos of this rank talk with the server, which leads the dialogue."""
         speakers = {silo: self._speaker(silo, request, vectors) for silo in mine}
         lines = Lines(self._transport, request.serial)
+        written = self._context.lines.writing(request.work, request.round)
         if lead is not None:
-            Dialogue(lead, request.cohort, speakers, lines).run()
+            Dialogue(lead, request.cohort, speakers, lines, *written).run()
         else:
-            follow([*speakers.values()], lines)
+            follow([*speakers.values()], lines, *written)
         return [speaker.reply for speaker in speakers.values() if speaker.reply is not None]
 
     def _speaker(self, id: int, request: Converse, vectors: dict[str, Tensor]) -> Speaker:

@@ -11,6 +11,7 @@ from mpifl.algorithms import Algorithm
 from mpifl.common import InputError
 from mpifl.data import AnySpec, VerticalSpec
 from mpifl.server import SGD
+from mpifl.transforms import OWN_KEYS
 
 if TYPE_CHECKING:
     from mpifl.run.job import Job
@@ -77,9 +78,12 @@ def _of_tables(job: Job) -> Iterator[str]:
         yield "[server_optimizer]: there is no mean to step along; [local] says how each half steps"
     if not job.aggregation.is_mean or job.aggregation.clip is not None:
         yield "[aggregation]: lines are not averaged; leave it out"
-    for way in ("up", "down"):
-        if (codec := getattr(job.compression, way)) != "none":
-            yield f"[compression] {way} = '{codec}': lines travel as float32; take 'none'"
+    if job.compression.up == "topk":
+        yield "[compression] up = 'topk': top and bottoms need all of a line; take 'qsgd' or 'bfloat16'"
+    if job.compression.error_feedback:
+        yield "[compression] error_feedback = true: each line is of other rows than the last; leave it out"
+    if job.compression.bucket not in (None, OWN_KEYS["qsgd"]["bucket"]):
+        yield f"[compression] bucket = {job.compression.bucket}: each row is a bucket; leave it out"
     if job.attack.kind != "none":
         yield f"[attack] kind = '{job.attack.kind}': is of updates, and these silos send lines; leave it out"
     if job.privacy is not None:

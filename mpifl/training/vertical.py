@@ -24,6 +24,7 @@ from mpifl.server import Server
 from mpifl.silo import Bottom, ColumnSilo, FlatModel, learnable
 from mpifl.training.at_site import about_rank, kept_at_site
 from mpifl.training.devices import rank_device, threads_of
+from mpifl.transforms import LineCodecs
 from mpifl.wire import Transport, survivable
 
 
@@ -78,6 +79,7 @@ def _context(
         weights="uniform",
         models=[top],
         evaluation_batch=job.evaluate.batch_size,
+        lines=LineCodecs.of(job.compression, spec.holder, job.seed),
         **{**at_site, "silo": functools.partial(_column_silo, bottoms)},
     )
 

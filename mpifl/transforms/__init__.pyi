@@ -1,7 +1,13 @@
 from .attacks import AttackSettings as AttackSettings
 from .base import Transform as Transform
 from .clipping import Clipping as Clipping
-from .compression import CompressionSettings as CompressionSettings
+from .compression import OWN_KEYS as OWN_KEYS, CompressionSettings as CompressionSettings
+from .lines import (
+    LONGEST as LONGEST,
+    PLAIN_LINES as PLAIN_LINES,
+    LineCodecs as LineCodecs,
+    Writing as Writing,
+)
 from .noising import Noising as Noising
 from .protection import LEFT as LEFT, STEPS as STEPS, Protection as Protection
 from .reference import reference_of as reference_of

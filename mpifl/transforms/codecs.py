@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -50,6 +50,10 @@ class Codec(ABC):
         Raises:
             ValueError: it stands for no such vector.
         """
+
+    def by_rows(self, width: int) -> Codec:
+        """Return it for rows of so many elements, each written by itself."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -138,6 +142,10 @@ class QSGD(Codec):
         exact = exact.mul_(self._levels).view(-1)[: len(part)]
         below = exact.floor()
         return norm, below.add_(draws < exact.sub_(below)).add_(self._levels).to(torch.uint8)
+
+    def by_rows(self, width: int) -> QSGD:
+        """Return it with each row as a bucket."""
+        return replace(self, bucket=width)
 
     @property
     def _levels(self) -> int:

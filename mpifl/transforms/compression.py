@@ -40,10 +40,10 @@ class CompressionSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     up: Literal["none", "float16", "bfloat16", "qsgd", "topk"] = "none"
-    """How silos encode their updates."""
+    """How silos encode their updates, or in a split network their lines."""
     down: Literal["none", "float16", "bfloat16", "qsgd"] = "none"
-    """How requests are encoded; topk is none of the ways, since most weights cannot be left out of a model.
-    """
+    """How requests are encoded, or answers to lines; topk is none of the ways, since most weights cannot be
+    left out of a model."""
     error_feedback: bool | None = None
     """Silos add what was left out to their next update; by default with topk alone, which is biased."""
     bits: Annotated[int, Field(ge=2, le=8)] | None = None

@@ -17,7 +17,7 @@ from torchmetrics.classification import MulticlassAUROC, MulticlassCalibrationEr
 
 from mpifl import models
 from mpifl.common import rng
-from mpifl.data import Batches, open_shard, read_federation
+from mpifl.data import Batches, open_shard, read_federation, read_vertical
 
 HERE = Path(__file__).parent
 NAMES = [job["name"] for job in scenarios.jobs_on(2)]
@@ -140,6 +140,16 @@ def test_a_dialogue_that_is_cut_short_changes_nothing(world: Path) -> None:
     assert (world / "split-lost/model.safetensors").read_bytes() == (
         world / "split/model.safetensors"
     ).read_bytes()
+
+
+def test_bytes_of_lines_are_those_of_payloads(world: Path, digits: Path) -> None:
+    """Two silos send lines: qsgd takes 4 bytes and 6 halves of one for a row, float16 takes 12."""
+    rows = read_vertical(digits / "columns").rows["train"] // 64 * 64
+    for line in (world / "split-qsgd/metrics.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        assert 0 < record["bytes_received"] - 2 * 7 * rows < 2000
+        assert 0 < record["bytes_sent"] - 2 * 12 * rows < 2000
+        assert 0 < record["bytes_of_silo_max"] - 19 * rows < 1000
 
 
 def test_metrics_of_all_silos_are_torchmetrics_of_their_predictions_in_one_place(

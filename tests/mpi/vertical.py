@@ -67,6 +67,19 @@ JOBS = [
         evaluate={"every": 2},
     ),
     split(
+        "split-qsgd",
+        compression={"up": "qsgd", "down": "float16", "bits": 4},
+        vertical={"cut": 6, "top": {"name": "mlp", "hidden": [8]}, "protect": "max-norm"},
+    ),
+    split(
+        "split-flips",
+        local_steps=2,
+        rounds=3,
+        compression={"up": "bfloat16", "down": "qsgd", "norm": "l2"},
+        vertical={"cut": 10, "merge": "sum", "top": "none", "protect": "label-dp", "epsilon": 3.0},
+        local={"lr": 0.05, "batch_size": 100},
+    ),
+    split(
         "split-uneven",
         rounds=3,
         model={"name": "mlp", "hidden": [5]},

@@ -121,6 +121,30 @@ def test_further_steps_are_those_of_fedbcd(tmp_path, local):
     agree(net, ends)
 
 
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("holder", [0, 1])
+def test_codecs_act_on_all_lines_but_the_holders(tmp_path, steps, holder):
+    write_vertical_folder(tmp_path / "shards", ROWS, WIDTHS, holder=holder)
+    made = {"name": "splitnn", "local_steps": steps}
+    given = job(tmp_path / "shards", algorithm=made, compression={"up": "float16", "down": "bfloat16"})
+    run, net, opened, spec, ends, resolved = trained(tmp_path, given)
+    codecs = {"up": split.float16, "down": lambda line: line.bfloat16().float()}
+    oracle(net, opened, spec, resolved, nn.functional.cross_entropy, local_steps=steps, **codecs)
+    agree(net, ends)
+    record, headers = run.metrics[0], 2000
+    lines = 2 * 2 * ROWS["train"] * 3 * 2  # two epochs, two silos, each row three halves
+    for key in ("bytes_sent", "bytes_received"):
+        assert lines < record[key] < lines + headers
+    assert lines < record["bytes_of_silo_max"] < lines + headers  # both ways, of one silo
+
+
+def test_a_line_beyond_its_codec_loses_the_round_in_a_line_that_says_what_would_do(tmp_path):
+    write_vertical_folder(tmp_path / "shards", ROWS, WIDTHS)
+    given = job(tmp_path / "shards", local={"lr": 1e8, "batch_size": 10}, compression={"up": "float16"})
+    with pytest.raises(RoundLost, match=r"\[compression\] up: a line reaches .*; take bfloat16"):
+        mpifl.train(given, out=tmp_path / "run")
+
+
 def test_vertical_logistic_regression_is_that_of_the_joined_table(tmp_path):
     write_vertical_folder(tmp_path / "shards", ROWS, WIDTHS)
     given = job(

@@ -69,6 +69,14 @@ REFUSED = {
     "rule": ({"aggregation": {"rule": "median"}}, "[aggregation]: lines are not averaged"),
     "clip": ({"aggregation": {"clip": 1.0}}, "[aggregation]: lines are not averaged"),
     "up": ({"compression": {"up": "topk", "share": 0.1}}, "[compression] up = 'topk': "),
+    "memory": (
+        {"compression": {"up": "qsgd", "error_feedback": True}},
+        "[compression] error_feedback = true: each line is of other rows than the last; leave it out",
+    ),
+    "bucket": (
+        {"compression": {"down": "qsgd", "bucket": 100}},
+        "[compression] bucket = 100: each row is a bucket; leave it out",
+    ),
     "attack": ({"attack": {"kind": "sign_flip", "silos": [0]}}, "[attack] kind = 'sign_flip': "),
     "privacy": (
         {"privacy": {"clip": 1.0, "noise": 1.0, "delta": 1e-5}},
