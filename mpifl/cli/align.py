@@ -123,7 +123,8 @@ def _mine(given: Sequence[Given], party: int) -> Given | None:
 
 def _threads(parties: int) -> int:
     """Return this party's part of the cores that it may use with the others of its node."""
-    return max(len(os.sched_getaffinity(0)) // max(parties, 1), 1)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(cores // max(parties, 1), 1)
 
 
 def _align(transport: Transport, path: Path, own: _Own) -> None:

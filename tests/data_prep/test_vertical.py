@@ -204,7 +204,7 @@ def test_it_cuts_no_examples():
         SCHEMES["vertical"](None, 2, np.random.default_rng(0), {})
 
 
-def test_the_commands_know_it_and_training_refuses_it(tmp_path, capsys):
+def test_the_commands_know_it_and_horizontal_training_refuses_it(tmp_path, capsys):
     source(tmp_path)
     out = tmp_path / "out"
     words = ["partition", "npz", "--data", str(tmp_path / "own.npz"), "--out", str(out), "--silos", "2"]
@@ -234,7 +234,7 @@ def test_the_commands_know_it_and_training_refuses_it(tmp_path, capsys):
     ]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].endswith("take another scheme")
+    assert done.stderr.splitlines()[-1].endswith("have columns; take 'splitnn'")
     assert not (tmp_path / "run").exists()
 
 

@@ -1,4 +1,4 @@
-"""SplitNN held against tests/reference/split.py, which was written from the papers and knows nothing of mpifl."""
+"""SplitNN held against tests/reference/split.py, written from the papers and without mpifl."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_vertical_logistic_regression_is_that_of_the_joined_table(tmp_path):
         model={"name": "logreg", "bias": False},
         vertical={"cut": 3, "merge": "sum", "top": "none"},
     )
-    _, net, opened, spec, ends, resolved = trained(tmp_path, given)
+    _, net, opened, _, ends, resolved = trained(tmp_path, given)
     whole = nn.Linear(sum(WIDTHS), 3)
     with torch.no_grad():
         whole.weight.copy_(torch.cat([bottom.head.weight for bottom in net.bottoms], 1))
@@ -168,7 +168,8 @@ def test_an_epoch_has_each_row_once_and_another_order_each_round():
     local = LocalTraining(batch_size=10, epochs=2)
     first, second = ([rows.tolist() for rows in order(local, 57, 5, t)] for t in (0, 1))
     assert [len(rows) for rows in first] == [10, 10, 10, 10, 10, 7] * 2
-    assert sorted(sum(first[:6], [])) == sorted(sum(first[6:], [])) == list(range(57))
+    epochs = [sorted(row for rows in part for row in rows) for part in (first[:6], first[6:])]
+    assert epochs == [list(range(57))] * 2
     assert first[:6] != first[6:] != second[:6]
     expected = torch.randperm(57, generator=rng.torch_stream(5, "rows", 0))
     assert first[0] == expected[:10].tolist()

@@ -7,6 +7,7 @@ import tomli_w
 from unit.builders import write_folder, write_vertical_folder
 
 from mpifl.common import InputError
+from mpifl.data.vertical import read_vertical
 from mpifl.run import read_job, read_kept
 from mpifl.training import validate_job
 
@@ -115,6 +116,14 @@ def test_what_has_no_meaning_over_columns_is_refused_in_a_line(yard, name):
     line = refusal_of(path)
     assert said in line
     assert line.startswith(f"{path}: ")
+
+
+def test_rows_of_two_alignments_are_not_trained_on(yard):
+    spec = read_vertical(yard / "shards")
+    other = spec.silos[2].model_copy(update={"alignment": "f" * 32})
+    spec.model_copy(update={"silos": [*spec.silos[:2], other]}).write(yard / "shards")
+    line = refusal_of(job_of(yard))
+    assert "silos 0 and 2 are of two alignments, so that their rows may be different people" in line
 
 
 def test_one_silo_is_no_split_network(tmp_path):
