@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from pages import Reader
 from safetensors.torch import load_file
 from torch import nn
 from typer.testing import CliRunner
@@ -16,19 +17,18 @@ import mpifl
 from mpifl.cli import app
 from mpifl.common import InputError
 from mpifl.data import open_vertical, read_vertical
-from mpifl.report import evaluate_run
+from mpifl.report import evaluate_run, write_report
 
 ROWS = {"train": 20, "valid": 6, "test": 9}
 WIDTHS = (2, 1, 3)
 
 
-@pytest.fixture
-def trained(tmp_path):
-    """A run of two rounds with the label holder in the middle."""
-    write_vertical_folder(tmp_path / "shards", ROWS, WIDTHS, holder=1)
+def run_of(folder, **tables):
+    """Train for two rounds with the label holder in the middle; tables replace the usual ones."""
+    write_vertical_folder(folder / "shards", ROWS, WIDTHS, holder=1)
     job = {
         "name": "split",
-        "shards": str(tmp_path / "shards"),
+        "shards": str(folder / "shards"),
         "rounds": 2,
         "model": {"name": "mlp", "hidden": [4]},
         "vertical": {"cut": 3, "top": {"name": "mlp", "hidden": [5]}},
@@ -38,7 +38,12 @@ def trained(tmp_path):
         "tracking": {"console": False},
         "device": "cpu",
     }
-    return mpifl.train(job, out=tmp_path / "run")
+    return mpifl.train(job | tables, out=folder / "run")
+
+
+@pytest.fixture
+def trained(tmp_path):
+    return run_of(tmp_path)
 
 
 def asked(*words):
@@ -150,3 +155,39 @@ def test_a_run_on_other_shards_is_not_scored(trained, tmp_path):
     shutil.rmtree(tmp_path / "shards")
     write_vertical_folder(tmp_path / "shards", {"train": 4, "test": 4}, WIDTHS, holder=1)
     assert "are not those that it was trained on" in asked("evaluate", trained.folder)
+
+
+def test_rounds_are_judged_by_valid_rows_and_the_test_rows_are_scored_once(tmp_path):
+    run = run_of(tmp_path, evaluate={"split": "valid", "target": 1.0, "patience": 5})
+    assert all("silo_accuracy_pooled" in one and "test_accuracy" not in one for one in run.metrics)
+    assert ["final" in one for one in run.metrics] == [False, True]
+    final = run.metrics[-1]["final"]
+    said = asked("evaluate", run.folder, "--json", tmp_path / "scores.json")
+    found = json.loads((tmp_path / "scores.json").read_text())["test"]
+    assert (found["loss"], found["accuracy"]) == (final["test_loss"], final["test_accuracy"])
+    said = asked("evaluate", run.folder, "--split", "valid")
+    assert f"valid accuracy {run.metrics[-1]['silo_accuracy_pooled']:.2%}, 6 examples" in said
+    page = Reader(write_report(run.folder).read_text())
+    words = " ".join(page.titles())
+    assert "splitnn · mlp over mlp · " in words
+    assert "Valid accuracy" in words
+    assert "worst silo" not in words
+
+
+@pytest.mark.parametrize("key", ["target", "patience"])
+def test_a_training_over_columns_ends_when_it_is_good_enough(tmp_path, key):
+    told = {"target": 0.01, "stop_at_target": True} if key == "target" else {"patience": 1}
+    local = {"lr": 1e-9, "batch_size": 8}  # so that no round is better than the first
+    run = run_of(tmp_path, rounds=9, evaluate=told, local=local)
+    assert run.finished
+    assert len(run.metrics) == (1 if key == "target" else 2)
+
+
+def test_the_first_line_has_the_parameters_of_each_part(tmp_path, capfd):
+    run_of(tmp_path, tracking={"console": "always"})
+    first = " ".join(capfd.readouterr().out.split())
+    sizes = ", ".join(str(4 * width + 4 + 4 * 3 + 3) for width in WIDTHS)
+    assert (
+        f"splitnn, top mlp with {9 * 5 + 5 + 5 * 3 + 3} parameters, bottoms mlp with {sizes}, 3 silos"
+        in first
+    )

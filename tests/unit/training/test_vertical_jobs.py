@@ -126,6 +126,13 @@ def test_rows_of_two_alignments_are_not_trained_on(yard):
     assert "silos 0 and 2 are of two alignments, so that their rows may be different people" in line
 
 
+def test_what_has_no_effect_over_columns_is_said(yard):
+    job = read_job(job_of(yard, evaluate={"silos": False}))
+    assert job.idle(job.build_algorithm()) == ["[algorithm] name = 'splitnn': makes no use of evaluate.silos"]
+    job = read_job(job_of(yard))
+    assert job.idle(job.build_algorithm()) == []
+
+
 def test_one_silo_is_no_split_network(tmp_path):
     write_vertical_folder(tmp_path / "shards", ROWS, widths=(4,))
     assert "has one silo, and a split network needs two" in refusal_of(job_of(tmp_path))
