@@ -1,7 +1,9 @@
-"""Cut the columns of a data set over silos: the same rows everywhere, the labels at one."""
+"""Cut the columns of a data set over silos: the same rows everywhere, the targets at one."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,15 +13,24 @@ import h5py
 import numpy as np
 
 from data_prep.cut.partitioning import HEADER, WriteOptions, described
-from data_prep.model import Dataset, Rows, release, row_bytes
-from data_prep.schemes import Options, Shares, chosen, find_scheme, resolve
+from data_prep.model import Dataset, Rows, fields, release, row_bytes
+from data_prep.schemes import Options, Shares, chosen, find_scheme, resolve, shape_of
 from data_prep.sources import find_source
 from data_prep.write import PIECE, check_free, check_room, filters_of, written_atomically
 from mpifl.common import InputError, numpy_stream, sha256_of
-from mpifl.data import VerticalEntry, VerticalSpec, new_vertical
+from mpifl.data import (
+    FederationSpec,
+    VerticalEntry,
+    VerticalSpec,
+    aims_by_path,
+    by_path,
+    check_labels,
+    label_counts,
+    new_vertical,
+)
 
 Taken = tuple[Rows, np.ndarray, np.ndarray, int]
-"""A split: rows, their labels, the positions in both that it has, ascending, and the id of the rows' first.
+"""A split: rows, their targets, the positions in both that it has, ascending, and the id of the rows' first.
 """
 
 
@@ -40,7 +51,7 @@ def partition_columns(
     """Read a source and write some of its columns for every silo; return what `federation.json` says.
 
     The same source, seed and options give the same bytes. The source's own test set is every silo's split
-    `test`; its rows' ids go on where those of the training set end. Memory holds the labels and a piece of
+    `test`; its rows' ids go on where those of the training set end. Memory holds the targets and a piece of
     the rows.
 
     Raises:
@@ -52,15 +63,18 @@ def partition_columns(
     check_free(out)
     dataset = read(data, seed)
     _check_examples(dataset, options["min_examples"])
-    columns, stream = math.prod(dataset.one.shape), numpy_stream(seed, "partition")
-    dealt = cut.assign(columns, silos, stream, **chosen(cut.assign, options))
+    _check_targets(dataset)
+    dealt = cut.assign(
+        dataset.one.shape, silos, numpy_stream(seed, "partition"), **chosen(cut.assign, options)
+    )
     splits = _splits(dataset, shares, seed)
     check_room(out, _room(splits, len(dealt)))
-    cut_by = {"name": scheme, **options, **{key: share for key, share in vars(shares).items() if share}}
+    given = {key: value for key, value in options.items() if value not in ("", math.inf)}
+    cut_by = {"name": scheme, **given, **{key: share for key, share in vars(shares).items() if share}}
     spec = described(dataset, name or f"{source}-{scheme}", seed, cut_by, source, source_options)
     common = spec.model_dump(exclude={"silos", "test", "public"})
     with written_atomically(out) as folder:
-        entries = _write(folder, dataset, dealt, options["label_silo"], splits, filters)
+        entries = _write(folder, spec, dealt, options, splits, filters)
         made = VerticalSpec(**common, silos=entries)
         made.write(folder)
     return made
@@ -68,7 +82,7 @@ def partition_columns(
 
 def _room(splits: Mapping[str, Taken], silos: int) -> int:
     """Return the bytes that uncompressed shards take."""
-    size = sum(len(at) * (row_bytes(x) + 8 * silos + 8 * y[:1].size) for x, y, at, _ in splits.values())
+    size = sum(len(at) * (row_bytes(x) + 8 * silos + row_bytes(y)) for x, y, at, _ in splits.values())
     return size + HEADER * silos
 
 
@@ -78,12 +92,17 @@ def _check_examples(data: Dataset, least: int) -> None:
         raise InputError(f"--min-examples: {found}, {least} asked; lower it")
 
 
-def _class_numbers(data: Dataset) -> int:
-    """Return how many classes there are; refuse targets that are no plain class numbers."""
-    if data.classes is None or data.targets is not None:
-        takes = "vertical takes int64 class numbers; take iid or another scheme of examples"
-        raise InputError(f"--scheme: targets of {data.where} are {data.aim}, {takes}")
-    return data.classes
+def _check_targets(data: Dataset) -> None:
+    """Refuse targets of unequal lengths."""
+    if any(one is not None and one.ragged for _, one in aims_by_path(data.classes, data.targets).values()):
+        told = f"targets of {data.where} are of unequal lengths"
+        raise InputError(f"--scheme: {told}, and vertical takes one length; take iid or natural")
+
+
+def _alignment(spec: FederationSpec) -> str:
+    """Return the tag of all shards of a cut: the same for the same rows in the same order, else another."""
+    what = {"seed": spec.seed, "scheme": spec.scheme, "source": spec.source}
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def _refuse(shares: Shares, manner: WriteOptions) -> None:
@@ -109,26 +128,29 @@ def _splits(data: Dataset, shares: Shares, seed: int) -> dict[str, Taken]:
 
 def _write(
     folder: Path,
-    data: Dataset,
+    spec: FederationSpec,
     dealt: Sequence[np.ndarray],
-    holder: int,
+    options: Options,
     splits: Mapping[str, Taken],
     filters: dict[str, Any] | None,
 ) -> list[VerticalEntry]:
     """Write all shards, reading the source once, and return their entries."""
-    classes, digits = _class_numbers(data), max(4, len(str(len(dealt) - 1)))
+    holder, digits = options["label_silo"], max(4, len(str(len(dealt) - 1)))
+    aims: dict[str, Any] = {"classes": spec.classes, "targets": spec.targets}
     paths = [folder / f"silo_{silo:0{digits}d}.h5" for silo in range(len(dealt))]
+    examples = {split: len(at) for split, (_, _, at, _) in splits.items()}
     told: list[dict[str, Any]] = []
     for silo, (path, columns) in enumerate(zip(paths, dealt, strict=True)):
-        features = data.one.model_copy(update={"shape": (len(columns),)})
+        shape = shape_of(columns, spec.single.shape, options["along"])
+        features = spec.single.model_copy(update={"shape": shape})
         name = f"silo {silo}, labels" if silo == holder else f"silo {silo}"
-        told.append({"silo": silo, "name": name, "features": features})
-        labels = data.y.shape[1:] if silo == holder else None
-        examples = {split: len(at) for split, (_, _, at, _) in splits.items()}
-        with new_vertical(path, examples, labels, **told[-1], classes=classes, filters=filters) as file:
-            _write_rows(file, splits, labelled=silo == holder)
+        told.append({"silo": silo, "name": name, "features": features, "alignment": _alignment(spec)})
+        labels = splits["train"][1].shape[1:] if silo == holder else None
+        with new_vertical(path, examples, labels, **told[-1], **aims, filters=filters) as file:
+            _write_rows(file, splits, spec, labelled=silo == holder)
     _write_columns(paths, dealt, splits)
-    counted = np.bincount(data.y[splits["train"][2]].reshape(-1), minlength=classes).tolist()
+    _, y, at, _ = splits["train"]
+    counted = label_counts(y[at] if spec.classes else None, **aims)
     for facts, path, columns in zip(told, paths, dealt, strict=True):
         facts |= {"file": path.name, "columns": columns.tolist(), "examples": examples}
         facts |= {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
@@ -136,12 +158,17 @@ def _write(
     return [VerticalEntry(**facts) for facts in told]
 
 
-def _write_rows(file: h5py.File, splits: Mapping[str, Taken], *, labelled: bool) -> None:
-    """Write what does not depend on the columns: the rows' ids, and at their holder the labels."""
+def _write_rows(
+    file: h5py.File, splits: Mapping[str, Taken], spec: FederationSpec, *, labelled: bool
+) -> None:
+    """Write what does not depend on the columns: the rows' ids, and at their holder the targets."""
+    aims = aims_by_path(spec.classes, spec.targets)
     for split, (_, y, at, first) in splits.items():
         file[f"{split}/id"][...] = first + at
-        if labelled:
-            file[f"{split}/y"][...] = y[at]
+        for path, rows in by_path("y", fields(y[at])).items() if labelled else ():
+            check_labels(f"{split}/{path}", rows, *aims[path])
+            room = file[f"{split}/{path}"]
+            room[...] = rows.astype(room.dtype, copy=False)
 
 
 def _write_columns(paths: Sequence[Path], dealt: Sequence[np.ndarray], splits: Mapping[str, Taken]) -> None:
@@ -150,7 +177,8 @@ def _write_columns(paths: Sequence[Path], dealt: Sequence[np.ndarray], splits: M
         for start, block in _pieces(rows, at):
             for path, columns in zip(paths, dealt, strict=True):
                 with h5py.File(path, "r+") as file:
-                    file[f"{split}/x"][start : start + len(block)] = block[:, columns]
+                    room = file[f"{split}/x"]
+                    room[start : start + len(block)] = block[:, columns].reshape(-1, *room.shape[1:])
 
 
 def _pieces(rows: Rows, at: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:

@@ -1,8 +1,7 @@
+from .asking import Cohort as Cohort, Conversation as Conversation, Work as Work
 from .base import (
     EVALUATIONS as EVALUATIONS,
     Algorithm as Algorithm,
-    Cohort as Cohort,
-    Work as Work,
     usual_weight as usual_weight,
 )
 from .fedavg import FedAvg as FedAvg

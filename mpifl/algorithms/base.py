@@ -7,45 +7,29 @@ import functools
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
+from mpifl.algorithms.asking import Cohort
 from mpifl.common import InputError
-from mpifl.data import FederationSpec
+from mpifl.data import AnySpec
 from mpifl.server import SGD, Server, ServerOptimizer
-from mpifl.silo import LocalTraining, Objective, Silo, held_out
+from mpifl.silo import (
+    UNSPLIT,
+    LocalTraining,
+    Objective,
+    Score,
+    Silo,
+    VerticalSettings,
+    held_out,
+)
 from mpifl.tasks import CLASSIFICATION, Task, pack_states
-from mpifl.wire import Mean, Purpose, Scalar, Update, summed
-
-Work: TypeAlias = Any
-"""A bound method (silo, **message) -> Update of the algorithm: its silo's half."""
-
+from mpifl.wire import Purpose, Update, summed
 
 EVALUATIONS: dict[str, str | None] = {"evaluate": None, "evaluate_valid": "valid", "evaluate_test": "test"}
 """The works that score a model, and on which split of the silos': None is the one it holds out."""
-
-
-class Cohort(Protocol):
-    """The silos of a round, as an algorithm sees them.
-
-    Attributes:
-        silos: Their ids.
-        population: How many silos the federation has in all.
-        weight: What all of them weigh in the objective: n where it weighs silo k by n_k, else their number.
-    """
-
-    silos: list[int]
-    population: int
-    weight: float
-
-    def mean(self, work: Work, /, **message: Tensor | Scalar) -> Mean:
-        """Run `work` at every silo of the cohort with this message; return the weighted mean of the updates.
-
-        Raises:
-            RoundLost: too few silos answered.
-        """
 
 
 class Algorithm(BaseModel, ABC):
@@ -55,6 +39,9 @@ class Algorithm(BaseModel, ABC):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    layout: ClassVar[Literal["horizontal", "vertical"]] = "horizontal"
+    """Whether silos have examples, or columns of the same rows."""
 
     absolute: ClassVar[frozenset[str]] = frozenset()
     """Names of vectors of its updates that are no changes which add up over rounds, as logits are not."""
@@ -72,6 +59,9 @@ class Algorithm(BaseModel, ABC):
     varied: ClassVar[bool] = False
     """Whether some silos send other vectors than others, as those with another architecture do."""
 
+    scored_at_silos: ClassVar[bool] = True
+    """Whether a silo can score the model alone."""
+
     ignores: ClassVar[frozenset[str]] = frozenset()
     """Keys of a job, `table.key`, that it makes no use of."""
 
@@ -85,8 +75,10 @@ class Algorithm(BaseModel, ABC):
     local: LocalTraining = LocalTraining()
     server_optimizer: ServerOptimizer = SGD()
     task: Task = CLASSIFICATION
+    vertical: VerticalSettings = UNSPLIT
+    """How the network is split, where silos have columns."""
 
-    def for_federation(self, spec: FederationSpec) -> Algorithm:
+    def for_federation(self, spec: AnySpec) -> Algorithm:
         """Return the algorithm with a task that knows the federation.
 
         Raises:
@@ -94,7 +86,7 @@ class Algorithm(BaseModel, ABC):
         """
         return self.model_copy(update={"task": self.task.for_federation(spec)})
 
-    def check(self, module: nn.Module, spec: FederationSpec) -> None:
+    def check(self, module: nn.Module, spec: AnySpec) -> None:
         """See that the model and the federation have what this algorithm needs.
 
         Raises:
@@ -196,6 +188,14 @@ class Algorithm(BaseModel, ABC):
     def global_model(self, server: Server) -> dict[str, Tensor]:
         """Return what silos are sent to be judged by, and in the end to keep."""
         return {"w": server.state["w"]}
+
+    def score(self, server: Server, everyone: Cohort, split: str) -> Score | None:
+        """Score the model at the server on a split of its own; None if there is none.
+
+        Raises:
+            RoundLost: silos are needed for it, and too few answered.
+        """
+        return server.evaluate(server.state["w"]) if split == "test" else None
 
     def personal_model(self, silo: Silo, w: Tensor) -> Tensor:
         """Return the parameters, shape [P], that this silo would use if w,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from mpifl.algorithms.base import Algorithm, Cohort
+from mpifl.algorithms.asking import Cohort
+from mpifl.algorithms.base import Algorithm
 from mpifl.server import Server
 from mpifl.silo import Silo
 from mpifl.wire import Update

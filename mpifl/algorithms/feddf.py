@@ -8,10 +8,10 @@ from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mpifl.algorithms.base import Cohort
+from mpifl.algorithms.asking import Cohort
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.common import InputError
-from mpifl.data import FederationSpec
+from mpifl.data import AnySpec
 from mpifl.server import SGD, Server
 from mpifl.silo import LocalTraining, Silo
 from mpifl.wire import Update, uniform
@@ -47,7 +47,7 @@ class FedDF(FedAvg):
             raise ValueError(f"{why}; take [server_optimizer] name = 'sgd', lr = 1.0, momentum = 0")
         return self
 
-    def check(self, module: nn.Module, spec: FederationSpec) -> None:
+    def check(self, module: nn.Module, spec: AnySpec) -> None:
         """See that there are public examples of one length, and statistics in no model if there are several.
 
         Raises:

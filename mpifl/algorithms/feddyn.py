@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from pydantic import PositiveFloat, model_validator
 from torch import Tensor
 
-from mpifl.algorithms.base import Cohort
+from mpifl.algorithms.asking import Cohort
 from mpifl.algorithms.controls import Controlled
 from mpifl.server import SGD, Server
 from mpifl.silo import Proximal, Silo

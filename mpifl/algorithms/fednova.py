@@ -7,7 +7,7 @@ from typing import ClassVar
 from pydantic import model_validator
 from torch import Tensor
 
-from mpifl.algorithms.base import Cohort
+from mpifl.algorithms.asking import Cohort
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.server import Server
 from mpifl.silo import Silo

@@ -9,10 +9,10 @@ import torch
 from pydantic import model_validator
 from torch import Tensor, nn
 
-from mpifl.algorithms.base import Cohort
+from mpifl.algorithms.asking import Cohort
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.common import InputError
-from mpifl.data import FederationSpec
+from mpifl.data import AnySpec
 from mpifl.server import Server
 from mpifl.silo import Batch, Silo, in_precision
 from mpifl.wire import Update, uniform
@@ -53,7 +53,7 @@ class FSVRG(FedAvg):
         """Say that it takes a gradient of all examples."""
         return "corrects its steps by gradients of all examples; take fedavg"
 
-    def check(self, module: nn.Module, spec: FederationSpec) -> None:
+    def check(self, module: nn.Module, spec: AnySpec) -> None:
         """See that every weight belongs to a feature, where they are scaled.
 
         Raises:

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.common import InputError
-from mpifl.data import FederationSpec
+from mpifl.data import AnySpec
 from mpifl.silo import Silo
 from mpifl.wire import Update
 
@@ -30,7 +30,7 @@ class Moon(FedAvg):
     temperature: Annotated[float, Field(gt=0)] = 0.5
     """The temperature of the contrastive term."""
 
-    def check(self, module: nn.Module, spec: FederationSpec) -> None:
+    def check(self, module: nn.Module, spec: AnySpec) -> None:
         """See that the model exposes its features.
 
         Raises:

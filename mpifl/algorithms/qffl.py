@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from mpifl.algorithms.base import Cohort
+from mpifl.algorithms.asking import Cohort
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.fedsgd import FedSGD
 from mpifl.common import InputError

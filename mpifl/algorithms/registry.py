@@ -1,6 +1,7 @@
 """The algorithms by the names that a job calls them."""
 
-from mpifl.algorithms.base import Algorithm, Cohort
+from mpifl.algorithms.asking import Cohort
+from mpifl.algorithms.base import Algorithm
 from mpifl.algorithms.ditto import Ditto
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.feddf import FedDF
@@ -13,6 +14,7 @@ from mpifl.algorithms.fsvrg import FSVRG
 from mpifl.algorithms.moon import Moon
 from mpifl.algorithms.qffl import QFedAvg, QFedSGD
 from mpifl.algorithms.scaffold import Scaffold
+from mpifl.algorithms.splitnn import SplitNN
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
     "fedsgd": FedSGD,
@@ -29,6 +31,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "ditto": Ditto,
     "moon": Moon,
     "feddf": FedDF,
+    "splitnn": SplitNN,
 }
 
 __all__ = ["ALGORITHMS", "Algorithm", "Cohort", "FedAvg"]

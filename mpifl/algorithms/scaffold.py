@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import model_validator
 from torch import Tensor
 
-from mpifl.algorithms.base import Cohort
+from mpifl.algorithms.asking import Cohort
 from mpifl.algorithms.controls import Controlled
 from mpifl.algorithms.fednova import gradients_held
 from mpifl.server import Server

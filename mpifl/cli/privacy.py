@@ -12,7 +12,7 @@ from mpifl.cli.options import Set
 from mpifl.common import InputError
 
 if TYPE_CHECKING:
-    from mpifl.data import FederationSpec
+    from mpifl.data import AnySpec
     from mpifl.run import Job
 
 SHOWN = 10
@@ -78,7 +78,7 @@ def _of_job(path: Path, overrides: tuple[str, ...], delta: float | None) -> dict
     return {"delta": job.privacy.delta, "silos": silos, "largest": {str(n): e for n, e in by_round.items()}}
 
 
-def _of_silos(job: Job, spec: FederationSpec) -> dict[str, Any]:
+def _of_silos(job: Job, spec: AnySpec) -> dict[str, Any]:
     """Print what a job lets out of its silos in each round, and what that costs; return all figures."""
     from mpifl.training import figures_of_rounds, loudness, mechanism_of, parameters_of
 

@@ -1,6 +1,7 @@
 from .augment import CHANGES as CHANGES, Change as Change, load_change as load_change
 from .batches import Batches as Batches, each as each, rows as rows
 from .dataset import Examples as Examples
+from .described import AnyEntry as AnyEntry, AnySpec as AnySpec
 from .features import (
     FEATURE_DTYPES as FEATURE_DTYPES,
     Features as Features,
@@ -40,15 +41,22 @@ from .targets import (
     aims_by_path as aims_by_path,
     check_arrays as check_arrays,
     check_kind as check_kind,
+    check_labels as check_labels,
     label_counts as label_counts,
     told as told,
 )
 from .vertical import (
+    Alignment as Alignment,
     VerticalEntry as VerticalEntry,
     VerticalSpec as VerticalSpec,
-    VerticalSplit as VerticalSplit,
     is_vertical as is_vertical,
+    parse_any as parse_any,
+    read_any as read_any,
+    read_vertical as read_vertical,
+)
+from .vertical_shards import (
+    VerticalSplit as VerticalSplit,
     new_vertical as new_vertical,
     open_vertical as open_vertical,
-    read_vertical as read_vertical,
+    write_vertical as write_vertical,
 )

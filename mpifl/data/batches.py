@@ -129,9 +129,17 @@ class Batches:
 
     def take(self, indices: Tensor) -> tuple[Tensors, Tensors]:
         """Return the examples at `indices`, shape [n]."""
-        x, y = (each(lambda column: column[indices], columns) for columns in (self._x, self._y))
-        seen, aimed = each(self._seen, x, self._features), each(self._aimed, y, self._y_dtype)
-        return ({**seen, **self._masks(x)}, aimed) if self._ragged and isinstance(x, dict) else (seen, aimed)
+        return self.inputs(indices), self.targets(indices)
+
+    def inputs(self, indices: Tensor) -> Tensors:
+        """Return the inputs of the examples at `indices`, shape [n]."""
+        x = each(lambda column: column[indices], self._x)
+        seen = each(self._seen, x, self._features)
+        return {**seen, **self._masks(x)} if self._ragged and isinstance(x, dict) else seen
+
+    def targets(self, indices: Tensor) -> Tensors:
+        """Return the targets of the examples at `indices`, shape [n]."""
+        return each(self._aimed, each(lambda column: column[indices], self._y), self._y_dtype)
 
     def _masks(self, x: dict[str, Any]) -> dict[str, Tensor]:
         """Return the masks of a batch: int64, 1 where there is a row and 0 where there is padding."""

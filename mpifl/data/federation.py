@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -78,11 +78,14 @@ class FederationSpec(Record):
     feature_names: Texts | None = None
 
     @property
+    def layout(self) -> Literal["horizontal"]:
+        """Say that silos have examples, not columns."""
+        return "horizontal"
+
+    @property
     def y_dtype(self) -> Seen | dict[str, Seen]:
         """Return the dtype in which a model receives targets: class numbers int64, values float32."""
-        if isinstance(self.targets, dict):
-            return {name: seen_as(one.classes) for name, one in self.targets.items()}
-        return seen_as(self.classes)
+        return seen_as(self.classes, self.targets)
 
     @property
     def single(self) -> Features:
@@ -110,11 +113,7 @@ class FederationSpec(Record):
     def _targets_have_classes_or_values(self) -> FederationSpec:
         check_kind(self.classes, self.targets)
         check_masks(self.features)
-        if self.format_version != (wanted := version_of(self.features, self.targets)):
-            having = "without" if wanted == FORMAT_VERSION else "with"
-            kind = "ragged" if wanted == RAGGED_VERSION else "targets or named"
-            what = f"{having} {kind} arrays it is {wanted}"
-            raise ValueError(f"format_version {self.format_version}; {what}")
+        check_version(self.format_version, self.features, self.targets)
         return self
 
     @model_serializer(mode="wrap")
@@ -131,16 +130,19 @@ def read_federation(folder: Path) -> FederationSpec:
     """Read the `federation.json` of a shard folder; raise ShardError with what is wrong and what would do."""
     path = Path(folder) / "federation.json"
     spec = read_spec(path)
-    for entry in spec.silos:
-        if not entry.examples.get("train"):
-            raise ShardError(
-                f"{path}: silo {entry.silo} has no training examples; partition with --min-examples 1"
-            )
-    if [entry.silo for entry in spec.silos] != list(range(len(spec.silos))) or not spec.silos:
+    check_silos(path, [(entry.silo, entry.examples) for entry in spec.silos])
+    return spec
+
+
+def check_silos(path: Path, silos: Sequence[tuple[int | None, Mapping[str, int]]]) -> None:
+    """Refuse silos, each given by its number and its examples by split, that nobody can train on."""
+    for silo, examples in silos:
+        if not examples.get("train"):
+            raise ShardError(f"{path}: silo {silo} has no training examples; partition with --min-examples 1")
+    if [silo for silo, _ in silos] != list(range(len(silos))) or not silos:
         raise ShardError(
             f"{path}: silos must be numbered 0, 1, 2, ... in order, and at least one; partition again"
         )
-    return spec
 
 
 def read_spec(path: Path) -> FederationSpec:
@@ -183,13 +185,23 @@ def version_of(features: Inputs, targets: Aims | None) -> int:
     return FORMAT_VERSION if targets is None and not isinstance(features, dict) else ARRAYS_VERSION
 
 
+def check_version(version: int, features: Inputs, targets: Aims | None) -> None:
+    """Refuse another version of the format than such arrays have; raise ValueError."""
+    if version != (wanted := version_of(features, targets)):
+        having = "without" if wanted == FORMAT_VERSION else "with"
+        kind = "ragged" if wanted == RAGGED_VERSION else "targets or named"
+        raise ValueError(f"format_version {version}; {having} {kind} arrays it is {wanted}")
+
+
 def arrays_of(features: Inputs, targets: Aims | None) -> dict[str, Features | Targets | None]:
     """Return the record of each array by its path in a split; None is of int64 class numbers."""
     return {**by_path("x", features), **by_path("y", targets)}
 
 
-def seen_as(classes: int | None) -> Seen:
-    """Return the dtype in which a model receives targets of so many classes, or none."""
+def seen_as(classes: int | None, targets: Aims | None) -> Seen | dict[str, Seen]:
+    """Return the dtype in which a model receives targets: class numbers int64, values float32."""
+    if isinstance(targets, dict):
+        return {name: "float32" if one.classes is None else "int64" for name, one in targets.items()}
     return "float32" if classes is None else "int64"
 
 

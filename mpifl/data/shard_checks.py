@@ -16,23 +16,25 @@ from mpifl.data.targets import Targets, check_counts, check_forms
 FORMAT = "mpifl-shard"
 
 
-def check_attributes(path: Path, found: Mapping[str, Any], entry: ShardEntry, spec: FederationSpec) -> None:
-    """Refuse a file of another format, version, silo or number of classes."""
+def check_attributes(
+    path: Path, found: Mapping[str, Any], silo: int | None, version: int, classes: int | None
+) -> None:
+    """Refuse a file of another format, version, silo or number of classes than `federation.json` says."""
     if found.get("format") != FORMAT:
         raise ShardError(f"{path}: an HDF5 file, but not a shard; write it with data_prep")
-    if (version := found.get("format_version")) not in VERSIONS:
-        raise ShardError(f"{path}: {other_version(version)}")
-    if version != spec.format_version:
-        said = f"format version {version}, federation.json has {spec.format_version}"
+    if (own := found.get("format_version")) not in VERSIONS:
+        raise ShardError(f"{path}: {other_version(own)}")
+    if own != version:
+        said = f"format version {own}, federation.json has {version}"
         raise ShardError(f"{path}: {said}; partition again or restore it")
-    silo = -1 if entry.silo is None else entry.silo
-    if found.get("silo") != silo:
+    number = -1 if silo is None else silo
+    if found.get("silo") != number:
         raise ShardError(
             f"{path}: the shard of silo {found.get('silo')}, "
-            f"federation.json says {silo}; restore the right file"
+            f"federation.json says {number}; restore the right file"
         )
-    if (classes := found.get("classes")) != (-1 if spec.classes is None else spec.classes):
-        told = [("no" if number in (None, -1) else number) for number in (classes, spec.classes)]
+    if found.get("classes") != (-1 if classes is None else classes):
+        told = [("no" if count in (None, -1) else count) for count in (found.get("classes"), classes)]
         raise ShardError(f"{path}: has {told[0]} classes, federation.json {told[1]}; partition again")
 
 

@@ -127,7 +127,7 @@ def open_shard(folder: Path, entry: ShardEntry, spec: FederationSpec, *, checksu
     paths = _paths(spec)
     names = [f"{split}/{part}" for split in SPLITS for part in paths]
     with opened(path, entry.bytes, sha256, ATTRIBUTES, names) as file:
-        check_attributes(path, file.attributes, entry, spec)
+        check_attributes(path, file.attributes, entry.silo, spec.format_version, spec.classes)
         found = {split: dict(zip(paths, sets, strict=True)) for split, sets in splits_of(file, paths)}
         if missing := sorted(set(entry.examples) - set(found)):
             lacks = (

@@ -1,44 +1,68 @@
-"""Vertical shards: every silo has some columns of the same rows, and one of them has the labels.
-
-A file holds `SPLIT/x` [n, columns] and `SPLIT/id` [n], the rows' numbers, the same in every silo's file and
-in the same order; that of the labels' holder also `SPLIT/y`.
-"""
+"""`federation.json` of a vertical folder: silos have columns of the same rows, one of them the targets."""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
-import numpy as np
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import (
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from mpifl.common import ShardError, write_atomic
 from mpifl.data.features import Classes, Features
-from mpifl.data.federation import FORMAT_VERSION, check_entries
-from mpifl.data.hdf5_reading import Opened, opened
-from mpifl.data.records import Counts, Examples, FileName, Record, Text, Texts, as_record, read_parts
-from mpifl.data.shards import ATTRIBUTES, FORMAT, SPLITS, splits_of
-from mpifl.data.targets import check_counts, check_forms, check_labels
+from mpifl.data.federation import (
+    FORMAT_VERSION,
+    VERSIONS,
+    FederationSpec,
+    Seen,
+    check_entries,
+    check_silos,
+    check_version,
+    other_version,
+    read_federation,
+    seen_as,
+)
+from mpifl.data.records import Counts, Examples, FileName, Record, Text, Texts, as_record, by_path, read_parts
+from mpifl.data.targets import Aims, check_kind, told
 
-if TYPE_CHECKING:
-    import h5py
+Alignment = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
+"""The tag of an alignment: two shards have the same rows in the same order if theirs is the same."""
+_MAKE = "make the shards with 'python -m data_prep partition --scheme vertical', or align the parties' tables"
 
 
 class VerticalEntry(Record):
     """One silo's shard: its features, and which columns of a flattened example they are;
-    `labels` at their holder."""
+    `labels` at the holder of the targets alone."""
 
     silo: NonNegativeInt
     name: Text
     file: FileName
     features: Features
     columns: Counts
+    alignment: Alignment
     examples: Examples
     labels: Counts | None = None
+    """Label histogram of the training split; empty at the holder of targets that have no classes."""
     bytes: PositiveInt
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
+
+    @model_validator(mode="after")
+    def _columns_are_the_features(self) -> VerticalEntry:
+        if self.features.ragged:
+            raise ValueError("ragged features; those of vertical shards have one length")
+        if math.prod(self.features.shape) != len(self.columns):
+            shape = list(self.features.shape)
+            raise ValueError(f"{len(self.columns)} columns, and features of shape {shape}")
+        return self
 
 
 class VerticalSpec(Record):
@@ -49,7 +73,10 @@ class VerticalSpec(Record):
     layout: Literal["vertical"] = "vertical"
     name: Text
     features: Features
-    classes: Classes
+    classes: Classes | None
+    """How many there are, where targets are class numbers; None where they are values."""
+    targets: Aims | None = None
+    """What a target is; None is an int64 class number."""
     seed: int
     scheme: dict[str, Any]
     source: dict[str, Any]
@@ -57,19 +84,73 @@ class VerticalSpec(Record):
     class_names: Texts | None = None
     feature_names: Texts | None = None
 
+    @property
+    def test(self) -> None:
+        """Return that there is no test set beside the splits that all silos have."""
+
+    @property
+    def public(self) -> None:
+        """Return that all rows are the silos' own."""
+
+    @property
+    def single(self) -> Features:
+        """Return what an example is."""
+        return self.features
+
+    @property
+    def has_ragged_targets(self) -> bool:
+        """Return that all rows have as many targets."""
+        return False
+
+    @property
+    def holder(self) -> int:
+        """Return the silo that holds the targets.
+
+        Raises:
+            ShardError: none does, or several do.
+        """
+        holders = [entry.silo for entry in self.silos if entry.labels is not None]
+        if len(holders) != 1:
+            who = f"silos {', '.join(map(str, holders))} hold" if holders else "no silo holds"
+            raise ShardError(f"federation.json: {who} the targets, and one must; partition or align again")
+        return holders[0]
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """Return the number of rows of each split, which is the same at all silos."""
+        return self.silos[0].examples
+
+    @property
+    def y_dtype(self) -> Seen | dict[str, Seen]:
+        """Return the dtype in which a model receives targets: class numbers int64, values float32."""
+        return seen_as(self.classes, self.targets)
+
+    @property
+    def aim(self) -> str:
+        """Say what targets are, as messages do."""
+        return told(self.classes, self.targets)
+
+    @model_validator(mode="after")
+    def _targets_are_of_one_length(self) -> VerticalSpec:
+        check_kind(self.classes, self.targets)
+        check_version(self.format_version, self.features, self.targets)
+        aims = by_path("y", self.targets).values()
+        if self.features.ragged or any(one is not None and one.ragged for one in aims):
+            raise ValueError("ragged arrays; those of vertical shards have one length")
+        columns = math.prod(self.features.shape)
+        if odd := next((entry for entry in self.silos if max(entry.columns, default=0) >= columns), None):
+            has = f"silo {odd.silo} has column {max(odd.columns)}"
+            raise ValueError(f"{has}; an example has the columns 0 to {columns - 1}")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _as_horizontal(self, make: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `targets` out where there are none, as in horizontal folders."""
+        return {key: value for key, value in make(self).items() if key != "targets" or value is not None}
+
     def write(self, folder: Path) -> None:
         """Write `federation.json` into `folder`, aside and renamed, as the last act of making it."""
         write_atomic(folder / "federation.json", self.model_dump_json(indent=1).encode() + b"\n")
-
-
-@dataclass(frozen=True)
-class VerticalSplit:
-    """One split of a vertical shard: x [n, columns], id [n] int64,
-    and y [n, ...] at the labels' holder; mapped."""
-
-    x: np.ndarray
-    id: np.ndarray
-    y: np.ndarray | None = None
 
 
 def is_vertical(folder: Path) -> bool:
@@ -80,84 +161,53 @@ def is_vertical(folder: Path) -> bool:
         return False
 
 
+def read_any(folder: Path) -> FederationSpec | VerticalSpec:
+    """Read the `federation.json` of a folder of either layout; raise ShardError with what is wrong."""
+    return read_vertical(folder) if is_vertical(folder) else read_federation(folder)
+
+
+def parse_any(text: str) -> FederationSpec | VerticalSpec:
+    """Return what a `federation.json` that this program has written says, of either layout."""
+    vertical = json.loads(text).get("layout") == "vertical"
+    return (VerticalSpec if vertical else FederationSpec).model_validate_json(text)
+
+
 def read_vertical(folder: Path) -> VerticalSpec:
     """Read the `federation.json` of a vertical folder; raise ShardError with what is wrong."""
     path = Path(folder) / "federation.json"
     try:
-        spec = as_record(path, VerticalSpec, read_parts(path))
+        parts = read_parts(path)
     except OSError as error:
-        raise ShardError(
-            f"{path}: cannot be read ({error.strerror}); restore it or partition again"
-        ) from None
+        what = (
+            "is not there" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
+        )
+        raise ShardError(f"{path}: {what}; {_MAKE}") from None
+    _check_kind(path, parts)
+    spec = as_record(path, VerticalSpec, parts)
     labels = [entry.labels for entry in spec.silos if entry.labels is not None]
     check_entries(path, [entry.file for entry in spec.silos], labels, spec.classes)
+    check_silos(path, [(entry.silo, entry.examples) for entry in spec.silos])
+    for entry in spec.silos:
+        if entry.examples != spec.rows:
+            said = f"silo {entry.silo} has {_rows(entry.examples)}, silo 0 has {_rows(spec.rows)}"
+            raise ShardError(f"{path}: {said}; all have the same rows: partition or align again")
     return spec
 
 
-def new_vertical(
-    path: Path,
-    examples: Mapping[str, int],
-    labels: tuple[int, ...] | None,
-    *,
-    silo: int,
-    name: str,
-    features: Features,
-    classes: int,
-    filters: Mapping[str, Any] | None = None,
-) -> h5py.File:
-    """Make a vertical shard and return it open, with room for every split;
-    `labels` is the shape of one row's."""
-    from mpifl.data.hdf5 import make_room, new_file  # it brings h5py, which who only reads does without
-
-    file = new_file(path)
-    told = {"format": FORMAT, "format_version": FORMAT_VERSION, "layout": "vertical"}
-    file.attrs.update(**told, name=name, classes=classes, silo=silo)
-    for split, n in examples.items():
-        make_room(file, f"{split}/x", (n, *features.shape), np.dtype(features.dtype), filters)
-        make_room(file, f"{split}/id", (n,), np.dtype("int64"), filters)
-        if labels is not None:
-            make_room(file, f"{split}/y", (n, *labels), np.dtype("int64"), filters)
-    return file
+def _check_kind(path: Path, parts: Any) -> None:
+    """Refuse what is horizontal, of another version, or of the time before alignments had a tag."""
+    if not isinstance(parts, dict):
+        return
+    if (version := parts.get("format_version", FORMAT_VERSION)) not in VERSIONS:
+        raise ShardError(f"{path}: {other_version(version)}")
+    if parts.get("layout", "horizontal") == "horizontal":
+        raise ShardError(f"{path}: its silos have examples, not columns; {_MAKE}")
+    silos = parts.get("silos")
+    for entry in silos if isinstance(silos, list) else ():
+        if isinstance(entry, dict) and "alignment" not in entry:
+            made = "made before shards carried the tag of their alignment"
+            raise ShardError(f"{path}: {made}; partition or align again")
 
 
-def open_vertical(folder: Path, entry: VerticalEntry, classes: int) -> dict[str, VerticalSplit]:
-    """Open a vertical shard and hold it against its entry.
-
-    Raises:
-        ShardError: it is missing, altered, of another silo, shape or dtype, or has labels where it should
-            have none.
-    """
-    path, parts = Path(folder) / entry.file, ["x", "id"] + ["y"] * (entry.labels is not None)
-    names = [f"{split}/{part}" for split in SPLITS for part in ("x", "id", "y")]
-    with opened(path, entry.bytes, entry.sha256, ATTRIBUTES, names) as file:
-        if file.attributes.get("layout") != "vertical" or file.attributes.get("silo") != entry.silo:
-            raise ShardError(f"{path}: not the vertical shard of silo {entry.silo}; restore the right file")
-        found = dict(splits_of(file, parts))
-        if {split: len(sets[0]) for split, sets in found.items()} != entry.examples:
-            raise ShardError(
-                f"{path}: has other examples than federation.json says; partition again or restore it"
-            )
-        for split in found:
-            _check_forms(file, split, entry, classes)
-        splits = {
-            split: VerticalSplit(*map(file.array, [f"{split}/{part}" for part in parts])) for split in found
-        }
-    for name, held in splits.items():
-        if held.y is not None:
-            check_labels(f"{path}: {name}", held.y, classes)
-    return splits
-
-
-def _check_forms(file: Opened, split: str, entry: VerticalEntry, classes: int) -> None:
-    where, x, id = f"{file.path}: {split}", file.sets[f"{split}/x"], file.sets[f"{split}/id"]
-    y = file.sets.get(f"{split}/y")
-    if y is not None and entry.labels is None:
-        raise ShardError(
-            f"{where}: has labels, and federation.json says it has none; partition again or restore it"
-        )
-    if id.shape != (len(x),) or id.dtype.name != "int64":
-        said = f"{len(x)} rows and {id.dtype.name} ids of shape {list(id.shape)}"
-        raise ShardError(f"{where}: {said}; partition again or restore it")
-    check_forms(where, {"x": x}, {"y": id if y is None else y}, entry.features, classes)
-    if y is not None and entry.labels is not None:
-        check_counts(where, y, entry.examples, entry.labels, most=False)
+def _rows(examples: Mapping[str, int]) -> str:
+    return ", ".join(f"{n} {split}" for split, n in sorted(examples.items()))

@@ -21,6 +21,7 @@ from mpifl.server import Server
 from mpifl.tasks import state_lengths
 from mpifl.wire import (
     Compute,
+    Converse,
     Done,
     FileReply,
     Header,
@@ -199,7 +200,7 @@ def _check_silos(answered: Sequence[int], asked: Collection[int], *, all_of_them
         raise Refused(f"it says nothing of silo {missing[0]}")
 
 
-def _check_update(header: Header, request: Compute, expected: Expected) -> None:
+def _check_update(header: Header, request: Compute | Converse, expected: Expected) -> None:
     if header.weight != (weight := expected.weights.get(header.silo, header.weight)):
         raise Refused(wrong_weight(header.weight, weight))
     for name, vector in header.vectors.items():
@@ -214,6 +215,12 @@ def _check_update(header: Header, request: Compute, expected: Expected) -> None:
             raise Refused(f"the scalar '{name}' has the name of a figure of the server's; take another")
 
 
+def _check_end(header: Header, request: Converse, expected: Expected) -> None:
+    _check_update(header, request, expected)
+    if header.vectors:
+        raise Refused(f"it sent '{min(header.vectors)}' at the end of a dialogue")
+
+
 def _check_begun(reply: FileReply, request: Save, expected: Expected) -> None:
     if reply.sha256 is not None:
         raise Refused("it answers what was not asked")
@@ -226,6 +233,7 @@ def _check_status(reply: FileReply, request: SaveStatus, expected: Expected) -> 
 
 _RULES: dict[type[Request], Callable[[Any, Any, Expected], None]] = {
     Compute: _check_update,
+    Converse: _check_end,
     Save: _check_begun,
     SaveStatus: _check_status,
 }

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from torch import Tensor
 
-from mpifl.algorithms import Work
+from mpifl.algorithms import Conversation, Work
+from mpifl.common import RoundLost
 from mpifl.exchange.admission import Expected, Knowledge
+from mpifl.exchange.dialogue import Lead
 from mpifl.exchange.outcome import Outcome
 from mpifl.server import Server
 from mpifl.transforms import Transform
-from mpifl.wire import DTYPES, Compute, Mean, Request, Scalar, VectorSpec
+from mpifl.wire import DTYPES, Compute, Converse, Mean, Request, Scalar, VectorSpec
 
 
 class Asked(Protocol):
@@ -28,7 +30,13 @@ class Asked(Protocol):
     def reassignments(self, cohort: Sequence[int]) -> dict[int, int]:
         """Return {silo: rank} for silos of a cohort that another rank of their node should take."""
 
-    def exchange(self, request: Request, vectors: Mapping[str, Tensor], expected: Expected) -> Outcome | None:
+    def exchange(
+        self,
+        request: Request,
+        vectors: Mapping[str, Tensor],
+        expected: Expected,
+        lead: Lead | None = None,
+    ) -> Outcome | None:
         """Run one exchange."""
 
 
@@ -65,16 +73,44 @@ class Cohort:
             mean = transform.mean(self.server, mean, purpose)
         return mean
 
+    def dialogue(
+        self,
+        part: Work,
+        talk: Callable[[Conversation], None],
+        widths: Mapping[int, int],
+        /,
+        **message: Tensor | Scalar,
+    ) -> Mean:
+        """Have `part` of every silo talk with `talk`, which runs here; return the mean of the updates.
+
+        Raises:
+            RoundLost: a silo stopped, or the server.
+        """
+        name, lead = part.__name__, Lead(talk, widths)
+        weights = {silo: self.federation.knowledge.weight(name, silo) for silo in self.silos}
+        vectors, scalars = _parted(message)
+        try:
+            outcome = self._exchange(
+                Converse, vectors, Expected(weights), lead=lead, work=name, scalars=scalars
+            )
+        except RoundLost:
+            if lead.error is not None:
+                raise lead.error from None
+            raise
+        if lead.error is not None:
+            raise lead.error
+        return outcome.mean()
+
     def _compute(
         self, work: str, silos: list[int], message: Mapping[str, Tensor | Scalar], expected: Expected
     ) -> Outcome:
-        vectors = {name: value.detach() for name, value in message.items() if isinstance(value, Tensor)}
+        vectors, scalars = _parted(message)
         return self._exchange(
             Compute,
             vectors,
             expected,
             work=work,
-            scalars={name: value for name, value in message.items() if not isinstance(value, Tensor)},
+            scalars=scalars,
             parameters=expected.parameters,
             lengths=dict(expected.lengths),
             cohort=silos,
@@ -88,7 +124,13 @@ class Cohort:
         return self._exchange(kind, vectors or {}, Expected(), **fields)
 
     def _exchange(
-        self, kind: type[Request], vectors: Mapping[str, Tensor], expected: Expected, **fields: Any
+        self,
+        kind: type[Request],
+        vectors: Mapping[str, Tensor],
+        expected: Expected,
+        *,
+        lead: Lead | None = None,
+        **fields: Any,
     ) -> Outcome:
         request = kind(
             round=self.server.round,
@@ -96,9 +138,16 @@ class Cohort:
             vectors=[_spec(name, vector) for name, vector in vectors.items()],
             **{"cohort": self.silos, **fields},
         )
-        outcome = self.federation.exchange(request, vectors, expected)
+        outcome = self.federation.exchange(request, vectors, expected, lead)
         assert outcome is not None
         return outcome
+
+
+def _parted(message: Mapping[str, Tensor | Scalar]) -> tuple[dict[str, Tensor], dict[str, Scalar]]:
+    """Return the vectors of a message, and its numbers and texts."""
+    vectors = {name: value.detach() for name, value in message.items() if isinstance(value, Tensor)}
+    scalars = {name: value for name, value in message.items() if not isinstance(value, Tensor)}
+    return vectors, scalars
 
 
 def _spec(name: str, vector: Tensor) -> VectorSpec:

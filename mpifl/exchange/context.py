@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mpifl.aggregation import FixedSums, Forged, Rule, Weighing
 from mpifl.algorithms import Algorithm
-from mpifl.data import Batches, Change, FederationSpec
+from mpifl.data import AnySpec, Batches, Change, Shard
 from mpifl.exchange.disclosure import Telling
 from mpifl.privacy import Seal, Site
 from mpifl.silo import EVALUATION_BATCH, EvaluationBatch, FlatModel, Silo
@@ -20,14 +20,15 @@ class WorkerContext:
     """What all silos of a run have in common: where things lie, and what is done.
 
     Attributes:
+        open: Opens a silo's shard, whose targets the task can learn.
         personal: Where silos' own models go, if they stay at the site; else into the run folder.
         seal: By which the site seals what its silos keep, if the run folder may be another's.
         site: Whose ledger is on the disk before an answer leaves, if its silos note their answers there.
     """
 
-    folder: Path
+    open: Callable[[int], Shard]
     run: Path
-    spec: FederationSpec
+    spec: AnySpec
     algorithm: Algorithm
     transforms: Sequence[Transform]
     seed: int

@@ -19,6 +19,7 @@ from mpifl.exchange.admission import Expected, Knowledge
 from mpifl.exchange.broadcast import Broadcast
 from mpifl.exchange.cohort import Cohort
 from mpifl.exchange.costs import Ledger
+from mpifl.exchange.dialogue import Lead
 from mpifl.exchange.faults import Judge, outcome_of
 from mpifl.exchange.gathering import Gathering
 from mpifl.exchange.membership import Membership
@@ -62,6 +63,8 @@ class Federation:
         knowledge: Knowledge,
         deadline: float | None = None,
         names: Names | None = None,
+        *,
+        stay: bool = False,
     ) -> None:
         self.names = names or Names()
         self._faults = Judge(quorum, self.names, varied=knowledge.algorithm.varied)
@@ -70,7 +73,7 @@ class Federation:
         self.transforms = transforms
         self._worker = worker
         self._deadline = deadline
-        self.membership = Membership(placed, stay=knowledge.sums is not None)
+        self.membership = Membership(placed, stay=stay or knowledge.sums is not None)
         self.population = self.membership.population
         transport.limit_waits(deadline)
         self.knowledge = knowledge
@@ -222,6 +225,7 @@ class Federation:
         request: Request | None = None,
         vectors: Mapping[str, Tensor] | None = None,
         expected: Expected | None = None,
+        lead: Lead | None = None,
     ) -> Outcome | None:
         """Run one exchange; the server gives a request and gets the outcome. None is returned when it is to
         stop.
@@ -230,6 +234,7 @@ class Federation:
             request: What the server asks.
             vectors: Of the message.
             expected: What the server knows of the answers beforehand.
+            lead: Leads a dialogue, where the request is one.
 
         Raises:
             RoundLost: on the server only, when too few silos answered, or their mean is not finite.
@@ -238,7 +243,9 @@ class Federation:
         request, message = self._broadcast.deliver(request, vectors or {})
         hanging = sorted(self._hanging)
         told = {"serial": request.serial, "interrupted": signals.pending(), "hanging": hanging}
-        report = self._worker.answer(request, message).model_copy(update=told)
+        if lead is not None:
+            lead.homes = self.membership.homes
+        report = self._worker.answer(request, message, lead).model_copy(update=told)
         aggregation = self._worker.aggregation
         reports = self.gathering.collect(request, report, expected or Expected(), aggregation)
         if request.last:

@@ -41,7 +41,7 @@ class FinalModel:
             self._model.statistics.write(vectors["statistics"])
         message = {name: vector for name, vector in vectors.items() if name != "statistics"}
         own = self._algorithm.personal_model(silo, **message)
-        if own is vectors["w"]:
+        if own is vectors.get("w"):
             self._leave_global(own, sha256)
         else:
             self._leave_own(silo, own)

@@ -40,6 +40,11 @@ class Membership:
         return [rank for rank in self.placed if rank not in self.timed_out]
 
     @property
+    def homes(self) -> dict[int, int]:
+        """The rank of each silo."""
+        return {silo: rank for rank, silos in self.placed.items() for silo in silos}
+
+    @property
     def undrawn(self) -> set[int]:
         """The silos among which no round's are drawn; where silos stay, sites draw as well, and from all."""
         return set() if self.stay else self.unavailable

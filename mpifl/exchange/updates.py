@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError
-from mpifl.wire import Compute, Scalar, Update, unmarked, wrong_length, wrong_weight
+from mpifl.silo import Silo
+from mpifl.wire import Compute, Header, Scalar, Update, unmarked, wrong_length, wrong_weight
 
 
 def as_update(update: Any, algorithm: Algorithm, work: str) -> Update:
@@ -37,6 +38,19 @@ def check_update(update: Update, request: Compute, weight: float) -> None:
         found, expected = unmarked(value).numel(), request.lengths.get(name, request.parameters)
         if found != expected:
             raise InputError(f"its update was refused: {wrong_length(name, found, expected)}")
+
+
+def header_of_end(silo: Silo, update: Update) -> Header:
+    """Return what a silo says of the update that its half of a dialogue has ended with.
+
+    Raises:
+        InputError: the update has vectors.
+    """
+    if update.vectors:
+        what = f"a dialogue ended with the vector '{min(update.vectors)}'"
+        raise InputError(f"{what}; have lines hold vectors, and the update numbers")
+    keeps, scalars = bool(silo.kept or silo.state), defined(update.scalars)
+    return Header(silo=silo.id, weight=update.weight, scalars=scalars, keeps=keeps)
 
 
 def defined(scalars: Mapping[str, Scalar | None]) -> dict[str, Scalar]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -12,22 +13,26 @@ from torch import Tensor
 from mpifl.aggregation import Aggregator, aggregator_of, mean_of
 from mpifl.algorithms import usual_weight
 from mpifl.common import InputError, Names, ShardError, SharedVectorChanged, Unwritable
-from mpifl.data import Shard, open_shard
+from mpifl.data import Shard
 from mpifl.exchange.context import WorkerContext
+from mpifl.exchange.dialogue import Dialogue, Lead
 from mpifl.exchange.final_model import FinalModel
+from mpifl.exchange.speakers import Speaker, follow, speaker_of
 from mpifl.exchange.states import States
 from mpifl.exchange.updates import as_update, check_update, defined, reason_of
 from mpifl.run import StateFiles
-from mpifl.silo import Silo, learnable
+from mpifl.silo import Silo
 from mpifl.wire import (
     AnyReply,
     Compute,
+    Converse,
     Done,
     FileReply,
     Finish,
     FinishReply,
     Header,
     Inventory,
+    Lines,
     Load,
     Migrate,
     Open,
@@ -91,8 +96,9 @@ class Worker:
             Finish: self._finish,
         }
 
-    def answer(self, request: Request, vectors: dict[str, Tensor]) -> Report:
-        """Carry out a request for each of its silos that is hosted here, one after another."""
+    def answer(self, request: Request, vectors: dict[str, Tensor], lead: Lead | None = None) -> Report:
+        """Carry out a request for each of its silos that is hosted here, one after another; all together,
+        and led by the server, where it is a dialogue."""
         if request.commits_earlier:
             self.states.begin(request)
         if receive := self._receivers.get(type(request)):
@@ -100,10 +106,12 @@ class Worker:
         self._tells.begin()
         handler = self._handlers.get(type(request))
         start = time.perf_counter()
-        mine = self._asked(request) if handler else []
+        mine = self._asked(request) if handler or isinstance(request, Converse) else []
         self.aggregation = self._aggregator_for(request)
         self.aggregation.begin(request, vectors, mine)
         replies = [self._guarded(handler, silo, request, vectors) for silo in mine] if handler else []
+        if isinstance(request, Converse):
+            replies = self._converse(mine, request, vectors, lead)
         replies = self._noted(replies, request, vectors)
         about = self._about if request.introduces else {}
         parts = list(self.aggregation.parts())
@@ -163,8 +171,28 @@ class Worker:
         except SharedVectorChanged:
             raise
         except Exception as error:
-            passing = isinstance(error, ShardError | OSError | MemoryError)
-            return Done(silo=silo, fault=self._tells.fault(silo, error), passing=passing)
+            return self._fault(silo, error)
+
+    def _fault(self, silo: int, error: Exception) -> AnyReply:
+        passing = isinstance(error, ShardError | OSError | MemoryError)
+        return Done(silo=silo, fault=self._tells.fault(silo, error), passing=passing)
+
+    def _converse(
+        self, mine: Sequence[int], request: Converse, vectors: dict[str, Tensor], lead: Lead | None
+    ) -> list[AnyReply]:
+        """Have the silos of this rank talk with the server, which leads the dialogue."""
+        speakers = {silo: self._speaker(silo, request, vectors) for silo in mine}
+        lines = Lines(self._transport, request.serial)
+        if lead is not None:
+            Dialogue(lead, request.cohort, speakers, lines).run()
+        else:
+            follow([*speakers.values()], lines)
+        return [speaker.reply for speaker in speakers.values() if speaker.reply is not None]
+
+    def _speaker(self, id: int, request: Converse, vectors: dict[str, Tensor]) -> Speaker:
+        lend = functools.partial(self._silo, id, request.round, work=request.work)
+        keep, fault = functools.partial(self.states.keep, id), functools.partial(self._fault, id)
+        return speaker_of(id, lend, self._context.algorithm, request, vectors, keep, fault)
 
     def _compute(self, id: int, request: Compute, vectors: dict[str, Tensor]) -> Header:
         examples = self._context.spec.silos[id].examples
@@ -224,9 +252,7 @@ class Worker:
 
     def _shard(self, id: int) -> Shard:
         if id not in self._shards:
-            spec = self._context.spec
-            shard = open_shard(self._context.folder, spec.silos[id], spec)
-            self._shards[id] = learnable(shard, self._context.algorithm.task)
+            self._shards[id] = self._context.open(id)
         return self._shards[id]
 
     def _open(self, id: int, request: Open, vectors: dict[str, Tensor]) -> AnyReply:

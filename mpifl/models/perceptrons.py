@@ -11,18 +11,23 @@ from torch import nn
 from mpifl.models.classifier import Classifier
 
 
-def mlp(shape: Sequence[int], classes: int, hidden: Sequence[int] = (200, 200)) -> nn.Module:
-    """Return a perceptron with ReLU layers of `hidden` units over the flattened features."""
+def mlp(
+    shape: Sequence[int], classes: int, hidden: Sequence[int] = (200, 200), bias: bool = True
+) -> nn.Module:
+    """Return a perceptron with ReLU layers of `hidden` units over the flattened features.
+
+    Without `bias` its last layer has none.
+    """
     widths = [math.prod(shape), *hidden]
     layers: list[nn.Module] = [nn.Flatten()]
     for before, after in itertools.pairwise(widths):
         layers += [nn.Linear(before, after), nn.ReLU()]
-    return Classifier(nn.Sequential(*layers), nn.Linear(widths[-1], classes))
+    return Classifier(nn.Sequential(*layers), nn.Linear(widths[-1], classes, bias=bias))
 
 
-def logreg(shape: Sequence[int], classes: int) -> nn.Module:
+def logreg(shape: Sequence[int], classes: int, bias: bool = True) -> nn.Module:
     """Return multinomial logistic regression on the flattened features."""
-    return mlp(shape, classes, hidden=())
+    return mlp(shape, classes, hidden=(), bias=bias)
 
 
 def two_nn(shape: Sequence[int], classes: int) -> nn.Module:

@@ -18,7 +18,7 @@ from mpifl.common import (
     remove_left_behind,
     write_atomic,
 )
-from mpifl.data import FederationSpec, by_path
+from mpifl.data import AnySpec, by_path
 from mpifl.run import checkpoint
 from mpifl.run.environment import read_environment
 from mpifl.run.job import Job, differing_keys, read_kept
@@ -45,7 +45,7 @@ class Claim:
 
 
 @contextmanager
-def claim(folder: Path, job: Job, spec: FederationSpec, resume: bool, force: bool) -> Iterator[Claim]:
+def claim(folder: Path, job: Job, spec: AnySpec, resume: bool, force: bool) -> Iterator[Claim]:
     """Take the run folder for as long as the context lasts, and write the resolved job into it.
 
     Raises:
@@ -62,7 +62,7 @@ def claim(folder: Path, job: Job, spec: FederationSpec, resume: bool, force: boo
 
 
 def check_run(
-    folder: Path, job: Job, resume: bool, force: bool = False, spec: FederationSpec | None = None
+    folder: Path, job: Job, resume: bool, force: bool = False, spec: AnySpec | None = None
 ) -> list[str]:
     """See that the run folder is free, or holds a run of this job that may go on; write nothing.
 
@@ -95,7 +95,7 @@ def _check_same_job(folder: Path, old: Job, new: Job, force: bool) -> list[str]:
     return [f"{key} {_value(old, key)} -> {_value(new, key)}" for key in different]
 
 
-def _check_data(folder: Path, spec: FederationSpec, force: bool) -> list[str]:
+def _check_data(folder: Path, spec: AnySpec, force: bool) -> list[str]:
     """See that a run goes on with the shards that it was started with, wherever they lie now."""
     old, new = read_environment(folder).get("data", {}), describe(spec)
     if same_data(old, new):
@@ -120,7 +120,7 @@ def same_data(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return all(one[key] == other[key] for key in one.keys() & other.keys())
 
 
-def describe(spec: FederationSpec) -> dict[str, str]:
+def describe(spec: AnySpec) -> dict[str, str]:
     """Return what a model and the silos' states must fit,
     and digests of all that is trained on and judged by."""
     inputs, count = by_path("x", spec.features).values(), len(spec.silos)

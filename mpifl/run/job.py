@@ -18,12 +18,13 @@ from mpifl.run.private import check_private
 from mpifl.run.secure import check_secure
 from mpifl.run.tables import Checkpoint, Data, Evaluate, Model, Tracking
 from mpifl.run.validation import validated
+from mpifl.run.vertical import check_vertical
 from mpifl.server import OPTIMIZERS, ServerOptimizer
-from mpifl.silo import LocalTraining
+from mpifl.silo import UNSPLIT, LocalTraining, VerticalSettings
 from mpifl.tasks import ACCURACY, TASKS, MetricInfo, Task, names_in
 from mpifl.transforms import STATISTICS, AttackSettings, CompressionSettings
 
-_SHARED = ("local", "server_optimizer", "task")
+_SHARED = ("local", "server_optimizer", "task", "vertical")
 """Tables of a job that are fields of every algorithm."""
 _PLUGGABLE = ("task", "algorithm", "server_optimizer")
 """Tables whose `name` may be code of the user's, imported when the job is read."""
@@ -65,6 +66,8 @@ class Job(BaseModel):
     """The algorithm by name, or the user's own as "package.module:Class", and its hyperparameters."""
     local: LocalTraining = LocalTraining()
     """How a silo trains in a round."""
+    vertical: VerticalSettings | None = None
+    """How a network is split over silos that have columns of the same rows; for such silos alone."""
     server_optimizer: Table = {"name": "sgd"}
     """How the server moves the model along the mean of the updates."""
     cohort: CohortTable = CohortTable()
@@ -98,11 +101,19 @@ class Job(BaseModel):
 
     @property
     def plugins(self) -> dict[str, str]:
-        """The user's own code that the job names, by the table that names it, or `task.key`."""
-        named = {"model": self.model.name}
+        """The user's own code that the job names, by the table that names it, or `table.key`."""
+        named = {"model": self.model.name, **self._halves}
         named |= {key: str(getattr(self, key).get("name")) for key in _PLUGGABLE}
         named |= {f"task.{key}": name for key, name in names_in(self.task).items()}
         return {key: name for key, name in named.items() if ":" in name}
+
+    @property
+    def _halves(self) -> dict[str, str]:
+        """The names of the models of a split network that `[vertical]` has, by their keys."""
+        split = self.vertical or UNSPLIT
+        tables = {f"bottoms.{silo}": table for silo, table in split.bottoms.items()}
+        tables |= {} if split.top == "none" else {"top": split.top}
+        return {f"vertical.{key}": str(table.get("name")) for key, table in tables.items()}
 
     def build_algorithm(self) -> Algorithm:
         """Return the algorithm with its hyperparameters, its server optimizer and the task.
@@ -192,7 +203,8 @@ def check_job(table: Table, source: str, named: Collection[str] | None = None) -
         named: The plug-ins that may be imported, see `read_kept`; by default all.
     """
     job: Job = validated(Job, table, source, "")
-    if named is not None and not {name for key, name in job.plugins.items() if key != "model"} <= {*named}:
+    models = {"model", *job._halves}
+    if named is not None and not {name for key, name in job.plugins.items() if key not in models} <= {*named}:
         return job
     if named is None:
         job.cohort.check_selection(source)
@@ -202,6 +214,7 @@ def check_job(table: Table, source: str, named: Collection[str] | None = None) -
     _check_target(job, algorithm.task.main_metric, source)
     check_private(job, algorithm, source)
     check_secure(job, algorithm, source)
+    check_vertical(job, algorithm, source)
     return job.model_copy(update=_completed(job, algorithm))
 
 
@@ -237,6 +250,7 @@ def _build_algorithm(job: Job, source: str) -> Algorithm:
         ServerOptimizer, OPTIMIZERS, job.server_optimizer, source, "server_optimizer", {}, "sgd"
     )
     shared = {"local": job.local, "server_optimizer": optimizer, "task": _build_task(job, source)}
+    shared["vertical"] = job.vertical or UNSPLIT
     algorithm: Algorithm = make_named(Algorithm, ALGORITHMS, job.algorithm, source, "algorithm", shared, "")
     return algorithm
 

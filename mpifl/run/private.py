@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError
-from mpifl.data import FederationSpec
+from mpifl.data import AnySpec
 from mpifl.run.private_silos import is_silo_level, why_not_at_silos, why_not_of_silos
 from mpifl.server import POISSON
 
@@ -30,7 +30,7 @@ def check_private(job: Job, algorithm: Algorithm, source: str) -> None:
         raise InputError(f"{source}: {why}")
 
 
-def check_private_data(job: Job, algorithm: Algorithm, spec: FederationSpec) -> None:
+def check_private_data(job: Job, algorithm: Algorithm, spec: AnySpec) -> None:
     """See that a job's `[privacy]` goes with the federation.
 
     Args:
@@ -58,7 +58,7 @@ def check_private_data(job: Job, algorithm: Algorithm, spec: FederationSpec) -> 
     raise InputError(f"[evaluate] silos = true: {what}; {to_do}")
 
 
-def _of_examples(job: Job, algorithm: Algorithm, spec: FederationSpec) -> str:
+def _of_examples(job: Job, algorithm: Algorithm, spec: AnySpec) -> str:
     assert job.privacy is not None
     most = max(entry.examples["train"] for entry in spec.silos)
     if job.privacy.delta > 1 / most:

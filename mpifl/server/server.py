@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +40,9 @@ class Server:
         own_objective: What the reported loss is the mean of, where that is not the task's loss.
         task: What is learned: its loss, and the metrics by which a model is scored.
         evaluation_batch: Examples that are scored at a time.
+        held: The splits of the silo whose targets the server knows, where silos have columns of the same
+            rows.
+        holder: That silo.
     """
 
     models: Sequence[FlatModel]
@@ -51,6 +54,8 @@ class Server:
     own_objective: Objective | None = None
     task: Task = CLASSIFICATION
     evaluation_batch: EvaluationBatch = EVALUATION_BATCH
+    held: Mapping[str, Batches] = field(default_factory=dict)
+    holder: int = 0
 
     @property
     def model(self) -> FlatModel:
@@ -60,9 +65,8 @@ class Server:
     @property
     def judges(self) -> bool:
         """Whether it can score a model: there is a test set, and silos own no part of the model."""
-        return (
-            self.test is not None and not len(self.model.personal) and not len(self.model.personal_statistics)
-        )
+        own = len(self.model.personal) or len(self.model.personal_statistics)
+        return "test" in self.held or (self.test is not None and not own)
 
     def begun(self, begin: Callable[[Server], None]) -> dict[str, Any]:
         """Return the state in which a training begins: what `begin` makes it, and running statistics.

@@ -1,9 +1,11 @@
 from . import local as local
+from .columns import Bottom as Bottom, ColumnSilo as ColumnSilo, in_order as in_order
 from .flat import (
     FlatModel as FlatModel,
     Objective as Objective,
     in_precision as in_precision,
 )
+from .half import Half as Half, begun as begun, order as order
 from .layers import check_layers as check_layers
 from .local import (
     Batch as Batch,
@@ -15,6 +17,7 @@ from .local import (
 from .private import Guard as Guard, PrivateSilo as PrivateSilo
 from .scoring import (
     Score as Score,
+    Scoring as Scoring,
     as_fits as as_fits,
     evaluate as evaluate,
     short_of_memory as short_of_memory,
@@ -26,4 +29,5 @@ from .settings import (
 )
 from .silo import RESIDUAL as RESIDUAL, Silo as Silo
 from .splits import held_out as held_out, learnable as learnable
+from .vertical import UNSPLIT as UNSPLIT, VerticalSettings as VerticalSettings
 from .way import steps_of as steps_of

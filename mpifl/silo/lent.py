@@ -11,22 +11,21 @@ import torch
 from torch import Tensor, nn
 
 from mpifl.common import InputError, rng
+from mpifl.silo.answering import Answering
 from mpifl.silo.flat import Allocate, FlatModel
 
 
-class Lent:
+class Lent(Answering):
     """What one silo has of a lent model during one request, and its random streams."""
 
     def __init__(
         self, id: int, models: Sequence[FlatModel], round: int, seed: int, allocate: Allocate
     ) -> None:
-        self.id = id
-        self.round = round
+        super().__init__(id, round, seed)
         self.model = models[0]
         self.learned_statistics: Tensor | None = None
         self.received: dict[str, Tensor] = {}
         self._models = models
-        self._seed = seed
         self._allocate = allocate
         self._filled = False
         self._start: Tensor | None = None
@@ -87,10 +86,6 @@ class Lent:
     def generator(self) -> torch.Generator:
         """The random stream of this round that a loop of one's own draws from, on the CPU."""
         return self.stream("loop")
-
-    def stream(self, purpose: str) -> torch.Generator:
-        """Return the random stream that this silo has for a purpose in this round."""
-        return rng.torch_stream(self._seed, purpose, self.id, self.round)
 
     def randomness(self, purpose: str) -> AbstractContextManager[torch.Generator]:
         """Lend the stream of a purpose;

@@ -86,23 +86,44 @@ def _evaluated(
 ) -> Score:
     model.trained.copy_(w)
     model.module.eval()
-    loss = torch.zeros((), dtype=torch.float64, device=model.device)
-    count: Tensor | int = 0
-    metrics = {name: _placed(metric, model.device) for name, metric in task.metrics().items()}
+    scoring = Scoring(task, model.device)
     for x, y in batches.in_order(size):
-        outputs = task.outputs(model.module, x)
-        total, counted = task.loss(outputs, y)
-        loss += total
-        count = count + counted
-        predictions, targets = task.scored(outputs, y)
-        for metric in metrics.values() if len(targets) else ():  # of a batch none may count
-            metric.update(predictions, targets)
+        scoring.add(task.outputs(model.module, x), y)
     if own_objective is not None:
-        mean = mean_loss(model, w, batches, own_objective, size)
-    else:
-        mean = float(loss) / float(count) if count else math.nan
-    values = {name: computed(metric) for name, metric in metrics.items()}
-    return Score(mean, values, len(batches), pack_states(metrics))
+        return scoring.score(mean_loss(model, w, batches, own_objective, size))
+    return scoring.score()
+
+
+class Scoring:
+    """Adds up, batch by batch, what a score is made of.
+
+    Args:
+        task: Whose loss and metrics it takes.
+        device: Where the outputs lie.
+    """
+
+    def __init__(self, task: Task, device: torch.device) -> None:
+        self._task, self._examples = task, 0
+        self._loss = torch.zeros((), dtype=torch.float64, device=device)
+        self._count: Tensor | int = 0
+        self._metrics = {name: _placed(metric, device) for name, metric in task.metrics().items()}
+
+    def add(self, outputs: Tensor, y: Tensor) -> None:
+        """Add a batch: what a model answers, and the targets."""
+        total, counted = self._task.loss(outputs, y)
+        self._loss += total
+        self._count = self._count + counted
+        self._examples += rows(y)
+        predictions, targets = self._task.scored(outputs, y)
+        for metric in self._metrics.values() if len(targets) else ():  # of a batch none may count
+            metric.update(predictions, targets)
+
+    def score(self, loss: float | None = None) -> Score:
+        """Return the score of all batches; its loss is the task's if no other is given."""
+        if loss is None:
+            loss = float(self._loss) / float(self._count) if self._count else math.nan
+        values = {name: computed(metric) for name, metric in self._metrics.items()}
+        return Score(loss, values, self._examples, pack_states(self._metrics))
 
 
 def as_fits(model: FlatModel, size: EvaluationBatch, act: Callable[[int], Found]) -> Found:

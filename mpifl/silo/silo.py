@@ -22,7 +22,6 @@ from mpifl.silo.settings import EVALUATION_BATCH, EvaluationBatch
 from mpifl.silo.splits import held_out
 from mpifl.silo.way import PLAIN, Way
 from mpifl.tasks import CLASSIFICATION, Task
-from mpifl.wire import Scalar, Uniform, Update
 
 OPTIMIZER = "optimizer"
 """What the names of a kept optimizer's state begin with, in a silo's state."""
@@ -212,23 +211,6 @@ class Silo(Lent):
         as models see it, is not 0, shape [features]."""
         counts = sum((x != 0).sum(0) for x, _ in self._splits["train"].in_order(EVALUATION_BATCH))
         return torch.as_tensor(counts).reshape(-1).double() / self.examples
-
-    def keep(self, **values: Tensor | Scalar) -> None:
-        """Keep copies of tensors and numbers for later rounds; they count only if this update does."""
-        self.kept |= {name: v.clone() if isinstance(v, Tensor) else v for name, v in values.items()}
-
-    def update(self, weight: float | None = None, **values: Tensor | Uniform | Scalar | None) -> Update:
-        """Make this silo's answer: tensors are averaged over the cohort, numbers too, and reported for each
-        silo.
-
-        Args:
-            weight: Its weight in the averages; by default what the algorithm's `weight` says.
-            **values: Flat tensors, `uniform` tensors and numbers by name; None, NaN or Inf is a number that
-                it has not.
-        """
-        vectors = {name: value for name, value in values.items() if isinstance(value, Tensor | Uniform)}
-        scalars = {name: value for name, value in values.items() if not isinstance(value, Tensor | Uniform)}
-        return Update(self.weight if weight is None else weight, vectors, scalars)
 
     @property
     def importance(self) -> float:

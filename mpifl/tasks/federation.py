@@ -20,7 +20,8 @@ class Shards(Protocol):
 
     @property
     def silos(self) -> Any:
-        """An entry for each silo, with its `labels`: how many training examples each class has."""
+        """An entry for each silo, with its `labels`: how many training examples each class has; None where
+        another silo holds the targets of the same rows."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ class Facts:
     def of(cls, spec: Shards) -> Facts:
         """Read them from a federation; one whose targets are not described has class numbers."""
         targets = getattr(spec, "targets", None)
-        counts = tuple(sum(column) for column in zip(*(entry.labels for entry in spec.silos), strict=True))
+        labels = [entry.labels for entry in spec.silos if entry.labels is not None]
+        counts = tuple(sum(column) for column in zip(*labels, strict=True))
         if targets is None:
             return cls(spec.classes, counts=counts)
         if isinstance(targets, dict):

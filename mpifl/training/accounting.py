@@ -10,7 +10,7 @@ from typing import Any
 
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, Names
-from mpifl.data import FederationSpec
+from mpifl.data import AnySpec
 from mpifl.privacy import (
     Budgets,
     Draws,
@@ -60,7 +60,7 @@ class SiloPlan:
         return Steps(self.noise, self.rate, steps)
 
 
-def plans(job: Job, spec: FederationSpec, algorithm: Algorithm) -> list[SiloPlan]:
+def plans(job: Job, spec: AnySpec, algorithm: Algorithm) -> list[SiloPlan]:
     """Return what a job with `[privacy]` asks of each silo, if it is in every round; [] where no silo noises.
 
     Raises:
@@ -93,13 +93,13 @@ def _check_names(given: Mapping[str, float], names: Sequence[str]) -> None:
         raise InputError(f"[privacy] noise_of: {what}; name each of {', '.join(names[:8])} once")
 
 
-def rate_of_sum(job: Job, spec: FederationSpec) -> float:
+def rate_of_sum(job: Job, spec: AnySpec) -> float:
     """Return q, the chance of each example of any silo, where a batch is drawn from all silos together."""
     examples, size = sum(entry.examples["train"] for entry in spec.silos), job.local.batch_size
     return 1.0 if size == "full" else min(size / examples, 1.0)
 
 
-def _together(job: Job, spec: FederationSpec, names: Names) -> list[SiloPlan]:
+def _together(job: Job, spec: AnySpec, names: Names) -> list[SiloPlan]:
     """Return what a job asks of each silo whose gradients are noised in their sum: a step a round."""
     assert job.privacy is not None
     rate = rate_of_sum(job, spec)
@@ -116,9 +116,7 @@ def _noise(job: Job, rate: float, steps: int) -> float:
     return noise_for(privacy.epsilon, privacy.delta, rate, steps, privacy.accountant)
 
 
-def silo_maker(
-    job: Job, spec: FederationSpec, noise: Sequence[float], site: Site | None
-) -> Callable[..., Silo]:
+def silo_maker(job: Job, spec: AnySpec, noise: Sequence[float], site: Site | None) -> Callable[..., Silo]:
     """Return what makes the silos of a rank: private ones where the job has `[privacy]`.
 
     Args:

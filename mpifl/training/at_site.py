@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from mpifl.common import InputError
-from mpifl.data import FederationSpec
+from mpifl.data import AnySpec
 from mpifl.exchange import KindsAlone
 from mpifl.privacy import SITES_FILE, VARIABLE, Seal, Site, site_folder, site_of_worker
 from mpifl.run import Job, is_silo_level
@@ -21,7 +21,7 @@ from mpifl.wire import started_by
 
 
 def kept_at_site(
-    job: Job, spec: FederationSpec, noise: Sequence[float], run: Path, is_worker: bool
+    job: Job, spec: AnySpec, noise: Sequence[float], run: Path, is_worker: bool
 ) -> dict[str, Any]:
     """Return what of a worker's context keeps at the site what the server is not to know.
 

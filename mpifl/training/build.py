@@ -14,7 +14,16 @@ from mpifl import models
 from mpifl.aggregation import FixedSums, Rule, Weighing
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, Names, RankLost, ShardError, Table, allow_many_open_files, lock
-from mpifl.data import Batches, FederationSpec, ShardEntry, open_shard, read_federation
+from mpifl.data import (
+    AnySpec,
+    Batches,
+    FederationSpec,
+    ShardEntry,
+    VerticalSpec,
+    open_shard,
+    parse_any,
+    read_any,
+)
 from mpifl.exchange import Federation, Knowledge, Worker, WorkerContext, place
 from mpifl.run import Job, Model, ReleasedFile, check_job, check_run, load_initial, read_job
 from mpifl.server import Server
@@ -25,7 +34,15 @@ from mpifl.training.at_site import about_rank, kept_at_site
 from mpifl.training.devices import rank_device, threads_of
 from mpifl.training.securing import sums_of
 from mpifl.training.silo_level import protected
-from mpifl.training.validation import augment_of, check_model, check_privacy, check_rule, splits_of
+from mpifl.training.validation import (
+    augment_of,
+    check_layout,
+    check_model,
+    check_privacy,
+    check_rule,
+    splits_of,
+)
+from mpifl.training.vertical import assemble_vertical
 from mpifl.transforms import Clipping, RunningStatistics, Transform, reference_of
 from mpifl.wire import Transport, clean
 
@@ -35,7 +52,7 @@ Given: TypeAlias = Path | Table | Job
 
 def build(
     job: Given, out: Path, overrides: tuple[str, ...], resume: bool, transport: Transport, force: bool = False
-) -> tuple[Job, FederationSpec, Server, Federation]:
+) -> tuple[Job, AnySpec, Server, Federation]:
     """Build a training; every rank of the world calls this together, and rank 0's arguments count.
 
     Raises:
@@ -50,12 +67,13 @@ def build(
 
 def _build(
     given: Given, out: Path, overrides: tuple[str, ...], resume: bool, transport: Transport, force: bool
-) -> tuple[Job, FederationSpec, Server, Federation]:
+) -> tuple[Job, AnySpec, Server, Federation]:
     allow_many_open_files()
     plan = _agree(transport, lambda: _plan(given, out, overrides, resume, force))
-    job, spec = Job.model_validate_json(plan["job"]), FederationSpec.model_validate_json(plan["spec"])
+    job = Job.model_validate_json(plan["job"])
+    spec = parse_any(plan["spec"])
     try:
-        built, problem = _assemble(job, spec, Path(plan["out"]), transport, plan), ""
+        built, problem = _assembled(job, spec, Path(plan["out"]), transport, plan), ""
     except InputError as error:
         source = "" if isinstance(error, ShardError) else f"{_source_of(given)}: "
         built, problem = None, f"{source}{error}"
@@ -71,7 +89,8 @@ def _plan(given: Given, out: Path, overrides: tuple[str, ...], resume: bool, for
         check_tracking(job)
     except InputError as error:
         raise InputError(f"{_source_of(given)}: {error}") from None
-    spec = read_federation(Path(job.shards))
+    spec = read_any(Path(job.shards))
+    check_layout(job, spec, _source_of(given))
     job.evaluate.check(splits_of(spec))
     check_rule(job, spec, _source_of(given))
     lock.check(out)
@@ -121,6 +140,17 @@ def _agree_on(transport: Transport, problem: str) -> None:
         raise InputError(agreed)
 
 
+def _assembled(
+    job: Job, spec: AnySpec, run: Path, transport: Transport, plan: Mapping[str, str]
+) -> tuple[Server, Federation]:
+    """Build what a rank needs, by what silos have."""
+    transport.server_hosts = isinstance(spec, VerticalSpec)
+    if isinstance(spec, VerticalSpec):
+        return assemble_vertical(job, spec, run, transport)
+    assert isinstance(spec, FederationSpec)
+    return _assemble(job, spec, run, transport, plan)
+
+
 def _assemble(
     job: Job, spec: FederationSpec, run: Path, transport: Transport, plan: Mapping[str, str]
 ) -> tuple[Server, Federation]:
@@ -140,7 +170,7 @@ def _assemble(
     silos = placed.get(transport.rank, [])
     sums = sums_of(job, spec, algorithm, run, placed, transport.rank, plan["id"])
     context = WorkerContext(
-        folder,
+        lambda silo: learnable(open_shard(folder, spec.silos[silo], spec), algorithm.task),
         run,
         spec,
         algorithm,
@@ -195,8 +225,9 @@ def _transforms(
     return protected(job, algorithm, spec, run, found)
 
 
-def successor(job: Job, spec: FederationSpec, worker: Server) -> Server:
+def successor(job: Job, spec: AnySpec, worker: Server) -> Server:
     """Build, on a rank that was a worker, the server in place of one that died, with models of its own."""
+    assert isinstance(spec, FederationSpec)
     device = worker.model.device
     algorithm = job.build_algorithm().for_federation(spec)
     test = _batches(Path(job.shards), spec, spec.test, "test", device, algorithm.task)

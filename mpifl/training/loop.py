@@ -177,7 +177,7 @@ def _check_finite(t: Training) -> None:
     Raises:
         RoundLost: it does; a checkpoint that was begun is finished first.
     """
-    vectors = [*t.algorithm.global_model(t.server).values()]
+    vectors = [*{"w": t.server.state["w"], **t.algorithm.global_model(t.server)}.values()]
     vectors += [t.server.state["statistics"]] if "statistics" in t.server.state else []
     if all(is_finite(vector) for vector in vectors):
         return
@@ -249,7 +249,7 @@ def _finish(t: Training) -> None:
     model = server.load(server.state["w"])
     sha256 = checkpoint.write_model(t.out / "model.safetensors", model)
     vectors = t.algorithm.global_model(server)
-    if "statistics" in server.state:
+    if vectors and "statistics" in server.state:
         vectors["statistics"] = server.state["statistics"]
     answer = t.recovery.ask(Finish, vectors, sha256=sha256)
     if unwritten := [reply.unwritten for reply in answer.of(FinishReply).values() if reply.unwritten]:

@@ -13,7 +13,7 @@ import torch
 
 from mpifl.algorithms import Algorithm, Work
 from mpifl.common import InputError, RoundLost
-from mpifl.data import FederationSpec
+from mpifl.data import AnySpec
 from mpifl.run import Job
 from mpifl.server import Server
 from mpifl.tasks import pooled
@@ -30,7 +30,7 @@ class MetricsCollector:
     def __init__(
         self,
         job: Job,
-        spec: FederationSpec,
+        spec: AnySpec,
         algorithm: Algorithm,
         server: Server,
         recovery: Recovery,
@@ -81,7 +81,8 @@ class MetricsCollector:
         if self._job.evaluate.split is None:
             found = self._evaluated_here() | self._evaluated_at_silos(self._algorithm.evaluate, left_out)
         else:
-            found = self._evaluated_at_silos(self._algorithm.evaluate_valid, left_out)
+            found = self._evaluated_here("valid")
+            found |= self._evaluated_at_silos(self._algorithm.evaluate_valid, left_out)
         return found | {"seconds_evaluation": time.perf_counter() - began}
 
     def evaluate_at_end(self) -> Record:
@@ -124,13 +125,29 @@ class MetricsCollector:
 
     @property
     def _held_out(self) -> bool:
-        return any(entry.examples.get("test") or entry.examples.get("valid") for entry in self._spec.silos)
+        """Whether silos hold out what they can score the model on."""
+        held_out = any(
+            entry.examples.get("test") or entry.examples.get("valid") for entry in self._spec.silos
+        )
+        return held_out and self._algorithm.scored_at_silos
 
-    def _evaluated_here(self) -> Record:
-        """Score w on the server's test set, if there is one."""
-        if (score := self._server.evaluate(self._server.state["w"])) is None:
+    def _evaluated_here(self, split: str = "test") -> Record:
+        """Score the model on the server's test set, or another split of its own, if there is one."""
+        federation, server = self._recovery.federation, self._server
+        try:
+            score = self._recovery.run_with_recovery(
+                lambda: self._algorithm.score(server, federation.everyone(server), split)
+            )
+        except RoundLost as lost:
+            what = f"round {server.round}: not evaluated: {lost}"
+            self._note(what, once=("unscored", str(lost)))
             return {}
-        figures = {info.test: score.metrics[name] for name, info in self._algorithm.task.infos.items()}
+        if score is None:
+            return {}
+        infos = self._algorithm.task.infos.items()
+        if split != "test":
+            return {info.pooled: score.metrics[name] for name, info in infos}
+        figures = {info.test: score.metrics[name] for name, info in infos}
         return {"test_loss": score.loss, **figures, **self._job.attack.figures(self._server)}
 
     def _evaluated_at_silos(self, work: Work, left_out: Mapping[str, str] = MappingProxyType({})) -> Record:
@@ -208,7 +225,7 @@ def reportable(brought: Any, algorithm: Algorithm) -> dict[str, float]:
     raise InputError(f"{what}; have it return what is to be reported, such as mean.scalars")
 
 
-def title(job: Job, spec: FederationSpec, server: Server, ranks: Mapping[str, Mapping[str, str]]) -> str:
+def title(job: Job, spec: AnySpec, server: Server, ranks: Mapping[str, Mapping[str, str]]) -> str:
     """Return the line that a training begins with; `ranks` is what each worker says of itself."""
     devices = sorted(
         {f"{about['host']} {about['device']}, threads {about['threads']}" for about in ranks.values()}

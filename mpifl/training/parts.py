@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mpifl.algorithms import Algorithm
-from mpifl.data import FederationSpec
+from mpifl.data import AnySpec
 from mpifl.exchange import Federation
 from mpifl.run import Job, is_silo_level
 from mpifl.server import Server
@@ -39,7 +39,7 @@ class Training:
     """
 
     job: Job
-    spec: FederationSpec
+    spec: AnySpec
     algorithm: Algorithm
     out: Path
     server: Server
@@ -57,7 +57,7 @@ class Training:
         return self.algorithm.task.main_metric
 
 
-def assemble(job: Job, spec: FederationSpec, out: Path, server: Server, exchange: Federation) -> Training:
+def assemble(job: Job, spec: AnySpec, out: Path, server: Server, exchange: Federation) -> Training:
     """Put together what the server of a training needs beside its silos."""
     algorithm = job.build_algorithm().for_federation(spec)
     observers = Observers()

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from mpifl.aggregation import FixedSums
 from mpifl.algorithms import EVALUATIONS, Algorithm, usual_weight
 from mpifl.common import InputError
-from mpifl.data import FederationSpec
+from mpifl.data import AnySpec
 from mpifl.exchange import Party, Terms
 from mpifl.privacy import (
     Offer,
@@ -34,7 +34,7 @@ from mpifl.training.selection import drawn
 
 def sums_of(
     job: Job,
-    spec: FederationSpec,
+    spec: AnySpec,
     algorithm: Algorithm,
     run: Path,
     placed: Mapping[int, Sequence[int]],
@@ -75,7 +75,7 @@ def sums_of(
     return dataclasses.replace(how, released=ReleasedFile(run, id), check_offer=check)
 
 
-def names_of(spec: FederationSpec) -> list[str]:
+def names_of(spec: AnySpec) -> list[str]:
     """Return what silos are called in offers and in sites' lists."""
     return [entry.name or f"silo {silo}" for silo, entry in enumerate(spec.silos)]
 
@@ -107,7 +107,7 @@ def _check_parties(security: SecuritySettings, parties: int) -> None:
 def _party(
     job: Job,
     security: SecuritySettings,
-    spec: FederationSpec,
+    spec: AnySpec,
     algorithm: Algorithm,
     placed: Mapping[int, Sequence[int]],
     rank: int,

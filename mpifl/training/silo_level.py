@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError
-from mpifl.data import FederationSpec
+from mpifl.data import AnySpec
 from mpifl.privacy import ANSWERS_LEFT, Account, SiloMechanism, Steps, check_countable, epsilon_of, noise_for
 from mpifl.run import Job, is_silo_level
 from mpifl.server import POISSON, Server
@@ -58,7 +58,7 @@ def account_of(job: Job, run: Path) -> Account:
 
 
 def protected(
-    job: Job, algorithm: Algorithm, spec: FederationSpec, run: Path, transforms: list[Transform]
+    job: Job, algorithm: Algorithm, spec: AnySpec, run: Path, transforms: list[Transform]
 ) -> list[Transform]:
     """Add to transforms what the job's `[privacy]` needs: what clips stands first, what notes stands last."""
     if not is_silo_level(job):

@@ -11,16 +11,17 @@ from mpifl import models
 from mpifl.aggregation import memory_of
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError
-from mpifl.data import Change, FederationSpec, load_change, read_federation
+from mpifl.data import AnySpec, Change, VerticalSpec, load_change, read_any
 from mpifl.privacy import Draws
-from mpifl.run import Job, Model, check_private_data, is_silo_level, why_no_statistics
+from mpifl.run import Job, Model, check_private_data, check_vertical_data, is_silo_level, why_no_statistics
 from mpifl.silo import check_layers
 from mpifl.tracking import check_tracking
 from mpifl.training.accounting import SiloPlan, plans
 from mpifl.training.silo_level import mechanism_of
+from mpifl.training.vertical import check_halves
 
 
-def validate_job(job: Job, source: str) -> FederationSpec:
+def validate_job(job: Job, source: str) -> AnySpec:
     """See that a job's shards, models and algorithm are there and fit each other; return what the shards are.
 
     Args:
@@ -30,19 +31,18 @@ def validate_job(job: Job, source: str) -> FederationSpec:
     Raises:
         InputError: they are not, or do not.
     """
-    spec = read_federation(Path(job.shards))
+    spec = read_any(Path(job.shards))
+    check_layout(job, spec, source)
     try:
         algorithm = job.build_algorithm().for_federation(spec)
-        task = algorithm.task
         check_tracking(job)
         augment_of(job, spec)
         job.cohort.check(len(spec.silos))
         job.evaluate.check(splits_of(spec))
-        for table in (job.model, *map(Model.model_validate, algorithm.architectures())):
-            given = (table.name, table.arguments, spec.features, task.width(spec), job.seed)
-            module = models.build(*given, task)
-            check_model(job, spec, algorithm, module)
-            algorithm.personal_names(module)
+        if isinstance(spec, VerticalSpec):
+            check_halves(job, spec, algorithm)
+        else:
+            _check_models(job, spec, algorithm)
         check_private_data(job, algorithm, spec)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
@@ -50,7 +50,28 @@ def validate_job(job: Job, source: str) -> FederationSpec:
     return spec
 
 
-def parameters_of(job: Job, spec: FederationSpec) -> int:
+def _check_models(job: Job, spec: AnySpec, algorithm: Algorithm) -> None:
+    """See that each model can be built, and fits."""
+    task = algorithm.task
+    for table in (job.model, *map(Model.model_validate, algorithm.architectures())):
+        module = models.build(table.name, table.arguments, spec.features, task.width(spec), job.seed, task)
+        check_model(job, spec, algorithm, module)
+        algorithm.personal_names(module)
+
+
+def check_layout(job: Job, spec: AnySpec, source: str) -> None:
+    """See that a job's algorithm is for what silos of its folder have.
+
+    Raises:
+        InputError: it is for the other layout.
+    """
+    try:
+        check_vertical_data(job, job.build_algorithm(), spec)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
+
+
+def parameters_of(job: Job, spec: AnySpec) -> int:
     """Return how many parameters of a job's model are trained, and leave its silos."""
     algorithm = job.build_algorithm().for_federation(spec)
     task, table = algorithm.task, job.model
@@ -60,7 +81,7 @@ def parameters_of(job: Job, spec: FederationSpec) -> int:
     return sum(p.numel() for name, p in module.named_parameters() if p.requires_grad and name not in own)
 
 
-def augment_of(job: Job, spec: FederationSpec) -> Change | None:
+def augment_of(job: Job, spec: AnySpec) -> Change | None:
     """Return what is done to the batches that silos train on; None without the key.
 
     Raises:
@@ -70,7 +91,7 @@ def augment_of(job: Job, spec: FederationSpec) -> Change | None:
     return None if name is None else load_change(name, spec.features, spec.targets)
 
 
-def check_model(job: Job, spec: FederationSpec, algorithm: Algorithm, module: nn.Module) -> None:
+def check_model(job: Job, spec: AnySpec, algorithm: Algorithm, module: nn.Module) -> None:
     """See that a model fits the task, the algorithm and, where the job has it, `[privacy]`.
 
     Raises:
@@ -85,7 +106,7 @@ def check_model(job: Job, spec: FederationSpec, algorithm: Algorithm, module: nn
         check_layers(module)
 
 
-def check_privacy(job: Job, spec: FederationSpec, source: str) -> list[SiloPlan]:
+def check_privacy(job: Job, spec: AnySpec, source: str) -> list[SiloPlan]:
     """See that a job's `[privacy]` goes with the federation; return what it asks of each silo.
 
     Raises:
@@ -102,7 +123,7 @@ def check_privacy(job: Job, spec: FederationSpec, source: str) -> list[SiloPlan]
         raise InputError(f"{source}: {error}") from None
 
 
-def splits_of(spec: FederationSpec) -> set[str]:
+def splits_of(spec: AnySpec) -> set[str]:
     """Return the splits that one silo or more has examples of."""
     return {split for entry in spec.silos for split, examples in entry.examples.items() if examples}
 
@@ -121,7 +142,7 @@ def memory_notes(job: Job, hosted: Sequence[int], length: int) -> list[str]:
     return [memory_of(hosted, asked, length, job.aggregation.spill)]
 
 
-def check_rule(job: Job, spec: FederationSpec, source: str) -> None:
+def check_rule(job: Job, spec: AnySpec, source: str) -> None:
     """See that a round asks enough silos for the rule, and that the user's rule is one.
 
     Raises:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mpifl.aggregation import FORGERIES, Forged, Forging, Rule, Weighing
 from mpifl.common import InputError, rng
-from mpifl.data import FederationSpec
+from mpifl.data import AnySpec
 from mpifl.server import Server
 from mpifl.silo import Silo
 from mpifl.tasks import Task
@@ -102,7 +102,7 @@ class AttackSettings(BaseModel):
         value = 1.0 if self.value is None else self.value
         return Backdoor(self.target or 0, self.patch or 3, value, self.share or 0.5)
 
-    def check(self, spec: FederationSpec, task: Task, *, is_mean: bool) -> None:
+    def check(self, spec: AnySpec, task: Task, *, is_mean: bool) -> None:
         """See that there are these silos, and what they falsify.
 
         Raises:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mpifl.common import rng
-from mpifl.data import Features, FederationSpec, Targets
+from mpifl.data import AnySpec, Features, Targets
 from mpifl.server import Server
 from mpifl.silo import Silo, as_fits
 from mpifl.tasks import Task
@@ -72,7 +72,7 @@ class Backdoor:
             return 0, 0
         return int((outputs(module, others).argmax(1) == self.target).sum()), len(others)
 
-    def why_not(self, spec: FederationSpec, task: Task) -> str:
+    def why_not(self, spec: AnySpec, task: Task) -> str:
         """Say why a federation's examples can have no such patch; "" if they can."""
         features = spec.features
         if not isinstance(features, Features) or features.ragged:

@@ -9,6 +9,7 @@ from .joining import (
     world as world,
 )
 from .launcher import last_word as last_word, own_launcher as own_launcher, started_by as started_by
+from .lines import Line as Line, Lines as Lines, Mark as Mark, floats as floats
 from .memory import Memory as Memory, pieces_of as pieces_of, possible as possible
 from .messages import (
     DTYPES as DTYPES,
@@ -40,6 +41,7 @@ from .mpi_facts import Facts as Facts, facts as facts
 from .nodes import RANKS_PER_NODE as RANKS_PER_NODE, Nodes as Nodes
 from .requests import (
     Compute as Compute,
+    Converse as Converse,
     Finish as Finish,
     Inventory as Inventory,
     Load as Load,

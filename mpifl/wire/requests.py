@@ -94,6 +94,22 @@ class Compute(Reassigning):
     lengths: dict[str, int] = Field(default={})
 
 
+class Converse(Request):
+    """Have each silo run a method of the algorithm that talks with the server, line by line.
+
+    Attributes:
+        work: The method's name.
+        scalars: The numbers and texts of the message.
+    """
+
+    reply: ClassVar[type[Reply]] = Header
+    averaged: ClassVar[bool] = True
+
+    kind: Literal["converse"] = "converse"
+    work: str
+    scalars: dict[str, Scalar] = Field(default={})
+
+
 class Open(Request):
     """Have each rank open and verify the shards of its silos."""
 
@@ -202,7 +218,7 @@ class Stop(Request):
 
 
 AnyRequest = Annotated[
-    Compute | Open | Save | SaveStatus | Load | Migrate | Inventory | Replicate | Finish | Stop,
+    Compute | Converse | Open | Save | SaveStatus | Load | Migrate | Inventory | Replicate | Finish | Stop,
     Field(discriminator="kind"),
 ]
 _ANY: TypeAdapter[Request] = TypeAdapter(AnyRequest)

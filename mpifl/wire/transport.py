@@ -23,6 +23,8 @@ CHUNK_BYTES = 1 << 24
 RECORD, REPORT, HANDLE, SUM, DONE, VECTOR = range(1, 7)
 """Tags: what the server tells, what workers report, where a vector lies, partial sums, a share of a sum is
 made, a vector sent to one node alone."""
+LINE_UP, LINE_DOWN = 9, 10
+"""Tags: lines of a dialogue, to the server and from it."""
 
 
 class Transport(StampedPointToPoint):
@@ -36,9 +38,11 @@ class Transport(StampedPointToPoint):
         size: How many ranks there are.
         origins: The rank that each of them had when the world began.
         silent: Leaders of nodes whose sums did not come in time.
+        server_hosts: Whether the server hosts silos beside others, as the holder of labels does.
     """
 
     origins: Sequence[int] = (0,)
+    server_hosts = False
     _first_size = 1
 
     def __init__(self, comm: Any, ranks_per_node: int | None = None) -> None:
@@ -59,8 +63,9 @@ class Transport(StampedPointToPoint):
     @property
     def workers(self) -> range:
         """The ranks that host silos: all but the server's,
-        unless it is alone or took over from one that died."""
-        return range(1, self.size) if self.size > 1 and self.origins[0] == 0 else range(self.size)
+        unless it is alone, took over from one that died, or hosts silos as others do."""
+        apart = self.size > 1 and self.origins[0] == 0 and not self.server_hosts
+        return range(1, self.size) if apart else range(self.size)
 
     @property
     def lost(self) -> list[int]:
@@ -198,6 +203,16 @@ class Transport(StampedPointToPoint):
         The time is that of `time.perf_counter`.
         """
         return self._next(None, REPORT, until)
+
+    def say(self, line: bytes, rank: int) -> None:
+        """Send a line of a dialogue and go on at once."""
+        self.post(rank, line, LINE_DOWN if self.is_server else LINE_UP)
+
+    def hear(self, rank: int, limit: int) -> bytearray:
+        """Return the next line that a rank says; one of more than `limit` bytes is empty."""
+        found = self._next_buffer(rank, LINE_UP if self.is_server else LINE_DOWN, None, limit)
+        assert found is not None
+        return found[1]
 
     def done(self, serial: int) -> None:
         """Let the node's leader know that this worker's share of a sum is made."""

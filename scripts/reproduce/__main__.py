@@ -14,12 +14,11 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # run the tree that this file stands in, whatever is installed
 
 from mpifl.common.errors import InputError  # noqa: E402
-from scripts.reproduce import byzantine, flamby, mcmahan, niid, opacus, synthetic  # noqa: E402
+from scripts.reproduce import byzantine, flamby, mcmahan, niid, opacus, synthetic, vertical  # noqa: E402
 from scripts.reproduce.cells import QUICK_ROUNDS, Cell, Reproduction, Table, use_this_tree  # noqa: E402
 
-TABLES: dict[str, Table] = (
-    mcmahan.TABLES | flamby.TABLES | synthetic.TABLES | niid.TABLES | byzantine.TABLES | opacus.TABLES
-)
+PAPERS = (mcmahan, flamby, synthetic, niid, byzantine, opacus, vertical)
+TABLES: dict[str, Table] = {name: table for paper in PAPERS for name, table in paper.TABLES.items()}
 
 
 def options_of(given: list[str] | None) -> argparse.Namespace:

@@ -101,6 +101,8 @@ class Cell:
     tried: tuple[tuple[str, ...], ...] = ((),)
     """Settings among which the best is taken, as the papers do."""
     seeds: tuple[int, ...] = (7,)
+    quick: tuple[str, ...] = ()
+    """Settings of its tiny version."""
 
 
 @dataclass(frozen=True)
@@ -243,7 +245,7 @@ class Reproduction:
         name = re.sub(r"[^\w.,=-]+", "", "_".join([cell.name, *tried, f"seed{seed}"]))
         settings = [*cell.settings, *tried, f"shards={cell.cut.folder(seed, self.quick)}", f"seed={seed}"]
         settings += [f"rounds={limit}"] if limit else []
-        settings += [*self.table.quick, *QUICK] if self.quick else []
+        settings += [*self.table.quick, *cell.quick, *QUICK] if self.quick else []
         last = tuple({setting.partition("=")[0]: setting for setting in settings}.values())
         return Task(0, name, self.out / name, last, read_job(self.table.path, last))
 

@@ -222,7 +222,7 @@ def test_targets_that_are_not_what_is_said_are_refused_in_one_line(tmp_path, cas
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("scheme", ["dirichlet", "shards", "classes", "concept-drift", "vertical", "mix"])
+@pytest.mark.parametrize("scheme", ["dirichlet", "shards", "classes", "concept-drift", "mix"])
 @pytest.mark.parametrize("kind", ["a float", "counts", "tokens", "bools"])
 def test_a_scheme_that_cuts_by_classes_refuses_targets_without(tmp_path, kind, scheme, capsys):
     if (kind, scheme) == ("tokens", "concept-drift"):

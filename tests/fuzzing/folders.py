@@ -12,11 +12,14 @@ from random import Random
 
 from data_prep.check.checking import check
 from data_prep.check.columns import check_columns
+from data_prep.inspect.column_page import column_page
+from data_prep.inspect.columns import summarise_columns
 from fuzzing import artefacts, hdf5
 from fuzzing.mutations import harmed_bytes, harmed_json, harmed_toml
 from mpifl.common.files import sha256_of
 from mpifl.data.shards import open_shard, read_federation, read_spec
-from mpifl.data.vertical import is_vertical, open_vertical, read_vertical
+from mpifl.data.vertical import is_vertical, read_vertical
+from mpifl.data.vertical_shards import open_vertical
 from mpifl.report.compare import Output, compare_runs
 from mpifl.report.evaluate import evaluate_silos
 from mpifl.report.predict import predict_run
@@ -46,7 +49,7 @@ def read_folder(folder: Path) -> None:
     if is_vertical(folder):
         spec = read_vertical(folder)
         for entry in spec.silos:
-            open_vertical(folder, entry, spec.classes)
+            open_vertical(folder, entry, spec)
     else:
         federation = read_federation(folder)
         describe(federation)
@@ -55,8 +58,12 @@ def read_folder(folder: Path) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    read_spec(folder / "federation.json")
-    check_columns(folder) if is_vertical(folder) else check(folder)
+    if is_vertical(folder):
+        column_page([summarise_columns(folder)])
+        check_columns(folder)
+    else:
+        read_spec(folder / "federation.json")
+        check(folder)
 
 
 def shards(draw: Random, valid: Path, folder: Path, among: tuple[str, ...] = artefacts.SHARDS) -> Path:

@@ -11,7 +11,10 @@ from torch import nn
 
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.data.batches import Batches
-from mpifl.data.shards import Features, FederationSpec, Shard, Split, write_shard
+from mpifl.data.federation import version_of
+from mpifl.data.shards import Features, FederationSpec, Shard, Split, open_shard, write_shard
+from mpifl.data.vertical import VerticalSpec
+from mpifl.data.vertical_shards import VerticalSplit, write_vertical
 from mpifl.exchange.admission import ABOUT, Knowledge
 from mpifl.exchange.context import WorkerContext
 from mpifl.exchange.federation import Federation
@@ -20,6 +23,7 @@ from mpifl.run.job import CohortTable
 from mpifl.server.server import Server
 from mpifl.silo.flat import FlatModel
 from mpifl.silo.silo import Silo
+from mpifl.silo.splits import learnable
 from mpifl.tasks import CLASSIFICATION
 from mpifl.wire.memory import Memory
 from mpifl.wire.nodes import Nodes
@@ -32,6 +36,7 @@ torch.set_num_threads(1)
 CPU = torch.device("cpu")
 FEATURES = Features(shape=(4,), dtype="float32")
 CLASSES = 3
+ALIGNMENT = "00112233445566778899aabbccddeeff"
 EXAMPLES = CohortTable()
 cross_entropy = CLASSIFICATION.objective
 
@@ -108,6 +113,33 @@ def write_folder(folder, sizes, features=FEATURES, classes=CLASSES, test=0, silo
     return spec
 
 
+def write_vertical_folder(folder, rows, widths=(2, 1, 3), y=None, holder=0, **told):
+    """Write a vertical shard folder with a silo of each width, targets at `holder`; `rows` is by split.
+
+    `y` are targets by split, of which `told` says classes and targets; else class numbers are drawn.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    told = {"classes": None if y else CLASSES, **told}
+    whole = Features(shape=(sum(widths),), dtype="float32")
+    drawn = {split: arrays(n, i, whole) for i, (split, n) in enumerate(rows.items())}
+    ids, start, silos = np.random.default_rng(9).permutation(sum(rows.values())), 0, []
+    ids = dict(zip(rows, np.split(ids, np.cumsum([*rows.values()])[:-1]), strict=True))
+    for silo, width in enumerate(widths):
+        splits = {}
+        for split, (x, labels) in drawn.items():
+            aim = None if silo != holder else y[split] if y else labels
+            splits[split] = VerticalSplit(x[:, start : start + width], ids[split], aim)
+        about = {"silo": silo, "name": f"party {silo}", "alignment": ALIGNMENT}
+        about |= {"features": Features(shape=(width,), dtype="float32"), **told}
+        columns, start = list(range(start, start + width)), start + width
+        silos.append(write_vertical(folder / f"silo_{silo:04d}.h5", splits, columns, **about))
+    version = version_of(whole, told.get("targets"))
+    more = {"name": "toy", "features": whole, "seed": 0, "scheme": {"name": "toy"}, "source": {}}
+    spec = VerticalSpec(**more, **told, format_version=version, silos=silos)
+    spec.write(folder)
+    return spec
+
+
 class Alone(Transport):
     """A world of one rank that needs no MPI and remembers what it was told."""
 
@@ -129,7 +161,8 @@ def make_worker(
     folder, spec, algorithm, model=None, transforms=(), silos=None, seed=0, cohort=EXAMPLES, rank=0, **more
 ):
     models = [model or FlatModel(net())]
-    where, weights = (folder, folder / "run"), cohort.weights
+    opened = lambda silo: learnable(open_shard(folder, spec.silos[silo], spec), algorithm.task)  # noqa: E731
+    where, weights = (opened, folder / "run"), cohort.weights
     context = WorkerContext(
         *where, spec, algorithm, list(transforms), seed, weights, models, select=cohort.drawn_by, **more
     )

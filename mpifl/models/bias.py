@@ -1,0 +1,18 @@
+"""What is left of a model where everything else is elsewhere: a bias."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class Bias(nn.Module):
+    """Adds a bias, shape [width], zeros at first, to outputs, shape [n, width]."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the outputs with the bias added."""
+        return x + self.bias

@@ -1,0 +1,57 @@
+"""The `[vertical]` table of a job: a network that is split between silos with columns and the holder of
+labels."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from mpifl.common import Table
+
+Cut = Annotated[int, Field(ge=1, le=1 << 24)]
+
+
+class VerticalSettings(BaseModel):
+    """The `[vertical]` table: each silo's bottom makes a line of numbers of each row; the top, at the holder
+    of the labels, makes outputs of the merged lines."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    cut: Cut | list[Cut]
+    """How many numbers a silo's bottom makes of a row; a list has one for each silo."""
+    merge: Literal["concat", "sum"] = "concat"
+    """How lines become one: one behind another, or added up."""
+    top: Literal["none"] | Table = {"name": "mlp", "hidden": []}
+    """The model at the holder of the labels, over merged lines; "none" adds a bias to their sum."""
+    bottoms: dict[Annotated[str, Field(pattern=r"^(0|[1-9]\d{0,8})$")], Table] = {}
+    """Models of single silos in place of `[model]`, by the silo's number."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> VerticalSettings:
+        if self.merge == "sum" and isinstance(self.cut, list) and len(set(self.cut)) > 1:
+            raise ValueError(f"merge = 'sum' adds lines up, and cut = {self.cut} are unequal; take 'concat'")
+        if self.top == "none" and self.merge != "sum":
+            raise ValueError("top = 'none' takes the sum of lines as outputs; take merge = 'sum', or a top")
+        return self
+
+    def widths(self, silos: int) -> list[int]:
+        """Return the width of each silo's lines.
+
+        Raises:
+            ValueError: `cut` is a list of another length.
+        """
+        if isinstance(self.cut, int):
+            return [self.cut] * silos
+        if len(self.cut) != silos:
+            raise ValueError(f"cut has {len(self.cut)} numbers, there are {silos} silos")
+        return self.cut
+
+    def merged(self, silos: int) -> int:
+        """Return the width of merged lines."""
+        widths = self.widths(silos)
+        return sum(widths) if self.merge == "concat" else widths[0]
+
+
+UNSPLIT = VerticalSettings(cut=1)
+"""Stands where silos have all columns."""

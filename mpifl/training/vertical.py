@@ -1,0 +1,195 @@
+"""Put together, on every rank, a training over silos that have columns of the same rows.
+
+Rank 0 is the holder's of the labels: the top is its model, and its own columns are a silo that it hosts. The
+other silos live at the other ranks.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mpifl import models
+from mpifl.algorithms import Algorithm
+from mpifl.common import InputError, Names, rng
+from mpifl.data import Batches, Features, Shard, Split, VerticalSpec, open_vertical
+from mpifl.exchange import Federation, Knowledge, Worker, WorkerContext, place
+from mpifl.run import Job, Model, check_bottom, check_vertical_data, load_initial
+from mpifl.server import Server
+from mpifl.silo import Bottom, ColumnSilo, FlatModel, learnable
+from mpifl.training.at_site import about_rank, kept_at_site
+from mpifl.training.devices import rank_device, threads_of
+from mpifl.wire import Transport, survivable
+
+
+def assemble_vertical(
+    job: Job, spec: VerticalSpec, run: Path, transport: Transport
+) -> tuple[Server, Federation]:
+    """Build this rank's halves of the network, the silos it hosts, and what it needs if it is the server.
+
+    Raises:
+        InputError: the job does not go with such silos, or a shard is wrong.
+    """
+    _check_world()
+    algorithm = job.build_algorithm().for_federation(spec)
+    check_vertical_data(job, algorithm, spec)
+    nth, workers = transport.place()
+    torch.set_num_threads(threads_of(job.threads, workers))
+    device = rank_device(job, nth, is_worker=True)
+    top = FlatModel(top_of(job, spec, algorithm), device, is_reporter=nth == 0)
+    algorithm.task.metrics()  # the library that brings them is imported now, not in the first evaluation
+    placed = placement(spec, transport)
+    silos = placed.get(transport.rank, [])
+    bottoms = {silo: _bottom(job, spec, algorithm, silo, device) for silo in silos}
+    context = _context(job, spec, algorithm, run, top, bottoms)
+    worker = Worker(context, silos, about_rank(device, len(silos), job), transport)
+    knowledge = Knowledge(algorithm, [entry.examples for entry in spec.silos], "uniform", len(spec.silos))
+    names = Names([entry.name for entry in spec.silos])
+    exchange = Federation(transport, worker, [], placed, 1.0, device, knowledge, names=names, stay=True)
+    server = Server([top], job.seed, task=algorithm.task, evaluation_batch=job.evaluate.batch_size)
+    if transport.is_server:
+        server.held, server.holder = _held(Path(job.shards), spec, algorithm, device), spec.holder
+    return server, exchange
+
+
+def _context(
+    job: Job,
+    spec: VerticalSpec,
+    algorithm: Algorithm,
+    run: Path,
+    top: FlatModel,
+    bottoms: Mapping[int, Bottom],
+) -> WorkerContext:
+    """Return what all silos have in common."""
+    at_site = kept_at_site(job, spec, [], run, is_worker=True)
+    return WorkerContext(
+        functools.partial(_open, Path(job.shards), spec, algorithm),
+        run,
+        spec,
+        algorithm,
+        transforms=[],
+        seed=job.seed,
+        weights="uniform",
+        models=[top],
+        evaluation_batch=job.evaluate.batch_size,
+        **{**at_site, "silo": functools.partial(_column_silo, bottoms)},
+    )
+
+
+def _check_world() -> None:
+    """See that no rank may take another's place, whose columns it must not read.
+
+    Raises:
+        InputError: the launcher lets ranks survive others.
+    """
+    if survivable():
+        what = "a party whose columns another rank may read is no party"
+        raise InputError(f"--survive: {what}; leave it out, and go on with --resume after a death")
+
+
+def placement(spec: VerticalSpec, transport: Transport) -> dict[int, list[int]]:
+    """Return the silos of each rank: the holder of the labels is rank 0's, the others are spread."""
+    others = [entry.silo for entry in spec.silos if entry.silo != spec.holder]
+    ranks = range(1, transport.size) if transport.size > 1 else range(1)
+    spread = place([len(spec.silos[silo].columns) for silo in others], ranks)
+    placed = {rank: [others[i] for i in indices] for rank, indices in spread.items()}
+    placed[0] = sorted([spec.holder, *placed.get(0, [])])
+    return placed
+
+
+def top_of(job: Job, spec: VerticalSpec, algorithm: Algorithm) -> torch.nn.Module:
+    """Return the top as it is built: over merged lines, as wide as the task's outputs.
+
+    Raises:
+        InputError: there is no such model, or it does not fit.
+    """
+    assert job.vertical is not None
+    task, width = algorithm.task, algorithm.task.width(spec)
+    merged = job.vertical.merged(len(spec.silos))
+    if job.vertical.top == "none":
+        if merged != width:
+            what = f"cut = {merged}: with top = 'none' lines are the outputs, of which the task has {width}"
+            raise InputError(f"[vertical] {what}; take cut = {width}, or a top")
+        return models.Bias(width)
+    table = Model.model_validate(job.vertical.top)
+    features = Features(shape=(merged,), dtype="float32")
+    where = "[vertical] top:"
+    module = models.build(table.name, table.arguments, features, width, job.seed, task, where)
+    load_initial(module, table)
+    task.check(spec, module)
+    return module
+
+
+def bottom_of(job: Job, spec: VerticalSpec, silo: int) -> torch.nn.Module:
+    """Return a silo's bottom as it is built: over its columns, as wide as its lines.
+
+    Raises:
+        InputError: there is no such model, or it does not fit.
+    """
+    assert job.vertical is not None
+    own = job.vertical.bottoms.get(str(silo))
+    table = job.model if own is None else Model.model_validate(own)
+    width = job.vertical.widths(len(spec.silos))[silo]
+    where = "[model]" if own is None else f"[vertical] bottoms.{silo}:"
+    seed = rng.derive(job.seed, "bottom", silo)
+    features = spec.silos[silo].features
+    module = models.build(table.name, table.arguments, features, width, seed, where=where)
+    load_initial(module, table)
+    return module
+
+
+def check_halves(job: Job, spec: VerticalSpec, algorithm: Algorithm) -> None:
+    """See that the top and all bottoms can be built, and fit.
+
+    Raises:
+        InputError: one does not.
+    """
+    top_of(job, spec, algorithm)
+    for entry in spec.silos:
+        _checked_bottom(job, spec, algorithm, entry.silo)
+
+
+def _checked_bottom(job: Job, spec: VerticalSpec, algorithm: Algorithm, silo: int) -> torch.nn.Module:
+    module = bottom_of(job, spec, silo)
+    check_bottom(getattr(algorithm, "local_steps", 1), silo, module)
+    return module
+
+
+def _bottom(job: Job, spec: VerticalSpec, algorithm: Algorithm, silo: int, device: torch.device) -> Bottom:
+    model = FlatModel(_checked_bottom(job, spec, algorithm, silo), device)
+    features = spec.silos[silo].features
+    return Bottom.of(model, job.local, features, holds_labels=silo == spec.holder)
+
+
+def _open(folder: Path, spec: VerticalSpec, algorithm: Algorithm, silo: int) -> Shard:
+    """Open a silo's columns; the targets of a silo that has none are the rows' numbers."""
+    shard = _opened(folder, spec, silo)
+    return learnable(shard, algorithm.task) if silo == spec.holder else shard
+
+
+def _opened(folder: Path, spec: VerticalSpec, silo: int) -> Shard:
+    entry = spec.silos[silo]
+    splits = {}
+    for name, held in open_vertical(folder, entry, spec).items():
+        y = held.id if held.y is None else held.y
+        splits[name] = Split(held.x, y, held.y_dtype)
+    return Shard(folder / entry.file, splits)
+
+
+def _held(folder: Path, spec: VerticalSpec, algorithm: Algorithm, device: torch.device) -> dict[str, Batches]:
+    """Open the splits of the holder of the labels."""
+    features = spec.silos[spec.holder].features
+    shard = _open(folder, spec, algorithm, spec.holder)
+    return {name: Batches(split, features, device) for name, split in shard.splits.items()}
+
+
+def _column_silo(
+    bottoms: Mapping[int, Bottom], id: int, shard: Shard, features: Any, lent: Any, **told: Any
+) -> ColumnSilo:
+    """Make a silo for a request, of what of a worker's knowledge it takes."""
+    takes = ("state", "round", "seed", "evaluation_batch")
+    return ColumnSilo(id, shard, bottoms[id], **{name: told[name] for name in takes})

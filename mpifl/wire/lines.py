@@ -1,0 +1,108 @@
+"""Lines of a dialogue: typed bytes between the server and a silo, each with the request, silo and number that
+it belongs to."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mpifl.wire.transport import Transport
+
+_HEAD = struct.Struct("<QIIQ")
+"""Serial of the request, silo, number of the line or a mark, bytes of the payload."""
+LONGEST = (1 << 31) - 1 - _HEAD.size
+"""Bytes of a payload at most; Open MPI 5 cannot count to 2^31."""
+
+
+class Mark(IntEnum):
+    """Numbers that no line has: what is said in place of one."""
+
+    STOP = 0xFFFFFFFF
+    """I stop; the report says why."""
+    END = 0xFFFFFFFE
+    """I have said all."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """What one side said.
+
+    Attributes:
+        silo: Whose dialogue it belongs to.
+        number: Counts the lines of the dialogue, or a `Mark`.
+        payload: The line itself.
+    """
+
+    silo: int
+    number: int
+    payload: memoryview
+
+
+class Lines:
+    """The lines of one request, as one rank says and hears them.
+
+    MPI keeps the order of what goes from one rank to another, so that the silos of a rank share one channel.
+    Each rank says the lines of its silos in the order of their numbers.
+
+    Args:
+        transport: This rank's end of the wire.
+        serial: The request's.
+    """
+
+    def __init__(self, transport: Transport, serial: int) -> None:
+        self._transport, self._serial = transport, serial
+
+    def say(self, rank: int, silo: int, number: int, payload: bytes = b"") -> None:
+        """Begin to send a line of a silo's dialogue to a rank.
+
+        Raises:
+            ValueError: it is too long for MPI.
+        """
+        if len(payload) > LONGEST:
+            what = f"a line of {len(payload)} bytes, MPI takes {LONGEST}"
+            raise ValueError(f"{what}; lower [local] batch_size or [vertical] cut")
+        self._transport.say(_HEAD.pack(self._serial, silo, number, len(payload)) + payload, rank)
+
+    def hear(self, rank: int, limit: int) -> Line:
+        """Return the next line of this request that a rank says.
+
+        Args:
+            rank: Who says it.
+            limit: Bytes of the payload at most.
+
+        Raises:
+            ValueError: it is no line, or longer.
+        """
+        while True:
+            record = self._transport.hear(rank, _HEAD.size + limit)
+            if len(record) < _HEAD.size:
+                raise ValueError(f"a line that is no line, or of more than {limit} bytes")
+            serial, silo, number, length = _HEAD.unpack_from(record)
+            if serial < self._serial:  # of a request that was given up
+                continue
+            payload = memoryview(record)[_HEAD.size :]
+            if serial != self._serial or length != len(payload):
+                raise ValueError(f"a line of {len(payload)} bytes that says {length}, of request {serial}")
+            return Line(silo, number, payload)
+
+    def settle(self) -> None:
+        """Wait until all lines that were said have been taken."""
+        self._transport.await_taken()
+
+
+def floats(payload: memoryview, rows: int, width: int) -> Tensor:
+    """Return a payload as float32 numbers, shape [rows, width], in the memory where it came.
+
+    Raises:
+        ValueError: it has another size.
+    """
+    if len(payload) != 4 * rows * width:
+        raise ValueError(
+            f"a line of {len(payload)} bytes; {rows} rows of {width} numbers take {4 * rows * width}"
+        )
+    return torch.from_numpy(np.frombuffer(payload, np.float32)).view(rows, width)
