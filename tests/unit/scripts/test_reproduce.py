@@ -101,7 +101,7 @@ def test_every_cell_of_every_table_is_a_job_of_its_own_and_says_that_it_was_not_
 
 LONG = (
     *("mcmahan-2nn", "mcmahan-shakespeare", "mcmahan-cnn", "mcmahan-cifar10"),
-    *("niid-mnist", "niid-cifar10", "byzantine-mnist", "flamby-heart-private"),
+    *("niid-mnist", "niid-cifar10", "byzantine-mnist", "flamby-heart-private", "fedprox"),
     *("vflair-adult", "vertibench-letter"),
 )
 """Tables whose like is among the others, and which take longest."""
