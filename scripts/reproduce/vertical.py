@@ -73,7 +73,7 @@ DIGITS, HALVES = (
     "digits --scheme iid --silos 1",
     "--scheme vertical --silos 2 --columns contiguous --label-silo 1",
 )
-QUARTERS = "--scheme vertical --silos 4 --columns contiguous --test 0.2"
+QUARTERS = "--scheme vertical --silos 4 --columns contiguous"
 MNIST = (
     Cut("vflair-mnist-joined", f"mnist {ONE}", DIGITS),
     Cut("vflair-mnist", f"mnist {HALVES}", f"digits {HALVES}"),
@@ -85,8 +85,8 @@ ADULT = (
 )
 BY_SPEC = f"--option spec={SPEC}"
 LETTERS = (
-    Letters("vertibench-letter-joined", f"csv {ONE} --test 0.2 {BY_SPEC}", f"{DIGITS} --test 0.2"),
-    Letters("vertibench-letter", f"csv {QUARTERS} {BY_SPEC}", f"digits {QUARTERS}"),
+    Letters("vertibench-letter-joined", f"csv {ONE} --test 0.2 {BY_SPEC}", DIGITS),
+    Letters("vertibench-letter", f"csv {QUARTERS} --test 0.2 {BY_SPEC}", f"digits {QUARTERS}"),
 )
 """Each set in one silo, and split."""
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from mpifl.common import InputError
-from mpifl.data import FederationSpec, read_federation
+from mpifl.data import AnySpec, read_any
 from mpifl.report import Summary, changed_by_force, read_run
 from mpifl.run import (
     HARMLESS,
@@ -74,7 +74,7 @@ class Task:
     def _at_end(self, found: Summary) -> bool:
         return Progress(found.rounds, found.records[-1]).finished(self.job, self.metric)
 
-    def of_another(self, spec: FederationSpec | None) -> str | None:
+    def of_another(self, spec: AnySpec | None) -> str | None:
         """Return why the run in its folder is not its own; None if it is, or there is none.
 
         Args:
@@ -200,10 +200,10 @@ def _check_folders(tasks: Sequence[Task]) -> None:
             raise InputError(f"{task.run}: {why}; name another folder by --out")
 
 
-def readable(shards: str) -> FederationSpec | None:
+def readable(shards: str) -> AnySpec | None:
     """Return what shards are; None where they cannot be read,
     which is told when one is to be trained on them."""
     try:
-        return read_federation(Path(shards))
+        return read_any(Path(shards))
     except InputError:
         return None
