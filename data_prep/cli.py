@@ -12,7 +12,7 @@ import typer
 
 from data_prep.commands import app as site_commands, with_scheme_options
 from data_prep.cut import WriteOptions, partition as cut_into_silos
-from data_prep.inspect import counted
+from data_prep.inspect import counted, held
 from data_prep.schemes import SCHEMES, Shares, find_scheme
 from data_prep.sources import SOURCES
 from data_prep.write import COMPRESSIONS, default_jobs
@@ -76,10 +76,10 @@ def partition(
     more: dict[str, Any] = {"name": name, "source_options": option or (), "manner": manner}
     more |= {"options": options, "shares": Shares(valid, test, public)}
     if find_scheme(scheme).layout == "vertical":
-        from data_prep.check import told
         from data_prep.cut import partition_columns
 
-        typer.echo(told(out, partition_columns(source, data, out, scheme, silos, seed, **more)))
+        made = partition_columns(source, data, out, scheme, silos, seed, **more)
+        typer.echo(f"{out}: {held(made)}")
     else:
         typer.echo(_summary(cut_into_silos(source, data, out, scheme, silos, seed, **more), out))
 

@@ -68,9 +68,9 @@ def ranks(
 
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the shards `digits` (4 silos),
-    `many` (7 silos that hold out a test split), `few` (2 silos),
-    `volumes` (3 silos), `ragged` (3 silos of short texts) and `texts` (3 silos of tokens)."""
+    """A folder with the shards `digits` (4 silos), `many` (7 silos that hold out a test split),
+    `few` (2 silos), `columns` (3 silos with columns, the labels at silo 1), `volumes` (3 silos),
+    `ragged` (3 silos of short texts) and `texts` (3 silos of tokens)."""
     folder = tmp_path_factory.mktemp("shards")
     cut = ["partition", "digits", "--seed", "7", "--scheme", "dirichlet", "--alpha", "0.5"]
     for name, silos, more in (
@@ -79,6 +79,8 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("few", 2, []),
     ):
         data_prep([*cut, "--silos", str(silos), *more, "--out", str(folder / name)], standalone_mode=False)
+    cut = ["partition", "digits", "--seed", "7", "--scheme", "vertical", "--silos", "3", "--label-silo", "1"]
+    data_prep([*cut, "--valid", "0.1", "--out", str(folder / "columns")], standalone_mode=False)
     cut = ["partition", "volumes:examples", "--seed", "7", "--scheme", "natural"]
     data_prep([*cut, "--out", str(folder / "volumes")], standalone_mode=False)
     lines = [{"prompt": "?" * (n % 5), "completion": "ab" * (1 + n * 7 % 23)} for n in range(60)]

@@ -62,11 +62,12 @@ def check(folder: Path, *, duplicated: bool = True) -> tuple[FederationSpec, lis
     for entry in entries:
         findings += _check_shard(folder, entry, spec, hashes if duplicated else None)
     if duplicated:
-        findings += [_equal(found) for found in duplicates(hashes)]
+        findings += [equal(found) for found in duplicates(hashes)]
     return spec, findings
 
 
-def _equal(found: Equal) -> Finding:
+def equal(found: Equal) -> Finding:
+    """Return what equal examples are: a fault where some are trained on and held out, too."""
     if found.leak:
         return Finding(found.file, "held out", found.what)
     return Finding(found.file, "duplicates", found.what, "warning")

@@ -1,18 +1,15 @@
-"""What the silos of a vertical folder hold, and what may be wrong with it."""
+"""What may be wrong with a vertical folder."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.filesize import decimal
-from rich.table import Table
-from rich.text import Text
 
-from data_prep.check.checking import Finding, Finite, strays
+from data_prep.check.checking import Finding, Finite, equal, strays
+from data_prep.check.duplicates import Hashes, duplicates
 from data_prep.model import release, row_bytes
 from data_prep.write import PIECE
 from mpifl.common import ShardError
@@ -25,56 +22,23 @@ from mpifl.data import (
     read_vertical,
 )
 
-MOST_NAMED = 6
-"""Columns of a silo that the table names."""
 
+def check_columns(folder: Path, *, duplicated: bool = True) -> tuple[VerticalSpec, list[Finding]]:
+    """Look through a vertical folder: each shard, the columns, the targets' holder, and that all have the
+    same rows.
 
-def told(folder: Path, spec: VerticalSpec) -> str:
-    """Say in one line what a vertical folder holds."""
-    widths = [len(entry.columns) for entry in spec.silos]
-    rows = ", ".join(f"{n:,} {split}" for split, n in spec.silos[0].examples.items())
-    holder = next((entry.silo for entry in spec.silos if entry.labels is not None), "no silo")
-    extent = f"{min(widths)} to {max(widths)}" if min(widths) < max(widths) else str(widths[0])
-    return (
-        f"{folder}: {len(widths)} silos of {extent} columns each, the same rows ({rows}), labels at {holder}"
-    )
+    Where nothing is wrong, whole rows that occur more than once are looked for, as `check` does.
 
-
-def show_columns(folder: Path, console: Console) -> None:
-    """Print the columns of every silo of a vertical folder; opens federation.json alone."""
-    spec = read_vertical(folder)
-    console.print(Text(told(folder, spec), style="bold"))
-    table = Table("silo", "name", "number of columns", "columns", "labels", "bytes", header_style="bold")
-    for entry in spec.silos:
-        labels = "" if entry.labels is None else f"{spec.classes} classes" if entry.labels else spec.aim
-        cells = (
-            str(entry.silo),
-            entry.name,
-            str(len(entry.columns)),
-            _named(entry, spec),
-            labels,
-            decimal(entry.bytes),
-        )
-        table.add_row(*map(Text, cells))
-    console.print(table)
-
-
-def _named(entry: VerticalEntry, spec: VerticalSpec) -> str:
-    names = spec.feature_names
-    first = [names[at] if names and at < len(names) else str(at) for at in entry.columns[:MOST_NAMED]]
-    return ", ".join(first) + ", ..." * (len(entry.columns) > MOST_NAMED)
-
-
-def check_columns(folder: Path) -> tuple[VerticalSpec, list[Finding]]:
-    """Look through a vertical folder: each shard, the columns, the labels' holder, and that all have the same
-    rows.
+    Args:
+        folder: The folder.
+        duplicated: Look for duplicates.
 
     Raises:
         ShardError: there is no `federation.json` that can be read.
     """
     spec = read_vertical(folder)
     findings = [*strays(folder, {entry.file for entry in spec.silos}), *_check_entries(spec)]
-    first: dict[str, np.ndarray] | None = None
+    held: list[dict[str, VerticalSplit]] = []
     for entry in spec.silos:
         try:
             splits = open_vertical(folder, entry, spec)
@@ -83,13 +47,27 @@ def check_columns(folder: Path) -> tuple[VerticalSpec, list[Finding]]:
             kind = "damaged" if path.exists() else "missing"
             findings.append(Finding(entry.file, kind, str(error).removeprefix(f"{path}: ")))
             continue
-        own = {name: split.id for name, split in splits.items()}
-        first = first or own
-        findings += _check_rows(entry, own, first)
+        held.append(splits)
+        findings += _check_rows(entry, splits, held[0])
         findings += [
             found for name, split in splits.items() for found in _check_split(entry, name, split, spec)
         ]
+    if duplicated and not findings:
+        findings = [equal(found._replace(file="whole rows")) for found in duplicates(_hashed(held))]
     return spec, findings
+
+
+def _hashed(silos: Sequence[Mapping[str, VerticalSplit]]) -> Hashes:
+    """Hash all rows with the columns of all silos, and their targets."""
+    hashes = Hashes()
+    for name, split in silos[0].items():
+        arrays = [array for held in silos for path, array in held[name].arrays.items() if path != "id"]
+        step = max(1, PIECE // sum(map(row_bytes, arrays)))
+        for start in range(0, len(split), step):
+            hashes.add("", name, *(array[start : start + step] for array in arrays))
+            for array in arrays:
+                release(array)
+    return hashes
 
 
 def _check_entries(spec: VerticalSpec) -> Iterator[Finding]:
@@ -104,15 +82,15 @@ def _check_entries(spec: VerticalSpec) -> Iterator[Finding]:
 
 
 def _check_rows(
-    entry: VerticalEntry, own: dict[str, np.ndarray], first: dict[str, np.ndarray]
+    entry: VerticalEntry, own: Mapping[str, VerticalSplit], first: Mapping[str, VerticalSplit]
 ) -> Iterator[Finding]:
-    for name in sorted(own.keys() | first.keys()):
-        if name not in own or name not in first or not np.array_equal(own[name], first[name]):
-            yield Finding(
-                entry.file, "rows", f"{name}: the ids are not those of the first silo, in the same order"
-            )
-        elif len(np.unique(own[name])) < len(own[name]):
-            yield Finding(entry.file, "rows", f"{name}: an id occurs more than once")
+    for name, split in own.items():
+        if not np.array_equal(split.id, first[name].id):
+            what = f"{name}: the ids are not those of the first silo, in the same order"
+            yield Finding(entry.file, "rows", what)
+    ids = np.concatenate([split.id for split in own.values()])
+    if len(np.unique(ids)) < len(ids):
+        yield Finding(entry.file, "rows", "an id occurs more than once")
 
 
 def _check_split(

@@ -12,7 +12,7 @@ import typer
 from data_prep.schemes import SCHEMES
 
 HELP = {
-    "alpha": "The smaller, the more skewed; 0.5.",
+    "alpha": "The smaller, the more skewed; 0.5, with vertical none: as many columns to each.",
     "shards_per_silo": "How many shards each silo is dealt; 2.",
     "classes": "How many classes each silo has, exactly; 2.",
     "exponent": "Of the sizes: n_k falls as k^-exponent; 1.",
@@ -22,8 +22,10 @@ HELP = {
     "drifted": "The share of silos whose labels are permuted; 0.5.",
     "concepts": "How many different permutations there are; 1.",
     "mix": "What is mixed, as in 'dirichlet alpha=0.3 + quantity alpha=2 + feature-noise sigma=0.1'.",
-    "label_silo": "The silo that holds the labels; 0.",
-    "columns": "shuffled, or contiguous: neighbours stay together; or how many each silo has, as 15,93.",
+    "label_silo": "The silo that holds the targets; 0.",
+    "columns": "shuffled, or contiguous: neighbouring columns stay together; shuffled.",
+    "sizes": "How many columns each silo gets, as 15,93.",
+    "along": "flat, or of images height or width: they are cut along it and stay images; flat.",
     "min_examples": "The fewest examples a silo may hold; 1, with dirichlet and quantity 10.",
 }
 """What the help says; an option that is not in it has its name to speak for it."""

@@ -179,7 +179,7 @@ def check(
     if is_vertical(folder):
         from data_prep.check import check_columns
 
-        columns, findings = check_columns(folder)
+        columns, findings = check_columns(folder, duplicated=duplicates)
         silos = len(columns.silos)
     else:
         spec, findings = look(folder, duplicated=duplicates)

@@ -14,7 +14,7 @@ import numpy as np
 
 from data_prep.cut.partitioning import HEADER, WriteOptions, described
 from data_prep.model import Dataset, Rows, fields, release, row_bytes
-from data_prep.schemes import Options, Shares, chosen, find_scheme, resolve
+from data_prep.schemes import Options, Shares, chosen, find_scheme, resolve, shape_of
 from data_prep.sources import find_source
 from data_prep.write import PIECE, check_free, check_room, filters_of, written_atomically
 from mpifl.common import InputError, numpy_stream, sha256_of
@@ -64,15 +64,17 @@ def partition_columns(
     dataset = read(data, seed)
     _check_examples(dataset, options["min_examples"])
     _check_targets(dataset)
-    columns, stream = math.prod(dataset.one.shape), numpy_stream(seed, "partition")
-    dealt = cut.assign(columns, silos, stream, **chosen(cut.assign, options))
+    dealt = cut.assign(
+        dataset.one.shape, silos, numpy_stream(seed, "partition"), **chosen(cut.assign, options)
+    )
     splits = _splits(dataset, shares, seed)
     check_room(out, _room(splits, len(dealt)))
-    cut_by = {"name": scheme, **options, **{key: share for key, share in vars(shares).items() if share}}
+    given = {key: value for key, value in options.items() if value not in ("", math.inf)}
+    cut_by = {"name": scheme, **given, **{key: share for key, share in vars(shares).items() if share}}
     spec = described(dataset, name or f"{source}-{scheme}", seed, cut_by, source, source_options)
     common = spec.model_dump(exclude={"silos", "test", "public"})
     with written_atomically(out) as folder:
-        entries = _write(folder, spec, dealt, options["label_silo"], splits, filters)
+        entries = _write(folder, spec, dealt, options, splits, filters)
         made = VerticalSpec(**common, silos=entries)
         made.write(folder)
     return made
@@ -128,18 +130,19 @@ def _write(
     folder: Path,
     spec: FederationSpec,
     dealt: Sequence[np.ndarray],
-    holder: int,
+    options: Options,
     splits: Mapping[str, Taken],
     filters: dict[str, Any] | None,
 ) -> list[VerticalEntry]:
     """Write all shards, reading the source once, and return their entries."""
-    digits = max(4, len(str(len(dealt) - 1)))
+    holder, digits = options["label_silo"], max(4, len(str(len(dealt) - 1)))
     aims: dict[str, Any] = {"classes": spec.classes, "targets": spec.targets}
     paths = [folder / f"silo_{silo:0{digits}d}.h5" for silo in range(len(dealt))]
     examples = {split: len(at) for split, (_, _, at, _) in splits.items()}
     told: list[dict[str, Any]] = []
     for silo, (path, columns) in enumerate(zip(paths, dealt, strict=True)):
-        features = spec.single.model_copy(update={"shape": (len(columns),)})
+        shape = shape_of(columns, spec.single.shape, options["along"])
+        features = spec.single.model_copy(update={"shape": shape})
         name = f"silo {silo}, labels" if silo == holder else f"silo {silo}"
         told.append({"silo": silo, "name": name, "features": features, "alignment": _alignment(spec)})
         labels = splits["train"][1].shape[1:] if silo == holder else None
@@ -174,7 +177,8 @@ def _write_columns(paths: Sequence[Path], dealt: Sequence[np.ndarray], splits: M
         for start, block in _pieces(rows, at):
             for path, columns in zip(paths, dealt, strict=True):
                 with h5py.File(path, "r+") as file:
-                    file[f"{split}/x"][start : start + len(block)] = block[:, columns]
+                    room = file[f"{split}/x"]
+                    room[start : start + len(block)] = block[:, columns].reshape(-1, *room.shape[1:])
 
 
 def _pieces(rows: Rows, at: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:

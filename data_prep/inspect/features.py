@@ -98,8 +98,7 @@ def target_moments(folder: Path, spec: FederationSpec) -> list[Moments] | None:
 
 def _of_columns(y: np.ndarray, width: int) -> Moments:
     """Return the moments of targets [n, ...] of so many columns, read piece by piece."""
-    rows, step = y.reshape(-1, width), max(1, PIECE // width)
-    one = total(moments_of(rows[start : start + step]) for start in range(0, len(rows), step))
+    one = moments_by_piece(y.reshape(-1, width))
     return Moments(len(y), one.mean, one.squares * (len(y) / one.count))
 
 
@@ -107,6 +106,12 @@ def _beside(arrays: Sequence[Moments]) -> Moments:
     """Put the columns of several arrays of as many examples beside one another."""
     mean, squares = ([getattr(one, what) for one in arrays] for what in ("mean", "squares"))
     return Moments(arrays[0].count, np.concatenate(mean), np.concatenate(squares))
+
+
+def moments_by_piece(x: np.ndarray) -> Moments:
+    """Return the moments of features [n, d], read piece by piece."""
+    step = max(1, PIECE // max(1, x.shape[1]))
+    return total(moments_of(x[start : start + step]) for start in range(0, len(x), step))
 
 
 def moments_of(x: np.ndarray) -> Moments:

@@ -9,7 +9,7 @@ from html import escape
 import numpy as np
 
 from data_prep.inspect.features import Moments
-from data_prep.inspect.png import BLUES, DIVERGING, GREYS, address, coloured
+from data_prep.inspect.png import BLUES, DIVERGING, GREYS, MANY, address, coloured
 from data_prep.inspect.summary import Summary
 
 MOST_CELLS = 12  # silos, or classes, whose cells have room for a figure
@@ -18,9 +18,8 @@ MOST_FEATURES = 128
 MOST_FACES = 24
 
 
-def sizes(summary: Summary, most: int) -> str:
-    """Draw the training examples of every silo as bars; one of `most` has the full height."""
-    of_silo = summary.sizes
+def sizes(of_silo: np.ndarray, most: int, what: str = "Training examples") -> str:
+    """Draw a number of every silo, its training examples, as bars; one of `most` has the full height."""
     gap = 0.15 if len(of_silo) <= 150 else 0.0
     path = "".join(
         f"M{silo + gap:g} 100V{100 - 100 * size / most:.2f}H{silo + 1 - gap:g}V100Z"
@@ -28,7 +27,7 @@ def sizes(summary: Summary, most: int) -> str:
     )
     bars = (
         f'<svg class="bars" viewBox="0 0 {len(of_silo)} 100" preserveAspectRatio="none" role="img" '
-        'aria-label="Training examples of every silo, '
+        f'aria-label="{what} of every silo, '
         f'{of_silo.min():,} to {of_silo.max():,}"><path d="{path}"/></svg>'
     )
     return _framed([f"{most:,}", f"{most // 2:,}", "0"], bars, "between")
@@ -42,8 +41,9 @@ def labels(summary: Summary, most: float) -> str:
     image = _image(
         coloured(shares.T[::-1] / max(most, 1e-9), BLUES), "The share of each label in each silo", len(names)
     )
-    figures = _cells(summary.counts, shares / max(most, 1e-9)) if max(shares.shape) <= MOST_CELLS else ""
-    return _framed(_beside(names)[::-1], f'<div class="stack">{image}{figures}</div>') + _axis(len(shares))
+    texts = [[f"{count:,}" * (count > 0) for count in of_silo] for of_silo in summary.counts.tolist()]
+    figures = _cells(texts, shares / max(most, 1e-9)) if max(shares.shape) <= MOST_CELLS else ""
+    return _framed(_beside(names)[::-1], f'<div class="stack">{image}{figures}</div>') + axis(len(shares))
 
 
 def legend(most: float) -> str:
@@ -53,9 +53,11 @@ def legend(most: float) -> str:
 
 
 def moments(of_silo: Sequence[Moments], what: str) -> str:
-    """Draw the mean of all of a silo's features, or targets, and a deviation up and down."""
+    """Draw the mean of all of a silo's features, or targets, and a deviation up and down;
+    nothing of a silo where they are not finite."""
     mean, deviation = np.array([one.overall() for one in of_silo]).T
-    low, high = float((mean - deviation).min()), float((mean + deviation).max())
+    finite = np.isfinite(mean) & np.isfinite(deviation)
+    low, high = _extent(mean[finite], deviation[finite])
     span = high - low or 1.0
     heights = [100 - 100 * (level - low) / span for level in (mean + deviation, mean, mean - deviation)]
     marks = "".join(
@@ -63,6 +65,7 @@ def moments(of_silo: Sequence[Moments], what: str) -> str:
         f'<path class="mean" d="M{silo + 0.1:g} '
         f'{middle - 1.2:.2f}H{silo + 0.9:g}V{middle + 1.2:.2f}H{silo + 0.1:g}Z"/>'
         for silo, (top, middle, bottom) in enumerate(zip(*heights, strict=True))
+        if finite[silo]
     )
     drawing = (
         f'<svg class="bars" viewBox="0 0 {len(mean)} 100" preserveAspectRatio="none" role="img" '
@@ -70,7 +73,12 @@ def moments(of_silo: Sequence[Moments], what: str) -> str:
     )
     decimals = max(0, 2 - math.floor(math.log10(span)))
     ticks = [f"{level:.{decimals}f}" for level in (high, (high + low) / 2, low)]
-    return _framed(ticks, drawing, "between") + _axis(len(mean))
+    return _framed(ticks, drawing, "between") + axis(len(mean))
+
+
+def _extent(mean: np.ndarray, deviation: np.ndarray) -> tuple[float, float]:
+    """Return the lowest and the highest of what lies a deviation off; 0 and 0 of nothing."""
+    return (float((mean - deviation).min()), float((mean + deviation).max())) if len(mean) else (0.0, 0.0)
 
 
 def shifts(summary: Summary) -> str:
@@ -87,7 +95,46 @@ def shifts(summary: Summary) -> str:
     )
     ramp = address(coloured(np.linspace(0, 1, 64)[None], DIVERGING))
     key = f'<div class="legend">−2<img src="{ramp}" alt="">+2 deviations from the mean of all silos</div>'
-    return _framed(_beside(names), f'<div class="stack">{image}</div>') + _axis(len(means)) + key
+    return _framed(_beside(names), f'<div class="stack">{image}</div>') + axis(len(means)) + key
+
+
+def square(found: np.ndarray) -> str:
+    """Draw a number of each pair of silos, [silos, silos]; the first silo is the lowest row."""
+    shares = found / max(float(found.max()), 1e-9)
+    image = _image(coloured(shares.T[::-1], BLUES), "A number of each pair of silos", len(found))
+    texts = [[f"{value:.3f}" for value in row] for row in found.tolist()]
+    cells = _cells(texts, shares) if len(found) <= MOST_CELLS else ""
+    numbers = [str(silo) for silo in range(len(found))]
+    return _framed(_beside(numbers)[::-1], f'<div class="stack">{image}{cells}</div>') + axis(len(found))
+
+
+def owners(columns: Sequence[Sequence[int]], names: Sequence[str], shape: Sequence[int]) -> str:
+    """Draw which silo has which column of an example of a shape: a map of an image's pixels, by the first
+    silo that has each, or a row for each silo."""
+    width = math.prod(shape)
+    if len(shape) in (2, 3) and min(shape[-2:]) > 1:
+        of_column = np.zeros(width)
+        for silo in reversed(range(len(columns))):
+            of_column[list(columns[silo])] = silo
+        pixels = coloured(of_column.reshape(-1, *shape[-2:])[0] / max(len(columns) - 1, 1), MANY)
+        key = "".join(
+            f'<span><i style="background:rgb{tuple(colour)}"></i>{escape(name)}</span>'
+            for name, colour in zip(names, _keys(len(columns)), strict=True)
+        )
+        image = f'<img class="map" src="{address(pixels)}" alt="Which silo has which pixel">'
+        return f'{image}<div class="keys">{key if len(columns) <= MOST_CELLS else ""}</div>'
+    has = np.zeros((len(columns), width))
+    for silo, own in enumerate(columns):
+        has[silo, list(own)] = 1
+    image = _image(coloured(has, BLUES[:4]), "Which silo has which column", min(len(columns), MOST_LABELS))
+    numbers = [str(silo) for silo in range(len(columns))]
+    return _framed(_beside(numbers), f'<div class="stack">{image}</div>') + axis(width, "column")
+
+
+def _keys(silos: int) -> list[list[int]]:
+    """Return the colours of silos on a map."""
+    found: list[list[int]] = coloured(np.arange(silos) / max(silos - 1, 1), MANY).tolist()
+    return found
 
 
 def faces(summary: Summary) -> str:
@@ -156,7 +203,7 @@ def _framed(ticks: Sequence[str], drawing: str, spread: str = "") -> str:
     )
 
 
-def _axis(silos: int) -> str:
+def axis(silos: int, unit: str = "silo") -> str:
     """Number the silos below a figure, by about eight of them."""
     step = next(
         step
@@ -169,17 +216,15 @@ def _axis(silos: int) -> str:
     )
     return (
         '<div class="framed"><div class="ticks"></div><div '
-        f'class="axis">{marks}</div></div><p class="unit">silo</p>'
+        f'class="axis">{marks}</div></div><p class="unit">{unit}</p>'
     )
 
 
-def _cells(counts: np.ndarray, shares: np.ndarray) -> str:
-    """Write the counts into the cells, in white where the cell is dark."""
+def _cells(texts: Sequence[Sequence[str]], shares: np.ndarray) -> str:
+    """Write texts [silos, rows] into the cells, the first row lowest, in white where the cell is dark."""
     cells = "".join(
-        f"<span{' class=dark' if shares[silo, label] > 0.5 else ''}>{counts[silo, label]:,}</span>"
-        if counts[silo, label]
-        else "<span></span>"
-        for label in reversed(range(counts.shape[1]))
-        for silo in range(len(counts))
+        f"<span{' class=dark' if shares[silo, row] > 0.5 else ''}>{texts[silo][row]}</span>"
+        for row in reversed(range(shares.shape[1]))
+        for silo in range(len(shares))
     )
-    return f'<div class="cells" style="grid-template-columns:repeat({len(counts)},1fr)">{cells}</div>'
+    return f'<div class="cells" style="grid-template-columns:repeat({len(shares)},1fr)">{cells}</div>'

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from data_prep.check import show_columns
+from data_prep.inspect.columns import compare_columns, show_columns, summarise_columns
 from data_prep.inspect.overview import compare, show
 from data_prep.inspect.summary import Summary, summarise, tokens
 from mpifl.common import InputError
@@ -27,9 +27,9 @@ def inspect(
         raise InputError(f"DIR: {len(folders)} folders given; inspect one, or compare two")
     console = Console(width=None if sys.stdout.isatty() else 120)
     if vertical := [folder for folder in folders if is_vertical(folder)]:
-        if len(folders) > 1 or plot or page or features:
-            raise InputError(f"DIR: {vertical[0]} is vertical; inspect it by itself, in the terminal alone")
-        show_columns(vertical[0], console)
+        if len(vertical) < len(folders):
+            raise InputError(f"DIR: {vertical[0]} is vertical, the other is not; inspect each by itself")
+        _inspect_columns(vertical, plot, page, console, features=features, everything=everything)
         return
     summaries = [summarise(folder, features=features) for folder in folders]
     _print(summaries, console, features=features, everything=everything)
@@ -39,9 +39,37 @@ def inspect(
         draw(summaries, plot)
         print(f"Drawn to {plot}")
     if page is not None:
+        from data_prep.inspect import page as pages
+
+        pages.write_page(pages.page(summaries), page)
+        print(f"Written to {page}")
+
+
+def _inspect_columns(
+    folders: Sequence[Path],
+    plot: Path | None,
+    page: Path | None,
+    console: Console,
+    *,
+    features: bool,
+    everything: bool,
+) -> None:
+    """Do the same for vertical folders."""
+    found = [summarise_columns(folder, features=features) for folder in folders]
+    for one in found if len(found) == 1 or everything else ():
+        show_columns(one, console, everything=everything)
+    if len(found) == 2:
+        compare_columns(found[0], found[1], console)
+    if plot is not None:
+        from data_prep.inspect.plot import draw_columns
+
+        draw_columns(found, plot)
+        print(f"Drawn to {plot}")
+    if page is not None:
+        from data_prep.inspect.column_page import column_page
         from data_prep.inspect.page import write_page
 
-        write_page(summaries, page)
+        write_page(column_page(found), page)
         print(f"Written to {page}")
 
 

@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from data_prep.inspect.features import target_columns
-from data_prep.inspect.summary import Summary
-from mpifl.data import SPLITS, FederationSpec, ShardEntry
+from data_prep.inspect.summary import Measure, Summary
+from mpifl.data import SPLITS, FederationSpec, ShardEntry, VerticalSpec
 
 MOST_ROWS = 40
 MOST_COLUMNS = 32  # of a label histogram; more classes than that share columns
@@ -40,12 +40,12 @@ def show(summary: Summary, console: Console, *, everything: bool = False) -> Non
         ("Targets", targets),
     ):
         if names:
-            console.print(Text(f"{what}: {_first(names)}"))
+            console.print(Text(f"{what}: {first_of(names)}"))
     console.print(Text(totals(spec)))
     console.print(_measures(summary))
 
 
-def _first(names: Sequence[str]) -> str:
+def first_of(names: Sequence[str]) -> str:
     """Return names, or the first of many and how many there are."""
     shown = ", ".join(names[:MOST_NAMES])
     return shown if len(names) <= MOST_NAMES else f"{shown}, ... ({len(names):,})"
@@ -55,35 +55,44 @@ def compare(first: Summary, second: Summary, console: Console) -> None:
     """Print two federations side by side."""
     for letter, summary in (("A", first), ("B", second)):
         console.print(Text(f"{letter}  {summary.spec.name}: {summary.title}", style="bold"))
+    console.print(difference_table(compared(first, second)))
+
+
+def difference_table(rows: Sequence[tuple[str, str, str, str]]) -> Table:
+    """Return the table of a comparison."""
     table = Table(header_style="bold")
     for heading in ("", "A", "B", "B - A"):
         table.add_column(heading, justify="left" if heading == "" else "right")
-    for name, *values in compared(first, second):
-        table.add_row(*map(Text, (name, *values)))
-    console.print(table)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
 
 
 def compared(first: Summary, second: Summary) -> list[tuple[str, str, str, str]]:
     """Return the rows of a comparison: what, of the first, of the second, by how much they differ."""
     rows = [
-        _whole("Silos", len(first.sizes), len(second.sizes)),
-        _whole("Training examples", first.sizes.sum(), second.sizes.sum()),
-        _whole("Smallest silo", first.sizes.min(), second.sizes.min()),
-        _whole("Median silo", round(np.median(first.sizes)), round(np.median(second.sizes))),
-        _whole("Largest silo", first.sizes.max(), second.sizes.max()),
+        whole("Silos", len(first.sizes), len(second.sizes)),
+        whole("Training examples", first.sizes.sum(), second.sizes.sum()),
+        whole("Smallest silo", first.sizes.min(), second.sizes.min()),
+        whole("Median silo", round(np.median(first.sizes)), round(np.median(second.sizes))),
+        whole("Largest silo", first.sizes.max(), second.sizes.max()),
     ]
     if first.labelled and second.labelled:
         seen = [float(np.count_nonzero(one.counts, axis=1).mean()) for one in (first, second)]
         difference = f"{seen[1] - seen[0]:+.1f}"
         rows.append(("Labels seen by a silo, mean", f"{seen[0]:.1f}", f"{seen[1]:.1f}", difference))
-    others = {measure.text: measure for measure in second.measures}
-    for a in first.measures:
-        if b := others.get(a.text):
-            rows.append((f"{a.name}, {a.text}", str(a), str(b), f"{b.value - a.value:+.4f}"))
-    return rows
+    return rows + compared_measures(first.measures, second.measures)
 
 
-def _whole(name: str, first: int, second: int) -> tuple[str, str, str, str]:
+def compared_measures(first: Sequence[Measure], second: Sequence[Measure]) -> list[tuple[str, str, str, str]]:
+    """Return the rows of the measures that both have."""
+    others = {measure.text: measure for measure in second}
+    pairs = [(a, others[a.text]) for a in first if a.text in others]
+    return [(f"{a.name}, {a.text}", str(a), str(b), f"{b.value - a.value:+.4f}") for a, b in pairs]
+
+
+def whole(name: str, first: int, second: int) -> tuple[str, str, str, str]:
+    """Return a row of a comparison of whole numbers."""
     return name, f"{first:,}", f"{second:,}", f"{second - first:+,}"
 
 
@@ -162,7 +171,7 @@ def sparkline(of_label: np.ndarray, unicode: bool = True) -> str:
     return "".join(blocks[-(-count * (len(blocks) - 1) // top)] for count in columns)
 
 
-def counted(spec: FederationSpec) -> str:
+def counted(spec: FederationSpec | VerticalSpec) -> str:
     """Say how many silos there are."""
     return f"{len(spec.silos):,} silo{'s' * (len(spec.silos) > 1)}"
 

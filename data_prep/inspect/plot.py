@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from data_prep.inspect.columns import Columns
 from data_prep.inspect.features import Moments
 from data_prep.inspect.overview import counted
 from data_prep.inspect.summary import Summary
 from mpifl.common import InputError, write_atomic
+from mpifl.data import FederationSpec, VerticalSpec
 
 FORMATS = (".png", ".pdf", ".svg")
 MOST_ANNOTATED = 12  # silos, or classes, whose cells still have room for a figure
@@ -27,10 +29,39 @@ def draw(summaries: Sequence[Summary], path: Path) -> None:
     Raises:
         InputError: another ending, a folder that cannot be written to, or matplotlib is not installed.
     """
+    _check_ending(path)
+    _save(_figure(summaries), path)
+
+
+def draw_columns(folders: Sequence[Columns], path: Path) -> None:
+    """Draw one vertical folder, or two side by side: the columns of every silo, and their correlations;
+    raise InputError as `draw` does."""
+    _check_ending(path)
+    shown = [one.correlated is not None for one in folders]
+    silos = max(len(one.widths) for one in folders)
+    width = np.clip(3 + 0.7 * silos, 6, 12 / len(folders) ** 0.5)
+    heights = [1.4, 0.8 * width][: 1 + any(shown)]
+    figure = _empty_figure(width * len(folders), sum(heights) + 1)
+    grid = figure.subplots(len(heights), len(folders), height_ratios=heights, squeeze=False)
+    most = max([float(one.correlated.max()) for one in folders if one.correlated is not None], default=1.0)
+    for column, one in zip(grid.T, folders, strict=True):
+        column[0].set_title(_title(one.spec), fontsize=11 if len(folders) == 1 else 9)
+        column[0].xaxis.get_major_locator().set_params(integer=True)
+        _draw_sizes(column[0], one.widths, "columns")
+        for axes in column[1:]:
+            _draw_correlations(figure, axes, one.correlated, most or 1.0)
+        column[-1].set_xlabel("silo")
+    _save(figure, path)
+
+
+def _check_ending(path: Path) -> None:
     if path.suffix.lower() not in FORMATS:
         raise InputError(f"--plot: {path} ends in '{path.suffix}'; it must be one of {', '.join(FORMATS)}")
+
+
+def _save(figure: Any, path: Path) -> None:
     picture = io.BytesIO()
-    _figure(summaries).savefig(picture, format=path.suffix[1:].lower(), dpi=150)
+    figure.savefig(picture, format=path.suffix[1:].lower(), dpi=150)
     try:
         write_atomic(path, picture.getvalue())
     except OSError as error:
@@ -48,7 +79,7 @@ def _figure(summaries: Sequence[Summary]) -> Any:
     most = max(one.darkest for one in summaries)
     grid[0, 0].sharey(grid[0, -1])
     for column, summary in zip(grid.T, summaries, strict=True):
-        column[0].set_title(_title(summary), fontsize=11 if len(summaries) == 1 else 9)
+        column[0].set_title(_title(summary.spec), fontsize=11 if len(summaries) == 1 else 9)
         column[0].xaxis.get_major_locator().set_params(
             integer=True
         )  # silos have no halves; all panels share it
@@ -81,15 +112,14 @@ def _panels(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
     return [*labels, *targets, *[("features", "features")] * all(one.moments for one in summaries)]
 
 
-def _title(summary: Summary) -> str:
-    spec = summary.spec
+def _title(spec: FederationSpec | VerticalSpec) -> str:
     options = ", ".join(f"{key} = {value}" for key, value in spec.scheme.items() if key != "name")
     name = spec.name if len(spec.name) <= 60 else f"{spec.name[:59]}…"
     # a name is anybody's text: a dollar sign in it must not start a formula
     return f"{name}: {counted(spec)}\n({options})".replace("$", r"\$")
 
 
-def _draw_sizes(axes: Any, sizes: np.ndarray) -> None:
+def _draw_sizes(axes: Any, sizes: np.ndarray, what: str = "training\nexamples") -> None:
     if len(sizes) > MOST_BARS:
         axes.stairs(sizes, np.arange(len(sizes) + 1) - 0.5, fill=True, color=BLUE)
     else:
@@ -97,11 +127,27 @@ def _draw_sizes(axes: Any, sizes: np.ndarray) -> None:
     if len(sizes) <= MOST_ANNOTATED:
         axes.bar_label(bars, [f"{size:,}" for size in sizes], fontsize=8, color=GREY, padding=2)
         axes.margins(y=0.25)
-    axes.set_ylabel("training\nexamples")
+    axes.set_ylabel(what)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.yaxis.get_major_locator().set_params(nbins=4, integer=True)
     axes.tick_params(axis="x", length=0, labelbottom=False)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_correlations(figure: Any, axes: Any, found: np.ndarray | None, most: float) -> None:
+    """Draw Pcor of every pair of silos, where shards were read."""
+    if found is None:
+        axes.set_axis_off()
+        return
+    image = axes.imshow(found, cmap="Blues", vmin=0, vmax=most, interpolation="nearest", origin="lower")
+    figure.colorbar(image, ax=axes, pad=0.01, label="Pcor")
+    axes.set_ylabel("silo")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.get_major_locator().set_params(integer=True)
+    if len(found) <= MOST_ANNOTATED:
+        for i, j in np.ndindex(found.shape):
+            colour = "white" if found[i, j] > most / 2 else GREY
+            axes.text(j, i, f"{found[i, j]:.3f}", ha="center", va="center", fontsize=8, color=colour)
 
 
 def _draw_labels(figure: Any, axes: Any, summary: Summary, most: float) -> None:

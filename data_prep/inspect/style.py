@@ -53,6 +53,12 @@ header p { margin: 0 0 4px; overflow-wrap: anywhere; }
 .faces img { display: block; width: 100%; image-rendering: pixelated; border-radius: 4px; }
 .faces figcaption { font-size: 11px; line-height: 1.25; margin-top: 3px; color: var(--soft);
   overflow-wrap: anywhere; }
+.map { display: block; height: 240px; max-width: 100%; image-rendering: pixelated;
+  border: 1px solid var(--line); }
+.keys { display: flex; flex-wrap: wrap; gap: 4px 14px; margin-top: 10px; font-size: 12px;
+  color: var(--soft); }
+.keys i { display: inline-block; width: 11px; height: 11px; border-radius: 2px; margin-right: 5px; }
+td.names { text-align: left; white-space: normal; min-width: 200px; overflow-wrap: anywhere; }
 details { margin: 14px 0; padding: 12px 16px; }
 summary { font-size: 13px; font-weight: 600; cursor: pointer; }
 .scroll { overflow-x: auto; }

@@ -9,7 +9,7 @@ import numpy as np
 
 from data_prep.inspect.features import Moments, feature_moments, feature_skew, target_columns, target_moments
 from data_prep.inspect.heterogeneity import heterogeneity, jensen_shannon
-from mpifl.data import FederationSpec, by_path, read_federation
+from mpifl.data import Features, FederationSpec, VerticalSpec, by_path, read_federation
 
 MOST_DRAWN = 6
 """Columns of targets that have a drawing each."""
@@ -25,6 +25,8 @@ class Measure:
     unit: str
     most: float
     """What it cannot exceed."""
+    ends: str = "0 where all are alike"
+    """What a value of it means."""
 
     def __str__(self) -> str:
         return f"{self.value:.4f} {self.unit}".rstrip()
@@ -122,19 +124,23 @@ class Summary:
     @property
     def title(self) -> str:
         """Say what was cut and how."""
-        spec = self.spec
-        options = ", ".join(f"{key} {value}" for key, value in spec.scheme.items() if key != "name")
-        named = by_path("x", spec.features).items()
-        inputs = [(path[2:], one.dtype, f"{'up to ' * one.ragged}{_size(one.shape)}") for path, one in named]
-        examples = ", ".join(" ".join(filter(None, told)) for told in inputs)
-        learned = f"{spec.classes} classes" if self.labelled else f"targets {spec.aim}"
-        cut = f"{spec.source.get('name')} by {spec.scheme.get('name')} ({options}), seed {spec.seed}"
-        return f"{cut}; {examples}, {learned}"
+        return title_of(self.spec)
 
     def label(self, number: int) -> str:
         """Return what a class is called."""
         names = self.spec.class_names
         return names[number] if names and number < len(names) else str(number)
+
+
+def title_of(spec: FederationSpec | VerticalSpec) -> str:
+    """Say what was cut and how, to the shards of a folder."""
+    options = ", ".join(f"{key} {value}" for key, value in spec.scheme.items() if key != "name")
+    named = by_path("x", spec.features).items()
+    inputs = [(path[2:], one.dtype, f"{'up to ' * one.ragged}{_size(one.shape)}") for path, one in named]
+    examples = ", ".join(" ".join(filter(None, told)) for told in inputs)
+    learned = f"targets {spec.aim}" if spec.classes is None else f"{spec.classes} classes"
+    cut = f"{spec.source.get('name')} by {spec.scheme.get('name')} ({options}), seed {spec.seed}"
+    return f"{cut}; {examples}, {learned}"
 
 
 def _size(shape: tuple[int, ...]) -> str:
@@ -151,9 +157,12 @@ def summarise(folder: Path, *, features: bool = False) -> Summary:
 def tokens(spec: FederationSpec) -> bool:
     """Tell whether features have no means to show: tokens, which are integers without a scale, and named
     arrays."""
-    if isinstance(spec.features, dict):
-        return True
-    return spec.features.scale is None and not spec.features.dtype.startswith("float")
+    return isinstance(spec.features, dict) or is_tokens(spec.features)
+
+
+def is_tokens(features: Features) -> bool:
+    """Tell whether features are integers without a scale."""
+    return features.scale is None and not features.dtype.startswith("float")
 
 
 def label_counts(spec: FederationSpec) -> np.ndarray:

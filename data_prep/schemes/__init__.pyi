@@ -1,3 +1,4 @@
 from .holdout import Shares as Shares
 from .lookup import SCHEMES as SCHEMES, find_scheme as find_scheme, resolve as resolve
 from .scheme import Options as Options, chosen as chosen
+from .vertical import shape_of as shape_of

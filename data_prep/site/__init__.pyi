@@ -1,2 +1,3 @@
 from .agreement import assemble as assemble, new_spec as new_spec, spec_of_table as spec_of_table
+from .party import PartyTable as PartyTable
 from .site import Site as Site, import_site as import_site

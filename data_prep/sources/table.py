@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from data_prep.model import Dataset
 from data_prep.sources.reading import needed, noted
 from data_prep.sources.spool import Spool
-from data_prep.tables import Encoder, TableSpec, ordered, read_spec, survey
+from data_prep.tables import Columns, Encoder, TableSpec, check_label, ordered, read_spec, survey
 from mpifl.common import InputError
 
 
@@ -24,8 +25,42 @@ def read_table(kind: str, data: Path | None, seed: int, *, spec: str = "", test:
     files: dict[str, str] = {}
     spec_path = Path(spec) if spec else path.with_suffix(".toml")
     wanted = read_spec(spec_path)
+    check_label(spec_path, wanted)
     noted(spec_path, files)
     return table_dataset(kind, path, Path(test) if test else None, wanted, files)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with a row for each id.
+
+    Attributes:
+        x: Features float32 [n, d], mapped.
+        y: Targets [n, ...]; [n, 0] without a label.
+        ids: One for each row, None where it is missing.
+        columns: What it is made of.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    ids: list[str | None]
+    columns: Columns
+
+
+def identified_table(path: Path, spec: TableSpec) -> Table:
+    """Read a table, Parquet by its ending or else CSV, whose spec names a column of ids."""
+    encoder = Encoder("parquet" if path.suffix == ".parquet" else "csv", path, spec)
+    x, y, ids = Spool(), list[np.ndarray](), list[str | None]()
+    for piece in encoder.read(path):
+        x.append(piece.x)
+        y.append(piece.y)
+        ids += piece.id
+    if not ids:
+        raise InputError(
+            f"{path}: has no rows without a missing value; look at 'missing' in the table's spec"
+        )
+    spec.label.check_whole(str(path), together := np.concatenate(y))
+    return Table(x.rows(), together, ids, encoder.columns)
 
 
 def write_statistics(kind: str, data: Path, spec: Path | None, out: Path) -> None:

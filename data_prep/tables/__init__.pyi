@@ -1,4 +1,4 @@
-from .columns import Columns as Columns, stated_columns as stated_columns
+from .columns import Columns as Columns, check_label as check_label, stated_columns as stated_columns
 from .encoding import Encoder as Encoder
 from .piece import ordered as ordered
 from .spec import TableSpec as TableSpec, read_spec as read_spec

@@ -57,9 +57,16 @@ def columns_of(spec: TableSpec, found: Survey) -> Columns:
     return Columns(spec, levels, spec.classes or tuple((label,) for label in ordered(found.classes)))
 
 
+def check_label(path: Path, spec: TableSpec) -> None:
+    """Refuse a spec without a label where there must be one."""
+    if spec.label.kind == "none":
+        raise InputError(f"{path}: label: not given; write label = 'COLUMN', what is to be learned")
+
+
 def stated_columns(path: Path, spec: TableSpec) -> Columns:
     """Return what columns become by a spec alone; refuse one, read from `path`, that leaves it to a table."""
     without = "sites that agree without data must state them"
+    check_label(path, spec)
     for name, column in spec.features.items():
         if column.kind == "categorical" and not column.levels:
             raise InputError(f"{path}: features.{name}.levels: not stated; {without}, as levels = ['a', 'b']")

@@ -21,11 +21,12 @@ from mpifl.common import InputError
 @dataclass(frozen=True)
 class Encoded:
     """Some rows in numbers: features float32 [m, d], labels int64 [m]
-    or values [m, ...], and the silo each row names, if any."""
+    or values [m, ...], and the silo and the id that each row names, if any."""
 
     x: np.ndarray
     y: np.ndarray
     silo: list[str]
+    id: list[str | None]
 
 
 class Encoder:
@@ -54,7 +55,8 @@ class Encoder:
             piece = every.without_gaps(self.spec.dropping)
             columns = [self._encoded(piece, name) for name in self.spec.features]
             x = np.concatenate(columns, axis=1, dtype=np.float32)
-            yield Encoded(x, self._labels(piece), self._silos(piece))
+            ids = list(piece.columns[self.spec.id]) if self.spec.id is not None else []
+            yield Encoded(x, self._labels(piece), self._silos(piece), ids)
 
     def _encoded(self, piece: Piece, name: str) -> np.ndarray:
         """Encode one column, float64 [m, 1 or levels]."""

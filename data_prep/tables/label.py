@@ -16,6 +16,7 @@ TAKES = {
     "numeric": ("column", "columns"),
     "multilabel": ("columns",),
     "survival": ("time", "event"),
+    "none": (),
 }
 """The keys that name the columns of each kind; of `numeric`, one of them."""
 
@@ -25,7 +26,7 @@ class Label(BaseModel):
 
     Attributes:
         kind: One of a few classes; numbers to be predicted; 0 or 1 for each of several labels; a time, and
-            whether an event ended it (1) or nothing is known of later (0).
+            whether an event ended it (1) or nothing is known of later (0); or none, since another has it.
         column: categorical, numeric: the only column.
         columns: numeric, multilabel: the columns, in their order; a target has one number of each.
         time: survival: the column of times, which are 0 or more.
@@ -35,7 +36,7 @@ class Label(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kind: Literal["categorical", "numeric", "multilabel", "survival"] = "categorical"
+    kind: Literal["categorical", "numeric", "multilabel", "survival", "none"] = "categorical"
     column: str | None = None
     columns: tuple[str, ...] | None = Field(None, min_length=1)
     time: str | None = None
@@ -64,8 +65,8 @@ class Label(BaseModel):
 
     @property
     def targets(self) -> Targets | None:
-        """Describe one example's target for `federation.json`; None for class numbers."""
-        if self.kind == "categorical":
+        """Describe one example's target for `federation.json`; None for class numbers, or without a label."""
+        if self.kind in ("categorical", "none"):
             return None
         names = ("time", "event") if self.kind == "survival" else self.read
         shape = () if self.column else (len(names),)
@@ -73,11 +74,13 @@ class Label(BaseModel):
         return Targets(dtype="bool" if self.kind == "multilabel" else "float32", **described)
 
     def values(self, piece: Piece) -> np.ndarray:
-        """Return the targets of some rows, in the shape and dtype of `targets`.
+        """Return the targets of some rows, in the shape and dtype of `targets`; without a label [m, 0].
 
         Raises:
             InputError: a value is missing, or not what the kind takes.
         """
+        if self.kind == "none":
+            return np.empty((len(piece), 0), np.float32)
         for name in self.read:
             known(piece, name)
         marks = {"multilabel": self.read, "survival": self.read[1:]}.get(self.kind, ())

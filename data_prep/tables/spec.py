@@ -99,12 +99,14 @@ class TableSpec(_Strict):
 
     Attributes:
         label: The column of labels, which are categories; or a table that says what is learned (`Label`).
+            Without it the table has none: another party has them (`mpifl align`).
         features: The feature columns in the order they are to have; `name = "numeric"` is short for a kind
             alone.
         classes: The label's values, each one or a list of spellings, in the order of their numbers; those
             that occur, sorted, if neither they nor a threshold are stated.
         threshold: In place of classes: the label is a number, and class 1 is above this, class 0 is not.
         silo: The column of natural silos.
+        id: The column of ids, by which parties find the persons that they have in common (`mpifl align`).
         missing: What stands for a missing value; a null of Parquet always does.
         standardise: Bring numeric columns to mean 0 and deviation 1: not at all, by the table's own
             statistics, or by those in files that silos made of theirs. The table's own are of all its rows,
@@ -115,11 +117,12 @@ class TableSpec(_Strict):
         comment: csv: lines that begin with this are skipped.
     """
 
-    label: Label
+    label: Label = Label(kind="none")
     features: dict[str, Column] = Field(min_length=1)
     classes: tuple[tuple[str, ...], ...] | None = Field(None, min_length=2)
     threshold: float | None = None
     silo: str | None = None
+    id: str | None = None
     missing: tuple[str, ...] = ("",)
     standardise: Literal["none", "own"] | tuple[Path, ...] = "none"
     delimiter: str = Field(",", min_length=1, max_length=1)
@@ -153,6 +156,8 @@ class TableSpec(_Strict):
     def _label_is_no_feature(self) -> TableSpec:
         if learned := [name for name in self.label.read if name in self.features]:
             raise ValueError(f"'{learned[0]}' is the label; take it out of [features]")
+        if self.id is not None and self.id in (*self.features, *self.label.read):
+            raise ValueError(f"'{self.id}' is the id, which enters no file; it is no feature and no label")
         if self.classes and self.threshold is not None:
             raise ValueError("classes and threshold exclude each other")
         if self.label.kind != "categorical" and (self.classes or self.threshold is not None):
@@ -180,7 +185,16 @@ class TableSpec(_Strict):
     @property
     def columns(self) -> list[str]:
         """Return the names of all columns that are read."""
-        return list(dict.fromkeys([*self.features, *self.label.read, *([self.silo] if self.silo else [])]))
+        others = [name for name in (self.silo, self.id) if name is not None]
+        return list(dict.fromkeys([*self.features, *self.label.read, *others]))
+
+    def identified_by(self, id: str) -> TableSpec:
+        """Return the same with another column of ids; raise InputError if it cannot be one."""
+        try:
+            return TableSpec.model_validate({**self.model_dump(), "id": id})
+        except ValidationError as error:
+            said = error.errors()[0]["msg"].removeprefix("Value error, ")
+            raise InputError(f"--id: {said}") from None
 
 
 def read_spec(path: Path) -> TableSpec:

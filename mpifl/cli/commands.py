@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mpifl import __version__
-from mpifl.cli import ending, identity, privacy as of_privacy
+from mpifl.cli import align as of_align, ending, identity, privacy as of_privacy
 from mpifl.cli.options import Best, DryRun, JobFile, Out, Ranks, Run, Set, Trust
 from mpifl.common import InputError, imports, signals, tuning
 
@@ -282,6 +282,7 @@ def schema() -> None:
     show_schema()
 
 
+app.command()(of_align.align)
 app.command()(of_privacy.privacy)
 app.add_typer(identity.app, name="identity")
 

@@ -81,9 +81,9 @@ def _problems(folder: Path, shards: Path | None) -> Iterator[str]:
 
 def _silos(shards: Path) -> list[str]:
     """Return the names of a federation's silos."""
-    from mpifl.data import read_federation
+    from mpifl.data import read_any
 
-    return [entry.name for entry in read_federation(shards).silos]
+    return [entry.name for entry in read_any(shards).silos]
 
 
 def _folder() -> Path:

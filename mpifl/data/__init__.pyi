@@ -50,6 +50,7 @@ from .vertical import (
     VerticalEntry as VerticalEntry,
     VerticalSpec as VerticalSpec,
     is_vertical as is_vertical,
+    parse_any as parse_any,
     read_any as read_any,
     read_vertical as read_vertical,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -136,6 +137,10 @@ class VerticalSpec(Record):
         aims = by_path("y", self.targets).values()
         if self.features.ragged or any(one is not None and one.ragged for one in aims):
             raise ValueError("ragged arrays; those of vertical shards have one length")
+        columns = math.prod(self.features.shape)
+        if odd := next((entry for entry in self.silos if max(entry.columns, default=0) >= columns), None):
+            has = f"silo {odd.silo} has column {max(odd.columns)}"
+            raise ValueError(f"{has}; an example has the columns 0 to {columns - 1}")
         return self
 
     @model_serializer(mode="wrap")
@@ -159,6 +164,12 @@ def is_vertical(folder: Path) -> bool:
 def read_any(folder: Path) -> FederationSpec | VerticalSpec:
     """Read the `federation.json` of a folder of either layout; raise ShardError with what is wrong."""
     return read_vertical(folder) if is_vertical(folder) else read_federation(folder)
+
+
+def parse_any(text: str) -> FederationSpec | VerticalSpec:
+    """Return what a `federation.json` that this program has written says, of either layout."""
+    vertical = json.loads(text).get("layout") == "vertical"
+    return (VerticalSpec if vertical else FederationSpec).model_validate_json(text)
 
 
 def read_vertical(folder: Path) -> VerticalSpec:

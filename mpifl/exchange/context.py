@@ -10,7 +10,7 @@ from mpifl.aggregation import FixedSums, Forged, Rule, Weighing
 from mpifl.algorithms import Algorithm
 from mpifl.data import AnySpec, Batches, Change, Shard
 from mpifl.exchange.disclosure import Telling
-from mpifl.privacy import Seal
+from mpifl.privacy import Seal, Site
 from mpifl.silo import EVALUATION_BATCH, EvaluationBatch, FlatModel, Silo
 from mpifl.transforms import Transform
 
@@ -23,6 +23,7 @@ class WorkerContext:
         open: Opens a silo's shard, whose targets the task can learn.
         personal: Where silos' own models go, if they stay at the site; else into the run folder.
         seal: By which the site seals what its silos keep, if the run folder may be another's.
+        site: Whose ledger is on the disk before an answer leaves, if its silos note their answers there.
     """
 
     open: Callable[[int], Shard]
@@ -45,3 +46,4 @@ class WorkerContext:
     """What makes of a silo's fault what the server is told of it."""
     seal: Seal | None = None
     personal: Path | None = None
+    site: Site | None = None

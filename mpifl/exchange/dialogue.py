@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from torch import Tensor
 
 from mpifl.algorithms import Conversation
-from mpifl.common import Diverged, InputError, RoundLost
+from mpifl.common import InputError, RoundLost
 from mpifl.exchange.speakers import Speaker, payload_of
 from mpifl.wire import Line, Lines, Mark, floats
 
@@ -119,7 +119,7 @@ class Dialogue:
             found = floats(line.payload, rows, width)
             if fault := self._fault_of(silo, found, rows):
                 raise fault
-        except (ValueError, InputError, Diverged) as wrong:
+        except (ValueError, InputError) as wrong:
             self._refuse(silo, wrong)
             return None
         return found
@@ -141,13 +141,13 @@ class Dialogue:
             raise ValueError(f"a line of silo {line.silo} came in place of its own")
         return line
 
-    def _fault_of(self, silo: int, line: Tensor, rows: int) -> Exception | None:
+    def _fault_of(self, silo: int, line: Tensor, rows: int) -> InputError | None:
         """Return what is wrong with the numbers of a line."""
         wanted = [rows, self._lead.widths[silo]]
         if list(line.shape) != wanted:
             return InputError(f"a line has shape {list(line.shape)}, not {wanted}")
         if not bool(line.isfinite().all()):
-            return Diverged("a line is not finite; training diverged, take a lower [local] lr")
+            return InputError("a line is not finite; training diverged, take a lower [local] lr")
         return None
 
     def _end_of(self, silo: int) -> None:

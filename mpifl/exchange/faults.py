@@ -10,6 +10,7 @@ from mpifl.aggregation import Aggregator, Combined, updates_of
 from mpifl.common import Names, RoundLost
 from mpifl.exchange.admission import taking_part
 from mpifl.exchange.outcome import Outcome
+from mpifl.exchange.speakers import STOPPED
 from mpifl.wire import Combination, Header, Message, Reply, Report, Request, Verdict
 
 MOST_TOLD = 3
@@ -56,6 +57,7 @@ class Judge:
         if not request.averaged:
             return None
         failed = [header for header in headers if header.fault is not None]
+        failed.sort(key=lambda header: header.fault == STOPPED)
         faults = [f"silo {self._names[header.silo]}: {header.fault}" for header in failed]
         answered, asked = len(headers) - len(faults), len(request.cohort)
         if alike(headers):

@@ -154,9 +154,8 @@ class Party:
         if strange := sorted(asked.difference(drawn)) or sorted(accepted - asked):
             known = [silo for silo in strange if silo in range(len(names))]
             named = names[known[0]] if known else str(strange[0])
-            raise InputError(
-                f"silo {named!r} is none of those that this site draws for round {request.round}"
-            )
+            shown = request.round + (self._terms.purpose(request.work) != "evaluation")
+            raise InputError(f"silo {named!r} is none of those that this site draws for round {shown}")
         own, added = {silo for silo in accepted if names[silo] in self._session.offer.silos}, question.added
         if wrong := sorted(
             own.symmetric_difference(added)

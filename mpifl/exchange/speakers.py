@@ -6,14 +6,17 @@ one that is cut short has changed nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
+from mpifl.algorithms import Algorithm
 from mpifl.common import InputError
-from mpifl.wire import AnyReply, Done, Lines, Mark, Update, floats
+from mpifl.exchange.updates import as_update, header_of_end
+from mpifl.silo import Silo
+from mpifl.wire import AnyReply, Converse, Done, Lines, Mark, Update, floats
 
 Half: TypeAlias = Generator[Tensor, "Tensor | None", Update]
 """A silo's half: yields lines, shape [rows, width], is sent the answers, and returns an update."""
@@ -74,7 +77,10 @@ class Speaker:
 
     def fail(self, error: Exception) -> None:
         """Have it end with a fault."""
-        self.reply = self._fault(error)
+        try:
+            raise error
+        except Exception as raised:  # one that was never raised has no traceback to tell of
+            self.reply = self._fault(raised)
         self._close()
 
     def stop(self) -> None:
@@ -125,15 +131,42 @@ def _answer(speaker: Speaker, lines: Lines, number: int) -> Tensor | None:
         return None
 
 
-def as_half(made: Any, work: str) -> Half:
-    """Return what a silo's half of a dialogue is called with, if it is a generator.
+def speaker_of(
+    id: int,
+    lend: Callable[[], Silo],
+    algorithm: Algorithm,
+    request: Converse,
+    vectors: Mapping[str, Tensor],
+    keep: Callable[[dict[str, Any]], None],
+    fault: Callable[[Exception], AnyReply],
+) -> Speaker:
+    """Return the speaker of a silo, which runs the half of the algorithm that a request names.
 
-    Raises:
-        InputError: it is none.
+    Args:
+        id: The silo.
+        lend: Makes it.
+        algorithm: The job's.
+        request: What is asked.
+        vectors: Of the message.
+        keep: Is given what the silo keeps, when it has said all.
+        fault: Makes a reply of an error.
     """
-    if isinstance(made, Generator):
-        return made
-    raise InputError(f"{work} returned a {type(made).__name__}; write it as a generator that yields lines")
+    lent: list[Silo] = []
+
+    def begin() -> Half:
+        lent.append(lend())
+        half: Any = algorithm.work(request.work)(*lent, **request.scalars, **vectors)
+        if isinstance(half, Generator):
+            return half
+        what = "write it as a generator that yields lines"
+        raise InputError(f"{request.work} returned a {type(half).__name__}; {what}")
+
+    def end(returned: Update) -> AnyReply:
+        header = header_of_end(lent[0], as_update(returned, algorithm, request.work))
+        keep(lent[0].kept)
+        return header
+
+    return Speaker(id, begin, end, fault)
 
 
 def _line(said: Any) -> Tensor:

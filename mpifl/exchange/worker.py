@@ -17,9 +17,9 @@ from mpifl.data import Shard
 from mpifl.exchange.context import WorkerContext
 from mpifl.exchange.dialogue import Dialogue, Lead
 from mpifl.exchange.final_model import FinalModel
-from mpifl.exchange.speakers import Half, Speaker, as_half, follow
+from mpifl.exchange.speakers import Speaker, follow, speaker_of
 from mpifl.exchange.states import States
-from mpifl.exchange.updates import as_update, check_update, defined, header_of_end, reason_of
+from mpifl.exchange.updates import as_update, check_update, defined, reason_of
 from mpifl.run import StateFiles
 from mpifl.silo import Silo
 from mpifl.wire import (
@@ -112,10 +112,22 @@ class Worker:
         replies = [self._guarded(handler, silo, request, vectors) for silo in mine] if handler else []
         if isinstance(request, Converse):
             replies = self._converse(mine, request, vectors, lead)
+        replies = self._noted(replies, request, vectors)
         about = self._about if request.introduces else {}
         parts = list(self.aggregation.parts())
         seconds = self._tells.seconds(time.perf_counter() - start)
         return Report(headers=replies, parts=parts, seconds=seconds, about=about)
+
+    def _noted(self, replies: list[AnyReply], request: Request, vectors: dict[str, Tensor]) -> list[AnyReply]:
+        """Return replies when the site's ledger is on the disk, once for all silos; a fault of each if it
+        cannot be, and nothing of their updates is left."""
+        try:
+            if self._context.site is not None:
+                self._context.site.sync()
+        except InputError as error:
+            self.aggregation.begin(request, vectors, [])
+            return [Done(silo=one.silo, fault=self._tells.fault(one.silo, error)) for one in replies]
+        return replies
 
     def commit(self, request: Request, verdict: Verdict) -> None:
         """Forget what the silos kept whose updates do not count; take in those that have moved here, let
@@ -178,19 +190,9 @@ class Worker:
         return [speaker.reply for speaker in speakers.values() if speaker.reply is not None]
 
     def _speaker(self, id: int, request: Converse, vectors: dict[str, Tensor]) -> Speaker:
-        lent: list[Silo] = []
-
-        def begin() -> Half:
-            lent.append(self._silo(id, request.round, work=request.work))
-            half: Any = self._context.algorithm.work(request.work)(*lent, **request.scalars, **vectors)
-            return as_half(half, request.work)
-
-        def end(returned: Update) -> AnyReply:
-            update = as_update(returned, self._context.algorithm, request.work)
-            self.states.keep(id, lent[0].kept)
-            return header_of_end(lent[0], update)
-
-        return Speaker(id, begin, end, functools.partial(self._fault, id))
+        lend = functools.partial(self._silo, id, request.round, work=request.work)
+        keep, fault = functools.partial(self.states.keep, id), functools.partial(self._fault, id)
+        return speaker_of(id, lend, self._context.algorithm, request, vectors, keep, fault)
 
     def _compute(self, id: int, request: Compute, vectors: dict[str, Tensor]) -> Header:
         examples = self._context.spec.silos[id].examples

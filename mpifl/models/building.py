@@ -57,12 +57,12 @@ def build(
     Raises:
         InputError: there is no such model, it does not take these arguments, or it does not fit the features.
     """
-    name, factory = _factory_of(model)
+    name, factory = _factory_of(model, where)
     if isinstance(features, dict) and model in MODELS.keys() - OF_NAMED_ARRAYS.keys():
         what = f"takes one array; the shards have arrays with names ({', '.join(features)})"
         raise InputError(f"{where} name = '{name}': {what}; take your own, 'package.module:factory'")
     shape = each(lambda one: one.shape, features)
-    wanted = _wanted(name, factory, {"shape": shape, "classes": width}, arguments)
+    wanted = _wanted(name, factory, {"shape": shape, "classes": width}, arguments, where)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(rng.derive(seed, "initial weights"))
         try:
@@ -76,7 +76,11 @@ def build(
 
 
 def _wanted(
-    name: str, factory: Callable[..., nn.Module], given: Mapping[str, Any], arguments: Mapping[str, Any]
+    name: str,
+    factory: Callable[..., nn.Module],
+    given: Mapping[str, Any],
+    arguments: Mapping[str, Any],
+    where: str,
 ) -> dict[str, Any]:
     """Return what a factory is called with: what it takes of the given, and the job's arguments.
 
@@ -88,17 +92,17 @@ def _wanted(
     anything = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
     if unknown := [] if anything else sorted(set(wanted) - set(accepted)):
         takes = ", ".join(key for key in accepted if key not in given) or "none"
-        raise InputError(f"[model] has no key '{unknown[0]}'; {name} takes {takes}")
+        raise InputError(f"{where} has no key '{unknown[0]}'; {name} takes {takes}")
     return wanted
 
 
-def _factory_of(model: str | Callable[..., nn.Module]) -> tuple[str, Callable[..., nn.Module]]:
+def _factory_of(model: str | Callable[..., nn.Module], where: str) -> tuple[str, Callable[..., nn.Module]]:
     """Return what errors call a model, and what makes it."""
     if not isinstance(model, str):
         return getattr(model, "__qualname__", repr(model)), model
-    factory = MODELS.get(model) or load_plugin(model, "[model] name", MODELS)
+    factory = MODELS.get(model) or load_plugin(model, f"{where} name", MODELS)
     if not callable(factory):
-        raise InputError(f"[model] name = '{model}': is no function; name one that returns a torch.nn.Module")
+        raise InputError(f"{where} name = '{model}': is no function; name one that returns a torch.nn.Module")
     return model, factory
 
 

@@ -1,7 +1,7 @@
 """A file of lines that several processes add to, and that nobody changes or takes away.
 
-A line is on the disk before the call that writes it returns. One process at a time reads or writes. What a
-crash has torn is no line, and the next line takes its place.
+A line is on the disk when `record` or `sync` returns; other processes see it before. One process at a time
+reads or writes. What a crash has torn is no line, and the next line takes its place.
 """
 
 from __future__ import annotations
@@ -39,6 +39,10 @@ class Ledger(Generic[Line]):
         """Bytes of whole lines that were read."""
         self._held: int | None = None
         """The open file, while it is locked."""
+        self._unsynced = False
+        """Whether lines that were added, or gone by, may not be on the disk."""
+        self._broken: InputError | None = None
+        """Why a sync has failed: the system may have forgotten what it could not write, so no other helps."""
 
     def catch_up(self) -> None:
         """Read the lines that came since.
@@ -51,7 +55,16 @@ class Ledger(Generic[Line]):
                 self._take_in(file)
 
     def record(self, make: Callable[[], Line | None]) -> None:
-        """Write a line, and return when it is on the disk.
+        """Write a line, and return when it is on the disk; see `add`.
+
+        Raises:
+            InputError: it cannot be written.
+        """
+        self.add(make)
+        self.sync()
+
+    def add(self, make: Callable[[], Line | None]) -> None:
+        """Write a line, which is on the disk when `sync` returns.
 
         Args:
             make: Makes the line of what the ledger holds, while no other process can write there. None adds
@@ -60,17 +73,43 @@ class Ledger(Generic[Line]):
         Raises:
             InputError: it cannot be written.
         """
-        try:
-            with self._locked() as file:
+        with self._writing(), self._locked() as file:
+            self._take_in(file)
+            made = make()
+            self._unsynced = True  # what is there may be a line that its writer has not synced yet
+            if made is not None:
+                self._append(file, made.model_dump_json().encode() + b"\n")
                 self._take_in(file)
-                made = make()
-                if made is not None:
-                    self._append(file, made.model_dump_json().encode() + b"\n")
+
+    def sync(self) -> None:
+        """Return when all lines that were added, or gone by in `add`, are on the disk.
+
+        Raises:
+            InputError: they cannot be written.
+        """
+        if not self._unsynced:
+            return
+        with self._writing(), self._opened() as file:
+            try:
                 os.fsync(file)
-                self._take_in(file)
+            except OSError as error:
+                self._broken = self._refusal(error)
+                raise
+        self._unsynced = False
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Say in one line that the ledger cannot be written."""
+        if self._broken is not None:
+            raise self._broken
+        try:
+            yield
         except OSError as error:
-            why = f"{error.strerror or error}"
-            raise InputError(f"{self.path}: cannot be written ({why}); nothing is answered") from None
+            raise self._refusal(error) from None
+
+    def _refusal(self, error: OSError) -> InputError:
+        why = f"{error.strerror or error}"
+        return InputError(f"{self.path}: cannot be written ({why}); nothing is answered")
 
     def _append(self, file: int, line: bytes) -> None:
         os.ftruncate(file, self._read)  # what a crash has torn: its answer never left
@@ -85,15 +124,22 @@ class Ledger(Generic[Line]):
             yield self._held
             return
         new = not self.path.exists()
-        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        try:
+        with self._opened() as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             if new:
                 fsync_folder(self.path.parent)
             self._held = file
+            try:
+                yield file
+            finally:
+                self._held = None
+
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
             yield file
         finally:
-            self._held = None
             os.close(file)
 
     def _take_in(self, file: int) -> None:

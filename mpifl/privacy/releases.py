@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +22,7 @@ class Released(BaseModel):
 
     Attributes:
         run: A digest of the run.
-        round: Its round.
+        round: Rounds done before it.
         work: What was asked; a round asks each work once.
         message: The digest of what was asked: received vectors, numbers, work.
         set: The names of the silos that the sum is over, all parties' together.
@@ -55,13 +56,18 @@ class Releases:
     A sum is released once for a question. The same sum may be released again: it tells nothing new.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, evaluations: Collection[str] = ()) -> None:
         """Open it.
+
+        Args:
+            folder: The site's.
+            evaluations: The works that look at the model of the round before.
 
         Raises:
             InputError: the folder is not the user's own.
         """
         make_own(folder)
+        self._evaluations = evaluations
         self._by_question: dict[_Question, list[Released]] = {}
         self._by_message: dict[str, Released] = {}
         """The first line of each; all others are over the same silos."""
@@ -101,7 +107,7 @@ class Releases:
             self._compare_question(entry, line)
         line = self._by_message.get(entry.message, entry)
         if line.set != entry.set:
-            same = f"round {line.round} of job {line.job!r} was asked the same"
+            same = f"round {self._shown(line)} of job {line.job!r} was asked the same"
             raise self._refusal(entry, f"{same}, {_other_set(line, entry)}")
 
     def _compare_question(self, entry: Released, line: Released) -> None:
@@ -117,9 +123,13 @@ class Releases:
             raise self._refusal(entry, f"{again}, and the silos' answer is another now")
 
     def _refusal(self, entry: Released, why: str) -> InputError:
-        what = f"round {entry.round} of job {entry.job!r} is not released ({entry.work})"
+        what = f"round {self._shown(entry)} of job {entry.job!r} is not released ({entry.work})"
         would = "go on with the run from its own last checkpoint, or take another seed"
         return InputError(f"{self._ledger.path}: {what}: {why}; {would}")
+
+    def _shown(self, entry: Released) -> int:
+        """Return a round as people count it, from 1; a ledger has the rounds done before."""
+        return entry.round + (entry.work not in self._evaluations)
 
 
 def _other_set(line: Released, entry: Released) -> str:

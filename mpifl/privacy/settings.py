@@ -66,7 +66,8 @@ class PrivacySettings(BaseModel):
             what = f"level = '{self.level}' has its noise at the {place}, or in a masked sum"
             raise ValueError(f"noise_at = '{self.noise_at}': {what}; take '{place}' or 'sum'")
         if self.is_adaptive and self.noise_at == "sum":
-            raise ValueError("clip = 'adaptive': goes with noise_at = 'server'; give a number")
+            what = "the bits that it follows get no noise in the sum"
+            raise ValueError(f"clip = 'adaptive': {what}; give a number, or take noise_at = 'server'")
         if self.is_adaptive and self.level == "example":
             raise ValueError("clip = 'adaptive': follows silos' updates, with level = 'silo'; give a number")
         for key in ("quantile", "clip_start"):

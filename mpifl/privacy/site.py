@@ -140,16 +140,17 @@ class Site:
         found.seen = len(self._ledger.kept)
         return found
 
-    def record(self, make: Callable[[], Entry]) -> None:
-        """Write a line, and return when it is on the disk.
-
-        Args:
-            make: Makes the line of what the ledger holds, while no other process can write there.
-
-        Raises:
-            InputError: it cannot be written.
-        """
+    def record(self, make: Callable[[], Entry | None]) -> None:
+        """Write a line, and return when it is on the disk; see `Ledger.record`."""
         self._ledger.record(make)
+
+    def add(self, make: Callable[[], Entry | None]) -> None:
+        """Write a line, which is on the disk when `sync` returns; see `Ledger.add`."""
+        self._ledger.add(make)
+
+    def sync(self) -> None:
+        """Return when all lines that were added are on the disk; see `Ledger.sync`."""
+        self._ledger.sync()
 
     def _take(self, entry: Entry) -> None:
         self._answered[entry.question] = entry

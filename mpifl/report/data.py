@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from mpifl.common import InputError, Names
-from mpifl.data import FederationSpec, read_federation
+from mpifl.data import FederationSpec, VerticalSpec, read_any, read_federation
 from mpifl.report import charts
 from mpifl.report.runs import Summary
 from mpifl.run import describe, same_data
@@ -20,20 +20,22 @@ from mpifl.run import describe, same_data
 MOST_SILOS = 200
 MOST_NAMED = 20
 SHADES = 10
+Spec = TypeVar("Spec")
 
 
 def data(summary: Summary, environment: dict[str, Any]) -> str:
-    """Draw the labels of every silo, or say why not: the folder cannot be read here, or holds others now."""
+    """Draw the labels or columns of every silo, or say why not: the folder cannot be read here, or holds
+    others now."""
     if "shards" not in summary.job:
         return ""
     try:
-        folder, spec = read_shards(str(summary.job["shards"]), environment)
+        folder, spec = _read(str(summary.job["shards"]), environment, read_any)
     except InputError as error:
         return charts.titled("The data", f"Not shown: {error}")
     if not same_data(summary.data, describe(spec)):
         why = f"the shards at {folder} are not those that it was trained on"
         return charts.titled("The data", f"Not shown: {why}")
-    return _drawn(spec)
+    return _drawn_columns(spec) if isinstance(spec, VerticalSpec) else _drawn(spec)
 
 
 def read_shards(shards: str, environment: Mapping[str, Any]) -> tuple[Path, FederationSpec]:
@@ -42,14 +44,45 @@ def read_shards(shards: str, environment: Mapping[str, Any]) -> tuple[Path, Fede
     Raises:
         InputError: it can be read from neither.
     """
+    return _read(shards, environment, read_federation)
+
+
+def _read(shards: str, environment: Mapping[str, Any], read: Callable[[Path], Spec]) -> tuple[Path, Spec]:
     started = Path(environment.get("directory", ".")) / shards
     try:
-        return started, read_federation(started)
+        return started, read(started)
     except InputError:
         with contextlib.suppress(OSError):  # a name that is too long
             if Path(shards, "federation.json").exists():
-                return Path(shards), read_federation(Path(shards))
+                return Path(shards), read(Path(shards))
         raise
+
+
+def _drawn_columns(spec: VerticalSpec) -> str:
+    """Draw how many columns every silo has, and say who holds the targets."""
+    sizes = [len(entry.columns) for entry in spec.silos]
+    holder = Names([entry.name for entry in spec.silos])[spec.holder]
+    names = spec.class_names or [str(label) for label in range(spec.classes or 0)]
+    counts = zip(names, spec.silos[spec.holder].labels or (), strict=False)
+    told = ", ".join(f"{name}: {count:,}" for name, count in counts) if len(names) <= MOST_NAMED else ""
+    note = (
+        f"{spec.name}: {len(sizes):,} silos with {sum(sizes):,} columns of the same {spec.rows['train']:,} "
+    )
+    note += f"training rows; silo {holder} holds the targets{told and f' ({told})'}."
+    body = f'<div class="plot heat">{_bars(sizes, "Columns")}{_below(len(sizes))}</div>'
+    return charts.figure("The data: columns of every silo", note, body, wide=True)
+
+
+def _bars(sizes: Sequence[int], what: str) -> str:
+    return (
+        f'<div class="ticks y"><span style="top:6px">{max(sizes):,}</span></div>'
+        f'<svg class="low" viewBox="0 0 {len(sizes)} 100" preserveAspectRatio="none" role="img" '
+        f'aria-label="{what} of every silo"><path d="{_columns(sizes)}"/></svg>'
+    )
+
+
+def _below(silos: int) -> str:
+    return charts.below(charts.Scale(-0.5, silos - 0.5), "silo")
 
 
 def _drawn(spec: FederationSpec) -> str:
@@ -81,13 +114,11 @@ def heat(shares: Sequence[Sequence[float]], names: Sequence[str], sizes: Sequenc
         sizes: The silos' examples.
         note: What stands above.
     """
-    most, many = max(max(of_silo) for of_silo in shares) or 1.0, len(shares)
+    most = max(max(of_silo) for of_silo in shares) or 1.0
     ramp = "".join(f'<i style="opacity:{shade / SHADES:g}"></i>' for shade in range(SHADES + 1))
     body = (
-        f'<div class="plot heat"><div class="ticks y"><span style="top:6px">{max(sizes):,}</span></div>'
-        f'<svg class="low" viewBox="0 0 {many} 100" preserveAspectRatio="none" role="img" '
-        f'aria-label="Training examples of every silo"><path d="{_columns(sizes)}"/></svg>'
-        f"{_labels(shares, names, most)}{charts.below(charts.Scale(-0.5, many - 0.5), 'silo')}</div>"
+        f'<div class="plot heat">{_bars(sizes, "Training examples")}'
+        f"{_labels(shares, names, most)}{_below(len(shares))}</div>"
         f'<div class="key"><span>0 %<span class="ramp">{ramp}</span>{most:.0%} '
         "of a silo’s examples</span></div>"
     )

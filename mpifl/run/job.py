@@ -101,11 +101,19 @@ class Job(BaseModel):
 
     @property
     def plugins(self) -> dict[str, str]:
-        """The user's own code that the job names, by the table that names it, or `task.key`."""
-        named = {"model": self.model.name}
+        """The user's own code that the job names, by the table that names it, or `table.key`."""
+        named = {"model": self.model.name, **self._halves}
         named |= {key: str(getattr(self, key).get("name")) for key in _PLUGGABLE}
         named |= {f"task.{key}": name for key, name in names_in(self.task).items()}
         return {key: name for key, name in named.items() if ":" in name}
+
+    @property
+    def _halves(self) -> dict[str, str]:
+        """The names of the models of a split network that `[vertical]` has, by their keys."""
+        split = self.vertical or UNSPLIT
+        tables = {f"bottoms.{silo}": table for silo, table in split.bottoms.items()}
+        tables |= {} if split.top == "none" else {"top": split.top}
+        return {f"vertical.{key}": str(table.get("name")) for key, table in tables.items()}
 
     def build_algorithm(self) -> Algorithm:
         """Return the algorithm with its hyperparameters, its server optimizer and the task.
@@ -195,7 +203,8 @@ def check_job(table: Table, source: str, named: Collection[str] | None = None) -
         named: The plug-ins that may be imported, see `read_kept`; by default all.
     """
     job: Job = validated(Job, table, source, "")
-    if named is not None and not {name for key, name in job.plugins.items() if key != "model"} <= {*named}:
+    models = {"model", *job._halves}
+    if named is not None and not {name for key, name in job.plugins.items() if key not in models} <= {*named}:
         return job
     if named is None:
         job.cohort.check_selection(source)

@@ -71,9 +71,6 @@ def _of_tables(job: Job) -> str:
     if privacy.in_sum and not job.secure:
         what = "each silo's own update would have too little noise to be seen"
         return f"[privacy] noise_at = 'sum': {what}; add a table [security], or take 'server'"
-    if privacy.is_adaptive and job.security is not None:
-        what = "the clip follows a bit of each silo, which [security] hides"
-        return f"[privacy] clip = 'adaptive': {what}; give a number, or leave [security] out"
     if not aggregation.is_mean:
         what = "[privacy] level = 'silo' adds its noise to a mean"
         return f"[aggregation] rule = '{aggregation.rule}': {what}; take 'mean'"

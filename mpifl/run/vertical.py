@@ -9,7 +9,7 @@ from torch import nn
 
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError
-from mpifl.data import AnySpec
+from mpifl.data import AnySpec, VerticalSpec
 from mpifl.server import SGD
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def check_vertical(job: Job, algorithm: Algorithm, source: str) -> None:
     if job.vertical is None:
         what = "the network is split by [vertical], and the job has none; it needs cut, the width of a line"
         raise InputError(f"{source}: [algorithm] name = '{name}': {what}")
-    for why in (*_of_cohort(job), *_of_local(job, algorithm), *_of_tables(job)):
+    for why in (*_of_tables(job), *_of_cohort(job), *_of_local(job, algorithm)):
         raise InputError(f"{source}: {why}")
 
 
@@ -49,7 +49,7 @@ def _of_cohort(job: Job) -> Iterator[str]:
         yield f"[cohort] deadline = {cohort.deadline:g}: {_ALL}, so that nobody is left out; leave it out"
     if cohort.select != "uniform":
         yield f"[cohort] select = '{cohort.select}': {_ALL}, so that none is drawn; leave it out"
-    if cohort.weights != "examples":
+    if cohort.weights != "examples" and job.aggregation.is_mean:  # other rules set it
         yield f"[cohort] weights = '{cohort.weights}': {_ALL}, and none weighs more; leave it out"
 
 
@@ -115,12 +115,23 @@ def check_vertical_data(job: Job, algorithm: Algorithm, spec: AnySpec) -> None:
         return
     if (silos := len(spec.silos)) < 2:
         raise InputError(f"shards = '{job.shards}': has one silo, and a split network needs two; take more")
+    if other := _unaligned(spec):
+        what = f"silos 0 and {other} are of two alignments, so that their rows may be different people"
+        raise InputError(f"shards = '{job.shards}': {what}; partition or align again")
     try:
         job.vertical.widths(silos)
     except ValueError as wrong:
         raise InputError(f"[vertical] {wrong}") from None
     if foreign := sorted(set(map(int, job.vertical.bottoms)) - set(range(silos))):
         raise InputError(f"[vertical] bottoms: there is no silo {foreign[0]}; there are {silos}")
+
+
+def _unaligned(spec: AnySpec) -> int | None:
+    """Return the first silo whose rows another alignment put into their order; its file has its tag."""
+    if not isinstance(spec, VerticalSpec):
+        return None
+    first, *others = spec.silos
+    return next((entry.silo for entry in others if entry.alignment != first.alignment), None)
 
 
 def check_bottom(local_steps: int, silo: int, module: nn.Module) -> None:

@@ -77,17 +77,18 @@ class PrivateSilo(Silo):
         self.question = digest(about, held)
 
     def settle(self, vectors: Mapping[str, Any], scalars: Mapping[str, Any]) -> dict[str, float]:
-        """Have the ledger hold what was answered before it leaves; return what the server may know of it.
+        """Have the ledger hold what was answered; return what the server may know of it.
+
+        The line is on the disk when the site's `sync` returns, before which nothing may leave.
 
         Raises:
-            InputError: the question was answered before, otherwise.
+            InputError: the question was answered before, otherwise; or the ledger cannot be written.
         """
         if not self._ways:
             return {}
         answer = digest([], {**vectors, **scalars, **{f"kept {name}": v for name, v in self.kept.items()}})
         site = self._guard.site
-        if site.answered(self.question) is None:
-            site.record(lambda: self._entry(answer))
+        site.add(lambda: None if site.answered(self.question) else self._entry(answer))
         entry = site.answered(self.question)
         assert entry is not None
         if entry.answer != answer:

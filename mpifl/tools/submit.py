@@ -93,7 +93,7 @@ def submit_job(
     job = read_job(job_file, overrides)
     spec = validate_job(job, str(job_file))
     check_run(out, job, True, force, spec)
-    ranks = _ranks(job, len(spec.silos), wishes)
+    ranks = _ranks(job, len(spec.silos) - (spec.layout == "vertical"), wishes)
     if job.tracking.console is True:  # for a log, where no terminal is
         overrides = (*overrides, "tracking.console=always")
     train = [sys.executable, "-m", "mpifl", "train", str(job_file)]
@@ -109,18 +109,18 @@ def submit_job(
     print(f"submitted: {where}; script {path}, log {_beside(out, '.log')}", file=sys.stderr)
 
 
-def _ranks(job: Job, silos: int, wishes: SlurmOptions) -> int:
-    """Return the ranks wished for, or the server and a worker a silo, up to what the nodes hold."""
+def _ranks(job: Job, elsewhere: int, wishes: SlurmOptions) -> int:
+    """Return the ranks wished for, or the server and one for each silo elsewhere, up to what nodes hold."""
     cpus = _cpus_per_task(job, wishes)
     if cpus < _threads(job):
         what = f"fewer than the job's threads = {job.threads}; give at least that"
         raise InputError(f"--cpus-per-task {cpus}: {what}")
     ranks = wishes.ranks
     if ranks is None and wishes.gpus_per_node:
-        ranks = min(silos, wishes.nodes * wishes.gpus_per_node) + 1
+        ranks = min(elsewhere, wishes.nodes * wishes.gpus_per_node) + 1
     elif ranks is None:
         held = _cpus_of_a_node(wishes.partition) // cpus * wishes.nodes
-        ranks = min(silos + 1, held) if held else silos + 1
+        ranks = min(elsewhere + 1, held) if held else elsewhere + 1
     if ranks < wishes.nodes:
         what = f"some would have none of {ranks} ranks; ask for {ranks} at most"
         raise InputError(f"--nodes {wishes.nodes}: {what}")

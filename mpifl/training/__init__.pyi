@@ -9,3 +9,4 @@ from .silo_level import (
     mechanism_of as mechanism_of,
 )
 from .validation import parameters_of as parameters_of, validate_job as validate_job
+from .vertical import placement as placement

@@ -15,11 +15,11 @@ from mpifl.privacy import (
     Budgets,
     Draws,
     PrivacySettings,
+    Site,
     Steps,
     check_countable,
     epsilon_of,
     noise_for,
-    site_of_worker,
 )
 from mpifl.run import HARMLESS, Job, is_silo_level
 from mpifl.silo import Guard, PrivateSilo, Silo, steps_of
@@ -116,19 +116,18 @@ def _noise(job: Job, rate: float, steps: int) -> float:
     return noise_for(privacy.epsilon, privacy.delta, rate, steps, privacy.accountant)
 
 
-def silo_maker(job: Job, spec: AnySpec, noise: Sequence[float], is_worker: bool) -> Callable[..., Silo]:
+def silo_maker(job: Job, spec: AnySpec, noise: Sequence[float], site: Site | None) -> Callable[..., Silo]:
     """Return what makes the silos of a rank: private ones where the job has `[privacy]`.
 
     Args:
         job: The job.
         spec: The federation.
         noise: Each silo's noise multiplier.
-        is_worker: Whether the rank hosts silos, for which their site's folder is needed.
+        site: The folder of the rank's site, if its silos are private.
 
     Raises:
-        InputError: the site's folder is missing, not the user's own or damaged, or allows no such job.
+        InputError: what draws noise is not installed.
     """
-    site = site_of_worker(job.privacy is not None and not is_silo_level(job)) if is_worker else None
     if job.privacy is None or site is None:
         return Silo
     budgets = [(job.privacy.epsilon, job.privacy.delta)] if job.privacy.epsilon is not None else []

@@ -14,8 +14,8 @@ import torch
 from mpifl.common import InputError
 from mpifl.data import AnySpec
 from mpifl.exchange import KindsAlone
-from mpifl.privacy import SITES_FILE, VARIABLE, Seal, Site, site_folder
-from mpifl.run import Job
+from mpifl.privacy import SITES_FILE, VARIABLE, Seal, Site, site_folder, site_of_worker
+from mpifl.run import Job, is_silo_level
 from mpifl.training.accounting import digest_of, silo_maker
 from mpifl.wire import started_by
 
@@ -37,7 +37,10 @@ def kept_at_site(
     """
     if is_worker and not job.secure:
         _refuse_unmasked()
-    kept: dict[str, Any] = {"silo": silo_maker(job, spec, noise, is_worker)}
+    site = site_of_worker(job.privacy is not None and not is_silo_level(job)) if is_worker else None
+    kept: dict[str, Any] = {"silo": silo_maker(job, spec, noise, site)}
+    if site is not None:
+        kept["site"] = site
     if job.privacy or job.secure:
         kept["tells"] = KindsAlone
     if job.secure and is_worker:

@@ -21,6 +21,7 @@ from mpifl.data import (
     ShardEntry,
     VerticalSpec,
     open_shard,
+    parse_any,
     read_any,
 )
 from mpifl.exchange import Federation, Knowledge, Worker, WorkerContext, place
@@ -45,11 +46,6 @@ from mpifl.training.vertical import assemble_vertical
 from mpifl.transforms import Clipping, RunningStatistics, Transform, reference_of
 from mpifl.wire import Transport, clean
 
-SPECS: dict[str, type[FederationSpec] | type[VerticalSpec]] = {
-    "horizontal": FederationSpec,
-    "vertical": VerticalSpec,
-}
-"""What `federation.json` is read as."""
 Given: TypeAlias = Path | Table | Job
 """A job: its file, its tables, or itself."""
 
@@ -75,7 +71,7 @@ def _build(
     allow_many_open_files()
     plan = _agree(transport, lambda: _plan(given, out, overrides, resume, force))
     job = Job.model_validate_json(plan["job"])
-    spec = SPECS[plan["layout"]].model_validate_json(plan["spec"])
+    spec = parse_any(plan["spec"])
     try:
         built, problem = _assembled(job, spec, Path(plan["out"]), transport, plan), ""
     except InputError as error:
@@ -101,7 +97,6 @@ def _plan(given: Given, out: Path, overrides: tuple[str, ...], resume: bool, for
     check_run(out, job, resume, force, spec)
     noise = [plan.noise for plan in check_privacy(job, spec, _source_of(given))]
     told = {"job": job.model_dump_json(exclude_none=True), "spec": spec.model_dump_json(), "out": str(out)}
-    told["layout"] = spec.layout
     return {**told, "noise": json.dumps(noise), "id": ReleasedFile(out).id if job.secure else ""}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from mpifl.aggregation import FixedSums
-from mpifl.algorithms import Algorithm, usual_weight
+from mpifl.algorithms import EVALUATIONS, Algorithm, usual_weight
 from mpifl.common import InputError
 from mpifl.data import AnySpec
 from mpifl.exchange import Party, Terms
@@ -124,7 +124,7 @@ def _party(
     identity, sites = identity_of(folder), sites_of(folder)
     terms = Terms(run, told, job.name, names, hosts, _strictest(security, sites), draw, algorithm.purpose)
     session = Session(run, [names[silo] for silo in placed[rank]], identity, sites)
-    return Party(terms, session, Releases(folder), Site(folder).secret)
+    return Party(terms, session, Releases(folder, EVALUATIONS), Site(folder).secret)
 
 
 def _strictest(security: SecuritySettings, sites: Sites | None) -> SecuritySettings:

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from mpifl.common import InputError
+from mpifl.common import InputError, RoundLost
 from mpifl.exchange import first_of
-from mpifl.run import checkpoint, read_metrics
+from mpifl.run import checkpoint, note_lost, read_metrics
 from mpifl.tracking import Progress, Record
 from mpifl.training.parts import Training
 from mpifl.training.recovery import latest_mirror, state_of
@@ -117,7 +117,16 @@ def _load(t: Training, round: int, begun: Mapping[str, Any]) -> None:
 
 
 def _succeed(t: Training) -> Progress:
-    """Go on where the server died: after the round that this rank has a mirror of, else as if resumed."""
+    """Go on where the server died: after the round that this rank has a mirror of, else as if resumed.
+
+    Raises:
+        RoundLost: sums are masked, and parties hand theirs over to no other server.
+    """
+    me = t.exchange.transport.origins[0]
+    if t.job.secure:
+        what = f"rank {me} cannot take the dead server's place: by [security] no party hands it a sum"
+        note_lost(t.out, what)
+        raise RoundLost(f"{what}; start all ranks again with --resume")
     if mirror := latest_mirror(t.exchange):
         t.server.state = state_of(mirror, t.server.model.device)
         reported = _reported_of(t, mirror.round)
@@ -128,7 +137,6 @@ def _succeed(t: Training) -> Progress:
     else:
         t.recovery.ask(Load)  # silos forget what they kept
         progress, how = _begin(t), "anew"
-    me = t.exchange.transport.origins[0]
     t.observers.note(f"rank {me} is the server now and goes on {how}, after round {t.server.round}")
     return progress
 

@@ -11,13 +11,14 @@ from mpifl import models
 from mpifl.aggregation import memory_of
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError
-from mpifl.data import AnySpec, Change, load_change, read_federation
+from mpifl.data import AnySpec, Change, VerticalSpec, load_change, read_any
 from mpifl.privacy import Draws
 from mpifl.run import Job, Model, check_private_data, check_vertical_data, is_silo_level, why_no_statistics
 from mpifl.silo import check_layers
 from mpifl.tracking import check_tracking
 from mpifl.training.accounting import SiloPlan, plans
 from mpifl.training.silo_level import mechanism_of
+from mpifl.training.vertical import check_halves
 
 
 def validate_job(job: Job, source: str) -> AnySpec:
@@ -30,24 +31,32 @@ def validate_job(job: Job, source: str) -> AnySpec:
     Raises:
         InputError: they are not, or do not.
     """
-    spec = read_federation(Path(job.shards))
+    spec = read_any(Path(job.shards))
+    check_layout(job, spec, source)
     try:
         algorithm = job.build_algorithm().for_federation(spec)
-        task = algorithm.task
         check_tracking(job)
         augment_of(job, spec)
         job.cohort.check(len(spec.silos))
         job.evaluate.check(splits_of(spec))
-        for table in (job.model, *map(Model.model_validate, algorithm.architectures())):
-            given = (table.name, table.arguments, spec.features, task.width(spec), job.seed)
-            module = models.build(*given, task)
-            check_model(job, spec, algorithm, module)
-            algorithm.personal_names(module)
+        if isinstance(spec, VerticalSpec):
+            check_halves(job, spec, algorithm)
+        else:
+            _check_models(job, spec, algorithm)
         check_private_data(job, algorithm, spec)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
     check_rule(job, spec, source)
     return spec
+
+
+def _check_models(job: Job, spec: AnySpec, algorithm: Algorithm) -> None:
+    """See that each model can be built, and fits."""
+    task = algorithm.task
+    for table in (job.model, *map(Model.model_validate, algorithm.architectures())):
+        module = models.build(table.name, table.arguments, spec.features, task.width(spec), job.seed, task)
+        check_model(job, spec, algorithm, module)
+        algorithm.personal_names(module)
 
 
 def check_layout(job: Job, spec: AnySpec, source: str) -> None:

@@ -142,10 +142,25 @@ def bottom_of(job: Job, spec: VerticalSpec, silo: int) -> torch.nn.Module:
     return module
 
 
-def _bottom(job: Job, spec: VerticalSpec, algorithm: Algorithm, silo: int, device: torch.device) -> Bottom:
+def check_halves(job: Job, spec: VerticalSpec, algorithm: Algorithm) -> None:
+    """See that the top and all bottoms can be built, and fit.
+
+    Raises:
+        InputError: one does not.
+    """
+    top_of(job, spec, algorithm)
+    for entry in spec.silos:
+        _checked_bottom(job, spec, algorithm, entry.silo)
+
+
+def _checked_bottom(job: Job, spec: VerticalSpec, algorithm: Algorithm, silo: int) -> torch.nn.Module:
     module = bottom_of(job, spec, silo)
     check_bottom(getattr(algorithm, "local_steps", 1), silo, module)
-    model = FlatModel(module, device)
+    return module
+
+
+def _bottom(job: Job, spec: VerticalSpec, algorithm: Algorithm, silo: int, device: torch.device) -> Bottom:
+    model = FlatModel(_checked_bottom(job, spec, algorithm, silo), device)
     features = spec.silos[silo].features
     return Bottom.of(model, job.local, features, holds_labels=silo == spec.holder)
 

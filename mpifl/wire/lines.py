@@ -92,7 +92,7 @@ class Lines:
 
     def settle(self) -> None:
         """Wait until all lines that were said have been taken."""
-        self._transport.settle_posts()
+        self._transport.await_taken()
 
 
 def floats(payload: memoryview, rows: int, width: int) -> Tensor:

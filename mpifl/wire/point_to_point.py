@@ -20,6 +20,8 @@ from mpifl.wire.nodes import Nodes, discover_nodes
 
 EAGER = 4000
 """Bytes of a message up to which its sender need not wait for the receiver."""
+PIECE = 16
+"""Tag: bytes that are posted."""
 SHORTEST_POLL, LONGEST_POLL, LONGEST_SLEEP = 1e-4, 1e-3, 2e-2
 """Seconds between two looks: at first, where other nodes cannot notify this rank, and where all can."""
 RECORD_LIMIT = 64 << 20
@@ -47,7 +49,7 @@ class PointToPoint:
         self._watch = Watch(comm)
         self._abandoned: list[Any] = []
         self._underway: dict[int, list[Any]] = {}  # what ranks that hang have not taken yet
-        self._posted: dict[int, Any] = {}
+        self._posted: list[tuple[Any, Any]] = []
         self.sent = self.received = 0
         self._doorbell = Doorbell()
         self.nodes: Nodes = discover_nodes(comm, self._doorbell, ranks_per_node)
@@ -78,6 +80,24 @@ class PointToPoint:
             self._abandoned.append(request)  # MPI may still write to its buffer, or read it
             raise
 
+    def post(self, rank: int, content: bytes, tag: int = PIECE) -> None:
+        """Send bytes to a rank and go on at once; it takes them in the order in which they were posted."""
+        buffer = np.frombuffer(content, np.uint8)
+        self._posted = [one for one in self._posted if not self.wait(one[0], 0.0)]
+        self._posted.append((self._started(self._comm.Isend, buffer, rank, tag), buffer))
+        self._notify([rank])
+        self.sent += len(content)
+
+    def take(self, rank: int) -> bytes:
+        """Wait for the next bytes that a rank has posted here."""
+        return self._receive(rank, PIECE)
+
+    def await_taken(self) -> None:
+        """Wait until others have taken all that was posted here."""
+        for request, _ in self._posted:
+            self.wait(request)
+        self._posted = []
+
     def _started(self, act: Callable[..., Any], *arguments: Any) -> Any:
         """Return what a function of MPI returns."""
         try:
@@ -103,20 +123,6 @@ class PointToPoint:
             if left := earlier + ([] if self.wait(request, 0.0 if earlier else until) else [request]):
                 self._underway[rank] = left
         self.sent += len(record) * len(ranks)
-
-    def _post(self, record: bytes, rank: int, tag: int) -> None:
-        """Begin to send a record, once what was posted to this rank before has been taken."""
-        if (earlier := self._posted.get(rank)) is not None:
-            self.wait(earlier)
-        self._posted[rank] = self._started(self._comm.Isend, np.frombuffer(record, np.uint8), rank, tag)
-        self._notify([rank])
-        self.sent += len(record)
-
-    def settle_posts(self) -> None:
-        """Wait until all that was posted has been taken."""
-        for request in self._posted.values():
-            self.wait(request)
-        self._posted.clear()
 
     def _receive(self, rank: int, tag: int) -> bytes:
         found = self._next(rank, tag)

@@ -205,8 +205,8 @@ class Transport(StampedPointToPoint):
         return self._next(None, REPORT, until)
 
     def say(self, line: bytes, rank: int) -> None:
-        """Send a line of a dialogue, and let the next one to this rank wait until it is taken."""
-        self._post(line, rank, LINE_DOWN if self.is_server else LINE_UP)
+        """Send a line of a dialogue and go on at once."""
+        self.post(rank, line, LINE_DOWN if self.is_server else LINE_UP)
 
     def hear(self, rank: int, limit: int) -> bytearray:
         """Return the next line that a rank says; one of more than `limit` bytes is empty."""

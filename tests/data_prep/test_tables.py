@@ -357,7 +357,7 @@ def test_too_many_values_of_a_category_are_refused(tmp_path, monkeypatch):
 
 SPECS = {
     "not TOML": ("label = ", "not TOML"),
-    "no label": ("[features]\na = 'numeric'", "label: Field required"),
+    "no label": ("[features]\na = 'numeric'", "label: not given"),
     "no features": ("label = 'a'", "features: Field required"),
     "empty features": ("label = 'a'\n[features]", "features: "),
     "another key": ("label = 'a'\nsep = ','\n[features]\nb = 'numeric'", "sep: Extra inputs"),

@@ -50,12 +50,62 @@ def cut(folder, silos, *, shares=None, seed=0, manner=None, out="out", **options
 @settings(max_examples=100, deadline=None)
 def test_columns_are_a_partition_into_near_equal_blocks(width, share, seed, way):
     silos = max(1, round(share * width))
-    dealt = deal_columns(width, silos, np.random.default_rng(seed), columns=way)
+    dealt = deal_columns((width,), silos, np.random.default_rng(seed), columns=way)
     assert len(dealt) == silos
     assert np.array_equal(np.sort(np.concatenate(dealt)), np.arange(width))
     assert np.ptp([len(block) for block in dealt]) <= 1
     assert all((np.diff(block) > 0).all() for block in dealt)
     assert way == "shuffled" or np.array_equal(np.concatenate(dealt), np.arange(width))
+
+
+def test_shares_of_columns_are_those_of_a_dirichlet_distribution():
+    # n_k - 1 is Dirichlet-multinomial: variance N p (1 - p) (N + K a) / (1 + K a) with p = 1 / K
+    columns, silos, alpha, draws = 40, 4, 0.5, 4000
+    n, p, rng = columns - silos, 1 / silos, np.random.default_rng(0)
+    dealt = [deal_columns((columns,), silos, rng, alpha=alpha) for _ in range(draws)]
+    counts = np.array([[len(block) for block in blocks] for blocks in dealt])
+    assert counts.min() == 1
+    assert (counts.sum(axis=1) == columns).all()
+    variance = n * p * (1 - p) * (n + silos * alpha) / (1 + silos * alpha)
+    assert np.allclose(counts.mean(axis=0), columns / silos, atol=4 * np.sqrt(variance / draws))
+    assert np.allclose(counts.var(axis=0), variance, rtol=0.1)
+    at_first = np.bincount(np.concatenate([blocks[0] for blocks in dealt]), minlength=columns) / draws
+    assert np.allclose(at_first, p, atol=0.04)
+
+
+@pytest.mark.parametrize("alpha", [1e-300, 1e-3, 1e9])
+def test_every_silo_has_a_column_however_skewed(alpha):
+    dealt = deal_columns((9,), 8, np.random.default_rng(0), alpha=alpha, columns="contiguous")
+    assert np.array_equal(np.concatenate(dealt), np.arange(9))
+    assert min(map(len, dealt)) == 1
+
+
+def test_silos_get_the_numbers_of_columns_that_are_asked(tmp_path):
+    arrays = source(tmp_path)
+    out, spec = cut(tmp_path, None, sizes="1,5", columns="contiguous")
+    assert [entry.columns for entry in spec.silos] == [[0], [1, 2, 3, 4, 5]]
+    assert spec.scheme["sizes"] == "1,5"
+    x = open_vertical(out, spec.silos[1], spec)["train"].x
+    assert np.array_equal(x, arrays["x"].reshape(40, -1)[:, 1:])
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (2, 4, 6)])
+@pytest.mark.parametrize(("along", "axis"), [("height", -2), ("width", -1)])
+def test_images_are_cut_into_images(tmp_path, shape, along, axis):
+    images = source(tmp_path, shape=shape)["x"]
+    out, spec = cut(tmp_path, 2, along=along, columns="contiguous")
+    for entry, part in zip(spec.silos, np.split(images, 2, axis=axis), strict=True):
+        x = open_vertical(out, entry, spec)["train"].x
+        assert np.array_equal(x, part)
+        assert entry.features.shape == part.shape[1:]
+        assert np.array_equal(x.reshape(40, -1), images.reshape(40, -1)[:, entry.columns])
+    assert check_columns(out)[1] == []
+
+
+def test_only_images_have_a_width(tmp_path):
+    source(tmp_path, shape=(6,))
+    with pytest.raises(InputError, match=r"--along: width is of images, examples have the shape \[6\]"):
+        cut(tmp_path, 2, along="width")
 
 
 @given(
@@ -115,15 +165,6 @@ def test_pieces_and_compression_change_nothing_that_is_read(tmp_path, monkeypatc
     assert is_vertical(pieced)
 
 
-@pytest.mark.parametrize("silos", [None, 3])
-def test_silos_may_be_told_how_many_neighbouring_columns_they_have(tmp_path, silos):
-    arrays = source(tmp_path)
-    out, spec = cut(tmp_path, silos, columns="1,4,1", label_silo=2)
-    assert [entry.columns for entry in spec.silos] == [[0], [1, 2, 3, 4], [5]]
-    middle = open_vertical(out, spec.silos[1], spec)["train"]
-    assert np.array_equal(middle.x, arrays["x"].reshape(-1, 6)[:, 1:5])
-
-
 @pytest.mark.parametrize(
     ("silos", "options", "said"),
     [
@@ -131,12 +172,15 @@ def test_silos_may_be_told_how_many_neighbouring_columns_they_have(tmp_path, sil
         (None, {}, "--silos: not given"),
         (2, {"label_silo": 2}, "--label-silo: 2 given; the silos are 0 to 1"),
         (2, {"columns": "some"}, "--columns: 'some' given"),
-        (None, {"columns": "2,3"}, "--columns: 2,3 given, 5 together; each silo has at least 1 of 6"),
-        (None, {"columns": "6,0"}, "--columns: 6,0 given, 6 together; each silo has at least 1 of 6"),
-        (None, {"columns": "2,,4"}, "--columns: 2,,4 given"),
-        (3, {"columns": "2,4"}, "--silos: 3 given; --columns 2,4 is of 2"),
-        (None, {"columns": "2,4", "label_silo": 2}, "--label-silo: 2 given; the silos are 0 to 1"),
-        (2, {"alpha": 0.5}, "--alpha: --scheme vertical has no use for it"),
+        (2, {"sigma": 0.5}, "--sigma: --scheme vertical has no use for it"),
+        (2, {"alpha": -1.0}, "--alpha: -1.0 given; it must be above 0"),
+        (2, {"alpha": 1.0, "sizes": "2,4"}, "--alpha: --sizes says how many columns each silo has"),
+        (3, {"sizes": "2,4"}, "--sizes: 2 silos, --silos says 3"),
+        (None, {"sizes": "2,3"}, "--sizes: 5 columns in all; there are 6 to be dealt"),
+        (None, {"sizes": "6,0"}, "--sizes: '6,0' given; it is a number of columns for each silo"),
+        (None, {"sizes": "six"}, "--sizes: 'six' given"),
+        (2, {"along": "depth"}, "--along: 'depth' given; it is flat, height, width"),
+        (3, {"along": "height"}, "--silos: 3 given; 2 columns go to 1 to 2 silos"),
         (2, {"min_examples": 41}, "own.npz has 40 examples, which every silo has, 41 asked; lower it"),
         (2, {"shares": Shares(public=0.1)}, "--public"),
         (2, {"manner": WriteOptions(resume=True)}, "--resume"),
@@ -160,7 +204,7 @@ def test_it_cuts_no_examples():
         SCHEMES["vertical"](None, 2, np.random.default_rng(0), {})
 
 
-def test_the_commands_know_it_and_training_refuses_it(tmp_path, capsys):
+def test_the_commands_know_it_and_horizontal_training_refuses_it(tmp_path, capsys):
     source(tmp_path)
     out = tmp_path / "out"
     words = ["partition", "npz", "--data", str(tmp_path / "own.npz"), "--out", str(out), "--silos", "2"]
@@ -175,9 +219,6 @@ def test_the_commands_know_it_and_training_refuses_it(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "2 silos of 3 columns each, the same rows (40 train), labels at 1" in said
     assert "2 silos, nothing wrong" in said
-    with pytest.raises(SystemExit) as done:
-        main(["inspect", str(out), "--plot", str(tmp_path / "p.png")])
-    assert done.value.code == 2
     with pytest.raises(ShardError, match="vertical shards are not for training one model on all features"):
         read_federation(out)
     job = f'name="v"\nshards="{out}"\nrounds=1\n[model]\nname="logreg"\n[algorithm]\nname="fedavg"\n'
@@ -193,7 +234,7 @@ def test_the_commands_know_it_and_training_refuses_it(tmp_path, capsys):
     ]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].endswith("take another scheme")
+    assert done.stderr.splitlines()[-1].endswith("have columns; take 'splitnn'")
     assert not (tmp_path / "run").exists()
 
 
@@ -254,6 +295,32 @@ def test_check_finds_what_is_wrong(tmp_path, silo, change, resign, kind):
     out, _ = cut(tmp_path, 2)
     altered(out, silo, change, resign)
     assert [finding.kind for finding in check_columns(out)[1]] == [kind]
+
+
+def test_check_finds_rows_that_are_trained_on_and_held_out(tmp_path, capsys):
+    x, y = np.arange(80.0).reshape(40, 2), np.arange(40) % 3
+    x[7], y[7] = x[4], y[4]
+    x_test, y_test = np.stack([x[9], x[11] * [1, 2]]), y[[9, 11]]
+    np.savez(tmp_path / "own.npz", x=x, y=y, x_test=x_test, y_test=y_test)
+    out, _ = cut(tmp_path, 2)
+    found = [(finding.kind, finding.severity, finding.what) for finding in check_columns(out)[1]]
+    assert found == [
+        ("held out", "fault", "1 example trained on here is held out too, first train 9 = test 0"),
+        ("duplicates", "warning", "1 example more than once, first train 4 = train 7"),
+    ]
+    assert check_columns(out, duplicated=False)[1] == []
+    with pytest.raises(SystemExit) as done:
+        main(["check", str(out)])
+    assert done.value.code == 1
+    assert "whole rows" in capsys.readouterr().out
+
+
+def test_check_finds_a_person_in_two_splits(tmp_path):
+    source(tmp_path, test=4)
+    out, _ = cut(tmp_path, 2)
+    for silo in (0, 1):
+        altered(out, silo, lambda file, _: file["test/id"].__setitem__(0, 3))
+    assert [finding.what for finding in check_columns(out)[1]] == ["an id occurs more than once"] * 2
 
 
 def test_check_finds_a_missing_file_and_a_stray_one(tmp_path):

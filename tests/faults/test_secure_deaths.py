@@ -132,3 +132,19 @@ def test_survivors_of_a_party_go_on_without_it_or_say_that_it_has_to_come_back(
     (done,) = [batch(2, {"resumed": _secure(yard, run, "--resume")[2:]})[0]]
     assert done["resumed"]["code"] == 0, done["resumed"]["err"]
     assert outcome(run)["model"] == outcome(mended[1])["model"]
+
+
+@pytest.mark.slow
+def test_survivors_of_the_server_end_at_once_and_a_resume_has_the_same_bits(
+    yard: Path, tmp_path: Path, mended: tuple[dict[str, Any], Path], batch: Batch
+) -> None:
+    run, trouble = tmp_path / "run", {"beat": [0, "ready", WORK, ROUND]}
+    with Command(tmp_path / "command", 3, *_secure(yard, run), trouble=trouble, survive=True) as command:
+        command.end()
+    assert command.code == 3
+    (line,) = [line for line in own_lines(command.err) if line.startswith("error: ")]
+    assert line.startswith("error: rank 1 cannot take the dead server's place: ")
+    assert "was lost" not in command.err
+    (done,) = [batch(2, {"resumed": _secure(yard, run, "--resume")[2:]})[0]]
+    assert done["resumed"]["code"] == 0, done["resumed"]["err"]
+    assert outcome(run)["model"] == outcome(mended[1])["model"]

@@ -12,6 +12,8 @@ from random import Random
 
 from data_prep.check.checking import check
 from data_prep.check.columns import check_columns
+from data_prep.inspect.column_page import column_page
+from data_prep.inspect.columns import summarise_columns
 from fuzzing import artefacts, hdf5
 from fuzzing.mutations import harmed_bytes, harmed_json, harmed_toml
 from mpifl.common.files import sha256_of
@@ -56,8 +58,12 @@ def read_folder(folder: Path) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    read_spec(folder / "federation.json")
-    check_columns(folder) if is_vertical(folder) else check(folder)
+    if is_vertical(folder):
+        column_page([summarise_columns(folder)])
+        check_columns(folder)
+    else:
+        read_spec(folder / "federation.json")
+        check(folder)
 
 
 def shards(draw: Random, valid: Path, folder: Path, among: tuple[str, ...] = artefacts.SHARDS) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
+from fuzzing.alignments import answers, judge, terms
 from fuzzing.artefacts import make  # noqa: F401 - what `scripts/fuzz.py` asks for
 from fuzzing.commands import commands, run_command
 from fuzzing.folders import (
@@ -33,6 +34,7 @@ from mpifl.privacy import read_sites
 from mpifl.report.evaluate import evaluate_run
 from mpifl.report.page import write_report
 from mpifl.run.checkpoint import CheckpointError
+from mpifl.tools.align import read_terms
 
 READ = (InputError,)
 KINDS: dict[str, Kind] = {
@@ -51,6 +53,8 @@ KINDS: dict[str, Kind] = {
     "jobs": Kind(jobs, read_one_job, READ),
     "sites.toml": Kind(lists, read_sites, READ),
     "offers": Kind(offers, agree, (ValidationError, InputError)),
+    "terms": Kind(terms, read_terms, READ),
+    "answers": Kind(answers, judge, (ValueError, InputError)),
     "messages": Kind(messages, decode, (ValidationError,)),
     "reports": Kind(reports, take_report, (Refused,)),
     "codecs": Kind(payloads, decode_payload, (ValueError,)),

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
+import vertical
 from torch import Tensor, nn
 
 from mpifl import Classifier, Cohort, Draw, FedAvg, Server, Silo, Update, uniform
@@ -369,6 +370,10 @@ JOBS += [NOISED_SUM, NOISED_SUM_OF_SILOS]
 """Sites add their shares of noise to masked sums."""
 SERVER_SECRETS = [PRIVATE_SILOS["name"], NOISED_SUM_OF_SILOS["name"]]
 """Jobs whose server has a secret of its own."""
+
+
+JOBS += vertical.JOBS
+"""Silos have columns of the same rows; silo 1 has the labels."""
 
 
 BESIDE = ("server_optimizer", "evaluate", "aggregation", "compression")

@@ -128,6 +128,20 @@ def test_resuming_gives_the_bits_of_a_run_never_stopped(world: Path, name: str) 
     assert kept(resumed) == kept(whole)
 
 
+def test_a_dialogue_that_is_cut_short_changes_nothing(world: Path) -> None:
+    """One silo fails in line 7 of a round: it is asked again, with the bits of one that never failed."""
+    lost, whole = rounds_of(world / "split-lost"), rounds_of(world / "split")
+    (why,) = lost[1].pop("attempts_lost")
+    assert "the disk is gone" in why
+    for record in (lost[1], whole[1]):
+        del record["bytes_sent"]
+    assert lost == whole
+    assert kept(world / "split-lost") == kept(world / "split")
+    assert (world / "split-lost/model.safetensors").read_bytes() == (
+        world / "split/model.safetensors"
+    ).read_bytes()
+
+
 def test_metrics_of_all_silos_are_torchmetrics_of_their_predictions_in_one_place(
     world: Path, digits: Path
 ) -> None:

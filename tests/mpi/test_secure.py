@@ -205,7 +205,7 @@ def test_a_server_that_asks_twice_takes_a_silos_answer_out_of_sums_in_clear(
 
 def test_a_server_that_asks_twice_gets_no_second_sum_under_masks(played: Path, said: dict[str, str]) -> None:
     assert re.search(
-        r"round 1 was lost: rank \d hands over no sum: \S*site/released\.jsonl: round 0 of job 'secure' is "
+        r"round 1 was lost: rank \d hands over no sum: \S*site/released\.jsonl: round 1 of job 'secure' is "
         r"not released \(train\): the round was released before, and is now to be over other silos "
         r"\(without 'silo 6'\), so both sums would tell them apart; go on with the run from its own last",
         said["asks-twice"],
@@ -219,7 +219,7 @@ def test_another_job_with_the_same_seed_asks_the_same_of_fewer_in_vain(
     played: Path, said: dict[str, str]
 ) -> None:
     assert re.search(
-        r"round 0 of job 'secure' was asked the same, .*take another seed", said["another-cohort"]
+        r"round 1 of job 'secure' was asked the same, .*take another seed", said["another-cohort"]
     )
     nothing_left(played, "another-cohort")
 

@@ -7,7 +7,9 @@ import platform
 import shutil
 import signal
 import socket
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -16,11 +18,22 @@ import torch
 from mpifl import __version__
 from mpifl.aggregation import kernels
 from mpifl.common import InputError, signals
-from mpifl.data import FederationSpec, ShardEntry, open_shard
+from mpifl.data import (
+    AnyEntry,
+    FederationSpec,
+    ShardEntry,
+    Split,
+    VerticalEntry,
+    VerticalSpec,
+    VerticalSplit,
+    open_shard,
+    open_vertical,
+    parse_any,
+)
 from mpifl.exchange import place
 from mpifl.tools.doctor.disk import Disk, examine_folder, file_system
 from mpifl.tools.doctor.site_folder import SiteFolder, examine_site
-from mpifl.training import device_of, threads_of, user_name
+from mpifl.training import device_of, placement, threads_of, user_name
 from mpifl.wire import Facts, Message, Transport, facts, possible, started_by
 
 
@@ -117,7 +130,7 @@ def examine_rank(transport: Transport, plan: Plan) -> Condition:
 
 
 def _site(plan: Plan) -> SiteFolder | None:
-    entries = FederationSpec.model_validate_json(plan.spec).silos if plan.spec else []
+    entries: Sequence[AnyEntry] = parse_any(plan.spec).silos if plan.spec else []
     return examine_site([entry.name or f"silo {silo}" for silo, entry in enumerate(entries)], plan.private)
 
 
@@ -158,32 +171,46 @@ def _shards(plan: Plan, transport: Transport) -> Shards:
     """Open what this rank would open; sizes are looked at, not checksums."""
     if plan.folder is None or plan.spec is None:
         return Shards()
-    spec, folder = FederationSpec.model_validate_json(plan.spec), Path(plan.folder)
+    spec, folder = parse_any(plan.spec), Path(plan.folder)
     entries = _entries(spec, transport)
     faults, mapped = [], 0
     for entry in entries:
         try:
-            mapped += _maps(folder, entry, spec)
+            mapped += _maps(_opened(folder, entry, spec))
         except InputError as error:
             faults.append(" ".join(str(error).split()))
     size = sum(entry.bytes for entry in entries)
     return Shards(count=len(entries), mapped=mapped, bytes=size, system=file_system(folder), faults=faults)
 
 
-def _entries(spec: FederationSpec, transport: Transport) -> list[ShardEntry]:
+def _entries(spec: FederationSpec | VerticalSpec, transport: Transport) -> list[ShardEntry | VerticalEntry]:
     """Return what this rank would open: its silos, the public examples, on the server the test set."""
+    if isinstance(spec, VerticalSpec):
+        return [spec.silos[silo] for silo in placement(spec, transport).get(transport.rank, [])]
     placed = place([entry.examples["train"] for entry in spec.silos], transport.workers)
-    entries = [spec.silos[silo] for silo in placed.get(transport.rank, [])]
+    entries: list[ShardEntry | VerticalEntry] = [spec.silos[k] for k in placed.get(transport.rank, [])]
     entries += [spec.public] if spec.public else []
     return entries + ([spec.test] if spec.test and transport.is_server else [])
 
 
-def _maps(folder: Path, entry: ShardEntry, spec: FederationSpec) -> bool:
-    """Open a shard and read the last example of each split;
+def _opened(
+    folder: Path, entry: ShardEntry | VerticalEntry, spec: FederationSpec | VerticalSpec
+) -> list[Mapping[str, Any]]:
+    """Open a shard; return the arrays of each split by their names."""
+    splits: Iterable[Split | VerticalSplit]
+    if isinstance(spec, VerticalSpec):
+        assert isinstance(entry, VerticalEntry)
+        splits = open_vertical(folder, entry, spec, checksum=False).values()
+    else:
+        assert isinstance(entry, ShardEntry)
+        splits = open_shard(folder, entry, spec, checksum=False).splits.values()
+    return [split.arrays for split in splits if len(split)]
+
+
+def _maps(splits: Sequence[Mapping[str, Any]]) -> bool:
+    """Read the last example of each split of a shard;
     return whether it is mapped and not read whole."""
-    shard = open_shard(folder, entry, spec, checksum=False)
-    for split in shard.splits.values():
-        for array in split.arrays.values() if len(split) else ():
-            np.array(array[-1])
-    arrays = [array for split in shard.splits.values() if len(split) for array in split.arrays.values()]
+    arrays = [array for split in splits for array in split.values()]
+    for array in arrays:
+        np.array(array[-1])
     return all(isinstance(getattr(array, "values", array), np.memmap) for array in arrays)

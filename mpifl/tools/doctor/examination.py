@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mpifl.common import InputError, lock
-from mpifl.data import read_federation
+from mpifl.data import read_any
 from mpifl.run import is_silo_level, read_job
 from mpifl.tools.doctor import contract
 from mpifl.tools.doctor.condition import Condition, Plan, examine_rank
@@ -165,7 +165,7 @@ def _plan(target: Path | None, out: Path | None) -> tuple[Plan, list[Finding]]:
     try:
         if folder is not None:
             plan = plan.model_copy(update={"folder": str(folder)})
-            plan = plan.model_copy(update={"spec": read_federation(folder).model_dump_json()})
+            plan = plan.model_copy(update={"spec": read_any(folder).model_dump_json()})
     except InputError as error:
         findings.append(Finding("shards", "bad", str(error)))
     if out is not None:

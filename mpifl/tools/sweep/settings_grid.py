@@ -132,7 +132,7 @@ def validate_all(tasks: Sequence[Task], job: Path) -> None:
     """
     seen: set[str] = set()
     for task in tasks:
-        parts = task.job.model_dump_json(include={"model", "algorithm", "shards", "tracking"})
+        parts = task.job.model_dump_json(include={"model", "algorithm", "shards", "tracking", "vertical"})
         if parts not in seen and task.state != "done":
             seen.add(parts)
             validate_job(task.job, " ".join([str(job), *(f"--set {setting}" for setting in task.settings)]))

@@ -96,6 +96,10 @@ SAID = {
     "no training rows": (of_silo(0, examples={"test": 3}), "silo 0 has no training examples"),
     "a number twice": (of_silo(1, silo=0), "silos must be numbered 0, 1, 2, ... in order"),
     "a column more": (of_silo(2, columns=[0, 1, 2, 3]), "4 columns, and features of shape [3]"),
+    "a column beyond": (
+        of_silo(2, columns=[3, 4, 6]),
+        "silo 2 has column 6; an example has the columns 0 to",
+    ),
     "a link elsewhere": (of_silo(1, file="../silo_0001.h5"), "silos.1.file: a shard is a file of the folder"),
     "other counts": (of_silo(0, labels=[3, 3]), "labels: 2 label counts for 3 classes"),
     "values without targets": (lambda said: said.update(classes=None), "neither classes nor targets"),

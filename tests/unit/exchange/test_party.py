@@ -204,7 +204,7 @@ def test_one_question_has_one_set(world: World, tmp_path: Path, why: str) -> Non
     for again in (world, World(tmp_path)):  # the same start of the site, and after a restart
         for rank in again.offers:
             again.offers[rank] = again.parties[rank].offer
-        with pytest.raises(InputError, match=f"round 3 of job 'demo' is not released.*{line}.*go on with"):
+        with pytest.raises(InputError, match=f"round 4 of job 'demo' is not released.*{line}.*go on with"):
             again.ask(2, **asked)
         again.ask(2)  # the same sum tells nothing new
 
@@ -226,7 +226,7 @@ def test_another_answer_to_the_same_question_is_refused(world: World) -> None:
 
 def test_silos_that_are_not_drawn_are_refused(tmp_path: Path) -> None:
     world = World(tmp_path, drawn=(0, 1, 2, 3, 4, 5))
-    with pytest.raises(InputError, match="silo 'silo 6' is none of those that this site draws for round 3"):
+    with pytest.raises(InputError, match="silo 'silo 6' is none of those that this site draws for round 4"):
         world.ask(2)
     with pytest.raises(InputError, match="silo '99' is none"):
         world.ask(2, accepted=[0, 1, 2, 3, 4, 99], request=_asked(world, (0, 1, 2, 3, 4, 5)))

@@ -1,7 +1,9 @@
 """A worker: silos placed evenly, what they keep true at the right time,
 and faults that stay with their silo."""
 
+import errno
 import math
+import os
 
 import pytest
 import torch
@@ -13,9 +15,12 @@ from mpifl.common.errors import SharedVectorChanged
 from mpifl.common.files import sha256_of
 from mpifl.data.shards import read_federation
 from mpifl.exchange.admission import ABOUT
-from mpifl.privacy import Seal
+from mpifl.privacy import Budgets, PrivacySettings, Seal, Site
 from mpifl.run import checkpoint
+from mpifl.silo import Guard, PrivateSilo
 from mpifl.silo.flat import FlatModel
+from mpifl.silo.local import LocalTraining
+from mpifl.transforms import Protection
 from mpifl.wire.messages import FileReply, Report, Verdict
 from mpifl.wire.requests import Compute, Finish, Load, Migrate, Open, Save, SaveStatus
 
@@ -372,3 +377,60 @@ def test_silos_own_models_stay_where_the_site_keeps_them(folder, tmp_path):
     finish(worker, *final_model(folder, 0.5), cohort=[1])
     assert [path.name for path in (tmp_path / "site").rglob("*.safetensors")] == ["silo_0001.safetensors"]
     assert not (folder / "run" / "personal").exists()
+
+
+class Training(Counting):
+    def count(self, silo, w):
+        silo.keep(seen=1)
+        run = silo.train_locally(w, LocalTraining(lr=0.1, batch_size=4, steps=1))
+        return silo.update(weight=silo.weight, v=run.delta)
+
+
+@pytest.fixture
+def private(folder, tmp_path):
+    """A worker of three private silos, its site, and what it is asked."""
+    site, spec = Site(tmp_path / "site"), read_federation(folder)
+    settings, names = PrivacySettings(clip=1.0, noise=1.0, delta=0.01), ["a", "b", "c"]
+    guard = Guard(site, settings, "toy", "run", 9, names, names, [1.0] * 3, Budgets([], "pld"))
+    model = FlatModel(net())
+    worker = make_worker(
+        *(folder, spec, Training(), model, [Protection(3)]),
+        site=site,
+        silo=lambda *given, **more: PrivateSilo(*given, **more, guard=guard),
+    )
+    return worker, site, {"w": model.trained.clone()}
+
+
+def test_a_rank_waits_once_for_the_lines_of_all_its_silos(private, monkeypatch):
+    worker, site, vectors = private
+    path, synced, sync = site.folder / "ledger.jsonl", [], os.fsync
+
+    def counted(file):
+        if os.path.samestat(os.fstat(file), path.stat()):
+            synced.append(len(path.read_text().splitlines()))
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", counted)
+    for attempt in range(2):  # what was answered before may be a line that nobody has waited for
+        report = worker.answer(Compute(work="count", cohort=[0, 1, 2], attempt=attempt), vectors)
+        assert [header.fault for header in report.headers] == [None] * 3
+        synced.append("answered")
+    assert synced == [3, "answered", 3, "answered"]
+
+
+def test_nothing_leaves_a_rank_whose_ledger_cannot_be_synced(private, monkeypatch):
+    worker, site, vectors = private
+
+    def fail(file):
+        raise OSError(errno.EIO, "Input/output error")
+
+    site.record(lambda: None)
+    monkeypatch.setattr(os, "fsync", fail)
+    request = Compute(work="count", cohort=[0, 1, 2])
+    report = worker.answer(request, vectors)
+    said = f"{site.folder}/ledger.jsonl: cannot be written (Input/output error); nothing is answered"
+    assert [header.fault for header in report.headers] == [said] * 3
+    assert report.parts == []
+    assert len(site.entries()) == 3, "they count against the budget"
+    worker.commit(request, Verdict(lost="too few"))
+    assert not any(worker.states.has(silo) for silo in range(3))

@@ -74,7 +74,7 @@ def test_other_questions_are_other_sums(folder: Path, other):
         ({"silos": ["b"], "message": "n"}, "asked with another model"),
         ({"silos": ["b"], "set": ["b", "c"]}, "without 'a'"),
         ({"silos": ["b"], "grids": "h"}, "rounded otherwise"),
-        ({"round": 8, "set": ["a", "b"]}, r"round 7 of job 'demo' was asked the same.*without 'c'"),
+        ({"round": 8, "set": ["a", "b"]}, r"round 8 of job 'demo' was asked the same.*without 'c'"),
         ({"run": "s", "round": 1, "set": ["a", "b"]}, "was asked the same"),
         ({"run": "s", "set": ["d"], "silos": ["d"]}, "without 'a', 'b', 'c', with 'd'"),
     ],
@@ -144,3 +144,16 @@ def test_a_ledger_that_cannot_be_written_releases_nothing(folder: Path):
     (folder / "released.jsonl").symlink_to(folder / "elsewhere")
     with pytest.raises(InputError, match=r"released\.jsonl: cannot be written .*; nothing is answered"):
         releases.record(entry())
+
+
+@pytest.mark.parametrize(("work", "shown"), [("train", 8), ("evaluate_test", 7)])
+def test_people_read_rounds_from_1_and_an_evaluation_is_of_the_round_before_it(folder: Path, work, shown):
+    releases = Releases(folder, ["evaluate", "evaluate_test"])
+    releases.record(entry(work=work))
+    assert '"round":7' in lines(folder)[0]
+    with pytest.raises(InputError, match=f"round {shown} of job 'demo' is not released"):
+        releases.check(entry(work=work, answer="y"))
+    with pytest.raises(
+        InputError, match=f"round {shown + 1} of .* round {shown} of job 'demo' was asked the"
+    ):
+        releases.check(entry(work=work, round=8, set=["a", "b"]))

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 from pages import Reader
-from unit.builders import write_folder
+from unit.builders import write_folder, write_vertical_folder
 
 from mpifl.common.errors import InputError
 from mpifl.report import charts, units
@@ -250,3 +250,19 @@ def test_the_silos_that_are_drawn_are_named(tmp_path):
     write_environment(run, data=describe(spec))
     _, reader = read(run)
     assert "From the left: ohio, '<b>'." in " ".join(reader.titles())
+
+
+def test_the_columns_of_vertical_silos_are_drawn(tmp_path):
+    spec = write_vertical_folder(tmp_path / "shards", {"train": 40, "test": 9}, holder=2)
+    run = make_run(tmp_path / "run", SHAPES["some"], shards=tmp_path / "shards")
+    write_environment(run, data=describe(spec))
+    _, reader = read(run)
+    words = " ".join(reader.titles())
+    counts = ", ".join(f"{label}: {count}" for label, count in enumerate(spec.silos[2].labels))
+    assert "The data: columns of every silo" in words
+    assert "3 silos with 6 columns of the same 40 training rows" in words
+    assert f"; silo 'party 2' holds the targets ({counts})." in words
+    path = next(
+        given["d"] for tag, given in reader.tags if tag == "path" and given["d"].startswith("M0.1 100")
+    )
+    assert path == "M0.1 100V33.3h0.8V100zM1.1 100V66.7h0.8V100zM2.1 100V0.0h0.8V100z"

@@ -40,6 +40,16 @@ def test_kernels_of_rules_are_timed_in_turns(bench):
     assert {name: len(seconds) for name, seconds in taken.items()} == dict.fromkeys(robust.kernels(5), 2)
 
 
+def test_an_alignment_is_timed_at_each_rank(bench):
+    pytest.importorskip("nacl")
+    import align
+
+    case = align.measure(parties=2, ids=60, plain=False, threads=2)
+    align.show(case)
+    assert case["cpu of a party"] > 0
+    assert case["us an id"] == pytest.approx(1e6 * case["cpu of a party"] / 60)
+
+
 def test_masks_are_timed_in_turns_with_sums_without_them(bench):
     import masks
 

@@ -42,8 +42,9 @@ def test_a_usual_job_keeps_nothing_and_needs_no_site(kept, monkeypatch):
 
 def test_a_private_job_tells_kinds_alone(kept, tmp_path):
     found = kept(privacy=PRIVACY)
-    assert found.keys() == {"silo", "tells"}
+    assert found.keys() == {"silo", "site", "tells"}
     assert found["silo"].func is PrivateSilo
+    assert found["silo"].keywords["guard"].site is found["site"]
     assert found["tells"] is KindsAlone
     assert kept(privacy=PRIVACY, is_worker=False)["tells"] is KindsAlone
 

@@ -231,7 +231,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "fedavg": ({"algorithm": {"name": "fedavg"}}, "'fedavg' takes steps of its own at silos; take 'fedsgd'"),
     "a part of the silos": ({"cohort": {"fraction": 0.5}}, "leave .cohort. fraction and weights out"),
     "silos alike": ({"cohort": {"weights": "uniform"}}, "leave .cohort. fraction and weights out"),
-    "adaptive": ({"privacy": {**SILOS, "clip": "adaptive"}}, "goes with noise_at = 'server'"),
+    "adaptive": ({"privacy": {**SILOS, "clip": "adaptive"}}, "the bits that it follows get no noise"),
     "silos, no security": ({**UNIFORM, "security": None}, "noise_at = 'sum': each silo's own update would"),
     "silos, masks off": ({**UNIFORM, "security": {"masks": False}}, "noise_at = 'sum': each silo's own"),
     "silos, by examples": (

@@ -13,7 +13,7 @@ import tomli_w
 from unit.builders import Alone, write_folder
 
 from mpifl.algorithms.fedavg import FedAvg
-from mpifl.common.errors import InputError
+from mpifl.common.errors import InputError, RoundLost
 from mpifl.privacy import SecuritySettings, read_sites
 from mpifl.training import securing
 from mpifl.training.loop import End, train
@@ -183,3 +183,19 @@ def test_what_a_site_demands_itself_holds_where_the_job_says_less(tmp_path: Path
     (tmp_path / "sites.toml").write_text("least = 0\n" + table)
     with pytest.raises(InputError, match=r"least: '0' is none; it takes a whole number"):
         read_sites(tmp_path / "sites.toml")
+
+
+def test_no_other_rank_takes_the_place_of_a_dead_server_under_masks(job: Path):
+    heir = Alone()
+    heir.origins = [1]
+    with pytest.raises(RoundLost, match=r"rank 1 cannot take the dead server's place: .*; start .* --resume"):
+        train(job, job.parent / "run", (), False, heir)
+    assert "compute" not in asked(heir)
+    heir.told.clear()
+    assert train(job, job.parent / "open", ("security.masks=false",), False, heir) is End.FINISHED
+    assert "compute" in asked(heir)
+
+
+def asked(world: Alone) -> set[str]:
+    """The kinds of requests that a server has made."""
+    return {one["kind"] for one in map(json.loads, filter(None, world.told)) if "kind" in one}

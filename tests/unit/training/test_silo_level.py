@@ -290,6 +290,18 @@ def test_many_silos_with_a_clip_that_follows_them(tmp_path):
     assert "within clip" not in text
 
 
+@pytest.mark.parametrize("masks", [True, False])
+def test_a_clip_that_follows_silos_needs_no_more_than_the_sum_of_their_bits(start, monkeypatch, masks):
+    """Under masks nobody sees a silo's bit. The noise of the share of bits has the deviation 1 / 20."""
+    write_folder(start.folder / "many", [4] * 100)
+    monkeypatch.setenv("MPIFL_SITE", str(start.folder / "site"))
+    tables = {"security": {"masks": masks, "least": 1, "range": 1e6}, "rounds": 1, "shards": "many"}
+    for name, clip, clipped in (("high", 1e6, 0.0), ("low", 1e-6, 1.0)):
+        privacy = {**PRIVACY, "clip": "adaptive", "clip_start": clip, "delta": 0.01}
+        (found,) = records(start(name, **tables, privacy=privacy))
+        assert found["clipped"] == pytest.approx(clipped, abs=5 / 20)
+
+
 def check(path: Path):
     job = read_job(path)
     check_privacy(job, validate_job(job, str(path)), str(path))

@@ -1,0 +1,86 @@
+"""What the parties agree on before they align: one small TOML file that is the same, byte by byte, at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from mpifl.common import InputError, sha256_of, tables
+
+PartyName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9 .+_-]{0,63}$")]
+
+
+class Terms(BaseModel):
+    """What the parties agree on.
+
+    Attributes:
+        name: The federation's name.
+        parties: Their names, in the order of the ranks 1, 2, ...; so they are the silos 0, 1, ...
+        labels: The party that holds the labels.
+        seed: What the rows of `valid` and `test` are drawn by.
+        valid: The share of the common rows that is kept for validation.
+        test: The share kept for testing.
+        columns: Whether all parties learn the names of all columns.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    name: Annotated[str, StringConstraints(min_length=1, max_length=200)]
+    parties: Annotated[list[PartyName], Field(max_length=1000)]
+    labels: str
+    seed: int = 0
+    valid: float = Field(0.0, ge=0, lt=1)
+    test: float = Field(0.0, ge=0, lt=1)
+    columns: bool = False
+
+    @model_validator(mode="after")
+    def _two_or_more(self) -> Terms:
+        if len(self.parties) < 2:
+            raise ValueError("parties: there must be two or more, as ['bank', 'shop']")
+        if len(set(self.parties)) < len(self.parties):
+            raise ValueError("parties: a name is there twice; each party has its own")
+        if self.labels not in self.parties:
+            raise ValueError(f"labels: '{self.labels}' is none of the parties; name the one that has them")
+        if self.valid + self.test >= 1:
+            raise ValueError("valid, test: together they leave nothing to train on; lower them")
+        return self
+
+    def told(self, party: int) -> str:
+        """Say who a party is, as messages do."""
+        return f"party '{self.parties[party]}' (rank {party + 1})" if party < len(self.parties) else "a party"
+
+
+def check_ranks(path: Path, terms: Terms, ranks: int) -> None:
+    """Refuse another number of ranks than one for each party, and one that compares."""
+    if ranks != (wanted := len(terms.parties) + 1):
+        what = f"names {wanted - 1} parties, so {wanted} ranks are needed, rank 0 to compare"
+        raise InputError(f"{path}: {what}; {ranks} {'was' if ranks == 1 else 'were'} started")
+
+
+def read_terms(path: Path) -> Terms:
+    """Read the file on which the parties agree; raise InputError with the key that is wrong."""
+    try:
+        return Terms.model_validate(tables(path))
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = "".join(f"{part}: " for part in first["loc"])
+        raise InputError(f"{path}: {where}{first['msg'].removeprefix('Value error, ')}") from None
+    except ValueError as error:
+        raise InputError(f"{path}: not TOML: {error}") from None
+
+
+def digest_of_terms(path: Path) -> str:
+    """Return the sha256 of the file, by which parties see that theirs is the same."""
+    try:
+        return sha256_of(path)
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: OSError) -> InputError:
+    what = f"cannot be read ({error.strerror}); name the file that all parties have agreed on"
+    return InputError(f"{path}: {what}")

@@ -1,0 +1,77 @@
+"""Jobs over silos that have columns of the same rows, and the user's own modules that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from torch import Tensor, nn
+
+from mpifl.algorithms.splitnn import SplitNN
+from mpifl.silo import ColumnSilo
+from mpifl.wire import Update
+
+LINE = 7
+"""The line in which a bottom fails."""
+_failed: WeakKeyDictionary[object, set[int]] = WeakKeyDictionary()
+
+
+def bottom(shape: Sequence[int], classes: int) -> nn.Module:
+    """A bottom with BatchNorm, whose statistics stay at the silo, and dropout, drawn for each line."""
+    width = shape[0]
+    return nn.Sequential(
+        nn.Linear(width, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Dropout(0.2), nn.Linear(12, classes)
+    )
+
+
+class Stumbles(SplitNN):
+    """As SplitNN, but in round 2 silo 2 fails once, in line 7."""
+
+    def bottom(self, silo: ColumnSilo) -> Generator[Tensor, Tensor | None, Update]:
+        failed = _failed.setdefault(silo.model, set())
+        half, answer = super().bottom(silo), None
+        for line in range(1000):
+            if (silo.round, silo.id, line) == (1, 2, LINE) and silo.id not in failed:
+                failed.add(silo.id)
+                raise OSError("the disk is gone")
+            try:
+                answer = yield half.send(answer)
+            except StopIteration as end:
+                return end.value
+        raise AssertionError("unreachable")
+
+
+def split(name: str, algorithm: str = "splitnn", rounds: int = 4, **tables: Any) -> dict[str, Any]:
+    """A job for a split network; tables replace the usual ones."""
+    usual = {
+        "model": {"name": "vertical:bottom"},
+        "vertical": {"cut": 6, "top": {"name": "mlp", "hidden": [8]}},
+        "local": {"optimizer": "adam", "lr": 0.01, "batch_size": 64, "drop_last": True},
+        "checkpoint": {"every": 2},
+        "device": "cpu",
+    }
+    about = {"name": name, "shards": "columns", "seed": 3, "rounds": rounds}
+    more = {"local_steps": tables.pop("local_steps")} if "local_steps" in tables else {}
+    return {**about, **usual, **tables, "algorithm": {"name": algorithm, **more}}
+
+
+JOBS = [
+    split("split"),
+    split("split-lost", "vertical:Stumbles"),
+    split(
+        "split-sum",
+        local_steps=3,
+        vertical={"cut": 10, "merge": "sum", "top": "none"},
+        local={"lr": 0.05, "momentum": 0.9, "batch_size": 50, "steps": 20, "lr_decay": 0.9},
+        evaluate={"every": 2},
+    ),
+    split(
+        "split-uneven",
+        rounds=3,
+        model={"name": "mlp", "hidden": [5]},
+        vertical={"cut": [2, 3, 4], "bottoms": {"1": {"name": "logreg"}}},
+        local={"optimizer": "adamw", "weight_decay": 0.1, "clip_norm": 0.5, "batch_size": "full", "steps": 3},
+        evaluate={"split": "valid"},
+    ),
+]

@@ -1,0 +1,144 @@
+"""What a job over silos with columns is refused for, before any rank trains."""
+
+import re
+
+import pytest
+import tomli_w
+from unit.builders import write_folder, write_vertical_folder
+
+from mpifl.common import InputError
+from mpifl.data.vertical import read_vertical
+from mpifl.run import read_job, read_kept
+from mpifl.training import validate_job
+
+ROWS = {"train": 12, "test": 6}
+
+
+def job_of(folder, **tables):
+    """Write a job over a vertical folder of three silos; tables replace the usual ones, None leaves out."""
+    usual = {
+        "name": "split",
+        "shards": str(folder / "shards"),
+        "rounds": 2,
+        "model": {"name": "mlp", "hidden": [4]},
+        "algorithm": {"name": "splitnn"},
+        "vertical": {"cut": 5, "top": {"name": "mlp", "hidden": [6]}},
+        "local": {"lr": 0.1, "batch_size": 4},
+    }
+    found = {key: value for key, value in {**usual, **tables}.items() if value is not None}
+    path = folder / "split.toml"
+    path.write_text(tomli_w.dumps(found))
+    return path
+
+
+def refusal_of(path):
+    """Return the line by which a job is refused."""
+    with pytest.raises(InputError) as refused:
+        validate_job(read_job(path), str(path))
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+@pytest.fixture
+def yard(tmp_path):
+    write_vertical_folder(tmp_path / "shards", ROWS)
+    return tmp_path
+
+
+def test_a_job_over_columns_is_found_good_without_ranks(yard):
+    path = job_of(yard)
+    spec = validate_job(read_job(path), str(path))
+    assert (spec.layout, len(spec.silos)) == ("vertical", 3)
+
+
+MLP = {"name": "mlp", "hidden": [6]}
+ALL = "every silo holds columns of every row"
+REFUSED = {
+    "fraction": ({"cohort": {"fraction": 0.5}}, f"[cohort] fraction = 0.5: {ALL}"),
+    "quorum": ({"cohort": {"quorum": 0.5}}, f"[cohort] quorum = 0.5: {ALL}"),
+    "deadline": ({"cohort": {"deadline": 9.0}}, f"[cohort] deadline = 9: {ALL}"),
+    "weights": ({"cohort": {"weights": "uniform"}}, f"[cohort] weights = 'uniform': {ALL}"),
+    "epochs_of": ({"local": {"epochs_of": [1, 2]}}, "[local] epochs_of: "),
+    "stragglers": ({"local": {"stragglers": 0.5, "epochs": 3}}, "[local] stragglers = 0.5: "),
+    "slow": ({"local": {"deadline": 3.0}}, "[local] deadline = 3: "),
+    "accumulate": ({"local": {"accumulate": 2}}, "[local] accumulate = 2: each batch is a step"),
+    "compile": ({"local": {"compile": True}}, "[local] compile = true: "),
+    "precision": ({"local": {"precision": "bf16"}}, "[local] precision = 'bf16': lines are float32"),
+    "server": ({"server_optimizer": {"name": "adam", "lr": 0.1}}, "[server_optimizer]: there is no mean"),
+    "step": ({"server_optimizer": {"name": "sgd", "lr": 0.5}}, "[server_optimizer]: there is no mean"),
+    "rule": ({"aggregation": {"rule": "median"}}, "[aggregation]: lines are not averaged"),
+    "clip": ({"aggregation": {"clip": 1.0}}, "[aggregation]: lines are not averaged"),
+    "up": ({"compression": {"up": "topk", "share": 0.1}}, "[compression] up = 'topk': "),
+    "attack": ({"attack": {"kind": "sign_flip", "silos": [0]}}, "[attack] kind = 'sign_flip': "),
+    "privacy": (
+        {"privacy": {"clip": 1.0, "noise": 1.0, "delta": 1e-5}},
+        "[privacy]: clips and noises updates",
+    ),
+    "security": ({"security": {"masks": True}}, "[security]: sums updates"),
+    "augment": ({"data": {"augment": "flip-crop"}}, "[data] augment = 'flip-crop': "),
+    "best": ({"evaluate": {"keep_best": True}}, "[evaluate] keep_best = true: bottoms stay"),
+    "mirror": ({"checkpoint": {"mirror": True}}, "[checkpoint] mirror = true: "),
+    "unsplit": ({"vertical": None}, "[algorithm] name = 'splitnn': the network is split by [vertical]"),
+    "one model": (
+        {"algorithm": {"name": "fedavg"}},
+        "[algorithm] name = 'fedavg': 'fedavg' trains one model",
+    ),
+    "whole": (
+        {"algorithm": {"name": "fedavg"}, "vertical": None},
+        "[algorithm] name = 'fedavg': is for silos with examples, and those of ",
+    ),
+    "cuts": ({"vertical": {"cut": [5, 5]}}, "[vertical] cut has 2 numbers, there are 3 silos"),
+    "sum": ({"vertical": {"cut": [5, 5, 4], "merge": "sum"}}, "[vertical] merge = 'sum' adds lines up"),
+    "no top": ({"vertical": {"cut": 3, "top": "none"}}, "[vertical] top = 'none' takes the sum of lines"),
+    "outputs": ({"vertical": {"cut": 5, "merge": "sum", "top": "none"}}, "; take cut = 3, or a top"),
+    "foreign": ({"vertical": {"cut": 5, "bottoms": {"3": MLP}}}, "[vertical] bottoms: there is no silo 3"),
+    "top": ({"vertical": {"cut": 5, "top": {"name": "mpl"}}}, "[vertical] top: name = 'mpl': none such"),
+    "key": (
+        {"vertical": {"cut": 5, "top": {"name": "mlp", "hiden": [6]}}},
+        "[vertical] top: has no key 'hiden'",
+    ),
+    "bottom": (
+        {"vertical": {"cut": 5, "bottoms": {"1": {"name": "cnn"}}}},
+        "[vertical] bottoms.1: name = 'cnn' does not take",
+    ),
+    "linear": (
+        {"algorithm": {"name": "splitnn", "local_steps": 2}, "model": {"name": "logreg"}},
+        "[algorithm] local_steps = 2: the bottom of silo 0 is linear",
+    ),
+    "valid": ({"evaluate": {"split": "valid"}}, "[evaluate] split = 'valid': no silo has such a split"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_has_no_meaning_over_columns_is_refused_in_a_line(yard, name):
+    tables, said = REFUSED[name]
+    path = job_of(yard, **tables)
+    line = refusal_of(path)
+    assert said in line
+    assert line.startswith(f"{path}: ")
+
+
+def test_rows_of_two_alignments_are_not_trained_on(yard):
+    spec = read_vertical(yard / "shards")
+    other = spec.silos[2].model_copy(update={"alignment": "f" * 32})
+    spec.model_copy(update={"silos": [*spec.silos[:2], other]}).write(yard / "shards")
+    line = refusal_of(job_of(yard))
+    assert "silos 0 and 2 are of two alignments, so that their rows may be different people" in line
+
+
+def test_one_silo_is_no_split_network(tmp_path):
+    write_vertical_folder(tmp_path / "shards", ROWS, widths=(4,))
+    assert "has one silo, and a split network needs two" in refusal_of(job_of(tmp_path))
+
+
+def test_a_split_network_is_not_for_silos_with_examples(tmp_path):
+    write_folder(tmp_path / "shards", [8, 8])
+    line = refusal_of(job_of(tmp_path))
+    assert re.search(r"'splitnn': is for silos with columns, and those of .* have examples; partition", line)
+
+
+def test_code_that_vertical_names_is_a_plugin_which_reading_a_run_does_not_import(yard):
+    bottoms = {"1": {"name": "no_such:bottom"}}
+    vertical = {"cut": 5, "top": {"name": "no_such:top"}, "bottoms": bottoms}
+    job = read_kept(job_of(yard, vertical=vertical))
+    assert job.plugins == {"vertical.bottoms.1": "no_such:bottom", "vertical.top": "no_such:top"}
