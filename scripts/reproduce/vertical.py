@@ -78,7 +78,7 @@ MNIST = (
     Cut("vflair-mnist-joined", f"mnist {ONE}", DIGITS),
     Cut("vflair-mnist", f"mnist {HALVES}", f"digits {HALVES}"),
 )
-PARTIES = "--scheme vertical --columns {} --label-silo 1"
+PARTIES = "--scheme vertical --sizes {} --columns contiguous --label-silo 1"
 ADULT = (
     NumbersFirst("vflair-adult-joined", f"npz {ONE}", DIGITS),
     NumbersFirst("vflair-adult", f"npz {PARTIES.format('15,93')}", f"digits {PARTIES.format('15,49')}"),
