@@ -29,8 +29,8 @@ QUICK = {
     "byzantine-mnist": "RFA + s2, beta = 0.9, ALIE",
     "flamby-heart-private": "epsilon 1",
     "opacus-mnist": "z = 1.3, 10 silos",
-    "vflair-mnist": "label holder alone",
-    "vflair-adult": "in one place",
+    "vflair-mnist": "split, sum",
+    "vflair-adult": "split, linear top",
     "vertibench-letter": "in one place",
 }
 """A cell of every table."""
