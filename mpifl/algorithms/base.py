@@ -197,6 +197,24 @@ class Algorithm(BaseModel, ABC):
         """
         return server.evaluate(server.state["w"]) if split == "test" else None
 
+    def answer(
+        self, server: Server, everyone: Cohort, split: str, take: Callable[[Any, Any], None], /
+    ) -> None:
+        """Have the server and the silos answer together for a split's rows, in their order.
+
+        Args:
+            server: Rank 0's, which holds the targets.
+            everyone: All silos.
+            split: Which rows.
+            take: Given the network's outputs of some rows, and their targets.
+
+        Raises:
+            RoundLost: a silo stopped.
+            InputError: no network is split between them.
+        """
+        what = f"{type(self).__name__} splits no network over silos"
+        raise InputError(f"{what}; give it a method answer(server, everyone, split, take)")
+
     def personal_model(self, silo: Silo, w: Tensor) -> Tensor:
         """Return the parameters, shape [P], that this silo would use if w,
         shape [shared], were the global model."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import torch
@@ -32,7 +32,7 @@ class SplitNN(Algorithm):
 
     layout: ClassVar[Literal["horizontal", "vertical"]] = "vertical"
     scored_at_silos: ClassVar[bool] = False
-    ignores: ClassVar[frozenset[str]] = frozenset({"cohort.weights"})
+    ignores: ClassVar[frozenset[str]] = frozenset({"evaluate.silos"})
 
     local_steps: PositiveInt = 1
     """Q of FedBCD: the steps that each side takes on a batch between two exchanges."""
@@ -100,21 +100,27 @@ class SplitNN(Algorithm):
 
     def score(self, server: Server, everyone: Cohort, split: str) -> Score | None:
         """Score top and bottoms together on a split of all rows."""
-        if (held := server.held.get(split)) is None:
+        if split not in server.held:
             return None
         scoring = Scoring(self.task, server.model.device)
-        batches = in_order(len(held), server.evaluation_batch)
+        self.answer(server, everyone, split, scoring.add)
+        return scoring.score()
+
+    def answer(
+        self, server: Server, everyone: Cohort, split: str, take: Callable[[Any, Any], None], /
+    ) -> None:
+        """Have top and bottoms answer for a split's rows, in their order."""
+        held = server.held[split]
 
         @torch.no_grad()
         def lead(talk: Conversation) -> None:
             module = server.load(server.state["w"]).module.eval()
-            for rows in batches:
+            for rows in in_order(len(held), server.evaluation_batch):
                 z = self.merge(talk.hear(len(rows)), server.model.device)
                 talk.say()
-                scoring.add(self.task.outputs(module, z), held.targets(rows))
+                take(self.task.outputs(module, z), held.targets(rows))
 
         everyone.dialogue(self.forward, lead, self._widths(everyone.silos), split=split)
-        return scoring.score()
 
     def forward(self, silo: ColumnSilo, split: str) -> Lines:
         """Say what the bottom makes of a split's rows."""

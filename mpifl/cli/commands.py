@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mpifl import __version__
-from mpifl.cli import align as of_align, ending, identity, privacy as of_privacy
-from mpifl.cli.options import Best, DryRun, JobFile, Out, Ranks, Run, Set, Trust
+from mpifl.cli import align as of_align, ending, identity, models, privacy as of_privacy
+from mpifl.cli.options import DryRun, JobFile, Out, Ranks, Set
 from mpifl.common import InputError, imports, signals, tuning
 
 if TYPE_CHECKING:
@@ -129,47 +129,8 @@ def submit(
     submit_job(job, out or Path("runs") / job.stem, tuple(set_), wishes, dry_run, force)
 
 
-@app.command()
-def evaluate(
-    run: Run,
-    trust: Trust = [],  # noqa: B006
-    silos: Annotated[
-        bool, typer.Option("--silos", help="Score it at each silo, and at all together.")
-    ] = False,
-    split: Annotated[
-        str | None, typer.Option(metavar="SPLIT", help="With --silos: test, valid or train.")
-    ] = None,
-    best: Best = False,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all figures.")] = None,
-) -> None:
-    """Score the model of a finished run on its shard folder's test set, or at each silo."""
-    if split is not None and not silos:
-        raise InputError("--split: is for the silos' splits; give --silos, too")
-    with imports.gc_frozen():
-        from mpifl.report import evaluate_run, evaluate_silos
-
-    if silos:
-        evaluate_silos(run, trust, best, json, split)
-    else:
-        evaluate_run(run, trust, best, json)
-
-
-@app.command()
-def predict(
-    run: Run,
-    data: Annotated[Path, typer.Option(metavar="SHARDS", help="A shard folder, or one shard.")],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The table: .parquet, .csv or .npz.")],
-    split: Annotated[
-        str | None, typer.Option(metavar="SPLIT", help="train, valid or test; by default all.")
-    ] = None,
-    best: Best = False,
-    trust: Trust = [],  # noqa: B006
-) -> None:
-    """Write what the model of a finished run says of every example of some shards."""
-    with imports.gc_frozen():
-        from mpifl.report import predict_run
-
-    predict_run(run, data, out, trust, best, split)
+app.command()(models.evaluate)
+app.command()(models.predict)
 
 
 @app.command()

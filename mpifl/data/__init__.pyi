@@ -56,6 +56,7 @@ from .vertical import (
 )
 from .vertical_shards import (
     VerticalSplit as VerticalSplit,
+    alignment_of as alignment_of,
     new_vertical as new_vertical,
     open_vertical as open_vertical,
     write_vertical as write_vertical,

@@ -74,6 +74,10 @@ class AnySpec(Protocol):
         """Examples that belong to no silo, if there are some."""
 
     @property
+    def class_names(self) -> Sequence[str] | None:
+        """The classes' names."""
+
+    @property
     def has_ragged_targets(self) -> bool:
         """Tell whether examples have unequal numbers of targets."""
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from mpifl.common import ShardError, sha256_of
 from mpifl.data.features import Features, check_features
@@ -34,10 +35,13 @@ from mpifl.data.targets import (
     label_counts,
     place,
 )
-from mpifl.data.vertical import VerticalEntry, VerticalSpec
+from mpifl.data.vertical import Alignment, VerticalEntry, VerticalSpec
 
 if TYPE_CHECKING:
     import h5py
+
+
+_TAG: TypeAdapter[str] = TypeAdapter(Alignment)
 
 
 @dataclass(frozen=True)
@@ -188,6 +192,15 @@ def open_vertical(
         for split in found:
             _check_sets(file, split, entry, spec)
         return {split: _split(file, split, parts, spec) for split in found}
+
+
+def alignment_of(path: Path) -> str | None:
+    """Return the tag that a vertical shard carries, whatever else is in it; None where none can be read."""
+    try:
+        with opened(path, path.stat().st_size, None, ["alignment"], []) as file:
+            return _TAG.validate_python(file.attributes.get("alignment"))
+    except (OSError, ShardError, ValidationError):
+        return None
 
 
 def _check_attributes(path: Path, found: Mapping[str, Any], entry: VerticalEntry, spec: VerticalSpec) -> None:

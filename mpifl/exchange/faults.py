@@ -57,9 +57,9 @@ class Judge:
         if not request.averaged:
             return None
         failed = [header for header in headers if header.fault is not None]
-        failed.sort(key=lambda header: header.fault == STOPPED)
-        faults = [f"silo {self._names[header.silo]}: {header.fault}" for header in failed]
-        answered, asked = len(headers) - len(faults), len(request.cohort)
+        told = [header for header in failed if header.fault != STOPPED] or failed
+        faults = [f"silo {self._names[header.silo]}: {header.fault}" for header in told]
+        answered, asked = len(headers) - len(failed), len(request.cohort)
         if alike(headers):
             return f"none of {asked} silos answered, all alike: {faults[0]}"
         if answered < max(math.ceil(self._quorum * asked - 1e-9), 1):

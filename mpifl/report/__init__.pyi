@@ -4,7 +4,20 @@ from .compare import (
     show_run as show_run,
     wide_console as wide_console,
 )
-from .evaluate import evaluate_run as evaluate_run, evaluate_silos as evaluate_silos
+from .data import read_shards as read_shards
+from .evaluate import (
+    as_record as as_record,
+    evaluate_run as evaluate_run,
+    evaluate_silos as evaluate_silos,
+    tell_score as tell_score,
+    write_figures as write_figures,
+)
 from .page import write_report as write_report
-from .predict import predict_run as predict_run
+from .predict import (
+    answered as answered,
+    check_asked as check_asked,
+    predict_run as predict_run,
+    table_of as table_of,
+)
 from .runs import Summary as Summary, changed_by_force as changed_by_force, read_run as read_run
+from .trained import check_plugins as check_plugins, last_model as last_model, read_job_of as read_job_of

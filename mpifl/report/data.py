@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from mpifl.common import InputError, Names
-from mpifl.data import FederationSpec, VerticalSpec, read_any, read_federation
+from mpifl.data import FederationSpec, VerticalSpec, read_any
 from mpifl.report import charts
 from mpifl.report.runs import Summary
 from mpifl.run import describe, same_data
@@ -20,7 +20,6 @@ from mpifl.run import describe, same_data
 MOST_SILOS = 200
 MOST_NAMED = 20
 SHADES = 10
-Spec = TypeVar("Spec")
 
 
 def data(summary: Summary, environment: dict[str, Any]) -> str:
@@ -29,7 +28,7 @@ def data(summary: Summary, environment: dict[str, Any]) -> str:
     if "shards" not in summary.job:
         return ""
     try:
-        folder, spec = _read(str(summary.job["shards"]), environment, read_any)
+        folder, spec = read_shards(str(summary.job["shards"]), environment)
     except InputError as error:
         return charts.titled("The data", f"Not shown: {error}")
     if not same_data(summary.data, describe(spec)):
@@ -38,23 +37,19 @@ def data(summary: Summary, environment: dict[str, Any]) -> str:
     return _drawn_columns(spec) if isinstance(spec, VerticalSpec) else _drawn(spec)
 
 
-def read_shards(shards: str, environment: Mapping[str, Any]) -> tuple[Path, FederationSpec]:
+def read_shards(shards: str, environment: Mapping[str, Any]) -> tuple[Path, FederationSpec | VerticalSpec]:
     """Return a run's shard folder, as seen from where it was started or else from here, and what it holds.
 
     Raises:
         InputError: it can be read from neither.
     """
-    return _read(shards, environment, read_federation)
-
-
-def _read(shards: str, environment: Mapping[str, Any], read: Callable[[Path], Spec]) -> tuple[Path, Spec]:
     started = Path(environment.get("directory", ".")) / shards
     try:
-        return started, read(started)
+        return started, read_any(started)
     except InputError:
         with contextlib.suppress(OSError):  # a name that is too long
             if Path(shards, "federation.json").exists():
-                return Path(shards), read(Path(shards))
+                return Path(shards), read_any(Path(shards))
         raise
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from mpifl.report.at_silos import SilosScored, score_silos
 from mpifl.report.compare import wide_console
 from mpifl.report.trained import read_trained
 from mpifl.silo import Score
+from mpifl.tasks import MetricInfo
 
 
 def evaluate_run(
@@ -38,10 +39,14 @@ def evaluate_run(
         raise InputError(f"{what}; score the silos by --silos, or partition with a source that has one")
     model = trained.model(best)
     score = trained.evaluate(model, open_shard(folder, spec.test, spec)["test"])
-    infos = trained.algorithm.task.infos
-    found = [f"test {name} {info.write(score.metrics[name])}" for name, info in infos.items()]
-    print(", ".join([f"test loss {score.loss:.4f}", *found, f"{score.examples} examples"]))
-    _write(file, {"run": str(run), "model": name_of(best), "test": as_record(score)})
+    tell_score(score, "test", trained.algorithm.task.infos)
+    write_figures(file, {"run": str(run), "model": name_of(best), "test": as_record(score)})
+
+
+def tell_score(score: Score, split: str, infos: Mapping[str, MetricInfo]) -> None:
+    """Print a score on a split in one line."""
+    found = [f"{split} {name} {info.write(score.metrics[name])}" for name, info in infos.items()]
+    print(", ".join([f"{split} loss {score.loss:.4f}", *found, f"{score.examples} examples"]))
 
 
 def evaluate_silos(
@@ -69,7 +74,7 @@ def evaluate_silos(
     screen.print(found.table())
     for name, why in found.left_out.items():
         screen.print(f"silo {name} left out: {why}", soft_wrap=True)
-    _write(file, {"run": str(run), "model": name_of(best), **in_full(found)})
+    write_figures(file, {"run": str(run), "model": name_of(best), **in_full(found)})
 
 
 def name_of(best: bool) -> str:
@@ -98,7 +103,12 @@ def _known(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _write(file: Path | None, content: dict[str, Any]) -> None:
+def write_figures(file: Path | None, content: dict[str, Any]) -> None:
+    """Write figures to a JSON file, if one is named.
+
+    Raises:
+        InputError: it cannot be written.
+    """
     if file is None:
         return
     try:

@@ -38,6 +38,11 @@ def reached(summary: Summary) -> list[str]:
 def _over_silos(summary: Summary, dashes: str) -> str:
     """Draw the main metric at the silos; the target is there only if it is for what they hold out."""
     name, silo = summary.metric.name, summary.metric.silo
+    if "vertical" in summary.job:  # silos have no score of their own: all have the same rows
+        rows = [_line(summary, "valid", summary.metric.pooled, "three")]
+        return charts.lines(
+            f"Valid {name}", rows, None, summary.metric.write_briefly, summary.target, note=dashes
+        )
     apart = [
         _line(summary, "silos’ mean", f"{silo}_mean", "one"),
         _line(summary, "all examples together", summary.together, "three"),

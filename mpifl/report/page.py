@@ -74,7 +74,7 @@ def page(summary: Summary) -> str:
 
 def _head(summary: Summary, environment: dict[str, Any]) -> str:
     job = summary.job
-    what = [job.get("algorithm", {}).get("name"), job.get("model", {}).get("name"), job.get("shards")]
+    what = [job.get("algorithm", {}).get("name"), _model(job), job.get("shards")]
     words = [str(word) for word in what if word] + ([f"seed {job['seed']}"] if "seed" in job else [])
     ended = number(summary.records[-1], "time") or 0.0
     when = f"{datetime.fromtimestamp(ended):%Y-%m-%d %H:%M}" if 0 < ended < LAST_DAY else ""
@@ -86,6 +86,16 @@ def _head(summary: Summary, environment: dict[str, Any]) -> str:
         f"<header><h1>{escape(str(job.get('name', summary.run.name)))}</h1><p>{escape(' · '.join(words))}</p>"
         f'<p class="soft">{escape(str(summary.run))}, {state}</p>{said}</header>'
     )
+
+
+def _model(job: Mapping[str, Any]) -> str:
+    """Name a job's model; both halves of one that is split."""
+    name = str(job.get("model", {}).get("name", ""))
+    split = job.get("vertical")
+    if not isinstance(split, Mapping):
+        return name
+    top = split.get("top", "none")
+    return f"{top.get('name') if isinstance(top, Mapping) else 'sum'} over {name}"
 
 
 def _cards(summary: Summary) -> str:

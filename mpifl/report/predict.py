@@ -15,6 +15,7 @@ from torch import Tensor
 from mpifl.common import InputError, Names
 from mpifl.data import (
     SPLITS,
+    AnySpec,
     Batches,
     FederationSpec,
     Ragged,
@@ -29,7 +30,7 @@ from mpifl.data import (
     rows,
 )
 from mpifl.report.data import read_shards
-from mpifl.report.tables import FLAT, Columns, check_ending, written
+from mpifl.report.tables import FLAT, Append, Columns, check_ending, written
 from mpifl.report.trained import module_of, read_job_of
 from mpifl.run import Job, describe, read_environment, same_data
 from mpifl.silo import EvaluationBatch, FlatModel, as_fits
@@ -73,25 +74,56 @@ def predict_run(
         InputError: there is no such model, the examples have another shape than it takes, a shard cannot be
             read, or the file not written.
     """
-    check_ending(out)
-    if split is not None and split not in SPLITS:
-        raise InputError(f"--split {split}: is none of {', '.join(SPLITS)}")
+    check_asked(out, split)
     job, shards = read_job_of(run, trusted), _shards_at(data)
     spec = _spec_of(run, job, shards.spec)
     found, wanted = (each(lambda one: list(one.shape), one.features) for one in (shards.spec, spec))
     if not _fit(shards.spec, spec):
         raise InputError(f"{data}: features of shape {found}, the model of {run} takes {wanted}")
     task = job.build_algorithm().for_federation(spec).task
-    model, rows = FlatModel(module_of(run, job, spec, best)), 0
-    with written(out) as append:
+    model = FlatModel(module_of(run, job, spec, best))
+    with table_of(out, data, split) as append:
         for columns in _predicted(model, task, shards, split, job.evaluate.batch_size):
-            if out.suffix in FLAT:
-                _check_flat(out, columns)
             append(columns)
-            rows += len(columns["row"])
+
+
+@contextlib.contextmanager
+def table_of(out: Path, data: Path, split: str | None) -> Iterator[Append]:
+    """Lend what appends predictions to a file; say at the end how many there are.
+
+    Args:
+        out: The file.
+        data: What is predicted, for the error.
+        split: The split that alone is wanted.
+
+    Raises:
+        InputError: the file cannot be written, or there are none.
+    """
+    rows = 0
+
+    def take(columns: Columns) -> None:
+        nonlocal rows
+        if out.suffix in FLAT:
+            _check_flat(out, columns)
+        append(columns)
+        rows += len(next(iter(columns.values())))
+
+    with written(out) as append:
+        yield take
         if not rows:
             raise InputError(f"{data}: has no examples{f' of a split {split!r}' if split else ''}")
     print(f"predictions: {out}, {rows:,} rows")
+
+
+def check_asked(out: Path, split: str | None) -> None:
+    """See that a table can be written to a file of this name, and that there is such a split.
+
+    Raises:
+        InputError: it cannot, or is none.
+    """
+    check_ending(out)
+    if split is not None and split not in SPLITS:
+        raise InputError(f"--split {split}: is none of {', '.join(SPLITS)}")
 
 
 def _fit(given: FederationSpec, taken: FederationSpec) -> bool:
@@ -130,7 +162,7 @@ def _spec_of(run: Path, job: Job, other: FederationSpec) -> FederationSpec:
     environment = read_environment(run)
     with contextlib.suppress(InputError):
         _, spec = read_shards(job.shards, environment)
-        if same_data(environment.get("data", {}), describe(spec)):
+        if isinstance(spec, FederationSpec) and same_data(environment.get("data", {}), describe(spec)):
             return spec
     return other
 
@@ -154,7 +186,7 @@ def _predicted(
                     "split": np.full(many, split, f"U{max(map(len, SPLITS))}"),
                     "row": np.arange(row, row + many),
                 }
-                columns = _answered(found, y, task, shards.spec)
+                columns = answered(found, y, task, shards.spec)
                 yield {**about, **_unpadded(columns, examples[row : row + many])}
                 row += many
 
@@ -170,7 +202,7 @@ def _fitting(model: FlatModel, task: Task, batches: Batches, size: EvaluationBat
     return as_fits(model, size, first) if size == "auto" else size
 
 
-def _answered(found: Tensor, y: Any, task: Task, spec: FederationSpec) -> dict[str, np.ndarray]:
+def answered(found: Tensor, y: Any, task: Task, spec: AnySpec) -> dict[str, np.ndarray]:
     """Return targets and predictions as columns, named after classes, labels or values, else numbered.
 
     A single target is `y`; what has more dimensions stays as it is.
@@ -180,7 +212,7 @@ def _answered(found: Tensor, y: Any, task: Task, spec: FederationSpec) -> dict[s
     names = (spec.targets.names if isinstance(spec.targets, Targets) else None) or ()
     columns, single = found.reshape(len(found), -1), isinstance(y, Tensor) and y.dim() > 1
     targets = _columns(y.flatten(1), "y", names) if single else _named(y)
-    classes = spec.class_names or [str(label) for label in range(spec.classes or 0)]
+    classes = list(spec.class_names or map(str, range(spec.classes or 0)))
     yes = spec.classes == 2 and columns.shape[1] == 1 and task.answers == "p"
     return targets | _columns(columns, task.answers, classes[1:] if yes else names or classes)
 

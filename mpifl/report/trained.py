@@ -69,7 +69,11 @@ def read_trained(run: Path, trusted: Collection[str] = ()) -> Trained:
         InputError: there is no run, the shards are others, or it needs code that is not trusted.
     """
     job, environment = read_job_of(run, trusted), read_environment(run)
+    if job.vertical is not None:
+        what = "is of a network that is split over parties, of which each has a part"
+        raise InputError(f"{run}: {what}; have all answer together by mpifl evaluate or mpifl predict")
     folder, spec = read_shards(job.shards, environment)
+    assert isinstance(spec, FederationSpec)
     if not same_data(environment.get("data", {}), describe(spec)):
         what = f"the shards at {folder} are not those that it was trained on"
         raise InputError(f"{run}: {what}; put its own there")
@@ -83,13 +87,13 @@ def read_job_of(run: Path, trusted: Collection[str]) -> Job:
         InputError: there is none, or it names other code.
     """
     job = read_kept(run / "job.toml", trusted)
-    _check_plugins(run, job, trusted)
+    check_plugins(run, job, trusted)
     return job
 
 
 def module_of(run: Path, job: Job, spec: FederationSpec, best: bool = False) -> nn.Module:
     """Return the module with the weights of the run's end, or of its best round."""
-    path = _best(run, job) if best else _last(run, job)
+    path = _best(run, job) if best else last_model(run, job)
     algorithm, named = job.build_algorithm().for_federation(spec), (job.model.name, job.model.arguments)
     width = algorithm.task.width(spec)
     module = models.build(*named, spec.features, width, job.seed, algorithm.task)
@@ -102,7 +106,12 @@ def module_of(run: Path, job: Job, spec: FederationSpec, best: bool = False) -> 
     return module
 
 
-def _last(run: Path, job: Job) -> Path:
+def last_model(run: Path, job: Job) -> Path:
+    """Return the file of the model of a run's end.
+
+    Raises:
+        InputError: the run has not come to its end.
+    """
     path = run / "model.safetensors"
     if not path.exists():
         raise InputError(f"{path}: is not there; the run has not come to its end ({GO_ON})")
@@ -120,8 +129,12 @@ def _best(run: Path, job: Job) -> Path:
     return path
 
 
-def _check_plugins(run: Path, job: Job, trusted: Collection[str]) -> None:
-    """See that the user trusts all code that is to be imported, and that none is the run folder's own."""
+def check_plugins(run: Path, job: Job, trusted: Collection[str]) -> None:
+    """See that the user trusts all code that is to be imported, and that none is the run folder's own.
+
+    Raises:
+        InputError: it names other code.
+    """
     for table, name in job.plugins.items():
         if name not in trusted:
             table, _, key = table.partition(".")

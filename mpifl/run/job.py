@@ -163,8 +163,9 @@ class Job(BaseModel):
         return said
 
     def _given_in_vain(self, algorithm: Algorithm) -> list[str]:
-        given = flat({"local": self.local.model_dump(), "cohort": self.cohort.model_dump()})
-        usual = flat({"local": LocalTraining().model_dump(), "cohort": CohortTable().model_dump()})
+        tables = {"local": LocalTraining(), "cohort": CohortTable(), "evaluate": Evaluate()}
+        given = flat({name: getattr(self, name).model_dump() for name in tables})
+        usual = flat({name: table.model_dump() for name, table in tables.items()})
         ignored = algorithm.ignores - (
             {"local.batch_size"} if self.privacy and self.privacy.in_sum else set()
         )

@@ -8,5 +8,6 @@ from .silo_level import (
     loudness as loudness,
     mechanism_of as mechanism_of,
 )
+from .together import Network as Network, all_together as all_together
 from .validation import parameters_of as parameters_of, validate_job as validate_job
 from .vertical import placement as placement

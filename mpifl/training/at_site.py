@@ -62,6 +62,10 @@ def _refuse_unmasked() -> None:
         raise InputError(f"{what}; give it one, or start this site without {VARIABLE}")
 
 
+BOTTOMS = "bottoms"
+"""Of what a rank says of itself: the parameters of each bottom of a split network that it has."""
+
+
 def about_rank(device: torch.device, silos: int, job: Job) -> dict[str, str]:
     """Return what a rank says of itself.
 

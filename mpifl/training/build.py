@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 
@@ -30,6 +30,7 @@ from mpifl.server import Server
 from mpifl.silo import FlatModel, learnable
 from mpifl.tasks import Task
 from mpifl.tracking import check_tracking
+from mpifl.training.agreement import agree, agree_on
 from mpifl.training.at_site import about_rank, kept_at_site
 from mpifl.training.devices import rank_device, threads_of
 from mpifl.training.securing import sums_of
@@ -42,9 +43,9 @@ from mpifl.training.validation import (
     check_rule,
     splits_of,
 )
-from mpifl.training.vertical import assemble_vertical
+from mpifl.training.vertical import assemble_vertical, tags_here
 from mpifl.transforms import Clipping, RunningStatistics, Transform, reference_of
-from mpifl.wire import Transport, clean
+from mpifl.wire import Transport
 
 Given: TypeAlias = Path | Table | Job
 """A job: its file, its tables, or itself."""
@@ -69,7 +70,7 @@ def _build(
     given: Given, out: Path, overrides: tuple[str, ...], resume: bool, transport: Transport, force: bool
 ) -> tuple[Job, AnySpec, Server, Federation]:
     allow_many_open_files()
-    plan = _agree(transport, lambda: _plan(given, out, overrides, resume, force))
+    plan = agree(transport, lambda: _plan(given, out, overrides, resume, force))
     job = Job.model_validate_json(plan["job"])
     spec = parse_any(plan["spec"])
     try:
@@ -77,7 +78,8 @@ def _build(
     except InputError as error:
         source = "" if isinstance(error, ShardError) else f"{_source_of(given)}: "
         built, problem = None, f"{source}{error}"
-    _agree_on(transport, problem)
+    tags = tags_here(job, spec, transport) if isinstance(spec, VerticalSpec) else {}
+    agree_on(transport, problem, tags, Names([entry.name for entry in spec.silos]))
     assert built is not None
     return job, spec, *built
 
@@ -110,34 +112,6 @@ def _resolved(given: Given, overrides: tuple[str, ...]) -> Job:
 
 def _source_of(given: Given) -> str:
     return str(given) if isinstance(given, Path) else "the job"
-
-
-def _agree(transport: Transport, prepare: Callable[[], dict[str, str]]) -> dict[str, Any]:
-    """Prepare something on rank 0 and hand it to all; if that fails, it fails on all."""
-    if not transport.is_server:
-        told: dict[str, Any] = json.loads(transport.broadcast_record())
-        if "error" in told:
-            raise InputError(told["error"])
-        return told
-    try:
-        prepared = prepare()
-    except InputError as error:
-        transport.broadcast_record(json.dumps({"error": str(error)}).encode())
-        raise
-    transport.broadcast_record(json.dumps(prepared).encode())
-    return prepared
-
-
-def _agree_on(transport: Transport, problem: str) -> None:
-    """Raise InputError on all ranks if any of them has a problem."""
-    problems = [problem]
-    if transport.is_server:
-        problems += [clean(record.decode(errors="replace")) for _, record in transport.reports()]
-    else:
-        transport.report(problem.encode())
-    first = next(filter(None, problems), "").encode() if transport.is_server else None
-    if agreed := transport.broadcast_record(first).decode():
-        raise InputError(agreed)
 
 
 def _assembled(

@@ -19,6 +19,7 @@ from mpifl.server import Server
 from mpifl.tasks import pooled
 from mpifl.tracking import Record
 from mpifl.training.accounting import Accounting
+from mpifl.training.at_site import BOTTOMS
 from mpifl.training.recovery import Recovery
 from mpifl.training.silo_level import SiloAccounting
 from mpifl.wire import Mean, Scalar, library
@@ -230,9 +231,19 @@ def title(job: Job, spec: AnySpec, server: Server, ranks: Mapping[str, Mapping[s
     devices = sorted(
         {f"{about['host']} {about['device']}, threads {about['threads']}" for about in ranks.values()}
     )
-    model = f"{job.model.name} with {len(server.model.trained):,} parameters"
+    model = _model(job, f"{len(server.model.trained):,}", ranks)
     where = f"{len(spec.silos)} silos on {len(ranks)} workers ({'; '.join(devices)})"
     return f"{job.name}: {job.algorithm['name']}, {model}, {where}, {library()}"
+
+
+def _model(job: Job, parameters: str, ranks: Mapping[str, Mapping[str, str]]) -> str:
+    """Name the model and say how many parameters it has; the parts of one that is split, as ranks say."""
+    if job.vertical is None:
+        return f"{job.model.name} with {parameters} parameters"
+    top = "sum" if job.vertical.top == "none" else job.vertical.top["name"]
+    names = dict.fromkeys([job.model.name, *(str(one["name"]) for one in job.vertical.bottoms.values())])
+    bottoms = ", ".join(about[BOTTOMS] for about in ranks.values() if about.get(BOTTOMS))
+    return f"top {top} with {parameters} parameters, bottoms {' and '.join(names)} with {bottoms}"
 
 
 def _rss_mb() -> float:

@@ -93,9 +93,13 @@ class Run:
                 job names it; by default the job's own.
 
         Raises:
-            InputError: the training has left no model yet, or its parameters do not fit the module.
+            InputError: the training has left no model yet, its parameters do not fit the module, or it is a
+                part of a split network.
         """
         path = self.folder / "model.safetensors"
+        if self.job.vertical is not None:
+            what = "its network is split: here is the top, and each party has its own bottom"
+            raise InputError(f"{self.folder}: {what}; have all answer together by mpifl predict")
         if not self.finished:
             what = "the training is not finished; go on with resume=True for its model"
             raise InputError(f"{self.folder}: {what}")

@@ -16,22 +16,29 @@ import torch
 from mpifl import models
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, Names, rng
-from mpifl.data import Batches, Features, Shard, Split, VerticalSpec, open_vertical
+from mpifl.data import Batches, Features, Shard, Split, VerticalSpec, alignment_of, open_vertical
 from mpifl.exchange import Federation, Knowledge, Worker, WorkerContext, place
 from mpifl.privacy import Gate, own_secret, randomised
-from mpifl.run import Job, Model, check_bottom, check_vertical_data, load_initial
+from mpifl.run import Job, Model, check_bottom, check_vertical_data, load_initial, load_weights
 from mpifl.server import Server
 from mpifl.silo import Bottom, ColumnSilo, FlatModel, learnable
-from mpifl.training.at_site import about_rank, kept_at_site
+from mpifl.training.at_site import BOTTOMS, about_rank, kept_at_site
 from mpifl.training.devices import rank_device, threads_of
 from mpifl.transforms import LineCodecs
 from mpifl.wire import Transport, survivable
 
 
 def assemble_vertical(
-    job: Job, spec: VerticalSpec, run: Path, transport: Transport
+    job: Job, spec: VerticalSpec, run: Path, transport: Transport, *, trained: bool = False
 ) -> tuple[Server, Federation]:
     """Build this rank's halves of the network, the silos it hosts, and what it needs if it is the server.
+
+    Args:
+        job: The job.
+        spec: The shard folder's `federation.json`.
+        run: The run folder.
+        transport: The world.
+        trained: Take the halves that a training has left in the run folder.
 
     Raises:
         InputError: the job does not go with such silos, or a shard is wrong.
@@ -42,13 +49,18 @@ def assemble_vertical(
     nth, workers = transport.place()
     torch.set_num_threads(threads_of(job.threads, workers))
     device = rank_device(job, nth, is_worker=True)
-    top = FlatModel(top_of(job, spec, algorithm), device, is_reporter=nth == 0)
+    module = top_of(job, spec, algorithm)
+    if trained and transport.is_server:
+        load_half(module, run / "model.safetensors")
+    top = FlatModel(module, device, is_reporter=nth == 0)
     algorithm.task.metrics()  # the library that brings them is imported now, not in the first evaluation
     placed = placement(spec, transport)
     silos = placed.get(transport.rank, [])
-    bottoms = {silo: _bottom(job, spec, algorithm, silo, device) for silo in silos}
+    left_in = run if trained else None
+    bottoms = {silo: _bottom(job, spec, algorithm, silo, device, left_in) for silo in silos}
     context = _context(job, spec, algorithm, run, top, bottoms)
-    worker = Worker(context, silos, about_rank(device, len(silos), job), transport)
+    told = {BOTTOMS: ", ".join(f"{len(bottom.model.trained):,}" for bottom in bottoms.values())}
+    worker = Worker(context, silos, about_rank(device, len(silos), job) | told, transport)
     knowledge = Knowledge(algorithm, [entry.examples for entry in spec.silos], "uniform", len(spec.silos))
     names = Names([entry.name for entry in spec.silos])
     exchange = Federation(transport, worker, [], placed, 1.0, device, knowledge, names=names, stay=True)
@@ -93,6 +105,13 @@ def _check_world() -> None:
     if survivable():
         what = "a party whose columns another rank may read is no party"
         raise InputError(f"--survive: {what}; leave it out, and go on with --resume after a death")
+
+
+def tags_here(job: Job, spec: VerticalSpec, transport: Transport) -> dict[int, str]:
+    """Return the tag of the alignment that the file of each silo of this rank carries, if it can be read."""
+    silos = placement(spec, transport).get(transport.rank, [])
+    found = {silo: alignment_of(Path(job.shards) / spec.silos[silo].file) for silo in silos}
+    return {silo: tag for silo, tag in found.items() if tag is not None}
 
 
 def placement(spec: VerticalSpec, transport: Transport) -> dict[int, list[int]]:
@@ -146,6 +165,18 @@ def bottom_of(job: Job, spec: VerticalSpec, silo: int) -> torch.nn.Module:
     return module
 
 
+def load_half(module: torch.nn.Module, path: Path) -> None:
+    """Give one half of a network the weights that a training has left of it.
+
+    Raises:
+        InputError: they are not there, or of another model.
+    """
+    if not path.exists():
+        what = "is not there, and half a network is no model"
+        raise InputError(f"{path}: {what}; have all parties answer together, each with its own half")
+    load_weights(module, path, str(path))
+
+
 def check_halves(job: Job, spec: VerticalSpec, algorithm: Algorithm) -> None:
     """See that the top and all bottoms can be built, and fit.
 
@@ -163,8 +194,13 @@ def _checked_bottom(job: Job, spec: VerticalSpec, algorithm: Algorithm, silo: in
     return module
 
 
-def _bottom(job: Job, spec: VerticalSpec, algorithm: Algorithm, silo: int, device: torch.device) -> Bottom:
-    model = FlatModel(_checked_bottom(job, spec, algorithm, silo), device)
+def _bottom(
+    job: Job, spec: VerticalSpec, algorithm: Algorithm, silo: int, device: torch.device, run: Path | None
+) -> Bottom:
+    module = _checked_bottom(job, spec, algorithm, silo)
+    if run is not None:
+        load_half(module, run / "personal" / f"silo_{silo:04d}.safetensors")
+    model = FlatModel(module, device)
     features = spec.silos[silo].features
     return Bottom.of(model, job.local, features, holds_labels=silo == spec.holder)
 

@@ -12,6 +12,7 @@ import pytest
 import tomli_w
 from faults.processes import HERE, Command, train
 from scenarios import job
+from vertical import split
 
 Commands = Mapping[str, Sequence[str]]
 Batch = Callable[[int, Commands], list[dict[str, Any]]]
@@ -27,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def yard(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the jobs `steady.toml`, `plain.toml` and `uneven.toml`."""
+    """A folder with the jobs `steady.toml`, `plain.toml`, `uneven.toml` and `split.toml`."""
     folder = tmp_path_factory.mktemp("faults")
     model = {"name": "plugins:perceptron"}
     jobs = [
@@ -51,6 +52,16 @@ def yard(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             cohort={"quorum": 0.5},
         ),
     ]
+    jobs.append(
+        split(
+            "split",
+            "plugins:Talking",
+            rounds=6,
+            shards=str(digits / "columns"),
+            local={"optimizer": "adam", "lr": 0.01, "batch_size": 128, "drop_last": True},
+            checkpoint={"every": 1},
+        )
+    )
     for table in jobs:
         (folder / f"{table['name']}.toml").write_text(tomli_w.dumps(table))
     return folder
@@ -73,13 +84,14 @@ def batch(yard: Path, tmp_path_factory: pytest.TempPathFactory) -> Batch:
 @pytest.fixture(scope="session")
 def untroubled(yard: Path, batch: Batch) -> Path:
     """A folder with the runs `whole` of the job `steady`, `long` with 12 rounds, `begun` with 3, `choice`
-    whose silos are chosen by their losses, and `uneven`."""
+    whose silos are chosen by their losses, `uneven`, and `split`."""
     runs = yard / "untroubled"
     rounds = {"whole": 6, "long": 12, "begun": 3}
     commands = {
         name: train(yard / "steady.toml", runs / name, "--set", f"rounds={n}") for name, n in rounds.items()
     }
     commands["choice"] = train(yard / "steady.toml", runs / "choice", *CHOICE)
+    commands["split"] = train(yard / "split.toml", runs / "split")
     commands["uneven"] = train(yard / "uneven.toml", runs / "uneven")
     (done,) = batch(1, {name: arguments[2:] for name, arguments in commands.items()})
     assert [result["code"] for result in done.values()] == [0] * len(commands), done

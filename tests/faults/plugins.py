@@ -8,7 +8,9 @@ environment says.
     {"silos": [k, ...], "from": r}  these silos fail from round r on
     {"mistake": r}                  every silo fails from round r on, by a mistake in the algorithm
     {"slow": [k, r, s]}             silo k takes s seconds longer in round r
-    {"hold": r, "at": FOLDER}       in round r each silo writes FOLDER/reached, and waits for FOLDER/open
+    {"hold": r, "at": FOLDER}       in round r each silo writes FOLDER/reached, and waits for FOLDER/open;
+                                    in a dialogue before its fifth line
+    {"nan": [k, r]}                 the fifth line of silo k in round r is not finite
     {"die": {R: [WHEN, kind, r]}}   rank R kills itself in round r at this kind of request, or method of
                                     `compute`: when it is asked (WHEN = "asked"), has done it ("worked"),
                                     has the verdict ("judged"), or is to leave ("leaving")
@@ -31,15 +33,16 @@ Rounds count from 1, as in metrics.jsonl.
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import math
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import scenarios
 import torch
@@ -49,18 +52,23 @@ import mpifl.exchange.federation
 import mpifl.exchange.placement
 import mpifl.exchange.worker
 import mpifl.exchange.workload
+import mpifl.training.build
 from mpifl.aggregation import beats, fixed_sum
 from mpifl.aggregation.mean import WeightedMean
 from mpifl.algorithms.base import Cohort
 from mpifl.algorithms.fedavg import FedAvg
+from mpifl.algorithms.splitnn import SplitNN
 from mpifl.common.errors import ShardError
 from mpifl.exchange import party
 from mpifl.run import checkpoint, serialization
 from mpifl.server.server import Server
+from mpifl.silo.columns import ColumnSilo
 from mpifl.silo.silo import Silo
 from mpifl.wire.updates import Update
 
 TROUBLE: dict[str, Any] = json.loads(os.environ.get("TROUBLE", "{}"))
+FIFTH = 5
+"""The line of a dialogue in which there is trouble."""
 PATIENCE = 90
 """Seconds after which a process that was forgotten gives up."""
 
@@ -108,6 +116,24 @@ class Uneven(FedAvg):
         return update
 
 
+class Talking(SplitNN):
+    """Silos have columns, and talk with the holder of the labels."""
+
+    def bottom(self, silo: ColumnSilo) -> Generator[Tensor, Tensor | None, Update]:
+        half, answer = super().bottom(silo), None
+        for line in itertools.count(1):
+            try:
+                said = half.send(answer)
+            except StopIteration as end:
+                return cast("Update", end.value)
+            if line == FIFTH and TROUBLE.get("hold") == silo.round + 1:
+                _reach_and_wait()
+            if line == FIFTH and TROUBLE.get("nan") == [silo.id, silo.round + 1]:
+                said = torch.full_like(said, math.nan)
+            answer = yield said
+        raise AssertionError("unreachable")
+
+
 def _stumble(headers: object) -> None:
     raise ArithmeticError("the server stumbles")
 
@@ -150,7 +176,7 @@ def _without_room(content: bytes | Iterable[bytes]) -> Iterator[bytes]:
 
 
 _RANK = os.environ.get("OMPI_COMM_WORLD_RANK", "0")
-_answer, _open_shard = mpifl.exchange.worker.Worker.answer, mpifl.exchange.worker.open_shard
+_answer, _open_shard = mpifl.exchange.worker.Worker.answer, mpifl.training.build.open_shard
 _combine, _part = WeightedMean.combine, mpifl.exchange.federation.Federation._part
 _asked: list[tuple[str, int]] = []
 
@@ -161,11 +187,11 @@ def _die_if(when: str) -> None:
             os.kill(os.getpid(), number)
 
 
-def _answer_or_die(worker: Any, request: Any, vectors: Any) -> Any:
+def _answer_or_die(worker: Any, request: Any, vectors: Any, lead: Any = None) -> Any:
     work = getattr(request, "work", request.kind)
     _asked.append((work, request.round + (work == "learn")))
     _die_if("asked")
-    report = _answer(worker, request, vectors)
+    report = _answer(worker, request, vectors, lead)
     _die_if("worked")
     return report
 
@@ -232,7 +258,7 @@ if "die" in TROUBLE or "freeze" in TROUBLE:
 if "beat" in TROUBLE and str(TROUBLE["beat"][0]) == _RANK:
     _die_in_a_beat()
 if "blind" in TROUBLE:
-    mpifl.exchange.worker.open_shard = _open_or_not
+    mpifl.training.build.open_shard = _open_or_not
 if "write" in TROUBLE:
     # no silo moves: for that the server would wait for the checkpoint that is held
     mpifl.exchange.placement.WORTH = float("inf")

@@ -42,10 +42,12 @@ class Wreck:
     rounds: int
 
 
-def _signalled(folder: Path, yard: Path, ranks: int, rank: int, signals: list[int]) -> Wreck:
+def _signalled(
+    folder: Path, yard: Path, ranks: int, rank: int, signals: list[int], job: str = "steady"
+) -> Wreck:
     """Signal one rank in the midst of the third round."""
     run = folder / "run"
-    held = Command(folder / "command", ranks, *train(yard / "steady.toml", run), trouble={"hold": 3})
+    held = Command(folder / "command", ranks, *train(yard / f"{job}.toml", run), trouble={"hold": 3})
     with held as command:
         command.reached()
         for number in signals:
@@ -67,18 +69,33 @@ KINDS = {
     "worker-killed": lambda *where: _signalled(*where, ranks=3, rank=1, signals=[signal.SIGKILL]),
     "worker-term": lambda *where: _signalled(*where, ranks=3, rank=2, signals=[TERM]),
     "worker-usr1-usr1": lambda *where: _signalled(*where, ranks=2, rank=1, signals=[USR1, USR1]),
+    "party-killed": lambda *where: _signalled(*where, ranks=3, rank=1, signals=[signal.SIGKILL], job="split"),
+    "party-term": lambda *where: _signalled(*where, ranks=3, rank=2, signals=[TERM], job="split"),
     "alone-term": lambda *where: _signalled(*where, ranks=1, rank=0, signals=[TERM]),
     "alone-usr1-term": lambda *where: _signalled(*where, ranks=1, rank=0, signals=[USR1, TERM]),
     "server-fails": lambda *where: _troubled(*where, ranks=3, server=3),
     "exchange-fails": lambda *where: _troubled(*where, ranks=3, exchange=3),
     "silos-fail": lambda *where: _troubled(*where, ranks=2, silos=list(range(1, 7)), **{"from": 3}),
 }
-SHORT = ("worker-killed", "worker-term", "alone-usr1-term", "server-fails", "silos-fail")
+SHORT = (
+    "worker-killed",
+    "worker-term",
+    "party-killed",
+    "party-term",
+    "alone-usr1-term",
+    "server-fails",
+    "silos-fail",
+)
 """What the suite looks at; all of them by MPIFL_SLOW=1."""
 if not os.environ.get("MPIFL_SLOW"):
     KINDS = {name: KINDS[name] for name in SHORT}
 INTERRUPTED = [kind for kind in KINDS if kind.endswith(("-term", "-usr1"))]
 FAILING = [kind for kind in ("server-fails", "exchange-fails") if kind in KINDS]
+
+
+def job_of(kind: str) -> str:
+    """The job whose training came to grief; a party's is that of a split network, amid a dialogue."""
+    return "split" if kind.startswith("party") else "steady"
 
 
 @pytest.fixture(scope="session")
@@ -95,7 +112,8 @@ def wrecks(yard: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Wr
 def mended(wrecks: dict[str, Wreck], yard: Path, batch: Batch) -> dict[str, Any]:
     """Every wreck gone on with, on two ranks; what the server said of each."""
     commands = {
-        kind: train(yard / "steady.toml", wreck.run, "--resume")[2:] for kind, wreck in wrecks.items()
+        kind: train(yard / f"{job_of(kind)}.toml", wreck.run, "--resume")[2:]
+        for kind, wreck in wrecks.items()
     }
     return batch(2, commands)[0]
 
@@ -106,7 +124,8 @@ def test_a_wreck_goes_on_to_the_bits_of_a_run_never_troubled(
 ) -> None:
     assert mended[kind]["code"] == 0
     assert not mended[kind]["err"]
-    assert outcome(wrecks[kind].run) == outcome(untroubled / "whole")
+    whole = "split" if job_of(kind) == "split" else "whole"
+    assert outcome(wrecks[kind].run) == outcome(untroubled / whole)
 
 
 @pytest.mark.parametrize("kind", INTERRUPTED)
@@ -128,10 +147,25 @@ def test_a_signal_where_no_checkpoint_can_be_written_says_so(yard: Path, tmp_pat
     assert command.err.count("the checkpoint of round 3 could not be written") == 1
 
 
-def test_a_killed_worker_ends_the_job(wrecks: dict[str, Wreck]) -> None:
-    wreck = wrecks["worker-killed"]
+@pytest.mark.parametrize("who", ["worker", "party"])
+def test_a_killed_worker_ends_the_job(wrecks: dict[str, Wreck], who: str) -> None:
+    wreck = wrecks[f"{who}-killed"]
     assert wreck.command.code
     assert (wreck.rounds, max(wreck.checkpoints)) == (2, 2)
+
+
+@pytest.mark.parametrize("silo", [1, 2])
+def test_a_line_that_is_not_finite_ends_the_training_in_a_line(yard: Path, tmp_path: Path, silo: int) -> None:
+    """Silo 1 is the label holder's own, silo 2 speaks over MPI."""
+    run = tmp_path / "run"
+    arguments = train(yard / "split.toml", run)
+    with Command(tmp_path / "command", 2, *arguments, trouble={"nan": [silo, 3]}) as command:
+        assert command.end(30).code == 3
+    (line,) = [line for line in own_lines(command.err) if line.startswith("error: ")]
+    assert "round 3 was lost" in line
+    assert "a line is not finite; training diverged, take a lower [local] lr" in line
+    assert (lines_of(run), max(checkpoints(run))) == (2, 2)
+    assert not (run / "model.safetensors").exists()
 
 
 def test_too_few_answers_end_the_job_with_a_checkpoint(wrecks: dict[str, Wreck]) -> None:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import traceback
 from pathlib import Path
 
 import contract
+import h5py
 import scenarios
 import tomli_w
+import vertical
 
+from mpifl.common import InputError
 from mpifl.exchange import placement
+from mpifl.tools import evaluate_together, predict_together
 from mpifl.training.loop import train
 from mpifl.wire.joining import abort_world, world
+from mpifl.wire.transport import Transport
 
 
 def main() -> None:
@@ -42,8 +48,33 @@ def main() -> None:
             half = (f"rounds={job['rounds'] // 2 + 1}",)
             train(file, out / f"{job['name']}-resumed", half, False, transport)
             train(file, out / f"{job['name']}-resumed", (), True, transport)
+    evaluate_together(out / "split", transport, {vertical.BOTTOM}, out / "split" / "scores.json")
+    predicted = out / "split" / "predictions.csv"
+    predict_together(out / "split", shards / "columns", predicted, transport, {vertical.BOTTOM})
+    refused = refusal_of_another_alignment(shards, out, transport)
     if transport.is_server:
-        (out / "done.json").write_text(json.dumps({"ranks": transport.size}))
+        (out / "done.json").write_text(json.dumps({"ranks": transport.size, "refused": refused}))
+
+
+def refusal_of_another_alignment(shards: Path, out: Path, transport: Transport) -> str:
+    """Train where rank 0 has its own copy of the shards, and others copies of another alignment."""
+    here, there, before = out / "here", out / "there", Path.cwd()
+    if transport.is_server:
+        shutil.copytree(shards / "columns", here / "columns")
+        shutil.copytree(shards / "columns", there / "columns")
+        for shard in (there / "columns").glob("*.h5"):
+            with h5py.File(shard, "r+") as file:
+                file.attrs["alignment"] = "f" * 32
+        (here / "split.toml").write_text(tomli_w.dumps(vertical.split("apart")))
+    transport.broadcast_record(b"" if transport.is_server else None)  # the copies are there
+    os.chdir(here if transport.is_server else there)
+    try:
+        train(here / "split.toml", out / "apart", (), False, transport)
+    except InputError as error:
+        return str(error)
+    finally:
+        os.chdir(before)
+    return ""
 
 
 try:

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torchmetrics.classification import MulticlassAUROC, MulticlassCalibrationError, MulticlassF1Score
 
 from mpifl import models
-from mpifl.common import rng
+from mpifl.common import Names, rng
 from mpifl.data import Batches, open_shard, read_federation, read_vertical
 
 HERE = Path(__file__).parent
@@ -197,6 +197,31 @@ def test_the_perplexity_of_texts_of_unequal_lengths_is_that_of_each_text_by_itse
     loss = torch.nn.functional.cross_entropy(torch.cat(logits).double(), torch.cat(labels), ignore_index=-100)
     found = rounds_of(world / "ragged")[-1]["silo_perplexity_pooled"]
     assert found == pytest.approx(float(loss.exp()), rel=1e-6)
+
+
+def test_all_parties_together_say_what_they_said_in_training(world: Path) -> None:
+    """Their figures are those of the last round, and what they predict has the same bits on any ranks."""
+    last, found = rounds_of(world / "split")[-1], json.loads((world / "split/scores.json").read_text())
+    assert {name: found["test"][name] for name in ("loss", "accuracy")} == {
+        name: last[f"test_{name}"] for name in ("loss", "accuracy")
+    }
+    predicted = (world / "split/predictions.csv").read_bytes()
+    assert predicted == (world.parent / "world1/split/predictions.csv").read_bytes()
+    assert predicted.startswith(b"split,id,y,p_0,")
+
+
+def test_parties_of_different_alignments_are_refused_by_name(world: Path) -> None:
+    """Each rank is asked what its own files carry: rank 0 cannot read those of the others."""
+    done = json.loads((world / "done.json").read_text())
+    if done["ranks"] == 1:
+        assert done["refused"] == ""
+        return
+    spec = json.loads((world / "here/columns/federation.json").read_text())
+    names, tag = Names([one["name"] for one in spec["silos"]]), spec["silos"][0]["alignment"]
+    assert "the shards are of different alignments, " in done["refused"]
+    assert f"silo {names[1]} of '{tag[:8]}...'" in done["refused"]
+    assert f"silos {names[0]} and {names[2]} of 'ffffffff...'" in done["refused"]
+    assert not (world / "apart/metrics.jsonl").exists()
 
 
 def test_where_time_went_adds_up(world: Path) -> None:

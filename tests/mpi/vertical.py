@@ -12,6 +12,8 @@ from mpifl.algorithms.splitnn import SplitNN
 from mpifl.silo import ColumnSilo
 from mpifl.wire import Update
 
+BOTTOM = "vertical:bottom"
+"""The plug-in that the jobs name."""
 LINE = 7
 """The line in which a bottom fails."""
 _failed: WeakKeyDictionary[object, set[int]] = WeakKeyDictionary()
@@ -45,7 +47,7 @@ class Stumbles(SplitNN):
 def split(name: str, algorithm: str = "splitnn", rounds: int = 4, **tables: Any) -> dict[str, Any]:
     """A job for a split network; tables replace the usual ones."""
     usual = {
-        "model": {"name": "vertical:bottom"},
+        "model": {"name": BOTTOM},
         "vertical": {"cut": 6, "top": {"name": "mlp", "hidden": [8]}},
         "local": {"optimizer": "adam", "lr": 0.01, "batch_size": 64, "drop_last": True},
         "checkpoint": {"every": 2},

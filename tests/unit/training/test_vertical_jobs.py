@@ -2,14 +2,17 @@
 
 import re
 
+import h5py
 import pytest
 import tomli_w
-from unit.builders import write_folder, write_vertical_folder
+from unit.builders import Alone, write_folder, write_vertical_folder
 
 from mpifl.common import InputError
 from mpifl.data.vertical import read_vertical
 from mpifl.run import read_job, read_kept
 from mpifl.training import validate_job
+from mpifl.training.loop import train
+from mpifl.wire.deaths import _LAUNCHERS_WORD as SURVIVABLE
 
 ROWS = {"train": 12, "test": 6}
 
@@ -134,6 +137,13 @@ def test_rows_of_two_alignments_are_not_trained_on(yard):
     assert "silos 0 and 2 are of two alignments, so that their rows may be different people" in line
 
 
+def test_what_has_no_effect_over_columns_is_said(yard):
+    job = read_job(job_of(yard, evaluate={"silos": False}))
+    assert job.idle(job.build_algorithm()) == ["[algorithm] name = 'splitnn': makes no use of evaluate.silos"]
+    job = read_job(job_of(yard))
+    assert job.idle(job.build_algorithm()) == []
+
+
 def test_one_silo_is_no_split_network(tmp_path):
     write_vertical_folder(tmp_path / "shards", ROWS, widths=(4,))
     assert "has one silo, and a split network needs two" in refusal_of(job_of(tmp_path))
@@ -150,3 +160,26 @@ def test_code_that_vertical_names_is_a_plugin_which_reading_a_run_does_not_impor
     vertical = {"cut": 5, "top": {"name": "no_such:top"}, "bottoms": bottoms}
     job = read_kept(job_of(yard, vertical=vertical))
     assert job.plugins == {"vertical.bottoms.1": "no_such:bottom", "vertical.top": "no_such:top"}
+
+
+def test_no_rank_may_take_the_place_of_a_party_that_died(yard, monkeypatch):
+    monkeypatch.setenv(SURVIVABLE, "1")
+    with pytest.raises(
+        InputError, match=r"--survive: a party whose columns another rank may read is no party"
+    ):
+        train(job_of(yard), yard / "run", (), False, Alone())
+    assert not (yard / "run" / "metrics.jsonl").exists()
+
+
+def test_a_party_whose_shard_is_missing_stops_all(yard):
+    (yard / "shards" / "silo_0001.h5").unlink()
+    with pytest.raises(InputError, match=r"silo_0001\.h5: is missing; federation\.json names it$"):
+        train(job_of(yard), yard / "run", (), False, Alone())
+
+
+def test_files_of_two_alignments_in_one_folder_are_refused_by_name(yard):
+    with h5py.File(yard / "shards" / "silo_0002.h5", "r+") as file:
+        file.attrs["alignment"] = "f" * 32
+    said = "silos 'party 0' and 'party 1' of '00112233...', silo 'party 2' of 'ffffffff...'; align again"
+    with pytest.raises(InputError, match=re.escape(f"different alignments, {said}")):
+        train(job_of(yard), yard / "run", (), False, Alone())

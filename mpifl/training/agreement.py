@@ -1,0 +1,89 @@
+"""All ranks agree before anything begins: on what they do, and that none of them has a problem."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from mpifl.common import InputError, Names
+from mpifl.data import Alignment
+from mpifl.wire import Message, Text, Transport
+
+
+class Readiness(Message):
+    """What a rank says before a training.
+
+    Attributes:
+        problem: Why it cannot take part; "" if it can.
+        alignments: The tag of the alignment that the file of each of its silos carries.
+    """
+
+    problem: Text = ""
+    alignments: dict[int, Alignment] = {}  # noqa: RUF012 - pydantic copies it
+
+
+def agree(transport: Transport, prepare: Callable[[], dict[str, str]]) -> dict[str, Any]:
+    """Prepare something on rank 0 and hand it to all; if that fails, it fails on all.
+
+    Raises:
+        InputError: it failed.
+    """
+    if not transport.is_server:
+        told: dict[str, Any] = json.loads(transport.broadcast_record())
+        if "error" in told:
+            raise InputError(told["error"])
+        return told
+    try:
+        prepared = prepare()
+    except InputError as error:
+        transport.broadcast_record(json.dumps({"error": str(error)}).encode())
+        raise
+    transport.broadcast_record(json.dumps(prepared).encode())
+    return prepared
+
+
+def agree_on(transport: Transport, problem: str, alignments: Mapping[int, str], names: Names) -> None:
+    """Raise InputError on all ranks if any of them has a problem, or their shards have other rows.
+
+    Args:
+        transport: The world.
+        problem: This rank's, "" if it has none.
+        alignments: The tag of the alignment that the file of each of its silos carries.
+        names: What silos are called.
+    """
+    own = Readiness(problem=problem, alignments=dict(alignments))
+    if transport.is_server:
+        found = own.problem or _found([own, *(_read(said) for _, said in transport.reports())], names)
+        transport.broadcast_record(found.encode())
+    else:
+        transport.report(own.encode())
+        found = transport.broadcast_record().decode()
+    if found:
+        raise InputError(found)
+
+
+def _read(said: bytes) -> Readiness:
+    try:
+        return Readiness.model_validate_json(said)
+    except ValidationError:
+        return Readiness(problem="a rank said what no rank of this version says; start all with the same")
+
+
+def _found(said: list[Readiness], names: Names) -> str:
+    """Return the first problem of any rank, or who has other rows than the others; "" if there is none."""
+    if first := next((one.problem for one in said if one.problem), ""):
+        return first
+    tags: dict[str, list[int]] = {}
+    for silo, tag in sorted((silo, tag) for one in said for silo, tag in one.alignments.items()):
+        tags.setdefault(tag, []).append(silo)
+    if len(tags) < 2:
+        return ""
+    each = [f"{_named(silos, names)} of '{tag[:8]}...'" for tag, silos in tags.items()]
+    return f"the shards are of different alignments, {', '.join(each)}; align again, all parties together"
+
+
+def _named(silos: list[int], names: Names) -> str:
+    return f"silo{'s' * (len(silos) > 1)} {' and '.join(names[silo] for silo in silos)}"
