@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from torch import Tensor
 
+from mpifl.aggregation import is_finite
 from mpifl.algorithms import Conversation
 from mpifl.common import InputError, RoundLost
 from mpifl.exchange.speakers import Speaker, payload_of
@@ -146,7 +147,7 @@ class Dialogue:
         wanted = [rows, self._lead.widths[silo]]
         if list(line.shape) != wanted:
             return InputError(f"a line has shape {list(line.shape)}, not {wanted}")
-        if not bool(line.isfinite().all()):
+        if not is_finite(line):
             return InputError("a line is not finite; training diverged, take a lower [local] lr")
         return None
 
@@ -199,6 +200,6 @@ class Dialogue:
 
 def _check_finite(answer: Tensor) -> None:
     """Raise RoundLost where an answer is not finite."""
-    if not bool(answer.isfinite().all()):
+    if not is_finite(answer):
         what = "a gradient of the label holder is not finite; training diverged, take a lower [local] lr"
         raise RoundLost(what, in_vain=True)
