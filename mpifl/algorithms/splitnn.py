@@ -39,13 +39,14 @@ class SplitNN(Algorithm):
 
     def begin(self, server: Server) -> None:
         """Set up the top and its optimizer."""
-        server.state |= begun(server.model, self.local)
+        server.state |= begun(server.model, self.local) | server.gate.known()
 
     def round(self, server: Server, cohort: Cohort) -> dict[str, float]:
         """Train bottoms and top on the batches of a round."""
         train = server.held["train"]
         steps = steps_of(self.local, len(train)) * self.local_steps
         top = Half(server.model, self.local, server.round, steps, server.state)
+        out = server.gate.open(server.state, server.round)
         total, count = torch.zeros((), dtype=torch.float64), 0
 
         def lead(talk: Conversation) -> None:
@@ -57,7 +58,7 @@ class SplitNN(Algorithm):
                 for step in range(self.local_steps):
                     loss, gradients = self._learn(server, top, said, y, nth * self.local_steps + step)
                     own = [gradients[server.holder]]
-                    talk.say(gradients) if step == 0 else talk.say(own, holder)
+                    talk.say(out.sent(rows, gradients)) if step == 0 else talk.say(own, holder)
                     if step == 0:
                         total.add_(loss.double().cpu(), alpha=len(rows))
                     if step < self.local_steps - 1:
@@ -66,7 +67,7 @@ class SplitNN(Algorithm):
 
         mean = cohort.dialogue(self.bottom, lead, self._widths(cohort.silos))
         server.state |= {name: _copied(value) for name, value in top.kept().items()}
-        return {"train_loss": float(total) / count, **mean.scalars}
+        return {"train_loss": float(total) / count, **mean.scalars, **out.figures()}
 
     def bottom(self, silo: ColumnSilo) -> Lines:
         """Train the silo's bottom: say what it makes of each batch, and step along what is answered."""

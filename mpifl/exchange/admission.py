@@ -38,7 +38,7 @@ _FIGURES = """
     round time seconds seconds_training seconds_waiting seconds_communication seconds_evaluation
     seconds_checkpoint weights not_chosen parties outside backdoor_success
     bytes_sent bytes_received bytes_of_silo_max wire_sent wire_received rank_seconds server_rss_mb faults
-    attempts_lost
+    attempts_lost norm_leak_auc
     ranks_lost silos final best_round evaluations_since_best
 """
 RESERVED = frozenset(_FIGURES.split())

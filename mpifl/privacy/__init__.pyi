@@ -21,11 +21,18 @@ from .identity import (
     read_sites as read_sites,
     sites_of as sites_of,
 )
+from .labels import (
+    NOTHING as NOTHING,
+    Gate as Gate,
+    Passage as Passage,
+    randomised as randomised,
+)
 from .ledger import Ledger as Ledger
 from .masks import add_masks as add_masks
 from .mechanism import LEAST as LEAST, SiloMechanism as SiloMechanism
 from .releases import Released as Released, Releases as Releases
 from .sealing import Seal as Seal
+from .secret import Secret as Secret, own_secret as own_secret
 from .security import SecuritySettings as SecuritySettings
 from .session import Offer as Offer, Session as Session
 from .settings import PrivacySettings as PrivacySettings

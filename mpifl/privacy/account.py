@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import hmac
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,14 +10,13 @@ from mpifl.common import InputError, RoundLost
 from mpifl.privacy.accountant import Steps, epsilon_of
 from mpifl.privacy.budgets import Budgets
 from mpifl.privacy.draws import Draws
+from mpifl.privacy.secret import FOLDER, KEY, Secret
 from mpifl.privacy.settings import PrivacySettings
 from mpifl.privacy.site import Entry, Site
 
-FOLDER = "privacy"
-"""In a run folder: the server's secret and its ledger."""
-KEY, EVENTS, ANSWERS_LEFT = "privacy key", "privacy events", "privacy left"
-"""In the server's state: by what its secret is known, how many answers the ledger had, and how many more the
-budget allowed after the last, if there is one."""
+EVENTS, ANSWERS_LEFT = "privacy events", "privacy left"
+"""In the server's state: how many answers the ledger had, and how many more the budget allowed after the
+last, if there is one."""
 
 
 class Account:
@@ -36,19 +32,14 @@ class Account:
 
     def __init__(self, run: Path, settings: PrivacySettings, job: str, digest: str, rounds: int) -> None:
         self.folder = run / FOLDER
+        self._secret = Secret(self.folder)
         self._settings, self._job, self._digest, self._rounds = settings, job, digest, rounds
         limits = [] if settings.epsilon is None else [(settings.epsilon, settings.delta)]
         self._budgets = Budgets(limits, settings.accountant)
 
-    @functools.cached_property
-    def _site(self) -> Site:
-        return Site(self.folder, f"{self.folder}")
-
     @property
-    def _known_by(self) -> int:
-        """A number that tells one secret from another, and nothing more of it."""
-        found = hmac.new(self._site.secret, b"mpifl known by", hashlib.sha256).digest()
-        return int.from_bytes(found[:6], "big")
+    def _site(self) -> Site:
+        return self._secret.site
 
     def check(self, state: Mapping[str, Any]) -> None:
         """See that this is the secret and the ledger with which a training has begun.
@@ -58,16 +49,14 @@ class Account:
         """
         if KEY not in state:
             return
-        if not (self.folder / "key").exists() or state[KEY] != self._known_by:
-            what = "has not the secret that this run began with, so its noise cannot be drawn again"
-            raise InputError(f"{self.folder}: {what}; put the folder back, or start anew with another --out")
+        self._secret.check(state)
         if len(self._site.entries()) < state[EVENTS]:
             what = f"has fewer answers than the {state[EVENTS]} that this run has let out"
             raise InputError(f"{self.folder}/ledger.jsonl: {what}; put back a copy that is whole")
 
     def draws(self, *purpose: str | int) -> Draws:
         """Return a stream of numbers that follow from the secret, the job and what they are for."""
-        return Draws(self._site.secret, self._digest, *purpose)
+        return self._secret.draws(self._digest, *purpose)
 
     def release(self, question: str, answer: str, round: int, step: Steps) -> dict[str, int]:
         """Note an answer before it is let out; one that was let out before costs nothing again.
@@ -93,7 +82,7 @@ class Account:
             what = "the same question would get another answer, whose difference no noise protects"
             raise InputError(f"{what}; go on with the software and the machine that answered it first")
         left = {} if entry.left is None else {ANSWERS_LEFT: entry.left}
-        return {KEY: self._known_by, EVENTS: len(self._site.entries()), **left}
+        return {KEY: self._secret.known_by, EVENTS: len(self._site.entries()), **left}
 
     def _entry(self, question: str, answer: str, round: int, step: Steps) -> Entry:
         before = self._spent()

@@ -35,6 +35,11 @@ class Draws:
         self._stream.update_into(memoryview(_ZEROS)[: 8 * count], drawn)
         return torch.frombuffer(drawn, dtype=torch.int64, count=count)
 
+    def below(self, count: int, limit: int) -> Tensor:
+        """Return whole numbers from 0 to `limit` - 1, all alike likely, int64 of shape [count]."""
+        parts = [self.words(min(AT_A_TIME, count - i)) for i in range(0, count, AT_A_TIME)]
+        return torch.cat(parts or [torch.empty(0, dtype=torch.int64)]).remainder_(limit)
+
     def chosen(self, count: int, rate: float) -> Tensor:
         """Return which of `count` examples are drawn, each by itself with the chance `rate`."""
         if rate >= 1:

@@ -14,12 +14,20 @@ MOST_SILOS = 200
 KEYS = ("delta", "clip", "quantile", "noise", "accountant")
 OF_MASKS = ("least", "colluding", "range")
 OF_EXAMPLES = "Epsilon is of this run alone; each site counts for itself, over all runs."
+OF_LABELS = (
+    "Silos were sent gradients. An AUC of 0.5 says that their lengths tell no label, 1 that they tell all."
+)
+LABELS = {
+    "none": "protected by nothing",
+    "max-norm": "noise hides the lengths of gradients, and guarantees nothing",
+    "label-dp": "randomised once, before training",
+}
 OF_SILOS = "Epsilon is of all that this run's server has let out; another run with these silos adds to it."
 
 
 def trust(summary: Summary) -> str:
-    """Return the section; "" of a run without `[privacy]` and `[security]`."""
-    body = _masks(summary) + _privacy(summary)
+    """Return the section; "" of a run without `[privacy]` and `[security]` whose network is whole."""
+    body = _masks(summary) + _privacy(summary) + _labels(summary)
     return folded("Trust", body, opened=True) if body else ""
 
 
@@ -62,6 +70,23 @@ def _privacy(summary: Summary) -> str:
     said = (OF_SILOS if of_silos else OF_EXAMPLES) + _unprotected(privacy)
     body = f"<p>{escape(said)}</p>" + table([], [fact for fact in facts if fact[1]])
     return body + (table(["silo", "epsilon"], rows) if rows else "")
+
+
+def _labels(summary: Summary) -> str:
+    """Say how labels of a split network were protected, and what gradients told of them all the same."""
+    vertical = summary.job.get("vertical")
+    if not isinstance(vertical, Mapping):
+        return ""
+    leaks = [leak for record in summary.records if (leak := number(record, "norm_leak_auc")) is not None]
+    protect = str(vertical.get("protect", "none"))
+    facts = [
+        ["labels", LABELS.get(protect, "")],
+        ["epsilon of a label", _figure(vertical, "epsilon", "{:.3g}")],
+    ]
+    if leaks:
+        facts += [["lengths of gradients rank labels, last round", f"AUC {leaks[-1]:.3f}"]]
+        facts += [["in the round of most", f"AUC {max(leaks):.3f}"]]
+    return f"<p>{escape(OF_LABELS)}</p>" + table([], [fact for fact in facts if fact[1]])
 
 
 def _protected(privacy: Mapping[str, Any]) -> str:

@@ -113,6 +113,9 @@ def check_vertical_data(job: Job, algorithm: Algorithm, spec: AnySpec) -> None:
         raise InputError(f"[algorithm] name = '{name}': {what}; {to_do}")
     if job.vertical is None:
         return
+    if job.vertical.protect == "label-dp" and not algorithm.for_federation(spec).task.choices:
+        what = "randomises the class of each row, and the shards have " + spec.aim
+        raise InputError(f"[vertical] protect = 'label-dp': {what}; take 'max-norm'")
     if (silos := len(spec.silos)) < 2:
         raise InputError(f"shards = '{job.shards}': has one silo, and a split network needs two; take more")
     if other := _unaligned(spec):

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mpifl.common import rng
 from mpifl.data import Batches
+from mpifl.privacy import NOTHING, Gate
 from mpifl.silo import (
     EVALUATION_BATCH,
     EvaluationBatch,
@@ -43,6 +44,7 @@ class Server:
         held: The splits of the silo whose targets the server knows, where silos have columns of the same
             rows.
         holder: That silo.
+        gate: Where gradients leave that silo's site, in a split network.
     """
 
     models: Sequence[FlatModel]
@@ -56,6 +58,7 @@ class Server:
     evaluation_batch: EvaluationBatch = EVALUATION_BATCH
     held: Mapping[str, Batches] = field(default_factory=dict)
     holder: int = 0
+    gate: Gate = NOTHING
 
     @property
     def model(self) -> FlatModel:

@@ -24,6 +24,11 @@ class VerticalSettings(BaseModel):
     """How lines become one: one behind another, or added up."""
     top: Literal["none"] | Table = {"name": "mlp", "hidden": []}
     """The model at the holder of the labels, over merged lines; "none" adds a bias to their sum."""
+    protect: Literal["none", "max-norm", "label-dp"] = "none"
+    """What keeps labels from silos that are sent gradients: "max-norm" hides their lengths by noise, and
+    guarantees nothing; "label-dp" trains on labels that are randomised once."""
+    epsilon: Annotated[float, Field(gt=0, le=30)] | None = None
+    """Of label-dp: a label is told e^epsilon times as likely as it is than as any other."""
     bottoms: dict[Annotated[str, Field(pattern=r"^(0|[1-9]\d{0,8})$")], Table] = {}
     """Models of single silos in place of `[model]`, by the silo's number."""
 
@@ -33,6 +38,10 @@ class VerticalSettings(BaseModel):
             raise ValueError(f"merge = 'sum' adds lines up, and cut = {self.cut} are unequal; take 'concat'")
         if self.top == "none" and self.merge != "sum":
             raise ValueError("top = 'none' takes the sum of lines as outputs; take merge = 'sum', or a top")
+        if self.protect == "label-dp" and self.epsilon is None:
+            raise ValueError("protect = 'label-dp' needs epsilon, by which labels are randomised")
+        if self.protect != "label-dp" and self.epsilon is not None:
+            raise ValueError(f"epsilon = {self.epsilon:g} is of label-dp; take protect = 'label-dp'")
         return self
 
     def widths(self, silos: int) -> list[int]:

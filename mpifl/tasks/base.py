@@ -118,6 +118,11 @@ class Task(BaseModel, ABC):
             raise ValueError(f"it answers {examples} examples with shape {list(outputs.shape)}, not {wanted}")
 
     @property
+    def choices(self) -> int:
+        """Of how many classes the one label of an example is; 0 where a target is no such label."""
+        return 0
+
+    @property
     def names(self) -> list[str]:
         """The names of its metrics, in their order."""
         return list(self.metrics())

@@ -46,6 +46,11 @@ class Binary(OfAnswers):
         """Return 1: the logit of yes."""
         return 1
 
+    @property
+    def choices(self) -> int:
+        """Return 2: no and yes, where an example has one answer."""
+        return 2 if self.single else 0
+
     def weighed(self, facts: Facts) -> int:
         """Return 2: no and yes."""
         return 2

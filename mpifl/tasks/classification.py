@@ -41,6 +41,11 @@ class Classification(OfClasses):
         """Whether its loss is cross entropy and nothing else: every step asks."""
         return self.criterion is cross_entropy and not self.given and self.ignored is None
 
+    @property
+    def choices(self) -> int:
+        """How many classes there are, where an example is of one."""
+        return (self._facts.classes or 0) if self.single else 0
+
     def scored(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return probabilities and targets; for the accuracy alone logits: rounding makes two of them one
         probability."""

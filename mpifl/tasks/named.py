@@ -125,6 +125,11 @@ class Named(Task):
         return self._facts.ignore if own is None else own
 
     @property
+    def single(self) -> bool:
+        """Whether an example has one target, and all targets count."""
+        return self._facts.columns == 1 and self.ignored is None
+
+    @property
     def names(self) -> list[str]:
         """The names of its metrics."""
         return list(self.chosen)

@@ -132,6 +132,8 @@ def figures_of(record: Record, names: Names | None = None, metric: MetricInfo = 
         parts.append(f"backdoor {success:.2%}")
     if weights := record.get("weights"):
         parts.append(weighed(weights, names or Names()))
+    if record.get("norm_leak_auc") is not None:
+        parts.append(f"label leak {record['norm_leak_auc']:.2f}")
     if record.get("epsilon") is not None:
         parts.append(f"epsilon {record['epsilon']:.3g}")
     if parties := record.get("parties"):

@@ -18,6 +18,7 @@ from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, Names, rng
 from mpifl.data import Batches, Features, Shard, Split, VerticalSpec, alignment_of, open_vertical
 from mpifl.exchange import Federation, Knowledge, Worker, WorkerContext, place
+from mpifl.privacy import Gate, own_secret, randomised
 from mpifl.run import Job, Model, check_bottom, check_vertical_data, load_initial, load_weights
 from mpifl.server import Server
 from mpifl.silo import Bottom, ColumnSilo, FlatModel, learnable
@@ -64,7 +65,8 @@ def assemble_vertical(
     exchange = Federation(transport, worker, [], placed, 1.0, device, knowledge, names=names, stay=True)
     server = Server([top], job.seed, task=algorithm.task, evaluation_batch=job.evaluate.batch_size)
     if transport.is_server:
-        server.held, server.holder = _held(Path(job.shards), spec, algorithm, device), spec.holder
+        held, server.holder = _held(Path(job.shards), spec, algorithm, device), spec.holder
+        server.held, server.gate = _protected(job, spec, algorithm, run, held)
     return server, exchange
 
 
@@ -221,6 +223,22 @@ def _held(folder: Path, spec: VerticalSpec, algorithm: Algorithm, device: torch.
     features = spec.silos[spec.holder].features
     shard = _open(folder, spec, algorithm, spec.holder)
     return {name: Batches(split, features, device) for name, split in shard.splits.items()}
+
+
+def _protected(
+    job: Job, spec: VerticalSpec, algorithm: Algorithm, run: Path, held: dict[str, Batches]
+) -> tuple[dict[str, Batches], Gate]:
+    """Return the splits as the top learns them, and where gradients leave their holder."""
+    assert job.vertical is not None
+    vertical, classes, train = job.vertical, algorithm.task.choices, held["train"]
+    true = train.stored[1].long().reshape(-1) if classes == 2 else None
+    if vertical.protect == "none":
+        return held, Gate(spec.holder, true)
+    secret = own_secret(run)
+    if vertical.epsilon is not None:
+        act = functools.partial(randomised, classes=classes, epsilon=vertical.epsilon, secret=secret)
+        held = {**held, "train": train.relabelled(act)}
+    return held, Gate(spec.holder, true, secret, equalises=vertical.protect == "max-norm")
 
 
 def _column_silo(

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import mean
 
 from mpifl.common.errors import InputError
-from mpifl.data.shards import read_federation
+from mpifl.data.vertical import read_any
 from mpifl.report.runs import Summary
 from mpifl.run.job import read_job
 from mpifl.tools.sweep.running import LOST, run_task
@@ -72,7 +72,7 @@ class Cut:
         asked: dict[str, list[str]] = {"source": [source], "seed": [str(seed)]}
         for flag, value in zip(flags[::2], flags[1::2], strict=True):
             asked.setdefault(flag.removeprefix("--").replace("-", "_"), []).append(value)
-        spec = read_federation(out)
+        spec = read_any(out)
         said = {**spec.scheme, "scheme": spec.scheme["name"], "silos": len(spec.silos), "seed": spec.seed,
                 "source": spec.source["name"], "option": spec.source.get("options", [])}  # fmt: skip
         keys = dict.fromkeys([*asked, *UNLESS_GIVEN])

@@ -73,20 +73,20 @@ DIGITS, HALVES = (
     "digits --scheme iid --silos 1",
     "--scheme vertical --silos 2 --columns contiguous --label-silo 1",
 )
-QUARTERS = "--scheme vertical --silos 4 --columns contiguous --test 0.2"
+QUARTERS = "--scheme vertical --silos 4 --columns contiguous"
 MNIST = (
     Cut("vflair-mnist-joined", f"mnist {ONE}", DIGITS),
     Cut("vflair-mnist", f"mnist {HALVES}", f"digits {HALVES}"),
 )
-PARTIES = "--scheme vertical --columns {} --label-silo 1"
+PARTIES = "--scheme vertical --sizes {} --columns contiguous --label-silo 1"
 ADULT = (
     NumbersFirst("vflair-adult-joined", f"npz {ONE}", DIGITS),
     NumbersFirst("vflair-adult", f"npz {PARTIES.format('15,93')}", f"digits {PARTIES.format('15,49')}"),
 )
 BY_SPEC = f"--option spec={SPEC}"
 LETTERS = (
-    Letters("vertibench-letter-joined", f"csv {ONE} --test 0.2 {BY_SPEC}", f"{DIGITS} --test 0.2"),
-    Letters("vertibench-letter", f"csv {QUARTERS} {BY_SPEC}", f"digits {QUARTERS}"),
+    Letters("vertibench-letter-joined", f"csv {ONE} --test 0.2 {BY_SPEC}", DIGITS),
+    Letters("vertibench-letter", f"csv {QUARTERS} --test 0.2 {BY_SPEC}", f"digits {QUARTERS}"),
 )
 """Each set in one silo, and split."""
 

@@ -73,8 +73,10 @@ def test_a_signal_waits_for_what_is_being_written(yard: Path, untroubled: Path, 
     ("more", "pattern"),
     [
         (_every(2), "silo_0001*"),
-        (FOREGROUND, "checkpoint.json"),
-        pytest.param(FOREGROUND, "silo_0001*", marks=pytest.mark.slow),
+        *(
+            pytest.param(FOREGROUND, name, marks=pytest.mark.slow)
+            for name in ("checkpoint.json", "silo_0001*")
+        ),
         *(pytest.param(more, "server*", marks=pytest.mark.slow) for more in (_every(2), FOREGROUND)),
         pytest.param(_every(2), "checkpoint.json", marks=pytest.mark.slow),
     ],

@@ -256,6 +256,7 @@ def test_a_folder_that_cannot_be_written_is_named(
     assert f"{place['commands'][name][5]}: cannot be written" in line
 
 
+@pytest.mark.slow
 def test_what_is_wrong_with_a_job_is_said_once_whatever_the_ranks(yard: Path, tmp_path: Path) -> None:
     arguments = train(yard / "plain.toml", tmp_path / "run", "--set", "local.lr=-1")
     with Command(tmp_path / "command", 2, *arguments) as command:

@@ -49,16 +49,9 @@ def _refused(folder: Path, ranks: int, *arguments: str) -> str:
     return line
 
 
-def test_ranks_starts_its_own_ranks(yard: Path, untroubled: Path, tmp_path: Path) -> None:
-    with Command(
-        tmp_path / "command", 1, *train(yard / "steady.toml", tmp_path / "run", "--ranks", "3")
-    ) as command:
-        assert command.end().code == 0
-    assert list(json.loads((tmp_path / "run" / "environment.json").read_text())["ranks"]) == ["0", "1", "2"]
-    assert outcome(tmp_path / "run") == outcome(untroubled / "whole")
-
-
-def test_what_a_killed_launcher_left_behind_is_not_in_the_way(yard: Path, tmp_path: Path) -> None:
+def test_ranks_starts_its_own_ranks_whatever_a_killed_launcher_left_behind(
+    yard: Path, untroubled: Path, tmp_path: Path
+) -> None:
     """Open MPI's mpirun names its session by its pid,
     and starts nothing where one of that name was left behind."""
     stale = tmp_path / "mpirun"
@@ -66,11 +59,13 @@ def test_what_a_killed_launcher_left_behind_is_not_in_the_way(yard: Path, tmp_pa
         '#!/bin/sh\nmkdir "$TMPDIR/ompi.$$" && touch "$TMPDIR/ompi.$$/pmix.$(hostname).tool"\nexec "$@"\n'
     )
     stale.chmod(0o755)
-    arguments = train(yard / "plain.toml", tmp_path / "run", "--ranks", "2")
+    arguments = train(yard / "steady.toml", tmp_path / "run", "--ranks", "3")
     with Command(
         tmp_path / "command", 1, *arguments, MPIFL_MPIRUN=shlex.join([str(stale), *launcher()])
     ) as command:
         assert command.end().code == 0, command.err
+    assert list(json.loads((tmp_path / "run" / "environment.json").read_text())["ranks"]) == ["0", "1", "2"]
+    assert outcome(tmp_path / "run") == outcome(untroubled / "whole")
     left = sorted(path.name for path in (tmp_path / "command" / "tmp").iterdir())
     assert all(re.fullmatch(r"ompi\.\d+", name) for name in left)  # the stale one; nothing of our own
 
@@ -139,7 +134,9 @@ def test_a_world_of_less_than_a_rank_is_refused(yard: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "number", [TERM, pytest.param(INT, marks=pytest.mark.slow), USR1], ids=lambda one: one.name
+    "number",
+    [TERM, *(pytest.param(number, marks=pytest.mark.slow) for number in (INT, USR1))],
+    ids=lambda one: one.name,
 )
 def test_a_signal_to_the_command_ends_its_ranks_with_a_checkpoint(
     yard: Path, tmp_path: Path, number: signal.Signals
@@ -169,7 +166,7 @@ def test_a_command_that_is_killed_takes_its_ranks_along(yard: Path, tmp_path: Pa
             time.sleep(0.01)
 
 
-@pytest.mark.parametrize(("number", "ranks"), [(TERM, "1"), (USR1, "2")])
+@pytest.mark.parametrize(("number", "ranks"), [pytest.param(TERM, "1", marks=pytest.mark.slow), (USR1, "2")])
 def test_a_signal_before_the_training_begins_is_no_accident(
     yard: Path, tmp_path: Path, number: signal.Signals, ranks: str
 ) -> None:

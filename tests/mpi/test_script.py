@@ -11,7 +11,7 @@ from conftest import ranks
 HERE = Path(__file__).parent
 
 
-@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("n", [1, pytest.param(2, marks=pytest.mark.slow), 3])
 def test_a_script_trains_stops_resumes_and_leaves_all_as_it_was(n: int, digits: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     done = ranks(n, "-m", "mpi4py", HERE / "script.py", digits / "many", tmp_path / "out", timeout=200)

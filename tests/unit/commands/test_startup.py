@@ -108,7 +108,10 @@ def test_what_is_too_small_for_a_normal_number_is_zero_on_all_threads_of_a_train
     assert (words[-5:], code) == (["error:", "0", "left", str(1 << 20), "afterwards"], 2)
 
 
-@pytest.mark.parametrize(("command", "wrong"), [("train", 2), ("evaluate", 2), ("doctor", 1)])
+@pytest.mark.parametrize(
+    ("command", "wrong"),
+    [("train", 2), *(pytest.param(*one, marks=pytest.mark.slow) for one in (("evaluate", 2), ("doctor", 1)))],
+)
 def test_what_torch_brings_is_out_of_the_garbage_collectors_sight(command, wrong, tmp_path):
     words, code = told_at_the_end(COLLECTED, command, tmp_path / "none")
     assert code == wrong  # there is no such job, run or shard folder; that is told after the imports

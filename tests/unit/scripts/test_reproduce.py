@@ -29,8 +29,8 @@ QUICK = {
     "byzantine-mnist": "RFA + s2, beta = 0.9, ALIE",
     "flamby-heart-private": "epsilon 1",
     "opacus-mnist": "z = 1.3, 10 silos",
-    "vflair-mnist": "label holder alone",
-    "vflair-adult": "in one place",
+    "vflair-mnist": "split, sum",
+    "vflair-adult": "split, linear top",
     "vertibench-letter": "in one place",
 }
 """A cell of every table."""
@@ -101,7 +101,7 @@ def test_every_cell_of_every_table_is_a_job_of_its_own_and_says_that_it_was_not_
 
 LONG = (
     *("mcmahan-2nn", "mcmahan-shakespeare", "mcmahan-cnn", "mcmahan-cifar10"),
-    *("niid-mnist", "niid-cifar10", "byzantine-mnist", "flamby-heart-private"),
+    *("niid-mnist", "niid-cifar10", "byzantine-mnist", "flamby-heart-private", "fedprox"),
     *("vflair-adult", "vertibench-letter"),
 )
 """Tables whose like is among the others, and which take longest."""
