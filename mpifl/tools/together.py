@@ -84,6 +84,9 @@ def predict_together(
 
     def plan() -> tuple[Job, VerticalSpec, Path]:
         check_asked(out, split)
+        if data.is_file():
+            what = "is one party's shard, and all parties answer together"
+            raise InputError(f"--data {data}: {what}; name the shard folder")
         job, spec = read_job_of(run, trusted), read_vertical(data)
         last_model(run, job)
         _check_columns(run, job, data, spec)

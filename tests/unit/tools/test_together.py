@@ -111,6 +111,12 @@ def test_rows_that_were_not_trained_on_are_predicted_by_the_same_columns(trained
     write_folder(tmp_path / "whole", [8, 8])
     said = asked("predict", trained.folder, "--data", tmp_path / "whole", "--out", out)
     assert "its silos have examples, not columns" in said
+    shard = tmp_path / "new" / "silo_0001.h5"
+    said = asked("predict", trained.folder, "--data", shard, "--out", out)
+    assert (
+        said
+        == f"--data {shard}: is one party's shard, and all parties answer together; name the shard folder"
+    )
 
 
 @pytest.mark.parametrize("missing", ["personal/silo_0002.safetensors", "model.safetensors"])
