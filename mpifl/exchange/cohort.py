@@ -86,13 +86,13 @@ class Cohort:
         Raises:
             RoundLost: a silo stopped, or the server.
         """
-        name, lead = part.__name__, Lead(talk, widths)
+        rows = max(max(self.federation.knowledge.examples[silo].values()) for silo in self.silos)
+        name, lead = part.__name__, Lead(talk, widths, rows)
         weights = {silo: self.federation.knowledge.weight(name, silo) for silo in self.silos}
         vectors, scalars = _parted(message)
         try:
-            outcome = self._exchange(
-                Converse, vectors, Expected(weights), lead=lead, work=name, scalars=scalars
-            )
+            asked: dict[str, Any] = {"work": name, "longest": lead.longest, "scalars": scalars}
+            outcome = self._exchange(Converse, vectors, Expected(weights), lead=lead, **asked)
         except RoundLost:
             if lead.error is not None:
                 raise lead.error from None

@@ -15,8 +15,8 @@ from mpifl.exchange.speakers import Speaker
 from mpifl.transforms import LONGEST, Writing
 from mpifl.wire import Line, Lines, Mark
 
-LEAST_LIMIT = 1 << 26
-"""Bytes of a line that are taken at least, whatever is expected: what is not taken holds its sender up."""
+SHORTEST_LIMIT = 1 << 26
+"""Bytes of a line that are taken in any case: a line of a wrong shape is to be named, and not to hang."""
 _MORE = "said more than it was asked"
 
 
@@ -30,16 +30,19 @@ class Lead:
     Args:
         talk: Leads it; given the `Dialogue`.
         widths: How many numbers a line of each silo has for each row.
+        rows: How many rows a line has at most.
 
     Attributes:
+        longest: Bytes of a line at most.
         homes: The rank of each silo.
         heard: Bytes of each silo's lines.
         said: Bytes of the answers to each silo.
         error: Why it could not be led to its end; None if it was.
     """
 
-    def __init__(self, talk: Callable[[Conversation], None], widths: Mapping[int, int]) -> None:
+    def __init__(self, talk: Callable[[Conversation], None], widths: Mapping[int, int], rows: int) -> None:
         self.talk, self.widths = talk, dict(widths)
+        self.longest = max(SHORTEST_LIMIT, LONGEST * rows * max(widths.values()))
         self.homes: Mapping[int, int] = {}
         self.heard: Counter[int] = Counter()
         self.said: Counter[int] = Counter()
@@ -152,7 +155,7 @@ class Dialogue:
         """Return the next line of a silo of another rank; None if it has stopped, or its line is wrong."""
         width = self._lead.widths[silo]
         try:
-            line = self._next(silo, LONGEST * rows * width)
+            line = self._next(silo)
             if silo in self._over:
                 self._note_end(silo, ended=line.number == Mark.END)
                 return None
@@ -165,7 +168,7 @@ class Dialogue:
         self._lead.heard[silo] += len(line.payload)
         return found
 
-    def _next(self, silo: int, nbytes: int = 0) -> Line:
+    def _next(self, silo: int) -> Line:
         """Return what a silo of another rank says next.
 
         Raises:
@@ -173,7 +176,7 @@ class Dialogue:
         """
         due = self._heard[silo]
         self._heard[silo] += 1
-        line = self._lines.hear(self._lead.homes[silo], max(nbytes, LEAST_LIMIT))
+        line = self._lines.hear(self._lead.homes[silo], self._lead.longest)
         if line.number in (Mark.STOP, Mark.END):
             self._over.add(line.silo)
         elif line.number != due:

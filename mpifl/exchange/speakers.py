@@ -95,14 +95,14 @@ class Speaker:
             self._half.close()
 
 
-def follow(speakers: Sequence[Speaker], lines: Lines, up: Writing, down: Writing) -> None:
-    """Have the silos of another rank than the server's talk with it to the end."""
+def follow(speakers: Sequence[Speaker], lines: Lines, longest: int, up: Writing, down: Writing) -> None:
+    """Have the silos of another rank than the server's talk with it to the end, by lines of so many bytes."""
     talking, number = {speaker.id: speaker for speaker in speakers}, 0
     heard: dict[int, Tensor | None] = dict.fromkeys(talking)
     while talking:
         for silo, speaker in talking.items():
             said = speaker.speak(heard[silo])
-            payload = None if said is None else _written(speaker, said, number, up)
+            payload = None if said is None else _written(speaker, said, number, longest, up)
             if payload is not None:
                 lines.say(0, silo, number, payload)
             else:
@@ -115,11 +115,14 @@ def follow(speakers: Sequence[Speaker], lines: Lines, up: Writing, down: Writing
     lines.settle()
 
 
-def _written(speaker: Speaker, said: Tensor, number: int, up: Writing) -> bytes | None:
+def _written(speaker: Speaker, said: Tensor, number: int, longest: int, up: Writing) -> bytes | None:
     """Return a silo's line as bytes; a silo whose line cannot be written fails of it."""
     try:
-        return up.write(said, speaker.id, number)
-    except ValueError as wrong:
+        payload = up.write(said, speaker.id, number)
+        if len(payload) <= longest:
+            return payload
+        raise InputError(f"a line has shape {list(said.shape)}: {len(payload)} bytes, and at most {longest}")
+    except (ValueError, InputError) as wrong:
         speaker.fail(wrong)
         return None
 

@@ -187,7 +187,7 @@ class Worker:
         if lead is not None:
             Dialogue(lead, request.cohort, speakers, lines, *written).run()
         else:
-            follow([*speakers.values()], lines, *written)
+            follow([*speakers.values()], lines, request.longest, *written)
         return [speaker.reply for speaker in speakers.values() if speaker.reply is not None]
 
     def _speaker(self, id: int, request: Converse, vectors: dict[str, Tensor]) -> Speaker:

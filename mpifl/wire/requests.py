@@ -99,6 +99,8 @@ class Converse(Request):
 
     Attributes:
         work: The method's name.
+        longest: Bytes of a line at most: a silo's longer one is its fault, and is not said, since MPI would
+            have its sender wait for a receiver who does not take it.
         scalars: The numbers and texts of the message.
     """
 
@@ -107,6 +109,7 @@ class Converse(Request):
 
     kind: Literal["converse"] = "converse"
     work: str
+    longest: int
     scalars: dict[str, Scalar] = Field(default={})
 
 

@@ -11,6 +11,7 @@ environment says.
     {"hold": r, "at": FOLDER}       in round r each silo writes FOLDER/reached, and waits for FOLDER/open;
                                     in a dialogue before its fifth line
     {"nan": [k, r]}                 the fifth line of silo k in round r is not finite
+    {"long": [k, r]}                the fifth line of silo k in round r has 80 MB
     {"die": {R: [WHEN, kind, r]}}   rank R kills itself in round r at this kind of request, or method of
                                     `compute`: when it is asked (WHEN = "asked"), has done it ("worked"),
                                     has the verdict ("judged"), or is to leave ("leaving")
@@ -130,6 +131,8 @@ class Talking(SplitNN):
                 _reach_and_wait()
             if line == FIFTH and TROUBLE.get("nan") == [silo.id, silo.round + 1]:
                 said = torch.full_like(said, math.nan)
+            if line == FIFTH and TROUBLE.get("long") == [silo.id, silo.round + 1]:
+                said = torch.zeros(20_000_000, 1)
             answer = yield said
         raise AssertionError("unreachable")
 
