@@ -168,7 +168,9 @@ def test_a_line_that_is_not_finite_ends_the_training_in_a_line(yard: Path, tmp_p
     assert not (run / "model.safetensors").exists()
 
 
-def test_a_line_longer_than_any_is_its_silos_fault_and_nobody_waits_for_it(yard: Path, tmp_path: Path) -> None:
+def test_a_line_longer_than_any_is_its_silos_fault_and_nobody_waits_for_it(
+    yard: Path, tmp_path: Path
+) -> None:
     arguments = train(yard / "split.toml", tmp_path / "run")
     with Command(tmp_path / "command", 2, *arguments, trouble={"long": [2, 3]}) as command:
         assert command.end(60).code == 3

@@ -33,7 +33,8 @@ def answers(draw: Random, valid: Path, folder: Path) -> tuple[Path, int, type, b
     (folder / "terms.toml").write_text(TERMS)
     party, kind = draw.randrange(2), draw.choice((Hello, Made))
     honest = said(folder / "terms.toml", kind, party)
-    return folder / "terms.toml", party, kind, harmed_json(draw, Answer(said=honest).encode())
+    record = Answer(said=honest).encode()  # a whole one now and then, as harm seldom leaves one
+    return folder / "terms.toml", party, kind, harmed_json(draw, record) if draw.random() < 0.8 else record
 
 
 def judge(given: tuple[Path, int, type, bytes]) -> None:

@@ -66,7 +66,7 @@ JOBS = [
         local_steps=3,
         vertical={"cut": 10, "merge": "sum", "top": "none"},
         local={"lr": 0.05, "momentum": 0.9, "batch_size": 50, "steps": 20, "lr_decay": 0.9},
-        evaluate={"every": 2},
+        evaluate={"every": 3},
     ),
     split(
         "split-qsgd",
@@ -83,7 +83,7 @@ JOBS = [
     ),
     split(
         "split-uneven",
-        rounds=3,
+        rounds=2,
         model={"name": "mlp", "hidden": [5]},
         vertical={"cut": [2, 3, 4], "bottoms": {"1": {"name": "logreg"}}},
         local={"optimizer": "adamw", "weight_decay": 0.1, "clip_norm": 0.5, "batch_size": "full", "steps": 3},

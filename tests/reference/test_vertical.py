@@ -92,7 +92,7 @@ def table(kind: str) -> dict[str, np.ndarray]:
 def write(folder: Path, name: str, holder: int = 0) -> None:
     kind, _, _ = name.partition("-")
     np.savez(folder / f"{name}.npz", **table(kind))
-    options = {"columns": ",".join(map(str, WIDTHS)), "label_silo": holder}
+    options = {"sizes": ",".join(map(str, WIDTHS)), "columns": "contiguous", "label_silo": holder}
     arguments = ("npz", folder / f"{name}.npz", folder / name, "vertical", None, 5)
     named = ["target_names=time,event"] if kind == "survival" else []
     partition_columns(*arguments, options=options, shares=Shares(), source_options=named)

@@ -25,6 +25,7 @@ from mpifl.wire.messages import (
 )
 from mpifl.wire.requests import (
     Compute,
+    Converse,
     Finish,
     Inventory,
     Load,
@@ -93,6 +94,7 @@ REQUESTS = [
     st.builds(Migrate, assignment=assignments, checkpoint=counts, files=files, **common),
     st.builds(Replicate, scalars=scalars, **common),
     st.builds(Finish, sha256=text, **common),
+    st.builds(Converse, work=text, longest=counts, **common),
     *(st.builds(kind, **common) for kind in (Open, Save, Inventory, Stop)),
 ]
 parts = st.builds(PartialSum, name=names, window=numbered, handle=st.integers(0, 2**31))
@@ -198,10 +200,10 @@ def test_a_request_comes_back_as_it_went_its_kind_included(request):
 
 def test_every_kind_of_request_has_its_example():
     assert {kind.__name__ for kind in (*Request.__subclasses__(), *Reassigning.__subclasses__())} == {
-        *("Reassigning", "Compute", "Open", "Save", "SaveStatus", "Load"),
+        *("Reassigning", "Compute", "Converse", "Open", "Save", "SaveStatus", "Load"),
         *("Migrate", "Inventory", "Replicate", "Finish", "Stop"),
     }
-    assert len(REQUESTS) == 10
+    assert len(REQUESTS) == 11
 
 
 NO_REQUESTS = [
