@@ -66,8 +66,9 @@ def assemble_vertical(
     exchange = Federation(transport, worker, [], placed, 1.0, device, knowledge, names=names, stay=True)
     server = Server([top], job.seed, task=algorithm.task, evaluation_batch=job.evaluate.batch_size)
     if transport.is_server:
-        held, server.holder = _held(Path(job.shards), spec, algorithm, device), spec.holder
-        server.held, server.gate = _protected(job, spec, algorithm, run, held)
+        server.held, server.holder = _held(Path(job.shards), spec, algorithm, device), spec.holder
+        if not trained:  # no gradient leaves what is trained
+            server.held, server.gate = _protected(job, spec, algorithm, run, server.held)
     return server, exchange
 
 
@@ -228,8 +229,8 @@ def _held(folder: Path, spec: VerticalSpec, algorithm: Algorithm, device: torch.
 
 
 def _protected(
-    job: Job, spec: VerticalSpec, algorithm: Algorithm, run: Path, held: dict[str, Batches]
-) -> tuple[dict[str, Batches], Gate]:
+    job: Job, spec: VerticalSpec, algorithm: Algorithm, run: Path, held: Mapping[str, Batches]
+) -> tuple[Mapping[str, Batches], Gate]:
     """Return the splits as the top learns them, and where gradients leave their holder."""
     assert job.vertical is not None
     vertical, classes, train = job.vertical, algorithm.task.choices, held["train"]

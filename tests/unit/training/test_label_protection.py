@@ -115,6 +115,15 @@ def test_training_labels_alone_are_randomised(start):
     assert (server.gate.ones.numpy() == rare("train")).all()
 
 
+def test_a_trained_network_is_scored_on_true_labels_and_makes_no_secret(start):
+    run = start("run", vertical=LABEL_DP)
+    shutil.rmtree(run / "privacy")
+    job, spec = read_job(start.folder / "run.toml"), read_any(start.folder / "shards")
+    server, _ = assemble_vertical(job, spec, run, Alone(), trained=True)
+    assert (server.held["train"].targets(torch.arange(1500)).numpy() == rare("train")).all()
+    assert not (run / "privacy").exists()
+
+
 def test_a_site_randomises_its_labels_once_for_all_its_runs(start, monkeypatch):
     monkeypatch.setenv("MPIFL_SITE", str(start.folder / "site"))
     one, other = start("one", vertical=LABEL_DP), start("other", vertical=LABEL_DP)
