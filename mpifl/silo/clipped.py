@@ -92,8 +92,8 @@ class ByFormula(ClippedSum):
             # an example without a finite gradient counts nothing, nor may it spoil others
             if not math.isfinite(float(norms.sum())):
                 return self._without(batch, real, bound, norms.isfinite())
-            factors = torch.zeros(len(norms), device=norms.device)
-            factors[:real] = (bound / norms[:real]).clamp_(max=1.0)
+            factors = (bound / norms).clamp_(max=1.0)
+            factors[real:] = 0
             sums = self._zeros() if len(each) < len(self._layers) else [torch.empty(0)] * len(self._places)
             for name, one in each.items():
                 for parameter, total in one.sums(factors).items():

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -75,7 +76,7 @@ class Products(Gradients):
         inputs = self.layer.weight.numel() // (groups * outputs)
         each, squares = self._g.new_empty(n, groups, outputs, inputs), []
         at_a_time = max(CACHED // (groups * inputs * places), 1)
-        for some, g, found in zip(*(t.split(at_a_time) for t in (a, self._g, each)), strict=True):
+        for some, g, found in zip(*(torch.split(t, at_a_time) for t in (a, self._g, each)), strict=True):
             torch.matmul(g, self.inputs(some).transpose(2, 3), out=found)
             squares.append(found.flatten(1).square().sum(1))
         return each.flatten(1), torch.cat(squares)
@@ -118,6 +119,36 @@ class Products(Gradients):
         if self._biases is not None:
             found["bias"] = factors @ self._biases
         return found
+
+
+class OfVectors(Gradients):
+    """Of `nn.Linear` that is given a vector for each example: few operations, as small models wait for these."""
+
+    def __init__(self, layer: Any, a: Tensor, g: Tensor) -> None:
+        super().__init__(layer, a, g)
+        self._a, self._g = a, g
+
+    def squares(self) -> Tensor:
+        """Return the squared norms, shape [n]."""
+        of_bias = self._g.square().sum(1)
+        if not self.trains("weight"):
+            return of_bias
+        of_weight = of_bias * self._a.square().sum(1)
+        return of_bias + of_weight if self.trains("bias") else of_weight
+
+    def sums(self, factors: Tensor) -> dict[str, Tensor]:
+        """Return the sum of the examples' gradients, each times its factor, by the parameter's name."""
+        found = {}
+        if self.trains("weight"):
+            found["weight"] = (self._g * factors[:, None]).T @ self._a
+        if self.trains("bias"):
+            found["bias"] = factors @ self._g
+        return found
+
+
+def of_linear(layer: Any, a: Tensor, g: Tensor) -> Gradients:
+    """Return the gradients of `nn.Linear`."""
+    return OfVectors(layer, a, g) if a.dim() == 2 else OfLinear(layer, a, g)
 
 
 class OfLinear(Products):
@@ -230,8 +261,8 @@ class OfLayerNorm(OfNorm):
         return each.sum(tuple(places)) if len(places) else each
 
 
-FORMULAS: dict[type[nn.Module], type[Gradients]] = {
-    nn.Linear: OfLinear,
+FORMULAS: dict[type[nn.Module], Callable[[Any, Tensor, Tensor], Gradients]] = {
+    nn.Linear: of_linear,
     nn.Conv1d: OfConvolution,
     nn.Conv2d: OfConvolution,
     nn.Conv3d: OfConvolution,
