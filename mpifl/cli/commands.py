@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mpifl import __version__
-from mpifl.cli import align as of_align, ending, identity, models, privacy as of_privacy
+from mpifl.cli import align as of_align, ending, identity, listing, models, privacy as of_privacy
 from mpifl.cli.options import DryRun, JobFile, Out, Ranks, Set
 from mpifl.common import InputError, imports, signals, tuning
 
@@ -243,6 +243,7 @@ def schema() -> None:
     show_schema()
 
 
+app.command("list")(listing.list_names)
 app.command()(of_align.align)
 app.command()(of_privacy.privacy)
 app.add_typer(identity.app, name="identity")

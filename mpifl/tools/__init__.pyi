@@ -1,4 +1,11 @@
 from . import align as align, doctor as doctor, sweep as sweep
+from .inventory import (
+    KINDS as KINDS,
+    Item as Item,
+    Kind as Kind,
+    options_of as options_of,
+    summary as summary,
+)
 from .keys import schema as schema, show_keys as show_keys, show_schema as show_schema, tables as tables
 from .submit import SlurmOptions as SlurmOptions, submit_job as submit_job
 from .together import evaluate_together as evaluate_together, predict_together as predict_together

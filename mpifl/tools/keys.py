@@ -16,13 +16,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mpifl.aggregation import NAMES as RULES
+from mpifl.aggregation import RULES
 from mpifl.algorithms import ALGORITHMS, Algorithm
 from mpifl.common import InputError
 from mpifl.models import MODELS
 from mpifl.run import Job
 from mpifl.server import OPTIMIZERS, SELECTIONS
 from mpifl.tasks import TASKS
+from mpifl.tools.inventory import summary
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 NAMED: dict[str, Mapping[str, type[BaseModel]]] = {
@@ -153,7 +154,7 @@ def _one_of(whole: Schema, table: str, registry: Mapping[str, type[BaseModel]]) 
         named = ["name"] if table == "algorithm" or name != "sgd" else []
         whole["$defs"][f"{table}.{name}"] = {
             "type": "object",
-            "description": inspect.getdoc(kind).splitlines()[0],  # type: ignore[union-attr]
+            "description": summary(kind),
             "properties": {"name": {"const": name}, **keys},
             "required": [*named, *own.get("required", [])],
             "additionalProperties": False,
