@@ -6,6 +6,6 @@ from .inventory import (
     options_of as options_of,
     summary as summary,
 )
-from .keys import schema as schema, show_keys as show_keys, show_schema as show_schema, tables as tables
+from .keys import schema as schema, schema_text as schema_text, show_keys as show_keys, tables as tables
 from .submit import SlurmOptions as SlurmOptions, submit_job as submit_job
 from .together import evaluate_together as evaluate_together, predict_together as predict_together

@@ -104,9 +104,9 @@ def show_keys(table: str | None) -> None:
         Console().print(_drawn(f"[{name}]" if name else "above all tables", everything[name]), "")
 
 
-def show_schema() -> None:
-    """Print the JSON schema of a job file."""
-    print(json.dumps(schema(), indent=2, ensure_ascii=False))
+def schema_text() -> str:
+    """Return the JSON schema of a job file as the text of a file."""
+    return json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"
 
 
 def meanings(kind: type[BaseModel]) -> dict[str, str]:
