@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mpifl import __version__
-from mpifl.cli import align as of_align, ending, identity, listing, models, privacy as of_privacy
+from mpifl.cli import (
+    align as of_align,
+    ending,
+    identity,
+    listing,
+    models,
+    new as of_new,
+    privacy as of_privacy,
+)
 from mpifl.cli.options import DryRun, JobFile, Out, Ranks, Set, write_text
 from mpifl.common import InputError, imports, signals, tuning
 
@@ -250,6 +258,7 @@ def schema(
 
 
 app.command("list")(listing.list_names)
+app.command()(of_new.new)
 app.command()(of_align.align)
 app.command()(of_privacy.privacy)
 app.add_typer(identity.app, name="identity")

@@ -8,4 +8,6 @@ from .inventory import (
 )
 from .keys import schema as schema, schema_text as schema_text, show_keys as show_keys, tables as tables
 from .submit import SlurmOptions as SlurmOptions, submit_job as submit_job
+from .templates import TEMPLATES as TEMPLATES, Answers as Answers
 from .together import evaluate_together as evaluate_together, predict_together as predict_together
+from .writing import SCHEMA as SCHEMA, commented as commented

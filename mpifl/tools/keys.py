@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import itertools
 import json
@@ -119,6 +120,7 @@ def meanings(kind: type[BaseModel]) -> dict[str, str]:
     return found
 
 
+@functools.cache
 def _strings_below(kind: type) -> dict[str, str]:
     body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0].body  # type: ignore[attr-defined]
     return {
