@@ -137,7 +137,10 @@ class Answers:
         """Return the job."""
         template = self.template
         head: Table = {"name": self.name, "shards": f"shards/{self.name}", "seed": 7, "rounds": self.rounds}
-        tables = {"algorithm": {"name": self.algorithm or template.algorithm}, "checkpoint": {"every": 10}}
+        tables: dict[str, Table] = {
+            "algorithm": {"name": self.algorithm or template.algorithm},
+            "checkpoint": {"every": 10},
+        }
         order = ("model", "task", "algorithm", "vertical", "local", "checkpoint")
         both: dict[str, Table] = {**template.job, **tables}
         return {**head, **{table: dict(both[table]) for table in order if table in both}}
