@@ -12,6 +12,7 @@ import typer
 from mpifl import __version__
 from mpifl.cli import (
     align as of_align,
+    demo as of_demo,
     ending,
     identity,
     listing,
@@ -259,6 +260,7 @@ def schema(
 
 app.command("list")(listing.list_names)
 app.command()(of_new.new)
+app.command()(of_demo.demo)
 app.command()(of_align.align)
 app.command()(of_privacy.privacy)
 app.add_typer(identity.app, name="identity")

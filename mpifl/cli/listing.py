@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from itertools import starmap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -36,7 +37,7 @@ def _kinds() -> dict[str, Kind]:
     """Return what a job may name, and what `data-prep partition` may."""
     from data_prep.schemes import SCHEMES
     from data_prep.sources import SOURCES
-    from mpifl.tools import KINDS, Item, Kind, options_of, summary
+    from mpifl.tools import KINDS, Item, Kind, jobs, jobs_folder, options_of, summary
 
     def flags(options: Any) -> tuple[str, ...]:
         return tuple(f"--{option.replace('_', '-')}" for option in options)
@@ -46,6 +47,7 @@ def _kinds() -> dict[str, Kind]:
     return {
         **KINDS,
         "schemes": Kind("data-prep partition --scheme", lambda: schemes),
+        "jobs": Kind(f"mpifl train {jobs_folder()}/NAME.toml", lambda: list(starmap(Item, jobs().items()))),
         "sources": Kind("data-prep partition SOURCE, --option", lambda: sources, OWN_SOURCE),
     }
 
