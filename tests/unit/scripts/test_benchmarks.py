@@ -15,7 +15,7 @@ from torch import nn
 
 
 @pytest.fixture
-def bench(monkeypatch):
+def bench(monkeypatch, warm_python):
     """The folder of the benchmarks to import from, which start ranks as the tests do."""
     monkeypatch.syspath_prepend(str(ROOT / "scripts" / "bench"))
     import common
