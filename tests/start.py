@@ -8,6 +8,7 @@ python -I -S tests/start.py SOCKET SESSIONS ARGUMENTS
 """
 
 import array
+import contextlib
 import marshal
 import os
 import signal
@@ -21,8 +22,15 @@ link.connect(sys.argv[1])
 told = marshal.dumps((os.getcwd(), *sys.argv[2:3], sys.argv[3:], dict(os.environ)))  # noqa: PTH109
 link.sendmsg([told], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", (0, 1, 2)))])
 process = int(link.recv(32))
+
+
+def hand_on(number, _):
+    with contextlib.suppress(ProcessLookupError):  # its exit code is on the way
+        os.kill(process, number)
+
+
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
-    signal.signal(number, lambda number, _: os.kill(process, number))
+    signal.signal(number, hand_on)
 code = int(link.recv(32))
 if code < 0:
     if -code != signal.SIGKILL:

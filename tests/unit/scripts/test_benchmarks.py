@@ -162,7 +162,7 @@ def test_settings_with_a_name_of_capitals_go_to_the_environment(bench):
     )
 
 
-def test_harm_that_an_own_job_knows_nothing_of_is_refused():
+def test_harm_that_an_own_job_knows_nothing_of_is_refused(warm_python):
     command = [
         sys.executable,
         ROOT / "scripts" / "faults.py",
