@@ -45,8 +45,11 @@ FLOOR = {
 }
 OF_DATA_PREP = {"mpifl.common", "mpifl.data"}
 """What `data_prep` may import of mpifl."""
-JOINED = {"mpifl.cli.align": {"data_prep.schemes", "data_prep.site"}}
-"""What a command may import of `data_prep`: there a party's table meets the ranks."""
+JOINED = {
+    "mpifl.cli.align": {"data_prep.schemes", "data_prep.site"},
+    "mpifl.cli.listing": {"data_prep.schemes", "data_prep.sources"},
+}
+"""What a command may import of `data_prep`: where a party's table meets the ranks, or both are told of."""
 FORBIDDEN = {
     "mpifl.data": {"mpifl.wire", "torch"},
     "mpifl.aggregation": {"mpifl.silo", "mpifl.data", "mpifl.models"},

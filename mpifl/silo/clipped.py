@@ -6,6 +6,7 @@ example. Which of both it is is tried on a few examples, where both must agree.
 
 from __future__ import annotations
 
+import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 from mpifl.common import InputError
 from mpifl.data import rows
-from mpifl.silo.flat import FlatModel, Objective, scalar
+from mpifl.silo.flat import FlatModel, Objective, backward, scalar
 from mpifl.silo.optimizers import Batch
 from mpifl.silo.per_example import FORMULAS, Gradients, why_no_formula
 
@@ -88,13 +89,11 @@ class ByFormula(ClippedSum):
         each = self._gradients(batch)
         with torch.no_grad():
             norms = torch.stack([one.squares() for one in each.values()]).sum(0).sqrt()
-            sound = norms.isfinite()
-            if not bool(
-                sound.all()
-            ):  # an example without a finite gradient counts nothing, nor may it spoil others
-                return self._without(batch, real, bound, sound)
-            factors = torch.zeros(rows(batch[1]), device=norms.device)
-            factors[:real] = (bound / norms[:real]).clamp(max=1.0)
+            # an example without a finite gradient counts nothing, nor may it spoil others
+            if not math.isfinite(float(norms.sum())):
+                return self._without(batch, real, bound, norms.isfinite())
+            factors = (bound / norms).clamp_(max=1.0)
+            factors[real:] = 0
             sums = self._zeros() if len(each) < len(self._layers) else [torch.empty(0)] * len(self._places)
             for name, one in each.items():
                 for parameter, total in one.sums(factors).items():
@@ -107,9 +106,8 @@ class ByFormula(ClippedSum):
 
         def note(name: str) -> Any:
             def hook(layer: nn.Module, given: tuple[Tensor, ...], answer: Tensor) -> None:
-                edge = torch.autograd.graph.get_gradient_edge(
-                    answer
-                )  # as it is now, whatever is done in place
+                # as it is now, whatever is done in place
+                edge = torch.autograd.graph.get_gradient_edge(answer)
                 taken.append((name, given[0].detach(), edge))
 
             return hook
@@ -117,15 +115,14 @@ class ByFormula(ClippedSum):
         handles = [layer.register_forward_hook(note(name)) for name, layer in self._layers.items()]
         try:
             with torch.enable_grad():
-                n = rows(batch[1])
-                total = scalar(self._objective(self._model.module, *batch)) * n
+                loss = scalar(self._objective(self._model.module, *batch))
         finally:
             for handle in handles:
                 handle.remove()
-        names = [name for name, _, _ in taken]
+        n, names = rows(batch[1]), [name for name, _, _ in taken]
         if len(names) != len(set(names)) or any(len(a) != n for _, a, _ in taken):
             raise NoFormula("a layer that is asked twice, or of other than the batch, has no formula")
-        found = torch.autograd.grad(total, [edge for _, _, edge in taken], allow_unused=True)
+        found = backward(loss, (torch.full_like(loss, n),), tuple(edge for _, _, edge in taken))
         pairs = zip(taken, found, strict=True)
         layers = self._layers
         return {

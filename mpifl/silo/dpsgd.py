@@ -93,12 +93,14 @@ class DPSGD(Way):
         """Return the noised mean of the clipped gradients for each parameter."""
         sums = self.summed(model, objective, batch)
         if not self.alone:
-            return [one.div_(self.expected) for one in sums]
+            torch._foreach_div_(sums, self.expected)
+            return sums
         noise = Draws(self.secret, self.purpose, self._taken, "noise").normal(len(model.trained))
         self._taken += 1
         noise = noise.mul_(self.noise * self.clip).to(model.device)
-        noised = zip(sums, model.views(noise), strict=True)
-        return [one.add_(more).div_(self.expected) for one, more in noised]
+        torch._foreach_add_(sums, model.views(noise))
+        torch._foreach_div_(sums, self.expected)
+        return sums
 
     def summed(self, model: FlatModel, objective: Objective, batch: Any) -> list[Tensor]:
         """Return the sum of the clipped gradients for each parameter, without noise."""
@@ -106,12 +108,17 @@ class DPSGD(Way):
         sums: list[Tensor] = []
         for first in range(0, rows(batch[1]), self._size):
             real = min(max(batch.real - first, 0), self._size)
-            part = tuple(chosen(one, slice(first, first + self._size)) for one in batch)
-            more, norms = by(part, real, self.clip)
+            more, norms = by(self._pass(batch, first), real, self.clip)
             self.clipped += int((norms > self.clip).sum())
             sums = added(sums, more) if sums else more
         self.drawn += batch.real
         return sums
+
+    def _pass(self, batch: Batch, first: int) -> Batch:
+        """Return the examples of a batch from the first on that one pass takes; mostly that is all."""
+        if rows(batch[1]) == self._size:
+            return batch
+        return tuple(chosen(one, slice(first, first + self._size)) for one in batch)
 
     @staticmethod
     def _gathered(examples: Batches, indices: Tensor, beside: Sequence[Tensor]) -> tuple[Any, ...]:

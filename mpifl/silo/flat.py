@@ -48,6 +48,20 @@ _ENGINE: Any = torch.autograd.Variable._execution_engine
 these are a tenth of a small model's step."""
 
 
+def backward(loss: Tensor, times: tuple[Tensor], inputs: Sequence[Any]) -> Sequence[Tensor | None]:
+    """Return the gradients of a multiple of a loss; None where it does not depend on an input.
+
+    Args:
+        loss: The loss.
+        times: What it is multiplied by, alone in a tuple.
+        inputs: Tensors, or edges of the graph.
+    """
+    found: Sequence[Tensor | None] = _ENGINE.run_backward(
+        (loss,), times, False, False, inputs, allow_unreachable=True, accumulate_grad=False
+    )
+    return found
+
+
 class FlatModel:
     """A module whose trainable parameters lie one after another in one float32 vector, personal ones last.
 
@@ -128,9 +142,7 @@ class FlatModel:
     def gradients(self, loss: Tensor) -> list[Tensor]:
         """Return the gradient of a scalar loss for each parameter; zeros where it does not depend on it."""
         one = self._one if loss.dtype == torch.float32 else (torch.ones_like(loss),)
-        found = _ENGINE.run_backward(
-            (loss,), one, False, False, self._inputs, allow_unreachable=True, accumulate_grad=False
-        )
+        found = backward(loss, one, self._inputs)
         pairs = zip(found, self.parameters, strict=True)
         return [g if g is not None else torch.zeros_like(p) for g, p in pairs]
 

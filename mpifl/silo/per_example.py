@@ -8,7 +8,9 @@ at the layers' answers (Bu et al. 2023, "book-keeping").
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,6 +19,8 @@ from torch.nn import functional as F
 
 KEPT = 1 << 24
 """Elements of single examples' gradients of one layer that are kept at a time."""
+CACHED = 1 << 20
+"""Elements of what a kernel sees that are copied at a time: 4 MiB."""
 
 
 class Gradients(ABC):
@@ -53,17 +57,37 @@ class Products(Gradients):
 
     def __init__(self, layer: Any, a: Tensor, g: Tensor) -> None:
         super().__init__(layer, a, g)
-        self._g, self._a = self.parts(a, g)
-        n, groups, outputs, places = self._g.shape
-        elements = n * groups * outputs * self._a.shape[2]
-        self._each: Tensor | None = None
-        if self.trains("weight") and places > 1 and elements <= KEPT:
-            self._each = (self._g @ self._a.transpose(2, 3)).flatten(1)
+        self._g = self.outputs(g)
         self._biases = self._g.sum(3).flatten(1) if self.trains("bias") else None
+        self._each: Tensor | None = None
+        if not self.trains("weight"):
+            return
+        if self._g.shape[3] > 1 and len(a) * layer.weight.numel() <= KEPT:
+            self._each, self._squares = self._multiplied(a)
+        else:
+            self._a = self.inputs(a)
+
+    def _multiplied(self, a: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the gradients of the weight, shape [n, elements], and their squared norms.
+
+        What so many examples need at a time stays in the processor's cache.
+        """
+        n, groups, outputs, places = self._g.shape
+        inputs = self.layer.weight.numel() // (groups * outputs)
+        each, squares = self._g.new_empty(n, groups, outputs, inputs), []
+        at_a_time = max(CACHED // (groups * inputs * places), 1)
+        for some, g, found in zip(*(torch.split(t, at_a_time) for t in (a, self._g, each)), strict=True):
+            torch.matmul(g, self.inputs(some).transpose(2, 3), out=found)
+            squares.append(found.flatten(1).square().sum(1))
+        return each.flatten(1), torch.cat(squares)
 
     @abstractmethod
-    def parts(self, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-        """Return g and a by groups and places."""
+    def outputs(self, g: Tensor) -> Tensor:
+        """Return g by groups and places."""
+
+    @abstractmethod
+    def inputs(self, a: Tensor) -> Tensor:
+        """Return what of a meets each place, by groups."""
 
     def squares(self) -> Tensor:
         """Return the squared norms, shape [n]."""
@@ -73,7 +97,7 @@ class Products(Gradients):
         if not self.trains("weight"):
             return found
         if self._each is not None:
-            return found + self._each.square().sum(1)
+            return found + self._squares
         if self._g.shape[3] == 1:
             return found + (self._g.square().sum((2, 3)) * self._a.square().sum((2, 3))).sum(1)
         alike = zip(
@@ -97,42 +121,69 @@ class Products(Gradients):
         return found
 
 
+class OfVectors(Gradients):
+    """Of `nn.Linear` that is given one vector for each example: few operations, as small models wait."""
+
+    def __init__(self, layer: Any, a: Tensor, g: Tensor) -> None:
+        super().__init__(layer, a, g)
+        self._a, self._g = a, g
+
+    def squares(self) -> Tensor:
+        """Return the squared norms, shape [n]."""
+        of_bias = self._g.square().sum(1)
+        if not self.trains("weight"):
+            return of_bias
+        of_weight = of_bias * self._a.square().sum(1)
+        return of_bias + of_weight if self.trains("bias") else of_weight
+
+    def sums(self, factors: Tensor) -> dict[str, Tensor]:
+        """Return the sum of the examples' gradients, each times its factor, by the parameter's name."""
+        found = {}
+        if self.trains("weight"):
+            found["weight"] = (self._g * factors[:, None]).T @ self._a
+        if self.trains("bias"):
+            found["bias"] = factors @ self._g
+        return found
+
+
+def of_linear(layer: Any, a: Tensor, g: Tensor) -> Gradients:
+    """Return the gradients of `nn.Linear`."""
+    return OfVectors(layer, a, g) if a.dim() == 2 else OfLinear(layer, a, g)
+
+
 class OfLinear(Products):
     """Of `nn.Linear`; all dimensions but the first and the last are places."""
 
-    def parts(self, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-        """Return g and a by groups and places."""
-        n = len(a)
-        by_places = (t.reshape(n, 1, -1, t.shape[-1]).transpose(2, 3) for t in (g, a))
-        first, second = by_places
-        return first, second
+    def outputs(self, g: Tensor) -> Tensor:
+        """Return g by groups and places."""
+        return g.reshape(len(g), 1, -1, g.shape[-1]).transpose(2, 3)
+
+    def inputs(self, a: Tensor) -> Tensor:
+        """Return what of a meets each place, by groups."""
+        return self.outputs(a)
 
 
 class OfConvolution(Products):
     """Of `nn.Conv1d`, `nn.Conv2d` and `nn.Conv3d`; a place is one of the kernel's."""
 
-    def parts(self, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-        """Return g and a by groups and places."""
-        layer, n = self.layer, len(a)
+    def outputs(self, g: Tensor) -> Tensor:
+        """Return g by groups and places."""
+        groups = self.layer.groups
+        return g.reshape(len(g), groups, g.shape[1] // groups, -1)
+
+    def inputs(self, a: Tensor) -> Tensor:
+        """Return what the kernel sees at each place, by groups."""
+        layer, n, channels, spatial = self.layer, len(a), a.shape[1], a.dim() - 2
         mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
         if any(layer._reversed_padding_repeated_twice):
             a = F.pad(a, layer._reversed_padding_repeated_twice, mode=mode)
-        seen = self._seen(a)
-        return g.reshape(n, layer.groups, g.shape[1] // layer.groups, -1), seen
-
-    def _seen(self, a: Tensor) -> Tensor:
-        """Return what the kernel sees at each place, shape [n, groups, inputs, places]."""
-        layer, n, channels, spatial = self.layer, len(a), a.shape[1], a.dim() - 2
         for i, (size, stride, apart) in enumerate(
             zip(layer.kernel_size, layer.stride, layer.dilation, strict=True)
         ):
             a = a.unfold(2 + i, (size - 1) * apart + 1, stride)[..., ::apart]
         places = range(2, 2 + spatial)
         seen = a.permute(0, 1, *(p + spatial for p in places), *places)
-        inputs = channels // layer.groups
-        for size in layer.kernel_size:
-            inputs *= size
-        return seen.reshape(n, layer.groups, inputs, -1)
+        return seen.reshape(n, layer.groups, channels // layer.groups * math.prod(layer.kernel_size), -1)
 
 
 class OfEmbedding(Gradients):
@@ -210,8 +261,8 @@ class OfLayerNorm(OfNorm):
         return each.sum(tuple(places)) if len(places) else each
 
 
-FORMULAS: dict[type[nn.Module], type[Gradients]] = {
-    nn.Linear: OfLinear,
+FORMULAS: dict[type[nn.Module], Callable[[Any, Tensor, Tensor], Gradients]] = {
+    nn.Linear: of_linear,
     nn.Conv1d: OfConvolution,
     nn.Conv2d: OfConvolution,
     nn.Conv3d: OfConvolution,

@@ -138,6 +138,17 @@ def test_long_sequences_need_no_single_gradients(monkeypatch, kept):
         assert_alike(ByFormula(model, objective)(batch, N, 0.5), expected(model, batch, 0.5))
 
 
+def test_how_many_examples_are_multiplied_at_a_time_changes_no_bit(monkeypatch):
+    for name in ("sequences", "conv2d", "grouped, dilated", "same, reflected", "conv3d"):
+        model, batch = made(name)
+        whole, norms = ByFormula(model, objective)(batch, N, 0.5)
+        with monkeypatch.context() as few:
+            few.setattr("mpifl.silo.per_example.CACHED", 1)
+            one_by_one, same = ByFormula(model, objective)(batch, N, 0.5)
+        assert torch.equal(norms, same)
+        assert all(map(torch.equal, whole, one_by_one))
+
+
 @pytest.mark.parametrize("kind", [ByFormula, ByLoop])
 def test_padding_adds_nothing(kind):
     model, batch = made("conv2d")
