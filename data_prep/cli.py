@@ -22,7 +22,6 @@ from mpifl.data import FederationSpec
 app = typer.Typer(
     help="Partition a data set over silos, and see what every silo holds.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_show_locals=False,
 )
 app.add_typer(site_commands)

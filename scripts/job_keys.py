@@ -1,13 +1,15 @@
-"""Write docs/reference/job-keys.md from the models of the job file: python -m scripts.job_keys"""
+"""Write docs/reference/job-keys.md and jobs/job.schema.json from the models of the job file:
+python -m scripts.job_keys"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from mpifl.tools import tables
+from mpifl.tools import schema_text, tables
 from mpifl.tools.keys import Key
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "job-keys.md"
+SCHEMA = Path(__file__).parents[1] / "jobs" / "job.schema.json"
 HEAD = """# The keys of the job file
 
 `python -m scripts.job_keys` writes this page from the models of the job file.
@@ -39,3 +41,4 @@ def page() -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page())
+    SCHEMA.write_text(schema_text())

@@ -107,6 +107,35 @@ def spec(
     typer.echo(f"{file}: {made.single.dtype} {size}, {learned}; send it to every site")
 
 
+@app.command()
+def draft(
+    table: Annotated[Path, typer.Argument(help="A table: Parquet by its ending, else CSV.")],
+    label: Annotated[
+        str, typer.Option(help="The column that is learned; several by commas, of survival TIME,EVENT.")
+    ],
+    kind: Annotated[
+        str, typer.Option(help="What it is: categorical, numeric, multilabel or survival.")
+    ] = "categorical",
+    silo: Annotated[str | None, typer.Option(help="The column that names the silo of a row.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The spec; the table's name with .toml.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a spec that is there.")] = False,
+) -> None:
+    """Guess what a table's columns mean, and write it as a spec to read through."""
+    from data_prep.tables import KINDS, Learned, draft as guess
+
+    spec = out or table.with_suffix(".toml")
+    if kind not in KINDS:
+        raise InputError(f"--kind: '{kind}' given; there are {', '.join(KINDS)}")
+    if spec.exists() and not force:
+        raise InputError(f"{spec}: is there already; take another --out, or --force to write over it")
+    text = guess(table, Learned(kind, tuple(_listed(label) or ()), silo))
+    try:
+        spec.write_text(text, "utf-8")
+    except OSError as error:
+        raise InputError(f"--out: {spec} cannot be written ({error.strerror})") from None
+    typer.echo(f"{spec}: guessed from the table; read it through before you partition")
+
+
 def _before(like: Path | None, table: Path | None) -> FederationSpec | None:
     """Return what a federation or the spec of a table says, if there is one."""
     if like and table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -54,6 +55,11 @@ class Mix(Scheme):
     def options(self) -> dict[str, Any]:
         """Return the scheme's options with their defaults."""
         return {"mix": EXAMPLE, "min_examples": 1}
+
+    @property
+    def what(self) -> str:
+        """What it does."""
+        return inspect.getdoc(type(self)) or ""
 
     def by(self, options: Options) -> Literal["y", "silo"]:
         """Return the column that its scheme of labels cuts by."""

@@ -86,6 +86,11 @@ class Scheme:
         own = keywords(self.assign) | (keywords(self.effect.apply) if self.effect else {})
         return own | {"min_examples": own.get("min_examples", 1)}
 
+    @property
+    def what(self) -> str:
+        """What it does, by the docstring of its effect or else of its cut."""
+        return inspect.getdoc(self.effect.apply if self.effect else self.assign) or ""
+
     def by(self, options: Options) -> Literal["y", "silo"]:
         """Return the column that is cut by."""
         return self.column

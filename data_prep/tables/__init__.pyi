@@ -1,4 +1,5 @@
 from .columns import Columns as Columns, check_label as check_label, stated_columns as stated_columns
+from .drafting import KINDS as KINDS, Learned as Learned, draft as draft
 from .encoding import Encoder as Encoder
 from .piece import ordered as ordered
 from .spec import TableSpec as TableSpec, read_spec as read_spec

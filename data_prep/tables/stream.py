@@ -130,6 +130,15 @@ def _parquet_pieces(path: Path, spec: TableSpec) -> Iterator[Piece]:
         ) from None
 
 
+def names_of_parquet(path: Path) -> list[str]:
+    """Return the names of a Parquet table's columns."""
+    parquet, arrow = _pyarrow()
+    try:
+        return list(parquet.read_schema(path).names)
+    except (OSError, arrow.ArrowException) as error:
+        raise InputError(f"{path}: cannot be read as a Parquet table ({error})") from None
+
+
 def _unpacked(metadata: Any, columns: set[str]) -> int:
     """Return the bytes that some columns of the largest group of
     rows have by a Parquet file's own account."""

@@ -17,7 +17,7 @@ from .party_sums import SENTINELS as SENTINELS, FixedSums as FixedSums
 from .planning import plan as plan
 from .rules import Rule as Rule
 from .settings import (
-    NAMES as NAMES,
+    RULES as RULES,
     AggregationSettings as AggregationSettings,
     with_uniform_weights as with_uniform_weights,
 )

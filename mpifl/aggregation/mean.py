@@ -35,10 +35,10 @@ CHUNK = 1 << 19  # elements of float64 that travel between nodes at a time: 4 Mi
 
 
 class WeightedMean:
-    """Sum weight * vector over the silos: on each worker as its silos finish, then over the workers, then
-    divide.
+    """Take the mean of all vectors by their weights, the same bits in any order of silos and ranks.
 
-    A worker holds one running sum for each named vector, where its node's other ranks can read it. Inside a
+    Weight * vector is summed on each worker as its silos finish, then over the workers, then divided. A
+    worker holds one running sum for each named vector, where its node's other ranks can read it. Inside a
     node each worker adds up its own slice of all sums; between nodes the leaders add up those. The server
     holds the mean.
     """

@@ -23,8 +23,6 @@ Columns: TypeAlias = Callable[[Any], Tensor]
 
 CACHED = 1 << 18
 """Elements that are sorted at a time: 1 MiB, which stay in the cache through all comparators."""
-COLUMN_RULES = ("median", "trimmed")
-"""The rules of columns that ship."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +130,10 @@ def trimmed_mean(rows: Sequence[Tensor], tolerate: float) -> Tensor:
     """
     liars = tolerated(tolerate, len(rows))
     return _mean_between(rows, liars, len(rows) - liars)
+
+
+COLUMN_RULES: dict[str, Callable[..., Tensor]] = {"median": median, "trimmed": trimmed_mean}
+"""The rules of columns that ship."""
 
 
 def _mean_between(rows: Sequence[Tensor], first: int, last: int) -> Tensor:

@@ -12,7 +12,7 @@ from mpifl.wire import Update
 
 
 class FedAvg(Algorithm):
-    """FederatedAveraging (McMahan et al. 2017, Algorithm 1).
+    """FederatedAveraging (McMahan et al. 2017, Algorithm 1): silos train from w, and w moves along the mean.
 
     With a server optimizer it is FedOpt (Reddi et al. 2021, Algorithm 1): FedAvgM, FedAdagrad, FedAdam,
     FedYogi.

@@ -19,7 +19,7 @@ from mpifl.wire import Update, uniform
 
 
 class FSVRG(FedAvg):
-    """Federated SVRG (Konečný et al. 2016, "Federated optimization", Algorithm 4).
+    """Federated SVRG (Konečný et al. 2016, "Federated optimization", Algorithm 4): steps of reduced variance.
 
     After the full gradient at w_t, silo k goes through a permutation of its data. Its steps are w -= h_k (S_k
     (grad f_i(w) - grad f_i(w_t)) + grad f(w_t)), with h_k = h / n_k. Then w moves by A times the mean of the

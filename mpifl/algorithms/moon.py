@@ -17,7 +17,7 @@ from mpifl.wire import Update
 
 
 class Moon(FedAvg):
-    """MOON (Li, He & Song 2021, Algorithm 1 and equation 3).
+    """MOON (Li, He & Song 2021, Algorithm 1 and equation 3): features stay near those of the global model.
 
     To the task's loss (the paper's cross entropy) comes mu times -log(e^(s/t) / (e^(s/t) + e^(p/t))), where t
     is the temperature. Here s is the cosine of an example's features with those in the global model w.

@@ -22,11 +22,12 @@ TINY = 1e-10
 
 
 class QFedAvg(FedAvg):
-    """q-FedAvg (Li et al. 2020, "Fair resource allocation", Algorithm 2), with L = 1 / eta.
+    """q-FedAvg (Li et al. 2020, "Fair resource allocation", Algorithm 2): poorly served silos weigh more.
 
-    w -= sum_k F_k^q Delta_k / sum_k h_k with Delta_k = L (w - w_k) and h_k = q F_k^(q-1) ||Delta_k||^2 + L
-    F_k^q, F_k being silo k's loss at w. The paper draws silos by p_k (`[cohort] select = "examples"`); those
-    drawn count alike, whatever `[cohort] weights` says. q = 0 is FedAvg with uniform weights.
+    w -= sum_k F_k^q Delta_k / sum_k h_k with Delta_k = L (w - w_k), L = 1 / eta, and h_k = q F_k^(q-1)
+    ||Delta_k||^2 + L F_k^q, F_k being silo k's loss at w. The paper draws silos by p_k (`[cohort]
+    select = "examples"`); those drawn count alike, whatever `[cohort] weights` says. q = 0 is FedAvg with
+    uniform weights.
     """
 
     needs_mean: ClassVar[str] = "its step is divided by a sum of numbers, which no rule bounds"
@@ -94,7 +95,7 @@ class QFedAvg(FedAvg):
 
 
 class QFedSGD(QFedAvg, FedSGD):
-    """q-FedSGD (ibid., Algorithm 1): Delta_k is the gradient of all the silo's data at w."""
+    """q-FedSGD (Li et al. 2020, Algorithm 1): Delta_k is the gradient of all the silo's data at w."""
 
     ignores: ClassVar[frozenset[str]] = QFedAvg.ignores | FedSGD.ignores
 

@@ -16,7 +16,7 @@ from mpifl.wire import Update
 
 
 class Scaffold(Controlled):
-    """SCAFFOLD (Karimireddy et al. 2020, Algorithm 1).
+    """SCAFFOLD (Karimireddy et al. 2020, Algorithm 1): controls correct each silo's drift from the others.
 
     The new control c_k+ is, by option I, the gradient of all the silo's data at w; by option II, c_k - c + (w
     - y_k) / (K eta), the mean of the gradients that training went along. Option I corrects every step by full

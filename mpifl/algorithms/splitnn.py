@@ -56,9 +56,10 @@ class SplitNN(Algorithm):
             for nth, rows in enumerate(order(self.local, len(train), server.seed, server.round)):
                 said, y = talk.hear(len(rows)), train.targets(rows)
                 for step in range(self.local_steps):
-                    loss, gradients = self._learn(server, top, said, y, nth * self.local_steps + step)
+                    loss, gradients = self._gradients(server, top, said, y, nth * self.local_steps + step)
                     own = [gradients[server.holder]]
                     talk.say(out.sent(rows, gradients)) if step == 0 else talk.say(own, holder)
+                    top.step()  # while the silos take theirs
                     if step == 0:
                         total.add_(loss.double().cpu(), alpha=len(rows))
                     if step < self.local_steps - 1:
@@ -134,16 +135,16 @@ class SplitNN(Algorithm):
             return torch.cat(here, dim=1)
         return functools.reduce(torch.add, here)
 
-    def _learn(
+    def _gradients(
         self, server: Server, top: Half, said: Sequence[Tensor], y: Tensor, step: int
     ) -> tuple[Tensor, list[Tensor]]:
-        """Take one step of the top; return the loss before it, and its gradient for each line."""
+        """Return the loss, and its gradient for each line."""
         device = server.model.device
         lines = [line.detach().to(device).requires_grad_() for line in said]
-        with rng.scope(server.seed, "top", server.round, step, device=device):
+        with rng.inside(server.seed, "top", server.round, step, device=device):
             outputs = self.task.outputs(server.model.module, self.merge(lines, device))
             loss = self.task.mean_loss(outputs, y)
-        return loss.detach(), list(top.learn(loss, inputs=lines))
+        return loss.detach(), list(top.gradients(loss, inputs=lines))
 
     def _widths(self, silos: Sequence[int]) -> dict[int, int]:
         return dict(zip(silos, self.vertical.widths(len(silos)), strict=True))

@@ -10,15 +10,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mpifl import __version__
-from mpifl.cli import align as of_align, ending, identity, models, privacy as of_privacy
-from mpifl.cli.options import DryRun, JobFile, Out, Ranks, Set
+from mpifl.cli import (
+    align as of_align,
+    demo as of_demo,
+    ending,
+    identity,
+    listing,
+    models,
+    new as of_new,
+    privacy as of_privacy,
+)
+from mpifl.cli.options import DryRun, JobFile, Out, Ranks, Set, write_text
 from mpifl.common import InputError, imports, signals, tuning
 
 if TYPE_CHECKING:
     from mpifl.wire import Transport
 
 app = typer.Typer(
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Federated learning over MPI.",
@@ -236,13 +244,23 @@ def keys(
 
 
 @app.command()
-def schema() -> None:
-    """Print the JSON schema of the job file, by which editors complete its keys."""
-    from mpifl.tools import show_schema
+def schema(
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write it there; by default print it.")
+    ] = None,
+) -> None:
+    """Give the JSON schema of the job file, by which editors complete its keys."""
+    from mpifl.tools import schema_text
 
-    show_schema()
+    if out is None:
+        typer.echo(schema_text(), nl=False)
+    else:
+        write_text("--out", out, schema_text())
 
 
+app.command("list")(listing.list_names)
+app.command()(of_new.new)
+app.command()(of_demo.demo)
 app.command()(of_align.align)
 app.command()(of_privacy.privacy)
 app.add_typer(identity.app, name="identity")

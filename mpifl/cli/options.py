@@ -1,9 +1,11 @@
-"""Arguments and options that several commands have."""
+"""Arguments and options that several commands have, and a file that one names."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from mpifl.common import InputError
 
 JobFile = Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job file.")]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
@@ -15,3 +17,15 @@ Trust = Annotated[
     list[str], typer.Option(metavar="MODULE:NAME", help="Import this code, if the run's job names it.")
 ]
 Best = Annotated[bool, typer.Option("--best", help="Take the model of the best round, best.safetensors.")]
+
+
+def write_text(option: str, path: Path, text: str) -> None:
+    """Write the file that an option names.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    try:
+        path.write_text(text, "utf-8")
+    except OSError as error:
+        raise InputError(f"{option} {path}: cannot be written ({error.strerror})") from None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mpifl.cli.options import Set
+from mpifl.cli.options import Set, write_text
 from mpifl.common import InputError
 
 if TYPE_CHECKING:
@@ -29,13 +29,10 @@ def privacy(
     ] = None,
     out: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write all figures.")] = None,
 ) -> None:
-    """Say what epsilon a job with [privacy] comes to, before it is trained, or what a site has spent."""
+    """Say what epsilon a private job comes to, before it is trained, or what a site has spent."""
     figures = _of_ledger(delta) if job is None else _of_job(job, tuple(set_), delta)
     if out is not None:
-        try:
-            out.write_text(json.dumps(figures, indent=2) + "\n")
-        except OSError as error:
-            raise InputError(f"--json {out}: cannot be written ({error.strerror})") from None
+        write_text("--json", out, json.dumps(figures, indent=2) + "\n")
 
 
 def _of_job(path: Path, overrides: tuple[str, ...], delta: float | None) -> dict[str, Any]:

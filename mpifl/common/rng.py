@@ -30,16 +30,28 @@ def numpy_stream(seed: int, purpose: str, *indices: int) -> np.random.Generator:
 
 @contextlib.contextmanager
 def scope(seed: int, purpose: str, *indices: int, device: torch.device) -> Iterator[torch.Generator]:
-    """Lend a derived torch stream; meanwhile torch's global one,
-    which dropout draws from, is derived as well."""
+    """Lend a derived torch stream; meanwhile torch's global one is derived as well, as `inside` has it."""
+    with inside(seed, purpose, *indices, device=device):
+        yield torch_stream(seed, purpose, *indices)
+
+
+@contextlib.contextmanager
+def inside(seed: int, purpose: str, *indices: int, device: torch.device) -> Iterator[None]:
+    """Have torch's global stream, which dropout draws from, be a derived one."""
     import torch
 
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        inside = derive(seed, purpose + " inside the model", *indices)
-        torch.default_generator.manual_seed(inside)  # torch.manual_seed seeds every backend, at 0.1 ms a silo
-        if device.type == "cuda":
-            torch.cuda.default_generators[device.index].manual_seed(inside)
-        yield torch_stream(seed, purpose, *indices)
+    drawn = [torch.default_generator]  # torch.manual_seed seeds every backend, at 0.1 ms a silo
+    if device.type == "cuda":
+        drawn.append(torch.cuda.default_generators[device.index])
+    states = [one.get_state() for one in drawn]
+    derived = derive(seed, purpose + " inside the model", *indices)
+    try:
+        for one in drawn:
+            one.manual_seed(derived)
+        yield
+    finally:
+        for one, state in zip(drawn, states, strict=True):
+            one.set_state(state)
 
 
 def torch_stream(seed: int, purpose: str, *indices: int) -> torch.Generator:

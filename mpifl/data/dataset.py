@@ -38,7 +38,7 @@ class Examples(Dataset[tuple[Tensors, Tensors]]):
 
     def __getitems__(self, indices: Sequence[int]) -> list[tuple[Tensors, Tensors]]:
         """Return examples, gathered at once: what a DataLoader asks for a batch."""
-        x, y = self._batches.take(torch.as_tensor(indices))
+        x, y = self._batches.take(torch.arange(len(self))[torch.as_tensor(indices)])  # -1 is the last
         return [(each(itemgetter(i), x), each(itemgetter(i), y)) for i in range(len(indices))]
 
     def cut(self, index: int, box: Sequence[slice]) -> tuple[Tensors, Tensors]:

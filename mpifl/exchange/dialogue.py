@@ -104,7 +104,8 @@ class Dialogue:
             self._answered[silo] += 1
 
     def _say(self, silo: int, answer: Tensor | None) -> None:
-        number, payload = self._answered[silo], b""
+        number = self._answered[silo]
+        payload: bytes | memoryview = b""
         if silo in self._here:
             self._answers[silo] = None
             if answer is not None:

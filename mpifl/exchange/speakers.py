@@ -115,7 +115,7 @@ def follow(speakers: Sequence[Speaker], lines: Lines, longest: int, up: Writing,
     lines.settle()
 
 
-def _written(speaker: Speaker, said: Tensor, number: int, longest: int, up: Writing) -> bytes | None:
+def _written(speaker: Speaker, said: Tensor, number: int, longest: int, up: Writing) -> memoryview | None:
     """Return a silo's line as bytes; a silo whose line cannot be written fails of it."""
     try:
         payload = up.write(said, speaker.id, number)

@@ -14,6 +14,7 @@ from .local import (
     LocalTraining as LocalTraining,
     Proximal as Proximal,
 )
+from .optimizers import OPTIMIZERS as OPTIMIZERS
 from .private import Guard as Guard, PrivateSilo as PrivateSilo
 from .scoring import (
     Score as Score,

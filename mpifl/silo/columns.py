@@ -100,7 +100,7 @@ class ColumnSilo(Answering):
         """
         self._passes += 1
         index = (self.id, self.round, self._passes)
-        with rng.scope(self._seed, "bottom", *index, device=self.model.device):
+        with rng.inside(self._seed, "bottom", *index, device=self.model.device):
             made: Tensor = self.model.module(x)
         return made
 

@@ -34,16 +34,22 @@ class Half:
         self, model: FlatModel, local: LocalTraining, round: int, steps: int, state: Mapping[str, Any]
     ) -> None:
         self.model, self._clip = model, local.clip_norm
+        self._found: tuple[Tensor, ...] = ()
         made = OPTIMIZERS[local.optimizer]
         self._optimizer = made(local.at_round(round), model.trained, local.schedule_of(round, steps))
         vectors = [state[f"{OPTIMIZER} {i}"] for i in range(made.vectors(local))]
         self._optimizer.resume(vectors, int(state[f"{OPTIMIZER} steps"]))
         load(model, state)
 
-    def learn(
+    def learn(self, outputs: Tensor, gradient: Tensor | None = None) -> None:
+        """Take one step; see `gradients`."""
+        self.gradients(outputs, gradient)
+        self.step()
+
+    def gradients(
         self, outputs: Tensor, gradient: Tensor | None = None, inputs: Sequence[Tensor] = ()
     ) -> tuple[Tensor, ...]:
-        """Take one step, and return the gradients for the inputs.
+        """Take the gradients of a step that is still to be taken, and return those for the inputs.
 
         Args:
             outputs: What the model made.
@@ -53,13 +59,17 @@ class Half:
         leaves = [*self.model.parameters, *inputs]
         found = torch.autograd.grad(outputs, leaves, gradient, allow_unused=True, materialize_grads=True)
         count = len(self.model.parameters)
-        if count:
-            flat = self.model.flatten(found[:count])
+        self._found = found[:count]
+        return found[count:]
+
+    def step(self) -> None:
+        """Take the step."""
+        if self._found:
+            flat = self.model.flatten(self._found)
             if self._clip is not None:
                 clip(flat, self._clip)
             optimizer = self._optimizer
             optimizer.descend(self.model.trained, flat, optimizer.state, optimizer.rates())
-        return found[count:]
 
     def kept(self) -> dict[str, Tensor | int]:
         """Return what is to be kept of it."""

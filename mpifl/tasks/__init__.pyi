@@ -4,6 +4,7 @@ from .classification import CLASSIFICATION as CLASSIFICATION, Classification as 
 from .federation import Facts as Facts, Shards as Shards
 from .losses import Summed as Summed, mean as mean
 from .metrics import ACCURACY as ACCURACY, Metric as Metric, MetricInfo as MetricInfo
+from .named import Named as Named
 from .pooling import pack_states as pack_states, pooled as pooled, state_lengths as state_lengths
 from .registry import TASKS as TASKS
 from .states import (

@@ -49,5 +49,5 @@ class ConcordanceIndex:
 
 
 def c_index(form: str, facts: Facts) -> Metric:
-    """Return the concordance."""
+    """Return Harrell's concordance: of comparable pairs, the share whose order by risk is right."""
     return ConcordanceIndex()

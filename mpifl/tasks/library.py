@@ -75,12 +75,12 @@ def balanced_accuracy(form: str, facts: Facts) -> Metric:
 
 
 def matthews(form: str, facts: Facts) -> Metric:
-    """Return the correlation of Matthews."""
+    """Return the correlation of Matthews, between answers and targets."""
     return _metric(f"{form}MatthewsCorrCoef", facts, _of_two_classes)
 
 
 def cohen_kappa(form: str, facts: Facts) -> Metric:
-    """Return Cohen's kappa."""
+    """Return Cohen's kappa: agreement of answers and targets beyond chance."""
     return _metric(f"{form}CohenKappa", facts, _of_two_classes)
 
 

@@ -120,7 +120,7 @@ class Accuracy:
 
 
 def accuracy(form: str, facts: Facts) -> Metric:
-    """Return the accuracy, new."""
+    """Return the share of targets whose most likely class is right."""
     return Accuracy()
 
 

@@ -130,12 +130,12 @@ class Perplexity(Sums):
 
 
 def calibration_error(form: str, facts: Facts, bins: int) -> Metric:
-    """Return the calibration error."""
+    """Return the expected calibration error: how far confidence is from accuracy, by bins."""
     return CalibrationError(bins)
 
 
 def r2(form: str, facts: Facts) -> Metric:
-    """Return the coefficient of determination."""
+    """Return the coefficient of determination: the share of the variance that is explained."""
     return R2(facts.columns)
 
 
@@ -145,5 +145,5 @@ def dice(form: str, facts: Facts, background: bool) -> Metric:
 
 
 def perplexity(form: str, facts: Facts) -> Metric:
-    """Return the perplexity."""
+    """Return the perplexity: exp of the mean cross entropy over tokens."""
     return Perplexity()

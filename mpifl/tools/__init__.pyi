@@ -1,4 +1,14 @@
 from . import align as align, doctor as doctor, sweep as sweep
-from .keys import schema as schema, show_keys as show_keys, show_schema as show_schema, tables as tables
+from .inventory import (
+    KINDS as KINDS,
+    Item as Item,
+    Kind as Kind,
+    options_of as options_of,
+    summary as summary,
+)
+from .keys import schema as schema, schema_text as schema_text, show_keys as show_keys, tables as tables
+from .shipped import jobs as jobs, jobs_folder as jobs_folder
 from .submit import SlurmOptions as SlurmOptions, submit_job as submit_job
+from .templates import TEMPLATES as TEMPLATES, Answers as Answers
 from .together import evaluate_together as evaluate_together, predict_together as predict_together
+from .writing import SCHEMA as SCHEMA, commented as commented

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import itertools
 import json
@@ -16,13 +17,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mpifl.aggregation import NAMES as RULES
+from mpifl.aggregation import RULES
 from mpifl.algorithms import ALGORITHMS, Algorithm
 from mpifl.common import InputError
 from mpifl.models import MODELS
 from mpifl.run import Job
 from mpifl.server import OPTIMIZERS, SELECTIONS
 from mpifl.tasks import TASKS
+from mpifl.tools.inventory import summary
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 NAMED: dict[str, Mapping[str, type[BaseModel]]] = {
@@ -103,9 +105,9 @@ def show_keys(table: str | None) -> None:
         Console().print(_drawn(f"[{name}]" if name else "above all tables", everything[name]), "")
 
 
-def show_schema() -> None:
-    """Print the JSON schema of a job file."""
-    print(json.dumps(schema(), indent=2, ensure_ascii=False))
+def schema_text() -> str:
+    """Return the JSON schema of a job file as the text of a file."""
+    return json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"
 
 
 def meanings(kind: type[BaseModel]) -> dict[str, str]:
@@ -118,6 +120,7 @@ def meanings(kind: type[BaseModel]) -> dict[str, str]:
     return found
 
 
+@functools.cache
 def _strings_below(kind: type) -> dict[str, str]:
     body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0].body  # type: ignore[attr-defined]
     return {
@@ -153,7 +156,7 @@ def _one_of(whole: Schema, table: str, registry: Mapping[str, type[BaseModel]]) 
         named = ["name"] if table == "algorithm" or name != "sgd" else []
         whole["$defs"][f"{table}.{name}"] = {
             "type": "object",
-            "description": inspect.getdoc(kind).splitlines()[0],  # type: ignore[union-attr]
+            "description": summary(kind),
             "properties": {"name": {"const": name}, **keys},
             "required": [*named, *own.get("required", [])],
             "additionalProperties": False,

@@ -1,7 +1,11 @@
 from .attacks import AttackSettings as AttackSettings
 from .base import Transform as Transform
 from .clipping import Clipping as Clipping
-from .compression import OWN_KEYS as OWN_KEYS, CompressionSettings as CompressionSettings
+from .compression import (
+    CODECS as CODECS,
+    OWN_KEYS as OWN_KEYS,
+    CompressionSettings as CompressionSettings,
+)
 from .lines import (
     LONGEST as LONGEST,
     PLAIN_LINES as PLAIN_LINES,

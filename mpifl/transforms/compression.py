@@ -27,6 +27,7 @@ from mpifl.wire import Purpose, Uniform, Update, unmarked
 
 LENGTH = "length of "
 """Before a vector's name: the number of its elements, which travels beside its payload."""
+CODECS: dict[str, type[Codec]] = {"float16": Cast, "bfloat16": Cast, "qsgd": QSGD, "topk": TopK}
 OWN_KEYS: dict[str, dict[str, Any]] = {
     "qsgd": {"bits": 8, "bucket": 512, "norm": "max"},
     "topk": {"share": 0.01},
@@ -85,7 +86,7 @@ class CompressionSettings(BaseModel):
         if name in ("float16", "bfloat16"):
             return Cast(name)  # type: ignore[arg-type]
         keys = {key: getattr(self, key) for key in OWN_KEYS.get(name, {})}
-        return {"qsgd": QSGD, "topk": TopK}[name](**keys) if keys else None
+        return CODECS[name](**keys) if keys else None
 
     def transforms(self, absolute: Collection[str], accumulated: Collection[str] = ()) -> list[Transform]:
         """Return what this table asks for: a `Compression`, or nothing;

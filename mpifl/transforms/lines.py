@@ -38,8 +38,8 @@ class Writing:
     work: str
     round: int
 
-    def write(self, line: Tensor, silo: int, number: int) -> bytes:
-        """Return a line as bytes, row after row.
+    def write(self, line: Tensor, silo: int, number: int) -> memoryview:
+        """Return a line as bytes, row after row: the memory of the line itself where nothing encodes it.
 
         Args:
             line: Float32, shape [rows, width].
@@ -51,12 +51,12 @@ class Writing:
         """
         plain = line.detach().cpu().contiguous()
         if (codec := self._codec(silo, plain.shape[1])) is None:
-            return plain.numpy().tobytes()
+            return _bytes_of(plain)
         if not bool(plain.isfinite().all()):
             raise Diverged("a line is not finite; training diverged, take a lower [local] lr")
         draw = rng.torch_stream(self.seed, f"line {self.way} of {self.work}", silo, self.round, number)
         try:
-            return codec.encode(plain.view(-1), draw).numpy().tobytes()
+            return _bytes_of(codec.encode(plain.view(-1), draw))
         except ValueError as error:
             raise type(error)(f"[compression] {self.way}: a line {error}") from None
 
@@ -91,6 +91,10 @@ class Writing:
 
     def _codec(self, silo: int, width: int) -> Codec | None:
         return None if self.codec is None or silo == self.home else self.codec.by_rows(width)
+
+
+def _bytes_of(found: Tensor) -> memoryview:
+    return found.numpy().reshape(-1).view(np.uint8).data
 
 
 @dataclass(frozen=True)

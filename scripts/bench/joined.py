@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 import torch
@@ -31,6 +33,15 @@ class Joined(nn.Module):
         return logits
 
 
+def drawn(examples: int, batch: int, steps: int) -> Iterator[Tensor]:
+    """Yield the rows of so many batches, epoch after epoch."""
+    left = steps
+    while left:
+        for rows in islice(torch.split(torch.randperm(examples), batch), left):
+            left -= 1
+            yield rows
+
+
 def main() -> None:
     """Train, and print the seconds of a batch in each round but the first."""
     path, (batch, steps, rounds) = sys.argv[1], map(int, sys.argv[2:])
@@ -42,7 +53,7 @@ def main() -> None:
     taken = []
     for _ in range(rounds):
         began = time.perf_counter()
-        for rows in torch.split(torch.randperm(len(x))[: batch * steps], batch):
+        for rows in drawn(len(x), batch, steps):
             adam.zero_grad()
             nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
             adam.step()

@@ -23,7 +23,7 @@ import numpy as np
 import tomli_w
 from common import ENVIRONMENT, MPIRUN, NEVER, images, save
 
-SILOS, STEPS, FEW, MORE = 3, 100, 2, 5
+SILOS, STEPS, FEW, MORE = 3, 100, 2, 17
 """Silos, batches a round, and the rounds of both trainings."""
 BARE = Path(__file__).with_name("joined.py")
 """The same network in one place."""

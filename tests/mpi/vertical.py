@@ -48,7 +48,7 @@ def split(name: str, algorithm: str = "splitnn", rounds: int = 4, **tables: Any)
     """A job for a split network; tables replace the usual ones."""
     usual = {
         "model": {"name": BOTTOM},
-        "vertical": {"cut": 6, "top": {"name": "mlp", "hidden": [8]}},
+        "vertical": {"cut": 24, "top": {"name": "mlp", "hidden": [8]}},
         "local": {"optimizer": "adam", "lr": 0.01, "batch_size": 64, "drop_last": True},
         "checkpoint": {"every": 2},
         "device": "cpu",

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from mpifl.algorithms import FedAvg
 from mpifl.cli import app
 from mpifl.common import InputError, read_toml
-from mpifl.tools.keys import DIALECT, meanings, schema, tables
-from scripts.job_keys import PAGE, page
+from mpifl.tools.keys import DIALECT, meanings, schema, schema_text, tables
+from scripts.job_keys import PAGE, SCHEMA, page
 
 ROOT = Path(__file__).parents[3]
 JOBS = sorted((ROOT / "jobs").rglob("*.toml"))
@@ -41,6 +41,10 @@ def test_the_page_is_what_the_models_say() -> None:
     assert PAGE.read_text() == page(), "run: python -m scripts.job_keys"
 
 
+def test_the_schema_beside_the_jobs_is_what_the_models_say() -> None:
+    assert SCHEMA.read_text() == schema_text(), "run: python -m scripts.job_keys"
+
+
 def test_what_the_user_wrote_below_a_field_is_its_meaning() -> None:
     class Mine(FedAvg):
         """Another one."""
@@ -63,6 +67,8 @@ def test_the_schema_takes_the_jobs_of_the_checkout(
     path: Path, validator: jsonschema.Draft202012Validator
 ) -> None:
     validator.validate(read_toml(path))
+    named = path.read_text().splitlines()[0].removeprefix("#:schema ")
+    assert (path.parent / named).resolve() == SCHEMA, "its first line leads editors to the schema"
 
 
 @pytest.mark.parametrize(
@@ -108,4 +114,11 @@ def test_the_command_prints_a_table_or_says_which_there_are() -> None:
     assert "lr_decay" in everything
     with pytest.raises(InputError, match=r"no such table; there are .*algorithm, local"):
         CliRunner().invoke(app, ["keys", "nosuch"], catch_exceptions=False)
+
+
+def test_the_schema_is_printed_or_written(tmp_path: Path) -> None:
     assert json.loads(CliRunner().invoke(app, ["schema"]).stdout)["$schema"] == DIALECT
+    assert CliRunner().invoke(app, ["schema", "--out", str(tmp_path / "s.json")]).stdout == ""
+    assert (tmp_path / "s.json").read_text() == schema_text()
+    with pytest.raises(InputError, match=r"--out .*none/s.json: cannot be written \(No such file"):
+        CliRunner().invoke(app, ["schema", "--out", str(tmp_path / "none/s.json")], catch_exceptions=False)

@@ -5,6 +5,7 @@ import re
 import h5py
 import pytest
 import tomli_w
+from torch import nn
 from unit.builders import Alone, write_folder, write_vertical_folder
 
 from mpifl.common import InputError
@@ -118,6 +119,40 @@ REFUSED = {
     ),
     "valid": ({"evaluate": {"split": "valid"}}, "[evaluate] split = 'valid': no silo has such a split"),
 }
+
+
+def normed(shape, classes):
+    """A half that needs two rows to train on."""
+    return nn.Sequential(nn.Linear(shape[0], 4), nn.BatchNorm1d(4), nn.Linear(4, classes))
+
+
+NORMED = {"name": f"{__name__}:normed"}
+ONE_LEFT = {"lr": 0.1, "batch_size": 11}  # of 12 rows
+
+
+@pytest.mark.parametrize(
+    ("tables", "where"),
+    [
+        ({"model": NORMED}, "[model]"),
+        ({"vertical": {"cut": 5, "bottoms": {"1": NORMED}}}, "[vertical] bottoms.1"),
+        ({"vertical": {"cut": 5, "top": NORMED}}, "[vertical] top"),
+    ],
+)
+def test_a_last_batch_of_one_row_is_refused_where_a_half_cannot_train_on_it(yard, tables, where):
+    line = refusal_of(job_of(yard, **tables, local=ONE_LEFT))
+    what = f"[local] batch_size = 11: of 12 rows the last batch has one, and {where} cannot train on one row"
+    assert f"{what} (BatchNorm1d); take drop_last = true, or another size" in line
+    every = refusal_of(job_of(yard, **tables, local={"lr": 0.1, "batch_size": 1, "drop_last": True}))
+    assert f"[local] batch_size = 1: each batch has one row, and {where} cannot" in every
+    assert every.endswith(" (BatchNorm1d); take another size")
+
+
+@pytest.mark.parametrize(
+    "local", [{"drop_last": True}, {"steps": 1}, {"batch_size": 4}, {"batch_size": "full"}]
+)
+def test_a_last_batch_of_one_row_that_is_never_drawn_is_none(yard, local):
+    path = job_of(yard, model=NORMED, local=ONE_LEFT | local)
+    validate_job(read_job(path), str(path))
 
 
 @pytest.mark.parametrize("name", REFUSED)

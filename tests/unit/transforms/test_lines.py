@@ -83,7 +83,7 @@ def test_the_holders_own_lines_go_nowhere():
 def test_a_payload_of_another_size_is_refused(name, keys):
     way = writing(name, **keys)
     payload = way.write(line(), 0, 0)
-    for wrong in (payload[:-1], payload + b"\0", b""):
+    for wrong in (payload[:-1], bytes(payload) + b"\0", b""):
         with pytest.raises(ValueError, match=r"bytes|size"):
             way.read(memoryview(bytearray(wrong)), 0, ROWS, WIDTH)
 

@@ -1,0 +1,89 @@
+"""The command `demo`: from nothing to a trained model, by the commands that a user would type."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mpifl.common import InputError
+
+SHARDS = "shards/digits"
+CUT = f"digits --out {SHARDS} --silos 4 --scheme dirichlet --alpha 0.5 --seed 7 --test 0.2"
+
+
+def demo(
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where all of it goes.")] = Path("mpifl-demo"),
+    ranks: Annotated[int, typer.Option(min=1, help="A server and a worker for each silo are 5.")] = 5,
+) -> None:
+    """Shard handwritten digits over 4 silos, train on 5 ranks, draw the curve; a minute or less."""
+    from mpifl.tools import jobs_folder
+
+    if importlib.util.find_spec("sklearn") is None:
+        raise InputError("mpifl demo: the digits come with scikit-learn; pip install 'mpifl[digits]'")
+    job = jobs_folder() / "demo.toml"
+    try:
+        (out / "runs").mkdir(parents=True, exist_ok=True)
+        run = _new_run(out)
+    except OSError as error:
+        raise InputError(f"--out {out}: cannot be written ({error.strerror})") from None
+    _partition(out)
+    typer.echo(f"\n2. Training: {ranks} MPI ranks, a server and workers with a silo each")
+    _run(out, "mpifl", "train", str(job), "--out", str(run), "--ranks", str(ranks))
+    _conclude(out, run)
+
+
+def _partition(out: Path) -> None:
+    described = out / SHARDS / "federation.json"
+    if described.is_file():
+        typer.echo(f"\n1. The silos' shards are there already: {out / SHARDS}")
+        return
+    typer.echo("\n1. Dealing the digits out to 4 silos, each with digits of its own liking")
+    _run(out, "data_prep", "partition", *shlex.split(CUT), unless=described)  # another demo was faster
+
+
+def _conclude(out: Path, run: Path) -> None:
+    typer.echo("\n3. What came of it")
+    typer.echo(f"The model: {out / run / 'model.safetensors'}")
+    if importlib.util.find_spec("matplotlib") is not None:
+        _run(out, "mpifl", "compare", str(run), "--plot", str(run / "curve.png"), quiet=True)
+        typer.echo(f"The curve: {out / run / 'curve.png'}")
+    typer.echo(f"A page of it: mpifl report {shlex.quote(str(out / run))}")
+    typer.echo("A job for your own data: mpifl new")
+
+
+def _new_run(out: Path) -> Path:
+    """Make a run folder that no other demo has; return it relative to the demo's folder."""
+    run = Path("runs", time.strftime("demo-%Y%m%d-%H%M%S"))
+    try:
+        (out / run).mkdir()
+    except FileExistsError:
+        run = run.with_name(f"{run.name}-{os.getpid()}")
+        (out / run).mkdir()
+    return run
+
+
+def _run(out: Path, module: str, *words: str, quiet: bool = False, unless: Path | None = None) -> None:
+    """Run a command in the demo's folder, shown as a user types it; end with its code if it fails.
+
+    Args:
+        out: The demo's folder.
+        module: The program.
+        words: Its arguments.
+        quiet: Whether its output is left out, and the command, too.
+        unless: A file whose existence makes up for a failure.
+    """
+    if not quiet:
+        typer.echo(f"$ {shlex.join([module.replace('_', '-'), *words])}")
+    sys.stdout.flush()
+    output = subprocess.DEVNULL if quiet else None
+    code = subprocess.run([sys.executable, "-m", module, *words], cwd=out, stdout=output).returncode
+    if code and not (unless is not None and unless.is_file()):
+        raise typer.Exit(abs(code))

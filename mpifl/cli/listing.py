@@ -1,0 +1,95 @@
+"""The command `list`: what a job and `data-prep` may name."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from itertools import starmap
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mpifl.common import InputError
+
+if TYPE_CHECKING:
+    from mpifl.tools import Item, Kind
+
+OWN_SOURCE = "your own, module:function"
+
+
+def list_names(
+    kind: Annotated[
+        str | None, typer.Argument(metavar="[KIND]", help="algorithms, models, ...; without one: the kinds.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
+) -> None:
+    """List what may be named, with a line for each: algorithms, models, tasks, metrics, schemes, rules ..."""
+    kinds = _kinds()
+    if kind is None:
+        _show_kinds(kinds, as_json)
+    elif kind not in kinds:
+        raise InputError(f"mpifl list {kind}: no such kind; there are {', '.join(kinds)}")
+    else:
+        _show(kinds[kind], as_json)
+
+
+def _kinds() -> dict[str, Kind]:
+    """Return what a job may name, and what `data-prep partition` may."""
+    from data_prep.schemes import SCHEMES
+    from data_prep.sources import SOURCES
+    from mpifl.tools import KINDS, Item, Kind, jobs, jobs_folder, options_of, summary
+
+    def flags(options: Any) -> tuple[str, ...]:
+        return tuple(f"--{option.replace('_', '-')}" for option in options)
+
+    schemes = [Item(name, summary(one.what), keys=flags(one.options)) for name, one in SCHEMES.items()]
+    sources = [Item(name, summary(read), keys=options_of(read)) for name, read in SOURCES.items()]
+    return {
+        **KINDS,
+        "schemes": Kind("data-prep partition --scheme", lambda: schemes),
+        "jobs": Kind(f"mpifl train {jobs_folder()}/NAME.toml", lambda: list(starmap(Item, jobs().items()))),
+        "sources": Kind("data-prep partition SOURCE, --option", lambda: sources, OWN_SOURCE),
+    }
+
+
+def _show_kinds(kinds: dict[str, Kind], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps({name: kind.where for name, kind in kinds.items()}, indent=2))
+        return
+    _print(["kind", "named by"], [[name, kind.where] for name, kind in kinds.items()])
+    typer.echo("mpifl list KIND lists one of them")
+
+
+def _show(kind: Kind, as_json: bool) -> None:
+    items = kind.items()
+    if as_json:
+        typer.echo(json.dumps([_plain(item) for item in items], indent=2, ensure_ascii=False))
+        return
+    columns = {"name": "name", "what": "what", "of": "of", "better": "better", "options": "keys"}
+    rows = [[_cell(item, field) for field in columns.values()] for item in items]
+    filled = [i for i in range(len(columns)) if any(row[i] for row in rows)]
+    _print([list(columns)[i] for i in filled], [[row[i] for i in filled] for row in rows])
+    typer.echo(f"named by {kind.where}" + (f"; or {kind.own}" if kind.own else ""))
+
+
+def _cell(item: Item, field: str) -> str:
+    value = getattr(item, field)
+    return value if isinstance(value, str) else ", ".join(value)
+
+
+def _plain(item: Item) -> dict[str, Any]:
+    """Return what there is to say of an item."""
+    return {field: value for field, value in asdict(item).items() if value}
+
+
+def _print(headings: list[str], rows: list[list[str]]) -> None:
+    """Print a table without lines: what is cut out of it is a line a name."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from mpifl.report import wide_console
+
+    table = Table(*headings, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    wide_console().print(table)

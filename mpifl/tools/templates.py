@@ -1,0 +1,162 @@
+"""What `mpifl new` begins with: a job for each kind of data, and how `data-prep` makes its shards."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mpifl.common import InputError, Table
+
+_PERCEPTRON: Table = {"name": "mlp", "hidden": [64, 64]}
+_SGD: Table = {"optimizer": "sgd", "lr": 0.05, "epochs": 1, "batch_size": 16}
+_ADAM: Table = {"optimizer": "adam", "lr": 0.003, "epochs": 1, "batch_size": 32}
+
+
+@dataclass(frozen=True)
+class Template:
+    """A kind of data, and what is learned of it.
+
+    Attributes:
+        what: What it is, in a line.
+        source: What `data-prep partition` calls its source.
+        job: The tables that it has of its own.
+        label: What its table's label is, as `data-prep draft --kind` has it; "" for what is no table.
+        words: Further words of `data-prep partition`.
+        scheme: By which the examples are dealt to so many silos.
+        algorithm: By which it is trained, unless another is asked for.
+    """
+
+    what: str
+    source: str
+    job: Mapping[str, Table]
+    label: str = ""
+    words: tuple[str, ...] = ()
+    scheme: tuple[str, ...] = ("iid",)
+    algorithm: str = "fedavg"
+
+
+TEMPLATES: dict[str, Template] = {
+    "digits": Template(
+        "handwritten digits that scikit-learn carries, to try it out",
+        "digits",
+        {"model": _PERCEPTRON, "local": _SGD},
+        scheme=("dirichlet", "--alpha", "0.5"),
+    ),
+    "table": Template(
+        "a CSV table: the class of a row",
+        "csv",
+        {"model": _PERCEPTRON, "local": _SGD},
+        label="categorical",
+        words=("--test", "0.2"),
+    ),
+    "regression": Template(
+        "a CSV table: a number of each row",
+        "csv",
+        {"model": _PERCEPTRON, "task": {"name": "regression"}, "local": {**_ADAM, "lr": 0.01}},
+        label="numeric",
+        words=("--test", "0.2"),
+    ),
+    "survival": Template(
+        "a CSV table: the time until an event",
+        "csv",
+        {"model": _PERCEPTRON, "task": {"name": "survival"}, "local": {**_ADAM, "batch_size": 256}},
+        label="survival",
+        words=("--test", "0.2"),
+    ),
+    "images": Template(
+        "a folder of images for each class",
+        "images",
+        {"model": {"name": "cnn"}, "local": _SGD},
+        words=("--option", "size=32x32", "--test", "0.2"),
+    ),
+    "text": Template(
+        "a text file: its next character",
+        "text",
+        {"model": {"name": "gpt", "width": 64, "layers": 2, "heads": 4}, "local": _ADAM},
+        words=("--option", "roles=false", "--test", "0.2"),
+    ),
+    "vertical": Template(
+        "a CSV table whose columns lie with several parties: the class of a row",
+        "csv",
+        {
+            "model": {"name": "mlp", "hidden": [32]},
+            "vertical": {"cut": 16, "top": {"name": "mlp", "hidden": [16]}},
+            "local": _ADAM,
+        },
+        label="categorical",
+        words=("--test", "0.2"),
+        scheme=("vertical",),
+        algorithm="splitnn",
+    ),
+}
+"""The templates by the names that `mpifl new` takes."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a user has said of a new job.
+
+    Attributes:
+        name: What the job is called.
+        kind: One of TEMPLATES.
+        data: Where the data lies, "" where a source needs none.
+        label: The label's column, or columns by commas; "" for what is no table.
+        silos: How many there are, or the table's column that names them.
+        algorithm: "" for the template's.
+        rounds: How many are trained.
+    """
+
+    name: str
+    kind: str
+    data: str = ""
+    label: str = ""
+    silos: str = ""
+    algorithm: str = ""
+    rounds: int = 30
+
+    @property
+    def template(self) -> Template:
+        """Return the template that it begins with.
+
+        Raises:
+            InputError: there is none, or what is said does not go with it.
+        """
+        if self.kind not in TEMPLATES:
+            raise InputError(f"--kind {self.kind}: no such kind; there are {', '.join(TEMPLATES)}")
+        found = TEMPLATES[self.kind]
+        unused = {"--data": self.data and found.source == "digits", "--label": self.label and not found.label}
+        if wrong := [option for option, given in unused.items() if given]:
+            raise InputError(f"{wrong[0]}: --kind {self.kind} has no use for it ({found.what})")
+        by_column = bool(found.label) and found.scheme[0] != "vertical"
+        if self.silos and not self.silos.isdecimal() and not by_column:
+            raise InputError(f"--silos {self.silos}: is no number of silos")
+        return found
+
+    def job(self) -> Table:
+        """Return the job."""
+        template = self.template
+        head: Table = {"name": self.name, "shards": f"shards/{self.name}", "seed": 7, "rounds": self.rounds}
+        tables: dict[str, Table] = {
+            "algorithm": {"name": self.algorithm or template.algorithm},
+            "checkpoint": {"every": 10},
+        }
+        order = ("model", "task", "algorithm", "vertical", "local", "checkpoint")
+        both: dict[str, Table] = {**template.job, **tables}
+        return {**head, **{table: dict(both[table]) for table in order if table in both}}
+
+    def commands(self) -> list[str]:
+        """Return what makes the shards: a line for each command."""
+        template, counted = self.template, self.silos.isdecimal()
+        columns = f"{self.name}-columns.toml"
+        made = []
+        if template.label:
+            drafted = ["data-prep", "draft", self.data, "--label", self.label, "--kind", template.label]
+            made.append([*drafted, *([] if counted else ["--silo", self.silos]), "--out", columns])
+        cut = ["data-prep", "partition", template.source, *(["--data", self.data] if self.data else [])]
+        cut += ["--option", f"spec={columns}"] if template.label else []
+        scheme = [*template.scheme, "--silos", self.silos] if counted else ["natural"]
+        made.append(
+            [*cut, "--out", f"shards/{self.name}", "--scheme", *scheme, *template.words, "--seed", "7"]
+        )
+        return [shlex.join(words) for words in made]

@@ -1,0 +1,133 @@
+"""A new job: commented, valid, and trained by the commands that are printed with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+from conftest import rank_environment
+from typer.testing import CliRunner
+
+from data_prep.cli import app as data_prep
+from mpifl.cli import app
+from mpifl.common import InputError, read_toml
+from mpifl.run import read_job
+from mpifl.tools import TEMPLATES
+from mpifl.training import validate_job
+
+GIVEN = {
+    "digits": [],
+    "table": ["--data", "own.csv", "--label", "ill"],
+    "regression": ["--data", "own.csv", "--label", "age", "--silos", "ward"],
+    "survival": ["--data", "own.csv", "--label", "days,ill"],
+    "images": ["--data", "pictures", "--silos", "2"],
+    "text": ["--data", "own.txt"],
+    "vertical": ["--data", "own.csv", "--label", "ill", "--silos", "2"],
+}
+
+
+@pytest.fixture(autouse=True)
+def own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = (f"{20 + n % 50},{'ab'[n % 2]},{n % 31},{n // 2 % 2},{n % 7}" for n in range(80))
+    Path("own.csv").write_text("\n".join(["age,ward,days,ill,dose", *rows]) + "\n")
+    Path("own.txt").write_text("the quick brown fox jumps over the lazy dog\n" * 40)
+
+
+def new(*arguments: str) -> list[str]:
+    """Run `mpifl new`; return the commands that it prints."""
+    done = CliRunner().invoke(app, ["new", *arguments], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return [line.strip() for line in done.stdout.splitlines() if line.startswith("  ")]
+
+
+def pictures() -> None:
+    image = pytest.importorskip("PIL.Image")
+    for name in ("cat", "dog"):
+        Path("pictures", name).mkdir(parents=True)
+        for n in range(8):
+            image.fromarray(np.full((9, 8, 3), 10 * n, np.uint8)).save(f"pictures/{name}/{n}.png")
+
+
+def test_the_printed_commands_train_the_digits() -> None:
+    commands = new("first", "--rounds", "2")
+    assert commands[-1] == "mpifl train first.toml"
+    for command in commands:
+        program, *rest = shlex.split(command)
+        module = {"data-prep": "data_prep", "mpifl": "mpifl"}[program]
+        done = subprocess.run([sys.executable, "-m", module, *rest], env=rank_environment(), timeout=120)
+        assert done.returncode == 0
+    assert len(Path("runs/first/metrics.jsonl").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize("kind", TEMPLATES)
+def test_a_job_of_each_kind_could_start_with_the_shards_of_its_commands(kind: str) -> None:
+    if kind == "images":
+        pictures()
+    *prepared, _ = new("own", "--kind", kind, *GIVEN[kind])
+    for command in prepared:
+        data_prep(shlex.split(command)[1:], standalone_mode=False)
+    validate_job(read_job(Path("own.toml"), ()), "own.toml")
+    jsonschema.validate(read_toml(Path("own.toml")), json.loads(Path("job.schema.json").read_text()))
+
+
+def test_a_comment_stands_above_each_key_and_says_what_it_means() -> None:
+    new("--kind", "table", *GIVEN["table"], "--algorithm", "fedprox")
+    lines = Path("table.toml").read_text().splitlines()
+    assert lines[0] == "#:schema ./job.schema.json"
+    assert "# data-prep draft own.csv --label ill --kind categorical --out table-columns.toml" in lines
+    for key in ('name = "table"', 'optimizer = "sgd"', 'name = "mlp"', "every = 10"):
+        assert lines[lines.index(key) - 1].startswith("# ")
+    assert lines[lines.index('name = "fedprox"') - 2].startswith("# FedProx (Li et al. 2020")
+
+
+def test_a_file_that_is_there_is_kept_unless_forced() -> None:
+    new()
+    Path("digits.toml").write_text("mine")
+    with pytest.raises(InputError, match=r"digits.toml: is there already; .*--force"):
+        new()
+    assert Path("digits.toml").read_text() == "mine"
+    new("--force")
+    assert read_toml(Path("digits.toml"))["name"] == "digits"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--kind", "tables"], "--kind tables: no such kind; there are digits, table, regression"),
+        (["--kind", "table"], "--data: not given, and there is no terminal to ask"),
+        (["--kind", "table", "--data", "own.csv"], "--label: not given, and there is no terminal to ask"),
+        (["--data", "own.csv"], "--data: --kind digits has no use for it"),
+        (["--silos", "ward"], "--silos ward: is no number of silos"),
+        (["--algorithm", "fedprx"], r"digits.toml: \[algorithm\]"),
+        (["../digits"], "is no name of a file in this folder"),
+    ],
+)
+def test_what_cannot_be_is_one_line_and_nothing_is_written(arguments: list[str], line: str) -> None:
+    before = sorted(Path.cwd().iterdir())
+    with pytest.raises(InputError, match=line):
+        new(*arguments)
+    assert sorted(Path.cwd().iterdir()) == before
+
+
+def test_a_terminal_is_asked() -> None:
+    terminal, end = os.openpty()
+    os.write(terminal, b"table\nown.csv\nill\n3\nfedprox\n")
+    command = [sys.executable, "-m", "mpifl", "new", "asked"]
+    done = subprocess.run(
+        command, stdin=end, capture_output=True, text=True, timeout=60, env=rank_environment()
+    )
+    assert done.returncode == 0, done.stderr
+    assert "a CSV table: the time until an event" in done.stderr
+    assert "Which column is learned?" in done.stderr
+    assert "--silos 3" in done.stdout
+    assert read_toml(Path("asked.toml"))["algorithm"] == {"name": "fedprox"}
+    for one in (terminal, end):
+        os.close(one)

@@ -1,0 +1,65 @@
+"""Lines of a dialogue in a node's memory: what a rank says of them is looked at before it is believed."""
+
+import os
+import struct
+
+import pytest
+import torch
+
+from mpifl.wire import Lines
+from mpifl.wire.joining import world
+from mpifl.wire.nodes import Neighbour
+from mpifl.wire.transport import LINE_UP, Transport
+
+SERIAL, LIMIT, LENGTH = 5, 8000, 6000
+
+
+@pytest.fixture(scope="module")
+def transport():
+    alone = Transport(world()._comm.Dup())
+    alone.nodes.neighbours[0] = Neighbour(os.getpid(), alone._doorbell.token)  # as on a node with more ranks
+    return alone
+
+
+def heard(transport, handle, length, silo=3, number=7, serial=SERIAL):
+    transport.post(0, struct.pack("<QIIQQ", serial, silo, number, length, handle), LINE_UP)
+    return Lines(transport, SERIAL).hear(0, LIMIT)
+
+
+@pytest.fixture
+def lying(transport):
+    memory = type(transport.memory)(shared=True)
+    vector = memory.empty(LENGTH, torch.uint8)
+    return vector.copy_(torch.arange(LENGTH) % 251), memory.handle(vector), memory
+
+
+def test_a_line_in_memory_is_what_its_rank_put_there_and_stays_so(transport, lying):
+    vector, handle, _ = lying
+    wanted = bytes(vector.numpy())
+    line = heard(transport, handle, LENGTH)
+    vector.zero_()
+    assert (line.silo, line.number, bytes(line.payload)) == (3, 7, wanted)
+    torch.frombuffer(line.payload, dtype=torch.uint8).zero_()  # it can be written to
+
+
+@pytest.mark.parametrize("length", [LENGTH + 1, LIMIT])
+def test_a_line_that_is_longer_than_its_memory_is_refused(transport, lying, length):
+    with pytest.raises(ValueError, match=f"{LENGTH} bytes, not {length}"):
+        heard(transport, lying[1], length)
+
+
+@pytest.mark.parametrize("handle", [1, 10**6, 2**64 - 1])
+def test_a_line_in_no_memory_is_refused(transport, handle):
+    with pytest.raises(ValueError, match="not where it says"):
+        heard(transport, handle, LENGTH)
+
+
+@pytest.mark.parametrize(("length", "serial"), [(LIMIT + 1, SERIAL), (2**63, SERIAL), (LENGTH, SERIAL + 1)])
+def test_a_line_that_is_too_long_or_of_another_request_is_not_looked_for(transport, lying, length, serial):
+    with pytest.raises(ValueError, match="at most 8000"):
+        heard(transport, lying[1], length, serial=serial)
+
+
+def test_a_line_of_a_request_that_was_given_up_is_passed_over(transport, lying):
+    transport.post(0, struct.pack("<QIIQQ", SERIAL - 1, 0, 0, LENGTH, 10**6), LINE_UP)
+    assert len(heard(transport, lying[1], LENGTH).payload) == LENGTH
