@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import sysconfig
@@ -11,7 +12,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ranks
+from conftest import launcher, ranks
+from faults.test_survival import _has_ulfm as has_ulfm
 
 from mpifl.common import cache
 
@@ -58,8 +60,13 @@ def _build(compiler: str, path: Path) -> None:
 def device_worlds(library: Path, digits: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     """The run folders of the jobs in `worlds` on 1 and on 3 ranks."""
     found = {}
-    for n in (1, 3):
-        found[n] = tmp_path_factory.mktemp(f"device{n}") / "runs"
-        done = ranks(n, HERE / "drive.py", digits, found[n], FAKE_LIBRARY=str(library))
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FAKE_LIBRARY", str(library))
+        if has_ulfm():
+            patch.setenv("MPIFL_MPIRUN", shlex.join([*launcher(), "--with-ft", "ulfm"]))
+        for n in (1, 3):
+            found[n] = tmp_path_factory.mktemp(f"device{n}") / "runs"
+            done = ranks(n, HERE / "drive.py", digits, found[n])
+            assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
+            (found[n] / "err").write_text(done.stderr)
     return found

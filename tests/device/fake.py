@@ -21,6 +21,8 @@ _library = ctypes.CDLL(LIBRARY)
 _library.fake_told.restype = ctypes.c_char_p
 reset = _library.fake_reset
 """Count from zero again."""
+current = _library.fake_current
+"""Return the number of the current device."""
 
 
 class Module(types.ModuleType):
@@ -46,7 +48,7 @@ class Module(types.ModuleType):
         return _library.fake_devices()
 
     def current_device(self) -> int:
-        return _library.fake_current()
+        return current()
 
     def set_device(self, index: int) -> None:
         _library.fake_set(index)

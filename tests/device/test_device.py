@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from device.worlds import NAMES
+from faults.test_survival import _has_ulfm as has_ulfm
 
 from mpifl.common import InputError
 from mpifl.training import device_of
@@ -43,6 +44,13 @@ def test_a_step_neither_waits_for_the_accelerator_nor_copies(device_worlds: Worl
     few, many = facts(device_worlds[1])["waits"][way]
     assert few.pop("steps") < many.pop("steps")
     assert few == many == {"H2D": 2, "item": 1}
+
+
+@pytest.mark.skipif(not has_ulfm(), reason="needs Open MPI 5")
+def test_a_mirror_on_an_accelerator_outlives_the_server(device_worlds: Worlds) -> None:
+    """That the bits are those of the CPU is another test's."""
+    said = (device_worlds[3] / "err").read_text()
+    assert "rank 1 is the server now and goes on from the mirror, after round 2" in said
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -7,7 +7,9 @@ from typing import Any
 from scenarios import job
 
 Job = dict[str, Any]
-NAMES = ["adam", "normalised", "qsgd", "median"]
+NAMES = ["adam", "normalised", "qsgd", "median", "mirror"]
+LAST = "mirror"
+"""Of three ranks the server dies in its second round."""
 JOBS = [
     job(
         "adam",
@@ -26,4 +28,5 @@ JOBS = [
         cohort={"fraction": 0.6},
     ),
     job("median", rounds=2, aggregation={"rule": "median"}),
+    job("mirror", rounds=3, checkpoint={"every": 9, "mirror": True}),
 ]
