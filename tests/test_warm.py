@@ -16,7 +16,8 @@ from conftest import python
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Python starts everything")
 TOLD = """
 import json, os, sys
-print(json.dumps([sys.argv, os.getcwd(), sys.path[0], os.environ["FOUND"], __name__, sys.stdin.read()]))
+where = [os.getcwd(), sys.path[0], os.environ["FOUND"], __name__]
+print(json.dumps([sys.argv, sys.orig_argv[1:], *where, sys.stdin.read()]))
 print("heard", file=sys.stderr)
 sys.exit(int(os.environ["FOUND"]))
 """
@@ -57,7 +58,8 @@ def test_a_command_has_its_words_its_environment_its_streams_and_its_exit_code(
     process = started(tmp_path, TOLD, "a", "", FOUND=str(code))
     out, err = process.communicate("given", timeout=60)
     here = str(tmp_path)
-    assert json.loads(out) == [["program.py", "a", ""], here, here, str(code), "__main__", "given"]
+    words = ["program.py", "a", ""]
+    assert json.loads(out) == [words, words, here, here, str(code), "__main__", "given"]
     assert (err, process.returncode) == ("heard\n", code)
 
 

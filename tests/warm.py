@@ -121,7 +121,7 @@ def become(
     if sessions:
         (Path(sessions) / str(os.getpid())).touch()
     module = arguments[0] == "-m"
-    sys.argv = arguments[module:]
+    sys.argv, sys.orig_argv = arguments[module:], [sys.executable, *arguments]
     first = folder if module else str(Path(sys.argv[0]).resolve().parent)
     more = environment.get("PYTHONPATH", "")
     sys.path[:] = [first, *filter(None, more.split(os.pathsep)), *sys.path[OWN:]]

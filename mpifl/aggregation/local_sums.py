@@ -70,7 +70,7 @@ class LocalSums:
             return None
         if self._stays(vector):
             return self._memory.move_to_shared_memory(vector.contiguous())
-        return self._empty(len(vector))
+        return self._empty(vector)
 
     def _add(self, name: str, vector: Tensor, weight: float, peak: float, room: Tensor | None) -> int | None:
         if not self._stays(vector):
@@ -106,10 +106,10 @@ class LocalSums:
         """Return this rank's sum of a vector in a window, or the vector of its only silo as it came."""
         return self._lone[name][1] if alone else self._sums[name].windows[window]
 
-    def _empty(self, length: int) -> Tensor:
-        if self._device.type == "cpu":
-            return self._memory.empty(length, torch.float64)
-        return torch.empty(length, dtype=torch.float64, device=self._device)
+    def _empty(self, vector: Tensor) -> Tensor:
+        if vector.is_cpu:
+            return self._memory.empty(len(vector), torch.float64)
+        return torch.empty(len(vector), dtype=torch.float64, device=vector.device)
 
     def _to_host(self) -> None:
         """Bring sums that were made on a device to where the node reads them."""

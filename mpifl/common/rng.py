@@ -41,8 +41,8 @@ def inside(seed: int, purpose: str, *indices: int, device: torch.device) -> Iter
     import torch
 
     drawn = [torch.default_generator]  # torch.manual_seed seeds every backend, at 0.1 ms a silo
-    if device.type == "cuda":
-        drawn.append(torch.cuda.default_generators[device.index])
+    if device.type != "cpu":
+        drawn.append(getattr(torch, device.type).default_generators[device.index])
     states = [one.get_state() for one in drawn]
     derived = derive(seed, purpose + " inside the model", *indices)
     try:

@@ -28,20 +28,23 @@ class Broadcast:
             direct = bool(self._transport.silent)
             request = request.model_copy(update={"serial": self._serial, "direct": direct})
         found = read_request(self._transport.broadcast_record(request.encode() if request else None))
-        return found, {
-            spec.name: self._vector(spec, vectors.get(spec.name), found.direct) for spec in found.vectors
-        }
+        here = {spec.name: self._vector(spec, vectors.get(spec.name), found.direct) for spec in found.vectors}
+        return found, here if found.on_host else {name: self._placed(one) for name, one in here.items()}
 
     def forget(self) -> None:
         """Let go of what was received; after a death nobody reads it."""
         self._received.clear()
 
     def _vector(self, spec: VectorSpec, vector: Tensor | None, direct: bool) -> Tensor:
-        """Send a vector from the server to all ranks; return it where this rank's silos read it."""
+        """Send a vector from the server to all ranks; return it on the CPU."""
         self._received.pop(spec.name, None)  # what was received last may be written over now
         given = None if vector is None else vector.cpu()
         here = self._transport.broadcast_vector(given, spec.length, DTYPES[spec.dtype], direct)
         self._received[spec.name] = here
+        return here
+
+    def _placed(self, vector: Tensor) -> Tensor:
+        """Return a vector where this rank's silos read it."""
         if self._device.type == "cpu":
-            return here
-        return self._transport.memory.pinned(here).to(self._device, non_blocking=True)
+            return vector
+        return self._transport.memory.pinned(vector).to(self._device, non_blocking=True)

@@ -50,9 +50,9 @@ class Job(BaseModel):
     """All randomness is derived from it."""
     rounds: PositiveInt
     """How many rounds to train."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where a worker trains: "cuda" is the GPU of its place on its node; "auto" takes a GPU if there is one.
-    """
+    device: Literal["auto", "cpu", "gpu", "cuda"] = "auto"
+    """Where a worker trains: "cuda" is the GPU of its place on its node; "auto" takes one if there is one.
+    "gpu" is any that torch finds, Intel's too."""
     threads: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = 1
     """Threads of each rank; "auto" is its part of the node's cores. The same bits need the same number."""
     model: Model

@@ -86,6 +86,7 @@ class FlatModel:
         saves: Literal["all", "trained"] = "all",
     ) -> None:
         self.module = module.to(device)
+        _keep_in_place(module)
         named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         # a stable sort: shared ones keep their order
         ordered = sorted(named, key=lambda item: item[0] in personal)
@@ -201,6 +202,17 @@ class Statistics:
         for buffer, part in zip(self._buffers, parts, strict=True):
             whole = part if buffer.dtype.is_floating_point else part.round()
             buffer.copy_(whole.view(buffer.shape))
+
+
+def _keep_in_place(module: nn.Module) -> None:
+    """Have recurrent layers leave their weights where they are: on CUDA they move them together."""
+    for part in module.modules():
+        if isinstance(part, nn.RNNBase):
+            part.flatten_parameters = _nothing  # type: ignore[method-assign]
+
+
+def _nothing() -> None:
+    pass
 
 
 def _persistent_buffers(module: nn.Module) -> list[tuple[str, Tensor]]:

@@ -17,7 +17,10 @@ COUNTS = "metric counts"
 
 
 def pack_states(metrics: Mapping[str, Metric]) -> dict[str, Tensor]:
-    """Return the states of all metrics whose states add up, as flat float64 vectors by name."""
+    """Return the states of all metrics whose states add up, as flat float64 vectors on the CPU, by name.
+
+    Only some follow the outputs to a device, and all are small.
+    """
     states = _states(metrics)
     counts = [state for state in states.values() if not state.is_floating_point()]
     real = {name: state for name, state in states.items() if state.is_floating_point()}
@@ -69,4 +72,4 @@ def _key(metric: str, state: str) -> str:
 
 
 def _flat(state: Tensor) -> Tensor:
-    return state.detach().double().reshape(-1)
+    return state.detach().cpu().double().reshape(-1)

@@ -147,7 +147,7 @@ def figures_of(record: Record, names: Names | None = None, metric: MetricInfo = 
     if (clipped := record.get("clipped", record.get("clipped_examples"))) is not None:
         parts.append(f"clipped {clipped:.0%}")
     if parties := record.get("parties"):
-        parts.append(f"{parties} parties")
+        parts.append(f"{parties} {'parties' if parties != 1 else 'party'}")
     if silos := list(record.get("faults") or {}):
         parts.append(without(silos, names or Names()))
     return "  ".join(parts)

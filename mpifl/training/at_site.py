@@ -17,6 +17,7 @@ from mpifl.exchange import KindsAlone
 from mpifl.privacy import SITES_FILE, VARIABLE, Seal, Site, site_folder, site_of_worker
 from mpifl.run import Job, is_silo_level
 from mpifl.training.accounting import digest_of, silo_maker
+from mpifl.training.devices import device_name
 from mpifl.wire import started_by
 
 
@@ -74,8 +75,11 @@ def about_rank(device: torch.device, silos: int, job: Job) -> dict[str, str]:
         silos: How many it hosts.
         job: The job.
     """
-    name = f"{device} {torch.cuda.get_device_name(device)}" if device.type == "cuda" else "cpu"
-    about = {"host": socket.gethostname(), "device": name, "threads": str(torch.get_num_threads())}
+    about = {
+        "host": socket.gethostname(),
+        "device": device_name(device),
+        "threads": str(torch.get_num_threads()),
+    }
     return about | {"silos": str(silos), "pid": str(os.getpid())} | whose(job)
 
 

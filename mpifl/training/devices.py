@@ -21,7 +21,7 @@ def rank_device(job: Job, nth: int, is_worker: bool) -> torch.device:
     device = device_of(job.device, nth, is_worker)
     if (precision := job.local.precision) != "fp32" and device.type == "cpu" and is_worker:
         what = f"{socket.gethostname()} trains on its CPU, where {precision} gains nothing"
-        to_do = "take 'fp32', or device = 'cuda' where there is a GPU"
+        to_do = "take 'fp32', or device = 'gpu' where there is one"
         raise InputError(f"[local] precision = '{precision}': {what}; {to_do}")
     return device
 
@@ -48,15 +48,40 @@ def threads_of(wanted: int | str, workers: int) -> int:
 def device_of(wanted: str, nth: int, is_worker: bool) -> torch.device:
     """Return the GPU of a worker's place on its node, or the CPU, as for the server of several ranks.
 
+    The GPU is this process's current one from then on: streams and graphs are made there.
+
     Raises:
-        InputError: "cuda" is wanted, and there is none.
+        InputError: a GPU is wanted, and there is none of the kind.
     """
     if wanted == "cpu" or not is_worker:
         return torch.device("cpu")
-    if torch.cuda.is_available():
+    if (kind := _kind(wanted)) is not None:
         torch.backends.cudnn.deterministic = True  # or a convolution's gradient differs from run to run
-        return torch.device("cuda", nth % torch.cuda.device_count())
-    if wanted == "cuda":
+        runtime = getattr(torch, kind)
+        device = torch.device(kind, nth % runtime.device_count())
+        runtime.set_device(device.index)
+        return device
+    if wanted != "auto":
         what = f"{socket.gethostname()} has no GPU that torch can use"
-        raise InputError(f"device = 'cuda': {what}; take 'cpu' or 'auto'")
+        raise InputError(f"device = '{wanted}': {what}; take 'cpu' or 'auto'")
     return torch.device("cpu")
+
+
+def device_name(device: torch.device) -> str:
+    """Return what people read of a device."""
+    return (
+        "cpu" if device.type == "cpu" else f"{device} {getattr(torch, device.type).get_device_name(device)}"
+    )
+
+
+def _kind(wanted: str) -> str | None:
+    """Return torch's name for the kind of GPU to take, None where there is none.
+
+    "gpu" takes any that computes in float64, which sums and statistics need; Apple's do not.
+    """
+    if torch.cuda.is_available():
+        return "cuda"
+    if wanted != "gpu" or not hasattr(torch, "accelerator") or not torch.accelerator.is_available():
+        return None
+    found = torch.accelerator.current_accelerator()
+    return found.type if found is not None and found.type != "mps" else None

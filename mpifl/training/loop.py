@@ -87,11 +87,11 @@ def _run(t: Training, resume: bool, force: bool, on_round: Callable[[Record], bo
         progress = first_progress(t, resume)
         t.selector.begin()
         t.best.begin()
-        t.metrics.begin(t.out)
         progress = progress.adding(t.best.observe(progress.record))
         t.exchange.move_to_shared_memory(t.server)
         _describe_run(t, progress, claimed, ranks)
         try:
+            t.metrics.begin(t.out)
             progress = _train_rounds(t, progress, on_round)
             saved = _save_now(t)
         finally:

@@ -126,11 +126,18 @@ def tags_here(job: Job, spec: VerticalSpec, transport: Transport) -> dict[int, s
 
 
 def placement(spec: VerticalSpec, transport: Transport) -> dict[int, list[int]]:
-    """Return the silos of each rank: the holder of the labels is rank 0's, the others are spread."""
+    """Return the silos of each rank: the holder of the labels is rank 0's, the others have the next ones.
+
+    Where each can have a rank of its own, ranks go by the order of the silos: a party knows which one to
+    start. Where not, silos are spread by their columns.
+    """
     others = [entry.silo for entry in spec.silos if entry.silo != spec.holder]
     ranks = range(1, transport.size) if transport.size > 1 else range(1)
-    spread = place([len(spec.silos[silo].columns) for silo in others], ranks)
-    placed = {rank: [others[i] for i in indices] for rank, indices in spread.items()}
+    if len(ranks) >= len(others):
+        placed = {rank: [silo] for rank, silo in zip(ranks, others, strict=False)}
+    else:
+        spread = place([len(spec.silos[silo].columns) for silo in others], ranks)
+        placed = {rank: [others[i] for i in indices] for rank, indices in spread.items()}
     placed[0] = sorted([spec.holder, *placed.get(0, [])])
     return placed
 

@@ -38,6 +38,8 @@ class Request(Message):
     """Whether silos that keep nothing have nothing to do."""
     resets: ClassVar[bool] = False
     """Whether all silos go back to one round."""
+    on_host: ClassVar[bool] = False
+    """Whether its vectors are read on the CPU, wherever silos train."""
     last: ClassVar[bool] = False
     """Whether ranks leave the exchange when they have answered."""
 
@@ -192,6 +194,7 @@ class Replicate(Request):
 
     has_deadline: ClassVar[bool] = True
     commits_earlier: ClassVar[bool] = False
+    on_host: ClassVar[bool] = True
 
     kind: Literal["replicate"] = "replicate"
     scalars: dict[str, Scalar] = Field(default={})

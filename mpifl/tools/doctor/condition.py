@@ -33,7 +33,7 @@ from mpifl.data import (
 from mpifl.exchange import place
 from mpifl.tools.doctor.disk import Disk, examine_folder, file_system
 from mpifl.tools.doctor.site_folder import SiteFolder, examine_site
-from mpifl.training import device_of, placement, threads_of, user_name
+from mpifl.training import device_name, device_of, placement, threads_of, user_name
 from mpifl.wire import Facts, Message, Transport, facts, possible, started_by
 
 
@@ -147,7 +147,7 @@ def _device(wanted: str, nth: int, transport: Transport) -> tuple[str, str | Non
         if device.type == "cpu":
             return "cpu", None
         torch.ones(1, device=device).add_(1).cpu()  # a driver that does not fit says so only now
-        return f"{device} {torch.cuda.get_device_name(device)}", None
+        return device_name(device), None
     except (InputError, RuntimeError) as error:
         return "none", str(error).partition("\n")[0]
 

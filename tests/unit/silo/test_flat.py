@@ -231,3 +231,29 @@ def test_what_is_frozen_is_left_out_by_every_name_that_it_has():
     module.first.requires_grad_(False)
     kept = FlatModel(module, saves="trained").state_dict()
     assert kept.keys() == {"unused", "head.weight", "head.bias", "mask"}
+
+
+class Reflattening(nn.LSTM):
+    """An LSTM that moves its weights together as one does on CUDA: after a call on other weights."""
+
+    def flatten_parameters(self):
+        for p in self._flat_weights:
+            p.data = p.data.clone()
+
+
+class Chars(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = Reflattening(4, 5, batch_first=True)
+        self.head = nn.Linear(5, CLASSES)
+
+    def forward(self, x):
+        return self.head(self.lstm(x.unsqueeze(1))[0][:, -1])
+
+
+def test_an_lstm_leaves_its_weights_in_the_flat_vector():
+    model = FlatModel(Chars())
+    model.gradient_at(model.trained + 1, cross_entropy, (X, Y))
+    model.module(X)
+    pairs = zip(model.names, model.parameters, model.views(model.trained), strict=True)
+    assert [name for name, p, view in pairs if p.data_ptr() != view.data_ptr()] == []

@@ -89,9 +89,9 @@ def test_a_shard_that_is_no_hdf5_of_the_right_size_hurts(shards, capfd):
 
 
 def test_a_job_that_is_wrong_hurts(tmp_path, shards, capfd):
-    (tmp_path / "toy.toml").write_text(JOB.format(shards=shards, device="gpu"))
+    (tmp_path / "toy.toml").write_text(JOB.format(shards=shards, device="tpu"))
     assert doctor("toy.toml") == 1
-    assert 'device = "gpu": ' in capfd.readouterr().out
+    assert 'device = "tpu": ' in capfd.readouterr().out
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")

@@ -39,4 +39,6 @@ def test_suspected_silos_are_told_in_each_round_as_if_a_run_never_stopped(tmp_pa
     assert whole == [[]] * 4 + [["2"]] * 2
     assert "  suspected silo 2\n" in capsys.readouterr().out
     run("stopped", 3)
+    with (tmp_path / "stopped" / "metrics.jsonl").open("a") as file:  # of a round after the last checkpoint
+        file.write((tmp_path / "whole" / "metrics.jsonl").read_text().splitlines(keepends=True)[3])
     assert run("stopped", 6, resume=True) == whole

@@ -56,6 +56,8 @@ def make_job(**more):
             "suspected silos 3, 12  noise 0.25  clipped 40%",
         ),
         ({"clipped_examples": 1.0, "suspected": []}, "clipped 100%"),
+        ({"parties": 1}, "1 party"),
+        ({"parties": 5}, "5 parties"),
         ({"train_loss": None, "test_accuracy": None, "silo_accuracy_worst": None}, ""),
     ],
     ids=str,

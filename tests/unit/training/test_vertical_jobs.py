@@ -1,6 +1,7 @@
 """What a job over silos with columns is refused for, before any rank trains."""
 
 import re
+from types import SimpleNamespace
 
 import h5py
 import pytest
@@ -13,6 +14,7 @@ from mpifl.data.vertical import read_vertical
 from mpifl.run import read_job, read_kept
 from mpifl.training import validate_job
 from mpifl.training.loop import train
+from mpifl.training.vertical import placement
 from mpifl.wire.deaths import _LAUNCHERS_WORD as SURVIVABLE
 
 ROWS = {"train": 12, "test": 6}
@@ -210,6 +212,17 @@ def test_a_party_whose_shard_is_missing_stops_all(yard):
     (yard / "shards" / "silo_0001.h5").unlink()
     with pytest.raises(InputError, match=r"silo_0001\.h5: is missing; federation\.json names it$"):
         train(job_of(yard), yard / "run", (), False, Alone())
+
+
+@pytest.mark.parametrize(("widths", "holder"), [((3, 1, 5), 0), ((5, 1, 3), 1), ((1, 5, 3), 2)])
+def test_each_party_is_at_the_rank_that_it_starts(tmp_path, widths, holder):
+    spec = write_vertical_folder(tmp_path, ROWS, widths, holder=holder)
+    others = [silo for silo in range(3) if silo != holder]
+    for ranks in (3, 5):  # the parties' order, however wide their tables are
+        placed = placement(spec, SimpleNamespace(size=ranks))
+        assert [placed.get(rank, []) for rank in range(3)] == [[holder], *([silo] for silo in others)]
+    two = placement(spec, SimpleNamespace(size=2))
+    assert sorted([*two[0], *two[1]]) == [0, 1, 2]
 
 
 def test_files_of_two_alignments_in_one_folder_are_refused_by_name(yard):

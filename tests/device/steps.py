@@ -1,0 +1,38 @@
+"""What the fake accelerator is asked for while a silo trains."""
+
+from __future__ import annotations
+
+import fake
+import numpy as np
+import torch
+from torch import nn
+
+from mpifl.data import Batches
+from mpifl.data.features import Features
+from mpifl.data.shards import Split
+from mpifl.silo import FlatModel, local
+from mpifl.tasks import CLASSIFICATION
+
+EXAMPLES = 48
+WAITS = ("item", "D2H", "H2D", "sync by", "CPU index")
+WAYS = {
+    "plain": {},
+    "momentum": {"momentum": 0.9, "clip_norm": 1.0},
+    "adamw": {"optimizer": "adamw", "schedule": "cosine", "warmup": 1, "schedule_rounds": 1},
+    "accumulated": {"accumulate": 2},
+}
+
+
+def waits(way: str, size: int) -> dict[str, int]:
+    """Return how often an epoch in batches of a size waits for the device or copies, by what."""
+    device = torch.device("fake", 0)
+    draw = np.random.default_rng(1)
+    split = Split(draw.normal(size=(EXAMPLES, 4)).astype(np.float32), draw.integers(0, 3, EXAMPLES))
+    batches = Batches(split, Features(shape=(4,), dtype="float32"), device)
+    model = FlatModel(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), device)
+    settings = local.LocalTraining(lr=0.1, batch_size=size, **WAYS[way])
+    start = model.trained.clone()
+    fake.reset()
+    run = local.train(model, batches, start, settings, torch.Generator(), CLASSIFICATION.objective)
+    counts = {what: n for what, n in fake.told().items() if what.startswith(WAITS) and "bytes" not in what}
+    return {**counts, "steps": run.steps}

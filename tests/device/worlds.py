@@ -1,0 +1,32 @@
+"""The jobs that are trained on the fake accelerator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scenarios import job
+
+Job = dict[str, Any]
+NAMES = ["adam", "normalised", "qsgd", "median", "mirror"]
+LAST = "mirror"
+"""Of three ranks the server dies in its second round."""
+JOBS = [
+    job(
+        "adam",
+        rounds=2,
+        local={"lr": 0.1, "momentum": 0.9, "steps": 5, "batch_size": 16},
+        cohort={"fraction": 0.5, "weights": "uniform"},
+        server_optimizer={"name": "adam", "lr": 0.02},
+    ),
+    job("normalised", rounds=2, shards="many", model={"name": "scenarios:normalised"}),
+    job(
+        "qsgd",
+        rounds=2,
+        shards="many",
+        algorithm={"name": "scaffold"},
+        compression={"up": "qsgd", "down": "qsgd", "bits": 5, "bucket": 100},
+        cohort={"fraction": 0.6},
+    ),
+    job("median", rounds=2, aggregation={"rule": "median"}),
+    job("mirror", rounds=3, checkpoint={"every": 9, "mirror": True}),
+]
