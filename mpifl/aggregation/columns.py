@@ -114,8 +114,8 @@ class ColumnRule:
             return vector
         if self._spill is not None:
             return self._spill.empty(len(vector)).copy_(vector)
-        row = self._memory.empty(len(vector), torch.float32)
-        return (row if vector.is_cpu else self._memory.pinned(row)).copy_(vector)
+        empty = self._memory.empty if vector.is_cpu else self._memory.empty_pinned
+        return empty(len(vector), torch.float32).copy_(vector)
 
     def parts(self) -> list[Row]:
         """Say where the other ranks of the node find the vectors of this rank's silos."""

@@ -116,5 +116,5 @@ class LocalSums:
         for sums in self._sums.values():
             for window, total in sums.windows.items():
                 if not total.is_cpu:
-                    host = self._memory.pinned(self._memory.empty(sums.length, torch.float64))
+                    host = self._memory.empty_pinned(sums.length, torch.float64)
                     sums.windows[window] = host.copy_(total)

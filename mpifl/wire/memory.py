@@ -16,6 +16,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,7 +43,6 @@ class Memory:
         self._free: defaultdict[int, list[_Segment]] = defaultdict(list)
         self._lent: dict[int, _Segment] = {}
         self._attached: dict[tuple[int, int], _Segment] = {}
-        self._pinned: set[int] = set()
 
     def empty(self, length: int, dtype: torch.dtype) -> Tensor:
         """Return a vector of any content, in shared memory if there is such."""
@@ -92,15 +92,26 @@ class Memory:
         self.shared, self.everywhere = bool(processes), everywhere
         for process, handle in list(self._attached):
             if process not in processes:
-                del self._attached[process, handle]
+                self._attached.pop((process, handle)).unpin()
 
     def pinned(self, vector: Tensor) -> Tensor:
-        """Lock the pages of a vector, so that a GPU copies from and to it at full speed; return it."""
+        """Lock the pages of the segment that a vector begins, so that a GPU copies at full speed; return it.
+
+        Other memory is left as it is: what is freed while it is locked may be mapped anew while a GPU still
+        reads the old pages.
+        """
         address = vector.data_ptr()
-        if vector.nbytes and address not in self._pinned:
-            self._pinned.add(address)  # tried once: where it cannot be, copies are slower and all the same
-            torch.cuda.cudart().cudaHostRegister(address, vector.nbytes, 0)  # type: ignore[no-untyped-call]
+        attached = (one for one in self._attached.values() if one.address == address)
+        segment = self._lent.get(address) or next(attached, None)
+        if segment is not None:
+            segment.pin()
         return vector
+
+    def empty_pinned(self, length: int, dtype: torch.dtype) -> Tensor:
+        """Return a vector of any content for what comes from a GPU, in shared memory if there is such."""
+        if self.shared:
+            return self.pinned(self.empty(length, dtype))
+        return torch.empty(length, dtype=dtype, pin_memory=cudart() is not None)
 
     def _return(self, address: int) -> None:
         segment = self._lent.pop(address)
@@ -113,9 +124,23 @@ class _Segment:
     def __init__(self, number: int, file: int, nbytes: int) -> None:
         self.number, self.nbytes = number, nbytes
         self.map = mmap.mmap(file, nbytes)
+        self.address = torch.frombuffer(self.map, dtype=torch.uint8).data_ptr()
+        self._pinned = False
         if nbytes >= HUGE:
             with contextlib.suppress(AttributeError, OSError):
                 self.map.madvise(mmap.MADV_HUGEPAGE)
+
+    def pin(self) -> None:
+        """Lock the pages, once; where that cannot be, copies are slower and all the same."""
+        if not self._pinned and (runtime := cudart()) is not None:
+            self._pinned = True
+            runtime.cudaHostRegister(self.address, self.nbytes, 0)
+
+    def unpin(self) -> None:
+        """Let go of the pages, before they are unmapped."""
+        if self._pinned and (runtime := cudart()) is not None:
+            self._pinned = False
+            runtime.cudaHostUnregister(self.address)
 
     @classmethod
     def made(cls, nbytes: int) -> _Segment:
@@ -137,6 +162,11 @@ class _Segment:
             return cls(number, file, os.fstat(file).st_size)
         finally:
             os.close(file)
+
+
+def cudart() -> Any:
+    """Return CUDA's runtime if this process computes by it, else None."""
+    return torch.cuda.cudart() if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
 
 
 def probe(process: int, handle: int) -> bool:

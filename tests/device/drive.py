@@ -45,6 +45,7 @@ def main() -> None:
 def tell(out: Path, transport: Transport) -> None:
     """Write what this rank asked of its accelerator, and how it was answered."""
     facts = {"current": fake.current(), "counts": fake.told(), "refused": fake.pages.refused}
+    facts["locked"] = len(fake.pages.locked)
     if transport.size == 1:
         facts["waits"] = {way: [steps.waits(way, size) for size in (24, 4)] for way in steps.WAYS}
     (out / f"rank{transport.rank}.json").write_text(json.dumps(facts))

@@ -46,6 +46,17 @@ def test_a_step_neither_waits_for_the_accelerator_nor_copies(device_worlds: Worl
     assert few == many == {"H2D": 2, "item": 1}
 
 
+def test_no_memory_is_locked_twice(device_worlds: Worlds) -> None:
+    """CUDA refuses that, and its next call, which has nothing to do with it, says so.
+
+    One rank alone has no segments, and memory of malloc is never locked.
+    """
+    alone, server, *workers = [facts(device_worlds[1]), *(facts(device_worlds[3], rank) for rank in range(3))]
+    assert [one["refused"] for one in (alone, server, *workers)] == [0, 0, 0, 0]
+    assert alone["locked"] == server["locked"] == 0
+    assert all(one["locked"] for one in workers)
+
+
 @pytest.mark.skipif(not has_ulfm(), reason="needs Open MPI 5")
 def test_a_mirror_on_an_accelerator_outlives_the_server(device_worlds: Worlds) -> None:
     """That the bits are those of the CPU is another test's."""

@@ -10,6 +10,7 @@ import time
 
 import pytest
 import torch
+from device.pages import Pages
 from hypothesis import given, strategies as st
 
 from mpifl.wire.deaths import survivable
@@ -151,3 +152,28 @@ def test_the_launcher_leaves_others_alone_for_the_doctor_as_for_a_training(monke
     facts()  # MPI starts here, and would read it
     monkeypatch.setenv("OMPI_MCA_mpi_ft_enable", value)
     assert facts().tolerant is survivable() is (value == "1")
+
+
+def test_pages_of_segments_are_locked_once_and_let_go_when_their_owner_is_dead(monkeypatch):
+    pages = Pages()
+    monkeypatch.setattr("mpifl.wire.memory.cudart", lambda: pages)
+    mine, other = Memory(shared=True), Memory(shared=True)
+    vector = mine.empty(3, torch.float32)
+    address = mine.pinned(mine.pinned(vector)).data_ptr()
+    del vector
+    again = mine.pinned(mine.empty(3, torch.float32))
+    assert again.data_ptr() == address
+    for length in (3, 2):
+        other.pinned(other.attach(os.getpid(), mine.handle(again), length, torch.float32))
+    assert (len(pages.locked), pages.refused) == (2, 0)
+    other.reach((), everywhere=True)
+    assert list(pages.locked) == [address]
+
+
+def test_memory_that_is_no_segment_is_never_locked(monkeypatch):
+    pages = Pages()
+    monkeypatch.setattr("mpifl.wire.memory.cudart", lambda: pages)
+    memory = Memory(shared=True)
+    memory.pinned(torch.empty(3))
+    memory.pinned(memory.empty(0, torch.float32))
+    assert not pages.locked
