@@ -2,7 +2,8 @@
 
 It lives as long as this one, is sent the signals that this one is sent, and this one ends as it does. Its
 session is its own, and is the name of a file in the folder SESSIONS, if that is not "". Where Python is given
-options or a program as a word, it is started as ever.
+options or a program as a word, it is started as ever; so is a rank of MPICH, which talks with its launcher
+over a file that it inherits.
 
 python -I -S tests/start.py SOCKET SESSIONS ARGUMENTS
 """
@@ -15,7 +16,7 @@ import signal
 import socket
 import sys
 
-if sys.argv[3].startswith("-") and sys.argv[3] != "-m":
+if (sys.argv[3].startswith("-") and sys.argv[3] != "-m") or "PMI_FD" in os.environ:
     os.execv(sys.executable, [sys.executable, *sys.argv[3:]])
 link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 link.connect(sys.argv[1])
