@@ -25,6 +25,7 @@ SHARDS = {
     "digits": [*DIGITS, "4"],
     "many": [*DIGITS, "7", "--test", "0.2", "--public", "0.1"],
     "few": [*DIGITS, "2"],
+    "columns": ["digits", "--scheme", "vertical", "--silos", "3", "--label-silo", "1", "--valid", "0.1"],
     "volumes": ["volumes:examples", "--scheme", "natural"],
     "ragged": [*LINES, "--test", "0.3", "--option", "ragged=true", "--option", "length=40"],
     "texts": [*LINES, "--test", "0.2", "--option", "length=16"],

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
 import shlex
 import subprocess
 import sys
+import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +21,7 @@ from mpifl.common import imports
 
 ROOT = Path(__file__).parent.parent
 RANKS = (1, 2, 3, 5)
+_ONE_AT_A_TIME = threading.Lock()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -45,16 +50,63 @@ def rank_environment(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **more}
 
 
+@functools.cache
+def _warm() -> str:
+    """Return the socket of a process that starts Python with torch imported; it ends with this one."""
+    folder = tempfile.TemporaryDirectory()
+    socket = str(Path(folder.name) / "warm")
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "tests" / "warm.py"), socket],
+        cwd=ROOT,
+        env=rank_environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    atexit.register(lambda: (process.communicate(), folder.cleanup()))
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    return socket
+
+
+def python(sessions: Path | str = "") -> list[str]:
+    """Return what starts Python for a command of mpifl: a process of its own, but for the imports.
+
+    Args:
+        sessions: A folder where the sessions of what is started are noted.
+    """
+    if sys.platform != "linux":
+        return [sys.executable]
+    with _ONE_AT_A_TIME:
+        socket = _warm()
+    return [sys.executable, "-I", "-S", str(ROOT / "tests" / "start.py"), socket, str(sessions)]
+
+
+@pytest.fixture
+def warm_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have what is tested start its commands by `python`, where it starts them by `sys.executable`."""
+    script = tmp_path / "python"
+    script.write_text(f'#!/bin/sh\nexec {shlex.join(python())} "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+
+
 def ranks(
-    n: int, *arguments: str | Path, timeout: float = 120, cwd: Path | None = None, **more: str
+    n: int,
+    *arguments: str | Path,
+    timeout: float = 120,
+    cwd: Path | None = None,
+    cold: bool = False,
+    **more: str,
 ) -> subprocess.CompletedProcess:
     """Run `python ARGUMENTS` on n ranks; a deadlock fails by the time limit instead of hanging.
 
     Args:
+        cold: Start Python as users do, which takes 2 seconds of the processor a rank.
         more: Environment variables.
     """
     start = [*launcher(), "-n", str(n)] if n > 1 else []
-    command = [*start, sys.executable, *map(str, arguments)]
+    command = [*start, *([sys.executable] if cold else python()), *map(str, arguments)]
     return subprocess.run(
         command,
         capture_output=True,

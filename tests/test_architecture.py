@@ -97,11 +97,18 @@ def room_of(module):
     return ".".join(module.split(".")[:2])
 
 
-TREES = {path: ast.parse(path.read_text(), str(path)) for path in FILES}
+class Trees(dict):
+    """The syntax trees of files, each read when it is first looked at."""
+
+    def __missing__(self, path):
+        self[path] = ast.parse(path.read_text(), str(path))
+        return self[path]
+
+
+TREES = Trees()
 MODULES = {module_of(path) for path in FILES}
 FOLDERS = {module_of(path) for path in FILES if path.name == "__init__.py"}
 ROOMS = {room_of(module) for module in MODULES} - {"mpifl", "data_prep"}
-every_file = pytest.mark.parametrize("path", FILES, ids=name_of)
 
 
 def stub_of(folder):
@@ -162,8 +169,9 @@ def calls(tree):
     return ((node.lineno, dotted(node.func), node) for node in ast.walk(tree) if isinstance(node, ast.Call))
 
 
-def complain(path, found):
-    assert not found, "\n".join(f"{name_of(path)}:{line}: {what}" for line, what in sorted(found))
+def complain(look, files=FILES):
+    found = [f"{name_of(path)}:{line}: {what}" for path in files for line, what in sorted(look(path))]
+    assert not found, "\n".join(found)
 
 
 def wrong_imports(path, tree=None):
@@ -207,14 +215,12 @@ def test_every_room_has_a_floor_and_every_floor_its_rooms():
         assert len(entries - {f"{package}.cli", f"{package}.__main__"}) <= most
 
 
-@every_file
-def test_imports_run_down_only(path):
-    complain(path, wrong_imports(path))
+def test_imports_run_down_only():
+    complain(wrong_imports)
 
 
-@every_file
-def test_nobody_imports_past_a_face(path):
-    complain(path, past_a_face(path))
+def test_nobody_imports_past_a_face():
+    complain(past_a_face)
 
 
 @pytest.mark.parametrize("folder", sorted(FOLDERS))
@@ -225,11 +231,12 @@ def test_a_face_says_what_its_folder_is_for_and_holds_no_code(folder):
     assert [name for name, module in FACES[folder].items() if module not in MODULES | FOLDERS] == []
 
 
-@pytest.mark.parametrize("path", DATA_PREP, ids=name_of)
-def test_data_prep_imports_no_torch_and_no_mpi(path):
-    complain(
-        path, [(line, name) for line, name in imports(path) if name.split(".")[0] in ("torch", "mpi4py")]
-    )
+def heavy(path):
+    return [(line, name) for line, name in imports(path) if name.split(".")[0] in ("torch", "mpi4py")]
+
+
+def test_data_prep_imports_no_torch_and_no_mpi():
+    complain(heavy, DATA_PREP)
 
 
 def of_data_prep(path, tree=None):
@@ -241,9 +248,8 @@ def of_data_prep(path, tree=None):
     return [(line, name) for line, name in names if room_of(name) not in joined]
 
 
-@pytest.mark.parametrize("path", MPIFL, ids=name_of)
-def test_mpifl_imports_neither_data_prep_nor_tests(path):
-    complain(path, of_data_prep(path))
+def test_mpifl_imports_neither_data_prep_nor_tests():
+    complain(of_data_prep, MPIFL)
 
 
 def test_the_wire_alone_joins_the_world_and_its_launcher_asks_whose_it_is():
@@ -279,9 +285,8 @@ def pickled(path, tree=None):
     return found
 
 
-@every_file
-def test_nothing_is_pickled(path):
-    complain(path, pickled(path))
+def test_nothing_is_pickled():
+    complain(pickled)
 
 
 def forks(tree):
@@ -321,9 +326,8 @@ def globally_random(path, tree=None):
     return found
 
 
-@every_file
-def test_no_randomness_is_global(path):
-    complain(path, globally_random(path))
+def test_no_randomness_is_global():
+    complain(globally_random)
 
 
 def repeated(tree):
@@ -353,9 +357,8 @@ def repeated(tree):
 AVERAGING = [p for p in MPIFL if p.parent.name == "algorithms" and p.name != "splitnn.py"]
 
 
-@pytest.mark.parametrize("path", AVERAGING, ids=name_of)
-def test_an_algorithm_loops_over_no_batches_and_sums_no_weights(path):
-    complain(path, repeated(TREES[path]))
+def test_an_algorithm_loops_over_no_batches_and_sums_no_weights():
+    complain(lambda path: repeated(TREES[path]), AVERAGING)
 
 
 def undocumented(tree):
@@ -378,9 +381,8 @@ def undocumented(tree):
     return found
 
 
-@every_file
-def test_everything_public_has_a_docstring(path):
-    complain(path, undocumented(TREES[path]))
+def test_everything_public_has_a_docstring():
+    complain(lambda path: undocumented(TREES[path]))
 
 
 def too_long(tree):
@@ -394,11 +396,14 @@ def too_long(tree):
     ]
 
 
-@every_file
-def test_files_and_functions_stay_short(path):
+def too_long_file(path):
     lines = len(path.read_text().splitlines())
     over = [(lines, f"{lines} lines, {LONGEST_FILE} at most")] if lines > LONGEST_FILE else []
-    complain(path, over + too_long(TREES[path]))
+    return over + too_long(TREES[path])
+
+
+def test_files_and_functions_stay_short():
+    complain(too_long_file)
 
 
 def tree_block(text):

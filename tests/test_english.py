@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 MOST_WORDS = 35
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -64,15 +62,15 @@ def too_long(blocks: Iterator[str]) -> list[str]:
     return [f"{count} words: {one}" for count, one in counted if count > MOST_WORDS]
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_sentences_of_documents_are_short(path: Path) -> None:
-    assert too_long(paragraphs(path.read_text())) == []
+def test_sentences_of_documents_are_short() -> None:
+    found = [f"{path}: {long}" for path in DOCUMENTS for long in too_long(paragraphs(path.read_text()))]
+    assert found == []
 
 
-@pytest.mark.parametrize("path", CODE, ids=lambda path: str(path.relative_to(ROOT)))
-def test_sentences_of_docstrings_are_short(path: Path) -> None:
+def test_sentences_of_docstrings_are_short() -> None:
     found = [
-        f"line {line}: {long}"
+        f"{path}:{line}: {long}"
+        for path in CODE
         for line, text in docstrings(ast.parse(path.read_text()))
         for long in too_long(in_docstring(text))
     ]

@@ -207,7 +207,8 @@ def read_spec(path: Path) -> TableSpec:
     except OSError as error:
         what = f"cannot be read ({error.strerror})"
         raise InputError(
-            f"{path}: {what}; --option spec=FILE (or --table) names the TOML file that says what columns mean"
+            f"{path}: {what}; name the TOML file that says what columns mean "
+            "(align: --spec; else --option spec=FILE or --table)"
         ) from None
     except ValidationError as error:
         first = error.errors()[0]

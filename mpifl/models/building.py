@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from mpifl.common import InputError, load_plugin, rng
 from mpifl.data import Features, Inputs, by_path, each
@@ -73,6 +75,23 @@ def build(
             given = f"features of shape {each(list, shape)} and {width} classes with {dict(arguments)}"
             raise InputError(f"{where} name = '{name}' does not take {given}: {what}") from None
     return module
+
+
+def needs_two(module: nn.Module, features: Inputs) -> str:
+    """Return which layer keeps a model from training on a batch of one example, "" if none does.
+
+    It is tried on a copy, as BatchNorm over the pixels of an image can do it.
+    """
+    norms = [part for part in module.modules() if isinstance(part, _BatchNorm)]
+    if not norms:
+        return ""
+    one = each(lambda two: two[:1], _examples(features))
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        try:
+            copy.deepcopy(module).train()(one)
+        except ValueError:
+            return type(norms[0]).__name__
+    return ""
 
 
 def _wanted(

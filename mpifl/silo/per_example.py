@@ -122,7 +122,7 @@ class Products(Gradients):
 
 
 class OfVectors(Gradients):
-    """Of `nn.Linear` that is given one vector for each example: few operations, as small models wait."""
+    """Of `nn.Linear` that is given a vector for each example: few operations, for which small models wait."""
 
     def __init__(self, layer: Any, a: Tensor, g: Tensor) -> None:
         super().__init__(layer, a, g)

@@ -53,7 +53,8 @@ class VerticalSettings(BaseModel):
         if isinstance(self.cut, int):
             return [self.cut] * silos
         if len(self.cut) != silos:
-            raise ValueError(f"cut has {len(self.cut)} numbers, there are {silos} silos")
+            what = f"cut has {len(self.cut)} numbers, there are {silos} silos"
+            raise ValueError(f"{what}; give one each, or one number for all")
         return self.cut
 
     def merged(self, silos: int) -> int:

@@ -10,3 +10,4 @@ from .configured import check_tracking as check_tracking, observers as observers
 from .console import PLAIN as PLAIN, figures_of as figures_of, on_terminal as on_terminal
 from .group import Observers as Observers
 from .progress import Progress as Progress, at_end as at_end
+from .suspicion import Suspicion as Suspicion, edges as edges, relative_weights as relative_weights

@@ -104,8 +104,12 @@ class Console(Observer):
 
 def without(silos: list[str], names: Names) -> str:
     """Return `without silo cleveland`; of many silos the first ones' names."""
+    return f"without {_listed(silos, names)}"
+
+
+def _listed(silos: list[str], names: Names) -> str:
     more = f" and {len(silos) - MOST_SILOS} more" if len(silos) > MOST_SILOS else ""
-    return f"without {names.listed(silos[:MOST_SILOS])}{more}"
+    return f"{names.listed(silos[:MOST_SILOS])}{more}"
 
 
 def weighed(weights: dict[str, float], names: Names) -> str:
@@ -132,12 +136,18 @@ def figures_of(record: Record, names: Names | None = None, metric: MetricInfo = 
         parts.append(f"backdoor {success:.2%}")
     if weights := record.get("weights"):
         parts.append(weighed(weights, names or Names()))
+    if silos := list(record.get("suspected") or []):
+        parts.append(f"suspected {_listed(silos, names or Names())}")
     if record.get("norm_leak_auc") is not None:
         parts.append(f"label leak {record['norm_leak_auc']:.2f}")
     if record.get("epsilon") is not None:
         parts.append(f"epsilon {record['epsilon']:.3g}")
+    if record.get("noise_std") is not None:
+        parts.append(f"noise {record['noise_std']:.3g}")
+    if (clipped := record.get("clipped", record.get("clipped_examples"))) is not None:
+        parts.append(f"clipped {clipped:.0%}")
     if parties := record.get("parties"):
-        parts.append(f"{parties} parties")
+        parts.append(f"{parties} {'parties' if parties != 1 else 'party'}")
     if silos := list(record.get("faults") or {}):
         parts.append(without(silos, names or Names()))
     return "  ".join(parts)

@@ -153,9 +153,11 @@ def silo_maker(job: Job, spec: AnySpec, noise: Sequence[float], site: Site | Non
 def digest_of(job: Job, *more: str) -> str:
     """Return the digest of all of a job that an answer follows from, and of some texts.
 
-    Keys at their defaults are left out, so that a key that comes later changes no digest.
+    Keys at their defaults are left out, so that a key that comes later changes no digest. So are masks, which
+    change no bit of an answer.
     """
-    told = job.model_dump_json(exclude={*HARMLESS, *OUTSIDE}, exclude_defaults=True)
+    unasked: dict[str, Any] = {**dict.fromkeys((*HARMLESS, *OUTSIDE), True), "security": {"masks"}}
+    told = job.model_dump_json(exclude=unasked, exclude_defaults=True)
     return hashlib.sha256("\n".join([told, *more]).encode()).hexdigest()
 
 

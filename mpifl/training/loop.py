@@ -91,6 +91,7 @@ def _run(t: Training, resume: bool, force: bool, on_round: Callable[[Record], bo
         t.exchange.move_to_shared_memory(t.server)
         _describe_run(t, progress, claimed, ranks)
         try:
+            t.metrics.begin(t.out)
             progress = _train_rounds(t, progress, on_round)
             saved = _save_now(t)
         finally:

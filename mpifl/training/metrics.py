@@ -14,10 +14,10 @@ import torch
 from mpifl.algorithms import Algorithm, Work
 from mpifl.common import InputError, RoundLost
 from mpifl.data import AnySpec
-from mpifl.run import Job
+from mpifl.run import Job, read_metrics
 from mpifl.server import Server
 from mpifl.tasks import pooled
-from mpifl.tracking import Record
+from mpifl.tracking import Record, Suspicion
 from mpifl.training.accounting import Accounting
 from mpifl.training.at_site import BOTTOMS
 from mpifl.training.recovery import Recovery
@@ -45,6 +45,16 @@ class MetricsCollector:
         self._server = server
         self._recovery = recovery
         self._note = note
+        self._suspicion = Suspicion(job.aggregation.rule)
+
+    def begin(self, run: Path) -> None:
+        """Take note of the rounds that a run folder has already, by which silos are suspected.
+
+        Raises:
+            InputError: they cannot be read.
+        """
+        for record in [] if self._job.aggregation.is_mean else read_metrics(run):
+            self._suspicion.see(record)
 
     def costs_of_round(self, began: float) -> Record:
         """Return what asking the silos cost, and the faults of those that were left out.
@@ -68,7 +78,8 @@ class MetricsCollector:
             costs["outside"] = {str(silo): round(share, 4) for silo, share in ledger.outside.items()}
         if ledger.lost:
             costs["attempts_lost"] = ledger.lost
-        return costs
+        suspected = self._suspicion.see(costs)
+        return costs | ({"suspected": suspected} if ledger.weights or ledger.outside else {})
 
     def evaluate_if_due(self, left_out: Mapping[str, str] = MappingProxyType({})) -> Record:
         """Score w on the test set and at the silos, where there is something to score on and it is due.

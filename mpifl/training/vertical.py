@@ -19,7 +19,15 @@ from mpifl.common import InputError, Names, rng
 from mpifl.data import Batches, Features, Shard, Split, VerticalSpec, alignment_of, open_vertical
 from mpifl.exchange import Federation, Knowledge, Worker, WorkerContext, place
 from mpifl.privacy import Gate, own_secret, randomised
-from mpifl.run import Job, Model, check_bottom, check_vertical_data, load_initial, load_weights
+from mpifl.run import (
+    Job,
+    Model,
+    check_batches,
+    check_bottom,
+    check_vertical_data,
+    load_initial,
+    load_weights,
+)
 from mpifl.server import Server
 from mpifl.silo import Bottom, ColumnSilo, FlatModel, learnable
 from mpifl.training.at_site import BOTTOMS, about_rank, kept_at_site
@@ -50,7 +58,9 @@ def assemble_vertical(
     torch.set_num_threads(threads_of(job.threads, workers))
     device = rank_device(job, nth, is_worker=True)
     module = top_of(job, spec, algorithm)
-    if trained and transport.is_server:
+    if not trained:
+        _check_batches(job, spec, module)
+    elif transport.is_server:
         load_half(module, run / "model.safetensors")
     top = FlatModel(module, device, is_reporter=nth == 0)
     algorithm.task.metrics()  # the library that brings them is imported now, not in the first evaluation
@@ -116,11 +126,18 @@ def tags_here(job: Job, spec: VerticalSpec, transport: Transport) -> dict[int, s
 
 
 def placement(spec: VerticalSpec, transport: Transport) -> dict[int, list[int]]:
-    """Return the silos of each rank: the holder of the labels is rank 0's, the others are spread."""
+    """Return the silos of each rank: the holder of the labels is rank 0's, the others have the next ones.
+
+    Where each can have a rank of its own, ranks go by the order of the silos: a party knows which one to
+    start. Where not, silos are spread by their columns.
+    """
     others = [entry.silo for entry in spec.silos if entry.silo != spec.holder]
     ranks = range(1, transport.size) if transport.size > 1 else range(1)
-    spread = place([len(spec.silos[silo].columns) for silo in others], ranks)
-    placed = {rank: [others[i] for i in indices] for rank, indices in spread.items()}
+    if len(ranks) >= len(others):
+        placed = {rank: [silo] for rank, silo in zip(ranks, others, strict=False)}
+    else:
+        spread = place([len(spec.silos[silo].columns) for silo in others], ranks)
+        placed = {rank: [others[i] for i in indices] for rank, indices in spread.items()}
     placed[0] = sorted([spec.holder, *placed.get(0, [])])
     return placed
 
@@ -140,9 +157,8 @@ def top_of(job: Job, spec: VerticalSpec, algorithm: Algorithm) -> torch.nn.Modul
             raise InputError(f"[vertical] {what}; take cut = {width}, or a top")
         return models.Bias(width)
     table = Model.model_validate(job.vertical.top)
-    features = Features(shape=(merged,), dtype="float32")
     where = "[vertical] top:"
-    module = models.build(table.name, table.arguments, features, width, job.seed, task, where)
+    module = models.build(table.name, table.arguments, _merged(job, spec), width, job.seed, task, where)
     load_initial(module, table)
     task.check(spec, module)
     return module
@@ -179,14 +195,30 @@ def load_half(module: torch.nn.Module, path: Path) -> None:
 
 
 def check_halves(job: Job, spec: VerticalSpec, algorithm: Algorithm) -> None:
-    """See that the top and all bottoms can be built, and fit.
+    """See that the top and all bottoms can be built, fit, and can be trained on the batches of a round.
 
     Raises:
-        InputError: one does not.
+        InputError: one does not, or cannot.
     """
-    top_of(job, spec, algorithm)
+    _check_batches(job, spec, top_of(job, spec, algorithm))
     for entry in spec.silos:
-        _checked_bottom(job, spec, algorithm, entry.silo)
+        _check_batches(job, spec, _checked_bottom(job, spec, algorithm, entry.silo), entry.silo)
+
+
+def _check_batches(job: Job, spec: VerticalSpec, half: torch.nn.Module, silo: int | None = None) -> None:
+    """See that a silo's bottom, or without a silo the top, can be trained on each batch of a round."""
+    assert job.vertical is not None
+    where, features = "[vertical] top", _merged(job, spec)
+    if silo is not None:
+        where = f"[vertical] bottoms.{silo}" if str(silo) in job.vertical.bottoms else "[model]"
+        features = spec.silos[silo].features
+    check_batches(job, spec.rows["train"], where, models.needs_two(half, features))
+
+
+def _merged(job: Job, spec: VerticalSpec) -> Features:
+    """Return what a row is to the top: the merged lines."""
+    assert job.vertical is not None
+    return Features(shape=(job.vertical.merged(len(spec.silos)),), dtype="float32")
 
 
 def _checked_bottom(job: Job, spec: VerticalSpec, algorithm: Algorithm, silo: int) -> torch.nn.Module:
@@ -199,7 +231,9 @@ def _bottom(
     job: Job, spec: VerticalSpec, algorithm: Algorithm, silo: int, device: torch.device, run: Path | None
 ) -> Bottom:
     module = _checked_bottom(job, spec, algorithm, silo)
-    if run is not None:
+    if run is None:
+        _check_batches(job, spec, module, silo)
+    else:
         load_half(module, run / "personal" / f"silo_{silo:04d}.safetensors")
     model = FlatModel(module, device)
     features = spec.silos[silo].features

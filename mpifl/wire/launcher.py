@@ -51,6 +51,8 @@ _LAST_WORD = "MPIFL_LAST_WORD"
 """
 _KILLED = {signal.SIGUSR1, 128 + signal.SIGUSR1, -signal.SIGUSR1}
 """The launcher's exit code when a rank died of our signal, since it did not listen yet."""
+GRACE = 3.0
+"""Seconds that a launcher has to end its ranks in."""
 NOT_BEGUN = -1
 """Stands for an exit code where a signal came before the ranks listened."""
 
@@ -106,18 +108,40 @@ def _run(command: list[str], environment: Mapping[str, str]) -> int:
     def hand_on(number: int, _: object) -> None:
         at_once = number == signal.SIGINT and number in came
         came.append(number)
-        started.send_signal(signal.SIGTERM if at_once else signal.SIGUSR1)
+        if at_once:
+            raise _AtOnce
+        started.send_signal(signal.SIGUSR1)
 
     if signals.pending():
         return NOT_BEGUN
     started = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, preexec_fn=_apart())
-    for name in signals.SIGNALS:
-        signal.signal(name, hand_on)
-    if signals.pending():  # while it was started
-        started.send_signal(signal.SIGUSR1)
-        came.append(signal.SIGUSR1)
-    code = started.wait()
+    try:
+        for name in signals.SIGNALS:
+            signal.signal(name, hand_on)
+        if signals.pending():  # while it was started
+            started.send_signal(signal.SIGUSR1)
+            came.append(signal.SIGUSR1)
+        code = started.wait()
+    except _AtOnce:
+        code = _end(started)
     return NOT_BEGUN if came and code in _KILLED else code if code >= 0 else 128 - code
+
+
+class _AtOnce(Exception):
+    """The user wants no checkpoint any more."""
+
+
+def _end(started: subprocess.Popen[bytes]) -> int:
+    """End a launcher and its ranks. Open MPI's ends them on TERM; Hydra hands that on to ranks, which have
+    noted it already, but its proxies end their ranks when it is gone."""
+    for name in signals.SIGNALS:
+        signal.signal(name, signal.SIG_IGN)
+    started.send_signal(signal.SIGTERM)
+    try:
+        return started.wait(GRACE)
+    except subprocess.TimeoutExpired:
+        started.kill()
+        return started.wait()
 
 
 def _apart() -> Callable[[], None]:

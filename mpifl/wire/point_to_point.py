@@ -43,9 +43,10 @@ class PointToPoint:
     """
 
     _timeout: float | None = None
-    transfer_timeout = float(os.environ.get(TRANSFER_TIMEOUT, "300"))
+    transfer_timeout = 300.0
 
     def __init__(self, comm: Any, ranks_per_node: int | None) -> None:
+        self.transfer_timeout = float(os.environ.get(TRANSFER_TIMEOUT, self.transfer_timeout))
         self._comm = comm
         self._watch = Watch(comm)
         self._abandoned: list[Any] = []

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from conftest import launcher, rank_environment
+from conftest import launcher, python, rank_environment
 
 HERE = Path(__file__).parent
 PATIENCE = 60
@@ -37,6 +37,10 @@ COSTS = (
 class Command:
     """`python ARGUMENTS` on some ranks, with all processes that this starts.
 
+    Args:
+        trouble: What the modules of `plugins` do to it.
+        cold: Whether Python starts as users start it; commands that start ranks by themselves always do.
+
     Attributes:
         folder: Where the command's output, its temporary files and the marks of `plugins` lie.
         code: The exit code, once it has ended.
@@ -50,12 +54,15 @@ class Command:
         *arguments: str | Path,
         trouble: dict[str, Any] | None = None,
         survive: bool = False,
+        cold: bool = False,
         **variables: str,
     ) -> None:
         self.folder = folder
         self.code: int | None = None
         self.seconds = 0.0
-        (folder / "tmp").mkdir(parents=True)
+        self._sessions = folder / "sessions"
+        for made in (folder / "tmp", self._sessions):
+            made.mkdir(parents=True)
         more = variables | ({"TROUBLE": json.dumps({"at": str(folder), **trouble})} if trouble else {})
         environment = rank_environment(
             TMPDIR=str(folder / "tmp"), OMPI_MCA_btl_sm_backing_directory=str(folder), **more
@@ -65,10 +72,12 @@ class Command:
         start = (
             [*launcher(), *(["--with-ft", "ulfm"] if survive else []), "-n", str(ranks)] if ranks > 1 else []
         )
+        starts_itself = cold or (ranks == 1 and "--ranks" in arguments)
+        start += [sys.executable] if starts_itself else python(self._sessions)
         with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
             self._began = time.monotonic()
             self._process = subprocess.Popen(
-                [*start, sys.executable, *map(str, arguments)],
+                [*start, *map(str, arguments)],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -80,6 +89,11 @@ class Command:
     @property
     def session(self) -> int:
         return self._process.pid
+
+    def living(self) -> list[int]:
+        """The processes of its session, and of the sessions of its ranks."""
+        noted = [int(one.name) for one in self._sessions.iterdir()]
+        return living(self.session, *noted)
 
     def __enter__(self) -> Command:
         return self
@@ -128,7 +142,7 @@ class Command:
             raise AssertionError(f"still running after {seconds} s\n{self._said()}") from None
         self.seconds = time.monotonic() - self._began
         deadline = time.monotonic() + 5
-        while left := living(self.session):
+        while left := self.living():
             assert time.monotonic() < deadline, f"processes {left} were left behind\n{self._said()}"
             time.sleep(0.01)
         return self
@@ -136,7 +150,7 @@ class Command:
     def kill(self) -> Command:
         """Kill -9 the launcher and all ranks at once."""
         deadline = time.monotonic() + 10
-        while (left := living(self.session)) and time.monotonic() < deadline:
+        while (left := self.living()) and time.monotonic() < deadline:
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -150,8 +164,8 @@ class Command:
         return f"{self.out[-2000:]}\n{self.err[-4000:]}"
 
 
-def living(session: int) -> list[int]:
-    """The processes of a session that are no zombies;
+def living(*sessions: int) -> list[int]:
+    """The processes of some sessions that are no zombies;
     ranks have groups of their own, but their launcher's session."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
@@ -159,7 +173,7 @@ def living(session: int) -> list[int]:
             state, _, _, its_session = (process / "stat").read_text().rpartition(")")[2].split()[:4]
         except OSError:
             continue
-        if int(its_session) == session and state != "Z":
+        if int(its_session) in sessions and state != "Z":
             found.append(int(process.name))
     return found
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from mpi4py import MPI
 from torch import nn
 
 import mpifl
@@ -105,5 +106,4 @@ if __name__ == "__main__":
     before = state()
     told = main(sys.argv[1], Path(sys.argv[2]))
     told["as found"] = state() == before
-    rank = os.environ.get("OMPI_COMM_WORLD_RANK", "0")
-    Path(sys.argv[2], f"told-{rank}.json").write_text(json.dumps(told))
+    Path(sys.argv[2], f"told-{MPI.COMM_WORLD.rank}.json").write_text(json.dumps(told))

@@ -86,7 +86,7 @@ _real = {
     for kind, names in (
         (
             Transport,
-            ("_next_buffer", "read", "broadcast_record", "broadcast_vector", "hand_over", "transfer_timeout"),
+            ("_next_buffer", "read", "broadcast_record", "broadcast_vector", "hand_over"),
         ),
         (FixedSum, ("accumulate", "combine", "_result", "_hand_over", "_readiness")),
         (Beats, ("release",)),
@@ -206,7 +206,6 @@ def _patch() -> None:
             _broadcast_record,
             _broadcast_vector,
             _hand_over,
-            Transport.transfer_timeout,
             _accumulate,
             _combine,
             _result,
@@ -367,7 +366,7 @@ def play(name: str, nth: int, shards: Path, transport: Transport) -> str:
     CHANGES.clear()
     CHANGES.update(scene.changes if RANK in scene.ranks else {})
     os.environ["MPIFL_SITE"] = str(OUT / (f"site{RANK}" if scene.sites else "site"))
-    Transport.transfer_timeout = scene.patience
+    transport.transfer_timeout = scene.patience
     file = OUT / f"{name}.toml"
     if transport.is_server:
         file.write_text(tomli_w.dumps({**job_of(nth, scene), "shards": str(shards / "many")}))

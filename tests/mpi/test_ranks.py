@@ -46,7 +46,13 @@ def world(request: pytest.FixtureRequest, digits: Path, tmp_path_factory: pytest
     out = tmp_path_factory.getbasetemp() / f"world{request.param}"
     if not out.exists():
         done = ranks(
-            request.param, HERE / "drive.py", digits, out, timeout=240, **DIFFERENCES.get(request.param, {})
+            request.param,
+            HERE / "drive.py",
+            digits,
+            out,
+            timeout=240,
+            cold=request.param > 1,
+            **DIFFERENCES.get(request.param, {}),
         )
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
     return out

@@ -52,7 +52,8 @@ def test_a_script_and_the_command_come_to_the_same_bits(digits: Path, tmp_path: 
     (tmp_path / "script.py").write_text(script)
     called = ranks(3, "script.py", cwd=tmp_path)
     assert called.returncode == 0, called.stderr
-    assert sorted(called.stdout.splitlines()[-3:]) == ["('runs/job', True)", "None", "None"]
+    assert "('runs/job', True)" in called.stdout
+    assert called.stdout.count("None") == 2  # ranks may write into one line
     commanded = ranks(1, "-m", "mpifl", "train", "job.toml", "--out", "commanded", cwd=tmp_path)
     assert commanded.returncode == 0, commanded.stderr
     models = [(tmp_path / run / "model.safetensors").read_bytes() for run in ("runs/job", "commanded")]

@@ -27,7 +27,7 @@ def test_each_name_has_a_sentence_that_says_what_it_is(kind: str) -> None:
     said = {item.name: item.what for item in KINDS[kind].items()}
     assert said
     assert {name: what for name, what in said.items() if not what.endswith((".", ";"))} == {}
-    assert {name: what for name, what in said.items() if not 10 <= len(what) <= 200} == {}
+    assert {name: what for name, what in said.items() if not 10 <= len(what) <= 240} == {}
 
 
 def test_the_lists_are_what_the_schema_of_the_job_file_takes() -> None:

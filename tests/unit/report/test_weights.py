@@ -3,7 +3,8 @@
 import pytest
 
 from mpifl.common import Names
-from mpifl.report.weights import ROUNDS, edges_of_silos, weights_of_silos
+from mpifl.report.weights import edges_of_silos, weights_of_silos
+from mpifl.tracking.suspicion import ROUNDS
 
 
 def rows_of(rule, *rounds):

@@ -8,6 +8,8 @@ import pytest
 from scripts import attack_figures
 from scripts.attack_figures import ATTACKS, RULES, SUCCESS, draw, markdown, trained
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 
 @pytest.fixture
 def cells():

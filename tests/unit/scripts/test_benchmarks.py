@@ -15,7 +15,7 @@ from torch import nn
 
 
 @pytest.fixture
-def bench(monkeypatch):
+def bench(monkeypatch, warm_python):
     """The folder of the benchmarks to import from, which start ranks as the tests do."""
     monkeypatch.syspath_prepend(str(ROOT / "scripts" / "bench"))
     import common
@@ -162,7 +162,7 @@ def test_settings_with_a_name_of_capitals_go_to_the_environment(bench):
     )
 
 
-def test_harm_that_an_own_job_knows_nothing_of_is_refused():
+def test_harm_that_an_own_job_knows_nothing_of_is_refused(warm_python):
     command = [
         sys.executable,
         ROOT / "scripts" / "faults.py",

@@ -10,6 +10,8 @@ import pytest
 from conftest import ROOT
 from unit.builders import write_folder
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 
 @pytest.fixture
 def scripts(monkeypatch, tmp_path):

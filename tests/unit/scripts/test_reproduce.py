@@ -14,6 +14,7 @@ from mpifl.data.shards import open_shard, read_federation
 from mpifl.report.runs import Summary
 from mpifl.run.folder import claim_run
 
+pytestmark = pytest.mark.usefixtures("warm_python")
 DATA = Path(os.environ.get("MPIFL_DATA", "no-data-folder"))
 QUICK = {
     "mcmahan-2nn": "non-IID, B = 10, C = 0.1",

@@ -21,6 +21,7 @@ from mpifl.run.records import encode_record
 from mpifl.tools.sweep.running import command, list_tasks
 from mpifl.tools.sweep.settings_grid import grid, split
 
+pytestmark = pytest.mark.usefixtures("warm_python")
 JOB = """
 name = "toy"
 shards = "{shards}"

@@ -23,9 +23,10 @@ ROWS = {"train": 20, "valid": 6, "test": 9}
 WIDTHS = (2, 1, 3)
 
 
-def run_of(folder, **tables):
+def run_of(folder, y=None, classes=3, **tables):
     """Train for two rounds with the label holder in the middle; tables replace the usual ones."""
-    write_vertical_folder(folder / "shards", ROWS, WIDTHS, holder=1)
+    told = {"y": y, "classes": classes} if y else {}
+    write_vertical_folder(folder / "shards", ROWS, WIDTHS, holder=1, **told)
     job = {
         "name": "split",
         "shards": str(folder / "shards"),
@@ -161,6 +162,30 @@ def test_a_run_on_other_shards_is_not_scored(trained, tmp_path):
     shutil.rmtree(tmp_path / "shards")
     write_vertical_folder(tmp_path / "shards", {"train": 4, "test": 4}, WIDTHS, holder=1)
     assert "are not those that it was trained on" in asked("evaluate", trained.folder)
+
+
+def test_the_page_and_the_script_have_the_figures_of_a_split_run(tmp_path):
+    labels = {split: np.arange(n) % 2 for split, n in ROWS.items()}
+    told = {"cut": 3, "top": {"name": "mlp", "hidden": [5]}, "protect": "max-norm"}
+    run = run_of(tmp_path, y=labels, classes=2, vertical=told)
+    last, found = run.metrics[-1], mpifl.Run.of(run.folder)
+    assert run.finished
+    assert found.finished
+    assert found.metrics == run.metrics
+    assert found.best == run.best == max(run.metrics, key=lambda one: one["test_accuracy"])
+    assert list(found.frame()["norm_leak_auc"]) == [one["norm_leak_auc"] for one in run.metrics]
+    said = asked("evaluate", run.folder)
+    assert said.startswith(f"test loss {last['test_loss']:.4f}, test accuracy {last['test_accuracy']:.2%}")
+    assert asked("report", run.folder) == f"report: {run.folder / 'report.html'}\n"
+    words = " ".join(Reader((run.folder / "report.html").read_text()).titles())
+    assert f"{last['test_accuracy']:.2%}" in words
+    assert f"{last['test_loss']:.4f} test loss" in words
+    assert f"splitnn · mlp over mlp · {tmp_path / 'shards'} · seed 0 · 1 rank" in words
+    assert re.search(
+        r"3 silos with 6 columns of the same 20 training rows; silo .*1.* holds the targets", words
+    )
+    leaks = [one["norm_leak_auc"] for one in run.metrics]
+    assert f"last round AUC {leaks[-1]:.3f} in the round of most AUC {max(leaks):.3f}" in words
 
 
 def test_rounds_are_judged_by_valid_rows_and_the_test_rows_are_scored_once(tmp_path):

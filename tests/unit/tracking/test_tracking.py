@@ -51,6 +51,13 @@ def make_job(**more):
             {"silo_accuracy_weighted": 0.25, "silo_accuracy_worst": 0.125},
             "silos' accuracy 25.00%  worst silo 12.50%",
         ),
+        (
+            {"suspected": ["3", "12"], "noise_std": 0.25, "clipped": 0.4},
+            "suspected silos 3, 12  noise 0.25  clipped 40%",
+        ),
+        ({"clipped_examples": 1.0, "suspected": []}, "clipped 100%"),
+        ({"parties": 1}, "1 party"),
+        ({"parties": 5}, "5 parties"),
         ({"train_loss": None, "test_accuracy": None, "silo_accuracy_worst": None}, ""),
     ],
     ids=str,

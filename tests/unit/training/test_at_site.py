@@ -109,6 +109,23 @@ def test_a_masked_run_goes_on_from_sealed_states_to_the_bits_of_one_without_mask
     assert "silos 0, 1 run as one user on host" in said
 
 
+def test_a_site_answers_a_run_without_masks_as_one_with_masks_and_spends_nothing_more(tmp_path, monkeypatch):
+    monkeypatch.setenv("MPIFL_SITE", str(tmp_path / "site"))
+    write_folder(tmp_path / "shards", [20, 30], test=20)
+    job = {"name": "toy", "shards": str(tmp_path / "shards"), "rounds": 2, "device": "cpu"}
+    job |= {"model": {"name": "mlp", "hidden": [4]}, "algorithm": {"name": "fedavg"}}
+    job["privacy"] = {"clip": 1.0, "noise": 1.0, "delta": 0.01}
+    models, lines = [], []
+    for masks in (True, False):
+        run = tmp_path / f"masks-{masks}"
+        train({**job, "security": {"masks": masks, "least": 1}}, run, (), False, Alone())
+        models.append((run / "model.safetensors").read_bytes())
+        lines.append((tmp_path / "site" / "ledger.jsonl").read_text())
+    assert models[0] == models[1]
+    assert lines[0] == lines[1]
+    assert lines[0].count("\n") == 4
+
+
 NAMES = Names(["a", "b", "c", "d"])
 STARTED = "masks hide updates from logs, files and the wire, not from whoever started the run"
 

@@ -302,6 +302,20 @@ def test_a_clip_that_follows_silos_needs_no_more_than_the_sum_of_their_bits(star
         assert found["clipped"] == pytest.approx(clipped, abs=5 / 20)
 
 
+@pytest.mark.parametrize("clip", [0.05, "adaptive"])
+def test_masks_change_no_bit_of_what_a_server_of_one_secret_lets_out(start, monkeypatch, clip):
+    monkeypatch.setenv("MPIFL_SITE", str(start.folder / "site"))
+    if clip == "adaptive":
+        write_folder(start.folder / "many", [4] * 100)
+    tables = {"shards": "many", "rounds": 1} if clip == "adaptive" else {"rounds": 2}
+    tables["privacy"] = {**PRIVACY, "clip": clip, "delta": 0.01}
+    runs = [start(f"{masks}", **tables, security={"masks": masks, "least": 1}) for masks in (True, False)]
+    one, other = ((run / "model.safetensors").read_bytes() for run in runs)
+    assert one == other
+    let_out = [[(one.question, one.answer) for one in Site(run / "privacy").entries()] for run in runs]
+    assert let_out[0] == let_out[1]
+
+
 def check(path: Path):
     job = read_job(path)
     check_privacy(job, validate_job(job, str(path)), str(path))

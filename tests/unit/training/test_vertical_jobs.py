@@ -1,10 +1,12 @@
 """What a job over silos with columns is refused for, before any rank trains."""
 
 import re
+from types import SimpleNamespace
 
 import h5py
 import pytest
 import tomli_w
+from torch import nn
 from unit.builders import Alone, write_folder, write_vertical_folder
 
 from mpifl.common import InputError
@@ -12,6 +14,7 @@ from mpifl.data.vertical import read_vertical
 from mpifl.run import read_job, read_kept
 from mpifl.training import validate_job
 from mpifl.training.loop import train
+from mpifl.training.vertical import placement
 from mpifl.wire.deaths import _LAUNCHERS_WORD as SURVIVABLE
 
 ROWS = {"train": 12, "test": 6}
@@ -120,6 +123,40 @@ REFUSED = {
 }
 
 
+def normed(shape, classes):
+    """A half that needs two rows to train on."""
+    return nn.Sequential(nn.Linear(shape[0], 4), nn.BatchNorm1d(4), nn.Linear(4, classes))
+
+
+NORMED = {"name": f"{__name__}:normed"}
+ONE_LEFT = {"lr": 0.1, "batch_size": 11}  # of 12 rows
+
+
+@pytest.mark.parametrize(
+    ("tables", "where"),
+    [
+        ({"model": NORMED}, "[model]"),
+        ({"vertical": {"cut": 5, "bottoms": {"1": NORMED}}}, "[vertical] bottoms.1"),
+        ({"vertical": {"cut": 5, "top": NORMED}}, "[vertical] top"),
+    ],
+)
+def test_a_last_batch_of_one_row_is_refused_where_a_half_cannot_train_on_it(yard, tables, where):
+    line = refusal_of(job_of(yard, **tables, local=ONE_LEFT))
+    what = f"[local] batch_size = 11: of 12 rows the last batch has one, and {where} cannot train on one row"
+    assert f"{what} (BatchNorm1d); take drop_last = true, or another size" in line
+    every = refusal_of(job_of(yard, **tables, local={"lr": 0.1, "batch_size": 1, "drop_last": True}))
+    assert f"[local] batch_size = 1: each batch has one row, and {where} cannot" in every
+    assert every.endswith(" (BatchNorm1d); take another size")
+
+
+@pytest.mark.parametrize(
+    "local", [{"drop_last": True}, {"steps": 1}, {"batch_size": 4}, {"batch_size": "full"}]
+)
+def test_a_last_batch_of_one_row_that_is_never_drawn_is_none(yard, local):
+    path = job_of(yard, model=NORMED, local=ONE_LEFT | local)
+    validate_job(read_job(path), str(path))
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_has_no_meaning_over_columns_is_refused_in_a_line(yard, name):
     tables, said = REFUSED[name]
@@ -175,6 +212,17 @@ def test_a_party_whose_shard_is_missing_stops_all(yard):
     (yard / "shards" / "silo_0001.h5").unlink()
     with pytest.raises(InputError, match=r"silo_0001\.h5: is missing; federation\.json names it$"):
         train(job_of(yard), yard / "run", (), False, Alone())
+
+
+@pytest.mark.parametrize(("widths", "holder"), [((3, 1, 5), 0), ((5, 1, 3), 1), ((1, 5, 3), 2)])
+def test_each_party_is_at_the_rank_that_it_starts(tmp_path, widths, holder):
+    spec = write_vertical_folder(tmp_path, ROWS, widths, holder=holder)
+    others = [silo for silo in range(3) if silo != holder]
+    for ranks in (3, 5):  # the parties' order, however wide their tables are
+        placed = placement(spec, SimpleNamespace(size=ranks))
+        assert [placed.get(rank, []) for rank in range(3)] == [[holder], *([silo] for silo in others)]
+    two = placement(spec, SimpleNamespace(size=2))
+    assert sorted([*two[0], *two[1]]) == [0, 1, 2]
 
 
 def test_files_of_two_alignments_in_one_folder_are_refused_by_name(yard):

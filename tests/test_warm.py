@@ -1,0 +1,84 @@
+"""Commands that are forked from a process that has imported torch are as if Python had started them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import python
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Python starts everything")
+TOLD = """
+import json, os, sys
+where = [os.getcwd(), sys.path[0], os.environ["FOUND"], __name__]
+print(json.dumps([sys.argv, sys.orig_argv[1:], *where, sys.stdin.read()]))
+print("heard", file=sys.stderr)
+sys.exit(int(os.environ["FOUND"]))
+"""
+WAITING = """
+import os, pathlib, time
+pathlib.Path("pid.new").write_text(str(os.getpid()))
+os.rename("pid.new", "pid")
+time.sleep(60)
+"""
+
+
+def started(folder: Path, program: str, *words: str, **variables: str) -> subprocess.Popen[str]:
+    (folder / "program.py").write_text(program)
+    return subprocess.Popen(
+        [*python(folder), "program.py", *words],
+        cwd=folder,
+        env={**os.environ, **variables},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def waiting(folder: Path) -> tuple[subprocess.Popen[str], int]:
+    """Start a command that waits; return what was started, and the process that it is."""
+    process = started(folder, WAITING)
+    while not (folder / "pid").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    return process, int((folder / "pid").read_text())
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_command_has_its_words_its_environment_its_streams_and_its_exit_code(
+    tmp_path: Path, code: int
+) -> None:
+    process = started(tmp_path, TOLD, "a", "", FOUND=str(code))
+    out, err = process.communicate("given", timeout=60)
+    here = str(tmp_path)
+    words = ["program.py", "a", ""]
+    assert json.loads(out) == [words, words, here, here, str(code), "__main__", "given"]
+    assert (err, process.returncode) == ("heard\n", code)
+
+
+def test_an_error_is_a_traceback_and_exit_code_1(tmp_path: Path) -> None:
+    process = started(tmp_path, "raise KeyError('lost')")
+    out, err = process.communicate(timeout=60)
+    assert (out, process.returncode, err.count("Traceback")) == ("", 1, 1)
+    assert err.endswith("KeyError: 'lost'\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_to_either_ends_both(tmp_path: Path, number: signal.Signals) -> None:
+    for nth in ("asker", "command"):
+        (tmp_path / nth).mkdir()
+        process, command = waiting(tmp_path / nth)
+        assert (tmp_path / nth / str(command)).exists(), "its session is noted"
+        os.kill(process.pid if nth == "asker" else command, number)
+        assert process.wait(10) == -number
+        deadline = time.monotonic() + 10
+        while Path(f"/proc/{command}").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)

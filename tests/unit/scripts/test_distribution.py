@@ -1,0 +1,51 @@
+"""What stands beside the package says what the package says: versions, extras, requirements, recipes."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+import yaml
+from conftest import ROOT
+
+import mpifl
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+CONTAINERS = ROOT / "scripts" / "containers"
+
+
+def names(requirements):
+    return {re.match(r"[\w-]+", one)[0] for one in requirements}
+
+
+def test_the_citation_is_of_this_version():
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert (cited["version"], cited["license"]) == (mpifl.__version__, PROJECT["license"])
+
+
+def test_all_extras_are_those_that_users_want():
+    extras = PROJECT["optional-dependencies"]
+    (whole,) = extras["all"]
+    within = set(re.search(r"\[(.*)\]", whole)[1].split(","))
+    others = {"all", "dev", "docs", "oracles", "openmpi", "mpich", "text"}  # hf brings text
+    assert within == extras.keys() - others
+    assert "mpifl[text]" in extras["hf"]
+
+
+def test_the_environment_of_conda_has_what_the_package_needs():
+    made = yaml.safe_load((CONTAINERS / "environment.yml").read_text())["dependencies"]
+    given = names(one for one in made if isinstance(one, str))
+    asked = {"pytorch" if name == "torch" else name for name in names(PROJECT["dependencies"])}
+    assert asked - given == {"lazy_loader", "tomli", "tomli-w"}  # pip brings these
+    (pip,) = (one["pip"] for one in made if isinstance(one, dict))
+    assert (CONTAINERS / pip[0]).resolve() == ROOT
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "scripts").rglob("*.sh")), ids=lambda path: path.name)
+def test_a_script_is_one_of_bash(path):
+    assert subprocess.run(["bash", "-n", path], capture_output=True, check=False).stderr == b""
