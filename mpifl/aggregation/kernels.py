@@ -66,8 +66,9 @@ def add(total: Tensor, vector: Tensor, weight: float, anchor: float, *, fresh: b
 
 def _add_by_tensors(total: Tensor, vector: Tensor, weight: float, anchor: float, *, fresh: bool) -> None:
     """Do what `add` does, where the compiled loop cannot."""
-    piece = torch.empty(min(PIECE, len(total)), dtype=torch.float64, device=total.device)
-    for into, part in zip(torch.split(total, PIECE), torch.split(vector, PIECE), strict=True):
+    cut = PIECE if total.is_cpu else max(len(total), 1)  # each call costs a GPU the same
+    piece = torch.empty(min(cut, len(total)), dtype=torch.float64, device=total.device)
+    for into, part in zip(torch.split(total, cut), torch.split(vector, cut), strict=True):
         rounded = piece[: len(part)].copy_(part).mul_(weight).add_(anchor).sub_(anchor)
         if fresh:
             into.copy_(rounded)

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from mpifl.aggregation import kernels
 from mpifl.data import Batches
 from mpifl.data.features import Features
 from mpifl.data.shards import Split
@@ -36,3 +37,14 @@ def waits(way: str, size: int) -> dict[str, int]:
     run = local.train(model, batches, start, settings, torch.Generator(), CLASSIFICATION.objective)
     counts = {what: n for what, n in fake.told().items() if what.startswith(WAITS) and "bytes" not in what}
     return {**counts, "steps": run.steps}
+
+
+def folds(length: int) -> int:
+    """Return how many operations it takes to add two vectors of a length up, as sums of silos are."""
+    vector = torch.ones(length).to("fake:0")
+    total = torch.empty(length, dtype=torch.float64).to("fake:0")
+    fake.reset()
+    for fresh in (True, False):
+        kernels.add(total, vector, 0.5, 1.5 * 2.0**20, fresh=fresh)
+    assert total.cpu().eq(1).all()
+    return sum(n for what, n in fake.told().items() if what.startswith(("aten::", "copy_")))

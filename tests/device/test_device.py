@@ -46,6 +46,11 @@ def test_a_step_neither_waits_for_the_accelerator_nor_copies(device_worlds: Worl
     assert few == many == {"H2D": 2, "item": 1}
 
 
+def test_adding_up_takes_as_many_operations_however_long_vectors_are(device_worlds: Worlds) -> None:
+    few, many = facts(device_worlds[1])["folds"]
+    assert few == many <= 16
+
+
 def test_no_memory_is_locked_twice(device_worlds: Worlds) -> None:
     """CUDA refuses that, and its next call, which has nothing to do with it, says so.
 
