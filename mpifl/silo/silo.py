@@ -99,6 +99,10 @@ class Silo(Lent):
         """Train, during this request, on what `act` makes of the targets of the training examples."""
         self._splits["train"] = self._splits["train"].relabelled(act)
 
+    def forget_optimizer(self) -> None:
+        """Have its optimizer begin anew in this request, whatever it kept."""
+        self.state = {name: v for name, v in self.state.items() if not name.startswith(OPTIMIZER)}
+
     def rewrite(self, act: Callable[[Any, Any], None]) -> None:
         """Train, during this request, on a copy of the training examples that `act(x, y)` changes in
         place."""

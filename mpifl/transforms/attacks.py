@@ -29,6 +29,7 @@ _OF_KINDS = {
     "z": ("alie",),
     "epsilon": ("ipm",),
     "direction": ("min_max",),
+    "keep_optimizer": ("label_flip", "sign_flip", "scale", "gaussian", "backdoor"),
     **dict.fromkeys(("target", "patch", "value", "share"), ("backdoor",)),
 }
 
@@ -74,6 +75,9 @@ class AttackSettings(BaseModel):
     """For backdoor: what these numbers are, as a model sees them; 1 unless given."""
     share: Annotated[float, Field(gt=0, le=1)] | None = None
     """For backdoor: of a liar's examples, those with the patch; 0.5 unless given."""
+    keep_optimizer: bool | None = None
+    """For liars that train: false has their optimizers begin anew in each round, so that they have no worker
+    momentum; else as `[local]` says."""
 
     @model_validator(mode="after")
     def _consistent(self) -> AttackSettings:
@@ -126,7 +130,8 @@ class AttackSettings(BaseModel):
             return []
         sizes = {"gaussian": self.std or 1.0, "scale": self.factor or 10.0, "backdoor": self.factor or 1.0}
         size = sizes.get(self.kind, 1.0)
-        return [Lying(self.kind, frozenset(self.silos), size, seed, classes or 0, self.backdoor)]
+        anew = self.keep_optimizer is False
+        return [Lying(self.kind, frozenset(self.silos), size, seed, classes or 0, self.backdoor, anew)]
 
     def forged(self, rule: Rule | Weighing | None) -> Rule | Weighing | Forged | None:
         """Return a rule before which liars' vectors are written over, if they are."""
@@ -153,6 +158,7 @@ class Lying(Transform):
         seed: The job's, from which noise is drawn.
         classes: Of labels.
         backdoor: For the kind of that name.
+        anew: Whether their optimizers begin anew in each round.
     """
 
     kind: str
@@ -161,10 +167,13 @@ class Lying(Transform):
     seed: int
     classes: int
     backdoor: Backdoor | None = None
+    anew: bool = False
 
     def receive(self, silo: Silo, message: Message, purpose: Purpose = "training") -> Message:
         """Turn labels round, y to classes - 1 - y, poison examples, or remember the model."""
         if silo.id in self.silos and purpose == "training":
+            if self.anew:
+                silo.forget_optimizer()
             if self.kind == "label_flip":
                 silo.relabel(lambda y: self.classes - 1 - y)
             if self.backdoor is not None:

@@ -22,6 +22,8 @@ CUT, IDLE = (
     for suffix, liars in (("", "learning"), ("-idle", "idle"))
 )
 """Where all liars' updates are written over, what these learn makes no difference, but takes its time."""
+TRAINED = {"sign_flip", "label_flip"}
+"""What the authors' liars make of gradients of their own, without worker momentum."""
 ATTACKS = {"BF": "sign_flip", "LF": "label_flip", "mimic": "mimic", "IPM": "ipm", "ALIE": "alie"}
 PUBLISHED = {
     ("Krum", 0.0): ("27.9 ± 7.1", "1.0 ± 0.1", "37.3 ± 6.8", "36.9 ± 1.9", "78.9 ± 4.7"),
@@ -52,7 +54,9 @@ def _settings(rule: str, beta: float, attack: str) -> tuple[str, ...]:
     }[base]
     more = ('aggregation.pre="bucketing"',) if buckets else ()
     plain = () if beta else ("local.momentum=0.0", "local.keep_optimizer=false")
-    return (*table, *more, *plain, f'attack.kind="{ATTACKS[attack]}"')
+    kind = ATTACKS[attack]
+    anew = ("attack.keep_optimizer=false",) if beta and kind in TRAINED else ()
+    return (*table, *more, *plain, *anew, f'attack.kind="{kind}"')
 
 
 def figures(runs: list[Summary]) -> tuple[str, ...]:

@@ -105,6 +105,20 @@ def test_a_flipped_or_scaled_update_is_five_times_the_mean_less_that_of_the_othe
     np.testing.assert_allclose(5 * (scaled[0] - honest[0]), 3 * own, atol=1e-5)
 
 
+def test_liars_whose_optimizers_begin_anew_have_no_worker_momentum(run):
+    """m = 0.9 m + g begins with g: they send what silos without momentum do, where the others send more."""
+    everyone = {"kind": "sign_flip", "silos": [0, 1, 2, 3, 4]}
+    local = {"lr": 0.1, "batch_size": "full"}
+    momentum = local | {"momentum": 0.9, "keep_optimizer": True}
+    plain, _ = run("plain", local=local, attack=everyone)
+    anew, _ = run("anew", local=momentum, attack=everyone | {"keep_optimizer": False})
+    kept, _ = run("kept", local=momentum, attack=everyone)
+    for one in (0, 1):
+        np.testing.assert_array_equal(anew[one], plain[one])
+    np.testing.assert_array_equal(kept[0], plain[0])
+    assert np.abs(kept[1] - plain[1]).max() > 1e-3
+
+
 def test_noise_has_its_deviation_and_is_another_in_each_round(run):
     honest, _ = run("honest")
     noisy, _ = run("noisy", attack={"kind": "gaussian", "std": 1e4, **LIAR})
@@ -228,6 +242,10 @@ def test_lies_are_told_before_a_rule_and_said_at_the_start(run, capsys):
             "factor = 2.0: goes with kind = 'scale' or 'backdoor', not with 'ipm'",
         ),
         ({"kind": "sign_flip"}, "name kind, what liars send, and silos, who they are"),
+        (
+            {"kind": "mimic", "silos": [1], "keep_optimizer": False},
+            "keep_optimizer = False: goes with kind = 'label_flip' or 'sign_flip' or 'scale'",
+        ),
         (
             {"kind": "sign_flip", "silos": [1], "z": 1.0},
             "z = 1.0: goes with kind = 'alie', not with 'sign_flip'",
