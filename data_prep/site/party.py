@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import os
 import shutil
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ HEADER = 1 << 14
 
 
 class PartyTable:
-    """A party's rows by their ids, which enter no file.
+    """A party's rows by their ids, which enter no file but one that it asks for.
 
     What it writes lies aside until it is kept and finished; `discard` leaves nothing of what is not.
 
@@ -47,6 +48,7 @@ class PartyTable:
         shares: Shares,
         spec: Path | None = None,
         id: str | None = None,
+        whom: Path | None = None,
     ) -> None:
         """Read a table.
 
@@ -58,12 +60,16 @@ class PartyTable:
             shares: What is held out, the same at all parties.
             spec: What its columns mean; by default the table's name with the ending .toml.
             id: The column of ids, if the spec does not name it.
+            whom: A new file, for this party alone: the number of each common row, and whose it is.
 
         Raises:
             InputError: something given is wrong, or a file is there that would be written.
         """
         self._out, self._site, self._seed, self._shares = out, site, seed, shares
+        self._whom, self._told = whom, False
         self._check_free()
+        if whom is not None:
+            self._check_private(whom)
         path = spec or table.with_suffix(".toml")
         meant = read_spec(path)
         meant = meant if id is None else meant.identified_by(id)
@@ -90,6 +96,7 @@ class PartyTable:
         Raises:
             InputError: it cannot be written.
         """
+        self._rows = rows
         x, y = self._table.x, self._table.y if self.learned else None
         size = len(rows) * (row_bytes(x) + 8 + (row_bytes(y) if y is not None else 0))
         check_room(self._out, size + HEADER)
@@ -111,6 +118,8 @@ class PartyTable:
 
     def keep(self, federation: bytes) -> None:
         """Put the shard into its place, and `federation.json` ready; raise InputError if that fails."""
+        if self._whom is not None:
+            self._tell_whom(self._whom)
         try:
             write_atomic(self._aside / FILE, federation)
             os.replace(self._aside / self._shard.name, self._shard)
@@ -131,11 +140,33 @@ class PartyTable:
         shutil.rmtree(self._aside, ignore_errors=True)
         if self._finished:
             return
+        if self._told and self._whom is not None:
+            self._whom.unlink(missing_ok=True)
         if self._kept:
             self._shard.unlink(missing_ok=True)
         for folder in self._missing:
             with contextlib.suppress(OSError):  # another party's things are in it
                 folder.rmdir()
+
+    def _tell_whom(self, path: Path) -> None:
+        """Write the ids of the common rows into a file that its owner alone can read."""
+        try:
+            made = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            self._told = True
+            with os.fdopen(made, "w", encoding="utf-8", newline="") as file:
+                lines = csv.writer(file)
+                lines.writerow(["id", "whose"])
+                lines.writerows(enumerate(self.ids[row] for row in self._rows))
+        except OSError as error:
+            raise unwritable(path, error) from None
+
+    def _check_private(self, path: Path) -> None:
+        """See that a file of ids can be made, apart from the shards, which others may be shown."""
+        if path.resolve().is_relative_to(self._out.resolve()):
+            raise InputError(f"--ids: {path} is in the folder of the shard; name one that is yours alone")
+        if os.path.lexists(path) or not os.access(path.absolute().parent, os.W_OK | os.X_OK):
+            what = "exists" if os.path.lexists(path) else "is in no folder you may write to"
+            raise InputError(f"--ids: {path} {what}; name another file")
 
     def _check_free(self) -> None:
         """See that the folder can be written to and has none of the files; note what is not there yet."""

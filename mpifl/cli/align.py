@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Given = TypeVar("Given")
 EACH = "One for all parties, or one for each in their order."
+WHOSE = "A new file, for a party alone, that says whose each of its rows is. One for each."
 FIRST, LONGEST = 10.0, 60.0
 """Seconds until a party first says how far it has come, and between two such lines at most."""
 
@@ -37,6 +38,7 @@ def align(
         list[Path],
         typer.Option(metavar="FILE", help=f"What its columns mean; the table's name with .toml. {EACH}"),
     ] = [],  # noqa: B006
+    ids: Annotated[list[Path], typer.Option(metavar="FILE", help=WHOSE)] = [],  # noqa: B006
     plain: Annotated[
         bool, typer.Option("--plain", help="Compare keyed hashes, where all parties share a key.")
     ] = False,
@@ -53,7 +55,7 @@ def align(
     """
     from mpifl.wire import launcher
 
-    own = _Own(table, id, spec, out, plain, key, threads)
+    own = _Own(table, id, spec, ids, out, plain, key, threads)
     if not launcher.launched():
         from mpifl.tools.align import read_terms
 
@@ -77,6 +79,7 @@ class _Own:
     tables: Sequence[Path]
     ids: Sequence[str]
     specs: Sequence[Path]
+    whom: Sequence[Path]
     out: Path
     plain: bool
     keys: Sequence[Path]
@@ -84,7 +87,7 @@ class _Own:
 
     def check(self, terms: Terms) -> None:
         """Refuse what no rank can do anything with."""
-        given = {"table": self.tables, "id": self.ids, "spec": self.specs, "key": self.keys}
+        given = {"table": self.tables, "id": self.ids, "spec": self.specs, "ids": self.whom, "key": self.keys}
         for option, values in given.items():
             if len(values) not in (0, 1, len(terms.parties)):
                 wanted = f"one for all, or one for each of {', '.join(terms.parties)}"
@@ -103,9 +106,9 @@ class _Own:
         table = _mine(self.tables, party)
         if table is None:
             raise InputError(f"--table: not given for {terms.told(party)}; name its own table")
-        id, spec = _mine(self.ids, party), _mine(self.specs, party)
+        id, spec, whom = _mine(self.ids, party), _mine(self.specs, party), _mine(self.whom, party)
         site, shares = Site(party, terms.parties[party]), Shares(terms.valid, terms.test)
-        return PartyTable(table, self.out, site, terms.seed, shares=shares, spec=spec, id=id)
+        return PartyTable(table, self.out, site, terms.seed, shares=shares, spec=spec, id=id, whom=whom)
 
     def means(self, transport: Transport, terms: Terms, party: int) -> Means:
         """Read the key, if there is one."""

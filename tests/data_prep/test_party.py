@@ -71,6 +71,36 @@ def test_rows_come_in_the_order_given_and_are_held_out_alike(table: Path) -> Non
         assert np.array_equal(held.y, (own / 2).astype(np.float32))
 
 
+def test_whose_the_rows_are_is_told_in_a_file_of_the_partys_own(table: Path) -> None:
+    whom = table.parent / "whose.csv"
+    party = opened(table, whom=whom)
+    _, spec = written(party, np.array([3, 0, 19]))
+    party.keep(spec.model_dump_json().encode())
+    assert whom.read_text().split() == ["id,whose", "0,p3", "1,p0", "2,p19"]
+    party.discard()  # others have stopped
+    assert not whom.exists()
+    party = opened(table, whom=whom)
+    written(party, np.array([3, 0, 19]))
+    whom.write_text("another's\n")
+    with pytest.raises(InputError, match=r"whose\.csv"):
+        party.keep(spec.model_dump_json().encode())
+    party.discard()
+    assert whom.read_text() == "another's\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("out/whose.csv", "is in the folder of the shard; name one that is yours alone"),
+        ("own.csv", "exists; name another file"),
+        ("nowhere/whose.csv", "is in no folder you may write to; name another file"),
+    ],
+)
+def test_a_file_of_ids_is_not_put_where_others_look(table: Path, path: str, why: str) -> None:
+    with pytest.raises(InputError, match=f"--ids: .*{path} {why}"):
+        opened(table, whom=table.parent / path)
+
+
 def test_nothing_is_left_of_what_is_not_finished(table: Path) -> None:
     for last in ("make", "keep"):
         party = opened(table)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import unicodedata
 from pathlib import Path
+from unicodedata import normalize
 
 import numpy as np
 import pytest
@@ -282,6 +283,7 @@ def test_the_command_as_each_party_types_its_own(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mpifl", "align", str(folder / "terms.toml"), "--out"]
     server = [*launcher(), "-n", "1", *command, "at-server"]
     bank = ["-n", "1", *command, "at-bank", "--table", str(folder / "bank.csv"), "--id", "person"]
+    bank += ["--ids", "whose.csv"]
     shop = ["-n", "1", *command, "at-shop", "--table", str(folder / "shop.csv")]
     done = finished([*server, ":", *bank, ":", *shop], tmp_path)
     assert done.returncode == 0, done.stderr
@@ -297,6 +299,15 @@ def test_the_command_as_each_party_types_its_own(tmp_path: Path) -> None:
     assert spec.holder == 1
     assert np.array_equal(mine["train"].x[:, 0] + 10, theirs["train"].x[:, 0])
     assert np.array_equal(theirs["train"].y, theirs["train"].x[:, 0] + 1 > 20000)
+    whose = (tmp_path / "whose.csv").read_text().splitlines()
+    lines = [line.split(",") for line in (folder / "bank.csv").read_text().splitlines()[1:]]
+    own = {normalize("NFC", id).strip(): float(c0) for id, c0, *_ in lines}
+    assert whose[0] == "id,whose"
+    assert len(whose) == 39
+    found = [own[normalize("NFC", line.split(",")[1]).strip()] for line in whose[1:]]
+    assert found == mine["train"].x[:, 0].tolist()
+    assert [int(line.split(",")[0]) for line in whose[1:]] == mine["train"].id.tolist() == [*range(38)]
+    assert (tmp_path / "whose.csv").stat().st_mode & 0o777 == 0o600
 
 
 def test_the_command_starts_its_own_ranks_and_a_party_alone_says_what_is_wrong(tmp_path: Path) -> None:
