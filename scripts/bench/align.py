@@ -44,7 +44,8 @@ def take_part(folder: Path, plain: bool, threads: int) -> None:
 
     tables, keys = sorted(folder.glob("party*.csv")), [folder / "key"] if plain else []
     wall, cpu = time.perf_counter(), time.process_time()
-    align(folder / "terms.toml", folder / "out", tables, ["person"], [], plain, keys, threads)
+    given = {"table": tables, "id": ["person"], "plain": plain, "key": keys, "threads": threads}
+    align(folder / "terms.toml", folder / "out", **given)
     taken = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
     from mpifl.cli.ending import rank
 
