@@ -29,8 +29,8 @@ class LocalSums:
 
         Args:
             summands: How many updates will be added over all ranks, at most.
-            alone: Whether one of them, at most, is this rank's, and all ranks read its memory: the node's sum
-                is then made of the silo's vectors as they came.
+            alone: Whether one of them, at most, is this rank's: sums are then made of the silo's vectors as
+                they came.
         """
         self._sums.clear()
         self._lone.clear()
