@@ -47,7 +47,7 @@ class WeightedMean:
     sealed: ClassVar[bool] = False
 
     def __init__(self, device: torch.device, memory: Memory) -> None:
-        self._device, self._memory = device, memory
+        self._memory = memory
         self._here = LocalSums(device, memory)
         self._probes = Probes()
         self._means: dict[str, Tensor] = {}
@@ -130,8 +130,7 @@ class WeightedMean:
             return {}
         for piece in pieces:
             self._combine(transport, piece, workers, verdict.serial)
-        means = {name: mean.to(self._device) for name, mean in self._means.items()}
-        self._means = {}
+        means, self._means = self._means, {}
         return means
 
     def _combine(

@@ -71,13 +71,13 @@ class Worker:
         self._transport = transport
         self._context, self._model, self._about = context, context.models[0], dict(about)
         self._mean = mean_of(context.sums, self._model.device, transport.memory)
-        rule = aggregator_of(context.rule, context.spill, self._model.device, transport.memory)
+        rule = aggregator_of(context.rule, context.spill, transport.memory)
         self._by_rule = rule or self._mean
         self.aggregation: Aggregator = self._by_rule
         """Of the request that is answered: the job's rule in training, the exact mean in all else."""
         self._shards: dict[int, Shard] = {}
         self._tells = context.tells(Names([entry.name for entry in context.spec.silos]))
-        self._files = StateFiles(context.run, self._model.device, context.seal)
+        self._files = StateFiles(context.run, context.seal)
         self._final = FinalModel(context.run, context.algorithm, self._model, context.personal)
         self._handlers = self._handlers_of_silos()
         self._receivers: dict[type[Request], Receiver] = {Replicate: self._replicate}

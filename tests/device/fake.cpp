@@ -22,6 +22,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 
 namespace {
@@ -34,6 +35,9 @@ thread_local c10::DeviceIndex current = 0;
 std::mutex lock;
 std::map<std::string, long> counts;
 long live = 0, peak = 0, h2d = 0, d2h = 0, wrong = 0;
+bool odd = false;  // rounds otherwise than the CPU, as a GPU does
+const std::set<std::string> rounded = {"aten::mm",    "aten::addmm",    "aten::sqrt",
+                                       "aten::sqrt_", "aten::addcdiv_", "aten::div_"};
 void count(const std::string& what, long n = 1) {
   std::lock_guard<std::mutex> g(lock);
   counts[what] += n;
@@ -287,6 +291,7 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   };
   for (size_t i = begin; i < stack->size(); i++) {
     auto& v = (*stack)[i];
+    if (v.isTensor() && odd && rounded.count(name.name)) v.toTensor().mul_(1 + 0x1p-20);
     if (v.isTensor())
       v = back(v.toTensor());
     else if (v.isTensorList()) {
@@ -320,6 +325,7 @@ extern "C" {
 int fake_devices() { return devices(); }
 int fake_current() { return current; }
 void fake_set(int index) { current = index; }
+void fake_odd(bool now) { odd = now; }
 const char* fake_told() {
   std::lock_guard<std::mutex> g(lock);
   told.clear();

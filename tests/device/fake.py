@@ -24,6 +24,8 @@ reset = _library.fake_reset
 """Count from zero again."""
 current = _library.fake_current
 """Return the number of the current device."""
+round_oddly = _library.fake_odd
+"""Have both round otherwise than the CPU, or no more."""
 
 
 class Module(types.ModuleType):

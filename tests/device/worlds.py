@@ -5,12 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from scenarios import job
+from vertical import split
 
 Job = dict[str, Any]
-NAMES = ["adam", "normalised", "qsgd", "median", "mirror"]
+NAMES = ["adam", "feddf", "normalised", "qsgd", "median", "mirror"]
+SPLIT = "split"
+"""On one rank alone, since no rank may take a party's place; it stops after a round and goes on."""
+ODD = ["adam", "feddf"]
+"""These train, too, while the accelerator rounds otherwise than the CPU, as a GPU does."""
 LAST = "mirror"
 """Of three ranks the server dies in its second round."""
 JOBS = [
+    split(SPLIT, rounds=2),
     job(
         "adam",
         rounds=2,
@@ -18,6 +24,7 @@ JOBS = [
         cohort={"fraction": 0.5, "weights": "uniform"},
         server_optimizer={"name": "adam", "lr": 0.02},
     ),
+    job("feddf", rounds=2, shards="many", algorithm={"name": "feddf", "distill_steps": 3}),
     job("normalised", rounds=2, shards="many", model={"name": "scenarios:normalised"}),
     job(
         "qsgd",
