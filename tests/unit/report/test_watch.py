@@ -115,7 +115,7 @@ def test_a_picture_fits_the_terminal(tmp_path, width, height):
 def test_a_picture_has_the_worst_silos_and_the_best_one(tmp_path):
     begin(tmp_path)
     add(tmp_path, record(1), record(2, faults={"3": "late"}))
-    text = drawn(Follower(tmp_path).look(), 100, 11)
+    text = drawn(Follower(tmp_path).look(), 100, 12)
     named = [line.split()[1] for line in text.splitlines() if line.startswith("clinic")]
     assert named == ["0", "1", "7"]
     assert "and 5 between" in text
