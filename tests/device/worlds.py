@@ -7,7 +7,7 @@ from typing import Any
 from scenarios import job
 
 Job = dict[str, Any]
-NAMES = ["adam", "normalised", "qsgd", "median", "mirror"]
+NAMES = ["adam", "normalised", "qsgd", "median", "batched", "mirror"]
 LAST = "mirror"
 """Of three ranks the server dies in its second round."""
 JOBS = [
@@ -26,6 +26,13 @@ JOBS = [
         algorithm={"name": "scaffold"},
         compression={"up": "qsgd", "down": "qsgd", "bits": 5, "bucket": 100},
         cohort={"fraction": 0.6},
+    ),
+    job(
+        "batched",
+        rounds=2,
+        shards="many",
+        algorithm={"name": "feddyn"},
+        local={"lr": 0.1, "momentum": 0.9, "batch_size": 16, "batched": True, "chunk": 4},
     ),
     job("median", rounds=2, aggregation={"rule": "median"}),
     job("mirror", rounds=3, checkpoint={"every": 9, "mirror": True}),
