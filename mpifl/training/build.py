@@ -24,7 +24,7 @@ from mpifl.data import (
     parse_any,
     read_any,
 )
-from mpifl.exchange import Federation, Knowledge, Worker, WorkerContext, place
+from mpifl.exchange import Batching, Federation, Knowledge, Worker, WorkerContext, place
 from mpifl.run import Job, Model, ReleasedFile, check_job, check_run, load_initial, read_job
 from mpifl.server import Server
 from mpifl.silo import FlatModel, learnable
@@ -161,7 +161,8 @@ def _assemble(
         sums=sums,
         **kept_at_site(job, spec, json.loads(plan["noise"]), run, is_worker),
     )
-    worker = Worker(context, silos, about_rank(device, len(silos), job), transport)
+    hosts = Batching if job.local.batched else Worker
+    worker = hosts(context, silos, about_rank(device, len(silos), job), transport)
     test = _batches(folder, spec, spec.test, "test", device, algorithm.task) if transport.is_server else None
     server = _server(job, algorithm, flat, test, public)
     cohort, names = job.cohort, Names([entry.name for entry in spec.silos])

@@ -8,7 +8,7 @@ from scenarios import job
 from vertical import split
 
 Job = dict[str, Any]
-NAMES = ["adam", "feddf", "normalised", "qsgd", "median", "mirror"]
+NAMES = ["adam", "feddf", "normalised", "qsgd", "median", "batched", "mirror"]
 SPLIT = "split"
 """On one rank alone, since no rank may take a party's place; it stops after a round and goes on."""
 ODD = ["adam", "feddf"]
@@ -33,6 +33,13 @@ JOBS = [
         algorithm={"name": "scaffold"},
         compression={"up": "qsgd", "down": "qsgd", "bits": 5, "bucket": 100},
         cohort={"fraction": 0.6},
+    ),
+    job(
+        "batched",
+        rounds=2,
+        shards="many",
+        algorithm={"name": "feddyn"},
+        local={"lr": 0.1, "momentum": 0.9, "batch_size": 16, "batched": True, "chunk": 4},
     ),
     job("median", rounds=2, aggregation={"rule": "median"}),
     job("mirror", rounds=3, checkpoint={"every": 9, "mirror": True}),
