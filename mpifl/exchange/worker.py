@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mpifl.aggregation import Aggregator, aggregator_of, mean_of
 from mpifl.algorithms import usual_weight
-from mpifl.common import InputError, Names, ShardError, SharedVectorChanged, Unwritable
+from mpifl.common import InputError, Names, ShardError, SharedVectorChanged, Unwritable, accelerators
 from mpifl.data import Shard
 from mpifl.exchange.context import WorkerContext
 from mpifl.exchange.dialogue import Dialogue, Lead
@@ -181,6 +181,7 @@ class Worker:
             return self._fault(silo, error)
 
     def _fault(self, silo: int, error: Exception) -> AnyReply:
+        accelerators.check(self._model.device, error)
         passing = isinstance(error, ShardError | OSError | MemoryError)
         return Done(silo=silo, fault=self._tells.fault(silo, error), passing=passing)
 

@@ -9,25 +9,25 @@ import json
 import os
 import signal
 import sys
-import traceback
 from pathlib import Path
 
 import fake  # before mpifl looks for devices
 import scenarios
 import steps
 import tomli_w
-from worlds import JOBS, LAST, ODD, SPLIT
+from worlds import FAILS, JOBS, ODD, SPLIT
 
+from mpifl.cli import ending
 from mpifl.tracking import Record
 from mpifl.training.loop import train
 from mpifl.wire import survivable
-from mpifl.wire.joining import abort_world, leave, world
+from mpifl.wire.joining import leave, world
 from mpifl.wire.transport import Transport
 
 held: list[int] = []
 
 
-def main() -> None:
+def main(standalone_mode: bool = False) -> None:
     shards, out = Path(sys.argv[1]), Path(sys.argv[2])
     transport = world()
     out.mkdir(parents=True, exist_ok=True)
@@ -37,7 +37,7 @@ def main() -> None:
         if transport.is_server:
             file.write_text(tomli_w.dumps({**job, "shards": str(shards / job["shards"])}))
         for device in [*devices, "odd"] if job["name"] in ODD else devices:
-            if job["name"] == LAST:
+            if job["name"] == FAILS:
                 tell(out, transport)
             run, on_round = out / f"{job['name']}-{device}", death_in if dies(job, transport) else lives
             fake.round_oddly(device == "odd")
@@ -62,7 +62,7 @@ def tell(out: Path, transport: Transport) -> None:
 
 
 def dies(job: scenarios.Job, transport: Transport) -> bool:
-    return job["name"] == LAST and transport.size > 1 and transport.is_server and survivable()
+    return job["name"] == "mirror" and transport.size > 1 and transport.is_server and survivable()
 
 
 def death_in(record: Record) -> bool:
@@ -77,9 +77,4 @@ def lives(record: Record) -> bool:
     return False
 
 
-try:
-    main()
-except Exception:
-    traceback.print_exc()
-    abort_world(1)
-    raise
+sys.exit(ending.run(main))

@@ -94,6 +94,14 @@ def test_no_memory_is_locked_twice(device_worlds: Worlds) -> None:
 
 
 @pytest.mark.skipif(not has_ulfm(), reason="needs Open MPI 5")
+def test_an_accelerator_that_answers_no_more_ends_its_rank_alone(device_worlds: Worlds) -> None:
+    """That the bits are those of the CPU is another test's: its silos train elsewhere, in the same round."""
+    said = (device_worlds[3] / "err").read_text()
+    assert "rank 2: fake:1 answers no more: device-side assert triggered" in said
+    assert "rank 2 died; other ranks take over silos" in said
+
+
+@pytest.mark.skipif(not has_ulfm(), reason="needs Open MPI 5")
 def test_a_mirror_on_an_accelerator_outlives_the_server(device_worlds: Worlds) -> None:
     """That the bits are those of the CPU is another test's."""
     said = (device_worlds[3] / "err").read_text()
