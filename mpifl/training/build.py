@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -141,7 +141,6 @@ def _assemble(
     transforms = _transforms(job, algorithm, rule, spec, run)
     public = _batches(folder, spec, spec.public, "public", device)
     placed = _placed(job, spec, transport)
-    silos = placed.get(transport.rank, [])
     sums = sums_of(job, spec, algorithm, run, placed, transport.rank, plan["id"])
     context = WorkerContext(
         lambda silo: learnable(open_shard(folder, spec.silos[silo], spec), algorithm.task),
@@ -161,8 +160,7 @@ def _assemble(
         sums=sums,
         **kept_at_site(job, spec, json.loads(plan["noise"]), run, is_worker),
     )
-    hosts = Batching if job.local.batched else Worker
-    worker = hosts(context, silos, about_rank(device, len(silos), job), transport)
+    worker = _worker(context, job, placed.get(transport.rank, []), device, transport)
     test = _batches(folder, spec, spec.test, "test", device, algorithm.task) if transport.is_server else None
     server = _server(job, algorithm, flat, test, public)
     cohort, names = job.cohort, Names([entry.name for entry in spec.silos])
@@ -171,6 +169,13 @@ def _assemble(
     return server, Federation(
         transport, worker, transforms, placed, cohort.quorum, sent_to, knowledge, cohort.deadline, names
     )
+
+
+def _worker(
+    context: WorkerContext, job: Job, silos: Sequence[int], device: torch.device, transport: Transport
+) -> Worker:
+    hosts = Batching if job.local.batched else Worker
+    return hosts(context, silos, about_rank(device, len(silos), job), transport)
 
 
 def _device(job: Job, spec: FederationSpec, transport: Transport) -> torch.device:
