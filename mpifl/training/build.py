@@ -27,12 +27,12 @@ from mpifl.data import (
 from mpifl.exchange import Batching, Federation, Knowledge, Worker, WorkerContext, place
 from mpifl.run import Job, Model, ReleasedFile, check_job, check_run, load_initial, read_job
 from mpifl.server import Server
-from mpifl.silo import FlatModel, learnable
+from mpifl.silo import ALONE, FlatModel, Lanes, learnable
 from mpifl.tasks import Task
 from mpifl.tracking import check_tracking
 from mpifl.training.agreement import agree, agree_on
 from mpifl.training.at_site import about_rank, kept_at_site
-from mpifl.training.devices import rank_device, threads_of
+from mpifl.training.devices import lanes_of, rank_device, threads_of
 from mpifl.training.securing import sums_of
 from mpifl.training.silo_level import protected
 from mpifl.training.validation import (
@@ -162,7 +162,7 @@ def _assemble(
     )
     worker = _worker(context, job, placed.get(transport.rank, []), device, transport)
     test = _batches(folder, spec, spec.test, "test", device, algorithm.task) if transport.is_server else None
-    server = _server(job, algorithm, flat, test, public)
+    server = _server(job, algorithm, flat, test, public, lanes_of(job.threads, transport, device))
     cohort, names = job.cohort, Names([entry.name for entry in spec.silos])
     knowledge = _knowledge(job, algorithm, spec, sums)
     sent_to = device if is_worker else torch.device("cpu")
@@ -226,7 +226,12 @@ def successor(job: Job, spec: AnySpec, worker: Server) -> Server:
 
 
 def _server(
-    job: Job, algorithm: Algorithm, flat: list[FlatModel], test: Batches | None, public: Batches | None
+    job: Job,
+    algorithm: Algorithm,
+    flat: list[FlatModel],
+    test: Batches | None,
+    public: Batches | None,
+    lanes: Lanes = ALONE,
 ) -> Server:
     own, task, size = algorithm.own_objective, algorithm.task, job.evaluate.batch_size
     return Server(
@@ -237,6 +242,7 @@ def _server(
         own_objective=own,
         task=task,
         evaluation_batch=size,
+        lanes=lanes,
     )
 
 
