@@ -91,9 +91,7 @@ def test_batched_steps_are_tried_on_the_jobs_own_silos_and_model(shards, tmp_pat
         ({"why": "the model has whims"}, True, "warning", "whims"),
     ],
 )
-def test_what_batched_steps_bring_is_a_warning_only_where_a_job_asks_in_vain(
-    found, asked, state, says
-):
+def test_what_batched_steps_bring_is_a_warning_only_where_a_job_asks_in_vain(found, asked, state, says):
     tried = Trial(silos=4, chunk=16, **found)
     ranks = [rank(0), rank(1, batched=tried)]
     (finding,) = [one for one in judge(ranks, Plan(batched=asked)) if one.what == "batched = true"]
