@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mpifl.aggregation import Aggregator, aggregator_of, mean_of
 from mpifl.algorithms import usual_weight
-from mpifl.common import InputError, Names, ShardError, SharedVectorChanged, Unwritable
+from mpifl.common import InputError, Names, ShardError, SharedVectorChanged, Unwritable, accelerators
 from mpifl.data import Shard
 from mpifl.exchange.context import WorkerContext
 from mpifl.exchange.dialogue import Dialogue, Lead
@@ -71,14 +71,14 @@ class Worker:
         self._transport = transport
         self._context, self._model, self._about = context, context.models[0], dict(about)
         self._mean = mean_of(context.sums, self._model.device, transport.memory)
-        rule = aggregator_of(context.rule, context.spill, self._model.device, transport.memory)
+        rule = aggregator_of(context.rule, context.spill, transport.memory)
         self._by_rule = rule or self._mean
         self.aggregation: Aggregator = self._by_rule
         """Of the request that is answered: the job's rule in training, the exact mean in all else."""
         self._shards: dict[int, Shard] = {}
         self._trains: Trains = Asked.plainly
         self._tells = context.tells(Names([entry.name for entry in context.spec.silos]))
-        self._files = StateFiles(context.run, self._model.device, context.seal)
+        self._files = StateFiles(context.run, context.seal)
         self._final = FinalModel(context.run, context.algorithm, self._model, context.personal)
         self._handlers = self._handlers_of_silos()
         self._receivers: dict[type[Request], Receiver] = {Replicate: self._replicate}
@@ -181,6 +181,7 @@ class Worker:
             return self._fault(silo, error)
 
     def _fault(self, silo: int, error: Exception) -> AnyReply:
+        accelerators.check(self._model.device, error)
         passing = isinstance(error, ShardError | OSError | MemoryError)
         return Done(silo=silo, fault=self._tells.fault(silo, error), passing=passing)
 

@@ -12,6 +12,8 @@ from .evaluate import (
     tell_score as tell_score,
     write_figures as write_figures,
 )
+from .following import State as State
+from .live_page import keep_report as keep_report
 from .page import write_report as write_report
 from .predict import (
     answered as answered,
@@ -21,3 +23,4 @@ from .predict import (
 )
 from .runs import Summary as Summary, changed_by_force as changed_by_force, read_run as read_run
 from .trained import check_plugins as check_plugins, last_model as last_model, read_job_of as read_job_of
+from .watch import watch_run as watch_run

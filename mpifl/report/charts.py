@@ -68,7 +68,7 @@ def lines(
         shown = [replace(line, points=_means(line.points, step)) for line in shown]
     values = [value for line in shown for _, value in line.points if value is not None]
     values += [edge for point in (band.points if band else ()) for edge in point[1:]]
-    y, levels = _levelled(values + ([] if target is None else [target]), log)
+    y, levels = levelled(values + ([] if target is None else [target]), log)
     rounds = [round for line in shown for round, _ in line.points]
     x = Scale(min(rounds), max(max(rounds), min(rounds) + 1))
     marks = [_area(band, x, y)] if band else []
@@ -80,7 +80,7 @@ def lines(
     return figure(title, note, key(keys) + plot("".join(marks), x, y, levels, write, title))
 
 
-def _levelled(values: Sequence[float], log: bool) -> tuple[Scale, list[float]]:
+def levelled(values: Sequence[float], log: bool) -> tuple[Scale, list[float]]:
     """Return the scale of some figures, logarithmic only where they lie apart, and the levels to mark."""
     low, high = min(values), max(values)
     log = log and low > 0 and high > 20 * low

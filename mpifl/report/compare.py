@@ -15,6 +15,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from mpifl.common import InputError, write_atomic, written_after
+from mpifl.report.after import show_next
 from mpifl.report.columns import COSTS, NARROW, TO_TARGET, Column, columns_of, level_of, metrics_of
 from mpifl.report.runs import Summary, read_run
 from mpifl.report.seeds import Group, groups, on_other_shards, settings, shown, table_of_differences, varying
@@ -37,9 +38,9 @@ class Output:
 
 
 def show_run(run: Path) -> None:
-    """Print what a finished run came to, as far as it has metrics, and where its model lies."""
-    console, model = wide_console(), run / "model.safetensors"
-    recorded = read_kept(run / "job.toml").tracking.jsonl and bool(read_metrics(run))
+    """Print what a finished run came to, as far as it has metrics, where its model lies, and what is next."""
+    console, model, job = wide_console(), run / "model.safetensors", read_kept(run / "job.toml")
+    recorded = job.tracking.jsonl and bool(read_metrics(run))
     if recorded:
         summary = read_run(run)
         _print(console, [summary], lambda columns: table([summary], summary.target, columns))
@@ -47,6 +48,8 @@ def show_run(run: Path) -> None:
         console.print(f"{run}: no round was run", soft_wrap=True)
         return
     console.print(f"model: {model}", soft_wrap=True)
+    if on_terminal():  # a log has no next
+        show_next(console, run, job)
 
 
 def compare_runs(runs: Sequence[Path], target: float | None = None, output: Output = Output()) -> None:

@@ -12,15 +12,14 @@ from typing import Any
 from mpifl.common import LARGEST_FILE, InputError, Names, read_whole, write_atomic
 from mpifl.report import figures, units
 from mpifl.report.data import data
-from mpifl.report.markup import folded as _folded, table as _table
+from mpifl.report.headline import headline
+from mpifl.report.markup import document, folded as _folded, loads_itself, table as _table
 from mpifl.report.runs import Summary, read_run
-from mpifl.report.style import STYLE
 from mpifl.report.trust import trust
 from mpifl.report.weights import edges_of_silos, weights_of_silos
 from mpifl.run import number, read_environment
 from mpifl.tracking import HELD_OUT
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 MOST_ROWS = 200
 LAST_DAY = 253_370_000_000
 """Seconds since 1970 that a calendar knows."""
@@ -41,61 +40,74 @@ def write_report(run: Path, out: Path | None = None) -> Path:
     Raises:
         InputError: the run cannot be read or the file not be written.
     """
+    path = place(run, out)
+    write_page(path, page(read_run(run)))
+    return path
+
+
+def place(run: Path, out: Path | None) -> Path:
+    """Return where a run's page goes.
+
+    Raises:
+        InputError: its name does not end as a page's.
+    """
     path = out or run / "report.html"
     if path.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"--out {path}: ends in '{path.suffix}'; it must be .html")
-    content = page(read_run(run))
+    return path
+
+
+def write_page(path: Path, content: str) -> None:
+    """Write a page, whole or not at all.
+
+    Raises:
+        InputError: it cannot be written.
+    """
     try:
         write_atomic(path, content.encode())
     except OSError as error:
         raise InputError(f"--out {path}: cannot be written ({error.strerror}); name another file") from None
-    return path
 
 
-def page(summary: Summary) -> str:
-    """Return the page of a run."""
+def page(summary: Summary, every: float | None = None) -> str:
+    """Return the page of a run.
+
+    Args:
+        summary: The run.
+        every: The seconds after which the page loads itself anew, if it does.
+    """
     environment = read_environment(summary.run)
     # by round or in sum: none may be missing
-    every = [*figures.costs(summary), figures.time(summary), figures.ranks(summary, environment)]
-    drawn = [*figures.reached(summary), *([] if summary.missing else every), data(summary, environment)]
-    body = _head(summary, environment) + _cards(summary) + f'<div class="grid">{"".join(drawn)}</div>'
+    every_round = [*figures.costs(summary), figures.time(summary), figures.ranks(summary, environment)]
+    drawn = [*figures.reached(summary), *([] if summary.missing else every_round), data(summary, environment)]
+    body = _head(summary, environment, every) + _cards(summary) + f'<div class="grid">{"".join(drawn)}</div>'
     names = Names(environment.get("silos", ()))
     body += trust(summary) + _faults(summary.records, names) + _weights(summary, names)
     body += _edges(summary, names) + _rounds(summary)
     body += _job(summary.run) + _environment(environment)
-    title = escape(f"{summary.job.get('name', summary.run.name)}: {summary.run.absolute().name}")
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        f"<title>{title}</title><style>{STYLE}</style></head><body><main>{body}</main></body></html>\n"
-    )
+    return document(title_of(summary.run, summary.job), body, every)
 
 
-def _head(summary: Summary, environment: dict[str, Any]) -> str:
+def title_of(run: Path, job: Mapping[str, Any]) -> str:
+    """Return what a run's page is called."""
+    return f"{job.get('name', run.name)}: {run.absolute().name}"
+
+
+def _head(summary: Summary, environment: dict[str, Any], every: float | None) -> str:
     job = summary.job
-    what = [job.get("algorithm", {}).get("name"), _model(job), job.get("shards")]
-    words = [str(word) for word in what if word] + ([f"seed {job['seed']}"] if "seed" in job else [])
+    words = headline(job)
     ended = number(summary.records[-1], "time") or 0.0
     when = f"{datetime.fromtimestamp(ended):%Y-%m-%d %H:%M}" if 0 < ended < LAST_DAY else ""
     ranks = len(environment.get("ranks") or {})
     words += [f"{ranks} rank{'s' if ranks > 1 else ''}"] if ranks else []
     state = f"finished {when}" if summary.finished else f"last round {when}"
-    said = "".join(f'<p class="bad">{escape(remark)}</p>' for remark in summary.remarks)
+    remarks = [remark for remark in summary.remarks if every is None or not remark.startswith("unfinished")]
+    said = "".join(f'<p class="bad">{escape(remark)}</p>' for remark in remarks)
+    said += f"<p>{escape(loads_itself(every))}</p>" if every is not None else ""
     return (
         f"<header><h1>{escape(str(job.get('name', summary.run.name)))}</h1><p>{escape(' · '.join(words))}</p>"
         f'<p class="soft">{escape(str(summary.run))}, {state}</p>{said}</header>'
     )
-
-
-def _model(job: Mapping[str, Any]) -> str:
-    """Name a job's model; both halves of one that is split."""
-    name = str(job.get("model", {}).get("name", ""))
-    split = job.get("vertical")
-    if not isinstance(split, Mapping):
-        return name
-    top = split.get("top", "none")
-    return f"{top.get('name') if isinstance(top, Mapping) else 'sum'} over {name}"
 
 
 def _cards(summary: Summary) -> str:

@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 from torch import Tensor
@@ -72,7 +71,6 @@ def rounds(run: Path) -> list[int]:
 def read_state(
     path: Path,
     sha256: str,
-    device: torch.device | str = "cpu",
     unseal: Callable[[bytes], bytes] = bytes,
 ) -> dict[str, Any]:
     """Read what `write_state` wrote.
@@ -80,7 +78,6 @@ def read_state(
     Args:
         path: The file.
         sha256: Of the file.
-        device: Where tensors go.
         unseal: Makes a state's bytes of the file's, or raises ValueError; by default they are the same.
 
     Raises:
@@ -93,7 +90,7 @@ def read_state(
     if hashlib.sha256(content).hexdigest() != sha256:
         raise CheckpointError(f"{path}: torn or altered, its sha256 is not that in checkpoint.json")
     try:
-        return serialization.unpack(unseal(content), device)
+        return serialization.unpack(unseal(content))
     except ValueError as error:
         raise CheckpointError(f"{path}: {error}") from None
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from mpifl.common import InputError
 from mpifl.data import Batches, Change, Examples, Inputs, Shard
 from mpifl.silo import local
+from mpifl.silo.answering import placed
 from mpifl.silo.asked import Asked, Trains
 from mpifl.silo.flat import Allocate, FlatModel, Objective
 from mpifl.silo.lent import Lent
@@ -77,7 +78,7 @@ class Silo(Lent):
     ) -> None:
         super().__init__(id, models, round, seed, allocate)
         self.work = work
-        self.state = state
+        self.state = placed(state, self.model.device)
         self.public = public
         self.reweighed = reweighed
         self.task = task

@@ -132,7 +132,7 @@ def _assemble(
     nth, workers = transport.place()
     torch.set_num_threads(threads_of(job.threads, workers))
     is_worker = transport.rank in transport.workers
-    device = rank_device(job, nth, is_worker)
+    device = _device(job, spec, transport)
     folder = Path(job.shards)
     algorithm = job.build_algorithm().for_federation(spec)
     flat = models_of(job, spec, algorithm, device, is_reporter=nth == 0)
@@ -167,9 +167,19 @@ def _assemble(
     server = _server(job, algorithm, flat, test, public)
     cohort, names = job.cohort, Names([entry.name for entry in spec.silos])
     knowledge = _knowledge(job, algorithm, spec, sums)
+    sent_to = device if is_worker else torch.device("cpu")
     return server, Federation(
-        transport, worker, transforms, placed, cohort.quorum, device, knowledge, cohort.deadline, names
+        transport, worker, transforms, placed, cohort.quorum, sent_to, knowledge, cohort.deadline, names
     )
+
+
+def _device(job: Job, spec: FederationSpec, transport: Transport) -> torch.device:
+    """Return where a rank computes. A server that is no worker has the GPU behind theirs, if it has work for
+    one: a GPU takes memory of its own for each process."""
+    if transport.rank in transport.workers:
+        return rank_device(job, transport.place()[0], is_worker=True)
+    has_work = spec.test is not None or spec.public is not None
+    return rank_device(job, len(transport.peers), is_worker=False) if has_work else torch.device("cpu")
 
 
 def _placed(job: Job, spec: FederationSpec, transport: Transport) -> dict[int, list[int]]:

@@ -46,25 +46,34 @@ def threads_of(wanted: int | str, workers: int) -> int:
 
 
 def device_of(wanted: str, nth: int, is_worker: bool) -> torch.device:
-    """Return the GPU of a worker's place on its node, or the CPU, as for the server of several ranks.
+    """Return the GPU of a rank's place on its node, or the CPU.
 
-    The GPU is this process's current one from then on: streams and graphs are made there.
+    The GPU is this process's current one from then on: streams and graphs are made there. A server that is no
+    worker does without one where none is left for it.
 
     Raises:
-        InputError: a GPU is wanted, and there is none of the kind.
+        InputError: a worker is to have a GPU, and there is none of the kind.
     """
-    if wanted == "cpu" or not is_worker:
+    if wanted == "cpu":
         return torch.device("cpu")
     if (kind := _kind(wanted)) is not None:
         torch.backends.cudnn.deterministic = True  # or a convolution's gradient differs from run to run
         runtime = getattr(torch, kind)
         device = torch.device(kind, nth % runtime.device_count())
         runtime.set_device(device.index)
-        return device
-    if wanted != "auto":
+        return device if is_worker or _answers(device) else torch.device("cpu")
+    if wanted != "auto" and is_worker:
         what = f"{socket.gethostname()} has no GPU that torch can use"
         raise InputError(f"device = '{wanted}': {what}; take 'cpu' or 'auto'")
     return torch.device("cpu")
+
+
+def _answers(device: torch.device) -> bool:
+    """Whether a GPU computes for this process, too: one may be for a single process alone, or full."""
+    try:
+        return bool(torch.ones(1, device=device).add_(1).cpu() == 2)
+    except RuntimeError:
+        return False
 
 
 def device_name(device: torch.device) -> str:

@@ -2,6 +2,7 @@ from . import launcher as launcher, point_to_point as point_to_point, transport 
 from .deaths import survivable as survivable
 from .joining import (
     abort_world as abort_world,
+    die as die,
     leave as leave,
     library as library,
     mark_unresponsive as mark_unresponsive,

@@ -1,0 +1,40 @@
+"""What single silos scored, by their names; or why nobody here knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mpifl.common import Names
+from mpifl.report.runs import Summary
+from mpifl.run import number
+from mpifl.tasks import MetricInfo
+
+NAMES = Names()
+"""Silos' names are anybody's text; by these they are fit to be read."""
+
+
+def scores(summary: Summary) -> dict[str, Mapping[str, Any]]:
+    """Return the loss and the metrics of each silo in the last round that was scored, by its name."""
+    silos = summary.last.get("silos")
+    held = silos if isinstance(silos, Mapping) else {}
+    return {NAMES[str(name)]: each for name, each in held.items() if isinstance(each, Mapping)}
+
+
+def ranked(silos: Mapping[str, Mapping[str, Any]], metric: MetricInfo) -> list[tuple[str, float | None]]:
+    """Return each silo's main metric, the worst silo first; those that have none at the end."""
+    found = [(name, number(each, metric.name)) for name, each in silos.items()]
+    sign = 1 if metric.higher_is_better else -1
+    return sorted(found, key=lambda one: (one[1] is None, sign * (one[1] or 0.0)))
+
+
+def why_none(job: Mapping[str, Any]) -> str:
+    """Say why there is no score of single silos."""
+    security = job.get("security")
+    if isinstance(security, Mapping) and security.get("masks", True):
+        return "withheld: sums are masked, and nobody but a silo knows its own"
+    if isinstance(job.get("privacy"), Mapping):
+        return "withheld: differential privacy covers what a silo scored on its own examples"
+    if isinstance(job.get("vertical"), Mapping):
+        return "there are none: all silos have the same rows"
+    return "none was told: no silo holds out examples, or no round was scored yet"
