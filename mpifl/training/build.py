@@ -161,13 +161,12 @@ def _assemble(
         sums=sums,
         **kept_at_site(job, spec, json.loads(plan["noise"]), run, is_worker),
     )
-    hosts = Batching if job.local.batched else Worker
-    worker = hosts(context, silos, about_rank(device, len(silos), job), transport)
+    about = about_rank(device, len(silos), job)
+    worker = (Batching if job.local.batched else Worker)(context, silos, about, transport)
     test = _batches(folder, spec, spec.test, "test", device, algorithm.task) if transport.is_server else None
     server = _server(job, algorithm, flat, test, public)
-    cohort, names = job.cohort, Names([entry.name for entry in spec.silos])
-    knowledge = _knowledge(job, algorithm, spec, sums)
-    sent_to = device if is_worker else torch.device("cpu")
+    knowledge, names = _knowledge(job, algorithm, spec, sums), Names([entry.name for entry in spec.silos])
+    sent_to, cohort = device if is_worker else torch.device("cpu"), job.cohort
     return server, Federation(
         transport, worker, transforms, placed, cohort.quorum, sent_to, knowledge, cohort.deadline, names
     )
