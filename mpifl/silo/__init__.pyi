@@ -32,6 +32,11 @@ from .settings import (
 )
 from .silo import RESIDUAL as RESIDUAL, Silo as Silo
 from .splits import held_out as held_out, learnable as learnable
-from .together import Failed as Failed, Outcome as Outcome, train_together as train_together
+from .together import (
+    Failed as Failed,
+    Outcome as Outcome,
+    train_together as train_together,
+    why_apart as why_apart,
+)
 from .vertical import UNSPLIT as UNSPLIT, VerticalSettings as VerticalSettings
 from .way import steps_of as steps_of

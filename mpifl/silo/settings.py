@@ -103,8 +103,8 @@ class LocalTraining(BaseModel):
             raise ValueError("schedule_rounds above 1 counts steps, as all silos take alike; give steps")
         if self.schedule_rounds > 1 and self.stragglers:
             raise ValueError("schedule_rounds above 1 counts steps, and stragglers take fewer; leave one out")
-        if self.batched and (key := self._unbatched):
-            raise ValueError(f"batched steps take several silos at once, and {key}; leave one out")
+        if self.batched and (why := self.why_single):
+            raise ValueError(f"batched steps take several silos at once, and {why}; leave one out")
         if not self.batched and self.chunk != type(self).model_fields["chunk"].default:
             raise ValueError("chunk is of batched steps; take batched = true, or leave it out")
         if self.keep_optimizer and self.optimizer == "sgd" and not self.momentum:
@@ -153,8 +153,8 @@ class LocalTraining(BaseModel):
         return next((key for key, is_given in given.items() if is_given), "")
 
     @property
-    def _unbatched(self) -> str:
-        """Say what of these settings is of one silo alone; "" if nothing is."""
+    def why_single(self) -> str:
+        """Say what of these settings is of one silo alone, and never of a batched step; "" if nothing is."""
         whys = {
             "compile makes a step of one": self.compile,
             "deadline stops each by its clock": self.deadline is not None,

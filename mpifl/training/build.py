@@ -135,7 +135,7 @@ def _assemble(
     device = _device(job, spec, transport)
     folder = Path(job.shards)
     algorithm = job.build_algorithm().for_federation(spec)
-    flat = _models(job, spec, algorithm, device, is_reporter=nth == 0)
+    flat = models_of(job, spec, algorithm, device, is_reporter=nth == 0)
     algorithm.task.metrics()  # the library that brings them is imported now, not in the first evaluation
     rule = job.build_rule(algorithm)
     transforms = _transforms(job, algorithm, rule, spec, run)
@@ -221,7 +221,7 @@ def successor(job: Job, spec: AnySpec, worker: Server) -> Server:
     device = worker.model.device
     algorithm = job.build_algorithm().for_federation(spec)
     test = _batches(Path(job.shards), spec, spec.test, "test", device, algorithm.task)
-    flat = _models(job, spec, algorithm, device)
+    flat = models_of(job, spec, algorithm, device)
     return _server(job, algorithm, flat, test, worker.public)
 
 
@@ -246,9 +246,10 @@ def _server(
     )
 
 
-def _models(
+def models_of(
     job: Job, spec: FederationSpec, algorithm: Algorithm, device: torch.device, is_reporter: bool = True
 ) -> list[FlatModel]:
+    """Build the job's model, and the algorithm's further architectures behind it."""
     tables = [job.model, *map(Model.model_validate, algorithm.architectures())]
     return [_model(table, job, spec, algorithm, device, is_reporter) for table in tables]
 

@@ -57,6 +57,7 @@ def tell(out: Path, transport: Transport) -> None:
     facts["locked"] = len(fake.pages.locked)
     if transport.size == 1:
         facts["waits"] = {way: [steps.waits(way, size) for size in (24, 4)] for way in steps.WAYS}
+        facts["operations"] = {way: steps.operations(way) for way in ("plain", "batched")}
         facts["folds"] = [steps.folds(length) for length in (10, 200_000)]
     (out / f"rank{transport.rank}.json").write_text(json.dumps(facts))
 
