@@ -49,7 +49,11 @@ def compare(
             help="Report rounds, seconds and bytes to it; by default the jobs' own.",
         ),
     ] = None,
+    page: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page: .html.")] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw curves: PNG, SVG or PDF.")] = None,
+    all_panels: Annotated[
+        bool, typer.Option("--all-panels", help="With --plot: the silos' mean and the loss, too.")
+    ] = False,
     csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a line for every run.")] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all figures.")] = None,
 ) -> None:
@@ -57,7 +61,7 @@ def compare(
     what differs by seed alone also by its mean."""
     from mpifl.report import Output, compare_runs
 
-    compare_runs(runs, target, Output(plot, csv, json))
+    compare_runs(runs, target, Output(plot, csv, json, page, all_panels))
 
 
 def report(
