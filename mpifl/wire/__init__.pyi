@@ -40,6 +40,7 @@ from .messages import (
 )
 from .mpi_facts import Facts as Facts, facts as facts
 from .nodes import RANKS_PER_NODE as RANKS_PER_NODE, Nodes as Nodes
+from .rails import Expected as Expected, Rail as Rail
 from .requests import (
     Compute as Compute,
     Converse as Converse,
