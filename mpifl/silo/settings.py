@@ -70,8 +70,8 @@ class LocalTraining(BaseModel):
     """Epochs of silo 0, 1, 2, ..., in place of epochs; the list repeats where there are more silos."""
     compile: bool = False
     """Compile the whole step to machine code where that can be done; it equals the plain step to rounding."""
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """What forward and backward passes compute in; bf16 and fp16 need a GPU, and parameters stay float32."""
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
+    """What forward and backward passes compute in; all but fp32 need a GPU, and parameters stay float32."""
 
     @model_validator(mode="before")
     @classmethod
