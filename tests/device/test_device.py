@@ -95,6 +95,19 @@ def test_what_silos_keep_lies_on_the_host(device_worlds: Worlds) -> None:
     assert first == second
 
 
+def test_a_deadline_counts_what_is_done_and_not_what_is_asked_for(device_worlds: Worlds) -> None:
+    assert facts(device_worlds[1])["finishes"] == [[4, 0], [4, 4]]
+
+
+def test_float32_is_that_of_ieee_and_tf32_is_taken_by_its_name(device_worlds: Worlds) -> None:
+    """As torch comes, cuDNN takes TF32 for convolutions. Afterwards it does again."""
+    alone = facts(device_worlds[1])
+    as_it_comes = [False, True]
+    assert alone["rounds"] == {"fp32": [[False, False], as_it_comes], "tf32": [[True, True], as_it_comes]}
+    assert alone["between"] == [False, False]
+    assert alone["after"] == as_it_comes
+
+
 def test_no_memory_is_locked_twice(device_worlds: Worlds) -> None:
     """CUDA refuses that, and its next call, which has nothing to do with it, says so.
 
