@@ -143,7 +143,7 @@ def examine_rank(transport: Transport, plan: Plan) -> Condition:
         run=examine_folder(Path(plan.run)) if plan.run else None,
         user=user_name(),
         site=_site(plan),
-        batched=None if fault else _batched(plan, nth, transport),
+        batched=None if fault else _batched(plan, transport),
     )
 
 
@@ -152,7 +152,7 @@ def _site(plan: Plan) -> SiteFolder | None:
     return examine_site([entry.name or f"silo {silo}" for silo, entry in enumerate(entries)], plan.private)
 
 
-def _batched(plan: Plan, nth: int, transport: Transport) -> Trial | None:
+def _batched(plan: Plan, transport: Transport) -> Trial | None:
     """Try batched steps at the first worker, where the job could have them."""
     spec = parse_any(plan.spec) if plan.spec else None
     if plan.job is None or not isinstance(spec, FederationSpec) or transport.rank != transport.workers[0]:
@@ -161,7 +161,7 @@ def _batched(plan: Plan, nth: int, transport: Transport) -> Trial | None:
     hosted = place([entry.examples["train"] for entry in spec.silos], transport.workers)[transport.rank]
     torch.set_num_threads(threads_of(plan.threads, transport.place()[1]))
     try:
-        return try_batching(job, spec, hosted, device_of(plan.device, nth, True))
+        return try_batching(job, spec, hosted, device_of(plan.device, place_on_gpus(transport), True))
     except (InputError, RuntimeError, MemoryError):  # other findings say what is wrong
         return None
     finally:
