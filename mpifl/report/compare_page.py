@@ -14,7 +14,7 @@ from mpifl.report.columns import columns_of, metrics_of
 from mpifl.report.compare import read_runs
 from mpifl.report.curves import AXES, MOST_LINES, Curve, curve, judged_figure
 from mpifl.report.grid import Tried, grid
-from mpifl.report.markup import Cell, document, sortable
+from mpifl.report.markup import Cell, document, folded, sortable, table
 from mpifl.report.page import write_report
 from mpifl.report.runs import Summary
 from mpifl.report.seeds import Group, groups, settings
@@ -37,13 +37,13 @@ def compare_page(
     found, metrics = groups(summaries), metrics_of(summaries)
     best = best_run(summaries) if len(metrics) == 1 else None
     words = f"{len(summaries)} run{'s' * (len(summaries) > 1)}"
-    below = _best(best, path) + _remarks(summaries, left_out)
-    body = f"<header><h1>{escape(title)}</h1><p>{words}</p>{below}</header>"
+    body = f"<header><h1>{escape(title)}</h1><p>{words}</p>{_best(best, path)}</header>"
     drawn: list[str] = []
     if len(metrics) == 1:
         drawn = [_grid(found, metrics[0], path), *_panels(found, metrics[0], target)]
     drawn.append(_table(summaries, target, best, path))
-    return document(title, body + f'<div class="grid">{"".join(drawn)}</div>')
+    body += f'<div class="grid">{"".join(drawn)}</div>' + _remarks(summaries, left_out)
+    return document(title, body)
 
 
 def best_run(summaries: Sequence[Summary]) -> Summary | None:
@@ -85,9 +85,10 @@ def _link(run: Summary, path: Path) -> str:
 
 
 def _remarks(summaries: Sequence[Summary], left_out: Mapping[Path, str]) -> str:
-    lines = [f"{run.run}: {remark}" for run in summaries for remark in run.remarks]
-    lines += [f"left out: {reason}" for reason in left_out.values()]
-    return "".join(f'<p class="bad">{escape(line)}</p>' for line in lines)
+    """Return what is to be said against some runs, in the part that the table's readers come to next."""
+    rows = [[str(run.run), remark] for run in summaries for remark in run.remarks]
+    rows += [[str(run), f"left out: {reason}"] for run, reason in left_out.items()]
+    return folded(f"Remarks ({len(rows)})", table(["run", "reason"], rows), opened=True) if rows else ""
 
 
 def _grid(found: Sequence[Group], metric: MetricInfo, path: Path) -> str:
@@ -145,5 +146,5 @@ def _table(summaries: Sequence[Summary], target: float | None, best: Summary | N
             row.append(Cell(column.show(figure), "" if figure is None else figure))
         rows.append(row)
     named = [legends.short(key, keys) or key for key in keys]
-    table = sortable(["run", *named, "rounds", *(column.heading for column in columns)], rows)
-    return charts.figure("Every run", "A heading sorts the table by its column.", table, wide=True)
+    found = sortable(["run", *named, "rounds", *(column.heading for column in columns)], rows)
+    return charts.figure("Every run", "A heading sorts the table by its column.", found, wide=True)
