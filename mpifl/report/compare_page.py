@@ -73,9 +73,14 @@ def _place(run: Summary) -> tuple[bool, float]:
 def _best(best: Summary | None, path: Path) -> str:
     if best is None or (end := _end(best)) is None:
         return ""
-    name, link = escape(str(best.run)), _link(best, path)
+    name, link = escape(called(best)), _link(best, path)
     shown = f'<a href="{escape(link)}">{name}</a>' if link else name
     return f"<p>The best is {shown}: {best.metric.name} {escape(best.metric.write(end))} at its end.</p>"
+
+
+def called(run: Summary) -> str:
+    """Return the name of a run's folder."""
+    return run.run.absolute().name
 
 
 def _link(run: Summary, path: Path) -> str:
@@ -86,8 +91,8 @@ def _link(run: Summary, path: Path) -> str:
 
 def _remarks(summaries: Sequence[Summary], left_out: Mapping[Path, str]) -> str:
     """Return what is to be said against some runs, in the part that the table's readers come to next."""
-    rows = [[str(run.run), remark] for run in summaries for remark in run.remarks]
-    rows += [[str(run), f"left out: {reason}"] for run, reason in left_out.items()]
+    rows = [[called(run), remark] for run in summaries for remark in run.remarks]
+    rows += [[run.name, f"left out: {reason}"] for run, reason in left_out.items()]
     return folded(f"Remarks ({len(rows)})", table(["run", "reason"], rows), opened=True) if rows else ""
 
 
@@ -138,7 +143,7 @@ def _table(summaries: Sequence[Summary], target: float | None, best: Summary | N
     rows = []
     for run, each in zip(summaries, figures, strict=True):
         job, mark = settings(run.job), "best" if run is best else ""
-        row = [Cell(run.run.absolute().name, str(run.run), mark, _link(run, path))]
+        row = [Cell(called(run), str(run.run), mark, _link(run, path))]
         row += [Cell(legends.value(job.get(key)), str(job.get(key, ""))) for key in keys]
         row.append(Cell(str(run.rounds), run.rounds))
         for column in columns:
