@@ -71,6 +71,8 @@ def train(
     from mpifl.training import loop as training
 
     ending.speak_if(lambda: transport.is_server)
+    if transport.rank in transport.workers:
+        tuning.keep_all_memory()
     with tuning.subnormals_as_zero():
         end = training.train(job, run, tuple(set_), resume, transport, force)
     if not transport.is_server:

@@ -14,7 +14,8 @@ environment says.
     {"long": [k, r]}                the fifth line of silo k in round r has 80 MB
     {"die": {R: [WHEN, kind, r]}}   rank R kills itself in round r at this kind of request, or method of
                                     `compute`: when it is asked (WHEN = "asked"), has done it ("worked"),
-                                    has the verdict ("judged"), or is to leave ("leaving")
+                                    has the verdict ("judged"), is to send a piece of a sum to another node
+                                    ("carrying"), or is to leave ("leaving")
     {"beat": [R, WHEN, work, r]}    rank R kills itself in round r amid the masked sum of this work: before
                                     it is ready (WHEN = "readying"), before ("ready") or after ("released")
                                     it tells or hears that the sum is released, when its site has noted that
@@ -54,7 +55,7 @@ import mpifl.exchange.placement
 import mpifl.exchange.worker
 import mpifl.exchange.workload
 import mpifl.training.build
-from mpifl.aggregation import beats, fixed_sum
+from mpifl.aggregation import beats, fixed_sum, node_sums
 from mpifl.aggregation.mean import WeightedMean
 from mpifl.algorithms.base import Cohort
 from mpifl.algorithms.fedavg import FedAvg
@@ -65,6 +66,7 @@ from mpifl.run import checkpoint, serialization
 from mpifl.server.server import Server
 from mpifl.silo.columns import ColumnSilo
 from mpifl.silo.silo import Silo
+from mpifl.wire.rails import Rail
 from mpifl.wire.updates import Update
 
 TROUBLE: dict[str, Any] = json.loads(os.environ.get("TROUBLE", "{}"))
@@ -181,6 +183,7 @@ def _without_room(content: bytes | Iterable[bytes]) -> Iterator[bytes]:
 _RANK = os.environ.get("OMPI_COMM_WORLD_RANK", "0")
 _answer, _open_shard = mpifl.exchange.worker.Worker.answer, mpifl.training.build.open_shard
 _combine, _part = WeightedMean.combine, mpifl.exchange.federation.Federation._part
+_post = Rail.post
 _asked: list[tuple[str, int]] = []
 
 
@@ -207,6 +210,11 @@ def _part_or_die(federation: Any) -> None:
 def _combine_or_die(mean: Any, transport: Any, verdict: Any) -> Any:
     _die_if("judged")
     return _combine(mean, transport, verdict)
+
+
+def _post_or_die(rail: Any, piece: Tensor, rank: int) -> None:
+    _die_if("carrying")
+    _post(rail, piece, rank)
 
 
 def _dying(when: str, act: Any, work_of: Any) -> Any:
@@ -257,6 +265,8 @@ def _open_or_not(folder: Path, entry: Any, spec: Any) -> Any:
 if "die" in TROUBLE or "freeze" in TROUBLE:
     mpifl.exchange.worker.Worker.answer = _answer_or_die
     WeightedMean.combine = _combine_or_die
+    Rail.post = _post_or_die  # type: ignore[method-assign]
+    node_sums.WHOLE = node_sums.PIECE = node_sums.ALIGNED  # so that every rank of a node carries a piece
     mpifl.exchange.federation.Federation._part = _part_or_die
 if "beat" in TROUBLE and str(TROUBLE["beat"][0]) == _RANK:
     _die_in_a_beat()

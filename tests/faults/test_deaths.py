@@ -288,6 +288,30 @@ def test_a_rank_that_hangs_for_ever_holds_up_nothing_but_its_rounds(
         assert rounds_of(run)[2]["test_loss"] == rounds_of(untroubled / "whole")[2]["test_loss"]
 
 
+HURRIES = [(), pytest.param(("--set", "cohort.deadline=1"), marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("hurry", HURRIES, ids=["without-deadline", "deadline"])
+def test_a_rank_that_hangs_with_its_pieces_of_a_sum_between_nodes_costs_an_attempt(
+    tmp_path: Path, yard: Path, hurry: tuple[str, ...]
+) -> None:
+    """It leads no node: the rank that waits for its pieces goes on without them, and so does its node."""
+    run = tmp_path / "run"
+    arguments = [*train(yard / "steady.toml", run), *hurry, "--set", "cohort.quorum=0.1"]
+    trouble = {"freeze": {"3": ["carrying", "learn", 3]}}
+    variables = {"MPIFL_RANKS_PER_NODE": "2", "MPIFL_TRANSFER_TIMEOUT": "2"}
+    with Command(tmp_path / "command", 4, *arguments, trouble=trouble, **variables) as command:
+        assert command.end().code == 0, command.err
+    records = rounds_of(run)
+    (why,) = records[2]["attempts_lost"]
+    assert re.search(r"the mean of '\w+' is not finite; suspected: ranks 2, 3$", why)
+    late = "no answer within 1.0 s" if hurry else "its rank fell silent"
+    faults = [set(record["faults"].values()) for record in records]  # not every round asks its silos
+    assert (faults[:2], set().union(*faults)) == ([set(), set()], {late})
+    assert "ended without rank 3: no answer" in command.err
+    assert (run / "model.safetensors").exists()
+
+
 def test_a_rank_that_stops_when_all_is_done_is_not_waited_for_by_survivors(
     tmp_path: Path, yard: Path
 ) -> None:
