@@ -85,8 +85,8 @@ def lines(
     marks += [_hovers(shown, x, write, along)]
     keys = key([(band.name, f"{band.colour} band")]) if band else ""
     behind = labels(shown, y, write) if named else ""
-    drawn = plot("".join(marks), x, y, levels, write, title, behind, along)
-    return figure(title, note, keys + drawn, wide=named and len(shown) > MOST_NARROW)
+    plotted = plot("".join(marks), x, y, levels, write, title, behind, along)
+    return figure(title, note, keys + plotted, wide=named and len(shown) > MOST_NARROW)
 
 
 def labels(shown: Sequence[Line], y: Scale, write: Callable[[float], str]) -> str:

@@ -14,7 +14,7 @@ from mpifl.report.columns import columns_of, metrics_of
 from mpifl.report.compare import read_runs
 from mpifl.report.curves import AXES, MOST_LINES, Curve, curve, judged_figure
 from mpifl.report.grid import Tried, grid
-from mpifl.report.markup import Cell, document, sortable
+from mpifl.report.markup import Cell, document, folded, sortable, table
 from mpifl.report.page import write_report
 from mpifl.report.runs import Summary
 from mpifl.report.seeds import Group, groups, settings
@@ -37,13 +37,13 @@ def compare_page(
     found, metrics = groups(summaries), metrics_of(summaries)
     best = best_run(summaries) if len(metrics) == 1 else None
     words = f"{len(summaries)} run{'s' * (len(summaries) > 1)}"
-    below = _best(best, path) + _remarks(summaries, left_out)
-    body = f"<header><h1>{escape(title)}</h1><p>{words}</p>{below}</header>"
+    body = f"<header><h1>{escape(title)}</h1><p>{words}</p>{_best(best, path)}</header>"
     drawn: list[str] = []
     if len(metrics) == 1:
         drawn = [_grid(found, metrics[0], path), *_panels(found, metrics[0], target)]
     drawn.append(_table(summaries, target, best, path))
-    return document(title, body + f'<div class="grid">{"".join(drawn)}</div>')
+    body += f'<div class="grid">{"".join(drawn)}</div>' + _remarks(summaries, left_out)
+    return document(title, body)
 
 
 def best_run(summaries: Sequence[Summary]) -> Summary | None:
@@ -73,9 +73,14 @@ def _place(run: Summary) -> tuple[bool, float]:
 def _best(best: Summary | None, path: Path) -> str:
     if best is None or (end := _end(best)) is None:
         return ""
-    name, link = escape(str(best.run)), _link(best, path)
+    name, link = escape(called(best)), _link(best, path)
     shown = f'<a href="{escape(link)}">{name}</a>' if link else name
     return f"<p>The best is {shown}: {best.metric.name} {escape(best.metric.write(end))} at its end.</p>"
+
+
+def called(run: Summary) -> str:
+    """Return the name of a run's folder."""
+    return run.run.absolute().name
 
 
 def _link(run: Summary, path: Path) -> str:
@@ -85,9 +90,10 @@ def _link(run: Summary, path: Path) -> str:
 
 
 def _remarks(summaries: Sequence[Summary], left_out: Mapping[Path, str]) -> str:
-    lines = [f"{run.run}: {remark}" for run in summaries for remark in run.remarks]
-    lines += [f"left out: {reason}" for reason in left_out.values()]
-    return "".join(f'<p class="bad">{escape(line)}</p>' for line in lines)
+    """Return what is to be said against some runs, in the part that the table's readers come to next."""
+    rows = [[called(run), remark] for run in summaries for remark in run.remarks]
+    rows += [[run.name, f"left out: {reason}"] for run, reason in left_out.items()]
+    return folded(f"Remarks ({len(rows)})", table(["run", "reason"], rows), opened=True) if rows else ""
 
 
 def _grid(found: Sequence[Group], metric: MetricInfo, path: Path) -> str:
@@ -137,7 +143,7 @@ def _table(summaries: Sequence[Summary], target: float | None, best: Summary | N
     rows = []
     for run, each in zip(summaries, figures, strict=True):
         job, mark = settings(run.job), "best" if run is best else ""
-        row = [Cell(run.run.absolute().name, str(run.run), mark, _link(run, path))]
+        row = [Cell(called(run), str(run.run), mark, _link(run, path))]
         row += [Cell(legends.value(job.get(key)), str(job.get(key, ""))) for key in keys]
         row.append(Cell(str(run.rounds), run.rounds))
         for column in columns:
@@ -145,5 +151,5 @@ def _table(summaries: Sequence[Summary], target: float | None, best: Summary | N
             row.append(Cell(column.show(figure), "" if figure is None else figure))
         rows.append(row)
     named = [legends.short(key, keys) or key for key in keys]
-    table = sortable(["run", *named, "rounds", *(column.heading for column in columns)], rows)
-    return charts.figure("Every run", "A heading sorts the table by its column.", table, wide=True)
+    found = sortable(["run", *named, "rounds", *(column.heading for column in columns)], rows)
+    return charts.figure("Every run", "A heading sorts the table by its column.", found, wide=True)

@@ -174,7 +174,7 @@ def _weights(summary: Summary, names: Names) -> str:
     rows = weights_of_silos(summary.records, summary.job.get("aggregation", {}).get("rule"), names)
     if not rows:
         return ""
-    heading = ["silo", "rounds", "weight (mean of all = 1)", "not chosen", ""]
+    heading = ["silo", "rounds", "weight (mean 1)", "not chosen", ""]
     return _folded(f"Weights of silos ({len(rows)})", _table(heading, rows[:MOST_ROWS]), opened=True)
 
 

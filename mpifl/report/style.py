@@ -119,16 +119,17 @@ pre { overflow-x: auto; font-size: 12.5px; line-height: 1.4; margin: 8px 0 0; }
   .card { padding: 10px 12px; }
   .grid { grid-template-columns: minmax(0, 1fr); gap: 10px; }
   .figure, details { padding: 12px 10px; }
-  .sort tbody th { max-width: 15ch; }
+  tbody th { white-space: normal; overflow-wrap: anywhere; min-width: 72px; }
+  .sort tbody th { max-width: 15ch; white-space: nowrap; }
   .plot, .plot.ended { grid-template-columns: 52px 1fr; }
   .ended .ends { grid-column: 1 / -1; grid-row: 1; display: flex; flex-wrap: wrap; gap: 6px 14px;
     padding: 0 0 14px; }
-  .ends span { position: static; transform: none; }
+  .ends span { position: static; transform: none; white-space: normal; line-height: 1.2; }
   .ends .room { display: none; }
   .plot svg { height: 160px; }
   .split { grid-template-columns: 1fr auto; grid-auto-flow: dense; gap: 2px 10px; }
   .split .bar { grid-column: 1 / -1; margin-bottom: 6px; }
-  th, td { padding: 5px 6px; }
+  th, td { padding: 5px 4px; }
   .note, .key, .ticks, .unit, .ends, .split, .card p, table, pre, .axes, .parallel { font-size: 14px; }
 }
 @media print { body { background: none; } .figure, .card { break-inside: avoid; } }

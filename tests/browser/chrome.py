@@ -33,6 +33,10 @@ def chromium() -> str | None:
     return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
+class Refused(Exception):
+    """The browser did not do as it was told."""
+
+
 class Chrome:
     """A browser with one page.
 
@@ -79,7 +83,8 @@ class Chrome:
         told |= {"sessionId": self._session} if self._session else {}
         os.write(self._out, json.dumps(told).encode() + b"\0")
         answer = self._until(lambda told: told.get("id") == number)
-        assert "error" not in answer, (method, answer)
+        if "error" in answer:
+            raise Refused(method, answer["error"])
         return answer["result"]
 
     def open(self, page: Path, width: int, dark: bool = False) -> None:
@@ -98,6 +103,19 @@ class Chrome:
         found = self.do("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
+
+    def until_shown(self, expression: str) -> None:
+        """Wait until an expression is true on the page, which may load itself anew meanwhile."""
+        deadline = time.monotonic() + PATIENCE
+        while not self._is_true(expression):
+            assert time.monotonic() < deadline, expression
+            time.sleep(0.05)
+
+    def _is_true(self, expression: str) -> bool:
+        try:
+            return self.ask(expression) is True
+        except Refused:  # the page went in the meantime
+            return False
 
     def picture(self, path: Path) -> None:
         """Write a picture of the whole page."""
