@@ -11,7 +11,7 @@
 #define VECTORISED
 #endif
 
-#define BLOCK 1024
+#define BLOCK 256
 
 /* the largest magnitude, NaN if there is one: as integers, magnitudes are ordered as they are as numbers, Inf follows
  * and then NaN */

@@ -18,6 +18,7 @@ from mpifl.aggregation.local_sums import LocalSums
 from mpifl.aggregation.node_sums import ALIGNED, Turns, carriers_of
 from mpifl.aggregation.planning import (
     PARTS,
+    Part,
     PartialSum,
     ReductionPlan,
     Window,
@@ -35,15 +36,15 @@ class WeightedMean:
     """Take the mean of all vectors by their weights, the same bits in any order of silos and ranks.
 
     Weight * vector is summed on each worker as its silos finish, then over the workers, then divided. A
-    worker holds one running sum for each named vector, where its node's other ranks can read it, or its only
-    silo's vector as it came. Inside a node each worker adds up its own slice of all sums; between nodes the
-    ranks of each take turns at the pieces. The server holds the mean.
+    worker holds one running sum for each named vector, where its node's other ranks can read it; the vectors
+    of a few silos stay as they came. Inside a node each worker adds up its own slice of all; between nodes
+    the ranks of each take turns at the pieces. The server holds the mean.
     """
 
     sealed: ClassVar[bool] = False
 
     def __init__(self, device: torch.device, memory: Memory) -> None:
-        self._device, self._memory = device, memory
+        self._memory = memory
         self._here = LocalSums(device, memory)
         self._means: dict[str, Tensor] = {}
         self._abandoned: list[Tensor] = []
@@ -53,12 +54,12 @@ class WeightedMean:
 
     def begin(self, request: Request, received: Mapping[str, Tensor], silos: Sequence[int]) -> None:
         """Forget the sums of the round before; see `Aggregator`."""
-        self.expect(len(request.cohort), alone=len(silos) == 1)
+        self.expect(len(request.cohort), here=len(silos))
 
-    def expect(self, summands: int, *, alone: bool = False) -> None:
+    def expect(self, summands: int, here: int | None = None) -> None:
         """Forget the sums of before; see `LocalSums.expect`."""
         self._means.clear()
-        self._here.expect(summands, alone=alone)
+        self._here.expect(summands, here)
 
     def lend(self, length: int, dtype: torch.dtype) -> Tensor:
         """Return memory for a vector: where the node reads it if it stays as it is."""
@@ -104,8 +105,7 @@ class WeightedMean:
         ]
 
     def combine(self, transport: Transport, verdict: Verdict) -> Combined:
-        """Sum the pieces of the verdict over the ranks;
-        the round is lost if a mean is not as finite as was said."""
+        """Sum the pieces of the verdict over the ranks; a mean that is not finite loses the round."""
         pieces = pieces_in(verdict.pieces)
         means = self._means_of(transport, verdict, pieces)
         return Combined(means, self._fault(transport, pieces, means) if transport.is_server else None)
@@ -117,10 +117,7 @@ class WeightedMean:
     def _means_of(
         self, transport: Transport, verdict: Verdict, pieces: Sequence[ReductionPlan]
     ) -> dict[str, Tensor]:
-        """Return the means on the server, nothing elsewhere.
-
-        A mean is NaN where a rank's part could not be read, or did not come.
-        """
+        """Return the means on the server, NaN where a rank's part did not come; nothing elsewhere."""
         workers = [rank for rank in transport.peers if rank in verdict.ranks]
         self.hanging.clear()
         if transport.rank not in (0, *verdict.ranks):
@@ -132,8 +129,7 @@ class WeightedMean:
             self.hanging |= turns.end(self.hanging)
         if transport.is_server and turns.made and self.hanging:
             self._abandoned += self._means.values()
-        means = {name: mean.to(self._device) for name, mean in self._means.items()}
-        self._means = {}
+        means, self._means = self._means, {}
         return means
 
     def _combine(
@@ -184,8 +180,8 @@ class WeightedMean:
         found = []
         for window in piece.windows:
             ranks = [rank for rank in transport.nodes.mine if rank in window.parts]
-            vectors = [self._part(transport, piece, window, rank) for rank in ranks]
-            weights = [window.weights.get(rank, 0.0) for rank in ranks]
+            vectors = [vector for rank in ranks for vector in self._in(window, transport, piece, rank)]
+            weights = [part.weight for rank in ranks for part in window.parts[rank]]
             found.append(Parts(vectors, weights, anchor_of(window.number, self._here.summands)))
         return found
 
@@ -206,12 +202,8 @@ class WeightedMean:
         """
         ranks = sorted({rank for window in piece.windows for rank in window.parts})
         near = [rank for rank in ranks if transport.nodes.of[rank] == transport.nodes.number]
-        spoiled = [rank for rank in near if not all(map(is_finite, self._parts_of(transport, piece, rank)))]
+        spoiled = [rank for rank in near if not all(map(is_finite, self._of_rank(transport, piece, rank)))]
         return spoiled or [rank for rank in ranks if rank not in near] or ranks
-
-    def _parts_of(self, transport: Transport, piece: ReductionPlan, rank: int) -> list[Tensor]:
-        windows = [window for window in piece.windows if rank in window.parts]
-        return [self._part(transport, piece, window, rank) for window in windows]
 
     def _readable(
         self, transport: Transport, rank: int, parts: Sequence[PartialSum], headers: Sequence[Header]
@@ -227,14 +219,23 @@ class WeightedMean:
             return False
         return True
 
-    def _part(self, transport: Transport, piece: ReductionPlan, window: Window, rank: int) -> Tensor:
-        if rank != transport.rank:
-            dtype = _dtype(rank in window.weights)
-            try:
-                return transport.read(rank, window.parts[rank], piece.length, dtype)
-            except OSError:
-                return torch.full((piece.length,), math.nan, dtype=dtype)
-        return self._here.own(piece.name, window.number, alone=rank in window.weights)
+    def _of_rank(self, transport: Transport, piece: ReductionPlan, rank: int) -> list[Tensor]:
+        windows = [window for window in piece.windows if rank in window.parts]
+        return [part for window in windows for part in self._in(window, transport, piece, rank)]
+
+    def _in(self, window: Window, transport: Transport, piece: ReductionPlan, rank: int) -> list[Tensor]:
+        """Return a rank's parts of a window: NaN for one that cannot be read."""
+        if rank == transport.rank:
+            return self._here.own(piece.name, window.number)
+        return [_read(transport, rank, part, piece.length) for part in window.parts[rank]]
+
+
+def _read(transport: Transport, rank: int, part: Part, length: int) -> Tensor:
+    dtype = _dtype(part.weight > 0)
+    try:
+        return transport.read(rank, part.handle, length, dtype)
+    except OSError:
+        return torch.full((length,), math.nan, dtype=dtype)
 
 
 def _dtype(lone: bool) -> torch.dtype:

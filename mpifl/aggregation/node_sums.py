@@ -80,8 +80,8 @@ def place_in(window: Window, of: Sequence[int], node: int) -> Place | None:
 
 def _weight(window: Window, of: Sequence[int], nodes: Sequence[int]) -> float:
     """Return the weight of the only part that these nodes have, if that is a silo's vector as it came."""
-    ranks = [rank for rank in window.parts if of[rank] in nodes]
-    return window.weights.get(ranks[0], 0.0) if len(ranks) == 1 else 0.0
+    parts = [part for rank, found in window.parts.items() if of[rank] in nodes for part in found]
+    return parts[0].weight if len(parts) == 1 else 0.0
 
 
 def carriers_of(transport: Transport, ranks: Sequence[int]) -> list[list[int]]:

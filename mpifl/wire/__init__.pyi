@@ -7,6 +7,7 @@ from . import (
 from .deaths import survivable as survivable
 from .joining import (
     abort_world as abort_world,
+    die as die,
     leave as leave,
     library as library,
     mark_unresponsive as mark_unresponsive,

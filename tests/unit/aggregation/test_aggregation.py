@@ -14,7 +14,7 @@ from unit.builders import CPU, Alone, same_bits
 from mpifl.aggregation import kernels, mean, node_sums
 from mpifl.aggregation.exact import ExactSum, is_finite, peak_of, window_of
 from mpifl.aggregation.mean import WeightedMean
-from mpifl.aggregation.planning import PartialSum, ReductionPlan, Window, plan
+from mpifl.aggregation.planning import Part, PartialSum, ReductionPlan, Window, plan
 from mpifl.wire.memory import Memory
 from mpifl.wire.messages import Header, Report, VectorHeader, Verdict
 from mpifl.wire.nodes import Nodes
@@ -93,7 +93,7 @@ def over_ranks(silos, workers, seed):
     headers = defaultdict(list)
     dealt = [shuffle.choice(list(ranks[0].workers)) for _ in silos]
     for rank, one in enumerate(sums):
-        one.expect(len(silos), alone=dealt.count(rank) == 1)
+        one.expect(len(silos), dealt.count(rank))
     for rank, (silo, update) in zip(dealt, silos, strict=True):
         headers[rank].append(
             Header(silo=silo, weight=update.weight, vectors=sums[rank].accumulate(silo, update))
@@ -292,7 +292,7 @@ def sums_of(aggregation):
             name=name,
             length=aggregation._here._sums[name].length,
             total=1.0,
-            windows=[Window(number=number, parts={0: 0}) for number in numbers],
+            windows=[Window(number=number, parts={0: [Part(handle=0)]}) for number in numbers],
         )
         for name, numbers in sorted(windows.items())
     ]
@@ -354,12 +354,12 @@ def test_what_cannot_be_added_up_is_refused_and_nothing_of_it_is_added(weight, v
     assert all(same_bits(before[key], after[key]) for key in "ab")
 
 
-@pytest.mark.parametrize("alone", [True, False])
-def test_without_memory_for_one_of_its_vectors_nothing_of_an_update_is_added(alone):
+@pytest.mark.parametrize("few", [True, False])
+def test_without_memory_for_one_of_its_vectors_nothing_of_an_update_is_added(few):
     """The process may open two files more, which is what the first vector takes:
     one that Python's mmap dups."""
     aggregation = WeightedMean(CPU, Memory(shared=True))
-    aggregation.expect(2, alone=alone)
+    aggregation.expect(2, 2 if few else None)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = [os.dup(0), os.dup(0)]
     for file in free:
@@ -373,7 +373,7 @@ def test_without_memory_for_one_of_its_vectors_nothing_of_an_update_is_added(alo
     assert aggregation.parts() == []
     aggregation.accumulate(0, Update(1.0, {"a": torch.full((3,), 2.0), "b": torch.ones(4)}))
     assert [part.name for part in aggregation.parts()] == ["a", "b"]
-    if not alone:
+    if not few:
         assert [vector.tolist() for vector in sums_of(aggregation).values()] == [[2.0] * 3, [1.0] * 4]
 
 
@@ -411,13 +411,16 @@ def test_a_plan_lists_every_window_of_every_name_once_largest_first():
         "a",
         4,
         3.5,
-        [Window(number=2, parts={2: 0}), Window(number=-1, parts={1: 5, 2: 7})],
+        [
+            Window(number=2, parts={2: [Part(handle=0)]}),
+            Window(number=-1, parts={1: [Part(handle=5)], 2: [Part(handle=7)]}),
+        ],
     )
     assert (other.name, other.length, other.total, other.windows) == (
         "b",
         3,
         2.0,
-        [Window(number=0, parts={2: 0})],
+        [Window(number=0, parts={2: [Part(handle=0)]})],
     )
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from mpifl.aggregation import exact, kernels, node_sums
 from mpifl.aggregation.kernels import Parts
 from mpifl.aggregation.node_sums import Turns, cut, place_in
-from mpifl.aggregation.planning import ReductionPlan, Window
+from mpifl.aggregation.planning import Part, ReductionPlan, Window
 from mpifl.wire import Nodes
 
 
@@ -26,10 +26,16 @@ def worlds(draw: st.DrawFn) -> tuple[list[int], list[Window]]:
     windows = []
     for number in draw(st.sets(st.integers(-2, 3), min_size=1, max_size=3)):
         ranks = sorted(draw(st.sets(st.sampled_from(range(len(of))), min_size=1)))
-        lone = draw(st.sets(st.sampled_from(ranks)))
-        weights = {rank: 1.0 + rank % 3 for rank in lone}
-        windows.append(Window(number=number, parts=dict.fromkeys(ranks, 1), weights=weights))
+        silos = draw(st.dictionaries(st.sampled_from(ranks), st.integers(1, 3)))
+        parts = {rank: parts_of(silos.get(rank, 0), rank) for rank in ranks}
+        windows.append(Window(number=number, parts=parts))
     return of, sorted(windows, key=lambda window: -window.number)
+
+
+def parts_of(silos: int, rank: int) -> list[Part]:
+    """The vectors of so many silos, as they came; of none a sum."""
+    weights = [1.0 + (rank + nth) % 3 for nth in range(silos)]
+    return [Part(handle=1, weight=weight) for weight in weights or [0.0]]
 
 
 @given(worlds())
@@ -65,15 +71,16 @@ class Rails:
         return SimpleNamespace(post=lambda piece, to: self.between[rank, to].append(piece), receive=receive)
 
 
-def vectors_of(window: Window, length: int, summands: int) -> dict[int, torch.Tensor]:
-    """Each rank's part of a window: a silo's vector, or a sum of one."""
-    found = {}
-    for rank in window.parts:
-        generator = torch.Generator().manual_seed(100 * rank + window.number + 50)
-        vector = (torch.rand(length, generator=generator) - 0.5) * 2.0 ** (16 * window.number - 4)
-        total = exact.ExactSum(length, summands)
-        total.add(vector, 1.0, 2.0 ** (16 * window.number - 1), torch.empty(length, dtype=torch.float64))
-        found[rank] = vector if rank in window.weights else total.windows[window.number]
+def vectors_of(window: Window, length: int, summands: int) -> list[tuple[int, float, torch.Tensor]]:
+    """Each part of a window: its rank, its weight and a silo's vector, or a sum of one."""
+    found = []
+    for rank, parts in window.parts.items():
+        for nth, part in enumerate(parts):
+            generator = torch.Generator().manual_seed(1000 * nth + 100 * rank + window.number + 50)
+            vector = (torch.rand(length, generator=generator) - 0.5) * 2.0 ** (16 * window.number - 4)
+            total = exact.ExactSum(length, summands)
+            total.add(vector, 1.0, 2.0 ** (16 * window.number - 1), torch.empty(length, dtype=torch.float64))
+            found.append((rank, part.weight, vector if part.weight else total.windows[window.number]))
     return found
 
 
@@ -83,13 +90,14 @@ def vectors_of(window: Window, length: int, summands: int) -> dict[int, torch.Te
 def test_any_nodes_windows_and_pieces_give_the_bits_of_one_sum(by, world, length, piece, whole):
     of, windows = world
     plan = ReductionPlan(name="delta", length=length, total=3.0, windows=windows)
-    vectors = [vectors_of(window, length, len(of)) for window in windows]
-    anchors = [exact.anchor_of(window.number, len(of)) for window in windows]
+    summands = 3 * len(of)
+    vectors = [vectors_of(window, length, summands) for window in windows]
+    anchors = [exact.anchor_of(window.number, summands) for window in windows]
 
     def parts(ranks) -> list[Parts]:
         return [
-            Parts([v[r] for r in v if r in ranks], [w.weights.get(r, 0.0) for r in v if r in ranks], anchor)
-            for w, v, anchor in zip(windows, vectors, anchors, strict=True)
+            Parts([v for r, _, v in found if r in ranks], [w for r, w, _ in found if r in ranks], anchor)
+            for found, anchor in zip(vectors, anchors, strict=True)
         ]
 
     with pytest.MonkeyPatch.context() as patched:
@@ -101,7 +109,7 @@ def test_any_nodes_windows_and_pieces_give_the_bits_of_one_sum(by, world, length
         kernels.mean(expected, parts(range(len(of))), 1 / 3)
         carriers = [[rank for rank in range(len(of)) if of[rank] == node] for node in range(max(of) + 1)]
         for rank in sorted(range(len(of)), key=lambda rank: -of[rank]):  # no node waits for a lower one
-            transport = SimpleNamespace(nodes=Nodes(of, rank), rank=rank)
+            transport = SimpleNamespace(nodes=Nodes(of, rank), rank=rank, transfer_timeout=1.0)
             turns = Turns(transport, rails.of(rank), carriers)
             turns.make(plan, parts(carriers[of[rank]]), mean if of[rank] == 0 else None)
     assert mean.equal(expected)

@@ -53,6 +53,17 @@ def test_kernels_of_rules_are_timed_in_turns(bench):
     assert {name: len(seconds) for name, seconds in taken.items()} == dict.fromkeys(robust.kernels(5), 2)
 
 
+def test_batched_steps_are_timed_in_turns_with_single_ones(bench):
+    import batched
+
+    case = batched.Case("logreg", batched.TABLE, {}, silos=3, examples=20)
+    taken = batched.measure(case, [2], repeats=2)
+    assert {way: len(times) for way, times in taken.items()} == {"singly": 2, "2": 2}
+    rows = batched.show("logistic", case, taken)
+    assert rows["parameters"] == 1010
+    assert rows["2"]["apart"] < 1e-5
+
+
 def test_an_alignment_is_timed_at_each_rank(bench):
     pytest.importorskip("nacl")
     import align
