@@ -43,6 +43,19 @@ def waits(way: str, size: int) -> dict[str, int]:
     return {**counts, "steps": run.steps}
 
 
+def travels() -> list[int]:
+    """Return the bytes that go to the device in each of two trainings of the same examples."""
+    model, batches = _made()
+    settings = local.LocalTraining(lr=0.1, batch_size=12)
+    found = []
+    for _ in range(2):
+        fake.reset()
+        start = model.trained.clone()
+        local.train(model, batches, start, settings, torch.Generator(), CLASSIFICATION.objective)
+        found.append(fake.told()["H2D bytes"])
+    return found
+
+
 def finishes(deadline: float | None) -> tuple[int, int]:
     """Return how many steps a training takes, and how often it waits until the device has done them."""
     model, batches = _made()
