@@ -21,9 +21,9 @@ import typer
 
 from mpifl.common import DeviceLost, InputError, RoundLost, one_line, written_after
 
-WRONG, TOO_FEW, CUT_OFF, INTERRUPTED = 2, 3, 4, 75
+WRONG, TOO_FEW, CUT_OFF, GOING, INTERRUPTED = 2, 3, 4, 5, 75
 """Exit codes: the job, a shard or an argument is wrong; too few silos answered; the launcher ended early;
-stopped by a signal. The last two: resume me."""
+a run that was looked at is going on; stopped by a signal. The third and the last: resume me."""
 
 _UsageError: type[Exception] = typer.BadParameter.__base__  # type: ignore[assignment]  # click's, or typer's copy of it
 _speaks: list[Callable[[], bool]] = [lambda: rank() == "0"]

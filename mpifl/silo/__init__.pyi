@@ -1,4 +1,5 @@
 from . import local as local
+from .asked import Asked as Asked, Trains as Trains
 from .columns import Bottom as Bottom, ColumnSilo as ColumnSilo, in_order as in_order
 from .flat import (
     FlatModel as FlatModel,
@@ -31,5 +32,11 @@ from .settings import (
 )
 from .silo import RESIDUAL as RESIDUAL, Silo as Silo
 from .splits import held_out as held_out, learnable as learnable
+from .together import (
+    Failed as Failed,
+    Outcome as Outcome,
+    train_together as train_together,
+    why_apart as why_apart,
+)
 from .vertical import UNSPLIT as UNSPLIT, VerticalSettings as VerticalSettings
 from .way import steps_of as steps_of

@@ -47,7 +47,7 @@ _WITHOUT_ALPHA: dict[Any, Any] = {torch.ops.aten.add.Tensor: _add, torch.ops.ate
 and drops the sum's alpha: weight decay would be 1."""
 
 
-def trace(step: Callable[..., tuple[()]], inputs: Sequence[Tensor]) -> torch.fx.GraphModule:
+def trace(step: Callable[..., object], inputs: Sequence[Tensor]) -> torch.fx.GraphModule:
     """Trace a step to a graph of tensor operations; no tensor is computed with.
 
     Raises:
@@ -66,7 +66,7 @@ def trace(step: Callable[..., tuple[()]], inputs: Sequence[Tensor]) -> torch.fx.
 def _check_operations(graph: torch.fx.GraphModule) -> None:
     operations = [node.target for node in graph.graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
     if any(torch.Tag.nondeterministic_seeded in operation.tags for operation in operations):
-        raise NotCompiled("the model draws random numbers (dropout), which compiled ones would differ from")
+        raise NotCompiled("the model draws random numbers (dropout), and would draw others")
     if len(operations) > LARGEST_GRAPH:
         size = f"{len(operations)} operations, and {LARGEST_GRAPH} are compiled at most"
         raise NotCompiled(f"the step has {size}")

@@ -14,5 +14,6 @@ from .silo_level import (
     mechanism_of as mechanism_of,
 )
 from .together import Network as Network, all_together as all_together
+from .trial import Trial as Trial, try_batching as try_batching
 from .validation import parameters_of as parameters_of, validate_job as validate_job
 from .vertical import placement as placement

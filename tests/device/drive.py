@@ -60,6 +60,7 @@ def tell(out: Path, transport: Transport) -> None:
     facts["locked"] = len(fake.pages.locked)
     if transport.size == 1:
         facts["waits"] = {way: [steps.waits(way, size) for size in (24, 4)] for way in steps.WAYS}
+        facts["operations"] = {way: steps.operations(way) for way in ("plain", "batched")}
         facts["rounds"] = {precision: steps.rounds(precision) for precision in ("fp32", "tf32")}
         facts["between"], facts["after"] = rounding, steps.rounding()
         facts["travels"] = steps.travels()

@@ -72,6 +72,19 @@ def test_a_step_neither_waits_for_the_accelerator_nor_copies(device_worlds: Worl
     assert few == many == {"H2D": 4, "item": 1}
 
 
+def test_a_batched_step_neither_waits_nor_copies(device_worlds: Worlds) -> None:
+    """Of three silos: the examples of each and a table of weights go there, the losses come back."""
+    few, many = facts(device_worlds[1])["waits"]["batched"]
+    assert few.pop("steps") < many.pop("steps")
+    assert few == many == {"H2D": 4 * 3 + 1, "D2H": 1}
+
+
+def test_a_batched_step_takes_no_more_operations_than_two_plain_ones(device_worlds: Worlds) -> None:
+    """It is of four silos here, and takes as many for any number."""
+    counted = facts(device_worlds[1])["operations"]
+    assert 0 < counted["batched"] <= 2 * counted["plain"]
+
+
 def test_adding_up_takes_as_many_operations_however_long_vectors_are(device_worlds: Worlds) -> None:
     few, many = facts(device_worlds[1])["folds"]
     assert few == many <= 16

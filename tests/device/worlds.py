@@ -14,7 +14,7 @@ from mpifl import FedAvg, Silo, Update
 from mpifl.wire import survivable
 
 Job = dict[str, Any]
-NAMES = ["adam", "feddf", "normalised", "qsgd", "median", "fails", "mirror"]
+NAMES = ["adam", "feddf", "normalised", "qsgd", "median", "batched", "fails", "mirror"]
 FAILS = "fails"
 """Of three ranks the last one's accelerator fails in the second round."""
 SPLIT = "split"
@@ -39,6 +39,13 @@ JOBS = [
         algorithm={"name": "scaffold"},
         compression={"up": "qsgd", "down": "qsgd", "bits": 5, "bucket": 100},
         cohort={"fraction": 0.6},
+    ),
+    job(
+        "batched",
+        rounds=2,
+        shards="many",
+        algorithm={"name": "feddyn"},
+        local={"lr": 0.1, "momentum": 0.9, "batch_size": 16, "batched": True, "chunk": 4},
     ),
     job("median", rounds=2, aggregation={"rule": "median"}),
     job(FAILS, rounds=2, algorithm={"name": "worlds:Fails"}),

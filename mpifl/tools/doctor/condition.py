@@ -31,10 +31,20 @@ from mpifl.data import (
     parse_any,
 )
 from mpifl.exchange import place
+from mpifl.run import Job
 from mpifl.tools.doctor.disk import Disk, examine_folder, file_system
 from mpifl.tools.doctor.gpus import Gpu, examine_gpu
 from mpifl.tools.doctor.site_folder import SiteFolder, examine_site
-from mpifl.training import device_name, device_of, place_on_gpus, placement, threads_of, user_name
+from mpifl.training import (
+    Trial,
+    device_name,
+    device_of,
+    place_on_gpus,
+    placement,
+    threads_of,
+    try_batching,
+    user_name,
+)
 from mpifl.wire import Facts, Message, Transport, facts, possible, started_by
 
 
@@ -49,6 +59,9 @@ class Plan(Message):
     """Its `federation.json`."""
     run: str | None = None
     compile: bool = False
+    batched: bool = False
+    job: str | None = None
+    """The whole job, where one was named."""
     private: bool | None = None
     """Whether silos draw noise by the job's `[privacy]`, None without a job."""
     masked: bool = False
@@ -98,6 +111,7 @@ class Condition(Message):
     run: Disk | None = None
     user: str = ""
     site: SiteFolder | None = None
+    batched: Trial | None = None
 
 
 def examine_rank(transport: Transport, plan: Plan) -> Condition:
@@ -129,12 +143,29 @@ def examine_rank(transport: Transport, plan: Plan) -> Condition:
         run=examine_folder(Path(plan.run)) if plan.run else None,
         user=user_name(),
         site=_site(plan),
+        batched=None if fault else _batched(plan, transport),
     )
 
 
 def _site(plan: Plan) -> SiteFolder | None:
     entries: Sequence[AnyEntry] = parse_any(plan.spec).silos if plan.spec else []
     return examine_site([entry.name or f"silo {silo}" for silo, entry in enumerate(entries)], plan.private)
+
+
+def _batched(plan: Plan, transport: Transport) -> Trial | None:
+    """Try batched steps at the first worker, where the job could have them."""
+    spec = parse_any(plan.spec) if plan.spec else None
+    if plan.job is None or not isinstance(spec, FederationSpec) or transport.rank != transport.workers[0]:
+        return None
+    job, before = Job.model_validate_json(plan.job), torch.get_num_threads()
+    hosted = place([entry.examples["train"] for entry in spec.silos], transport.workers)[transport.rank]
+    torch.set_num_threads(threads_of(plan.threads, transport.place()[1]))
+    try:
+        return try_batching(job, spec, hosted, device_of(plan.device, place_on_gpus(transport), True))
+    except (InputError, RuntimeError, MemoryError):  # other findings say what is wrong
+        return None
+    finally:
+        torch.set_num_threads(before)
 
 
 def _cores() -> list[int]:

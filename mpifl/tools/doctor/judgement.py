@@ -19,10 +19,14 @@ LITTLE = 1 << 30
 """Bytes below which a disk is nearly full."""
 
 
+WORSE, BETTER = 1.05, 0.8
+"""Shares of the time of single steps: batched ones that take more lose, and those that take less may pay."""
+
+
 def judge(conditions: Conditions, plan: Plan) -> list[Finding]:
     """Return what all ranks' conditions mean, in the order in which things go wrong."""
     ranks = (_mpi, _launcher, _tolerance, _gpu_buffers, _versions, _nodes, _doorbells, _cores, _signals)
-    tools = (_devices, _kernels, _compile, _hdf5, _shards, _run, of_sites)
+    tools = (_devices, _kernels, _compile, _batched, _hdf5, _shards, _run, of_sites)
     findings = [finding for look in ranks for finding in look(conditions)]
     return findings + [finding for look in tools for finding in look(conditions, plan)]
 
@@ -204,6 +208,21 @@ def _compile(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
     state: State = "warning" if plan.compile else "note"
     remedy = "steps would run plainly; install g++, or name a C++ compiler by CXX"
     yield Finding("compile = true", state, f"no C++ compiler on {named(without)}", remedy)
+
+
+def _batched(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
+    tried = next((c for c in conditions if c.batched is not None), None)
+    if tried is None or tried.batched is None:
+        return
+    found, key, where = tried.batched, "batched = true", f"rank {tried.rank}, {tried.device}"
+    if found.ratio is None:
+        remedy = "silos would train one after another; leave it out" if plan.batched else ""
+        yield Finding(key, "warning" if plan.batched else "note", f"cannot be: {found.why}", remedy)
+        return
+    took = f"steps of {found.silos} silos in a chunk of {found.chunk} took {found.ratio:.2f} of the time"
+    loses, wins = plan.batched and found.ratio > WORSE, not plan.batched and found.ratio < BETTER
+    remedy = "leave it out" if loses else "it may pay; see whether the model is as good" if wins else ""
+    yield Finding(key, "warning" if loses else "note", f"{took} of single ones ({where})", remedy)
 
 
 def _hdf5(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
