@@ -15,9 +15,11 @@ import fake  # before mpifl looks for devices
 import scenarios
 import steps
 import tomli_w
+import torch
 from worlds import FAILS, JOBS, ODD, SPLIT
 
 from mpifl.cli import ending
+from mpifl.data.resident import resident_on
 from mpifl.tracking import Record
 from mpifl.training.loop import train
 from mpifl.wire import survivable
@@ -61,6 +63,7 @@ def tell(out: Path, transport: Transport) -> None:
         facts["operations"] = {way: steps.operations(way) for way in ("plain", "batched")}
         facts["rounds"] = {precision: steps.rounds(precision) for precision in ("fp32", "tf32")}
         facts["between"], facts["after"] = rounding, steps.rounding()
+        facts["travels"] = steps.travels()
         facts["finishes"] = [steps.finishes(deadline) for deadline in (None, 60.0)]
         facts["folds"] = [steps.folds(length) for length in (10, 200_000)]
     (out / f"rank{transport.rank}.json").write_text(json.dumps(facts))
@@ -77,8 +80,9 @@ def death_in(record: Record) -> bool:
 
 
 def lives(record: Record) -> bool:
-    """Note what lies on the accelerators after a round."""
-    held.append(fake.told()["live bytes"])
+    """Note what lies on the accelerators after a round, beside examples."""
+    kept = resident_on(torch.device("fake", 0))
+    held.append(fake.told()["live bytes"] - (kept.nbytes if kept else 0))
     rounding[:] = steps.rounding()
     return False
 

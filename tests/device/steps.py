@@ -76,6 +76,16 @@ def operations(way: str) -> float:
     return (counts[2] - counts[1]) / (2 * EXAMPLES / 4)
 
 
+def travels() -> list[int]:
+    """Return the bytes that go to the device in each of two trainings of the same examples."""
+    one, found = asked(0, 12), []
+    for _ in range(2):
+        fake.reset()
+        one.plainly()
+        found.append(fake.told()["H2D bytes"])
+    return found
+
+
 def finishes(deadline: float | None) -> tuple[int, int]:
     """Return how many steps a training takes, and how often it waits until the device has done them."""
     one = asked(0, 12, deadline=deadline)
