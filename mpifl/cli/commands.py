@@ -12,6 +12,7 @@ import typer
 from mpifl import __version__
 from mpifl.cli import (
     align as of_align,
+    completing,
     demo as of_demo,
     ending,
     identity,
@@ -143,7 +144,9 @@ app.command()(models.predict)
 
 @app.command()
 def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run folders.", autocompletion=completing.runs)
+    ],
     target: Annotated[
         float | None,
         typer.Option(
