@@ -43,10 +43,8 @@ class GramRule(ColumnRule):
     the result, without the vectors that have no part in it. The server holds the matrix [K, K] beside it.
     """
 
-    def __init__(
-        self, weighing: Weighing, device: torch.device, memory: Memory, spill: Spill | None = None
-    ) -> None:
-        super().__init__(MEDIAN, device, memory, spill)
+    def __init__(self, weighing: Weighing, memory: Memory, spill: Spill | None = None) -> None:
+        super().__init__(MEDIAN, memory, spill)
         self._weighing, self._round = weighing, 0
         self._references: dict[tuple[str, int], Tensor] = {}
 
@@ -173,11 +171,11 @@ def _without(plan: ColumnsPlan, kept: Tensor) -> ColumnsPlan:
 
 def mean_of(sums: FixedSums | None, device: torch.device, memory: Memory) -> Aggregator:
     """Return what averages updates: as whole numbers where that is asked."""
-    return FixedSum(sums, device, memory) if sums is not None else WeightedMean(device, memory)
+    return FixedSum(sums, memory) if sums is not None else WeightedMean(device, memory)
 
 
 def aggregator_of(
-    rule: Rule | Weighing | Forged | None, spill: str | None, device: torch.device, memory: Memory
+    rule: Rule | Weighing | Forged | None, spill: str | None, memory: Memory
 ) -> Aggregator | None:
     """Return what combines the updates of training by another rule than the mean; None where that does.
 
@@ -188,10 +186,6 @@ def aggregator_of(
         return None
     files = Spill(Path(spill)) if spill is not None else None
     inner = rule.rule if isinstance(rule, Forged) else rule
-    made: ColumnRule
-    if isinstance(inner, Weighing):
-        made = GramRule(inner, device, memory, files)
-    else:
-        made = ColumnRule(inner, device, memory, files)
+    made = GramRule(inner, memory, files) if isinstance(inner, Weighing) else ColumnRule(inner, memory, files)
     made.forge = rule.forging if isinstance(rule, Forged) else None
     return made

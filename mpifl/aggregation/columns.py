@@ -66,8 +66,8 @@ class ColumnRule:
 
     sealed: ClassVar[bool] = False
 
-    def __init__(self, rule: Rule, device: torch.device, memory: Memory, spill: Spill | None = None) -> None:
-        self._rule, self._device, self._memory, self._spill = rule, device, memory, spill
+    def __init__(self, rule: Rule, memory: Memory, spill: Spill | None = None) -> None:
+        self._rule, self._memory, self._spill = rule, memory, spill
         self._rows: dict[tuple[str, int], Tensor] = {}
         self._lengths: dict[str, int] = {}
         self._lent: list[weakref.ref[Tensor]] = []
@@ -206,8 +206,7 @@ class ColumnRule:
             self._mend(work)
         results, self._results = self._results, {}
         lost = work.fault or work.not_finite(results)
-        vectors, in_vain = {n: one.to(self._device) for n, one in results.items()}, work.fault is not None
-        return Combined(vectors, lost, in_vain, outside=work.outside())
+        return Combined(results, lost, work.fault is not None, outside=work.outside())
 
     def _mend(self, work: Sharing) -> None:
         """Make the results anew where ranks that hang will not write to when they wake up."""

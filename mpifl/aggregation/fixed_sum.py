@@ -42,8 +42,8 @@ class FixedSum:
 
     sealed: ClassVar[bool] = True
 
-    def __init__(self, how: FixedSums, device: torch.device, memory: Memory) -> None:
-        self._how, self._device, self._memory = how, device, memory
+    def __init__(self, how: FixedSums, memory: Memory) -> None:
+        self._how, self._memory = how, memory
         self._request, self._received = Request(kind=""), dict[str, Tensor]()
         self._here, self._added = PartySums(how, self._request), list[int]()
         self._rooms: dict[str, Tensor] = {}
@@ -194,7 +194,7 @@ class FixedSum:
         here = [rank for rank in plan.parties if transport.nodes.of[rank] == transport.nodes.number]
         if not transport.nodes.leads or not (here or transport.is_server):
             return {}
-        self.hanging |= transport.await_done(here, verdict.serial, long=True)
+        self.hanging |= transport.await_done(here, verdict.serial, transport.transfer_timeout)
         return {one.name: self._total(transport, plan, one) for one in plan.vectors}
 
     def _total(self, transport: Transport, plan: SumPlan, vector: PlannedVector) -> Tensor:
@@ -239,7 +239,7 @@ class FixedSum:
         if not whole:
             return None
         self._scalars = _averages(plan.scalars, tail)
-        means = {v.name: self._mean(v, totals[v.name]).to(self._device) for v in plan.vectors}
+        means = {v.name: self._mean(v, totals[v.name]) for v in plan.vectors}
         return Combined(means, parties=len(plan.parties) if self._how.masks else 0)
 
     def _not_whole(self, transport: Transport, empty: Collection[int]) -> Combined:

@@ -3,6 +3,7 @@ a running sum for each named vector, where its node can read it."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 import torch
@@ -13,29 +14,34 @@ from mpifl.aggregation.planning import PartialSum
 from mpifl.aggregation.vectors import checked_peak, header_of
 from mpifl.wire import Memory, Update, VectorHeader, combination, unmarked
 
+FEW = 3
+"""Silos of a rank whose vectors may stay as they came: they take no more memory than a sum and a vector."""
+
 
 class LocalSums:
-    """The sums of weight * vector over the silos of one rank, exact;
-    or the vectors of its only silo as they came."""
+    """The sums of weight * vector over the silos of one rank, exact; or the vectors of its few silos as they
+    came."""
 
     def __init__(self, device: torch.device, memory: Memory) -> None:
         self._device, self._memory = device, memory
         self._sums: dict[str, ExactSum] = {}
-        self._lone: dict[str, tuple[int, Tensor, float]] = {}
+        self._stayed: defaultdict[str, list[tuple[int, Tensor, float]]] = defaultdict(list)
+        """By name: window, vector and weight."""
         self.expect(1)
 
-    def expect(self, summands: int, *, alone: bool = False) -> None:
+    def expect(self, summands: int, here: int | None = None) -> None:
         """Forget the sums of before, and be ready for new ones.
 
         Args:
             summands: How many updates will be added over all ranks, at most.
-            alone: Whether one of them, at most, is this rank's, and all ranks read its memory: the node's sum
-                is then made of the silo's vectors as they came.
+            here: How many of them are this rank's. If they are few, the sum is made of the silos' vectors as
+                they came: each is read once, when the mean is made.
         """
         self._sums.clear()
-        self._lone.clear()
-        self._lends = self._memory.empty if alone else torch.empty
-        self.summands, self._alone = summands, alone and self._device.type == "cpu"
+        self._stayed.clear()
+        few = here is not None and here <= FEW
+        self._lends = self._memory.empty if few else torch.empty
+        self.summands, self._few = summands, few and self._device.type == "cpu"
 
     def lend(self, length: int, dtype: torch.dtype) -> Tensor:
         """Return memory for a vector: where the node reads it if it stays as it is."""
@@ -59,18 +65,19 @@ class LocalSums:
         return {name: header_of(update, name, window) for name, window in windows.items()}
 
     def _peak(self, name: str, vector: Tensor, weight: float) -> float:
-        sums = self._sums.get(name)
-        return checked_peak(name, vector, weight, sums.length if sums is not None else None)
+        before = [len(vector) for _, vector, _ in self._stayed.get(name, [])[:1]]
+        before += [self._sums[name].length] if name in self._sums else []
+        return checked_peak(name, vector, weight, before[0] if before else None)
 
     def _room(self, name: str, vector: Tensor, peak: float) -> Tensor | None:
         """Return the memory that a vector takes when it is added,
         if it takes any: all of that which may fail."""
         window = window_of(peak)
-        if window is None or (name in self._sums and window in self._sums[name].windows):
+        if window is None:
             return None
         if self._stays(vector):
             return self._memory.move_to_shared_memory(vector.contiguous())
-        return self._empty(vector)
+        return None if name in self._sums and window in self._sums[name].windows else self._empty(vector)
 
     def _add(self, name: str, vector: Tensor, weight: float, peak: float, room: Tensor | None) -> int | None:
         if not self._stays(vector):
@@ -78,23 +85,24 @@ class LocalSums:
             return sums.add(vector, weight, peak, room)
         window = window_of(weight * peak)
         if window is not None and room is not None:
-            self._lone[name] = window, room, weight
+            self._stayed[name].append((window, room, weight))
         return window
 
     def _stays(self, vector: Tensor) -> bool:
         """Whether a vector is left as it came, for those to weigh who add it up."""
-        return self._alone and vector.dtype == torch.float32
+        return self._few and vector.dtype == torch.float32
 
     def parts(self) -> list[PartialSum]:
-        """Say in which windows this rank has sums, and where the ranks of its node find them."""
+        """Say in which windows this rank has sums or vectors, and where the ranks of its node find them."""
         self._to_host()
         handle = self._memory.handle
-        lone = [
+        stayed = [
             PartialSum(name=name, window=window, handle=handle(vector), weight=weight)
-            for name, (window, vector, weight) in sorted(self._lone.items())
+            for name, vectors in sorted(self._stayed.items())
+            for window, vector, weight in vectors
         ]
         sums = [PartialSum(name=name, window=window, handle=handle(one)) for name, window, one in self.sums()]
-        return lone + sums
+        return stayed + sums
 
     def sums(self) -> Iterator[tuple[str, int, Tensor]]:
         """Yield each sum with its vector's name and its window."""
@@ -102,9 +110,10 @@ class LocalSums:
             for window, total in sorted(sums.windows.items()):
                 yield name, window, total
 
-    def own(self, name: str, window: int, *, alone: bool) -> Tensor:
-        """Return this rank's sum of a vector in a window, or the vector of its only silo as it came."""
-        return self._lone[name][1] if alone else self._sums[name].windows[window]
+    def own(self, name: str, window: int) -> list[Tensor]:
+        """Return what this rank has of a vector in a window, in the order of `parts`."""
+        stayed = [vector for number, vector, _ in self._stayed.get(name, []) if number == window]
+        return stayed + [total for n, number, total in self.sums() if (n, number) == (name, window)]
 
     def _empty(self, vector: Tensor) -> Tensor:
         if vector.is_cpu:

@@ -3,7 +3,6 @@ on however many ranks, it is summed."""
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -16,9 +15,10 @@ from mpifl.aggregation.base import Combined, read_records
 from mpifl.aggregation.exact import anchor_of, is_finite
 from mpifl.aggregation.kernels import Parts
 from mpifl.aggregation.local_sums import LocalSums
-from mpifl.aggregation.node_sums import ALIGNED, Probes, add_to_first
+from mpifl.aggregation.node_sums import ALIGNED, Turns, carriers_of
 from mpifl.aggregation.planning import (
     PARTS,
+    Part,
     PartialSum,
     ReductionPlan,
     Window,
@@ -29,26 +29,23 @@ from mpifl.aggregation.planning import (
 )
 from mpifl.aggregation.vectors import slice_of
 from mpifl.common import RoundLost, ranks_named
-from mpifl.wire import Header, Memory, Report, Request, Transport, Update, VectorHeader, Verdict, pieces_of
-
-CHUNK = 1 << 19  # elements of float64 that travel between nodes at a time: 4 MiB
+from mpifl.wire import Header, Memory, Rail, Report, Request, Transport, Update, VectorHeader, Verdict
 
 
 class WeightedMean:
     """Take the mean of all vectors by their weights, the same bits in any order of silos and ranks.
 
     Weight * vector is summed on each worker as its silos finish, then over the workers, then divided. A
-    worker holds one running sum for each named vector, where its node's other ranks can read it. Inside a
-    node each worker adds up its own slice of all sums; between nodes the leaders add up those. The server
-    holds the mean.
+    worker holds one running sum for each named vector, where its node's other ranks can read it; the vectors
+    of a few silos stay as they came. Inside a node each worker adds up its own slice of all; between nodes
+    the ranks of each take turns at the pieces. The server holds the mean.
     """
 
     sealed: ClassVar[bool] = False
 
     def __init__(self, device: torch.device, memory: Memory) -> None:
-        self._device, self._memory = device, memory
+        self._memory = memory
         self._here = LocalSums(device, memory)
-        self._probes = Probes()
         self._means: dict[str, Tensor] = {}
         self._abandoned: list[Tensor] = []
         """Kept for ever: a rank that hung may still write there."""
@@ -57,12 +54,12 @@ class WeightedMean:
 
     def begin(self, request: Request, received: Mapping[str, Tensor], silos: Sequence[int]) -> None:
         """Forget the sums of the round before; see `Aggregator`."""
-        self.expect(len(request.cohort), alone=len(silos) == 1 and self._memory.everywhere)
+        self.expect(len(request.cohort), here=len(silos))
 
-    def expect(self, summands: int, *, alone: bool = False) -> None:
+    def expect(self, summands: int, here: int | None = None) -> None:
         """Forget the sums of before; see `LocalSums.expect`."""
         self._means.clear()
-        self._here.expect(summands, alone=alone)
+        self._here.expect(summands, here)
 
     def lend(self, length: int, dtype: torch.dtype) -> Tensor:
         """Return memory for a vector: where the node reads it if it stays as it is."""
@@ -75,9 +72,7 @@ class WeightedMean:
 
     def parts(self) -> list[PartialSum]:
         """Say in which windows this rank has sums, and where the ranks of its node find them."""
-        parts = self._here.parts()
-        self._probes.take(self._here.sums())
-        return parts
+        return self._here.parts()
 
     def accept(
         self, transport: Transport, rank: int, parts: Sequence[Any], headers: Sequence[Header]
@@ -110,8 +105,7 @@ class WeightedMean:
         ]
 
     def combine(self, transport: Transport, verdict: Verdict) -> Combined:
-        """Sum the pieces of the verdict over the ranks;
-        the round is lost if a mean is not as finite as was said."""
+        """Sum the pieces of the verdict over the ranks; a mean that is not finite loses the round."""
         pieces = pieces_in(verdict.pieces)
         means = self._means_of(transport, verdict, pieces)
         return Combined(means, self._fault(transport, pieces, means) if transport.is_server else None)
@@ -123,45 +117,45 @@ class WeightedMean:
     def _means_of(
         self, transport: Transport, verdict: Verdict, pieces: Sequence[ReductionPlan]
     ) -> dict[str, Tensor]:
-        """Return the means on the server, nothing elsewhere.
-
-        A mean is NaN where a rank's part could not be read, or did not come.
-        """
+        """Return the means on the server, NaN where a rank's part did not come; nothing elsewhere."""
         workers = [rank for rank in transport.peers if rank in verdict.ranks]
         self.hanging.clear()
         if transport.rank not in (0, *verdict.ranks):
             return {}
-        for piece in pieces:
-            self._combine(transport, piece, workers, verdict.serial)
-        means = {name: mean.to(self._device) for name, mean in self._means.items()}
-        self._means = {}
+        with Rail(transport, verdict.serial) as rail:
+            turns = Turns(transport, rail, carriers_of(transport, verdict.ranks))
+            for piece in pieces:
+                self._combine(transport, piece, workers, turns)
+            self.hanging |= turns.end(self.hanging)
+        if transport.is_server and turns.made and self.hanging:
+            self._abandoned += self._means.values()
+        means, self._means = self._means, {}
         return means
 
     def _combine(
-        self, transport: Transport, piece: ReductionPlan, workers: Sequence[int], serial: int
+        self, transport: Transport, piece: ReductionPlan, workers: Sequence[int], turns: Turns
     ) -> None:
         """Have a mean made by those of this node's workers, and of other nodes', that it takes."""
         if not piece.windows:
             if transport.is_server:
                 self._means[piece.name].zero_()
         elif all(transport.nodes.of[rank] == 0 for window in piece.windows for rank in window.parts):
-            self._combine_here(transport, piece, workers, serial)
+            self._combine_here(transport, piece, workers, turns.rail.serial)
             if transport.is_server:
                 awaited = [rank for rank in workers if rank not in self.hanging]
-                self.hanging |= transport.await_done(awaited, serial)
+                self.hanging |= transport.await_done(awaited, turns.rail.serial)
             if self.hanging:
                 self._combine_alone(transport, piece)
         else:
-            self._combine_nodes(transport, piece, workers, serial)
+            turns.make(piece, self._parts_here(transport, piece), self._mean_of(transport, piece))
 
     def _combine_here(
         self, transport: Transport, piece: ReductionPlan, workers: Sequence[int], serial: int
     ) -> None:
         """All parts lie on the server's node: every worker there writes a slice of the mean."""
         if transport.rank in workers and transport.nodes.number == 0:
-            mean = self._means.get(piece.name)
-            if mean is None:
-                mean = transport.read(0, piece.mean, piece.length, _dtype_of(piece))
+            mean = self._mean_of(transport, piece)
+            assert mean is not None
             where = _slice_of(transport, workers, piece)
             windows = [parts.cut(where) for parts in self._parts_here(transport, piece)]
             kernels.mean(mean[where], windows, 1 / piece.total)
@@ -174,45 +168,22 @@ class WeightedMean:
         windows = [parts.cut(slice(0, piece.length)) for parts in self._parts_here(transport, piece)]
         kernels.mean(mean, windows, 1 / piece.total)
 
-    def _combine_nodes(
-        self, transport: Transport, piece: ReductionPlan, workers: Sequence[int], serial: int
-    ) -> None:
-        """Sum inside each node into its first part, every worker a slice;
-        then over the leaders; the server divides."""
-        parts = [parts.vectors for parts in self._parts_here(transport, piece)]
-        if transport.rank in workers and any(parts):
-            add_to_first(filter(None, parts), _slice_of(transport, workers, piece))
-            transport.done(serial)
-        if not transport.nodes.leads:
-            return
-        hanging = transport.await_done(workers, serial, long=True) if any(parts) else set()
-        self.hanging |= hanging
-        if hanging or not self._are_made(piece, parts):
-            self._spoil(parts)  # shares are made in place, and can be made once only
-        for where in pieces_of(piece.length, CHUNK):
-            totals = _sums_of_nodes(transport, piece, parts, where)
-            if transport.is_server:  # largest first, in a fixed order
-                self._means[piece.name][where] = functools.reduce(torch.add, totals) * (1 / piece.total)
+    def _mean_of(self, transport: Transport, piece: ReductionPlan) -> Tensor | None:
+        """Return the mean that is made on the server's node; None elsewhere."""
+        if transport.nodes.number:
+            return None
+        mean = self._means.get(piece.name)
+        return transport.read(0, piece.mean, piece.length, _dtype_of(piece)) if mean is None else mean
 
     def _parts_here(self, transport: Transport, piece: ReductionPlan) -> list[Parts]:
         """Return the parts of each window that lie on this node."""
         found = []
         for window in piece.windows:
             ranks = [rank for rank in transport.nodes.mine if rank in window.parts]
-            vectors = [self._part(transport, piece, window, rank) for rank in ranks]
-            weights = [window.weights.get(rank, 0.0) for rank in ranks]
+            vectors = [vector for rank in ranks for vector in self._in(window, transport, piece, rank)]
+            weights = [part.weight for rank in ranks for part in window.parts[rank]]
             found.append(Parts(vectors, weights, anchor_of(window.number, self._here.summands)))
         return found
-
-    def _are_made(self, piece: ReductionPlan, parts: Sequence[Sequence[Tensor]]) -> bool:
-        """Whether the shares of this node's sums were made by those who said so."""
-        windows = zip(piece.windows, parts, strict=True)
-        return all(self._probes.show(piece.name, window.number, vectors) for window, vectors in windows)
-
-    def _spoil(self, parts: list[Sequence[Tensor]]) -> None:
-        """Take sums that some ranks may still write to out of use, and put NaN in their place."""
-        self._abandoned += [vector for vectors in parts for vector in vectors]
-        parts[:] = [[torch.full_like(vectors[0], math.nan)] if vectors else [] for vectors in parts]
 
     def _fault(
         self, transport: Transport, pieces: Sequence[ReductionPlan], means: Mapping[str, Tensor]
@@ -231,12 +202,8 @@ class WeightedMean:
         """
         ranks = sorted({rank for window in piece.windows for rank in window.parts})
         near = [rank for rank in ranks if transport.nodes.of[rank] == transport.nodes.number]
-        spoiled = [rank for rank in near if not all(map(is_finite, self._parts_of(transport, piece, rank)))]
+        spoiled = [rank for rank in near if not all(map(is_finite, self._of_rank(transport, piece, rank)))]
         return spoiled or [rank for rank in ranks if rank not in near] or ranks
-
-    def _parts_of(self, transport: Transport, piece: ReductionPlan, rank: int) -> list[Tensor]:
-        windows = [window for window in piece.windows if rank in window.parts]
-        return [self._part(transport, piece, window, rank) for window in windows]
 
     def _readable(
         self, transport: Transport, rank: int, parts: Sequence[PartialSum], headers: Sequence[Header]
@@ -252,14 +219,23 @@ class WeightedMean:
             return False
         return True
 
-    def _part(self, transport: Transport, piece: ReductionPlan, window: Window, rank: int) -> Tensor:
-        if rank != transport.rank:
-            dtype = _dtype(rank in window.weights)
-            try:
-                return transport.read(rank, window.parts[rank], piece.length, dtype)
-            except OSError:
-                return torch.full((piece.length,), math.nan, dtype=dtype)
-        return self._here.own(piece.name, window.number, alone=rank in window.weights)
+    def _of_rank(self, transport: Transport, piece: ReductionPlan, rank: int) -> list[Tensor]:
+        windows = [window for window in piece.windows if rank in window.parts]
+        return [part for window in windows for part in self._in(window, transport, piece, rank)]
+
+    def _in(self, window: Window, transport: Transport, piece: ReductionPlan, rank: int) -> list[Tensor]:
+        """Return a rank's parts of a window: NaN for one that cannot be read."""
+        if rank == transport.rank:
+            return self._here.own(piece.name, window.number)
+        return [_read(transport, rank, part, piece.length) for part in window.parts[rank]]
+
+
+def _read(transport: Transport, rank: int, part: Part, length: int) -> Tensor:
+    dtype = _dtype(part.weight > 0)
+    try:
+        return transport.read(rank, part.handle, length, dtype)
+    except OSError:
+        return torch.full((length,), math.nan, dtype=dtype)
 
 
 def _dtype(lone: bool) -> torch.dtype:
@@ -275,23 +251,3 @@ def _dtype_of(piece: ReductionPlan) -> torch.dtype:
 def _slice_of(transport: Transport, workers: Sequence[int], piece: ReductionPlan) -> slice:
     """Return the part of a vector that this worker makes."""
     return slice_of(workers.index(transport.rank), len(workers), piece.length, ALIGNED)
-
-
-def _nodes(transport: Transport, piece: ReductionPlan) -> list[list[int]]:
-    """Return the nodes that have a part of each window, and the server's."""
-    return [sorted({0, *(transport.nodes.of[rank] for rank in window.parts)}) for window in piece.windows]
-
-
-def _sums_of_nodes(
-    transport: Transport, piece: ReductionPlan, parts: Sequence[Sequence[Tensor]], where: slice
-) -> list[Tensor]:
-    """Return a slice of the sum of each window that this node has a part in; the server has one in all."""
-    return [
-        transport.sum(here[0][where] if here else _zeros(where), nodes)
-        for here, nodes in zip(parts, _nodes(transport, piece), strict=True)
-        if transport.nodes.number in nodes
-    ]
-
-
-def _zeros(where: slice) -> Tensor:
-    return torch.zeros(where.stop - where.start, dtype=torch.float64)

@@ -28,12 +28,19 @@ class PartialSum(Message):
     """Above 0: it is one silo's vector as it came, yet to be weighted; 0: it is a sum."""
 
 
+class Part(Message):
+    """Where one summand of a window lies: a rank's sum, or a silo's vector that is yet to be weighted."""
+
+    handle: int
+    weight: float = 0.0
+    """As a `PartialSum` has it."""
+
+
 class Window(Message):
-    """One window of an exact sum: the handle of each rank's part, and its weight where it is not a sum."""
+    """One window of an exact sum: each rank's parts, as the rank told them."""
 
     number: int
-    parts: dict[Rank, int]
-    weights: dict[Rank, float] = Field(default={})
+    parts: dict[Rank, list[Part]]
 
 
 class ReductionPlan(Message):
@@ -103,20 +110,27 @@ def averages(headers: Iterable[Header]) -> dict[str, float]:
 
 
 def check_parts(parts: Sequence[PartialSum], good: Sequence[Header]) -> None:
-    """See that a rank has just the sums that its headers tell of, each once.
+    """See that a rank has just the parts that its headers tell of: one sum of each vector in each window, or
+    the vectors of its silos.
 
     Raises:
         ValueError: it has not.
     """
-    told = {(n, v.window) for header in good for n, v in header.vectors.items() if v.window is not None}
-    found = Counter((part.name, part.window) for part in parts)
-    twice = [one for one, times in found.items() if times > 1]
-    if wrong := sorted(told.symmetric_difference(found)) or twice:
+    told: defaultdict[tuple[str, int], Counter[float]] = defaultdict(Counter)
+    found: defaultdict[tuple[str, int], Counter[float]] = defaultdict(Counter)
+    for header in good:
+        for name, vector in header.vectors.items():
+            if vector.window is not None:
+                told[name, vector.window][_weight_in(header, name)] += 1
+    for part in parts:
+        found[part.name, part.window][part.weight] += 1
+    if wrong := sorted(told.keys() ^ found.keys()) or sorted(n for n in found if found[n][0.0] > 1):
         name, window = wrong[0]
         raise ValueError(f"its sums are not those that its headers tell of ('{name}' in window {window})")
-    for part in parts:
-        if part.weight and (len(good) > 1 or part.weight != _weight_in(good[0], part.name)):
-            raise ValueError(f"its sum of '{part.name}' is not weighted as its header says")
+    for (name, window), weights in found.items():
+        sums = weights.pop(0.0, 0)
+        if not (weights < told[name, window] if sums else weights == told[name, window]):
+            raise ValueError(f"its parts of '{name}' are not weighted as its headers say")
 
 
 def _weight_in(header: Header, name: str) -> float:
@@ -124,16 +138,9 @@ def _weight_in(header: Header, name: str) -> float:
 
 
 def _windows(name: str, parts: Mapping[int, Sequence[PartialSum]]) -> list[Window]:
-    found: defaultdict[int, dict[int, PartialSum]] = defaultdict(dict)
+    found: defaultdict[int, defaultdict[int, list[Part]]] = defaultdict(lambda: defaultdict(list))
     for rank, of_rank in parts.items():
         for part in of_rank:
             if part.name == name:
-                found[part.window][rank] = part
-    return [
-        Window(
-            number=number,
-            parts={rank: part.handle for rank, part in found[number].items()},
-            weights={rank: part.weight for rank, part in found[number].items() if part.weight},
-        )
-        for number in sorted(found, reverse=True)
-    ]
+                found[part.window][rank].append(Part(handle=part.handle, weight=part.weight))
+    return [Window(number=number, parts=found[number]) for number in sorted(found, reverse=True)]

@@ -151,4 +151,4 @@ class SplitNN(Algorithm):
 
 
 def _copied(value: Tensor | int) -> Tensor | int:
-    return value.clone() if isinstance(value, Tensor) else value
+    return value.to("cpu", copy=True) if isinstance(value, Tensor) else value

@@ -12,11 +12,11 @@ import typer
 from mpifl import __version__
 from mpifl.cli import (
     align as of_align,
-    completing,
     demo as of_demo,
     ending,
     identity,
     listing,
+    looking,
     models,
     new as of_new,
     privacy as of_privacy,
@@ -71,6 +71,8 @@ def train(
     from mpifl.training import loop as training
 
     ending.speak_if(lambda: transport.is_server)
+    if transport.rank in transport.workers:
+        tuning.keep_all_memory()
     with tuning.subnormals_as_zero():
         end = training.train(job, run, tuple(set_), resume, transport, force)
     if not transport.is_server:
@@ -142,41 +144,9 @@ app.command()(models.evaluate)
 app.command()(models.predict)
 
 
-@app.command()
-def compare(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Run folders.", autocompletion=completing.runs)
-    ],
-    target: Annotated[
-        float | None,
-        typer.Option(
-            "--target",
-            "--target-accuracy",
-            help="Report rounds, seconds and bytes to it; by default the jobs' own.",
-        ),
-    ] = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw curves: PNG, SVG or PDF.")] = None,
-    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a line for every run.")] = None,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all figures.")] = None,
-) -> None:
-    """Compare runs by main metric, loss, rounds, bytes and seconds;
-    what differs by seed alone also by its mean."""
-    from mpifl.report import Output, compare_runs
-
-    compare_runs(runs, target, Output(plot, csv, json))
-
-
-@app.command()
-def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder; the run may still be going on.")],
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The page; RUN/report.html by default.")
-    ] = None,
-) -> None:
-    """Write a run's page: one HTML file that opens anywhere."""
-    from mpifl.report import write_report
-
-    typer.echo(f"report: {write_report(run, out)}")
+app.command()(looking.watch)
+app.command()(looking.report)
+app.command()(looking.compare)
 
 
 @app.command()

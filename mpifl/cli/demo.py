@@ -34,6 +34,7 @@ def demo(
         run = _new_run(out)
     except OSError as error:
         raise InputError(f"--out {out}: cannot be written ({error.strerror})") from None
+    typer.echo(f"$ cd {shlex.quote(str(out))}")
     _partition(out)
     typer.echo(f"\n2. Training: {ranks} MPI ranks, a server and workers with a silo each")
     _run(out, "mpifl", "train", str(job), "--out", str(run), "--ranks", str(ranks))

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from mpifl.common.errors import InputError
 from mpifl.common.files import no_link
@@ -70,6 +70,28 @@ def check(folder: Path) -> None:
         _lock(file, folder)
 
 
+def look(folder: Path) -> tuple[bool | None, dict[str, Any]]:
+    """Return whether a job holds the run folder, and what the last that did so wrote of itself.
+
+    None: nobody can tell, since this file system has no locks. Nothing is written, and no job disturbed.
+    """
+    try:
+        file = os.fdopen(no_link(str(folder / FILE), os.O_RDONLY), "r")
+    except FileNotFoundError:
+        return False, {}
+    except OSError:
+        return None, {}
+    with file:
+        holder = _told(file)
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True, holder
+        except OSError:
+            return None, holder
+    return False, holder
+
+
 def cannot_be_written(folder: Path, error: OSError) -> InputError:
     """Return the error of a run folder that is read-only, full or in the way."""
     return InputError(
@@ -102,15 +124,18 @@ def _in_use(file: IO[str], folder: Path) -> InputError:
 
 def _holder(file: IO[str]) -> str:
     """Describe who holds the lock by what it wrote."""
+    told = _told(file)
+    try:
+        return f"a training with pid {told['pid']} on {told['host']} since {told['since']}"
+    except KeyError:  # it has the lock and has not said so yet
+        return "another training"
+
+
+def _told(file: IO[str]) -> dict[str, Any]:
+    """Return what the holder of a lock has written, nothing where it is none of ours."""
     try:
         file.seek(0)
-        holder = json.loads(file.read(4096))
-        return f"a training with pid {holder['pid']} on {holder['host']} since {holder['since']}"
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        RecursionError,
-    ):  # it has the lock and has not said so yet
-        return "another training"
+        found = json.loads(file.read(4096))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

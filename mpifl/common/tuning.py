@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4
+"""Settings of glibc's `mallopt`; thresholds are in bytes, a negative one is never reached."""
 
 
 def keep_memory() -> None:
@@ -15,10 +18,18 @@ def keep_memory() -> None:
     gradients and deltas of a large model are then never held at the same time.
     """
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch's
-    map_from, trim_from = (-3, 1 << 23), (-1, 1 << 27)  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, in bytes
+    _allocate_by({_MMAP_THRESHOLD: 1 << 23, _TRIM_THRESHOLD: 1 << 27})
+
+
+def keep_all_memory() -> None:
+    """Have the largest vectors kept, too: a rank that trains makes and drops as many of them in each step."""
+    _allocate_by({_MMAP_MAX: 0, _TRIM_THRESHOLD: -1})
+
+
+def _allocate_by(settings: Mapping[int, int]) -> None:
     with contextlib.suppress(AttributeError, OSError):  # another C library
         mallopt = ctypes.CDLL(None).mallopt
-        for setting, value in (map_from, trim_from):
+        for setting, value in settings.items():
             mallopt(setting, value)
 
 

@@ -115,12 +115,16 @@ class Batches:
     def in_order(self, size: int) -> Iterator[tuple[Tensors, Tensors]]:
         """Yield all examples once, in the order of the shard, `size` at a time; of large ones fewer, so that
         what a model makes of a batch is bounded."""
-        size = min(size, max(LARGEST // self._numbers, 1))
+        size = self.bounded(size)
         if self._ragged:
             yield from map(self.take, torch.split(torch.arange(len(self)), size))
             return
         for x, y in zip(_sliced(self._x, size), _sliced(self._y, size), strict=True):
             yield self._lent(x, y)
+
+    def bounded(self, size: int) -> int:
+        """Return how many of so many examples `in_order` takes at a time."""
+        return min(size, max(LARGEST // self._numbers, 1))
 
     @property
     def ragged(self) -> bool:

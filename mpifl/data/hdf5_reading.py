@@ -26,8 +26,12 @@ PIECE = 16 << 20
 """Bytes of data that are asked for at a time, where a row of chunks is not more."""
 MOST_PACKED = 1032
 """Bytes of data for each byte of the file, beside the first MiB: no more come of deflate's best."""
+MOST_KNOWN = 4096
+"""Files whose answers are kept."""
 _RESTORE = "partition again or restore it"
 _parser = Parser()
+_known: dict[tuple[str, tuple[str, ...], tuple[str, ...]], dict[str, Any]] = {}
+"""What was told of a file, by its digest and what was asked: the same bytes have no other answer."""
 start_parser = _parser.start
 atexit.register(_parser.end)
 
@@ -126,7 +130,7 @@ def opened(
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             _check_bytes(path, file, nbytes, sha256)
-            yield Opened(path, file, _parser.ask(file, {"attributes": attributes, "sets": sets}))
+            yield Opened(path, file, _told(file, sha256, tuple(attributes), tuple(sets)))
     except OSError as error:
         raise ShardError(f"{path}: {_reason(error)}") from None
     except Unparsed as what:
@@ -136,6 +140,21 @@ def opened(
         raise ShardError(f"{path}: not a readable HDF5 shard (another form: {said}); {_RESTORE}") from None
     except MemoryError:
         raise ShardError(f"{path}: its data do not fit into memory; write it without compression") from None
+
+
+def _told(
+    file: BinaryIO, sha256: str | None, attributes: tuple[str, ...], sets: tuple[str, ...]
+) -> dict[str, Any]:
+    """Have a file parsed, unless this very content has been."""
+    asked = {"attributes": attributes, "sets": sets}
+    if sha256 is None:  # nobody has held it against a digest
+        return _parser.ask(file, asked)
+    content = sha256, attributes, sets
+    if (answer := _known.get(content)) is None:
+        answer = _parser.ask(file, asked)
+        if len(_known) < MOST_KNOWN:
+            _known[content] = answer
+    return answer
 
 
 def _check_bytes(path: Path, file: BinaryIO, nbytes: int, sha256: str | None) -> None:

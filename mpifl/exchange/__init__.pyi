@@ -1,4 +1,5 @@
 from .admission import Knowledge as Knowledge
+from .batching import Batching as Batching
 from .cohort import Cohort as Cohort
 from .context import WorkerContext as WorkerContext
 from .costs import Ledger as Ledger

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mpifl.aggregation import FixedSums, Forged, Rule, Weighing
 from mpifl.algorithms import Algorithm
@@ -49,3 +50,27 @@ class WorkerContext:
     personal: Path | None = None
     lines: LineCodecs = PLAIN_LINES
     site: Site | None = None
+
+    def lend(self, id: int, shard: Shard, **given: Any) -> Silo:
+        """Return a silo with the models that all silos of the rank are lent.
+
+        Args:
+            id: Its number.
+            shard: Its examples.
+            **given: What else is its own, or this request's.
+        """
+        return self.silo(
+            id,
+            shard,
+            self.spec.features,
+            self.models,
+            seed=self.seed,
+            task=self.algorithm.task,
+            objective=self.algorithm.objective,
+            own_objective=self.algorithm.own_objective,
+            reweighed=(self.select, self.weights) == ("examples", "uniform"),
+            public=self.public,
+            evaluation_batch=self.evaluation_batch,
+            augment=self.augment,
+            **given,
+        )

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from mpifl.aggregation import Aggregator, aggregator_of, mean_of
 from mpifl.algorithms import usual_weight
-from mpifl.common import InputError, Names, ShardError, SharedVectorChanged, Unwritable
+from mpifl.common import InputError, Names, ShardError, SharedVectorChanged, Unwritable, accelerators
 from mpifl.data import Shard
+from mpifl.exchange.broadcast import Undelivered, undelivered
 from mpifl.exchange.context import WorkerContext
 from mpifl.exchange.dialogue import Dialogue, Lead
 from mpifl.exchange.final_model import FinalModel
@@ -21,7 +22,7 @@ from mpifl.exchange.speakers import Speaker, follow, speaker_of
 from mpifl.exchange.states import States
 from mpifl.exchange.updates import as_update, check_update, defined, reason_of
 from mpifl.run import StateFiles
-from mpifl.silo import Silo
+from mpifl.silo import Asked, Silo, Trains
 from mpifl.wire import (
     AnyReply,
     Compute,
@@ -71,13 +72,14 @@ class Worker:
         self._transport = transport
         self._context, self._model, self._about = context, context.models[0], dict(about)
         self._mean = mean_of(context.sums, self._model.device, transport.memory)
-        rule = aggregator_of(context.rule, context.spill, self._model.device, transport.memory)
+        rule = aggregator_of(context.rule, context.spill, transport.memory)
         self._by_rule = rule or self._mean
         self.aggregation: Aggregator = self._by_rule
         """Of the request that is answered: the job's rule in training, the exact mean in all else."""
         self._shards: dict[int, Shard] = {}
+        self._trains: Trains = Asked.plainly
         self._tells = context.tells(Names([entry.name for entry in context.spec.silos]))
-        self._files = StateFiles(context.run, self._model.device, context.seal)
+        self._files = StateFiles(context.run, context.seal)
         self._final = FinalModel(context.run, context.algorithm, self._model, context.personal)
         self._handlers = self._handlers_of_silos()
         self._receivers: dict[type[Request], Receiver] = {Replicate: self._replicate}
@@ -87,6 +89,7 @@ class Worker:
         """Return what a request of each kind has each silo do."""
         return {
             Compute: self._compute,
+            Undelivered: undelivered,
             Open: self._open,
             Save: self._save,
             SaveStatus: self._save_status,
@@ -109,7 +112,7 @@ class Worker:
         mine = self._asked(request) if handler or isinstance(request, Converse) else []
         self.aggregation = self._aggregator_for(request)
         self.aggregation.begin(request, vectors, mine)
-        replies = [self._guarded(handler, silo, request, vectors) for silo in mine] if handler else []
+        replies = self._replies(handler, mine, request, vectors) if handler else []
         if isinstance(request, Converse):
             replies = self._converse(mine, request, vectors, lead)
         replies = self._noted(replies, request, vectors)
@@ -163,6 +166,12 @@ class Worker:
         coming = (silo for silo, rank in request.reassigned.items() if rank == self._transport.rank)
         return sorted(staying.union(coming))
 
+    def _replies(
+        self, handler: Handler, mine: Sequence[int], request: Request, vectors: dict[str, Tensor]
+    ) -> list[AnyReply]:
+        """Carry out a request for some silos, one after another."""
+        return [self._guarded(handler, silo, request, vectors) for silo in mine]
+
     def _guarded(self, handler: Handler, silo: int, request: Request, vectors: dict[str, Tensor]) -> AnyReply:
         start = time.perf_counter()
         try:
@@ -174,6 +183,7 @@ class Worker:
             return self._fault(silo, error)
 
     def _fault(self, silo: int, error: Exception) -> AnyReply:
+        accelerators.check(self._model.device, error)
         passing = isinstance(error, ShardError | OSError | MemoryError)
         return Done(silo=silo, fault=self._tells.fault(silo, error), passing=passing)
 
@@ -230,26 +240,9 @@ class Worker:
         return update
 
     def _silo(self, id: int, round: int, weight: float | None = None, work: str = "") -> Silo:
-        context = self._context
-        return context.silo(
-            id,
-            self._shard(id),
-            context.spec.features,
-            context.models,
-            state=self.states.of(id),
-            round=round,
-            work=work,
-            seed=context.seed,
-            task=context.algorithm.task,
-            objective=context.algorithm.objective,
-            own_objective=context.algorithm.own_objective,
-            weight=weight,
-            reweighed=(context.select, context.weights) == ("examples", "uniform"),
-            public=context.public,
-            allocate=self.aggregation.lend,
-            evaluation_batch=context.evaluation_batch,
-            augment=context.augment,
-        )
+        state, lend = self.states.of(id), self.aggregation.lend
+        given = {"state": state, "round": round, "weight": weight, "work": work, "allocate": lend}
+        return self._context.lend(id, self._shard(id), **given, trains=self._trains)
 
     def _shard(self, id: int) -> Shard:
         if id not in self._shards:

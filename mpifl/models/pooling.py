@@ -24,26 +24,37 @@ class MaxPool2x2(nn.Module):
         height, width = images.shape[-2:]
         if images.device.type != "cpu" or height % 2 or width % 2:
             return F.max_pool2d(images, 2)
-        pooled: Tensor = _MaxPool2x2.apply(images)  # type: ignore[no-untyped-call]
+        pooled: Tensor = _MaxPool2x2.apply(images)[0]  # type: ignore[no-untyped-call]
         return pooled
 
 
 class _MaxPool2x2(torch.autograd.Function):
     @staticmethod
-    def forward(context: Any, images: Tensor) -> Tensor:
+    def forward(images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         left, right = images[..., 0::2], images[..., 1::2]
         in_right = right > left  # equal values: the gradient goes to the first in rows, as PyTorch's does
         columns = torch.maximum(left, right)
         upper, lower = columns[..., 0::2, :], columns[..., 1::2, :]
         in_lower = lower > upper
-        context.save_for_backward(in_right, in_lower)
-        return torch.maximum(upper, lower)
+        return torch.maximum(upper, lower), in_right, in_lower
+
+    @staticmethod
+    def setup_context(context: Any, inputs: tuple[Tensor], output: tuple[Tensor, ...]) -> None:
+        context.mark_non_differentiable(*output[1:])
+        context.set_materialize_grads(False)
+        context.save_for_backward(*output[1:])
 
     @staticmethod
     @once_differentiable
     def backward(context: Any, *gradients: Tensor) -> Tensor:
-        (gradient,), (in_right, in_lower) = gradients, context.saved_tensors
-        return _spread(_spread(gradient, in_lower, -2), in_right, -1)
+        in_right, in_lower = context.saved_tensors
+        return _spread(_spread(gradients[0], in_lower, -2), in_right, -1)
+
+    @staticmethod
+    def vmap(info: Any, sides: tuple[int], images: Tensor) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        """Pool several models' images as one batch."""
+        found: tuple[Tensor, ...] = _MaxPool2x2.apply(images.movedim(sides[0], 0))  # type: ignore[no-untyped-call]
+        return found, (0, 0, 0)
 
 
 def _spread(gradient: Tensor, second: Tensor, side: int) -> Tensor:

@@ -4,6 +4,7 @@ from .compare import (
     show_run as show_run,
     wide_console as wide_console,
 )
+from .compare_page import write_best as write_best
 from .data import read_shards as read_shards
 from .evaluate import (
     as_record as as_record,
@@ -12,6 +13,8 @@ from .evaluate import (
     tell_score as tell_score,
     write_figures as write_figures,
 )
+from .following import State as State
+from .live_page import keep_report as keep_report
 from .page import write_report as write_report
 from .predict import (
     answered as answered,
@@ -21,3 +24,4 @@ from .predict import (
 )
 from .runs import Summary as Summary, changed_by_force as changed_by_force, read_run as read_run
 from .trained import check_plugins as check_plugins, last_model as last_model, read_job_of as read_job_of
+from .watch import watch_run as watch_run

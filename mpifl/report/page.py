@@ -9,18 +9,25 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from mpifl.common import LARGEST_FILE, InputError, Names, read_whole, write_atomic
+from mpifl.common import LARGEST_FILE, Names, read_whole
 from mpifl.report import figures, units
 from mpifl.report.data import data
-from mpifl.report.markup import folded as _folded, table as _table
+from mpifl.report.headline import headline
+from mpifl.report.markup import (
+    check_page,
+    document,
+    folded as _folded,
+    loads_itself,
+    table as _table,
+    write_page,
+)
 from mpifl.report.runs import Summary, read_run
-from mpifl.report.style import STYLE
+from mpifl.report.scores import section as silos_section
 from mpifl.report.trust import trust
 from mpifl.report.weights import edges_of_silos, weights_of_silos
 from mpifl.run import number, read_environment
 from mpifl.tracking import HELD_OUT
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 MOST_ROWS = 200
 LAST_DAY = 253_370_000_000
 """Seconds since 1970 that a calendar knows."""
@@ -41,61 +48,63 @@ def write_report(run: Path, out: Path | None = None) -> Path:
     Raises:
         InputError: the run cannot be read or the file not be written.
     """
-    path = out or run / "report.html"
-    if path.suffix.lower() not in (".html", ".htm"):
-        raise InputError(f"--out {path}: ends in '{path.suffix}'; it must be .html")
-    content = page(read_run(run))
-    try:
-        write_atomic(path, content.encode())
-    except OSError as error:
-        raise InputError(f"--out {path}: cannot be written ({error.strerror}); name another file") from None
+    path = place(run, out)
+    write_page("--out", path, page(read_run(run)))
     return path
 
 
-def page(summary: Summary) -> str:
-    """Return the page of a run."""
+def place(run: Path, out: Path | None) -> Path:
+    """Return where a run's page goes.
+
+    Raises:
+        InputError: its name does not end as a page's.
+    """
+    path = out or run / "report.html"
+    check_page("--out", path)
+    return path
+
+
+def page(summary: Summary, every: float | None = None) -> str:
+    """Return the page of a run.
+
+    Args:
+        summary: The run.
+        every: The seconds after which the page loads itself anew, if it does.
+    """
     environment = read_environment(summary.run)
     # by round or in sum: none may be missing
-    every = [*figures.costs(summary), figures.time(summary), figures.ranks(summary, environment)]
-    drawn = [*figures.reached(summary), *([] if summary.missing else every), data(summary, environment)]
-    body = _head(summary, environment) + _cards(summary) + f'<div class="grid">{"".join(drawn)}</div>'
+    every_round = [*figures.costs(summary), figures.time(summary), figures.ranks(summary, environment)]
+    metric, losses, over_silos = figures.reached(summary)
+    reached = [metric, over_silos, silos_section(summary), losses]  # on a phone one below the other
+    drawn = [*reached, *([] if summary.missing else every_round), data(summary, environment)]
+    body = _head(summary, environment, every) + _cards(summary) + f'<div class="grid">{"".join(drawn)}</div>'
     names = Names(environment.get("silos", ()))
     body += trust(summary) + _faults(summary.records, names) + _weights(summary, names)
     body += _edges(summary, names) + _rounds(summary)
     body += _job(summary.run) + _environment(environment)
-    title = escape(f"{summary.job.get('name', summary.run.name)}: {summary.run.absolute().name}")
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        f"<title>{title}</title><style>{STYLE}</style></head><body><main>{body}</main></body></html>\n"
-    )
+    return document(title_of(summary.run, summary.job), body, every)
 
 
-def _head(summary: Summary, environment: dict[str, Any]) -> str:
+def title_of(run: Path, job: Mapping[str, Any]) -> str:
+    """Return what a run's page is called."""
+    return f"{job.get('name', run.name)}: {run.absolute().name}"
+
+
+def _head(summary: Summary, environment: dict[str, Any], every: float | None) -> str:
     job = summary.job
-    what = [job.get("algorithm", {}).get("name"), _model(job), job.get("shards")]
-    words = [str(word) for word in what if word] + ([f"seed {job['seed']}"] if "seed" in job else [])
+    words = headline(job)
     ended = number(summary.records[-1], "time") or 0.0
     when = f"{datetime.fromtimestamp(ended):%Y-%m-%d %H:%M}" if 0 < ended < LAST_DAY else ""
     ranks = len(environment.get("ranks") or {})
     words += [f"{ranks} rank{'s' if ranks > 1 else ''}"] if ranks else []
     state = f"finished {when}" if summary.finished else f"last round {when}"
-    said = "".join(f'<p class="bad">{escape(remark)}</p>' for remark in summary.remarks)
+    remarks = [remark for remark in summary.remarks if every is None or not remark.startswith("unfinished")]
+    said = "".join(f'<p class="bad">{escape(remark)}</p>' for remark in remarks)
+    said += f"<p>{escape(loads_itself(every))}</p>" if every is not None else ""
     return (
         f"<header><h1>{escape(str(job.get('name', summary.run.name)))}</h1><p>{escape(' · '.join(words))}</p>"
         f'<p class="soft">{escape(str(summary.run))}, {state}</p>{said}</header>'
     )
-
-
-def _model(job: Mapping[str, Any]) -> str:
-    """Name a job's model; both halves of one that is split."""
-    name = str(job.get("model", {}).get("name", ""))
-    split = job.get("vertical")
-    if not isinstance(split, Mapping):
-        return name
-    top = split.get("top", "none")
-    return f"{top.get('name') if isinstance(top, Mapping) else 'sum'} over {name}"
 
 
 def _cards(summary: Summary) -> str:
@@ -104,6 +113,8 @@ def _cards(summary: Summary) -> str:
     last, best, worst = (values[key] for key in (metric.test, f"best_{metric.name}", f"{metric.silo}_worst"))
     said = "" if best is None else f"test {metric.name}; the best was {write(best)}"
     cards = [] if last is None else [(write(last), said)]
+    if last is None and (together := summary.figure(summary.together)) is not None:
+        cards.append((write(together), f"{metric.name} on all that silos hold out"))
     if (final := values[f"final_{metric.name}"]) is not None:
         cards.append((write(final), f"test {metric.name}, scored once, at the end"))
     if values["test_loss"] is not None:
@@ -163,7 +174,7 @@ def _weights(summary: Summary, names: Names) -> str:
     rows = weights_of_silos(summary.records, summary.job.get("aggregation", {}).get("rule"), names)
     if not rows:
         return ""
-    heading = ["silo", "rounds", "weight (mean of all = 1)", "not chosen", ""]
+    heading = ["silo", "rounds", "weight (mean 1)", "not chosen", ""]
     return _folded(f"Weights of silos ({len(rows)})", _table(heading, rows[:MOST_ROWS]), opened=True)
 
 

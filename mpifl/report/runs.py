@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -146,8 +146,12 @@ class Summary:
         return {"rounds_to_target": rounds, "seconds_to_target": seconds, "bytes_to_target": carried}
 
 
-def read_run(run: Path) -> Summary:
+def read_run(run: Path, read: Sequence[Record] | None = None) -> Summary:
     """Read a run folder.
+
+    Args:
+        run: The folder.
+        read: The rounds of its metrics.jsonl, if they were read already.
 
     Raises:
         InputError: it holds no round that this program can read; the line says why.
@@ -155,10 +159,10 @@ def read_run(run: Path) -> Summary:
     if not run.is_dir():
         raise InputError(f"{run}: is no folder; {A_RUN}")
     environment = read_environment(run)
-    metric, lost = _metric(environment), why_lost(run)
-    if not (records := _read_rounds(run, metric)):
+    metric, lost = metric_of(environment), why_lost(run)
+    if not (records := _checked(run, read_metrics(run) if read is None else read, metric)):
         raise InputError(f"{run}: {lost or f'no rounds in metrics.jsonl; {A_RUN}'}")
-    job, wrong = _read_job(run / "job.toml")
+    job, wrong = read_tables(run / "job.toml")
     finished, forced = _finished(run, job, records, metric), changed_by_force(environment)
     summary = Summary(run, records, job, finished, (), environment.get("data", {}), forced, metric)
     version = environment.get("versions", {}).get("mpifl")
@@ -202,7 +206,7 @@ def changed_by_force(environment: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(c for c in changes if not c.startswith(HARMLESS) and not c.endswith(BEFORE_ALL))
 
 
-def _metric(environment: Mapping[str, Any]) -> MetricInfo:
+def metric_of(environment: Mapping[str, Any]) -> MetricInfo:
     """Return the main metric that a run notes; of one that notes none the accuracy."""
     try:
         return MetricInfo.model_validate(environment["metric"])
@@ -217,9 +221,8 @@ def _target(job: Mapping[str, Any]) -> float | None:
     return None if found is None else float(found)
 
 
-def _read_rounds(run: Path, metric: MetricInfo) -> list[Record]:
+def _checked(run: Path, records: Sequence[Record], metric: MetricInfo) -> list[Record]:
     path = run / "metrics.jsonl"
-    records = read_metrics(run)
     before: int = 0
     for record in records:
         if not _is_round(record, metric):
@@ -228,7 +231,7 @@ def _read_rounds(run: Path, metric: MetricInfo) -> list[Record]:
         if (round := record["round"]) <= before:
             raise InputError(f"{path}: has round {round} after round {before}; two runs wrote to one folder")
         before = round
-    return records
+    return list(records)
 
 
 def _is_round(record: Record, metric: MetricInfo) -> bool:
@@ -239,7 +242,7 @@ def _is_round(record: Record, metric: MetricInfo) -> bool:
     return numbers and tables and all(RANK.fullmatch(k) and isinstance(v, dict) for k, v in ranks.items())
 
 
-def _read_job(path: Path) -> tuple[dict[str, Any], list[str]]:
+def read_tables(path: Path) -> tuple[dict[str, Any], list[str]]:
     """Return the tables of a job, whatever version wrote them, and what is wrong with the file."""
     try:
         job = tables(path)

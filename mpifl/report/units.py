@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 UNITS = ((1, 0.001, "ms"), (100, 1, "s"), (6000, 60, "min"), (math.inf, 3600, "h"))
 """Durations below so many seconds are marked in this unit, which has so many seconds."""
-Levels = tuple[list[float], Callable[[float], str]]
+Write = Callable[[float], str]
+Levels = tuple[list[float], Write]
 """What is marked on an axis, and how it is written there."""
 
 

@@ -26,6 +26,7 @@ from .job import (
 from .private import check_private_data as check_private_data
 from .private_silos import is_silo_level as is_silo_level, why_no_statistics as why_no_statistics
 from .records import (
+    GrowingMetrics as GrowingMetrics,
     encode_record as encode_record,
     number as number,
     read_metrics as read_metrics,

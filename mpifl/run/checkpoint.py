@@ -16,11 +16,11 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 from torch import Tensor
 
+from mpifl.aggregation import is_finite
 from mpifl.common import InputError, Unwritable, read_whole, write_atomic
 from mpifl.run import serialization
 from mpifl.silo import FlatModel
@@ -72,7 +72,6 @@ def rounds(run: Path) -> list[int]:
 def read_state(
     path: Path,
     sha256: str,
-    device: torch.device | str = "cpu",
     unseal: Callable[[bytes], bytes] = bytes,
 ) -> dict[str, Any]:
     """Read what `write_state` wrote.
@@ -80,7 +79,6 @@ def read_state(
     Args:
         path: The file.
         sha256: Of the file.
-        device: Where tensors go.
         unseal: Makes a state's bytes of the file's, or raises ValueError; by default they are the same.
 
     Raises:
@@ -93,7 +91,7 @@ def read_state(
     if hashlib.sha256(content).hexdigest() != sha256:
         raise CheckpointError(f"{path}: torn or altered, its sha256 is not that in checkpoint.json")
     try:
-        return serialization.unpack(unseal(content), device)
+        return serialization.unpack(unseal(content))
     except ValueError as error:
         raise CheckpointError(f"{path}: {error}") from None
 
@@ -182,7 +180,7 @@ def _kind(value: Any) -> str:
 
 def _finite(value: Any) -> bool:
     if isinstance(value, Tensor):
-        return not value.is_floating_point() or bool(value.isfinite().all())
+        return not value.is_floating_point() or is_finite(value)
     return abs(value) < 2**63 if type(value) in (int, float) else True
 
 
@@ -213,7 +211,7 @@ def write_model(path: Path, model: FlatModel) -> str:
         InputError: its parameters are not finite.
         Unwritable: the disk is full, or fails.
     """
-    if not model.trained.isfinite().all():
+    if not is_finite(model.trained):
         raise InputError(f"{path}: is not written, since the model's parameters are not finite")
     try:
         return serialization.write_tensors(path, model.state_dict())

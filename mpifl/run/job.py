@@ -274,8 +274,9 @@ def _check_augment(job: Job, algorithm: Algorithm, source: str) -> None:
     if why := algorithm.why_not_augmented():
         what = f"{job.algorithm['name']} {why}"
         raise InputError(f"{source}: [data] augment = '{name}': {what}; leave augment out")
-    if ":" in name and job.local.compile:
-        what = "a function of your own may change shapes, for which [local] compile = true has no step"
+    if ":" in name and (job.local.compile or job.local.batched):
+        key = "compile" if job.local.compile else "batched"
+        what = f"a function of your own may change shapes, for which [local] {key} = true has no step"
         raise InputError(f"{source}: [data] augment = '{name}': {what}; leave one of them out")
 
 

@@ -101,6 +101,8 @@ def _of_local(job: Job) -> str:
     if local.accumulate > 1:
         what = "a step of [privacy] has one batch, of any size"
         return f"[local] accumulate = {local.accumulate}: {what}; take a larger batch_size"
+    if local.batched:
+        return "[local] batched = true: each silo of [privacy] draws and clips by itself; leave it out"
     return (
         "[local] compile = true: a step of [privacy] is not compiled; leave it out" if local.compile else ""
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
+import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pydantic_core import from_json
 
@@ -31,6 +34,52 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     return [record for line in lines if (record := _record(line)) is not None]
+
+
+class GrowingMetrics:
+    """`metrics.jsonl` of a run that goes on: each look reads what has come since the last.
+
+    A line counts when it is whole. The file may appear later, and a run that goes on writes it anew.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._anew()
+
+    def _anew(self) -> None:
+        self._file, self._read, self._torn = (0, 0), 0, b""
+        self._rounds: list[dict[str, Any]] = []
+
+    def look(self) -> list[dict[str, Any]]:
+        """Return all rounds so far, without lines that tell of no round.
+
+        Raises:
+            InputError: it cannot be read, and could not before.
+        """
+        path = self._folder / "metrics.jsonl"
+        try:
+            # opened anew each time, which has a network file system ask its server
+            with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+                self._read_on(file)
+        except FileNotFoundError:
+            self._anew()
+        except OSError as error:  # a server that is away for a moment
+            if not self._rounds:
+                raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+        return list(self._rounds)
+
+    def _read_on(self, file: BinaryIO) -> None:
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode):
+            raise OSError(errno.EINVAL, "it is no file")
+        if (about.st_dev, about.st_ino) != self._file or about.st_size < self._read:
+            self._anew()
+            self._file = (about.st_dev, about.st_ino)
+        file.seek(self._read)
+        came = file.read()
+        self._read += len(came)
+        *lines, self._torn = (self._torn + came).split(b"\n")
+        self._rounds += [record for line in lines if (record := _record(line)) is not None]
 
 
 def _record(line: bytes) -> dict[str, Any] | None:

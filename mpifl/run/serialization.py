@@ -53,7 +53,7 @@ def pack(state: Mapping[str, Any], empty: Callable[[int, torch.dtype], Tensor]) 
     return packed
 
 
-def unpack(content: bytes, device: torch.device | str = "cpu") -> dict[str, Any]:
+def unpack(content: bytes) -> dict[str, Any]:
     """Return the tensors and numbers of a file that `write_state` wrote.
 
     Raises:
@@ -66,7 +66,7 @@ def unpack(content: bytes, device: torch.device | str = "cpu") -> dict[str, Any]
         raise ValueError(f"is no state ({said})") from None
     if twice := sorted(tensors.keys() & numbers.keys()):
         raise ValueError(f"is no state ('{twice[0]}' is a tensor and a number)")
-    return {**{name: tensor.to(device) for name, tensor in tensors.items()}, **numbers}
+    return {**tensors, **numbers}
 
 
 def numbers_of(content: Buffer) -> dict[str, Any]:

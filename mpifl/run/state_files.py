@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from mpifl.common import write_atomic
 from mpifl.privacy import Seal
 from mpifl.run import checkpoint, serialization
@@ -20,12 +18,11 @@ class StateFiles:
 
     Args:
         run: The run folder, which may be the server's.
-        device: Where states are read to.
         seal: A site's, if nobody else is to read them or to put others in their place.
     """
 
-    def __init__(self, run: Path, device: torch.device, seal: Seal | None = None) -> None:
-        self._run, self._device, self._seal = run, device, seal
+    def __init__(self, run: Path, seal: Seal | None = None) -> None:
+        self._run, self._seal = run, seal
         self._writer = Writer()
 
     def begin(self, round: int, silo: int, state: Mapping[str, Any]) -> None:
@@ -64,10 +61,8 @@ class StateFiles:
         """
         seal, path = self._seal, self.path(round, silo)
         if seal is None:
-            return checkpoint.read_state(path, sha256, self._device)
-        return checkpoint.read_state(
-            path, sha256, self._device, lambda sealed: seal.open(sealed, *_about(round, silo))
-        )
+            return checkpoint.read_state(path, sha256)
+        return checkpoint.read_state(path, sha256, lambda sealed: seal.open(sealed, *_about(round, silo)))
 
     def path(self, round: int, silo: int) -> Path:
         """Return where a silo's file lies."""

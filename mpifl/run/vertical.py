@@ -67,6 +67,8 @@ def _of_local(job: Job, algorithm: Algorithm) -> Iterator[str]:
         yield f"[local] accumulate = {local.accumulate}: each batch is a step; leave it out"
     if local.compile:
         yield "[local] compile = true: a step is shared with the holder of labels; leave it out"
+    if local.batched:
+        yield "[local] batched = true: silos have columns, and halves of their own; leave it out"
     if local.precision != "fp32":
         yield f"[local] precision = '{local.precision}': lines are float32; take 'fp32'"
     if local.batch_size != "full" and (why := algorithm.task.why_no_mean()):

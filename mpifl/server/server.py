@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -13,9 +13,11 @@ from mpifl.common import rng
 from mpifl.data import Batches
 from mpifl.privacy import NOTHING, Gate
 from mpifl.silo import (
+    ALONE,
     EVALUATION_BATCH,
     EvaluationBatch,
     FlatModel,
+    Lanes,
     LocalRun,
     LocalTraining,
     Objective,
@@ -33,8 +35,8 @@ class Server:
     Attributes:
         models: The architectures, with the initial weights until something is loaded; the first is the job's.
         seed: The job's seed.
-        state: All that the training has learned: plain tensors and numbers by name, `w` among them, shape
-            [P].
+        state: All that the training has learned: plain tensors on the host and numbers by name, `w` among
+            them, shape [P].
         round: Rounds done.
         test: The global test set, if the shard folder has one.
         public: Examples that belong to no silo, if the shard folder has some.
@@ -45,6 +47,7 @@ class Server:
             rows.
         holder: That silo.
         gate: Where gradients leave that silo's site, in a split network.
+        lanes: How many batches of the test set are scored at once.
     """
 
     models: Sequence[FlatModel]
@@ -59,6 +62,7 @@ class Server:
     held: Mapping[str, Batches] = field(default_factory=dict)
     holder: int = 0
     gate: Gate = NOTHING
+    lanes: Lanes = ALONE
 
     @property
     def model(self) -> FlatModel:
@@ -74,14 +78,15 @@ class Server:
     def begun(self, begin: Callable[[Server], None]) -> dict[str, Any]:
         """Return the state in which a training begins: what `begin` makes it, and running statistics.
 
-        The server is left without a state, and its models must have their initial weights.
+        The server is left without a state, and its models must have their initial weights. The state lies on
+        the host, wherever the models lie.
         """
         self.state = {}
         begin(self)
         if len(self.model.statistics):
             self.state["statistics"] = self.model.statistics.read()
         found, self.state = self.state, {}
-        return found
+        return {name: one.cpu() if isinstance(one, Tensor) else one for name, one in found.items()}
 
     def evaluate(self, w: Tensor) -> Score | None:
         """Score the model w, shape [shared], on the test set;
@@ -89,7 +94,7 @@ class Server:
         if self.test is None or not self.judges:
             return None
         self.load(w)
-        how = self.task, self.own_objective, self.evaluation_batch
+        how = self.task, self.own_objective, self.evaluation_batch, self.lanes
         return evaluate(self.model, self.model.trained, self.test, *how)
 
     @torch.no_grad()
@@ -110,15 +115,16 @@ class Server:
         """Train one of the models from w, shape [P], on the public examples; see `local.train`.
 
         Running statistics start from the server's, and what training makes of them is the server's from then
-        on.
+        on. What is given and what comes of it lie on the host.
         """
         assert self.public is not None
         model = self.models[architecture] if architecture else self.load(w)
+        start, *others = (one.to(model.device) for one in (w, *beside))
         with rng.scope(self.seed, "public", architecture, self.round, device=model.device) as order:
-            run = local.train(model, self.public, w, settings, order, objective, beside=beside)
+            run = local.train(model, self.public, start, settings, order, objective, beside=others)
         if "statistics" in self.state:
-            self.state["statistics"] = model.statistics.read()
-        return run
+            self.state["statistics"] = model.statistics.read().cpu()
+        return replace(run, delta=run.delta.cpu(), end=run.end.cpu())
 
     def load(self, w: Tensor) -> FlatModel:
         """Put w, shape [shared], and the running statistics into the model,

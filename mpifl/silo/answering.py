@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -37,8 +37,9 @@ class Answering:
         return rng.torch_stream(self._seed, purpose, self.id, self.round)
 
     def keep(self, **values: Tensor | Scalar) -> None:
-        """Keep copies of tensors and numbers for later rounds; they count only if this update does."""
-        self.kept |= {name: v.clone() if isinstance(v, Tensor) else v for name, v in values.items()}
+        """Keep copies of tensors, on the host, and numbers for later rounds; they count only if this update
+        does."""
+        self.kept |= {name: _copied(value) for name, value in values.items()}
 
     def update(self, weight: float | None = None, **values: Tensor | Uniform | Scalar | None) -> Update:
         """Make this silo's answer: tensors are averaged over the cohort, numbers too, and reported for each
@@ -52,3 +53,33 @@ class Answering:
         vectors = {name: value for name, value in values.items() if isinstance(value, Tensor | Uniform)}
         scalars = {name: value for name, value in values.items() if not isinstance(value, Tensor | Uniform)}
         return Update(self.weight if weight is None else weight, vectors, scalars)
+
+
+class _Placed(Mapping[str, Any]):
+    """What a silo keeps on the host, where it is looked at: a device holds the one silo's that works."""
+
+    def __init__(self, kept: Mapping[str, Any], device: torch.device) -> None:
+        self._kept, self._device = kept, device
+        self._here: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._here:
+            value = self._kept[name]
+            self._here[name] = value.to(self._device) if isinstance(value, Tensor) else value
+        return self._here[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kept)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+def placed(kept: Mapping[str, Any], device: torch.device) -> Mapping[str, Any]:
+    """Return what a silo keeps as it finds it on a device; on the CPU that is what it keeps."""
+    return kept if device.type == "cpu" else _Placed(kept, device)
+
+
+def _copied(value: Tensor | Scalar) -> Tensor | Scalar:
+    """Return a copy of a tensor on the host."""
+    return value.to("cpu", copy=True) if isinstance(value, Tensor) else value

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mpifl.common import cache, write_atomic
+from mpifl.common import accelerators, cache, write_atomic
 
 LARGEST_GRAPH = 1500
 """Operations of a graph at most: beyond, the compiler takes minutes."""
@@ -47,7 +47,7 @@ _WITHOUT_ALPHA: dict[Any, Any] = {torch.ops.aten.add.Tensor: _add, torch.ops.ate
 and drops the sum's alpha: weight decay would be 1."""
 
 
-def trace(step: Callable[..., tuple[()]], inputs: Sequence[Tensor]) -> torch.fx.GraphModule:
+def trace(step: Callable[..., object], inputs: Sequence[Tensor]) -> torch.fx.GraphModule:
     """Trace a step to a graph of tensor operations; no tensor is computed with.
 
     Raises:
@@ -66,7 +66,7 @@ def trace(step: Callable[..., tuple[()]], inputs: Sequence[Tensor]) -> torch.fx.
 def _check_operations(graph: torch.fx.GraphModule) -> None:
     operations = [node.target for node in graph.graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
     if any(torch.Tag.nondeterministic_seeded in operation.tags for operation in operations):
-        raise NotCompiled("the model draws random numbers (dropout), which compiled ones would differ from")
+        raise NotCompiled("the model draws random numbers (dropout), and would draw others")
     if len(operations) > LARGEST_GRAPH:
         size = f"{len(operations)} operations, and {LARGEST_GRAPH} are compiled at most"
         raise NotCompiled(f"the step has {size}")
@@ -168,7 +168,9 @@ def _digest(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], device: torch
     """Hash all that the code follows from: graph, layout of its tensors, versions, processor."""
     constants = {name: t.tolist() for name, t in graph.named_buffers()}
     layout = [(tuple(t.shape), t.stride(), str(t.dtype), str(t.device)) for t in inputs]
-    processor = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor()
+    processor = platform.processor()
+    if device.type == "cuda":
+        processor = f"{torch.cuda.get_device_name(device)} {accelerators.rounds_to_tf32()}"
     described = ("model name", "flags", "Features")
     flags = [line for line in _lines("/proc/cpuinfo") if line.startswith(described)][:2]
     made_by = torch.__version__, torch.get_num_threads(), processor, flags

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mpifl.common import rng
 from mpifl.data import Batches, Features, Shard
-from mpifl.silo.answering import Answering
+from mpifl.silo.answering import Answering, placed
 from mpifl.silo.flat import FlatModel
 from mpifl.silo.half import Half, begun, load, order
 from mpifl.silo.settings import EVALUATION_BATCH, EvaluationBatch, LocalTraining
@@ -67,8 +67,8 @@ class ColumnSilo(Answering):
         evaluation_batch: EvaluationBatch = EVALUATION_BATCH,
     ) -> None:
         super().__init__(id, round, seed)
-        self.state, self.kept, self.weight = state, {}, 1.0
         self.model = bottom.model
+        self.state, self.kept, self.weight = placed(state, self.model.device), {}, 1.0
         self.holds_labels = bottom.holds_labels
         self._first, self._size = bottom.first, evaluation_batch
         self._splits = {

@@ -220,16 +220,26 @@ def _key(local: LocalTraining, objective: Objective, correct: Correction | None,
         raise NotCompiled(f"{key} is for the plain step")
     if correct is not None and not isinstance(correct, Constant | Proximal):
         raise NotCompiled("the algorithm corrects gradients by a function of its own")
+    function, owner = identity(objective)
+    shapes = tuple((tuple(t.shape), t.stride(), t.dtype) for t in batch)
+    return function, owner, type(correct), shapes, str(local.model_dump(include=_BAKED))
+
+
+def identity(objective: Objective) -> tuple[Hashable, int]:
+    """Return what an objective is known by, as long as it is kept.
+
+    Raises:
+        NotCompiled: another one may be called the same.
+    """
     owner = getattr(objective, "__self__", None)
     function: Any = getattr(objective, "__func__", objective)
     inside = ("<locals>", "<lambda>")
     if not inspect.isfunction(function) or any(part in function.__qualname__ for part in inside):
         raise NotCompiled("the objective is neither a function of a module nor a method")
-    shapes = tuple((tuple(t.shape), t.stride(), t.dtype) for t in batch)
-    return function, id(owner), type(correct), shapes, str(local.model_dump(include=_BAKED))
+    return function, id(owner)
 
 
-class _Loss(nn.Module):
+class Loss(nn.Module):
     """An objective and its model as one module: so tensors are replaced whatever it calls of the model."""
 
     def __init__(self, module: nn.Module, objective: Objective) -> None:
@@ -237,6 +247,7 @@ class _Loss(nn.Module):
         self.module, self._objective = module, objective
 
     def forward(self, *batch: Tensor) -> Tensor:
+        """Return the objective of a batch."""
         return self._objective(self.module, *batch)
 
 
@@ -250,7 +261,7 @@ def _step(
     """
     frozen = [name for name, _ in model.module.named_parameters() if name not in model.names]
     names = [*model.names, *frozen, *(name for name, _ in model.module.named_buffers())]
-    whole = _Loss(model.module, in_precision(local.precision, objective))
+    whole = Loss(model.module, in_precision(local.precision, objective))
 
     def step(*inputs: Tensor) -> tuple[()]:
         left = iter(inputs)

@@ -166,8 +166,9 @@ class Adam(Optimizer):
 
 
 def clip(gradient: Tensor, bound: float) -> None:
-    """Scale a flat gradient in place to an L2 norm of `bound` if it is longer (Pascanu et al. 2013)."""
-    norm = torch.linalg.vector_norm(gradient, dtype=torch.float64)
+    """Scale flat gradients, shape [..., P], in place to an L2 norm of `bound` where they are longer (Pascanu
+    et al. 2013)."""
+    norm = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True, dtype=torch.float64)
     gradient.mul_((bound / norm).clamp(max=1.0).float())
 
 

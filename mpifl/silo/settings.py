@@ -70,8 +70,13 @@ class LocalTraining(BaseModel):
     """Epochs of silo 0, 1, 2, ..., in place of epochs; the list repeats where there are more silos."""
     compile: bool = False
     """Compile the whole step to machine code where that can be done; it equals the plain step to rounding."""
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """What forward and backward passes compute in; bf16 and fp16 need a GPU, and parameters stay float32."""
+    batched: bool = False
+    """Take the steps of several silos of a rank as one where that can be done; it equals the plain way to
+    rounding."""
+    chunk: Annotated[int, Field(ge=2, le=1024)] = 16
+    """How many silos a batched step is of; where there are fewer it is filled up."""
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
+    """What forward and backward passes compute in; all but fp32 need a GPU, and parameters stay float32."""
 
     @model_validator(mode="before")
     @classmethod
@@ -98,6 +103,10 @@ class LocalTraining(BaseModel):
             raise ValueError("schedule_rounds above 1 counts steps, as all silos take alike; give steps")
         if self.schedule_rounds > 1 and self.stragglers:
             raise ValueError("schedule_rounds above 1 counts steps, and stragglers take fewer; leave one out")
+        if self.batched and (why := self.why_single):
+            raise ValueError(f"batched steps take several silos at once, and {why}; leave one out")
+        if not self.batched and self.chunk != type(self).model_fields["chunk"].default:
+            raise ValueError("chunk is of batched steps; take batched = true, or leave it out")
         if self.keep_optimizer and self.optimizer == "sgd" and not self.momentum:
             raise ValueError("keep_optimizer: sgd without momentum has nothing to keep; leave it out")
         return self
@@ -142,6 +151,18 @@ class LocalTraining(BaseModel):
             "precision": self.precision == "fp16",  # which leaves steps out
         }
         return next((key for key, is_given in given.items() if is_given), "")
+
+    @property
+    def why_single(self) -> str:
+        """Say what of these settings is of one silo alone, and never of a batched step; "" if nothing is."""
+        whys = {
+            "compile makes a step of one": self.compile,
+            "deadline stops each by its clock": self.deadline is not None,
+            "accumulate takes steps of several batches": self.accumulate > 1,
+            "fp16 leaves steps of single silos out": self.precision == "fp16",
+            "batch_size = 'full' gives each another shape": self.batch_size == "full",
+        }
+        return next((why for why, holds in whys.items() if holds), "")
 
     def schedule_of(self, round: int, steps: int) -> Schedule:
         """Return the schedule of a round, counted from 0, in which a silo takes so many steps."""

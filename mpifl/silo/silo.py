@@ -13,6 +13,8 @@ from torch import Tensor
 from mpifl.common import InputError
 from mpifl.data import Batches, Change, Examples, Inputs, Shard
 from mpifl.silo import local
+from mpifl.silo.answering import placed
+from mpifl.silo.asked import Asked, Trains
 from mpifl.silo.flat import Allocate, FlatModel, Objective
 from mpifl.silo.lent import Lent
 from mpifl.silo.local import Batch, Correction, LocalRun, LocalTraining
@@ -20,6 +22,7 @@ from mpifl.silo.optimizers import OPTIMIZERS
 from mpifl.silo.scoring import Score, as_fits, evaluate, logits, mean_loss, outputs
 from mpifl.silo.settings import EVALUATION_BATCH, EvaluationBatch
 from mpifl.silo.splits import held_out
+from mpifl.silo.steps import Counted
 from mpifl.silo.way import PLAIN, Way
 from mpifl.tasks import CLASSIFICATION, Task
 
@@ -71,10 +74,11 @@ class Silo(Lent):
         allocate: Allocate = torch.empty,
         evaluation_batch: EvaluationBatch = EVALUATION_BATCH,
         augment: Change | None = None,
+        trains: Trains = Asked.plainly,
     ) -> None:
         super().__init__(id, models, round, seed, allocate)
         self.work = work
-        self.state = state
+        self.state = placed(state, self.model.device)
         self.public = public
         self.reweighed = reweighed
         self.task = task
@@ -82,6 +86,7 @@ class Silo(Lent):
         self.own_objective = own_objective
         self._evaluation_batch = evaluation_batch
         self._augment = augment
+        self._trains = trains
         self.kept: dict[str, Any] = {}
         self._splits = {
             name: Batches(split, features, self.model.device) for name, split in shard.splits.items()
@@ -128,21 +133,29 @@ class Silo(Lent):
             statistics: Running statistics to start from, where not the server's.
         """
         self._begin_pass(statistics)
-        counted = self._counted if objective is self.own_objective is None else None
+        of_task = objective is self.own_objective is None
         objective = objective or self.objective
         examples = self._splits["train"]
         if self._augment is not None:
             examples = examples.changed(self._augment, self.stream("augment"))
         settings = settings.at_round(self.round).of_silo(self.id, self.stream("stragglers"))
         with self.randomness("train") as order:
-            kept = self._kept_optimizer(settings)
-            more = (beside, self._allocate, self.round, kept, counted, self._way(settings))
-            run = local.train(self.model, examples, w, settings, order, objective, correct, *more)
+            about = (self.model, examples, w, settings, order, objective, correct, beside)
+            kept, sums = self._kept_optimizer(settings), self._sums(of_task)
+            more = (self._allocate, self.round, kept, self._way(settings), *sums)
+            run = self._trains(Asked(*about, *more))
         if settings.keep_optimizer and run.optimizer is not None:
             state = {f"{OPTIMIZER} {i}": vector for i, vector in enumerate(run.optimizer.state)}
             self.keep(**state, **{f"{OPTIMIZER} steps": run.optimizer.steps})
         self.learned_statistics = self.model.statistics.read()
         return run
+
+    def _sums(self, of_task: bool) -> tuple[Counted | None, Callable[..., Tensor] | None]:
+        """Return the objective as a sum with what it is divided by, and as one with weights of examples; None
+        where only the task could say."""
+        if not of_task:
+            return None, None
+        return self._counted, None if self.task.why_no_mean() else self.task.weighted_objective
 
     def _counted(self, module: Any, x: Any, y: Any) -> tuple[Tensor, Tensor | int]:
         """Return the task's loss on a batch as a sum, and what it is to be divided by."""

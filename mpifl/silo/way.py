@@ -55,6 +55,14 @@ def steps_of(local: LocalTraining, examples: int) -> int:
     return local.steps or (local.epochs or 1) * -(-_in_epoch(local, examples) // local.accumulate)
 
 
+def rows_of(local: LocalTraining, examples: int) -> list[int]:
+    """Return how many examples each batch of a training over so many has."""
+    every = _in_epoch(local, examples)
+    size = examples if local.batch_size == "full" else min(local.batch_size, examples)
+    epoch = [size] * (every - 1) + [size if local.drop_last else examples - size * (every - 1)]
+    return [epoch[step % every] for step in range(steps_of(local, examples) * local.accumulate)]
+
+
 def _in_epoch(local: LocalTraining, examples: int) -> int:
     """Return how many batches an epoch has."""
     size = examples if local.batch_size == "full" else min(local.batch_size, examples)

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from functools import cached_property
 from typing import Any, ClassVar
 
+import torch
 from pydantic import BaseModel, ConfigDict, model_validator
 from torch import Tensor, nn
 
@@ -64,6 +65,13 @@ class Task(BaseModel, ABC):
     def mean_loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Return the mean loss of a batch, a scalar: what training minimises; 0 where nothing counts."""
         return mean(*self.loss(outputs, y))
+
+    def weighted_objective(self, module: Any, x: Any, y: Tensor, weights: Tensor) -> Tensor:
+        """Return the sum of a model's losses of examples times their weights, shape [n], a scalar; for tasks
+        whose loss is a mean over examples."""
+        singles = torch.func.vmap(lambda one, target: self.mean_loss(one.unsqueeze(0), target.unsqueeze(0)))
+        losses: Tensor = singles(self.outputs(module, x), y)
+        return (losses * weights).sum()
 
     def why_no_mean(self) -> str:
         """Say why a batch's loss is no mean of its examples' losses; "" if it is."""

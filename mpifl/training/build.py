@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -24,15 +24,15 @@ from mpifl.data import (
     parse_any,
     read_any,
 )
-from mpifl.exchange import Federation, Knowledge, Worker, WorkerContext, place
+from mpifl.exchange import Batching, Federation, Knowledge, Worker, WorkerContext, place
 from mpifl.run import Job, Model, ReleasedFile, check_job, check_run, load_initial, read_job
 from mpifl.server import Server
-from mpifl.silo import FlatModel, learnable
+from mpifl.silo import ALONE, FlatModel, Lanes, learnable
 from mpifl.tasks import Task
 from mpifl.tracking import check_tracking
 from mpifl.training.agreement import agree, agree_on
 from mpifl.training.at_site import about_rank, kept_at_site
-from mpifl.training.devices import rank_device, threads_of
+from mpifl.training.devices import lanes_of, place_on_gpus, rank_device, threads_of
 from mpifl.training.securing import sums_of
 from mpifl.training.silo_level import protected
 from mpifl.training.validation import (
@@ -132,16 +132,15 @@ def _assemble(
     nth, workers = transport.place()
     torch.set_num_threads(threads_of(job.threads, workers))
     is_worker = transport.rank in transport.workers
-    device = rank_device(job, nth, is_worker)
+    device = _device(job, spec, transport)
     folder = Path(job.shards)
     algorithm = job.build_algorithm().for_federation(spec)
-    flat = _models(job, spec, algorithm, device, is_reporter=nth == 0)
+    flat = models_of(job, spec, algorithm, device, is_reporter=nth == 0)
     algorithm.task.metrics()  # the library that brings them is imported now, not in the first evaluation
     rule = job.build_rule(algorithm)
     transforms = _transforms(job, algorithm, rule, spec, run)
     public = _batches(folder, spec, spec.public, "public", device)
     placed = _placed(job, spec, transport)
-    silos = placed.get(transport.rank, [])
     sums = sums_of(job, spec, algorithm, run, placed, transport.rank, plan["id"])
     context = WorkerContext(
         lambda silo: learnable(open_shard(folder, spec.silos[silo], spec), algorithm.task),
@@ -161,14 +160,31 @@ def _assemble(
         sums=sums,
         **kept_at_site(job, spec, json.loads(plan["noise"]), run, is_worker),
     )
-    worker = Worker(context, silos, about_rank(device, len(silos), job), transport)
+    worker = _worker(context, job, placed.get(transport.rank, []), device, transport)
     test = _batches(folder, spec, spec.test, "test", device, algorithm.task) if transport.is_server else None
-    server = _server(job, algorithm, flat, test, public)
+    server = _server(job, algorithm, flat, test, public, lanes_of(job.threads, transport, device))
     cohort, names = job.cohort, Names([entry.name for entry in spec.silos])
     knowledge = _knowledge(job, algorithm, spec, sums)
+    sent_to = device if is_worker else torch.device("cpu")
     return server, Federation(
-        transport, worker, transforms, placed, cohort.quorum, device, knowledge, cohort.deadline, names
+        transport, worker, transforms, placed, cohort.quorum, sent_to, knowledge, cohort.deadline, names
     )
+
+
+def _worker(
+    context: WorkerContext, job: Job, silos: Sequence[int], device: torch.device, transport: Transport
+) -> Worker:
+    hosts = Batching if job.local.batched else Worker
+    return hosts(context, silos, about_rank(device, len(silos), job), transport)
+
+
+def _device(job: Job, spec: FederationSpec, transport: Transport) -> torch.device:
+    """Return where a rank computes. A server that is no worker has the GPU behind theirs, if it has work for
+    one: a GPU takes memory of its own for each process."""
+    is_worker = transport.rank in transport.workers
+    if not is_worker and spec.test is None and spec.public is None:
+        return torch.device("cpu")
+    return rank_device(job, place_on_gpus(transport), is_worker)
 
 
 def _placed(job: Job, spec: FederationSpec, transport: Transport) -> dict[int, list[int]]:
@@ -205,12 +221,17 @@ def successor(job: Job, spec: AnySpec, worker: Server) -> Server:
     device = worker.model.device
     algorithm = job.build_algorithm().for_federation(spec)
     test = _batches(Path(job.shards), spec, spec.test, "test", device, algorithm.task)
-    flat = _models(job, spec, algorithm, device)
+    flat = models_of(job, spec, algorithm, device)
     return _server(job, algorithm, flat, test, worker.public)
 
 
 def _server(
-    job: Job, algorithm: Algorithm, flat: list[FlatModel], test: Batches | None, public: Batches | None
+    job: Job,
+    algorithm: Algorithm,
+    flat: list[FlatModel],
+    test: Batches | None,
+    public: Batches | None,
+    lanes: Lanes = ALONE,
 ) -> Server:
     own, task, size = algorithm.own_objective, algorithm.task, job.evaluate.batch_size
     return Server(
@@ -221,12 +242,14 @@ def _server(
         own_objective=own,
         task=task,
         evaluation_batch=size,
+        lanes=lanes,
     )
 
 
-def _models(
+def models_of(
     job: Job, spec: FederationSpec, algorithm: Algorithm, device: torch.device, is_reporter: bool = True
 ) -> list[FlatModel]:
+    """Build the job's model, and the algorithm's further architectures behind it."""
     tables = [job.model, *map(Model.model_validate, algorithm.architectures())]
     return [_model(table, job, spec, algorithm, device, is_reporter) for table in tables]
 

@@ -10,6 +10,8 @@ import torch
 
 from mpifl.common import InputError
 from mpifl.run import Job
+from mpifl.silo import Lanes
+from mpifl.wire import Transport
 
 
 def rank_device(job: Job, nth: int, is_worker: bool) -> torch.device:
@@ -45,26 +47,58 @@ def threads_of(wanted: int | str, workers: int) -> int:
     return max(mine // max(math.ceil(workers * mine / launchers), 1), 1) if workers else 1
 
 
-def device_of(wanted: str, nth: int, is_worker: bool) -> torch.device:
-    """Return the GPU of a worker's place on its node, or the CPU, as for the server of several ranks.
+def place_on_gpus(transport: Transport) -> int:
+    """Return a rank's place among those of its node that share its GPUs; a server that is no worker comes
+    behind the workers."""
+    is_worker = transport.rank in transport.workers
+    return transport.place()[0] if is_worker else len(transport.peers)
 
-    The GPU is this process's current one from then on: streams and graphs are made there.
+
+def lanes_of(wanted: int | str, transport: Transport, device: torch.device) -> Lanes:
+    """Return how the server scores while the ranks of its node wait: on the cores that the job has there.
+
+    Args:
+        wanted: The job's `threads`.
+        transport: The world.
+        device: Where the server computes; a GPU takes one batch after another.
+    """
+    waiting = [one.process for rank, one in transport.nodes.neighbours.items() if rank != transport.rank]
+    if device.type != "cpu" or not waiting or not hasattr(os, "sched_getaffinity"):
+        return Lanes()
+    cores = frozenset().union(*map(os.sched_getaffinity, [0, *waiting]))
+    own, theirs = threads_of(wanted, 0), threads_of(wanted, len(transport.peers))
+    return Lanes(max(min(own + theirs * len(waiting), len(cores)) // own, 1), cores)
+
+
+def device_of(wanted: str, nth: int, is_worker: bool) -> torch.device:
+    """Return the GPU of a rank's place on its node, or the CPU.
+
+    The GPU is this process's current one from then on: streams and graphs are made there. A server that is no
+    worker does without one where none is left for it.
 
     Raises:
-        InputError: a GPU is wanted, and there is none of the kind.
+        InputError: a worker is to have a GPU, and there is none of the kind.
     """
-    if wanted == "cpu" or not is_worker:
+    if wanted == "cpu":
         return torch.device("cpu")
     if (kind := _kind(wanted)) is not None:
         torch.backends.cudnn.deterministic = True  # or a convolution's gradient differs from run to run
         runtime = getattr(torch, kind)
         device = torch.device(kind, nth % runtime.device_count())
         runtime.set_device(device.index)
-        return device
-    if wanted != "auto":
+        return device if is_worker or _answers(device) else torch.device("cpu")
+    if wanted != "auto" and is_worker:
         what = f"{socket.gethostname()} has no GPU that torch can use"
         raise InputError(f"device = '{wanted}': {what}; take 'cpu' or 'auto'")
     return torch.device("cpu")
+
+
+def _answers(device: torch.device) -> bool:
+    """Whether a GPU computes for this process, too: one may be for a single process alone, or full."""
+    try:
+        return bool(torch.ones(1, device=device).add_(1).cpu() == 2)
+    except RuntimeError:
+        return False
 
 
 def device_name(device: torch.device) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
 from torch import Tensor
 
 from mpifl.common import RankLost, ranks_named
@@ -146,8 +145,8 @@ def latest_mirror(federation: Federation) -> Replica | None:
     return mirror
 
 
-def state_of(mirror: Replica, device: torch.device) -> dict[str, Any]:
+def state_of(mirror: Replica) -> dict[str, Any]:
     """Return the server's state that a mirror holds."""
-    state = serialization.unpack(mirror.state.numpy().tobytes(), device)
+    state = serialization.unpack(mirror.state.numpy().tobytes())
     del state[_ROUND]
     return state

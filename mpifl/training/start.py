@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-
 from mpifl.common import InputError, RoundLost
 from mpifl.exchange import first_of
 from mpifl.run import checkpoint, note_lost, read_metrics
@@ -113,8 +111,7 @@ def _load(t: Training, round: int, begun: Mapping[str, Any]) -> None:
     t.server.round = round
     if faults := t.recovery.ask(Load, files=dict(silos)).faults:
         raise checkpoint.CheckpointError(first_of(faults, t.exchange.names))
-    device = t.server.model.device
-    t.server.state = {k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in state.items()}
+    t.server.state = state
 
 
 def _succeed(t: Training) -> Progress:
@@ -129,7 +126,7 @@ def _succeed(t: Training) -> Progress:
         note_lost(t.out, what)
         raise RoundLost(f"{what}; start all ranks again with --resume")
     if mirror := latest_mirror(t.exchange):
-        t.server.state = state_of(mirror, t.server.model.device)
+        t.server.state = state_of(mirror)
         reported = _reported_of(t, mirror.round)
         progress = Progress(mirror.round, reported or dict(mirror.scalars), reported is not None)
         how = "from the mirror"

@@ -136,7 +136,7 @@ class Noising(Transform):
 
     def _nothing(self, server: Server) -> dict[str, Tensor]:
         """Return the mean of no updates: by chance no silo was drawn, which is not to be seen."""
-        return {name: torch.zeros_like(server.model.shared) for name in self._names}
+        return {name: torch.zeros_like(server.model.shared, device="cpu") for name in self._names}
 
     def _add_noise(self, vectors: Mapping[str, Tensor], deviation: float, question: str) -> None:
         for name, vector in vectors.items():

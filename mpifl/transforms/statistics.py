@@ -39,5 +39,5 @@ class RunningStatistics(Transform):
         """Move the server's statistics by the mean change."""
         if STATISTICS in mean.vectors:
             server.model.statistics.write(server.state[STATISTICS] + mean.vectors.pop(STATISTICS))
-            server.state[STATISTICS] = server.model.statistics.read()
+            server.state[STATISTICS] = server.model.statistics.read().cpu()
         return mean

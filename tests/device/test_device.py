@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from device.worlds import NAMES
+from device.worlds import NAMES, ODD, SPLIT
 from faults.test_survival import _has_ulfm as has_ulfm
 
 from mpifl.common import InputError
@@ -25,17 +25,42 @@ def model_of(world: Path, name: str, device: str = "gpu") -> bytes:
     return (world / f"{name}-{device}" / "model.safetensors").read_bytes()
 
 
+def figures_of(world: Path, name: str, device: str = "gpu") -> list[dict[str, float]]:
+    lines = (world / f"{name}-{device}" / "metrics.jsonl").read_text().splitlines()
+    said = ("test_loss", "test_accuracy", "silo_loss_mean", "silo_accuracy_pooled")
+    return [{key: value for key, value in json.loads(line).items() if key in said} for line in lines]
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("n", [1, 3])
 def test_an_accelerator_gives_the_bits_of_the_cpu(device_worlds: Worlds, n: int, name: str) -> None:
     assert model_of(device_worlds[n], name) == model_of(device_worlds[1], name, "cpu")
 
 
-def test_each_worker_has_made_its_accelerator_the_current_one(device_worlds: Worlds) -> None:
-    """Rank 1 has the first of two, rank 2 the second; the server of several ranks has none."""
+def test_a_split_network_on_an_accelerator_goes_on_with_the_bits_of_the_cpu(device_worlds: Worlds) -> None:
+    assert model_of(device_worlds[1], SPLIT) == model_of(device_worlds[1], SPLIT, "cpu")
+    for silo in range(3):
+        own = f"personal/silo_{silo:04d}.safetensors"
+        one, other = (device_worlds[1] / f"{SPLIT}-{device}" / own for device in ("gpu", "cpu"))
+        assert one.read_bytes() == other.read_bytes()
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_one_rank_gives_the_bits_of_many_where_an_accelerator_rounds_otherwise_than_the_cpu(
+    device_worlds: Worlds, name: str
+) -> None:
+    """What the server keeps lies on the host; what it computes, it computes where silos do."""
+    alone, many = (model_of(device_worlds[n], name, "odd") for n in (1, 3))
+    assert alone == many != model_of(device_worlds[1], name, "cpu")
+    one, three = (figures_of(device_worlds[n], name, "odd") for n in (1, 3))
+    assert one == three
+
+
+def test_each_rank_has_made_its_accelerator_the_current_one(device_worlds: Worlds) -> None:
+    """Rank 1 has the first of two, rank 2 the second; the server, which scores, has one behind them."""
     said = [facts(device_worlds[3], rank) for rank in range(3)]
     assert [one["current"] for one in said] == [0, 0, 1]
-    assert ["aten::mm" in one["counts"] for one in said] == [False, True, True]
+    assert ["aten::mm" in one["counts"] for one in said] == [True, True, True]
 
 
 @pytest.mark.parametrize("way", ["plain", "momentum", "adamw", "accumulated"])
@@ -46,9 +71,41 @@ def test_a_step_neither_waits_for_the_accelerator_nor_copies(device_worlds: Worl
     assert few == many == {"H2D": 2, "item": 1}
 
 
+def test_a_batched_step_neither_waits_nor_copies(device_worlds: Worlds) -> None:
+    """Of three silos: the examples of each and a table of weights go there, the losses come back."""
+    few, many = facts(device_worlds[1])["waits"]["batched"]
+    assert few.pop("steps") < many.pop("steps")
+    assert few == many == {"H2D": 2 * 3 + 1, "D2H": 1}
+
+
+def test_a_batched_step_takes_no_more_operations_than_two_plain_ones(device_worlds: Worlds) -> None:
+    """It is of four silos here, and takes as many for any number."""
+    counted = facts(device_worlds[1])["operations"]
+    assert 0 < counted["batched"] <= 2 * counted["plain"]
+
+
 def test_adding_up_takes_as_many_operations_however_long_vectors_are(device_worlds: Worlds) -> None:
     few, many = facts(device_worlds[1])["folds"]
     assert few == many <= 16
+
+
+def test_what_silos_keep_lies_on_the_host(device_worlds: Worlds) -> None:
+    """Three silos of seven keep a control for the first time in the second round."""
+    first, second = json.loads((device_worlds[1] / "qsgd-gpu" / "held.json").read_text())
+    assert first == second
+
+
+def test_a_deadline_counts_what_is_done_and_not_what_is_asked_for(device_worlds: Worlds) -> None:
+    assert facts(device_worlds[1])["finishes"] == [[4, 0], [4, 4]]
+
+
+def test_float32_is_that_of_ieee_and_tf32_is_taken_by_its_name(device_worlds: Worlds) -> None:
+    """As torch comes, cuDNN takes TF32 for convolutions. Afterwards it does again."""
+    alone = facts(device_worlds[1])
+    as_it_comes = [False, True]
+    assert alone["rounds"] == {"fp32": [[False, False], as_it_comes], "tf32": [[True, True], as_it_comes]}
+    assert alone["between"] == [False, False]
+    assert alone["after"] == as_it_comes
 
 
 def test_no_memory_is_locked_twice(device_worlds: Worlds) -> None:
@@ -60,6 +117,14 @@ def test_no_memory_is_locked_twice(device_worlds: Worlds) -> None:
     assert [one["refused"] for one in (alone, server, *workers)] == [0, 0, 0, 0]
     assert alone["locked"] == server["locked"] == 0
     assert all(one["locked"] for one in workers)
+
+
+@pytest.mark.skipif(not has_ulfm(), reason="needs Open MPI 5")
+def test_an_accelerator_that_answers_no_more_ends_its_rank_alone(device_worlds: Worlds) -> None:
+    """That the bits are those of the CPU is another test's: its silos train elsewhere, in the same round."""
+    said = (device_worlds[3] / "err").read_text()
+    assert "rank 2: fake:1 answers no more: device-side assert triggered" in said
+    assert "rank 2 died; other ranks take over silos" in said
 
 
 @pytest.mark.skipif(not has_ulfm(), reason="needs Open MPI 5")

@@ -133,7 +133,7 @@ def combined(
 def aggregator(table: dict[str, Any], transport: Transport, spill: Path | None) -> ColumnRule:
     """What a job with this table combines updates by."""
     built = AggregationSettings.model_validate(table).build(seed=5, apart=frozenset({"shift"}))
-    made = aggregator_of(built, str(spill) if spill else None, CPU, transport.memory)
+    made = aggregator_of(built, str(spill) if spill else None, transport.memory)
     assert isinstance(made, ColumnRule)
     return made
 

@@ -204,6 +204,24 @@ ALGORITHMS = [
 """One line an algorithm gets it the whole suite."""
 JOBS += ALGORITHMS
 
+BATCHED = {"batched": True, "chunk": 3, "batch_size": 16}
+"""Of silos whose batches are of unequal sizes."""
+JOBS += [
+    job(
+        "batched",
+        shards="many",
+        algorithm={"name": "scaffold"},
+        local={"lr": 0.1, "momentum": 0.5, "epochs_of": [1, 2], **BATCHED},
+        cohort={"fraction": 0.6},
+    ),
+    job(
+        "batched-adamw",
+        rounds=3,
+        local={"optimizer": "adamw", "lr": 0.01, "steps": 4, "keep_optimizer": True, **BATCHED},
+    ),
+]
+"""Silos train together, in chunks that the number of ranks makes others."""
+
 
 def resumes(job: Job, ranks: int) -> bool:
     """Whether a training is also stopped and gone on with:

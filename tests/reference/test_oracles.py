@@ -176,7 +176,29 @@ ON_SPARSE_FEATURES = {
     ),
     "fsvrg-unscaled": job("fsvrg", scaling=False, local={"lr": 2.0, "batch_size": 4}),
 }
+BATCHED = (
+    "fedavg",
+    "fedavg-stragglers",
+    "fedavg-momentum",
+    "fedavg-adamw",
+    "fedprox-gamma",
+    "fednova-momentum",
+    "scaffold-I-momentum",
+    "scaffold-II-everyone",
+    "feddyn-by-examples",
+    "qfedavg",
+    "ditto",
+    "memory-both",
+    "fedper-momentum",
+    "fedavg-clipped",
+)
+"""Also with batched steps, of four silos: of seven with 5 to 40 examples, in batches of 8."""
+STEPS_OF_FOUR = {"batched": True, "chunk": 4}
 JOBS = {
+    **{
+        f"{name}-batched": {**CASES[name], "model": MLP, "local": {**CASES[name]["local"], **STEPS_OF_FOUR}}
+        for name in BATCHED
+    },
     **{f"{name}-logreg": {**case, "model": LOGREG} for name, case in CASES.items()},
     **{f"{name}-mlp": {**case, "model": MLP} for name, case in CASES.items()},
     **ON_A_NETWORK,

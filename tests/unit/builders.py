@@ -158,7 +158,17 @@ class Alone(Transport):
 
 
 def make_worker(
-    folder, spec, algorithm, model=None, transforms=(), silos=None, seed=0, cohort=EXAMPLES, rank=0, **more
+    folder,
+    spec,
+    algorithm,
+    model=None,
+    transforms=(),
+    silos=None,
+    seed=0,
+    cohort=EXAMPLES,
+    rank=0,
+    kind=Worker,
+    **more,
 ):
     models = [model or FlatModel(net())]
     opened = lambda silo: learnable(open_shard(folder, spec.silos[silo], spec), algorithm.task)  # noqa: E731
@@ -167,7 +177,7 @@ def make_worker(
         *where, spec, algorithm, list(transforms), seed, weights, models, select=cohort.drawn_by, **more
     )
     hosted = range(len(spec.silos)) if silos is None else silos
-    return Worker(context, hosted, dict.fromkeys(ABOUT, "here"), Alone(rank))
+    return kind(context, hosted, dict.fromkeys(ABOUT, "here"), Alone(rank))
 
 
 def make_federation(

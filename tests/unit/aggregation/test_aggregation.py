@@ -4,17 +4,17 @@ import math
 import os
 import random
 import resource
-from collections import defaultdict
+from collections import defaultdict, deque
 
 import pytest
 import torch
 from hypothesis import given, strategies as st
 from unit.builders import CPU, Alone, same_bits
 
-from mpifl.aggregation import kernels, mean
+from mpifl.aggregation import kernels, mean, node_sums
 from mpifl.aggregation.exact import ExactSum, is_finite, peak_of, window_of
 from mpifl.aggregation.mean import WeightedMean
-from mpifl.aggregation.planning import PartialSum, ReductionPlan, Window, plan
+from mpifl.aggregation.planning import Part, PartialSum, ReductionPlan, Window, plan
 from mpifl.wire.memory import Memory
 from mpifl.wire.messages import Header, Report, VectorHeader, Verdict
 from mpifl.wire.nodes import Nodes
@@ -53,15 +53,12 @@ class Shared(Memory):
 
 
 class Rank(Transport):
-    """One of several ranks that run one after another: it notes what it sends; the server, the last, adds
-    that up.
+    """One of several ranks that run one after another, those of the lowest node last: what a rank is sent is
+    there when it wants it."""
 
-    The server does so in a drawn order: any reduction tree that there may be.
-    """
-
-    def __init__(self, rank, of, vectors, sent, shuffle):
+    def __init__(self, rank, of, vectors, sent_to):
         self.rank, self.size, self.nodes, self.origins = rank, len(of), Nodes(of, rank), list(range(len(of)))
-        self.memory, self.all_sent, self.shuffle = Shared(vectors), sent, shuffle
+        self.memory, self.sent_to, self.silent, self.sent = Shared(vectors), sent_to, set(), 0
 
     def read(self, rank, handle, length, dtype):
         assert self.nodes.of[rank] == self.nodes.number
@@ -71,18 +68,17 @@ class Rank(Transport):
     def done(self, serial):
         pass
 
-    def await_done(self, workers, serial, long=False):
+    def await_done(self, workers, serial, seconds=None):
         return set()
 
-    def sum(self, piece, nodes):
-        if not self.is_server:
-            self.all_sent[self.nodes.number].append(piece.clone())
-            return piece
-        parts = [piece.clone(), *(self.all_sent[node].pop(0) for node in nodes if node)]
-        while len(parts) > 1:
-            self.shuffle.shuffle(parts)
-            parts.append(parts.pop() + parts.pop())
-        return parts[0]
+    def send_piece(self, piece, rank, serial):
+        self.sent_to[self.rank, rank].append(piece.clone())
+
+    def receive_piece(self, into, rank, serial, until):
+        return into.copy_(self.sent_to[rank, self.rank].popleft())
+
+    def wait(self, request, until):
+        return True
 
 
 def over_ranks(silos, workers, seed):
@@ -91,21 +87,20 @@ def over_ranks(silos, workers, seed):
     shuffle = random.Random(seed)
     silos = shuffle.sample(silos, len(silos))
     size, per_node = workers + (workers > 1), shuffle.randint(1, workers + 1)
-    of, vectors, sent = [rank // per_node for rank in range(size)], [], defaultdict(list)
-    ranks = [Rank(rank, of, vectors, sent, shuffle) for rank in range(size)]
+    of, vectors, sent = [rank // per_node for rank in range(size)], [], defaultdict(deque)
+    ranks = [Rank(rank, of, vectors, sent) for rank in range(size)]
     sums = [WeightedMean(CPU, rank.memory) for rank in ranks]
     headers = defaultdict(list)
     dealt = [shuffle.choice(list(ranks[0].workers)) for _ in silos]
     for rank, one in enumerate(sums):
-        one.expect(len(silos), alone=dealt.count(rank) == 1 and len(ranks[0].nodes) == 1)
+        one.expect(len(silos), dealt.count(rank))
     for rank, (silo, update) in zip(dealt, silos, strict=True):
         headers[rank].append(
             Header(silo=silo, weight=update.weight, vectors=sums[rank].accumulate(silo, update))
         )
     reports = {rank: Report(headers=headers[rank], parts=one.parts()) for rank, one in enumerate(sums)}
     verdict = Verdict(accepted=[k for k, _ in silos], ranks=list(range(size)), pieces=sums[0].place(reports))
-    # leaders last, the server after all
-    for rank in sorted(ranks, key=lambda rank: (rank.nodes.leads, -rank.rank)):
+    for rank in sorted(ranks, key=lambda rank: (-rank.nodes.number, -rank.rank)):
         means = sums[rank.rank].combine(rank, verdict).vectors
         assert rank.is_server or not means
     assert not any(sent.values())
@@ -228,7 +223,8 @@ def test_vectors_longer_than_a_piece_and_a_chunk_are_the_same(monkeypatch):
     drawn = [(float(k + 1), torch.randn(1000, generator=torch.Generator().manual_seed(k))) for k in range(5)]
     whole = mean_of(drawn, 3)
     monkeypatch.setattr(kernels, "PIECE", 7)
-    monkeypatch.setattr(mean, "CHUNK", 13)
+    monkeypatch.setattr(node_sums, "WHOLE", 13)
+    monkeypatch.setattr(node_sums, "PIECE", 13)
     monkeypatch.setattr(mean, "ALIGNED", 3)
     for seed in range(8):
         assert same_bits(mean_of(drawn, 2 + seed % 4, seed), whole)
@@ -253,6 +249,7 @@ def test_the_compiled_loops_and_those_in_tensors_give_the_same_bits(drawn, ancho
             weights = [weight for weight, _ in drawn]
             one = kernels.Parts([total, *summands, total.flip(0)], [0.0, *weights, 0.0], anchor)
             kernels.mean(out, [one, kernels.Parts([total * 2.0**-20], [0.0], 1.0)], 1 / 3)
+            total.copy_(kernels.total(one))
     assert same_bits(*totals)
     assert same_bits(*means)
 
@@ -295,7 +292,7 @@ def sums_of(aggregation):
             name=name,
             length=aggregation._here._sums[name].length,
             total=1.0,
-            windows=[Window(number=number, parts={0: 0}) for number in numbers],
+            windows=[Window(number=number, parts={0: [Part(handle=0)]}) for number in numbers],
         )
         for name, numbers in sorted(windows.items())
     ]
@@ -357,12 +354,12 @@ def test_what_cannot_be_added_up_is_refused_and_nothing_of_it_is_added(weight, v
     assert all(same_bits(before[key], after[key]) for key in "ab")
 
 
-@pytest.mark.parametrize("alone", [True, False])
-def test_without_memory_for_one_of_its_vectors_nothing_of_an_update_is_added(alone):
+@pytest.mark.parametrize("few", [True, False])
+def test_without_memory_for_one_of_its_vectors_nothing_of_an_update_is_added(few):
     """The process may open two files more, which is what the first vector takes:
     one that Python's mmap dups."""
     aggregation = WeightedMean(CPU, Memory(shared=True))
-    aggregation.expect(2, alone=alone)
+    aggregation.expect(2, 2 if few else None)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = [os.dup(0), os.dup(0)]
     for file in free:
@@ -376,7 +373,7 @@ def test_without_memory_for_one_of_its_vectors_nothing_of_an_update_is_added(alo
     assert aggregation.parts() == []
     aggregation.accumulate(0, Update(1.0, {"a": torch.full((3,), 2.0), "b": torch.ones(4)}))
     assert [part.name for part in aggregation.parts()] == ["a", "b"]
-    if not alone:
+    if not few:
         assert [vector.tolist() for vector in sums_of(aggregation).values()] == [[2.0] * 3, [1.0] * 4]
 
 
@@ -414,13 +411,16 @@ def test_a_plan_lists_every_window_of_every_name_once_largest_first():
         "a",
         4,
         3.5,
-        [Window(number=2, parts={2: 0}), Window(number=-1, parts={1: 5, 2: 7})],
+        [
+            Window(number=2, parts={2: [Part(handle=0)]}),
+            Window(number=-1, parts={1: [Part(handle=5)], 2: [Part(handle=7)]}),
+        ],
     )
     assert (other.name, other.length, other.total, other.windows) == (
         "b",
         3,
         2.0,
-        [Window(number=0, parts={2: 0})],
+        [Window(number=0, parts={2: [Part(handle=0)]})],
     )
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from unit.builders import CPU
 
 from mpifl.aggregation import FixedSums
 from mpifl.aggregation.fixed_plan import Part, part_of, plan_of
@@ -140,7 +139,7 @@ HOSTILE: dict[str, tuple[list[Any], str]] = {
 
 
 def sum_of(how: FixedSums = HOW) -> FixedSum:
-    return FixedSum(how, CPU, Memory(shared=False))
+    return FixedSum(how, Memory(shared=False))
 
 
 @pytest.mark.parametrize("what", HOSTILE)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 from unit.aggregation.test_rules import taken_up
-from unit.builders import CPU, Alone
+from unit.builders import Alone
 
 from mpifl.aggregation import AggregationSettings, WeightRule, aggregator_of, slices
 from mpifl.aggregation.gram import Digits
@@ -54,7 +54,7 @@ def test_what_are_no_digits_is_not_added(told):
 
 def aggregator(**table):
     built = AggregationSettings.model_validate(table).build(seed=1)
-    return aggregator_of(built, None, CPU, Memory(shared=False))
+    return aggregator_of(built, None, Memory(shared=False))
 
 
 def combined(aggregation, rows):

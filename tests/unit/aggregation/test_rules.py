@@ -8,7 +8,7 @@ import pytest
 import tomli_w
 import torch
 from hypothesis import given, strategies as st
-from unit.builders import CPU, Alone, write_folder
+from unit.builders import Alone, write_folder
 
 from mpifl.aggregation import kernels
 from mpifl.aggregation.columns import ColumnRule, memory_of
@@ -202,7 +202,7 @@ def test_a_folder_for_vectors_must_be_one(job, tmp_path):
 
 
 def aggregator(rule="median", tolerate=None, spill=None):
-    made = ColumnRule(rule_of(rule, tolerate), CPU, Memory(shared=False), spill)
+    made = ColumnRule(rule_of(rule, tolerate), Memory(shared=False), spill)
     made.begin(Compute(work="train"), {}, [0, 1])
     return made
 

@@ -27,7 +27,9 @@ NOTHING = (1 << 64) - 1
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(hdf5_reading, "_known", {})
+    monkeypatch.setattr(hdf5_reading, "MOST_KNOWN", 0)  # every file is parsed each time that it is opened
     write_folder(tmp_path / "shards", [6, 9], valid=2)
     return tmp_path / "shards"
 
@@ -41,6 +43,24 @@ def alter(folder, act=lambda path: None, **changes):
     record["silos"][0] |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest(), **changes}
     (folder / "federation.json").write_text(json.dumps(record))
     return path
+
+
+def test_the_same_bytes_are_parsed_once(folder, monkeypatch):
+    """Other bytes under that name are parsed, and all are held against their digest all the same."""
+    monkeypatch.setattr(hdf5_reading, "MOST_KNOWN", 100)
+    asked = []
+    ask = hdf5_reading._parser.ask
+    monkeypatch.setattr(hdf5_reading._parser, "ask", lambda *given: asked.append(given) or ask(*given))
+    first = open_first(folder)
+    again = open_first(folder)
+    assert len(asked) == 1
+    assert len(first["train"]) == len(again["train"]) == 6
+    alter(folder, inside(lambda file, _: file["train/x"].__setitem__(0, 1)))
+    open_first(folder)
+    assert len(asked) == 2
+    (folder / "silo_0000.h5").write_bytes(b"0" * (folder / "silo_0000.h5").stat().st_size)
+    with pytest.raises(ShardError, match="sha256"):
+        open_first(folder)
 
 
 def inside(change):

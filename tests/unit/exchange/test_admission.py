@@ -93,6 +93,7 @@ def test_of_a_silo_that_failed_only_the_fault_is_taken():
 
 
 ALONE = PartialSum(name="delta", window=0, handle=3, weight=10.0)
+SUM = PartialSum(name="delta", window=0, handle=3)
 REFUSED = {
     "answers for another's silo": (report(header(), header(1, 20.0)), "it answers for silo 1"),
     "answers twice": (report(header(), header()), "silo 0 more than once"),
@@ -117,7 +118,8 @@ REFUSED = {
     "is a text": (report(header(scalars={"train_loss": "abc"})), "'train_loss' is a text"),
     "has no sum": (report(header(), parts=[]), "sums are not those"),
     "has a sum of nothing": (report(header(window=None)), "sums are not those"),
-    "has a sum twice": (report(header(), parts=[ALONE, ALONE]), "sums are not those"),
+    "has a sum twice": (report(header(), parts=[SUM, SUM]), "sums are not those"),
+    "has a vector twice": (report(header(), parts=[ALONE, ALONE]), "are not weighted"),
     "has another's sum": (report(header(), parts=[PartialSum(name="c", window=0)]), "sums are not those"),
     "sums in another window": (
         report(header(), parts=[PartialSum(name="delta", window=1)]),
@@ -125,7 +127,7 @@ REFUSED = {
     ),
     "weighs its part": (
         report(header(), parts=[ALONE.model_copy(update={"weight": 1e6})]),
-        "is not weighted",
+        "are not weighted",
     ),
 }
 
@@ -148,8 +150,11 @@ def test_all_silos_of_a_rank_stay_out_with_one_that_is_refused():
 
 def test_a_vector_as_it_came_is_weighted_as_its_header_says():
     assert screen(report(header(), parts=[ALONE])).headers == [header()]
-    two = report(header(), header(1, 20.0), parts=[ALONE])
-    assert "is not weighted" in faults(two, (0, 1))[0]
+    two, other = (header(), header(1, 20.0)), ALONE.model_copy(update={"weight": 20.0})
+    for parts in ([ALONE, other], [ALONE, SUM], [SUM]):
+        assert screen(report(*two, parts=parts), (0, 1)).headers == list(two)
+    for parts in ([ALONE], [ALONE, ALONE], [ALONE, other, SUM], [ALONE, other, other]):
+        assert "are not weighted" in faults(report(*two, parts=parts), (0, 1))[0]
 
 
 @pytest.mark.parametrize(
@@ -387,9 +392,8 @@ def test_a_mean_that_is_not_finite_loses_the_round_and_names_who_sent_it(pair, m
     parts = aggregation.parts
 
     def spoiled():
-        for sums in aggregation._here._sums.values():
-            for total in sums.windows.values():
-                total[0] = float("nan")
+        for _, vector, _ in aggregation._here._stayed["delta"]:
+            vector[0] = float("nan")
         return parts()
 
     monkeypatch.setattr(aggregation, "parts", spoiled)

@@ -231,8 +231,8 @@ def test_a_mirror_waits_for_no_hung_rank(federation, server, world, folder):
     world.hung = {2}
     server.state["w"] = torch.ones(3)
     Recovery(federation, server, folder / "run", [10] * 6, print).replicate({"loss": 0.5})
-    assert state_of(latest_mirror(federation), CPU)["w"].tolist() == [1.0] * 3
-    assert "round of the mirror" not in state_of(latest_mirror(federation), CPU)
+    assert state_of(latest_mirror(federation))["w"].tolist() == [1.0] * 3
+    assert "round of the mirror" not in state_of(latest_mirror(federation))
 
 
 def test_a_mirror_that_was_written_over_is_none(federation, server, folder):

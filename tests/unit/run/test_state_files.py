@@ -15,7 +15,7 @@ STATE = {"c": torch.arange(500.0), "n": 3}
 
 
 def files(run, secret=bytes(32), name="run"):
-    return StateFiles(run, CPU, Seal(secret, name))
+    return StateFiles(run, Seal(secret, name))
 
 
 def write(these, round, silo, state=STATE):
@@ -24,7 +24,7 @@ def write(these, round, silo, state=STATE):
 
 
 def test_without_a_seal_a_file_is_what_it_was(tmp_path):
-    plain = StateFiles(tmp_path, CPU)
+    plain = StateFiles(tmp_path)
     sha256 = write(plain, 10, 1)
     path = checkpoint.silo_file(tmp_path, 10, 1)
     assert serialization.write_state(tmp_path / "other", STATE) == sha256

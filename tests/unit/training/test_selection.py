@@ -377,5 +377,5 @@ def test_a_mirror_holds_the_last_losses():
     packed = serialization.pack(
         {**state, "round of the mirror": 4}, lambda n, dtype: torch.empty(n, dtype=dtype)
     )
-    found = state_of(Replica(4, {}, packed), torch.device("cpu"))
+    found = state_of(Replica(4, {}, packed))
     assert found[LOSSES].tolist() == [INF, 0.5]

@@ -1,0 +1,25 @@
+"""What a run is, in a few words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def headline(job: Mapping[str, Any]) -> list[str]:
+    """Return a job's algorithm, model, shards and seed, as far as it has them."""
+    words = [_named(job.get("algorithm")), _model(job), job.get("shards")]
+    return [str(word) for word in words if word] + ([f"seed {job['seed']}"] if "seed" in job else [])
+
+
+def _model(job: Mapping[str, Any]) -> str:
+    """Name a job's model; both halves of one that is split."""
+    name, split = _named(job.get("model")), job.get("vertical")
+    if not isinstance(split, Mapping):
+        return name
+    top = split.get("top", "none")
+    return f"{top.get('name') if isinstance(top, Mapping) else 'sum'} over {name}"
+
+
+def _named(table: object) -> str:
+    return str(table.get("name", "")) if isinstance(table, Mapping) else ""
