@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from pydantic import ValidationError
 from unit import builders  # noqa: F401 - its settings of hypothesis
 
-from mpifl.aggregation.planning import PartialSum, ReductionPlan, Window, parts_of, pieces_in
+from mpifl.aggregation.planning import Part, PartialSum, ReductionPlan, Window, parts_of, pieces_in
 from mpifl.wire.messages import (
     DTYPES,
     LARGEST,
@@ -70,7 +70,8 @@ replies = (
     | st.builds(FileReply, **answered, writing=st.booleans(), sha256=digests)
     | st.builds(FinishReply, **answered, unwritten=st.none() | shown)
 )
-windows = st.builds(Window, number=numbered, parts=st.dictionaries(st.integers(0, 9), counts, max_size=3))
+found = st.lists(st.builds(Part, handle=counts, weight=st.floats(0, LARGEST)), min_size=1, max_size=2)
+windows = st.builds(Window, number=numbered, parts=st.dictionaries(st.integers(0, 9), found, max_size=3))
 pieces = st.builds(
     ReductionPlan,
     name=text,
@@ -84,6 +85,7 @@ common = {
     "round": counts,
     "attempt": counts,
     "cohort": st.lists(counts, max_size=4),
+    "resting": st.none() | st.lists(counts, max_size=3),
     "vectors": st.lists(st.builds(VectorSpec, name=text, length=counts, dtype=text), max_size=3),
 }
 assignments = st.dictionaries(counts, counts, max_size=3)
