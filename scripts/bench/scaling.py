@@ -3,9 +3,10 @@
     python scripts/bench/scaling.py --json scaling.json && python scripts/bench/model.py scaling.json
 
 silos: 10 to 10,000 of them, 10 drawn a round: a round must not cost more because others wait to be drawn.
-strong: the same 20 silos on more ranks. weak: 10 silos for each worker. size, cohort: what lets `model.py`
-tell the terms of a round's cost apart. The points of a part take turns. One rank is server and worker at
-once; more ranks that train than there are cores share them.
+strong: the same 20 silos on more ranks. weak: 10 silos for each worker. crowded: the same 64 silos on many
+more ranks than cores. size, cohort: what lets `model.py` tell the terms of a round's cost apart. unseen: what
+it is held against. The points of a part take turns. One rank is server and worker at once; more ranks that
+train than there are cores share them.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from common import advise, images, metrics, middle, save, seconds_of_rounds, tra
 EXAMPLES, WARMUP = 10, 3
 """Training images of a silo, and rounds before what is measured."""
 LIMIT = 300.0
+UNSEEN = "unseen"
+"""The part that `model.py` fits nothing to."""
 FLAT_TARGET = 1.10
 """What a round may cost with the most silos beside one with the fewest."""
 
@@ -49,24 +52,29 @@ class Point:
         return 785 * self.width + (self.width + 1) * self.width + 10 * (self.width + 1)
 
 
-def parts_of(silos: Sequence[int], ranks: Sequence[int]) -> dict[str, list[Point]]:
+def parts_of(silos: Sequence[int], ranks: Sequence[int], crowds: Sequence[int]) -> dict[str, list[Point]]:
     """Return the parts and their points; in each part the first is what the others are set against."""
     return {
         "silos": [Point(silos=k) for k in silos],
         "strong": [Point(ranks=r, silos=20, drawn=20) for r in ranks],
         "weak": [Point(ranks=r, silos=10 * max(r - 1, 1), drawn=10 * max(r - 1, 1)) for r in ranks],
+        "crowded": [Point(ranks=r, silos=64, drawn=64) for r in crowds],
         "size": [
             Point(silos=k, drawn=k, steps=s, width=w)
             for w in (200, 900, 2943)
             for s, k in ((1, 2), (4, 2), (1, 6))
         ],
         "cohort": [Point(ranks=r, silos=100, drawn=k, steps=1) for r in (2, 3) for k in (4, 20, 100)],
+        UNSEEN: [
+            Point(silos=12, drawn=12, steps=6, width=600),
+            Point(silos=40, drawn=40, steps=3, width=300),
+        ],
     }
 
 
 def timed(point: Point, folder: Path, rounds: int, run: Path) -> dict[str, list[float]]:
-    """Train a point once; return the seconds of its rounds,
-    and of the training in them, after the warm-up."""
+    """Train a point once; return the seconds of its rounds, of the training in them, and of the rest, after
+    the warm-up."""
     shards = folder / f"shards{point.silos}"
     if not shards.exists():
         x, y, _ = images(EXAMPLES * point.silos)
@@ -78,7 +86,9 @@ def timed(point: Point, folder: Path, rounds: int, run: Path) -> dict[str, list[
     )
     train(folder / "job.toml", run, point.ranks, LIMIT)
     training = [record["seconds_training"] for record in metrics(run)][WARMUP + 1 :]
-    return {"seconds": seconds_of_rounds(run, WARMUP), "training": training}
+    seconds = seconds_of_rounds(run, WARMUP)
+    rest = [whole - part for whole, part in zip(seconds, training, strict=True)]
+    return {"seconds": seconds, "training": training, "rest": rest}
 
 
 def measure(points: Sequence[Point], folder: Path, rounds: int, repeats: int) -> list[dict[str, Any]]:
@@ -92,6 +102,7 @@ def measure(points: Sequence[Point], folder: Path, rounds: int, repeats: int) ->
         {**asdict(point), "workers": point.workers, "megabytes": 4e-6 * point.parameters}
         | {key: [median(run[key]) for run in runs] for key in ("seconds", "training")}
         | {"best": min(min(run["seconds"]) for run in runs)}
+        | {"least": {key: min(min(run[key]) for run in runs) for key in ("training", "rest")}}
         for point, runs in zip(points, taken, strict=True)
     ]
 
@@ -122,10 +133,11 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    known = list(parts_of([], []))
+    known = list(parts_of([], [], []))
     parser.add_argument("--parts", nargs="+", choices=known, default=known, help="(%(default)s)")
     parser.add_argument("--silos", type=int, nargs="+", default=[10, 100, 1000, 10_000], help="(%(default)s)")
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 3, 4, 5], help="(%(default)s)")
+    parser.add_argument("--crowds", type=int, nargs="+", default=[3, 9, 17, 33, 64], help="(%(default)s)")
     parser.add_argument(
         "--rounds", type=int, default=30, help="rounds of a run after the warm-up (%(default)s)"
     )
@@ -135,7 +147,7 @@ def arguments() -> argparse.Namespace:
     options = parser.parse_args()
     if options.quick:
         options.parts, options.silos, options.rounds, options.repeats = ["silos"], [10, 20], 3, 1
-    if min(options.rounds, options.repeats, *options.ranks) < 1 or min(options.silos) < 10:
+    if min(options.rounds, options.repeats, *options.ranks, *options.crowds) < 1 or min(options.silos) < 10:
         parser.error("--rounds, --repeats and --ranks must be at least 1, --silos at least 10")
     return options
 
@@ -145,7 +157,7 @@ def main() -> None:
     print(f"{os.cpu_count()} cores; medians of {options.repeats} runs of {options.rounds} rounds; B = 10")
     parts = {}
     with tempfile.TemporaryDirectory(prefix="mpifl-bench-") as scratch:
-        for part, points in parts_of(options.silos, options.ranks).items():
+        for part, points in parts_of(options.silos, options.ranks, options.crowds).items():
             if part in options.parts:
                 parts[part] = measure(points, Path(scratch), options.rounds, options.repeats)
                 show(part, parts[part])

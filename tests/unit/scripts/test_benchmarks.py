@@ -1,7 +1,6 @@
 """The benchmarks run, and what they compute from their times is right; how long anything takes is no test."""
 
 import json
-import math
 import subprocess
 import sys
 import threading
@@ -158,22 +157,20 @@ def test_the_model_finds_the_terms_that_made_the_times_and_leaves_negative_ones_
     assert min(found.values()) >= 0
 
 
-def test_a_prediction_adds_the_networks_levels_to_the_fitted_terms(bench):
+def test_the_model_is_held_against_points_that_it_was_not_fitted_to(bench):
     import model
 
-    rest = dict.fromkeys(model.REST, 0.0) | {model.SERVER: 1e-3}
-    network = {"bandwidth": 10.0, "latency": 5.0, "up": 2.0}
-    parts = model.predict(
-        dict.fromkeys(model.TRAINING, 0.0), rest, {"megabytes": 40.0, "steps": 1}, 1000, network
-    )
-    levels = math.ceil(math.log2(1001))
-    expected = {
-        "training": 0,
-        "headers": 1.0,
-        "sums": 0,
-        "network": 2 * levels * 5e-6 + 0.004 * (1 + 2 * levels),
-    }
-    assert parts == pytest.approx(expected)
+    training, rest = dict.fromkeys(model.TRAINING, 0.0), dict.fromkeys(model.REST, 0.0)
+    training["t3 a step"], rest["r1 a round"] = 1e-3, 2e-3
+    about = {"workers": 2, "drawn": 3, "steps": 4, "megabytes": 1.0, "ranks": 3}
+    right, wrong = ({**about, "least": {"training": t, "rest": 2e-3}} for t in (8e-3, 3e-3))
+    crowd = {**right, "workers": 9}
+    measured = {"cores": 2, "parts": {"size": [right, crowd], model.UNSEEN: [wrong]}}
+    (seen,), (unseen,) = model.usable(measured), model.usable(measured, unseen=True)
+    assert (seen["per_worker"], seen["worker_steps"]) == (2, 8)
+    off = model.show([seen], [unseen], training, rest)
+    assert off["largest"] == pytest.approx(0)
+    assert off["unseen"] == [pytest.approx(1.0)]
 
 
 def test_settings_with_a_name_of_capitals_go_to_the_environment(bench):
