@@ -173,7 +173,8 @@ class Turns:
         """Yield what comes of a piece, window by window."""
         for child in (child for place in places if place for child in place.children):
             dtype = torch.float32 if child.weight else torch.float64
-            yield Expected(self._carrier(child.node, nth), where.stop - where.start, dtype, child.depth)
+            seconds = child.depth * self._transport.transfer_timeout
+            yield Expected(self._carrier(child.node, nth), where.stop - where.start, dtype, seconds)
 
     def _carrier(self, node: int, nth: int) -> int:
         return self._carriers[node][nth % len(self._carriers[node])]

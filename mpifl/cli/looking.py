@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from mpifl.cli import ending
+from mpifl.cli import completing, ending
 from mpifl.cli.options import Run
 
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ def _end(state: State) -> NoReturn:
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run folders.", autocompletion=completing.runs)
+    ],
     target: Annotated[
         float | None,
         typer.Option(

@@ -10,13 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mpifl.cli import completing
 from mpifl.cli.options import write_text
 from mpifl.common import InputError
 
 if TYPE_CHECKING:
     from mpifl.tools import Answers
 
-Kind = Annotated[str | None, typer.Option("--kind", help="What data there is: digits, table, images, ...")]
+Kind = Annotated[
+    str | None,
+    typer.Option(
+        "--kind", help="What data there is: digits, table, images, ...", autocompletion=completing.kinds
+    ),
+]
 
 
 def new(
@@ -33,7 +39,10 @@ def new(
         str | None, typer.Option(metavar="N", help="How many silos, or the table's column that names them.")
     ] = None,
     algorithm: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of `mpifl list algorithms`; fedavg.")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Of `mpifl list algorithms`; fedavg.", autocompletion=completing.algorithms
+        ),
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="How many rounds are trained.")] = 30,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,

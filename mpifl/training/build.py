@@ -32,7 +32,7 @@ from mpifl.tasks import Task
 from mpifl.tracking import check_tracking
 from mpifl.training.agreement import agree, agree_on
 from mpifl.training.at_site import about_rank, kept_at_site
-from mpifl.training.devices import lanes_of, rank_device, threads_of
+from mpifl.training.devices import lanes_of, place_on_gpus, rank_device, threads_of
 from mpifl.training.securing import sums_of
 from mpifl.training.silo_level import protected
 from mpifl.training.validation import (
@@ -181,10 +181,10 @@ def _worker(
 def _device(job: Job, spec: FederationSpec, transport: Transport) -> torch.device:
     """Return where a rank computes. A server that is no worker has the GPU behind theirs, if it has work for
     one: a GPU takes memory of its own for each process."""
-    if transport.rank in transport.workers:
-        return rank_device(job, transport.place()[0], is_worker=True)
-    has_work = spec.test is not None or spec.public is not None
-    return rank_device(job, len(transport.peers), is_worker=False) if has_work else torch.device("cpu")
+    is_worker = transport.rank in transport.workers
+    if not is_worker and spec.test is None and spec.public is None:
+        return torch.device("cpu")
+    return rank_device(job, place_on_gpus(transport), is_worker)
 
 
 def _placed(job: Job, spec: FederationSpec, transport: Transport) -> dict[int, list[int]]:

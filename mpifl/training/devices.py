@@ -47,6 +47,13 @@ def threads_of(wanted: int | str, workers: int) -> int:
     return max(mine // max(math.ceil(workers * mine / launchers), 1), 1) if workers else 1
 
 
+def place_on_gpus(transport: Transport) -> int:
+    """Return a rank's place among those of its node that share its GPUs; a server that is no worker comes
+    behind the workers."""
+    is_worker = transport.rank in transport.workers
+    return transport.place()[0] if is_worker else len(transport.peers)
+
+
 def lanes_of(wanted: int | str, transport: Transport, device: torch.device) -> Lanes:
     """Return how the server scores while the ranks of its node wait: on the cores that the job has there.
 

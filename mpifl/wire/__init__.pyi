@@ -1,4 +1,9 @@
-from . import launcher as launcher, point_to_point as point_to_point, transport as transport
+from . import (
+    launcher as launcher,
+    point_to_point as point_to_point,
+    spreading as spreading,
+    transport as transport,
+)
 from .deaths import survivable as survivable
 from .joining import (
     abort_world as abort_world,
@@ -56,6 +61,7 @@ from .requests import (
     Stop as Stop,
     read_request as read_request,
 )
+from .spreading import Spreading as Spreading, is_long as is_long
 from .transport import Transport as Transport
 from .updates import (
     Mean as Mean,

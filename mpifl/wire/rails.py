@@ -6,6 +6,7 @@ Each exchange has a tag of its own, so that a piece that comes too late is never
 from __future__ import annotations
 
 import math
+import struct
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,9 @@ from mpifl.wire.stamped import StampedPointToPoint
 
 FIRST_TAG, TAGS = 64, 1 << 14
 """The tags of pieces; MPI promises that there are 32767."""
+KEPT = 11
+"""Tag: whether a rank, or a whole node, has what it was to receive of a vector."""
+_KEPT = struct.Struct("<q?")
 AHEAD = 3
 """Pieces that are under way from a rank at a time."""
 
@@ -35,22 +39,52 @@ class Railway(StampedPointToPoint):
         """Begin to receive the next piece of a rank; see `receive_into`."""
         return self.receive_into(into, rank, _tag_of(serial), until)
 
-    def patience(self) -> float:
-        """Return until when it is waited that a rank takes a piece: half as long as for anything else, since
-        its neighbours wait for this one."""
-        now = time.perf_counter()
-        return now + (self._limit() - now) / 2
+    def tell_kept(self, serial: int, *, whole: bool) -> None:
+        """Tell the node's leader whether this rank has its pieces of a vector."""
+        self._send_all(_KEPT.pack(serial, whole), [self.nodes.leader], KEPT)
+
+    def await_kept(self, ranks: Sequence[int], serial: int) -> dict[int, bool]:
+        """Return, at the node's leader, what these ranks of the node tell; those that tell nothing in time
+        are left out."""
+        until = time.perf_counter() + self.part_of_limit(3 / 4)  # they wait themselves
+        told = {rank: self._kept(rank, serial, until) for rank in ranks}
+        return {rank: whole for rank, whole in told.items() if whole is not None}
+
+    def _kept(self, rank: int, serial: int, until: float) -> bool | None:
+        while found := self._next(rank, KEPT, until):
+            if len(found[1]) == _KEPT.size and _KEPT.unpack(found[1])[0] == serial:
+                return bool(_KEPT.unpack(found[1])[1])
+        return None
+
+    def spread_kept(self, *, whole: bool) -> None:
+        """Tell the other ranks of the node, as its leader, whether all of a vector is there."""
+        self._send_all(bytes([whole]), self.nodes.followers, KEPT)
+
+    def heard_kept(self) -> bool:
+        """Return what the node's leader tells of a vector."""
+        return self._receive(self.nodes.leader, KEPT) == b"\1"
+
+    def part_of_limit(self, part: float) -> float:
+        """Return the seconds of a part of the time that a rank is given to take what it is sent: others wait
+        for this one meanwhile."""
+        return part * (self._limit() - time.perf_counter())
 
 
 @dataclass(frozen=True)
 class Expected:
-    """A piece that comes: from which rank, its elements, its type; how deep in the tree its rank stands,
-    which waits for others itself."""
+    """A piece that comes: from which rank, its elements and their type, the seconds that it is waited for,
+    and where it is to lie, if that matters."""
 
     rank: int
     length: int
     dtype: torch.dtype
-    depth: int
+    seconds: float
+    room: Tensor | None = None
+
+    @classmethod
+    def into(cls, room: Tensor, rank: int, seconds: float) -> Expected:
+        """Return a piece that is to lie in a vector."""
+        return cls(rank, len(room), room.dtype, seconds, room)
 
 
 class Rail:
@@ -74,7 +108,10 @@ class Rail:
     def __exit__(self, kind: object, *_: object) -> None:
         """Let go of what is under way amid a death."""
         if kind is not None:
-            self._wire.abandon(*self._underway, self._coming)
+            self._wire.abandon(*self._underway)
+        if self._coming:
+            self._wire.abandon(*self._coming)
+            self._coming = None
 
     def post(self, piece: Tensor, rank: int) -> None:
         """Send a piece, which must stay as it is, when few enough are under way."""
@@ -85,7 +122,7 @@ class Rail:
         """Wait until so few pieces are under way; what a rank does not take in time stays on its way."""
         while len(self._underway) > left:
             rank, request, piece = self._underway[0]
-            until = 0.0 if rank in self._stuck else self._wire.patience()
+            until = 0.0 if rank in self._stuck else time.perf_counter() + self._wire.part_of_limit(1 / 2)
             if not self._wire.wait(request, until):
                 self._stuck.add(rank)
                 self._wire.abandon(request, piece)
@@ -98,7 +135,7 @@ class Rail:
         """
         following: list[Expected | None] = [*expected[1:], None]
         for piece, after in zip(expected, following, strict=True):
-            until = time.perf_counter() + piece.depth * self._wire.transfer_timeout
+            until = time.perf_counter() + piece.seconds
             self._coming = self._coming or self._begun(piece, until)
             landed = self._landed(piece, until)
             self._coming = self._begun(after, 0.0) if after else None
@@ -107,7 +144,7 @@ class Rail:
     def _begun(self, piece: Expected, until: float) -> tuple[Any, Tensor] | None:
         if piece.rank in self.missing:
             return None
-        into = torch.empty(piece.length, dtype=piece.dtype)
+        into = torch.empty(piece.length, dtype=piece.dtype) if piece.room is None else piece.room
         request = self._wire.receive_piece(into, piece.rank, self.serial, until)
         return None if request is None else (request, into)
 

@@ -146,16 +146,24 @@ class Transport(Railway):
             assert vector is not None
             return vector
         if not self.nodes.leads:
-            handle = int.from_bytes(self._receive(self.nodes.leader, HANDLE), "little")
-            self.received += length * dtype.itemsize
-            return self._attach(self.nodes.leader, handle, length, dtype)
+            return self.handed_out(length, dtype)
         memory = self.memory
         here = memory.empty(length, dtype) if vector is None else memory.move_to_shared_memory(vector)
         if self.nodes.leaders is not None:
             self._send_to_leaders(here, direct)
-        self._send_all(self.memory.handle(here).to_bytes(8, "little"), self.nodes.followers, HANDLE)
-        self.sent += here.nbytes * len(self.nodes.followers)
+        self.hand_out(here)
         return here
+
+    def hand_out(self, vector: Tensor) -> None:
+        """Tell the other ranks of the node, as its leader, where a vector lies."""
+        self._send_all(self.memory.handle(vector).to_bytes(8, "little"), self.nodes.followers, HANDLE)
+        self.sent += vector.nbytes * len(self.nodes.followers)
+
+    def handed_out(self, length: int, dtype: torch.dtype) -> Tensor:
+        """Return the vector that the node's leader hands out."""
+        handle = int.from_bytes(self._receive(self.nodes.leader, HANDLE), "little")
+        self.received += length * dtype.itemsize
+        return self._attach(self.nodes.leader, handle, length, dtype)
 
     def _send_to_leaders(self, vector: Tensor, direct: bool) -> None:
         """Send a vector from the server to the leaders of all nodes, who call this together."""

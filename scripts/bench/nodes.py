@@ -41,6 +41,11 @@ from mpifl.wire.requests import Compute
 from mpifl.wire.transport import Transport
 from mpifl.wire.updates import Update
 
+try:
+    from mpifl.wire.spreading import Spreading
+except ImportError:  # an older checkout
+    Spreading = None
+
 ROWS = ("down", "up", "Bcast", "Reduce", "Reduce_scatter, Gatherv")
 LIMIT = 600.0
 REPEATS, WORLDS = (5, 40), 3
@@ -98,12 +103,22 @@ def rows(comm: Any, transport: Transport, length: int) -> dict[str, Act]:
 
     check(up, vector, length, size)
     return {
-        "down": lambda: transport.broadcast_vector(model, length, torch.float32),
+        "down": lambda: sent_down(transport, model, length),
         "up": lambda: up(vector),
         "Bcast": lambda: comm.Bcast(received, 0),
         "Reduce": lambda: comm.Reduce(weighted, received if rank == 0 else None, MPI.SUM, 0),
         "Reduce_scatter, Gatherv": scatter_and_gather,
     }
+
+
+def sent_down(transport: Transport, model: Tensor | None, length: int) -> Tensor:
+    """Send a vector to all ranks, as a request has it."""
+    if Spreading is None or len(transport.nodes) == 1:
+        return transport.broadcast_vector(model, length, torch.float32)
+    under_way = Spreading(transport, 0, ())
+    here = under_way.deliver(model, length, torch.float32)
+    assert under_way.end()
+    return here
 
 
 def drawn(rank: int, length: int) -> Tensor:

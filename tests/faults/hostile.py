@@ -35,6 +35,7 @@ from mpifl.algorithms.fedavg import FedAvg
 from mpifl.common.errors import InputError
 from mpifl.server.server import Server
 from mpifl.silo.silo import Silo
+from mpifl.wire import spreading
 from mpifl.wire.rails import FIRST_TAG
 from mpifl.wire.transport import DONE, Transport
 from mpifl.wire.updates import Update, uniform
@@ -197,7 +198,8 @@ def _noted_mean(cohort: Any, work: Any, /, **message: Any) -> Any:
 
 
 slices.BLOCK, slices.LONGEST_CHUNK = 16, 48  # so that every rank makes some columns, in several chunks
-node_sums.WHOLE = node_sums.PIECE = node_sums.ALIGNED  # and carries pieces of sums between nodes
+node_sums.WHOLE = node_sums.PIECE = node_sums.ALIGNED  # and carries pieces of what travels between nodes
+spreading.LONG, spreading.PIECE = 1000, 256
 if PLAN:
     for ending in ("", ".scores"):
         Path(PLAN["made"] + ending).touch()

@@ -109,7 +109,7 @@ def test_any_nodes_windows_and_pieces_give_the_bits_of_one_sum(by, world, length
         kernels.mean(expected, parts(range(len(of))), 1 / 3)
         carriers = [[rank for rank in range(len(of)) if of[rank] == node] for node in range(max(of) + 1)]
         for rank in sorted(range(len(of)), key=lambda rank: -of[rank]):  # no node waits for a lower one
-            transport = SimpleNamespace(nodes=Nodes(of, rank), rank=rank)
+            transport = SimpleNamespace(nodes=Nodes(of, rank), rank=rank, transfer_timeout=1.0)
             turns = Turns(transport, rails.of(rank), carriers)
             turns.make(plan, parts(carriers[of[rank]]), mean if of[rank] == 0 else None)
     assert mean.equal(expected)
