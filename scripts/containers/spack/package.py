@@ -16,7 +16,7 @@ class PyMpifl(PythonPackage):
 
     license("Apache-2.0")
 
-    version("0.1.0")
+    version("0.2.0")
 
     variant("plots", default=True, description="Curves as PNG, SVG or PDF")
     variant("digits", default=True, description="The handwritten digits of the demo")
