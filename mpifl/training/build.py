@@ -24,7 +24,7 @@ from mpifl.data import (
     parse_any,
     read_any,
 )
-from mpifl.exchange import Batching, Federation, Knowledge, Worker, WorkerContext, place
+from mpifl.exchange import Batching, Federation, Follower, Knowledge, Worker, WorkerContext, place
 from mpifl.run import Job, Model, ReleasedFile, check_job, check_run, load_initial, read_job
 from mpifl.server import Server
 from mpifl.silo import FlatModel, learnable
@@ -32,6 +32,7 @@ from mpifl.tasks import Task
 from mpifl.tracking import check_tracking
 from mpifl.training.agreement import agree, agree_on
 from mpifl.training.at_site import about_rank, kept_at_site
+from mpifl.training.crews import followed, trains_of
 from mpifl.training.devices import rank_device, threads_of
 from mpifl.training.securing import sums_of
 from mpifl.training.silo_level import protected
@@ -53,7 +54,7 @@ Given: TypeAlias = Path | Table | Job
 
 def build(
     job: Given, out: Path, overrides: tuple[str, ...], resume: bool, transport: Transport, force: bool = False
-) -> tuple[Job, AnySpec, Server, Federation]:
+) -> tuple[Job, AnySpec, Server, Federation | Follower]:
     """Build a training; every rank of the world calls this together, and rank 0's arguments count.
 
     Raises:
@@ -68,11 +69,17 @@ def build(
 
 def _build(
     given: Given, out: Path, overrides: tuple[str, ...], resume: bool, transport: Transport, force: bool
-) -> tuple[Job, AnySpec, Server, Federation]:
+) -> tuple[Job, AnySpec, Server, Federation | Follower]:
     allow_many_open_files()
     plan = agree(transport, lambda: _plan(given, out, overrides, resume, force))
     job = Job.model_validate_json(plan["job"])
     spec = parse_any(plan["spec"])
+    try:
+        transport.form_crews(job.silo.ranks)
+        if transport.follows:
+            return job, spec, *_follow(job, spec, transport)
+    except InputError as error:
+        raise InputError(f"{_source_of(given)}: {error}") from None
     try:
         built, problem = _assembled(job, spec, Path(plan["out"]), transport, plan), ""
     except InputError as error:
@@ -125,12 +132,22 @@ def _assembled(
     return _assemble(job, spec, run, transport, plan)
 
 
+def _follow(job: Job, spec: AnySpec, transport: Transport) -> tuple[Server, Follower]:
+    """Build what a rank needs that follows the leader of its crew."""
+    assert isinstance(spec, FederationSpec)
+    algorithm = job.build_algorithm().for_federation(spec)
+    models, follower = followed(
+        job, algorithm, transport, lambda device: _models(job, spec, algorithm, device, is_reporter=False)
+    )
+    return _server(job, algorithm, models, None, None), follower
+
+
 def _assemble(
     job: Job, spec: FederationSpec, run: Path, transport: Transport, plan: Mapping[str, str]
 ) -> tuple[Server, Federation]:
     """Build this rank's model, the silos it hosts, and what it needs if it is the server."""
     nth, workers = transport.place()
-    torch.set_num_threads(threads_of(job.threads, workers))
+    torch.set_num_threads(threads_of(job.threads, workers * transport.crew_size))
     is_worker = transport.rank in transport.workers
     device = _device(job, spec, transport)
     folder = Path(job.shards)
@@ -162,7 +179,8 @@ def _assemble(
         **kept_at_site(job, spec, json.loads(plan["noise"]), run, is_worker),
     )
     hosts = Batching if job.local.batched else Worker
-    worker = hosts(context, silos, about_rank(device, len(silos), job), transport)
+    trains = trains_of(job, algorithm, flat, device, transport)
+    worker = hosts(context, silos, about_rank(device, len(silos), job), transport, trains)
     test = _batches(folder, spec, spec.test, "test", device, algorithm.task) if transport.is_server else None
     server = _server(job, algorithm, flat, test, public)
     cohort, names = job.cohort, Names([entry.name for entry in spec.silos])

@@ -12,7 +12,7 @@ from typing import Any
 
 from mpifl.aggregation import is_finite
 from mpifl.common import InputError, RoundLost, Table, ranks_named, signals
-from mpifl.exchange import Federation
+from mpifl.exchange import Federation, Follower
 from mpifl.run import Claim, Job, checkpoint, claim, describe, note_lost, trim_metrics, write_environment
 from mpifl.tracking import Progress, Record, observers
 from mpifl.training.build import build, successor
@@ -61,9 +61,24 @@ def train(
         InputError: the job, a shard or an argument is wrong; on rank 0 with the line to show.
         RoundLost: too few silos answered, again and again; a checkpoint was written.
     """
+    try:
+        return _train(job, out, overrides, resume, transport, force, on_round)
+    finally:
+        transport.disband()
+
+
+def _train(
+    job: Path | Table | Job,
+    out: Path,
+    overrides: tuple[str, ...],
+    resume: bool,
+    transport: Transport,
+    force: bool,
+    on_round: Callable[[Record], bool],
+) -> End:
     resolved, spec, server, exchange = build(job, out, overrides, resume, transport, force)
-    if not transport.is_server:
-        if exchange.serve():
+    if not transport.is_server or isinstance(exchange, Follower):
+        if exchange.serve() or isinstance(exchange, Follower):
             return End.FINISHED
         server, resume = successor(resolved, spec, server), True
         mirror = latest_mirror(exchange)
