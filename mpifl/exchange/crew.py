@@ -1,4 +1,4 @@
-"""Who takes the parts of a batch: one rank all of them, or the ranks of a crew some each.
+"""The ranks of a crew take parts of a batch, some each.
 
 Followers keep nothing between two batches. Their models are the leader's parameters, where these lie, and
 what they find they write where the leader reads it.
@@ -7,11 +7,8 @@ what they find they write where the leader reads it.
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -19,12 +16,12 @@ from torch import Tensor
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, RankLost
 from mpifl.data import each
-from mpifl.silo import Asked, Batch, Counted, FlatModel, LocalRun, PartOf, Parts, Sums, counted_of, take_here
+from mpifl.exchange.by_parts import Alone, loss_named
+from mpifl.silo import Batch, Counted, FlatModel, PartOf, Sums, take_here
 from mpifl.wire import Count, Crew, Message
 
 ALIGNED = 64
 """Tensors begin at multiples of so many bytes."""
-_TOLD: set[str] = set()
 
 
 class Lies(Message):
@@ -66,26 +63,6 @@ class Answer(Message):
     serial: Count
     fault: str = ""
     refused: bool = False
-
-
-class Alone:
-    """Takes all parts by this rank."""
-
-    def vectors(self, model: FlatModel, count: int) -> list[Tensor]:
-        """Return vectors for as many gradients."""
-        return [torch.empty_like(model.trained) for _ in range(count)]
-
-    def take(
-        self,
-        model: FlatModel,
-        loss: str,
-        counted: Counted,
-        which: PartOf,
-        parts: Mapping[int, Batch],
-        vectors: Sequence[Tensor],
-    ) -> list[Sums]:
-        """Take all parts of a batch."""
-        return take_here(model, counted, which, parts, vectors)
 
 
 class Leader(Alone):
@@ -197,36 +174,6 @@ class Leader(Alone):
             raise (InputError if answer.refused else RuntimeError)(answer.fault)
 
 
-class ByParts:
-    """Answers trainings by gradients of parts.
-
-    Args:
-        algorithm: Whose silos train.
-        count: How many parts a batch has.
-        hands: Who takes them.
-    """
-
-    def __init__(self, algorithm: Algorithm, count: int, hands: Alone) -> None:
-        self._algorithm, self._count, self._hands = algorithm, count, hands
-        self._vectors: WeakKeyDictionary[FlatModel, list[Tensor]] = WeakKeyDictionary()
-
-    def __call__(self, asked: Asked) -> LocalRun:
-        """Train a silo; plainly where nobody else can know what is minimised, and a line says so."""
-        if (loss := name_of(self._algorithm, asked)) is None:
-            _tell(asked.model)
-            return asked.plainly()
-        if asked.model not in self._vectors:
-            self._vectors[asked.model] = self._hands.vectors(asked.model, self._count)
-
-        def take(model: FlatModel, *given: Any) -> list[Sums]:
-            return self._hands.take(model, loss, *given)
-
-        which = PartOf(asked.local.precision, asked.generator.initial_seed(), 0)
-        counted = counted_of(asked.objective, asked.counted)
-        way = Parts(counted, self._count, take, which, self._vectors[asked.model])
-        return replace(asked, way=way).plainly()
-
-
 class Follower:
     """A rank that takes parts of batches for the leader of its crew, and nothing else."""
 
@@ -277,25 +224,6 @@ class Follower:
         return self._crew.memory.attach(self._crew.process_of(0), handle, length, dtype)
 
 
-def name_of(algorithm: Algorithm, asked: Asked) -> str | None:
-    """Return how another rank knows what a training minimises: "" for the task's loss, else the name of the
-    algorithm's method; None where it cannot."""
-    if asked.counted is not None:
-        return ""
-    if asked.objective == algorithm.objective:
-        return "objective"
-    name = getattr(asked.objective, "__name__", "")
-    return name if getattr(algorithm, name, None) == asked.objective else None
-
-
-def loss_named(algorithm: Algorithm, name: str) -> Counted:
-    """Return the loss of that name as a sum, and what it is divided by."""
-    if name:
-        return counted_of(getattr(algorithm, name), None)
-    task = algorithm.task
-    return lambda module, x, y: task.loss(task.outputs(module, x), y)
-
-
 def _found(batch: Tensor, lies: Lies | dict[str, Lies]) -> Any:
     """Return a column of examples where the leader has written it."""
     return each(lambda one: _at(batch, one.at, one.shape, getattr(torch, one.dtype)), lies)
@@ -304,11 +232,3 @@ def _found(batch: Tensor, lies: Lies | dict[str, Lies]) -> Any:
 def _at(batch: Tensor, at: int, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     nbytes = torch.Size(shape).numel() * dtype.itemsize
     return batch[at : at + nbytes].view(dtype).view(tuple(shape))
-
-
-def _tell(model: FlatModel) -> None:
-    why = "what is minimised is a function that no other rank knows"
-    line = f"[silo] parts: {why}; such batches stay whole, at one rank"
-    if model.is_reporter and line not in _TOLD:
-        print(line, file=sys.stderr, flush=True)
-    _TOLD.add(line)

@@ -146,13 +146,11 @@ def _assemble(
     job: Job, spec: FederationSpec, run: Path, transport: Transport, plan: Mapping[str, str]
 ) -> tuple[Server, Federation]:
     """Build this rank's model, the silos it hosts, and what it needs if it is the server."""
-    nth, workers = transport.place()
-    torch.set_num_threads(threads_of(job.threads, workers * transport.crew_size))
     is_worker = transport.rank in transport.workers
     device = _device(job, spec, transport)
     folder = Path(job.shards)
     algorithm = job.build_algorithm().for_federation(spec)
-    flat = _models(job, spec, algorithm, device, is_reporter=nth == 0)
+    flat = _models(job, spec, algorithm, device, is_reporter=transport.place()[0] == 0)
     algorithm.task.metrics()  # the library that brings them is imported now, not in the first evaluation
     rule = job.build_rule(algorithm)
     transforms = _transforms(job, algorithm, rule, spec, run)
@@ -192,10 +190,15 @@ def _assemble(
 
 
 def _device(job: Job, spec: FederationSpec, transport: Transport) -> torch.device:
-    """Return where a rank computes. A server that is no worker has the GPU behind theirs, if it has work for
-    one: a GPU takes memory of its own for each process."""
+    """Return where a rank computes, from now on with as many threads as it may.
+
+    A server that is no worker has the GPU behind theirs, if it has work for one: a GPU takes memory of its
+    own for each process.
+    """
+    nth, workers = transport.place()
+    torch.set_num_threads(threads_of(job.threads, workers * transport.crew_size))
     if transport.rank in transport.workers:
-        return rank_device(job, transport.place()[0], is_worker=True)
+        return rank_device(job, nth, is_worker=True)
     has_work = spec.test is not None or spec.public is not None
     return rank_device(job, len(transport.peers), is_worker=False) if has_work else torch.device("cpu")
 

@@ -1,5 +1,5 @@
 from . import launcher as launcher, point_to_point as point_to_point, transport as transport
-from .crews import Crew as Crew
+from .crews import Crew as Crew, why_no_crews as why_no_crews
 from .deaths import survivable as survivable
 from .joining import (
     abort_world as abort_world,

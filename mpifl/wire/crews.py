@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from mpifl.common import InputError, RankLost
 from mpifl.wire.deaths import Watch
 from mpifl.wire.memory import Memory
-from mpifl.wire.nodes import left_of, split_leaders
+from mpifl.wire.nodes import left_of, split, split_leaders
 from mpifl.wire.point_to_point import PIECE, PointToPoint
 from mpifl.wire.stamped import StampedPointToPoint
 
@@ -124,11 +124,11 @@ class Crewed(StampedPointToPoint):
             return
         self._check_crews(ranks)
         self._world = {name: getattr(self, name) for name in _OF_WORLD}
-        mine = self._split((self.rank - 1) // ranks if self.rank else None)
+        crew = self._started(split, self._comm, (self.rank - 1) // ranks if self.rank else None)
         leaders = [0, *range(1, self.size, ranks)]
-        federation = self._split(0 if self.rank in leaders else None)
+        federation = self._started(split, self._comm, 0 if self.rank in leaders else None)
         if self.rank:
-            self.crew = Crew(mine, self.origins[self.rank])
+            self.crew = Crew(crew, self.origins[self.rank])
         if self.rank in leaders:
             self._enter(federation, leaders)
             self._founders = self.origins
@@ -165,22 +165,21 @@ class Crewed(StampedPointToPoint):
         others = [neighbour.process for rank, neighbour in self.nodes.neighbours.items() if rank != self.rank]
         self.memory.reach(others, len(self.nodes) == 1)
 
-    def _split(self, color: int | None) -> Any:
-        """Return the communicator of all who have this color; None where it is None."""
-        from mpi4py import MPI
-
-        made = self._started(self._comm.Split, MPI.UNDEFINED if color is None else color, self.rank)
-        return None if color is None else made
-
     def _check_crews(self, ranks: int) -> None:
-        crews, left = divmod(self.size - 1, ranks)
-        if left:
-            what = f"{self.size} ranks are the server and {self.size - 1} others, which make no whole crews"
-            enough = [1 + ranks * crews] if crews else []
-            to_do = " or ".join(map(str, [*enough, 1 + ranks * (crews + 1)]))
-            raise InputError(f"[silo] ranks = {ranks}: {what}; start {to_do}")
+        if why := why_no_crews(self.size, ranks):
+            raise InputError(f"[silo] ranks = {ranks}: {why}")
         for first in range(1, self.size, ranks):
             if len(set(self.nodes.of[first : first + ranks])) > 1:
                 what = f"ranks {first} to {first + ranks - 1} would be a crew, and share no node's memory"
                 to_do = "have the launcher place them on one node, or take fewer"
                 raise InputError(f"[silo] ranks = {ranks}: {what}; {to_do}")
+
+
+def why_no_crews(size: int, ranks: int) -> str:
+    """Say why a world of so many ranks cannot be a server and whole crews, and which could; "" if it can."""
+    crews, left = divmod(size - 1, ranks)
+    if not left and (crews or ranks == 1):
+        return ""
+    others = f"{size - 1} other{'s' * (size > 2)}" if size > 1 else "no other"
+    fitting = " or ".join(str(1 + ranks * count) for count in (crews, crews + 1) if count)
+    return f"{size} ranks are the server and {others}, which make no whole crews; start {fitting}"
