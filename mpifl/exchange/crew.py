@@ -141,7 +141,7 @@ class Leader(Alone):
                 asked.append(follower)
                 handles = {part: memory.handle(vectors[part]) for part in mine}
                 share = Share(**common, gradients=handles, parts={part: lies[part] for part in mine})
-                self._crew.post(follower, share.encode())
+                self._crew.ask(follower, share.encode())
         return asked
 
     def _laid_out(self, parts: Mapping[int, Batch]) -> dict[int, list[Lies | dict[str, Lies]]]:
@@ -181,12 +181,11 @@ class Follower:
         self._crew, self._models, self._algorithm = crew, models, algorithm
         self._parameters = [0] * len(models)
 
-    def serve(self) -> bool:
+    def serve(self) -> None:
         """Take shares until the leader wants no more, or has died."""
         with contextlib.suppress(RankLost):
             while record := self._crew.take(0):
                 self._crew.post(0, self._answer(Share.model_validate_json(record)).encode())
-        return True
 
     def _answer(self, share: Share) -> Answer:
         try:

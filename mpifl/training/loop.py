@@ -77,8 +77,11 @@ def _train(
     on_round: Callable[[Record], bool],
 ) -> End:
     resolved, spec, server, exchange = build(job, out, overrides, resume, transport, force)
-    if not transport.is_server or isinstance(exchange, Follower):
-        if exchange.serve() or isinstance(exchange, Follower):
+    if isinstance(exchange, Follower):
+        exchange.serve()
+        return End.FINISHED
+    if not transport.is_server:
+        if exchange.serve():
             return End.FINISHED
         server, resume = successor(resolved, spec, server), True
         mirror = latest_mirror(exchange)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from mpifl.common import InputError, RankLost
-from mpifl.wire.deaths import Watch
+from mpifl.wire.deaths import Watch, joined_in_time
 from mpifl.wire.memory import Memory
 from mpifl.wire.nodes import left_of, split, split_leaders
 from mpifl.wire.point_to_point import PIECE, PointToPoint
@@ -44,13 +44,21 @@ class Crew(PointToPoint):
 
     def be_ready(self, problem: str = "") -> None:
         """Let the leader know that this rank can take part, or why not."""
-        self.post(0, problem.encode())
+        with contextlib.suppress(RankLost):
+            self.post(0, problem.encode())
 
     def readiness(self, follower: int) -> str:
         """Return why a follower cannot take part, as it has said once; "" if it can."""
         if follower not in self._readiness:
             self._readiness[follower] = self.await_answer(follower).decode()
         return self._readiness[follower]
+
+    def ask(self, follower: int, record: bytes) -> None:
+        """Ask a follower for something and go on; if it has died, that is this rank's death."""
+        try:
+            self.post(follower, record)
+        except RankLost:
+            self._perish(follower)
 
     def await_answer(self, follower: int) -> bytes:
         """Return what a follower says next; one that has died, or says nothing in `transfer_timeout`, is this
@@ -123,7 +131,11 @@ class Crewed(StampedPointToPoint):
         if ranks == 1 or self.size == 1 or self._world is not None:
             return
         self._check_crews(ranks)
-        self._world = {name: getattr(self, name) for name in _OF_WORLD}
+        with joined_in_time():
+            self._form(ranks)
+
+    def _form(self, ranks: int) -> None:
+        world = {name: getattr(self, name) for name in _OF_WORLD}
         crew = self._started(split, self._comm, (self.rank - 1) // ranks if self.rank else None)
         leaders = [0, *range(1, self.size, ranks)]
         federation = self._started(split, self._comm, 0 if self.rank in leaders else None)
@@ -133,6 +145,7 @@ class Crewed(StampedPointToPoint):
             self._enter(federation, leaders)
             self._founders = self.origins
             self._settle()
+        self._world = world
 
     def disband(self) -> None:
         """Let followers leave, and have the world as it was, if nobody has died."""
