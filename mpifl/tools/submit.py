@@ -140,6 +140,9 @@ def _check_crews(crew: int, ranks: int, wishes: SlurmOptions) -> None:
     """
     if why := why_no_crews(ranks, crew):
         raise InputError(f"--silo-ranks {crew}: {why}")
+    if wishes.gpus_per_node:
+        what = "crews train on the cores of their node; leave one of them out"
+        raise InputError(f"--gpus-per-node {wishes.gpus_per_node}: {what}")
     if wishes.nodes > 1:
         what = (
             "which rank lies on which node is then the script's; take --nodes 1, or start from hetjob.sbatch"

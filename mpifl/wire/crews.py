@@ -102,7 +102,7 @@ class Crewed(StampedPointToPoint):
     memory: Memory
     origins: Sequence[int]
     crew: Crew | None = None
-    _founders: Sequence[int]
+    _founders: Sequence[int] = (0,)
     _world: dict[str, Any] | None = None
 
     @property

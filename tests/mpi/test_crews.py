@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import crews
+import crewed
 import pytest
 from conftest import ranks
 
 from mpifl.training.loop import train
 from mpifl.wire.joining import world
 
-SCRIPT = Path(__file__).parent / "crews.py"
+SCRIPT = Path(__file__).parent / "crewed.py"
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def alone(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run folders of one rank, which takes the parts itself."""
     out = tmp_path_factory.mktemp("alone")
     transport = world()
-    for given in crews.jobs(digits / "few", 1):
+    for given in crewed.jobs(digits / "few", 1):
         train(given, out / given["name"], (), False, transport)
     return out
 
@@ -38,9 +38,9 @@ def model(run: Path) -> bytes:
     return (run / "model.safetensors").read_bytes()
 
 
-@pytest.mark.parametrize("name", crews.JOBS)
+@pytest.mark.parametrize("name", crewed.JOBS)
 def test_bits_depend_on_parts_and_not_on_ranks(trained: Path, alone: Path, name: str) -> None:
-    assert {model(trained / f"{name}-{one}") == model(alone / name) for one in crews.CREWS} == {True}
+    assert {model(trained / f"{name}-{one}") == model(alone / name) for one in crewed.CREWS} == {True}
 
 
 def test_a_run_goes_on_with_larger_crews_to_the_same_bits(trained: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_run_goes_on_with_larger_crews_to_the_same_bits(trained: Path) -> None
 
 def test_one_part_is_the_batch_as_it_was(digits: Path, tmp_path: Path, alone: Path) -> None:
     transport = world()
-    given = next(crews.jobs(digits / "few", 1, 1))
+    given = next(crewed.jobs(digits / "few", 1, 1))
     train(given, tmp_path / "one", (), False, transport)
     del given["silo"]
     train(given, tmp_path / "none", (), False, transport)

@@ -21,7 +21,7 @@ ADAM = {"optimizer": "adam", "lr": 0.01, "batch_size": 30, "clip_norm": 1.0}
 JOBS = {
     "fedavg": {},
     "momentum": {"local": {"lr": 0.1, "momentum": 0.9, "batch_size": 9}, "data": {"augment": "flip-crop"}},
-    "adam": {"local": ADAM, "model": {"name": "crews:dropping"}, "cohort": {"fraction": 0.5}},
+    "adam": {"local": ADAM, "model": {"name": "crewed:dropping"}, "cohort": {"fraction": 0.5}},
     "weighted": {"task": {"name": "classification", "weights": [float(i) for i in range(1, 11)]}},
     **{name: {"algorithm": {"name": name}} for name in ("scaffold", "fedprox", "fednova", "ditto", "moon")},
 }
