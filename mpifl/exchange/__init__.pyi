@@ -1,8 +1,10 @@
 from .admission import Knowledge as Knowledge
 from .batching import Batching as Batching
+from .by_parts import Alone as Alone, ByParts as ByParts
 from .cohort import Cohort as Cohort
 from .context import WorkerContext as WorkerContext
 from .costs import Ledger as Ledger
+from .crew import Follower as Follower, Leader as Leader
 from .disclosure import KindsAlone as KindsAlone, first_of as first_of
 from .federation import Federation as Federation
 from .outcome import Outcome as Outcome

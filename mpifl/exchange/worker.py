@@ -64,7 +64,12 @@ class Worker:
     """
 
     def __init__(
-        self, context: WorkerContext, silos: Sequence[int], about: Mapping[str, str], transport: Transport
+        self,
+        context: WorkerContext,
+        silos: Sequence[int],
+        about: Mapping[str, str],
+        transport: Transport,
+        trains: Trains = Asked.plainly,
     ) -> None:
         self.silos = set(silos)
         self.states = States()
@@ -77,7 +82,7 @@ class Worker:
         self.aggregation: Aggregator = self._by_rule
         """Of the request that is answered: the job's rule in training, the exact mean in all else."""
         self._shards: dict[int, Shard] = {}
-        self._trains: Trains = Asked.plainly
+        self._trains = trains
         self._tells = context.tells(Names([entry.name for entry in context.spec.silos]))
         self._files = StateFiles(context.run, context.seal)
         self._final = FinalModel(context.run, context.algorithm, self._model, context.personal)

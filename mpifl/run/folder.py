@@ -23,9 +23,19 @@ from mpifl.run import checkpoint
 from mpifl.run.environment import read_environment
 from mpifl.run.job import Job, differing_keys, read_kept
 
-HARMLESS = ("rounds", "checkpoint", "tracking", "evaluate", "aggregation.spill")
+HARMLESS = ("rounds", "checkpoint", "tracking", "evaluate", "aggregation.spill", "silo.ranks")
 """Keys of a job that may change when a run is resumed."""
-FORCEABLE = ("name", "shards", "device", "threads", "local", "cohort", "aggregation", "server_optimizer.lr")
+FORCEABLE = (
+    "name",
+    "shards",
+    "device",
+    "threads",
+    "local",
+    "silo",
+    "cohort",
+    "aggregation",
+    "server_optimizer.lr",
+)
 """Keys that may change if the user insists: another training from there on,
 but nothing kept loses its meaning."""
 DIGESTS = {"sha256": "shards of sha256", "public": "public examples of sha256", "test": "test set of sha256"}

@@ -13,6 +13,7 @@ from mpifl.algorithms import ALGORITHMS, Algorithm
 from mpifl.common import InputError, Table, read_toml
 from mpifl.privacy import PrivacySettings, SecuritySettings
 from mpifl.run.cohort import CohortTable
+from mpifl.run.crews import check_crews
 from mpifl.run.naming import make_named
 from mpifl.run.private import check_private
 from mpifl.run.secure import check_secure
@@ -20,7 +21,7 @@ from mpifl.run.tables import Checkpoint, Data, Evaluate, Model, Tracking
 from mpifl.run.validation import validated
 from mpifl.run.vertical import check_vertical
 from mpifl.server import OPTIMIZERS, ServerOptimizer
-from mpifl.silo import UNSPLIT, LocalTraining, VerticalSettings
+from mpifl.silo import UNSPLIT, LocalTraining, SiloSettings, VerticalSettings
 from mpifl.tasks import ACCURACY, TASKS, MetricInfo, Task, names_in
 from mpifl.transforms import STATISTICS, AttackSettings, CompressionSettings
 
@@ -66,6 +67,8 @@ class Job(BaseModel):
     """The algorithm by name, or the user's own as "package.module:Class", and its hyperparameters."""
     local: LocalTraining = LocalTraining()
     """How a silo trains in a round."""
+    silo: SiloSettings = SiloSettings()
+    """Who trains one silo: one rank, or several of a node."""
     vertical: VerticalSettings | None = None
     """How a network is split over silos that have columns of the same rows; for such silos alone."""
     server_optimizer: Table = {"name": "sgd"}
@@ -216,6 +219,7 @@ def check_job(table: Table, source: str, named: Collection[str] | None = None) -
     check_private(job, algorithm, source)
     check_secure(job, algorithm, source)
     check_vertical(job, algorithm, source)
+    check_crews(job, algorithm, source)
     return job.model_copy(update=_completed(job, algorithm))
 
 

@@ -17,6 +17,13 @@ from .local import (
     Proximal as Proximal,
 )
 from .optimizers import OPTIMIZERS as OPTIMIZERS
+from .parts import (
+    PartOf as PartOf,
+    Parts as Parts,
+    Sums as Sums,
+    counted_of as counted_of,
+    take_here as take_here,
+)
 from .private import Guard as Guard, PrivateSilo as PrivateSilo
 from .scoring import (
     Score as Score,
@@ -29,9 +36,11 @@ from .settings import (
     EVALUATION_BATCH as EVALUATION_BATCH,
     LARGEST as LARGEST,
     EvaluationBatch as EvaluationBatch,
+    SiloSettings as SiloSettings,
 )
 from .silo import RESIDUAL as RESIDUAL, Silo as Silo
 from .splits import held_out as held_out, learnable as learnable
+from .steps import Counted as Counted
 from .together import (
     Failed as Failed,
     Outcome as Outcome,

@@ -96,8 +96,8 @@ class FlatModel:
         self.trained = torch.empty(size, dtype=torch.float32, device=device)
         for p, view in zip(self.parameters, self.views(self.trained), strict=True):
             p.data = view.copy_(p.data)
-        split = sum(p.numel() for name, p in named if name not in personal)
-        self.shared, self.personal = self.trained[:split], self.trained[split:]
+        self._split = sum(p.numel() for name, p in named if name not in personal)
+        self.shared, self.personal = self.trained[: self._split], self.trained[self._split :]
         buffers = _persistent_buffers(module)
         self.statistics = Statistics([b for name, b in buffers if name not in personal])
         self.personal_statistics = Statistics([b for name, b in buffers if name in personal])
@@ -121,6 +121,14 @@ class FlatModel:
         if self._grad is None:
             self._grad = torch.zeros_like(self.trained)
         return self._grad
+
+    def lie_in(self, vector: Tensor) -> None:
+        """Have the parameters be views into another vector, shape [P], and be what it holds."""
+        self.trained = vector
+        for p, view in zip(self.parameters, self.views(vector), strict=True):
+            p.data = view
+        self.shared, self.personal = vector[: self._split], vector[self._split :]
+        self._data = [p.detach() for p in self.parameters]
 
     def reclaim(self) -> None:
         """Make the parameters views into `trained` again, if others have moved them; drop their gradients."""

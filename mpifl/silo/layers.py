@@ -1,4 +1,4 @@
-"""Layers that no training with privacy may have: what one example learns there, all others tell."""
+"""Layers that mix the examples of a batch: what one example learns there, all others tell."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from torch import nn
 from mpifl.common import InputError
 
 
-def check_layers(module: nn.Module) -> None:
+def check_layers(module: nn.Module, given: str = "[privacy]") -> None:
     """See that a model treats each example by itself.
+
+    Args:
+        module: The model.
+        given: The key that wants it so.
 
     Raises:
         InputError: a layer learns statistics of batches.
@@ -20,4 +24,4 @@ def check_layers(module: nn.Module) -> None:
             what = (
                 f"{type(layer).__name__} ('{name}') mixes examples of a batch, and keeps statistics of them"
             )
-            raise InputError(f"[privacy]: {what}; take GroupNorm")
+            raise InputError(f"{given}: {what}; take GroupNorm")

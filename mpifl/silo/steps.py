@@ -94,7 +94,7 @@ def stepper(
 
     if local.accumulate == 1:
         return flat
-    counted = in_precision(local.precision, counted or _over_examples(objective))
+    counted = in_precision(local.precision, counted or over_examples(objective))
     return _accumulating(model, counted, correct, total, descend, scale)
 
 
@@ -161,7 +161,7 @@ def _accumulating(
     return add
 
 
-def _over_examples(objective: Objective) -> Counted:
+def over_examples(objective: Objective) -> Counted:
     """Return an objective, a mean over the examples of a batch, as a sum over them."""
 
     def counted(module: Any, *batch: Any) -> Summed:

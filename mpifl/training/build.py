@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -24,15 +24,17 @@ from mpifl.data import (
     parse_any,
     read_any,
 )
-from mpifl.exchange import Batching, Federation, Knowledge, Worker, WorkerContext, place
+from mpifl.exchange import Federation, Follower, Knowledge, WorkerContext, place
 from mpifl.run import Job, Model, ReleasedFile, check_job, check_run, load_initial, read_job
 from mpifl.server import Server
 from mpifl.silo import ALONE, FlatModel, Lanes, learnable
 from mpifl.tasks import Task
 from mpifl.tracking import check_tracking
 from mpifl.training.agreement import agree, agree_on
-from mpifl.training.at_site import about_rank, kept_at_site
-from mpifl.training.devices import lanes_of, place_on_gpus, rank_device, threads_of
+from mpifl.training.at_site import kept_at_site
+from mpifl.training.crews import followed
+from mpifl.training.devices import lanes_of
+from mpifl.training.hosting import settled_device, worker_of
 from mpifl.training.securing import sums_of
 from mpifl.training.silo_level import protected
 from mpifl.training.validation import (
@@ -53,7 +55,7 @@ Given: TypeAlias = Path | Table | Job
 
 def build(
     job: Given, out: Path, overrides: tuple[str, ...], resume: bool, transport: Transport, force: bool = False
-) -> tuple[Job, AnySpec, Server, Federation]:
+) -> tuple[Job, AnySpec, Server, Federation | Follower]:
     """Build a training; every rank of the world calls this together, and rank 0's arguments count.
 
     Raises:
@@ -68,11 +70,17 @@ def build(
 
 def _build(
     given: Given, out: Path, overrides: tuple[str, ...], resume: bool, transport: Transport, force: bool
-) -> tuple[Job, AnySpec, Server, Federation]:
+) -> tuple[Job, AnySpec, Server, Federation | Follower]:
     allow_many_open_files()
     plan = agree(transport, lambda: _plan(given, out, overrides, resume, force))
     job = Job.model_validate_json(plan["job"])
     spec = parse_any(plan["spec"])
+    try:
+        transport.form_crews(job.silo.ranks)
+        if transport.follows:
+            return job, spec, *_follow(job, spec, transport)
+    except InputError as error:
+        raise InputError(f"{_source_of(given)}: {error}") from None
     try:
         built, problem = _assembled(job, spec, Path(plan["out"]), transport, plan), ""
     except InputError as error:
@@ -125,17 +133,25 @@ def _assembled(
     return _assemble(job, spec, run, transport, plan)
 
 
+def _follow(job: Job, spec: AnySpec, transport: Transport) -> tuple[Server, Follower]:
+    """Build what a rank needs that follows the leader of its crew."""
+    assert isinstance(spec, FederationSpec)
+    algorithm = job.build_algorithm().for_federation(spec)
+    models, follower = followed(
+        job, algorithm, transport, lambda device: models_of(job, spec, algorithm, device, is_reporter=False)
+    )
+    return _server(job, algorithm, models, None, None), follower
+
+
 def _assemble(
     job: Job, spec: FederationSpec, run: Path, transport: Transport, plan: Mapping[str, str]
 ) -> tuple[Server, Federation]:
     """Build this rank's model, the silos it hosts, and what it needs if it is the server."""
-    nth, workers = transport.place()
-    torch.set_num_threads(threads_of(job.threads, workers))
     is_worker = transport.rank in transport.workers
-    device = _device(job, spec, transport)
+    device = settled_device(job, spec, transport)
     folder = Path(job.shards)
     algorithm = job.build_algorithm().for_federation(spec)
-    flat = models_of(job, spec, algorithm, device, is_reporter=nth == 0)
+    flat = models_of(job, spec, algorithm, device, is_reporter=transport.place()[0] == 0)
     algorithm.task.metrics()  # the library that brings them is imported now, not in the first evaluation
     rule = job.build_rule(algorithm)
     transforms = _transforms(job, algorithm, rule, spec, run)
@@ -160,7 +176,7 @@ def _assemble(
         sums=sums,
         **kept_at_site(job, spec, json.loads(plan["noise"]), run, is_worker),
     )
-    worker = _worker(context, job, placed.get(transport.rank, []), device, transport)
+    worker = worker_of(context, job, placed.get(transport.rank, []), transport)
     test = _batches(folder, spec, spec.test, "test", device, algorithm.task) if transport.is_server else None
     server = _server(job, algorithm, flat, test, public, lanes_of(job.threads, transport, device))
     cohort, names = job.cohort, Names([entry.name for entry in spec.silos])
@@ -169,22 +185,6 @@ def _assemble(
     return server, Federation(
         transport, worker, transforms, placed, cohort.quorum, sent_to, knowledge, cohort.deadline, names
     )
-
-
-def _worker(
-    context: WorkerContext, job: Job, silos: Sequence[int], device: torch.device, transport: Transport
-) -> Worker:
-    hosts = Batching if job.local.batched else Worker
-    return hosts(context, silos, about_rank(device, len(silos), job), transport)
-
-
-def _device(job: Job, spec: FederationSpec, transport: Transport) -> torch.device:
-    """Return where a rank computes. A server that is no worker has the GPU behind theirs, if it has work for
-    one: a GPU takes memory of its own for each process."""
-    is_worker = transport.rank in transport.workers
-    if not is_worker and spec.test is None and spec.public is None:
-        return torch.device("cpu")
-    return rank_device(job, place_on_gpus(transport), is_worker)
 
 
 def _placed(job: Job, spec: FederationSpec, transport: Transport) -> dict[int, list[int]]:

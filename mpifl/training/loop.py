@@ -12,7 +12,7 @@ from typing import Any
 
 from mpifl.aggregation import is_finite
 from mpifl.common import InputError, RoundLost, Table, accelerators, ranks_named, signals
-from mpifl.exchange import Federation
+from mpifl.exchange import Federation, Follower
 from mpifl.run import Claim, Job, checkpoint, claim, describe, note_lost, trim_metrics, write_environment
 from mpifl.tracking import Progress, Record, observers
 from mpifl.training.build import build, successor
@@ -62,7 +62,25 @@ def train(
         RoundLost: too few silos answered, again and again; a checkpoint was written.
         DeviceLost: this rank's GPU answers no more.
     """
+    try:
+        return _train(job, out, overrides, resume, transport, force, on_round)
+    finally:
+        transport.disband()
+
+
+def _train(
+    job: Path | Table | Job,
+    out: Path,
+    overrides: tuple[str, ...],
+    resume: bool,
+    transport: Transport,
+    force: bool,
+    on_round: Callable[[Record], bool],
+) -> End:
     resolved, spec, server, exchange = build(job, out, overrides, resume, transport, force)
+    if isinstance(exchange, Follower):
+        exchange.serve()
+        return End.FINISHED
     device = server.model.device
     with accelerators.watched(device), accelerators.rounding(device, tf32=False):
         if not transport.is_server:

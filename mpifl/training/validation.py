@@ -104,6 +104,8 @@ def check_model(job: Job, spec: AnySpec, algorithm: Algorithm, module: nn.Module
             raise InputError(why)
     elif job.privacy is not None:
         check_layers(module)
+    if job.silo.parts > 1:
+        check_layers(module, f"[silo] parts = {job.silo.parts}")
 
 
 def check_privacy(job: Job, spec: AnySpec, source: str) -> list[SiloPlan]:

@@ -4,6 +4,7 @@ from . import (
     spreading as spreading,
     transport as transport,
 )
+from .crews import Crew as Crew, why_no_crews as why_no_crews
 from .deaths import survivable as survivable
 from .joining import (
     abort_world as abort_world,

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from mpifl.common import RankLost
@@ -16,6 +18,9 @@ from mpifl.common import RankLost
 _LAUNCHERS_WORD = "OMPI_MCA_mpi_ft_enable"
 """What `--with-ft ulfm` sets. MPI's functions for it answer under any launcher."""
 _TRIES = 10
+JOIN_SECONDS = "MPIFL_JOIN_SECONDS"
+"""Environment variable: how long a rank waits for the others at the start, where deaths end nobody else."""
+_JOIN_SECONDS = 120.0
 DETECTION_TIMEOUT = 20.0
 """Seconds to wait for MPI to confirm a suspected failure."""
 
@@ -23,6 +28,21 @@ DETECTION_TIMEOUT = 20.0
 def survivable() -> bool:
     """Whether the launcher leaves the other ranks alone when one dies."""
     return os.environ.get(_LAUNCHERS_WORD) == "1"
+
+
+@contextlib.contextmanager
+def joined_in_time() -> Iterator[None]:
+    """Die rather than wait for ever for a rank that died before there was a world;
+    MPI_Init notices no death."""
+    if survivable():
+        given = os.environ.get(JOIN_SECONDS, "")
+        seconds = float(given) if given.isdigit() and int(given) else _JOIN_SECONDS
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        if survivable():
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 class Watch:

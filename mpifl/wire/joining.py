@@ -13,16 +13,13 @@ from pathlib import Path
 from typing import NoReturn
 
 from mpifl.common import InputError
-from mpifl.wire.deaths import survivable
+from mpifl.wire.deaths import joined_in_time, survivable
 from mpifl.wire.nodes import RANKS_PER_NODE
 from mpifl.wire.transport import Transport
 
 _LAUNCHER_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 _LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "PMI_FD")
 _DAEMONS = ("prterun", "prted", "prte", "mpirun", "mpiexec")
-JOIN_SECONDS = "MPIFL_JOIN_SECONDS"
-"""Environment variable: how long a rank waits for the others at the start, where deaths end nobody else."""
-_JOIN_SECONDS = 120.0
 _GRACE = 5.0
 """Seconds in which the launcher ends its ranks."""
 _ALONE = {"OMPI_MCA_btl": "self"}
@@ -45,21 +42,8 @@ def world() -> Transport:
     Raises:
         InputError: there is no MPI library, or the launcher is another MPI's and made lonely ranks.
     """
-    with _settled_for_one_node(), _join_timeout():
+    with _settled_for_one_node(), joined_in_time():
         return _joined()
-
-
-@contextlib.contextmanager
-def _join_timeout() -> Iterator[None]:
-    """Die rather than wait for ever for a rank that died before there was a world;
-    MPI_Init notices no death."""
-    if survivable():
-        given = os.environ.get(JOIN_SECONDS, "")
-        seconds = float(given) if given.isdigit() and int(given) else _JOIN_SECONDS
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-    yield
-    if survivable():
-        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _joined() -> Transport:

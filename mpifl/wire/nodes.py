@@ -138,6 +138,15 @@ def split_leaders(nodes: Nodes, comm: Any) -> None:
         nodes.leaders = leaders if nodes.leads else None
 
 
+def split(comm: Any, color: int | None) -> Any:
+    """Return a communicator of all ranks of this color, which all ranks call for together; None where it is
+    None."""
+    from mpi4py import MPI
+
+    made = comm.Split(MPI.UNDEFINED if color is None else color, comm.Get_rank())
+    return None if color is None else made
+
+
 def _first_of_node(comm: Any, ranks_per_node: int | None) -> int:
     from mpi4py import MPI
 

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from mpifl.common import RankLost
-from mpifl.wire.deaths import Watch, survivors
+from mpifl.wire.crews import Crewed
+from mpifl.wire.deaths import survivors
 from mpifl.wire.memory import Memory, pieces_of
-from mpifl.wire.nodes import left_of, split_leaders
-from mpifl.wire.rails import Railway
 
 CHUNK_BYTES = 1 << 24
 """Bytes of a vector that travel between nodes at a time; Open MPI 5 cannot count to 2^31."""
@@ -27,7 +26,7 @@ LINE_UP, LINE_DOWN = 9, 10
 """Tags: lines of a dialogue, to the server and from it."""
 
 
-class Transport(Railway):
+class Transport(Crewed):
     """One rank's end of the wire. Rank 0 is the server; in a world of one rank it is the only worker, too.
 
     Whatever waits or sends raises RankLost when a rank dies that MPI survives; after that nothing works but
@@ -43,13 +42,12 @@ class Transport(Railway):
 
     origins: Sequence[int] = (0,)
     server_hosts = False
-    _first_size = 1
 
     def __init__(self, comm: Any, ranks_per_node: int | None = None) -> None:
         self.rank: int = comm.Get_rank()
         self.size: int = comm.Get_size()
         self.origins = list(range(self.size))
-        self._first_size = self.size
+        self._founders = self.origins
         super().__init__(comm, ranks_per_node)
         self.memory = Memory(shared=len(self.nodes.mine) > 1, everywhere=len(self.nodes) == 1)
         self._early: defaultdict[int, deque[bytes]] = defaultdict(deque)
@@ -67,11 +65,6 @@ class Transport(Railway):
         apart = self.size > 1 and self.origins[0] == 0 and not self.server_hosts
         return range(1, self.size) if apart else range(self.size)
 
-    @property
-    def lost(self) -> list[int]:
-        """The ranks, as the world began, that have died."""
-        return sorted(set(range(self._first_size)) - set(self.origins))
-
     def recover(self) -> dict[int, int]:
         """Bring the survivors of a death together; each of them calls this, and has its lower number from
         then on.
@@ -82,8 +75,7 @@ class Transport(Railway):
         before = self.origins
         while not self._shrunk():
             pass
-        others = [neighbour.process for rank, neighbour in self.nodes.neighbours.items() if rank != self.rank]
-        self.memory.reach(others, len(self.nodes) == 1)
+        self._settle()
         self._early.clear()
         self._abandoned += [request for requests in self._underway.values() for request in requests]
         self._underway.clear()
@@ -93,13 +85,9 @@ class Transport(Railway):
 
     def _shrunk(self) -> bool:
         """Meet the other survivors in a smaller world; return False if one more has died meanwhile."""
-        self._comm, ranks = survivors(self._comm)
-        self._watch = Watch(self._comm)
-        self.origins = [self.origins[rank] for rank in ranks]
-        self.rank, self.size = self._comm.Get_rank(), self._comm.Get_size()
-        self.nodes = left_of(self.nodes, ranks)
+        comm, ranks = survivors(self._comm)
         try:
-            self._started(split_leaders, self.nodes, self._comm)
+            self._enter(comm, ranks)
         except RankLost:
             return False
         return True

@@ -32,7 +32,7 @@ class Alone(Transport):
     def __init__(self) -> None:
         self.rank, self.size, self.sent, self.received = 0, 1, 0, 0
         self.nodes, self.memory = Nodes([0], 0), Memory(shared=False)
-        self.origins, self._first_size, self.silent = [0], 1, set()
+        self.origins, self._founders, self.silent = [0], [0], set()
 
     def reports(self) -> Any:
         return iter(())

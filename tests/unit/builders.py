@@ -146,7 +146,7 @@ class Alone(Transport):
     def __init__(self, rank=0):
         self.rank, self.size, self.sent, self.received = rank, 1, 0, 0
         self.nodes, self.memory = Nodes([0], 0), Memory(shared=False)
-        self.origins, self._first_size, self.silent = [0], 1, set()
+        self.origins, self._founders, self.silent = [0], [0], set()
         self.told, self._posted = [], []
 
     def broadcast_record(self, record=None):

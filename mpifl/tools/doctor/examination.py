@@ -159,6 +159,7 @@ def _plan(target: Path | None, out: Path | None) -> tuple[Plan, list[Finding]]:
                 job=job.model_dump_json(exclude_none=True),
                 private=job.privacy is not None and not is_silo_level(job),
                 masked=job.secure,
+                crew=job.silo.ranks,
             )
             findings.append(Finding("job", "ok", str(target)))
     except InputError as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 from mpifl.aggregation import WITHOUT
 from mpifl.common import InputError
 from mpifl.tools.doctor.condition import Plan
+from mpifl.tools.doctor.crews import of_crews
 from mpifl.tools.doctor.findings import Finding, State
 from mpifl.tools.doctor.gpus import judge_gpus
 from mpifl.tools.doctor.grouping import Conditions, differing, grouped, named, numbers
@@ -26,7 +27,7 @@ WORSE, BETTER = 1.05, 0.8
 def judge(conditions: Conditions, plan: Plan) -> list[Finding]:
     """Return what all ranks' conditions mean, in the order in which things go wrong."""
     ranks = (_mpi, _launcher, _tolerance, _gpu_buffers, _versions, _nodes, _doorbells, _cores, _signals)
-    tools = (_devices, _kernels, _compile, _batched, _hdf5, _shards, _run, of_sites)
+    tools = (_devices, _kernels, _compile, _batched, _hdf5, _shards, _run, of_sites, of_crews)
     findings = [finding for look in ranks for finding in look(conditions)]
     return findings + [finding for look in tools for finding in look(conditions, plan)]
 

@@ -81,7 +81,7 @@ class World(Transport):
         self.workers_here, self.hung = workers, set()
         self.rank, self.size, self.sent, self.received = 0, len(workers), 0, 0
         self.nodes, self.memory = Nodes([0] * self.size, 0), Memory(shared=False)
-        self.origins, self._first_size, self.silent = list(range(self.size)), self.size, set()
+        self.origins, self._founders, self.silent = list(range(self.size)), range(self.size), set()
 
     def broadcast_record(self, record=None):
         awake = [(rank, one) for rank, one in enumerate(self.workers_here) if rank and rank not in self.hung]

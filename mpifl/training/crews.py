@@ -1,0 +1,57 @@
+"""What a rank needs where a silo's batches are cut into parts, which the ranks of a crew take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from mpifl.algorithms import Algorithm
+from mpifl.common import InputError
+from mpifl.exchange import Alone, ByParts, Follower, Leader
+from mpifl.run import Job
+from mpifl.silo import Asked, FlatModel, Trains
+from mpifl.training.devices import threads_of
+from mpifl.wire import Transport
+
+
+def trains_of(
+    job: Job, algorithm: Algorithm, models: Sequence[FlatModel], device: torch.device, transport: Transport
+) -> Trains:
+    """Return who answers a rank's trainings: by default each silo's own rank, with whole batches.
+
+    Raises:
+        InputError: this rank trains on a GPU, or a rank of its crew cannot take part.
+    """
+    count, crew = job.silo.parts, transport.crew
+    if count == 1:
+        return Asked.plainly
+    if crew is None:
+        return ByParts(algorithm, count, Alone())
+    if device.type != "cpu":
+        what = "the ranks of a crew train on the cores of their node, and this one has a GPU"
+        raise InputError(f"[silo] ranks = {job.silo.ranks}: {what}; take device = 'cpu', or ranks = 1")
+    for follower in crew.followers:
+        if problem := crew.readiness(follower):
+            raise InputError(problem)
+    return ByParts(algorithm, count, Leader(crew, models, count))
+
+
+def followed(
+    job: Job, algorithm: Algorithm, transport: Transport, models: Callable[[torch.device], list[FlatModel]]
+) -> tuple[list[FlatModel], Follower]:
+    """Return the models of a rank that follows, and its life; tell its leader that it is ready, or why not.
+
+    Raises:
+        InputError: it is not.
+    """
+    crew = transport.crew
+    assert crew is not None
+    torch.set_num_threads(threads_of(job.threads, transport.place()[1]))
+    try:
+        made = models(torch.device("cpu"))
+    except InputError as error:
+        crew.be_ready(str(error))
+        raise
+    crew.be_ready()
+    return made, Follower(crew, made, algorithm)

@@ -1,0 +1,40 @@
+"""What a rank hosts silos with: its device, its threads, and the worker that answers for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from mpifl.data import FederationSpec
+from mpifl.exchange import Batching, Worker, WorkerContext
+from mpifl.run import Job
+from mpifl.training.at_site import about_rank
+from mpifl.training.crews import trains_of
+from mpifl.training.devices import place_on_gpus, rank_device, threads_of
+from mpifl.wire import Transport
+
+
+def worker_of(context: WorkerContext, job: Job, silos: Sequence[int], transport: Transport) -> Worker:
+    """Return what answers for a rank's silos.
+
+    Raises:
+        InputError: a rank of its crew cannot take part.
+    """
+    device = context.models[0].device
+    trains = trains_of(job, context.algorithm, context.models, device, transport)
+    hosts = Batching if job.local.batched else Worker
+    return hosts(context, silos, about_rank(device, len(silos), job), transport, trains)
+
+
+def settled_device(job: Job, spec: FederationSpec, transport: Transport) -> torch.device:
+    """Return where a rank computes, from now on with as many threads as it may.
+
+    A server that is no worker has the GPU behind theirs, if it has work for one: a GPU takes memory of its
+    own for each process.
+    """
+    torch.set_num_threads(threads_of(job.threads, transport.place()[1] * transport.crew_size))
+    is_worker = transport.rank in transport.workers
+    if not is_worker and spec.test is None and spec.public is None:
+        return torch.device("cpu")
+    return rank_device(job, place_on_gpus(transport), is_worker)
