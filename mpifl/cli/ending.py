@@ -19,7 +19,7 @@ from pathlib import Path
 
 import typer
 
-from mpifl.common import InputError, RoundLost, one_line, written_after
+from mpifl.common import DeviceLost, InputError, RoundLost, one_line, written_after
 
 WRONG, TOO_FEW, CUT_OFF, GOING, INTERRUPTED = 2, 3, 4, 5, 75
 """Exit codes: the job, a shard or an argument is wrong; too few silos answered; the launcher ended early;
@@ -63,6 +63,9 @@ def run(app: typer.Typer) -> int:
         return WRONG
     except typer.Abort:
         return 130
+    except DeviceLost as lost:
+        _end_alone(lost)
+        return 1
     except Exception:
         _end_all()
         return 1
@@ -95,6 +98,15 @@ def _end_all() -> None:
 
         _await_reader(2, 1)
         abort_world(1)
+
+
+def _end_alone(lost: DeviceLost) -> None:
+    """Say what ends this rank; where MPI survives deaths the others go on without it."""
+    from mpifl.wire import die
+
+    print(f"rank {rank()}: {one_line(lost)}", file=sys.stderr, flush=True)
+    die()
+    _end_all()
 
 
 def _await_reader(descriptor: int, seconds: float) -> None:

@@ -1,4 +1,5 @@
 from . import (
+    accelerators as accelerators,
     cache as cache,
     imports as imports,
     lock as lock,
@@ -8,6 +9,7 @@ from . import (
 )
 from .errors import (
     BeyondRange as BeyondRange,
+    DeviceLost as DeviceLost,
     Diverged as Diverged,
     InputError as InputError,
     RankLost as RankLost,

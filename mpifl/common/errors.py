@@ -49,6 +49,10 @@ class SharedVectorChanged(RuntimeError):
     """A silo's half of an algorithm wrote to a vector that other silos read, too."""
 
 
+class DeviceLost(Exception):
+    """A GPU answers no call of this process any more, which ends the rank and no other."""
+
+
 class RankLost(Exception):
     """A rank has died, and MPI leaves the others alone; `Transport.recover` brings those together."""
 

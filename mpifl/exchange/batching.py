@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from mpifl.exchange.worker import Handler, Worker
-from mpifl.silo import Asked, Failed, LocalRun, Outcome, train_together
+from mpifl.silo import Asked, Failed, LocalRun, Outcome, steps_of, train_together
 from mpifl.wire import AnyReply, Request
 
 
@@ -34,7 +34,7 @@ class _Half:
     Attributes:
         asked: The training that it waits for, if it does.
         outcomes: What came of its trainings so far.
-        seconds: Its part of the time that they took.
+        seconds: Its part of the time that they took, by its steps.
         reply: What it has answered in the end.
     """
 
@@ -46,6 +46,11 @@ class _Half:
     outcomes: list[Outcome] = field(default_factory=list)
     seconds: float = 0.0
     reply: AnyReply | None = None
+
+    @property
+    def steps(self) -> int:
+        """How many steps it waits for."""
+        return steps_of(self.asked.local, len(self.asked.batches))
 
 
 class _Done:
@@ -81,11 +86,11 @@ class Batching(Worker):
         for half in chunk.values():
             self._ask(half)
         while waiting := [half for half in chunk.values() if half.reply is None]:
-            start = time.perf_counter()
+            start, steps = time.perf_counter(), [half.steps for half in waiting]
             self._train(waiting)
-            spent = (time.perf_counter() - start) / len(waiting)
-            for half in waiting:
-                half.seconds += spent
+            spent = time.perf_counter() - start
+            for half, own in zip(waiting, steps, strict=True):
+                half.seconds += spent * own / sum(steps)
                 self._ask(half)
 
     def _ask(self, half: _Half) -> None:

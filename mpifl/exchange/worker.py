@@ -12,8 +12,9 @@ from torch import Tensor
 
 from mpifl.aggregation import Aggregator, aggregator_of, mean_of
 from mpifl.algorithms import usual_weight
-from mpifl.common import InputError, Names, ShardError, SharedVectorChanged, Unwritable
+from mpifl.common import InputError, Names, ShardError, SharedVectorChanged, Unwritable, accelerators
 from mpifl.data import Shard
+from mpifl.exchange.broadcast import Undelivered, undelivered
 from mpifl.exchange.context import WorkerContext
 from mpifl.exchange.dialogue import Dialogue, Lead
 from mpifl.exchange.final_model import FinalModel
@@ -93,6 +94,7 @@ class Worker:
         """Return what a request of each kind has each silo do."""
         return {
             Compute: self._compute,
+            Undelivered: undelivered,
             Open: self._open,
             Save: self._save,
             SaveStatus: self._save_status,
@@ -186,6 +188,7 @@ class Worker:
             return self._fault(silo, error)
 
     def _fault(self, silo: int, error: Exception) -> AnyReply:
+        accelerators.check(self._model.device, error)
         passing = isinstance(error, ShardError | OSError | MemoryError)
         return Done(silo=silo, fault=self._tells.fault(silo, error), passing=passing)
 

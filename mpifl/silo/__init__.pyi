@@ -7,6 +7,7 @@ from .flat import (
     in_precision as in_precision,
 )
 from .half import Half as Half, begun as begun, order as order
+from .lanes import ALONE as ALONE, Lanes as Lanes
 from .layers import check_layers as check_layers
 from .local import (
     Batch as Batch,
@@ -40,6 +41,11 @@ from .settings import (
 from .silo import RESIDUAL as RESIDUAL, Silo as Silo
 from .splits import held_out as held_out, learnable as learnable
 from .steps import Counted as Counted
-from .together import Failed as Failed, Outcome as Outcome, train_together as train_together
+from .together import (
+    Failed as Failed,
+    Outcome as Outcome,
+    train_together as train_together,
+    why_apart as why_apart,
+)
 from .vertical import UNSPLIT as UNSPLIT, VerticalSettings as VerticalSettings
 from .way import steps_of as steps_of

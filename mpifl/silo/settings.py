@@ -98,8 +98,8 @@ class LocalTraining(BaseModel):
     rounding."""
     chunk: Annotated[int, Field(ge=2, le=1024)] = 16
     """How many silos a batched step is of; where there are fewer it is filled up."""
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """What forward and backward passes compute in; bf16 and fp16 need a GPU, and parameters stay float32."""
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
+    """What forward and backward passes compute in; all but fp32 need a GPU, and parameters stay float32."""
 
     @model_validator(mode="before")
     @classmethod
@@ -126,8 +126,8 @@ class LocalTraining(BaseModel):
             raise ValueError("schedule_rounds above 1 counts steps, as all silos take alike; give steps")
         if self.schedule_rounds > 1 and self.stragglers:
             raise ValueError("schedule_rounds above 1 counts steps, and stragglers take fewer; leave one out")
-        if self.batched and (key := self._unbatched):
-            raise ValueError(f"batched steps take several silos at once, and {key}; leave one out")
+        if self.batched and (why := self.why_single):
+            raise ValueError(f"batched steps take several silos at once, and {why}; leave one out")
         if not self.batched and self.chunk != type(self).model_fields["chunk"].default:
             raise ValueError("chunk is of batched steps; take batched = true, or leave it out")
         if self.keep_optimizer and self.optimizer == "sgd" and not self.momentum:
@@ -176,8 +176,8 @@ class LocalTraining(BaseModel):
         return next((key for key, is_given in given.items() if is_given), "")
 
     @property
-    def _unbatched(self) -> str:
-        """Say what of these settings is of one silo alone; "" if nothing is."""
+    def why_single(self) -> str:
+        """Say what of these settings is of one silo alone, and never of a batched step; "" if nothing is."""
         whys = {
             "compile makes a step of one": self.compile,
             "deadline stops each by its clock": self.deadline is not None,

@@ -15,15 +15,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mpifl.common import accelerators
 from mpifl.silo.asked import Asked
 from mpifl.silo.codegen import NotCompiled, trace
 from mpifl.silo.compiled import Loss
 from mpifl.silo.flat import in_precision, scalar
 from mpifl.silo.optimizers import Batch
+from mpifl.silo.vectors import by_vectors, rounds_by_place
 
 ALIGNED = 16
 """Rows begin at multiples of so many numbers, 64 bytes: some products depend on where numbers lie."""
-ALIKE = {"fp32": 1e-3, "bf16": 0.05}
+ALIKE = {"fp32": 1e-3, "tf32": 0.01, "bf16": 0.05}
 """What a stack's gradient may differ by from the model's own, of its length."""
 _aten = torch.ops.aten
 _SAME = {_aten.detach.default, _aten.expand.default, _aten.view.default, _aten._unsafe_view.default}
@@ -43,6 +45,7 @@ class Stack:
     def __init__(self, asked: Asked, batch: Batch, size: int) -> None:
         model = asked.model
         self.size, self.weighted = size, asked.weighted is not None
+        self._tf32 = asked.local.precision == "tf32"
         self._objective = asked.objective  # kept, so that the id in its key stays its own
         objective = in_precision(asked.local.precision, asked.weighted or asked.objective)
         self._whole = Loss(model.module, objective)
@@ -58,7 +61,8 @@ class Stack:
         columns = [torch.stack([part] * size) for part in (*batch, *weights)]
         model.module.train()
         with _every_rule():
-            self._run = _lean(trace(self._traced, [*self._views, *self._rest, *columns]))
+            graph = trace(self._traced, [*self._views, *self._rest, *columns])
+        self._run = _ready(graph, on_cpu=model.device.type == "cpu")
 
     def row(self, matrix: Tensor, place: int) -> Tensor:
         """Return one silo's row of a matrix like `trained`, shape [P]."""
@@ -70,7 +74,8 @@ class Stack:
         Args:
             columns: x, y and what is beside, shape [size, n, ...]; the examples' weights behind them.
         """
-        found: list[Tensor] = self._run(*self._views, *self._rest, *columns)
+        with accelerators.rounding(self.trained.device, tf32=self._tf32):
+            found: list[Tensor] = self._run(*self._views, *self._rest, *columns)
         torch._foreach_copy_(self._found, found[:-1])
         return found[-1]
 
@@ -91,6 +96,9 @@ class Stack:
         self.take([torch.stack([part] * self.size) for part in (*batch, *weights)])
         gap = torch.linalg.vector_norm(self.row(self.gradient, self.size - 1) - expected)
         size = torch.linalg.vector_norm(expected)
+        rows = self.gradient.nan_to_num()  # all of the same batch
+        if not torch.equal(rows, rows[:1].expand_as(rows)):
+            raise NotCompiled("an operation rounds otherwise for one silo of a step than for another")
         if size.isfinite() and not gap <= ALIKE[asked.local.precision] * size:
             raise NotCompiled("a gradient of several at once is another one than alone")
 
@@ -129,15 +137,16 @@ def _every_rule() -> Iterator[None]:
     try:
         yield
     except NotCompiled as error:
-        if ruleless := re.search(r"[Bb]atching rule.* aten::(\w+)", str(error)):
+        if "fallback" in str(error) and (ruleless := re.search(r"aten::(\w+)", str(error))):
             raise NotCompiled(f"torch.func.vmap has no rule for {ruleless[1]}") from error
         raise
     finally:
         functorch._set_vmap_fallback_enabled(before)
 
 
-def _lean(graph: torch.fx.GraphModule) -> Callable[..., Any]:
-    """Leave out of a traced graph what changes nothing: a third of its operations."""
+def _ready(graph: torch.fx.GraphModule, *, on_cpu: bool) -> Callable[..., Any]:
+    """Leave out of a traced graph what changes nothing, a third of its operations; have a CPU round alike
+    everywhere."""
     calls = [node for node in graph.graph.nodes if node.op == "call_function"]
     in_place = any(node.target._schema.is_mutable for node in calls if hasattr(node.target, "_schema"))
     for node in calls:
@@ -145,6 +154,8 @@ def _lean(graph: torch.fx.GraphModule) -> Callable[..., Any]:
         if (one or node.target in _SAME) and _layout(node) == _layout(node.args[0]):
             node.replace_all_uses_with(node.args[0])
             graph.graph.erase_node(node)
+        elif on_cpu and rounds_by_place(node.target):
+            node.target = by_vectors(node.target)
     graph.recompile()
     return graph
 

@@ -29,7 +29,7 @@ Outcome: TypeAlias = Callable[[Asked], LocalRun]
 OWN_WORK = {"epochs", "steps", "epochs_of", "stragglers"}
 """Settings in which the silos of a stack may differ."""
 _TOLD: set[str] = set()
-_STACKS: WeakKeyDictionary[FlatModel, dict[Hashable, Stack | None]] = WeakKeyDictionary()
+_STACKS: WeakKeyDictionary[FlatModel, dict[Hashable, Stack | NotCompiled]] = WeakKeyDictionary()
 
 
 def train_together(asked: Sequence[Asked], size: int) -> list[Outcome]:
@@ -54,12 +54,26 @@ def train_together(asked: Sequence[Asked], size: int) -> list[Outcome]:
         except Exception as error:
             outcomes[place] = Failed(error)
     for group in groups.values():
-        if stack := _stack(group[0][1], size):
-            for begin in range(0, len(group), size):
-                places, lanes = zip(*group[begin : begin + size], strict=True)
-                for place, outcome in zip(places, _trained(stack, lanes), strict=True):
-                    outcomes[place] = outcome
+        try:
+            stack = _stack(group[0][1], size)
+        except NotCompiled as reason:
+            _tell(asked[0].model, reason)
+            continue
+        for begin in range(0, len(group), size):
+            places, lanes = zip(*group[begin : begin + size], strict=True)
+            for place, outcome in zip(places, _trained(stack, lanes), strict=True):
+                outcomes[place] = outcome
     return outcomes
+
+
+def why_apart(asked: Asked, size: int) -> str:
+    """Return why a silo cannot train with others; "" if it can."""
+    try:
+        _check(asked)
+        _stack(Lane(asked), size)
+    except NotCompiled as reason:
+        return str(reason)
+    return ""
 
 
 @dataclass(frozen=True)
@@ -194,20 +208,24 @@ def _check(asked: Asked) -> None:
         raise NotCompiled(why)
 
 
-def _stack(lane: Lane, size: int) -> Stack | None:
-    """Return the stack that a silo's training needs, made when it is first asked for; None if there can be
-    none."""
+def _stack(lane: Lane, size: int) -> Stack:
+    """Return the stack that a silo's training needs, made when it is first asked for.
+
+    Raises:
+        NotCompiled: there can be none.
+    """
     stacks = _STACKS.setdefault(lane.asked.model, {})
     key = lane.stack_key(size)
     if key not in stacks:
-        stacks[key] = None
         try:
-            stack = Stack(lane.asked, lane.batch, size)
+            stack = stacks[key] = Stack(lane.asked, lane.batch, size)
             stack.examine(lane.asked, lane.batch)
-            stacks[key] = stack
         except NotCompiled as reason:
-            _tell(lane.asked.model, reason)
-    return stacks[key]
+            stacks[key] = reason
+    found = stacks[key]
+    if isinstance(found, NotCompiled):
+        raise found
+    return found
 
 
 def _trained(stack: Stack, lanes: Sequence[Lane]) -> list[Outcome]:

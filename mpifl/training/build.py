@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
 import torch
 
-from mpifl import models
 from mpifl.aggregation import FixedSums, Rule, Weighing
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, Names, RankLost, ShardError, Table, allow_many_open_files, lock
@@ -25,21 +23,21 @@ from mpifl.data import (
     read_any,
 )
 from mpifl.exchange import Batching, Federation, Follower, Knowledge, Worker, WorkerContext, place
-from mpifl.run import Job, Model, ReleasedFile, check_job, check_run, load_initial, read_job
+from mpifl.run import Job, ReleasedFile, check_job, check_run, read_job
 from mpifl.server import Server
-from mpifl.silo import FlatModel, learnable
+from mpifl.silo import ALONE, FlatModel, Lanes, learnable
 from mpifl.tasks import Task
 from mpifl.tracking import check_tracking
 from mpifl.training.agreement import agree, agree_on
+from mpifl.training.architectures import models_of
 from mpifl.training.at_site import about_rank, kept_at_site
 from mpifl.training.crews import followed, trains_of
-from mpifl.training.devices import rank_device, threads_of
+from mpifl.training.devices import lanes_of, place_on_gpus, rank_device, threads_of
 from mpifl.training.securing import sums_of
 from mpifl.training.silo_level import protected
 from mpifl.training.validation import (
     augment_of,
     check_layout,
-    check_model,
     check_privacy,
     check_rule,
     splits_of,
@@ -77,7 +75,7 @@ def _build(
     try:
         transport.form_crews(job.silo.ranks)
         if transport.follows:
-            return job, spec, *_follow(job, spec, transport)
+            return job, spec, *followed(job, spec, transport)
     except InputError as error:
         raise InputError(f"{_source_of(given)}: {error}") from None
     try:
@@ -132,31 +130,22 @@ def _assembled(
     return _assemble(job, spec, run, transport, plan)
 
 
-def _follow(job: Job, spec: AnySpec, transport: Transport) -> tuple[Server, Follower]:
-    """Build what a rank needs that follows the leader of its crew."""
-    assert isinstance(spec, FederationSpec)
-    algorithm = job.build_algorithm().for_federation(spec)
-    models, follower = followed(
-        job, algorithm, transport, lambda device: _models(job, spec, algorithm, device, is_reporter=False)
-    )
-    return _server(job, algorithm, models, None, None), follower
-
-
 def _assemble(
     job: Job, spec: FederationSpec, run: Path, transport: Transport, plan: Mapping[str, str]
 ) -> tuple[Server, Federation]:
     """Build this rank's model, the silos it hosts, and what it needs if it is the server."""
+    nth, workers = transport.place()
+    torch.set_num_threads(threads_of(job.threads, workers * transport.crew_size))
     is_worker = transport.rank in transport.workers
     device = _device(job, spec, transport)
     folder = Path(job.shards)
     algorithm = job.build_algorithm().for_federation(spec)
-    flat = _models(job, spec, algorithm, device, is_reporter=transport.place()[0] == 0)
+    flat = models_of(job, spec, algorithm, device, is_reporter=nth == 0)
     algorithm.task.metrics()  # the library that brings them is imported now, not in the first evaluation
     rule = job.build_rule(algorithm)
     transforms = _transforms(job, algorithm, rule, spec, run)
     public = _batches(folder, spec, spec.public, "public", device)
     placed = _placed(job, spec, transport)
-    silos = placed.get(transport.rank, [])
     sums = sums_of(job, spec, algorithm, run, placed, transport.rank, plan["id"])
     context = WorkerContext(
         lambda silo: learnable(open_shard(folder, spec.silos[silo], spec), algorithm.task),
@@ -176,11 +165,9 @@ def _assemble(
         sums=sums,
         **kept_at_site(job, spec, json.loads(plan["noise"]), run, is_worker),
     )
-    hosts = Batching if job.local.batched else Worker
-    trains = trains_of(job, algorithm, flat, device, transport)
-    worker = hosts(context, silos, about_rank(device, len(silos), job), transport, trains)
+    worker = _worker(context, job, placed.get(transport.rank, []), device, transport)
     test = _batches(folder, spec, spec.test, "test", device, algorithm.task) if transport.is_server else None
-    server = _server(job, algorithm, flat, test, public)
+    server = _server(job, algorithm, flat, test, public, lanes_of(job.threads, transport, device))
     cohort, names = job.cohort, Names([entry.name for entry in spec.silos])
     knowledge = _knowledge(job, algorithm, spec, sums)
     sent_to = device if is_worker else torch.device("cpu")
@@ -189,18 +176,21 @@ def _assemble(
     )
 
 
-def _device(job: Job, spec: FederationSpec, transport: Transport) -> torch.device:
-    """Return where a rank computes, from now on with as many threads as it may.
+def _worker(
+    context: WorkerContext, job: Job, silos: Sequence[int], device: torch.device, transport: Transport
+) -> Worker:
+    hosts = Batching if job.local.batched else Worker
+    trains = trains_of(job, context.algorithm, context.models, device, transport)
+    return hosts(context, silos, about_rank(device, len(silos), job), transport, trains)
 
-    A server that is no worker has the GPU behind theirs, if it has work for one: a GPU takes memory of its
-    own for each process.
-    """
-    nth, workers = transport.place()
-    torch.set_num_threads(threads_of(job.threads, workers * transport.crew_size))
-    if transport.rank in transport.workers:
-        return rank_device(job, nth, is_worker=True)
-    has_work = spec.test is not None or spec.public is not None
-    return rank_device(job, len(transport.peers), is_worker=False) if has_work else torch.device("cpu")
+
+def _device(job: Job, spec: FederationSpec, transport: Transport) -> torch.device:
+    """Return where a rank computes. A server that is no worker has the GPU behind theirs, if it has work for
+    one: a GPU takes memory of its own for each process."""
+    is_worker = transport.rank in transport.workers
+    if not is_worker and spec.test is None and spec.public is None:
+        return torch.device("cpu")
+    return rank_device(job, place_on_gpus(transport), is_worker)
 
 
 def _placed(job: Job, spec: FederationSpec, transport: Transport) -> dict[int, list[int]]:
@@ -237,12 +227,17 @@ def successor(job: Job, spec: AnySpec, worker: Server) -> Server:
     device = worker.model.device
     algorithm = job.build_algorithm().for_federation(spec)
     test = _batches(Path(job.shards), spec, spec.test, "test", device, algorithm.task)
-    flat = _models(job, spec, algorithm, device)
+    flat = models_of(job, spec, algorithm, device)
     return _server(job, algorithm, flat, test, worker.public)
 
 
 def _server(
-    job: Job, algorithm: Algorithm, flat: list[FlatModel], test: Batches | None, public: Batches | None
+    job: Job,
+    algorithm: Algorithm,
+    flat: list[FlatModel],
+    test: Batches | None,
+    public: Batches | None,
+    lanes: Lanes = ALONE,
 ) -> Server:
     own, task, size = algorithm.own_objective, algorithm.task, job.evaluate.batch_size
     return Server(
@@ -253,32 +248,8 @@ def _server(
         own_objective=own,
         task=task,
         evaluation_batch=size,
+        lanes=lanes,
     )
-
-
-def _models(
-    job: Job, spec: FederationSpec, algorithm: Algorithm, device: torch.device, is_reporter: bool = True
-) -> list[FlatModel]:
-    tables = [job.model, *map(Model.model_validate, algorithm.architectures())]
-    return [_model(table, job, spec, algorithm, device, is_reporter) for table in tables]
-
-
-def _model(
-    table: Model,
-    job: Job,
-    spec: FederationSpec,
-    algorithm: Algorithm,
-    device: torch.device,
-    is_reporter: bool,
-) -> FlatModel:
-    task = algorithm.task
-    module = models.build(table.name, table.arguments, spec.features, task.width(spec), job.seed, task)
-    skipped = load_initial(module, table)
-    if skipped and is_reporter:
-        print(skipped, file=sys.stderr, flush=True)
-    check_model(job, spec, algorithm, module)
-    personal = algorithm.personal_names(module)
-    return FlatModel(module, device, personal, is_reporter=is_reporter, saves=table.save)
 
 
 def _batches(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mpifl.aggregation import is_finite
-from mpifl.common import InputError, RoundLost, Table, ranks_named, signals
+from mpifl.common import InputError, RoundLost, Table, accelerators, ranks_named, signals
 from mpifl.exchange import Federation, Follower
 from mpifl.run import Claim, Job, checkpoint, claim, describe, note_lost, trim_metrics, write_environment
 from mpifl.tracking import Progress, Record, observers
@@ -60,6 +60,7 @@ def train(
     Raises:
         InputError: the job, a shard or an argument is wrong; on rank 0 with the line to show.
         RoundLost: too few silos answered, again and again; a checkpoint was written.
+        DeviceLost: this rank's GPU answers no more.
     """
     try:
         return _train(job, out, overrides, resume, transport, force, on_round)
@@ -80,19 +81,21 @@ def _train(
     if isinstance(exchange, Follower):
         exchange.serve()
         return End.FINISHED
-    if not transport.is_server:
-        if exchange.serve():
-            return End.FINISHED
-        server, resume = successor(resolved, spec, server), True
-        mirror = latest_mirror(exchange)
-        server.round = mirror.round if mirror else 0  # before silos are asked anything
-    try:
-        end = _run(assemble(resolved, spec, out, server, exchange), resume, force, on_round)
-    except (InputError, RoundLost):  # all ranks wait for the next request; after any other error they may not
+    device = server.model.device
+    with accelerators.watched(device), accelerators.rounding(device, tf32=False):
+        if not transport.is_server:
+            if exchange.serve():
+                return End.FINISHED
+            server, resume = successor(resolved, spec, server), True
+            mirror = latest_mirror(exchange)
+            server.round = mirror.round if mirror else 0  # before silos are asked anything
+        try:
+            end = _run(assemble(resolved, spec, out, server, exchange), resume, force, on_round)
+        except (InputError, RoundLost):  # all ranks wait for the next request; after others they may not
+            _stop(exchange)
+            raise
         _stop(exchange)
-        raise
-    _stop(exchange)
-    return end
+        return end
 
 
 def _run(t: Training, resume: bool, force: bool, on_round: Callable[[Record], bool]) -> End:

@@ -1,8 +1,14 @@
-from . import launcher as launcher, point_to_point as point_to_point, transport as transport
+from . import (
+    launcher as launcher,
+    point_to_point as point_to_point,
+    spreading as spreading,
+    transport as transport,
+)
 from .crews import Crew as Crew, why_no_crews as why_no_crews
 from .deaths import survivable as survivable
 from .joining import (
     abort_world as abort_world,
+    die as die,
     leave as leave,
     library as library,
     mark_unresponsive as mark_unresponsive,
@@ -40,6 +46,7 @@ from .messages import (
 )
 from .mpi_facts import Facts as Facts, facts as facts
 from .nodes import RANKS_PER_NODE as RANKS_PER_NODE, Nodes as Nodes
+from .rails import Expected as Expected, Rail as Rail
 from .requests import (
     Compute as Compute,
     Converse as Converse,
@@ -55,6 +62,7 @@ from .requests import (
     Stop as Stop,
     read_request as read_request,
 )
+from .spreading import Spreading as Spreading, is_long as is_long
 from .transport import Transport as Transport
 from .updates import (
     Mean as Mean,

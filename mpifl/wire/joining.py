@@ -78,6 +78,15 @@ def abort_world(code: int) -> None:
         MPI.COMM_WORLD.Abort(code)
 
 
+def die() -> None:
+    """End this rank alone, where deaths end nobody else: by a signal, since the launcher tells nobody of a
+    rank that exits."""
+    if survivable():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def mark_unresponsive(processes: Sequence[int | None]) -> None:
     """Remember ranks that hang, so that this one does not wait for them when it leaves.
 

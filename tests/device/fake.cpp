@@ -36,6 +36,10 @@ std::mutex lock;
 std::map<std::string, long> counts;
 long live = 0, peak = 0, h2d = 0, d2h = 0, wrong = 0;
 bool odd = false;  // rounds otherwise than the CPU, as a GPU does
+bool poisoned = false;  // by an index out of range: then it answers no call, as CUDA does
+void answer() {
+  TORCH_CHECK(!poisoned, "device-side assert triggered");
+}
 const std::set<std::string> rounded = {"aten::mm",    "aten::addmm",    "aten::sqrt",
                                        "aten::sqrt_", "aten::addcdiv_", "aten::div_"};
 void count(const std::string& what, long n = 1) {
@@ -62,7 +66,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   c10::DeviceIndex deviceCount() const noexcept override { return devices(); }
   bool queryStream(const c10::Stream&) const override { return true; }
-  void synchronizeStream(const c10::Stream&) const override {}
+  void synchronizeStream(const c10::Stream&) const override { answer(); }
   void recordDataPtrOnStream(const c10::DataPtr&, const c10::Stream&) const override {}
 };
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
@@ -77,6 +81,7 @@ struct Alloc final : c10::Allocator {
     std::free(q);
   }
   c10::DataPtr allocate(size_t n) override {
+    answer();
     c10::Device dev(PU1, current);
     if (n == 0) return {nullptr, nullptr, &free_, dev};
     char* q = static_cast<char*>(std::aligned_alloc(64, (n + 64 + 63) / 64 * 64));
@@ -155,6 +160,7 @@ at::Tensor view(const at::Tensor& s, c10::SymIntArrayRef size) {
   return at::native::view(s, C10_AS_INTARRAYREF_SLOW(size));
 }
 at::Tensor copy_from(const at::Tensor& s, const at::Tensor& d, bool) {
+  answer();
   if (s.is_cpu()) {
     count("H2D");
     h2d += s.nbytes();
@@ -173,6 +179,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& s, const at::Tensor& d) {
   return d;
 }
 at::Scalar item(const at::Tensor& s) {
+  answer();
   count("item");
   return at::native::_local_scalar_dense_cpu(as_cpu(s));
 }
@@ -184,6 +191,7 @@ at::Tensor& set_so(at::Tensor& s, at::Storage o, int64_t off, c10::IntArrayRef s
 }
 
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  answer();
   const auto& name = op.schema().operator_name();
   const auto args = torch::jit::last(stack, op.schema().arguments().size());
   std::optional<c10::Device> here;
@@ -265,7 +273,12 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     } else if (v.isDevice())
       v = c10::Device(at::kCPU);
   }
-  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  try {
+    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  } catch (const c10::IndexError&) {
+    poisoned = true;
+    answer();
+  }
   const c10::Device target = here ? *here : c10::Device(PU1, current);
   auto back = [&](const at::Tensor& t) -> at::Tensor {
     if (!t.defined() || !t.is_cpu()) return t;
@@ -325,6 +338,10 @@ extern "C" {
 int fake_devices() { return devices(); }
 int fake_current() { return current; }
 void fake_set(int index) { current = index; }
+bool fake_finish() {
+  count("synchronize");
+  return !poisoned;
+}
 void fake_odd(bool now) { odd = now; }
 const char* fake_told() {
   std::lock_guard<std::mutex> g(lock);

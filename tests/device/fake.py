@@ -22,6 +22,7 @@ _library = ctypes.CDLL(LIBRARY)
 _library.fake_told.restype = ctypes.c_char_p
 reset = _library.fake_reset
 """Count from zero again."""
+_library.fake_finish.restype = ctypes.c_bool
 current = _library.fake_current
 """Return the number of the current device."""
 round_oddly = _library.fake_odd
@@ -55,6 +56,13 @@ class Module(types.ModuleType):
 
     def set_device(self, index: int) -> None:
         _library.fake_set(index)
+
+    def synchronize(self, device: object = None) -> None:
+        if not _library.fake_finish():
+            raise RuntimeError("device-side assert triggered")
+
+    def mem_get_info(self, device: object = None) -> tuple[int, int]:
+        return 1 << 30, 1 << 30
 
     def get_device_name(self, device: torch.device) -> str:
         return "an accelerator that is none"

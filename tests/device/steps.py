@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import fake
 import numpy as np
 import torch
@@ -11,32 +14,100 @@ from mpifl.aggregation import kernels
 from mpifl.data import Batches
 from mpifl.data.features import Features
 from mpifl.data.shards import Split
-from mpifl.silo import FlatModel, local
+from mpifl.silo import Asked, FlatModel, LocalRun, LocalTraining, train_together
 from mpifl.tasks import CLASSIFICATION
 
 EXAMPLES = 48
+DEVICE = torch.device("fake", 0)
+MODEL = FlatModel(
+    nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3)), DEVICE
+)
 WAITS = ("item", "D2H", "H2D", "sync by", "CPU index")
 WAYS = {
     "plain": {},
     "momentum": {"momentum": 0.9, "clip_norm": 1.0},
     "adamw": {"optimizer": "adamw", "schedule": "cosine", "warmup": 1, "schedule_rounds": 1},
     "accumulated": {"accumulate": 2},
+    "batched": {},
 }
+
+
+SILOS, CHUNK = 3, 4
+
+
+def asked(silo: int, size: int, **settings: Any) -> Asked:
+    """Return a training of an epoch in batches of a size, on the fake accelerator."""
+    draw = np.random.default_rng(silo)
+    split = Split(draw.normal(size=(EXAMPLES, 4)).astype(np.float32), draw.integers(0, 3, EXAMPLES))
+    batches = Batches(split, Features(shape=(4,), dtype="float32"), DEVICE)
+    local = LocalTraining(lr=0.1, batch_size=size, **settings)
+    start, task = MODEL.trained.clone(), CLASSIFICATION
+    about = (MODEL, batches, start, local, torch.Generator().manual_seed(silo), task.objective)
+    return Asked(*about, weighted=task.weighted_objective)
+
+
+def batched(size: int, silos: int, **settings: Any) -> list[LocalRun]:
+    """Train silos together."""
+    wanted = [asked(silo, size, **settings) for silo in range(silos)]
+    found = train_together(wanted, CHUNK)
+    return [outcome(one) for one, outcome in zip(wanted, found, strict=True)]
 
 
 def waits(way: str, size: int) -> dict[str, int]:
     """Return how often an epoch in batches of a size waits for the device or copies, by what."""
-    device = torch.device("fake", 0)
-    draw = np.random.default_rng(1)
-    split = Split(draw.normal(size=(EXAMPLES, 4)).astype(np.float32), draw.integers(0, 3, EXAMPLES))
-    batches = Batches(split, Features(shape=(4,), dtype="float32"), device)
-    model = FlatModel(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), device)
-    settings = local.LocalTraining(lr=0.1, batch_size=size, **WAYS[way])
-    start = model.trained.clone()
+    if way == "batched":
+        batched(size, SILOS)  # the graph is made
     fake.reset()
-    run = local.train(model, batches, start, settings, torch.Generator(), CLASSIFICATION.objective)
+    runs = batched(size, SILOS) if way == "batched" else [asked(0, size, **WAYS[way]).plainly()]
     counts = {what: n for what, n in fake.told().items() if what.startswith(WAITS) and "bytes" not in what}
-    return {**counts, "steps": run.steps}
+    return {**counts, "steps": runs[0].steps}
+
+
+def operations(way: str) -> float:
+    """Return how many operations a further step takes: of one silo plainly, or of a whole chunk."""
+    counts = []
+    for epochs in (1, 1, 3):  # the first makes the graph
+        fake.reset()
+        if way == "batched":
+            batched(4, CHUNK, epochs=epochs)
+        else:
+            asked(0, 4, epochs=epochs).plainly()
+        counts.append(sum(n for what, n in fake.told().items() if what.startswith(("aten::", "copy_"))))
+    return (counts[2] - counts[1]) / (2 * EXAMPLES / 4)
+
+
+def travels() -> list[int]:
+    """Return the bytes that go to the device in each of two trainings of the same examples."""
+    one, found = asked(0, 12), []
+    for _ in range(2):
+        fake.reset()
+        one.plainly()
+        found.append(fake.told()["H2D bytes"])
+    return found
+
+
+def finishes(deadline: float | None) -> tuple[int, int]:
+    """Return how many steps a training takes, and how often it waits until the device has done them."""
+    one = asked(0, 12, deadline=deadline)
+    fake.reset()
+    return one.plainly().steps, fake.told().get("synchronize", 0)
+
+
+def rounding() -> list[bool]:
+    """Return whether products of matrices and convolutions on CUDA would round to TF32 now."""
+    return [torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32]
+
+
+def rounds(precision: str) -> list[list[bool]]:
+    """Return `rounding` in a training, and after it."""
+    seen = []
+
+    def objective(module: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        seen.append(rounding())
+        return nn.functional.cross_entropy(module(x), y)
+
+    replace(asked(0, EXAMPLES, precision=precision), objective=objective).plainly()
+    return [*seen, rounding()]
 
 
 def folds(length: int) -> int:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+import torch
 from scenarios import job
+from torch import Tensor
 from vertical import split
 
+from mpifl import FedAvg, Silo, Update
+from mpifl.wire import survivable
+
 Job = dict[str, Any]
-NAMES = ["adam", "feddf", "normalised", "qsgd", "median", "batched", "mirror"]
+NAMES = ["adam", "feddf", "normalised", "qsgd", "median", "batched", "fails", "mirror"]
+FAILS = "fails"
+"""Of three ranks the last one's accelerator fails in the second round."""
 SPLIT = "split"
 """On one rank alone, since no rank may take a party's place; it stops after a round and goes on."""
 ODD = ["adam", "feddf"]
 """These train, too, while the accelerator rounds otherwise than the CPU, as a GPU does."""
-LAST = "mirror"
-"""Of three ranks the server dies in its second round."""
 JOBS = [
     split(SPLIT, rounds=2),
     job(
@@ -42,5 +48,15 @@ JOBS = [
         local={"lr": 0.1, "momentum": 0.9, "batch_size": 16, "batched": True, "chunk": 4},
     ),
     job("median", rounds=2, aggregation={"rule": "median"}),
+    job(FAILS, rounds=2, algorithm={"name": "worlds:Fails"}),
     job("mirror", rounds=3, checkpoint={"every": 9, "mirror": True}),
 ]
+
+
+class Fails(FedAvg):
+    """FedAvg with an index out of range, which only a device does not survive."""
+
+    def train(self, silo: Silo, w: Tensor) -> Update:
+        if silo.round == 1 and survivable() and os.environ.get("OMPI_COMM_WORLD_RANK") == "2":
+            w.index_select(0, torch.tensor([len(w)], device=w.device))
+        return super().train(silo, w)

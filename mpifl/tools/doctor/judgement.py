@@ -11,6 +11,7 @@ from mpifl.common import InputError
 from mpifl.tools.doctor.condition import Plan
 from mpifl.tools.doctor.crews import of_crews
 from mpifl.tools.doctor.findings import Finding, State
+from mpifl.tools.doctor.gpus import judge_gpus
 from mpifl.tools.doctor.grouping import Conditions, differing, grouped, named, numbers
 from mpifl.tools.doctor.sites import of_sites
 from mpifl.wire import RANKS_PER_NODE, own_launcher
@@ -19,10 +20,14 @@ LITTLE = 1 << 30
 """Bytes below which a disk is nearly full."""
 
 
+WORSE, BETTER = 1.05, 0.8
+"""Shares of the time of single steps: batched ones that take more lose, and those that take less may pay."""
+
+
 def judge(conditions: Conditions, plan: Plan) -> list[Finding]:
     """Return what all ranks' conditions mean, in the order in which things go wrong."""
     ranks = (_mpi, _launcher, _tolerance, _gpu_buffers, _versions, _nodes, _doorbells, _cores, _signals)
-    tools = (_devices, _kernels, _compile, _hdf5, _shards, _run, of_sites, of_crews)
+    tools = (_devices, _kernels, _compile, _batched, _hdf5, _shards, _run, of_sites, of_crews)
     findings = [finding for look in ranks for finding in look(conditions)]
     return findings + [finding for look in tools for finding in look(conditions, plan)]
 
@@ -176,6 +181,8 @@ def _devices(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
     if devices:
         said = "; ".join(f"{name} on {named([c.rank for c in ranks])}" for name, ranks in devices.items())
         yield Finding("device", "ok", f"device = '{plan.device}': {said}")
+    workers = conditions[1:] or conditions  # the server computes little
+    yield from judge_gpus([(c.host, c.gpu) for c in workers if c.gpu is not None])
 
 
 def _kernels(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
@@ -202,6 +209,21 @@ def _compile(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
     state: State = "warning" if plan.compile else "note"
     remedy = "steps would run plainly; install g++, or name a C++ compiler by CXX"
     yield Finding("compile = true", state, f"no C++ compiler on {named(without)}", remedy)
+
+
+def _batched(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
+    tried = next((c for c in conditions if c.batched is not None), None)
+    if tried is None or tried.batched is None:
+        return
+    found, key, where = tried.batched, "batched = true", f"rank {tried.rank}, {tried.device}"
+    if found.ratio is None:
+        remedy = "silos would train one after another; leave it out" if plan.batched else ""
+        yield Finding(key, "warning" if plan.batched else "note", f"cannot be: {found.why}", remedy)
+        return
+    took = f"steps of {found.silos} silos in a chunk of {found.chunk} took {found.ratio:.2f} of the time"
+    loses, wins = plan.batched and found.ratio > WORSE, not plan.batched and found.ratio < BETTER
+    remedy = "leave it out" if loses else "it may pay; see whether the model is as good" if wins else ""
+    yield Finding(key, "warning" if loses else "note", f"{took} of single ones ({where})", remedy)
 
 
 def _hdf5(conditions: Conditions, plan: Plan) -> Iterator[Finding]:

@@ -544,7 +544,8 @@ def test_other_algorithms_augment(name):
     assert job.data.augment == "flip"
 
 
-def test_a_change_of_the_users_own_is_not_compiled_for():
-    tables = {**TOY, "data": {"augment": "mine:change"}, "local": {"compile": True}}
+@pytest.mark.parametrize("key", ["compile", "batched"])
+def test_a_change_of_the_users_own_is_not_compiled_for(key):
+    tables = {**TOY, "data": {"augment": "mine:change"}, "local": {key: True}}
     with pytest.raises(InputError, match=r"augment = 'mine:change': .* may change shapes, .* leave one of"):
         check_job(tables, "toy.toml")

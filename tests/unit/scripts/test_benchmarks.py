@@ -34,11 +34,34 @@ def test_aggregation_gives_bandwidths_of_what_was_timed(bench, silos):
     assert case["gbs"]["mpifl mean"] == pytest.approx(silos * 1e-4 / typical["mpifl mean"])
 
 
+def test_exchanges_between_nodes_are_timed_in_turns_with_plain_mpi(bench):
+    import argparse
+
+    import nodes
+
+    options = argparse.Namespace(parameters=[10_000], beside=None, worlds=1, repeats=2)
+    (case,) = nodes.compare("2x2", options).values()
+    assert {row: len(values) for row, values in case["here"].items()} == dict.fromkeys(nodes.ROWS, 2)
+    figures = nodes.show("2x2", "10000", case)
+    assert figures["up"]["least busy"] == min(busy for _, busy in case["here"]["up"])
+
+
 def test_kernels_of_rules_are_timed_in_turns(bench):
     import robust
 
     taken = robust.measure(silos=5, columns=1000, repeats=2)
     assert {name: len(seconds) for name, seconds in taken.items()} == dict.fromkeys(robust.kernels(5), 2)
+
+
+def test_batched_steps_are_timed_in_turns_with_single_ones(bench):
+    import batched
+
+    case = batched.Case("logreg", batched.TABLE, {}, silos=3, examples=20)
+    taken = batched.measure(case, [2], repeats=2)
+    assert {way: len(times) for way, times in taken.items()} == {"singly": 2, "2": 2}
+    rows = batched.show("logistic", case, taken)
+    assert rows["parameters"] == 1010
+    assert rows["2"]["apart"] < 1e-5
 
 
 def test_an_alignment_is_timed_at_each_rank(bench):

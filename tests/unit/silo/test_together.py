@@ -83,11 +83,18 @@ def test_a_silo_trains_as_by_itself_whoever_trains_with_it(way, kind):
         assert_alike(together_[silo], run_of(Asked.plainly, asking(silo)))
 
 
+def curved():
+    """A model whose exponentials a CPU rounds otherwise at a vector's end."""
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(64, 21), nn.Sigmoid(), nn.Linear(21, 3), nn.Softplus(), nn.SiLU()
+    )
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(
     ("factory", "size"),
-    [(lambda: cnn((1, 8, 8), 3), 3), (lambda: logreg((1, 8, 8), 3), 5)],
-    ids=["cnn", "logreg"],
+    [(lambda: cnn((1, 8, 8), 3), 3), (lambda: logreg((1, 8, 8), 3), 5), (curved, 3)],
+    ids=["cnn", "logreg", "curved"],
 )
 def test_products_and_convolutions_give_a_silo_its_bits_in_any_place(factory, size, threads):
     model = FlatModel(factory())

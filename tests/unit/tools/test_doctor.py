@@ -16,8 +16,10 @@ from mpifl.tools.doctor import contract
 from mpifl.tools.doctor.condition import Condition, Plan, Shards, _deaf
 from mpifl.tools.doctor.disk import Disk, examine_folder, file_system
 from mpifl.tools.doctor.findings import Finding, hurts
+from mpifl.tools.doctor.gpus import Gpu
 from mpifl.tools.doctor.judgement import judge
 from mpifl.tools.doctor.site_folder import SiteFolder
+from mpifl.training import Trial
 from mpifl.wire.joining import world
 from mpifl.wire.mpi_facts import Facts
 
@@ -65,6 +67,38 @@ def test_one_rank_is_well_and_leaves_nothing_behind(shards, tmp_path, states, ca
     assert found["hurts"] is False
     assert found["figures"]["mean_ms"] > 0
     assert [(rank["rank"], rank["shards"]["count"]) for rank in found["ranks"]] == [(0, 3)]
+
+
+def test_batched_steps_are_tried_on_the_jobs_own_silos_and_model(shards, tmp_path, capfd):
+    job = tmp_path / "toy.toml"
+    job.write_text(JOB.format(shards=shards, device="cpu") + "[local]\nchunk = 4\nbatched = true\n")
+    assert doctor(job, "--json", "found.json") == 0
+    (rank,) = json.loads((tmp_path / "found.json").read_text())["ranks"]
+    assert rank["batched"]["ratio"] > 0
+    assert "steps of 2 silos in a chunk of 4 took" in capfd.readouterr().out
+    job.write_text(job.read_text().replace("batched = true", "compile = true").replace("chunk = 4", ""))
+    doctor(job, "--json", "found.json")
+    assert json.loads((tmp_path / "found.json").read_text())["ranks"][0]["batched"] is None
+
+
+@pytest.mark.parametrize(
+    ("found", "asked", "state", "says"),
+    [
+        ({"ratio": 0.4}, False, "note", "0.40 of the time of single ones (rank 1, cpu)"),
+        ({"ratio": 0.4}, True, "note", "0.40"),
+        ({"ratio": 1.4}, False, "note", "1.40"),
+        ({"ratio": 1.4}, True, "warning", "1.40"),
+        ({"why": "the model has whims"}, False, "note", "cannot be: the model has whims"),
+        ({"why": "the model has whims"}, True, "warning", "whims"),
+    ],
+)
+def test_what_batched_steps_bring_is_a_warning_only_where_a_job_asks_in_vain(found, asked, state, says):
+    tried = Trial(silos=4, chunk=16, **found)
+    ranks = [rank(0), rank(1, batched=tried)]
+    (finding,) = [one for one in judge(ranks, Plan(batched=asked)) if one.what == "batched = true"]
+    assert finding.state == state
+    assert says in finding.found
+    assert ("leave it out" in finding.remedy) == (state == "warning")
 
 
 def test_nothing_is_asked_of_what_is_not_named(shards, states):
@@ -228,6 +262,29 @@ def test_what_is_wrong_with_one_rank_is_found(monkeypatch, more, what, state):
     found = [finding for finding in judge(conditions, plan) if finding.what == what]
     assert state in {finding.state for finding in found}
     assert hurts(found) == (state == "bad")
+
+
+A, B = (Gpu(id=id, free=10**10, total=4 * 10**10) for id in "AB")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "state", "said"),
+    [
+        ((A, B, A), "ok", "2 in use, 1 worker on one; 10.0 of 40.0 GB free on the fullest"),
+        ((B, A, A), "warning", "1 in use, 2 workers on one"),
+        (tuple(one.model_copy(update={"served": True}) for one in (A, B, B)), "ok", "by MPS at once"),
+        (tuple(one.model_copy(update={"part": True}) for one in (A, A, A)), "warning", "a MIG instance"),
+    ],
+)
+def test_who_shares_a_gpu_is_said(gpus, state, said):
+    conditions = [rank(n, gpu=gpu) for n, gpu in enumerate(gpus)]
+    [found] = [finding for finding in judge(conditions, Plan()) if finding.what == "GPUs"]
+    assert (found.state, said in found.found) == (state, True)
+
+
+def test_gpus_of_two_hosts_are_two():
+    conditions = [rank(0), rank(1, gpu=A), rank(2, gpu=A, host="b", node=1)]
+    assert "2 in use, 1 worker on one" in {f.what: f for f in judge(conditions, Plan())}["GPUs"].found
 
 
 SITE = SiteFolder(folder="/site", mark="m1")

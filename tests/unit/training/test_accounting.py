@@ -233,6 +233,7 @@ REFUSED = [
     ({"algorithm": {"name": "fedprox", "adaptive": True}}, "leave adaptive out"),
     ({"local": {"deadline": 5.0}}, "[local] deadline = 5"),
     ({"local": {"compile": True}}, "[local] compile = true"),
+    ({"local": {"batched": True}}, "[local] batched = true"),
     ({"local": {"precision": "bf16"}}, "[local] precision = 'bf16'"),
     ({"local": {"accumulate": 2}}, "[local] accumulate = 2"),
     ({"data": {"augment": "flip"}}, "[data] augment = 'flip'"),

@@ -69,6 +69,7 @@ REFUSED = {
     "slow": ({"local": {"deadline": 3.0}}, "[local] deadline = 3: "),
     "accumulate": ({"local": {"accumulate": 2}}, "[local] accumulate = 2: each batch is a step"),
     "compile": ({"local": {"compile": True}}, "[local] compile = true: "),
+    "batched": ({"local": {"batched": True}}, "[local] batched = true: "),
     "precision": ({"local": {"precision": "bf16"}}, "[local] precision = 'bf16': lines are float32"),
     "server": ({"server_optimizer": {"name": "adam", "lr": 0.1}}, "[server_optimizer]: there is no mean"),
     "step": ({"server_optimizer": {"name": "sgd", "lr": 0.5}}, "[server_optimizer]: there is no mean"),

@@ -1,0 +1,58 @@
+"""Operations on single numbers that a CPU rounds otherwise at a vector's end than in its midst.
+
+A kernel takes 16 or 32 numbers at a time, and what is left one by one. Where it has an exponential of its
+own, the two ways differ in the last bit. So numbers are taken in full vectors only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+LANES = 32
+"""Numbers that a kernel takes at a time, at most."""
+PIECE = 1 << 15
+"""Numbers at a time: more would be dealt out to threads, at any place."""
+SAME = frozenset(
+    {"add", "sub", "rsub", "mul", "div", "neg", "abs", "sign", "sgn", "sqrt", "rsqrt", "reciprocal", "lerp"}
+    | {"square", "addcmul", "relu", "threshold_backward", "leaky_relu", "maximum", "minimum", "clamp"}
+    | {"clamp_min", "clamp_max", "where", "masked_fill", "eq", "ne", "lt", "le", "gt", "ge", "isnan"}
+    | {"logical_and", "logical_or", "logical_not", "bitwise_and", "bitwise_or", "bitwise_not", "clone"}
+    | {"copy", "fill", "zeros_like", "ones_like", "full_like", "empty_like"}
+)
+"""Those that round the same everywhere; `tests/unit/silo/test_vectors.py` looks."""
+UNMARKED = frozenset(
+    {"elu_backward", "softplus_backward", "mish_backward", "hardswish", "hardswish_backward"}
+    | {"hardsigmoid_backward", "log_sigmoid_backward"}
+)
+"""Those that torch does not mark as operations on single numbers."""
+
+
+def rounds_by_place(operation: Any) -> bool:
+    """Return whether an operation may round a number otherwise where it lies elsewhere."""
+    if not isinstance(operation, torch._ops.OpOverload):
+        return False
+    name = operation._schema.name.partition("::")[2]
+    return name in UNMARKED or (torch.Tag.pointwise in operation.tags and name.rstrip("_") not in SAME)
+
+
+def by_vectors(operation: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return an operation on single numbers that takes them in full vectors only."""
+
+    def act(*given: Any, **named: Any) -> Tensor:
+        tensors = [one for one in given if isinstance(one, Tensor)]
+        whole: list[Tensor] = torch.broadcast_tensors(*tensors)  # type: ignore[no-untyped-call]
+        count, shape = whole[0].numel(), whole[0].shape
+        filled = [F.pad(one.reshape(-1), (0, -count % LANES)) for one in whole]
+        pieces = []
+        for begin in range(0, len(filled[0]), PIECE):
+            parts = iter(one[begin : begin + PIECE] for one in filled)
+            taken = (next(parts) if isinstance(one, Tensor) else one for one in given)
+            pieces.append(operation(*taken, **named))
+        return torch.cat(pieces)[:count].view(shape)
+
+    return act
