@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeAlias
 
 import torch
 
-from mpifl import models
 from mpifl.aggregation import FixedSums, Rule, Weighing
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, Names, RankLost, ShardError, Table, allow_many_open_files, lock
@@ -25,12 +23,13 @@ from mpifl.data import (
     read_any,
 )
 from mpifl.exchange import Federation, Follower, Knowledge, WorkerContext, place
-from mpifl.run import Job, Model, ReleasedFile, check_job, check_run, load_initial, read_job
+from mpifl.run import Job, ReleasedFile, check_job, check_run, read_job
 from mpifl.server import Server
 from mpifl.silo import ALONE, FlatModel, Lanes, learnable
 from mpifl.tasks import Task
 from mpifl.tracking import check_tracking
 from mpifl.training.agreement import agree, agree_on
+from mpifl.training.architectures import models_of
 from mpifl.training.at_site import kept_at_site
 from mpifl.training.crews import followed
 from mpifl.training.devices import lanes_of
@@ -40,7 +39,6 @@ from mpifl.training.silo_level import protected
 from mpifl.training.validation import (
     augment_of,
     check_layout,
-    check_model,
     check_privacy,
     check_rule,
     splits_of,
@@ -78,7 +76,7 @@ def _build(
     try:
         transport.form_crews(job.silo.ranks)
         if transport.follows:
-            return job, spec, *_follow(job, spec, transport)
+            return job, spec, *followed(job, spec, transport)
     except InputError as error:
         raise InputError(f"{_source_of(given)}: {error}") from None
     try:
@@ -131,16 +129,6 @@ def _assembled(
         return assemble_vertical(job, spec, run, transport)
     assert isinstance(spec, FederationSpec)
     return _assemble(job, spec, run, transport, plan)
-
-
-def _follow(job: Job, spec: AnySpec, transport: Transport) -> tuple[Server, Follower]:
-    """Build what a rank needs that follows the leader of its crew."""
-    assert isinstance(spec, FederationSpec)
-    algorithm = job.build_algorithm().for_federation(spec)
-    models, follower = followed(
-        job, algorithm, transport, lambda device: models_of(job, spec, algorithm, device, is_reporter=False)
-    )
-    return _server(job, algorithm, models, None, None), follower
 
 
 def _assemble(
@@ -244,32 +232,6 @@ def _server(
         evaluation_batch=size,
         lanes=lanes,
     )
-
-
-def models_of(
-    job: Job, spec: FederationSpec, algorithm: Algorithm, device: torch.device, is_reporter: bool = True
-) -> list[FlatModel]:
-    """Build the job's model, and the algorithm's further architectures behind it."""
-    tables = [job.model, *map(Model.model_validate, algorithm.architectures())]
-    return [_model(table, job, spec, algorithm, device, is_reporter) for table in tables]
-
-
-def _model(
-    table: Model,
-    job: Job,
-    spec: FederationSpec,
-    algorithm: Algorithm,
-    device: torch.device,
-    is_reporter: bool,
-) -> FlatModel:
-    task = algorithm.task
-    module = models.build(table.name, table.arguments, spec.features, task.width(spec), job.seed, task)
-    skipped = load_initial(module, table)
-    if skipped and is_reporter:
-        print(skipped, file=sys.stderr, flush=True)
-    check_model(job, spec, algorithm, module)
-    personal = algorithm.personal_names(module)
-    return FlatModel(module, device, personal, is_reporter=is_reporter, saves=table.save)
 
 
 def _batches(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError
+from mpifl.data import AnySpec, FederationSpec
 from mpifl.exchange import Alone, ByParts, Follower, Leader
 from mpifl.run import Job
+from mpifl.server import Server
 from mpifl.silo import Asked, FlatModel, Trains
+from mpifl.training.architectures import models_of
 from mpifl.training.devices import threads_of
 from mpifl.wire import Transport
 
@@ -37,21 +40,21 @@ def trains_of(
     return ByParts(algorithm, count, Leader(crew, models, count))
 
 
-def followed(
-    job: Job, algorithm: Algorithm, transport: Transport, models: Callable[[torch.device], list[FlatModel]]
-) -> tuple[list[FlatModel], Follower]:
-    """Return the models of a rank that follows, and its life; tell its leader that it is ready, or why not.
+def followed(job: Job, spec: AnySpec, transport: Transport) -> tuple[Server, Follower]:
+    """Return what a rank needs that follows the leader of its crew, who hears that it is ready, or why not.
 
     Raises:
         InputError: it is not.
     """
     crew = transport.crew
     assert crew is not None
+    assert isinstance(spec, FederationSpec)
     torch.set_num_threads(threads_of(job.threads, transport.place()[1]))
+    algorithm = job.build_algorithm().for_federation(spec)
     try:
-        made = models(torch.device("cpu"))
+        models = models_of(job, spec, algorithm, torch.device("cpu"), is_reporter=False)
     except InputError as error:
         crew.be_ready(str(error))
         raise
     crew.be_ready()
-    return made, Follower(crew, made, algorithm)
+    return Server(models, job.seed, task=algorithm.task), Follower(crew, models, algorithm)

@@ -12,7 +12,7 @@ import torch
 from mpifl.data import FederationSpec, open_shard
 from mpifl.run import Job
 from mpifl.silo import OPTIMIZERS, Asked, LocalRun, LocalTraining, Silo, learnable, train_together, why_apart
-from mpifl.training.build import models_of
+from mpifl.training.architectures import models_of
 from mpifl.training.validation import augment_of
 from mpifl.wire import Message
 
