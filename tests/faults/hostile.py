@@ -27,7 +27,7 @@ from torch import Tensor
 
 import mpifl.exchange.cohort
 import mpifl.exchange.placement
-from mpifl.aggregation import node_sums, slices
+from mpifl.aggregation import local_sums, node_sums, slices
 from mpifl.aggregation.base import Combined
 from mpifl.aggregation.mean import WeightedMean
 from mpifl.algorithms.base import Cohort
@@ -198,6 +198,7 @@ def _noted_mean(cohort: Any, work: Any, /, **message: Any) -> Any:
 
 
 slices.BLOCK, slices.LONGEST_CHUNK = 16, 48  # so that every rank makes some columns, in several chunks
+local_sums.FEW = 1  # some silos are added up, and one is left as it came
 node_sums.WHOLE = node_sums.PIECE = node_sums.ALIGNED  # and carries pieces of what travels between nodes
 spreading.LONG, spreading.PIECE = 1000, 256
 if PLAN:
