@@ -26,6 +26,7 @@ from pathlib import Path
 
 gc.disable()
 import sklearn.datasets  # noqa: E402, F401 - for the digits
+import torchmetrics.classification  # noqa: E402, F401 - for metrics by name
 
 import data_prep.cli  # noqa: E402, F401
 import mpifl.cli.commands  # noqa: E402

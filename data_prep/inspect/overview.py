@@ -11,6 +11,7 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
+from data_prep.inspect import advice
 from data_prep.inspect.features import target_columns
 from data_prep.inspect.summary import Measure, Summary
 from mpifl.data import SPLITS, FederationSpec, ShardEntry, VerticalSpec
@@ -43,6 +44,8 @@ def show(summary: Summary, console: Console, *, everything: bool = False) -> Non
             console.print(Text(f"{what}: {first_of(names)}"))
     console.print(Text(totals(spec)))
     console.print(_measures(summary))
+    for one in advice.advice(summary):
+        console.print(Text(str(one)))
 
 
 def first_of(names: Sequence[str]) -> str:

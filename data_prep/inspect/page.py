@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.inspect import figures
+from data_prep.inspect import advice, figures
 from data_prep.inspect.overview import chosen_rows, compared, totals
 from data_prep.inspect.style import STYLE
 from data_prep.inspect.summary import Measure, Summary
@@ -137,7 +137,7 @@ def _folder(summary: Summary, most: Most) -> str:
             found.append(("Features, one by one", figures.shifts(summary)))
         if figures.is_image(summary):
             found.append(("Mean image of a silo", figures.faces(summary)))
-    return drawn(found) + _silos(summary, most)
+    return advice.section(summary) + drawn(found) + _silos(summary, most)
 
 
 def drawn(found: Sequence[tuple[str, str]]) -> str:

@@ -1,10 +1,12 @@
-"""The looks of a page."""
+"""The looks of a page: light and dark, on a desk and on a phone."""
 
 STYLE = """
-:root { color-scheme: light; --ink: #1d2733; --soft: #5b6875; --line: #e3e8ee; --blue: #2f6690;
-  --pale: #b9d0e2; }
+:root { color-scheme: light dark; --ink: #1d2733; --soft: #5b6875; --line: #e3e8ee; --blue: #2f6690;
+  --pale: #b9d0e2; --page: #f6f8fa; --card: #fff; --gauge: #e9eef3; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e4e9ee; --soft: #9aa6b2; --line: #303a45;
+  --blue: #5b9fe0; --pale: #2d4a66; --page: #12171c; --card: #1b2229; --gauge: #303a45; } }
 * { box-sizing: border-box; }
-body { margin: 0; color: var(--ink); background: #f6f8fa; font: 15px/1.45 system-ui, sans-serif; }
+body { margin: 0; color: var(--ink); background: var(--page); font: 15px/1.45 system-ui, sans-serif; }
 main { max-width: 900px; margin: 0 auto; padding: 28px 20px 60px; }
 main.wide { max-width: 1320px; }
 h1 { font-size: 26px; line-height: 1.2; margin: 0 0 6px; overflow-wrap: anywhere; }
@@ -15,16 +17,22 @@ header p { margin: 0 0 4px; overflow-wrap: anywhere; }
 .soft { color: var(--soft); }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(185px, 1fr)); gap: 12px;
   margin: 20px 0; }
-.card, .figure, details, .compared { background: #fff; border: 1px solid var(--line); border-radius: 8px; }
+.card, .figure, details, .compared { background: var(--card); border: 1px solid var(--line);
+  border-radius: 8px; }
 .card { padding: 14px 16px; }
 .card h3 { color: var(--soft); margin: 0; }
 .card .value { font-size: 26px; font-weight: 600; margin: 2px 0 8px; font-variant-numeric: tabular-nums; }
 .card small { font-size: 14px; font-weight: 400; color: var(--soft); }
 .card p { margin: 8px 0 0; font-size: 12.5px; line-height: 1.35; color: var(--soft); }
 .card .value { color: var(--ink); }
-.gauge { height: 6px; background: #e9eef3; border-radius: 3px; overflow: hidden; }
+.gauge { height: 6px; background: var(--gauge); border-radius: 3px; overflow: hidden; }
 .gauge i { display: block; height: 100%; background: var(--blue); }
 .figure { padding: 16px 16px 14px; margin: 14px 0; }
+dl { margin: 0; }
+dt { font-weight: 600; }
+dd { margin: 2px 0 12px; }
+code { background: var(--gauge); border-radius: 4px; padding: 1px 5px; font-size: 0.93em;
+  overflow-wrap: anywhere; }
 .framed { display: flex; }
 .ticks { flex: 0 0 auto; width: 64px; padding-right: 8px; display: flex; flex-direction: column;
   text-align: right;
@@ -34,7 +42,7 @@ header p { margin: 0 0 4px; overflow-wrap: anywhere; }
 .ticks.between { justify-content: space-between; }
 .ticks.between span { flex: 0 0 auto; }
 .drawn { flex: 1 1 auto; min-width: 0; }
-.bars { display: block; width: 100%; height: 110px; border-bottom: 1px solid #9aa7b4; }
+.bars { display: block; width: 100%; height: 110px; border-bottom: 1px solid var(--soft); }
 .bars path { fill: var(--blue); }
 .bars .spread { fill: var(--pale); }
 .stack { position: relative; }
@@ -91,15 +99,16 @@ thead th { font-weight: 600; color: var(--ink); }
   .two { grid-template-columns: 1fr; }
   .two header { min-height: 0; }
   .figure { padding: 12px 10px; }
-  .ticks { width: 46px; padding-right: 6px; }
-  .unit { padding-left: 46px; }
-  .legend { margin-left: 46px; flex-wrap: wrap; }
-  .cells { font-size: 9px; }
+  .ticks { width: 56px; padding-right: 6px; }
+  .unit { padding-left: 56px; }
+  .legend { margin-left: 56px; flex-wrap: wrap; }
+  .cells { display: none; }
   .strip { width: 84px; }
   .legend img { width: 56px; }
   tbody th:first-child { white-space: normal; min-width: 92px; overflow-wrap: anywhere; }
   details { padding: 12px 10px; }
-  table { font-size: 12px; }
+  h3, summary { font-size: 15px; }
+  .card p, .ticks, .axis, .unit, .legend, .keys, table, thead th, .faces figcaption, code { font-size: 14px; }
   th, td { padding: 4px 6px; }
 }
 """

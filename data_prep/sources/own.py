@@ -12,14 +12,12 @@ import numpy as np
 
 from data_prep.model import Dataset
 from data_prep.sources.aims import Wanted
-from data_prep.sources.arrays import dataset_of
+from data_prep.sources.arrays import OPTIONS, dataset_of
 from data_prep.sources.reading import noted
 from data_prep.sources.spool import UnevenSpool, evened
 from mpifl.common import InputError, load_plugin
 from mpifl.data import Column, Ragged
 
-OF_ARRAYS = {"targets": "", "target_names": "", "ignore": None, "fill": "", "mask": ""}
-"""The options that say what the arrays are, as npz has them; they are not the function's."""
 COLUMNS = ("x", "y", "silo")
 FORM = "it returns or yields (x, y) or (x, y, silo), arrays, or returns a dict of arrays as npz has"
 
@@ -28,6 +26,7 @@ def own_source(name: str, known: Iterable[str], options: Sequence[str]) -> Calla
     """Return a reader (data, seed, *, options) of what a user's function (seed, **options) makes.
 
     Its options are the function's parameters, each of the type of its default, and text where it has none.
+    Those that the function has not say what the arrays are, as of npz.
     """
     function = load_plugin(name, "SOURCE", known)
     parameters = _parameters(name, function)
@@ -38,15 +37,16 @@ def own_source(name: str, known: Iterable[str], options: Sequence[str]) -> Calla
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         defaults = {word.partition("=")[0].strip().replace("-", "_"): None for word in options} | defaults
     wants_data = any(p.name == "data" for p in parameters)
+    of_arrays = {key: usual for key, usual in OPTIONS.items() if key not in takes}
 
     def read(data: Path | None, seed: int, **given: Any) -> Dataset:
-        kind, names, ignore, fill, mask = (given.pop(key, default) for key, default in OF_ARRAYS.items())
-        wanted = Wanted(kind, names, ignore, fill=fill, mask=mask)
+        said = {key: given.pop(key, usual) for key, usual in of_arrays.items()}
+        wanted = Wanted(*{**OPTIONS, **said}.values())
         if data is not None and not wants_data:
             raise InputError(f"--data: {data} given, but '{name}' has no parameter data; leave it out")
         return _dataset(name, function, seed, given | ({"data": data} if wants_data else {}), wanted)
 
-    every = {**defaults, **OF_ARRAYS}.items()
+    every = {**defaults, **of_arrays}.items()
     read.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=value) for key, value in every]
     )

@@ -194,7 +194,7 @@ class FixedSum:
         here = [rank for rank in plan.parties if transport.nodes.of[rank] == transport.nodes.number]
         if not transport.nodes.leads or not (here or transport.is_server):
             return {}
-        self.hanging |= transport.await_done(here, verdict.serial, long=True)
+        self.hanging |= transport.await_done(here, verdict.serial, transport.transfer_timeout)
         return {one.name: self._total(transport, plan, one) for one in plan.vectors}
 
     def _total(self, transport: Transport, plan: SumPlan, vector: PlannedVector) -> Tensor:

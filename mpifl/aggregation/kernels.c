@@ -11,7 +11,7 @@
 #define VECTORISED
 #endif
 
-#define BLOCK 1024
+#define BLOCK 256
 
 /* the largest magnitude, NaN if there is one: as integers, magnitudes are ordered as they are as numbers, Inf follows
  * and then NaN */
@@ -35,8 +35,33 @@ VECTORISED void mpifl_add(double *restrict total, const float *restrict vector, 
         for (int64_t i = 0; i < n; i++) total[i] += (vector[i] * weight + anchor) - anchor;
 }
 
-/* out = scale * (the sum of the windows, in order; each the sum of `counts` parts); a part of weight 0 is a sum, float64,
- * any other a summand, float32, that is yet to be weighted and rounded */
+/* into += some elements of the parts of a window; a part of weight 0 is a sum, float64, any other a summand, float32, that
+ * is yet to be weighted and rounded */
+static inline __attribute__((always_inline)) void add_parts(double *restrict into, const void *const *parts,
+                                                            const double *weights, int64_t count, double anchor,
+                                                            int64_t start, int64_t size) {
+    for (int64_t k = 0; k < count; k++) {
+        const double weight = weights[k];
+        const float *summand = (const float *)parts[k] + start;
+        const double *sum = (const double *)parts[k] + start;
+        if (weight != 0)
+            for (int64_t i = 0; i < size; i++) into[i] += (summand[i] * weight + anchor) - anchor;
+        else
+            for (int64_t i = 0; i < size; i++) into[i] += sum[i];
+    }
+}
+
+/* out = the sum of the parts of a window */
+VECTORISED void mpifl_sum(double *restrict out, const void *const *parts, const double *weights, int64_t count,
+                          double anchor, int64_t n) {
+    for (int64_t start = 0; start < n; start += BLOCK) {
+        int64_t size = n - start < BLOCK ? n - start : BLOCK;
+        for (int64_t i = 0; i < size; i++) out[start + i] = 0;
+        add_parts(out + start, parts, weights, count, anchor, start, size);
+    }
+}
+
+/* out = scale * (the sum of the windows, in order; each the sum of `counts` parts) */
 VECTORISED void mpifl_mean(float *restrict out, const void *const *parts, const double *weights, const int64_t *counts,
                            const double *anchors, int64_t windows, double scale, int64_t n) {
     double total[BLOCK], window[BLOCK];
@@ -45,17 +70,9 @@ VECTORISED void mpifl_mean(float *restrict out, const void *const *parts, const 
         int64_t next = 0;
         for (int64_t w = 0; w < windows; w++) {
             double *restrict into = w ? window : total;
-            const double anchor = anchors[w];
             for (int64_t i = 0; i < size; i++) into[i] = 0;
-            for (int64_t k = 0; k < counts[w]; k++, next++) {
-                const double weight = weights[next];
-                const float *summand = (const float *)parts[next] + start;
-                const double *sum = (const double *)parts[next] + start;
-                if (weight != 0)
-                    for (int64_t i = 0; i < size; i++) into[i] += (summand[i] * weight + anchor) - anchor;
-                else
-                    for (int64_t i = 0; i < size; i++) into[i] += sum[i];
-            }
+            add_parts(into, parts + next, weights + next, counts[w], anchors[w], start, size);
+            next += counts[w];
             if (w)
                 for (int64_t i = 0; i < size; i++) total[i] += window[i];
         }

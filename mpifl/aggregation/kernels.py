@@ -120,6 +120,17 @@ class Parts:
         return functools.reduce(torch.add, summands)
 
 
+def total(window: Parts) -> Tensor:
+    """Return the sum of the parts of a window, float64, shape [n]; there is at least one."""
+    library = compiled()
+    if library is None:
+        return window.sum()
+    found = torch.empty(len(window.vectors[0]), dtype=torch.float64)
+    vectors, weights = _addresses(window.vectors), _reals(window.weights)
+    library.mpifl_sum(_at(found), vectors, weights, len(window.vectors), window.anchor, len(found))
+    return found
+
+
 def mean(out: Tensor, windows: Sequence[Parts], scale: float) -> None:
     """Write scale * (sum over windows, in order, of the sum of their parts) into a vector, shape [n].
 
@@ -142,10 +153,10 @@ def _mean_compiled(library: Any, out: Tensor, windows: Sequence[Parts], scale: f
     weights = [weight for window in windows for weight in window.weights]
     library.mpifl_mean(
         _at(out),
-        (ctypes.c_void_p * len(vectors))(*map(_at, vectors)),
-        (ctypes.c_double * len(weights))(*weights),
+        _addresses(vectors),
+        _reals(weights),
         (ctypes.c_int64 * len(windows))(*(len(window.vectors) for window in windows)),
-        (ctypes.c_double * len(windows))(*(window.anchor for window in windows)),
+        _reals([window.anchor for window in windows]),
         len(windows),
         scale,
         len(out),
@@ -164,9 +175,8 @@ def between(rows: Sequence[Tensor], network: Tensor, first: int, last: int) -> T
     if (library := compiled()) is None:
         return None
     found = torch.empty(len(rows[0]))
-    addresses = (ctypes.c_void_p * len(rows))(*map(_at, rows))
     sizes = len(network), first, last, len(found)
-    library.mpifl_between(_at(found), addresses, len(rows), _at(network), *sizes)
+    library.mpifl_between(_at(found), _addresses(rows), len(rows), _at(network), *sizes)
     return found
 
 
@@ -187,7 +197,8 @@ def compiled() -> Any:
     library.mpifl_add_rounded.restype = None
     library.mpifl_between.argtypes = [pointer, pointer, whole, pointer, whole, whole, whole, whole]
     library.mpifl_between.restype = None
-    library.mpifl_add.restype = library.mpifl_mean.restype = None
+    library.mpifl_sum.argtypes = [pointer, pointer, pointer, whole, real, whole]
+    library.mpifl_add.restype = library.mpifl_sum.restype = library.mpifl_mean.restype = None
     return library
 
 
@@ -238,3 +249,11 @@ def _plain(vector: Tensor) -> bool:
 
 def _at(vector: Tensor) -> int:
     return vector.data_ptr()
+
+
+def _addresses(vectors: Sequence[Tensor]) -> Any:
+    return (ctypes.c_void_p * len(vectors))(*map(_at, vectors))
+
+
+def _reals(values: Sequence[float]) -> Any:
+    return (ctypes.c_double * len(values))(*values)

@@ -34,12 +34,12 @@ class LocalSums:
 
         Args:
             summands: How many updates will be added over all ranks, at most.
-            here: How many of them are this rank's. If they are few, and all ranks read its memory, the sum is
-                made of the silos' vectors as they came: each is read once, when the mean is made.
+            here: How many of them are this rank's. If they are few, the sum is made of the silos' vectors as
+                they came: each is read once, when the mean is made.
         """
         self._sums.clear()
         self._stayed.clear()
-        few = here is not None and here <= FEW and self._memory.everywhere
+        few = here is not None and here <= FEW
         self._lends = self._memory.empty if few else torch.empty
         self.summands, self._few = summands, few and self._device.type == "cpu"
 

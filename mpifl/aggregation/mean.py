@@ -3,7 +3,6 @@ on however many ranks, it is summed."""
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -16,7 +15,7 @@ from mpifl.aggregation.base import Combined, read_records
 from mpifl.aggregation.exact import anchor_of, is_finite
 from mpifl.aggregation.kernels import Parts
 from mpifl.aggregation.local_sums import LocalSums
-from mpifl.aggregation.node_sums import ALIGNED, Probes, add_to_first
+from mpifl.aggregation.node_sums import ALIGNED, Turns, carriers_of
 from mpifl.aggregation.planning import (
     PARTS,
     Part,
@@ -30,9 +29,7 @@ from mpifl.aggregation.planning import (
 )
 from mpifl.aggregation.vectors import slice_of
 from mpifl.common import RoundLost, ranks_named
-from mpifl.wire import Header, Memory, Report, Request, Transport, Update, VectorHeader, Verdict, pieces_of
-
-CHUNK = 1 << 19  # elements of float64 that travel between nodes at a time: 4 MiB
+from mpifl.wire import Header, Memory, Rail, Report, Request, Transport, Update, VectorHeader, Verdict
 
 
 class WeightedMean:
@@ -41,7 +38,7 @@ class WeightedMean:
     Weight * vector is summed on each worker as its silos finish, then over the workers, then divided. A
     worker holds one running sum for each named vector, where its node's other ranks can read it; the vectors
     of a few silos stay as they came. Inside a node each worker adds up its own slice of all; between nodes
-    the leaders add up those. The server holds the mean.
+    the ranks of each take turns at the pieces. The server holds the mean.
     """
 
     sealed: ClassVar[bool] = False
@@ -49,7 +46,6 @@ class WeightedMean:
     def __init__(self, device: torch.device, memory: Memory) -> None:
         self._memory = memory
         self._here = LocalSums(device, memory)
-        self._probes = Probes()
         self._means: dict[str, Tensor] = {}
         self._abandoned: list[Tensor] = []
         """Kept for ever: a rank that hung may still write there."""
@@ -76,9 +72,7 @@ class WeightedMean:
 
     def parts(self) -> list[PartialSum]:
         """Say in which windows this rank has sums, and where the ranks of its node find them."""
-        parts = self._here.parts()
-        self._probes.take(self._here.sums())
-        return parts
+        return self._here.parts()
 
     def accept(
         self, transport: Transport, rank: int, parts: Sequence[Any], headers: Sequence[Header]
@@ -128,36 +122,40 @@ class WeightedMean:
         self.hanging.clear()
         if transport.rank not in (0, *verdict.ranks):
             return {}
-        for piece in pieces:
-            self._combine(transport, piece, workers, verdict.serial)
+        with Rail(transport, verdict.serial) as rail:
+            turns = Turns(transport, rail, carriers_of(transport, verdict.ranks))
+            for piece in pieces:
+                self._combine(transport, piece, workers, turns)
+            self.hanging |= turns.end(self.hanging)
+        if transport.is_server and turns.made and self.hanging:
+            self._abandoned += self._means.values()
         means, self._means = self._means, {}
         return means
 
     def _combine(
-        self, transport: Transport, piece: ReductionPlan, workers: Sequence[int], serial: int
+        self, transport: Transport, piece: ReductionPlan, workers: Sequence[int], turns: Turns
     ) -> None:
         """Have a mean made by those of this node's workers, and of other nodes', that it takes."""
         if not piece.windows:
             if transport.is_server:
                 self._means[piece.name].zero_()
         elif all(transport.nodes.of[rank] == 0 for window in piece.windows for rank in window.parts):
-            self._combine_here(transport, piece, workers, serial)
+            self._combine_here(transport, piece, workers, turns.rail.serial)
             if transport.is_server:
                 awaited = [rank for rank in workers if rank not in self.hanging]
-                self.hanging |= transport.await_done(awaited, serial)
+                self.hanging |= transport.await_done(awaited, turns.rail.serial)
             if self.hanging:
                 self._combine_alone(transport, piece)
         else:
-            self._combine_nodes(transport, piece, workers, serial)
+            turns.make(piece, self._parts_here(transport, piece), self._mean_of(transport, piece))
 
     def _combine_here(
         self, transport: Transport, piece: ReductionPlan, workers: Sequence[int], serial: int
     ) -> None:
         """All parts lie on the server's node: every worker there writes a slice of the mean."""
         if transport.rank in workers and transport.nodes.number == 0:
-            mean = self._means.get(piece.name)
-            if mean is None:
-                mean = transport.read(0, piece.mean, piece.length, _dtype_of(piece))
+            mean = self._mean_of(transport, piece)
+            assert mean is not None
             where = _slice_of(transport, workers, piece)
             windows = [parts.cut(where) for parts in self._parts_here(transport, piece)]
             kernels.mean(mean[where], windows, 1 / piece.total)
@@ -170,24 +168,12 @@ class WeightedMean:
         windows = [parts.cut(slice(0, piece.length)) for parts in self._parts_here(transport, piece)]
         kernels.mean(mean, windows, 1 / piece.total)
 
-    def _combine_nodes(
-        self, transport: Transport, piece: ReductionPlan, workers: Sequence[int], serial: int
-    ) -> None:
-        """Sum inside each node into its first part, every worker a slice; then over the leaders."""
-        parts = [parts.vectors for parts in self._parts_here(transport, piece)]
-        if transport.rank in workers and any(parts):
-            add_to_first(filter(None, parts), _slice_of(transport, workers, piece))
-            transport.done(serial)
-        if not transport.nodes.leads:
-            return
-        hanging = transport.await_done(workers, serial, long=True) if any(parts) else set()
-        self.hanging |= hanging
-        if hanging or not self._are_made(piece, parts):
-            self._spoil(parts)  # shares are made in place, and can be made once only
-        for where in pieces_of(piece.length, CHUNK):
-            totals = _sums_of_nodes(transport, piece, parts, where)
-            if transport.is_server:  # largest first, in a fixed order
-                self._means[piece.name][where] = functools.reduce(torch.add, totals) * (1 / piece.total)
+    def _mean_of(self, transport: Transport, piece: ReductionPlan) -> Tensor | None:
+        """Return the mean that is made on the server's node; None elsewhere."""
+        if transport.nodes.number:
+            return None
+        mean = self._means.get(piece.name)
+        return transport.read(0, piece.mean, piece.length, _dtype_of(piece)) if mean is None else mean
 
     def _parts_here(self, transport: Transport, piece: ReductionPlan) -> list[Parts]:
         """Return the parts of each window that lie on this node."""
@@ -198,16 +184,6 @@ class WeightedMean:
             weights = [part.weight for rank in ranks for part in window.parts[rank]]
             found.append(Parts(vectors, weights, anchor_of(window.number, self._here.summands)))
         return found
-
-    def _are_made(self, piece: ReductionPlan, parts: Sequence[Sequence[Tensor]]) -> bool:
-        """Whether the shares of this node's sums were made by those who said so."""
-        windows = zip(piece.windows, parts, strict=True)
-        return all(self._probes.show(piece.name, window.number, vectors) for window, vectors in windows)
-
-    def _spoil(self, parts: list[Sequence[Tensor]]) -> None:
-        """Take sums that some ranks may still write to out of use, and put NaN in their place."""
-        self._abandoned += [vector for vectors in parts for vector in vectors]
-        parts[:] = [[torch.full_like(vectors[0], math.nan)] if vectors else [] for vectors in parts]
 
     def _fault(
         self, transport: Transport, pieces: Sequence[ReductionPlan], means: Mapping[str, Tensor]
@@ -275,23 +251,3 @@ def _dtype_of(piece: ReductionPlan) -> torch.dtype:
 def _slice_of(transport: Transport, workers: Sequence[int], piece: ReductionPlan) -> slice:
     """Return the part of a vector that this worker makes."""
     return slice_of(workers.index(transport.rank), len(workers), piece.length, ALIGNED)
-
-
-def _nodes(transport: Transport, piece: ReductionPlan) -> list[list[int]]:
-    """Return the nodes that have a part of each window, and the server's."""
-    return [sorted({0, *(transport.nodes.of[rank] for rank in window.parts)}) for window in piece.windows]
-
-
-def _sums_of_nodes(
-    transport: Transport, piece: ReductionPlan, parts: Sequence[Sequence[Tensor]], where: slice
-) -> list[Tensor]:
-    """Return a slice of the sum of each window that this node has a part in; the server has one in all."""
-    return [
-        transport.sum(here[0][where] if here else _zeros(where), nodes)
-        for here, nodes in zip(parts, _nodes(transport, piece), strict=True)
-        if transport.nodes.number in nodes
-    ]
-
-
-def _zeros(where: slice) -> Tensor:
-    return torch.zeros(where.stop - where.start, dtype=torch.float64)

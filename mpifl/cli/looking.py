@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from mpifl.cli import ending
+from mpifl.cli import completing, ending
 from mpifl.cli.options import Run
 
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ def _end(state: State) -> NoReturn:
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run folders.", autocompletion=completing.runs)
+    ],
     target: Annotated[
         float | None,
         typer.Option(
@@ -49,7 +51,11 @@ def compare(
             help="Report rounds, seconds and bytes to it; by default the jobs' own.",
         ),
     ] = None,
+    page: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page: .html.")] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw curves: PNG, SVG or PDF.")] = None,
+    all_panels: Annotated[
+        bool, typer.Option("--all-panels", help="With --plot: the silos' mean and the loss, too.")
+    ] = False,
     csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a line for every run.")] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all figures.")] = None,
 ) -> None:
@@ -57,7 +63,7 @@ def compare(
     what differs by seed alone also by its mean."""
     from mpifl.report import Output, compare_runs
 
-    compare_runs(runs, target, Output(plot, csv, json))
+    compare_runs(runs, target, Output(plot, csv, json, page, all_panels))
 
 
 def report(

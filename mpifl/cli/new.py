@@ -10,13 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mpifl.cli import completing
 from mpifl.cli.options import write_text
 from mpifl.common import InputError
 
 if TYPE_CHECKING:
     from mpifl.tools import Answers
 
-Kind = Annotated[str | None, typer.Option("--kind", help="What data there is: digits, table, images, ...")]
+Kind = Annotated[
+    str | None,
+    typer.Option(
+        "--kind", help="What data there is: digits, table, images, ...", autocompletion=completing.kinds
+    ),
+]
 
 
 def new(
@@ -26,13 +32,17 @@ def new(
     kind: Kind = None,
     data: Annotated[str | None, typer.Option(metavar="PATH", help="The table, text or folder.")] = None,
     label: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="What is learned of a table; survival: TIME,EVENT.")
+        str | None,
+        typer.Option(metavar="COLUMN", help="What is learned of a table; TIME,EVENT; a folder of masks."),
     ] = None,
     silos: Annotated[
         str | None, typer.Option(metavar="N", help="How many silos, or the table's column that names them.")
     ] = None,
     algorithm: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of `mpifl list algorithms`; fedavg.")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Of `mpifl list algorithms`; fedavg.", autocompletion=completing.algorithms
+        ),
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="How many rounds are trained.")] = 30,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
@@ -61,11 +71,14 @@ def _completed(answers: Answers) -> Answers:
     if template.source != "digits" and not answers.data:
         answers = replace(answers, data=_ask("--data", "Where is it? A file, or a folder"))
     if template.label and not answers.label:
-        columns = "Which columns are learned? TIME,EVENT"
-        question = columns if template.label == "survival" else "Which column is learned?"
-        answers = replace(answers, label=_ask("--label", question))
+        question = {
+            "survival": "Which columns are learned? TIME,EVENT",
+            "masks": "Where are the masks? A folder",
+        }
+        asked = question.get(template.label, "Which column is learned?")
+        answers = replace(answers, label=_ask("--label", asked))
     if not answers.silos:
-        more = ", or the column that names them" if template.label else ""
+        more = ", or the column that names them" if template.of_table else ""
         answers = replace(answers, silos=_ask("--silos", f"How many silos{more}?", "4"))
     if not answers.algorithm:
         answers = replace(answers, algorithm=_ask("--algorithm", "Which algorithm?", template.algorithm))

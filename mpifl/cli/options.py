@@ -5,10 +5,13 @@ from typing import Annotated
 
 import typer
 
+from mpifl.cli import completing
 from mpifl.common import InputError
 
-JobFile = Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job file.")]
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+JobFile = Annotated[
+    Path, typer.Argument(metavar="JOB.toml", help="The job file.", autocompletion=completing.job_files)
+]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", autocompletion=completing.runs)]
 Set = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a key: local.lr=0.05")]
 Out = Annotated[Path | None, typer.Option(metavar="RUN", help="The run folder; runs/NAME by default.")]
 Ranks = Annotated[int | None, typer.Option(metavar="N", min=1, help="Start so many ranks, without mpirun.")]

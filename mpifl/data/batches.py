@@ -16,6 +16,7 @@ from mpifl.common import InputError
 from mpifl.data.features import Features, Inputs
 from mpifl.data.padding import Padded, Uneven
 from mpifl.data.ragged import Ragged
+from mpifl.data.resident import Resident, resident_on
 from mpifl.data.shards import Split
 
 BLOCK_BYTES = 16 << 20
@@ -41,6 +42,8 @@ class Batches:
         self._y_dtype = split.y_dtype
         self._features = features
         self._device = device
+        self._sources = [*_pairs(self._x, split.x), *_pairs(self._y, split.y)]
+        """Columns with the arrays that they were made of, by which they are known on a GPU."""
         self._examples = len(split)
         self._change: Callable[[Tensors, Tensors], tuple[Tensors, Tensors]] | None = None
 
@@ -105,6 +108,7 @@ class Batches:
         if size == "full" or size >= len(self):  # one batch of everything: its order is of no consequence
             yield *self._whole(), *beside
             return
+        self._settle()
         order = torch.randperm(len(self), generator=generator)
         if drop_last:
             order = order[: len(self) // size * size]
@@ -115,12 +119,17 @@ class Batches:
     def in_order(self, size: int) -> Iterator[tuple[Tensors, Tensors]]:
         """Yield all examples once, in the order of the shard, `size` at a time; of large ones fewer, so that
         what a model makes of a batch is bounded."""
-        size = min(size, max(LARGEST // self._numbers, 1))
+        size = self.bounded(size)
         if self._ragged:
             yield from map(self.take, torch.split(torch.arange(len(self)), size))
             return
-        for x, y in zip(_sliced(self._x, size), _sliced(self._y, size), strict=True):
-            yield self._lent(x, y)
+        self._settle()
+        x, y = each(self._here, self._x), each(self._here, self._y)
+        yield from (self._lent(*pair) for pair in zip(_sliced(x, size), _sliced(y, size), strict=True))
+
+    def bounded(self, size: int) -> int:
+        """Return how many of so many examples `in_order` takes at a time."""
+        return min(size, max(LARGEST // self._numbers, 1))
 
     @property
     def ragged(self) -> bool:
@@ -133,13 +142,13 @@ class Batches:
 
     def inputs(self, indices: Tensor) -> Tensors:
         """Return the inputs of the examples at `indices`, shape [n]."""
-        x = each(lambda column: _at(column, indices), self._x)
+        x = each(lambda column: _at(self._here(column), indices), self._x)
         seen = each(self._seen, x, self._features)
         return {**seen, **self._masks(x)} if self._ragged and isinstance(x, dict) else seen
 
     def targets(self, indices: Tensor) -> Tensors:
         """Return the targets of the examples at `indices`, shape [n]."""
-        return each(self._aimed, each(lambda column: _at(column, indices), self._y), self._y_dtype)
+        return each(self._aimed, each(lambda one: _at(self._here(one), indices), self._y), self._y_dtype)
 
     def _masks(self, x: dict[str, Any]) -> dict[str, Tensor]:
         """Return the masks of a batch: int64, 1 where there is a row and 0 where there is padding."""
@@ -148,7 +157,29 @@ class Batches:
 
     def _whole(self) -> tuple[Tensors, Tensors]:
         """Return all examples in one batch."""
-        return self.take(torch.arange(len(self))) if self._ragged else self._lent(self._x, self._y)
+        if self._ragged:
+            return self.take(torch.arange(len(self)))
+        self._settle()
+        return self._lent(each(self._here, self._x), each(self._here, self._y))
+
+    def _settle(self) -> None:
+        """Have the columns stay on the GPU, if they fit, since all examples are gone through."""
+        if (kept := self._resident) is not None:
+            mine = [*_columns(self._x), *_columns(self._y)]
+            for column, array in self._sources:
+                if any(column is one for one in mine):
+                    kept.use(array, column)
+
+    @property
+    def _resident(self) -> Resident | None:
+        return resident_on(self._device) if self._device.type != "cpu" else None
+
+    def _here(self, column: Any) -> Any:
+        """Return a column as it lies on the GPU, or else on the host."""
+        if (kept := self._resident) is None:
+            return column
+        array = next((array for one, array in self._sources if one is column), None)
+        return column if array is None else kept.of(array, column)
 
     def part(self, index: int, box: Sequence[slice]) -> tuple[Tensors, Tensors]:
         """Return a box of one example, cut from the last dimensions of all arrays that have so many."""
@@ -182,7 +213,7 @@ class Batches:
 
     @property
     def _columns(self) -> list[Any]:
-        return list(self._x.values()) if isinstance(self._x, dict) else [self._x]
+        return _columns(self._x)
 
     @property
     def _numbers(self) -> int:
@@ -220,9 +251,21 @@ def each(act: Callable[..., Any], held: Any, *beside: Any) -> Any:
     return act(held, *beside)
 
 
+def _columns(held: Tensors) -> list[Any]:
+    return list(held.values()) if isinstance(held, dict) else [held]
+
+
+def _pairs(held: Tensors, arrays: Any) -> Iterator[tuple[Tensor, Any]]:
+    """Yield the columns that are tensors, each with the array that it is of."""
+    pairs = zip(_columns(held), _columns(arrays), strict=True)
+    return ((column, array) for column, array in pairs if isinstance(column, Tensor))
+
+
 def _at(column: Any, indices: Tensor) -> Any:
     """Return some rows of a column: a third of the time that indexing takes."""
-    return column.index_select(0, indices) if isinstance(column, Tensor) else column[indices]
+    if not isinstance(column, Tensor):
+        return column[indices]
+    return column.index_select(0, indices if column.is_cpu else indices.to(column.device))
 
 
 def _held(array: Any) -> Any:

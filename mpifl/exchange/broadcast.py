@@ -2,44 +2,110 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 import torch
 from torch import Tensor
 
-from mpifl.wire import DTYPES, Request, Transport, VectorSpec, read_request
+from mpifl.aggregation import REFERENCE
+from mpifl.wire import (
+    DTYPES,
+    Compute,
+    Done,
+    Request,
+    Spreading,
+    Transport,
+    VectorSpec,
+    is_long,
+    read_request,
+)
+
+
+class Undelivered(Compute):
+    """A request whose vectors did not come to this rank's node: no silo of it can answer."""
+
+
+def undelivered(silo: int, request: Undelivered, vectors: Mapping[str, Tensor]) -> Done:
+    """Say, as an answer to such a request, that it cannot be carried out."""
+    why = f"the vectors of '{request.work}' did not come: a rank on their way hangs"
+    return Done(silo=silo, fault=why, passing=True)
 
 
 class Broadcast:
-    """Numbers requests and sends them; every rank takes part in each."""
+    """Numbers requests and sends them; every rank takes part in each.
+
+    Attributes:
+        hanging: Ranks of this node, at its leader, that did not make their share of the last sum in time, or
+            did not receive theirs of the last request.
+    """
 
     def __init__(self, transport: Transport, device: torch.device) -> None:
         self._transport, self._device = transport, device
         self._serial = 0
         self._received: dict[str, Tensor] = {}
+        self.hanging: set[int] = set()
+        self._late_sums: set[int] = set()
+        self._wary = False
 
     def deliver(
-        self, request: Request | None, vectors: Mapping[str, Tensor]
+        self, request: Request | None, vectors: Mapping[str, Tensor], late: Set[int] = frozenset()
     ) -> tuple[Request, dict[str, Tensor]]:
-        """Send a request and its vectors from the server (who gives them) to all ranks;
-        return what this rank has."""
+        """Send a request and its vectors from the server (who gives them) to all ranks; return what this rank
+        has.
+
+        Args:
+            request: What is asked.
+            vectors: Of the message.
+            late: Ranks that did not answer the last request in time, which carry nothing for others.
+        """
         if request is not None:
             self._serial += 1
             direct = bool(self._transport.silent)
-            request = request.model_copy(update={"serial": self._serial, "direct": direct})
+            resting = sorted(late) if not direct and self._takes_turns(request, late) else None
+            told = {"serial": self._serial, "direct": direct, "resting": resting}
+            request = request.model_copy(update=told)
         found = read_request(self._transport.broadcast_record(request.encode() if request else None))
-        here = {spec.name: self._vector(spec, vectors.get(spec.name), found.direct) for spec in found.vectors}
+        spreading = None if found.resting is None else Spreading(self._transport, found.serial, found.resting)
+        here = {spec.name: self._vector(spec, vectors, found, spreading) for spec in found.vectors}
+        whole = spreading is None or spreading.end()
+        self.hanging = self._late_sums | (spreading.hanging if spreading else set())
+        if not whole:
+            return Undelivered.model_validate(found.model_dump()), {}
         return found, here if found.on_host else {name: self._placed(one) for name, one in here.items()}
+
+    def note(self, hanging: Set[int], *, lost: bool) -> None:
+        """Take note of what came of an exchange's sums: which ranks did not make their share; and whether
+        they were lost, so that some rank may hang, and it is not known yet which."""
+        self._late_sums = set() if self._transport.is_server else set(hanging)
+        self._wary = lost
 
     def forget(self) -> None:
         """Let go of what was received; after a death nobody reads it."""
         self._received.clear()
 
-    def _vector(self, spec: VectorSpec, vector: Tensor | None, direct: bool) -> Tensor:
+    def _takes_turns(self, request: Request, late: Set[int]) -> bool:
+        """Whether the ranks of a node take turns at the pieces of a request's vectors.
+
+        It must be one whose silos may fail, with vectors that nobody but them needs; and a rank that leads
+        a node and is late is waited for less where nobody else is involved.
+        """
+        nodes = self._transport.nodes
+        long = any(is_long(spec.length, DTYPES[spec.dtype]) for spec in request.vectors)
+        kept = any(spec.name.startswith(REFERENCE) for spec in request.vectors)
+        alone = self._wary or any(nodes.is_leader(rank) for rank in late)
+        return isinstance(request, Compute) and len(nodes) > 1 and long and not kept and not alone
+
+    def _vector(
+        self, spec: VectorSpec, vectors: Mapping[str, Tensor], request: Request, spreading: Spreading | None
+    ) -> Tensor:
         """Send a vector from the server to all ranks; return it on the CPU."""
         self._received.pop(spec.name, None)  # what was received last may be written over now
-        given = None if vector is None else vector.cpu()
-        here = self._transport.broadcast_vector(given, spec.length, DTYPES[spec.dtype], direct)
+        given, dtype = vectors.get(spec.name), DTYPES[spec.dtype]
+        given = None if given is None else given.cpu()
+        if spreading is None:
+            here = self._transport.broadcast_vector(given, spec.length, dtype, request.direct)
+        else:
+            here = spreading.deliver(given, spec.length, dtype)
         self._received[spec.name] = here
         return here
 

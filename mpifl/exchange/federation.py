@@ -80,8 +80,6 @@ class Federation:
         self.workload = Workload([examples["train"] for examples in knowledge.examples], self.membership)
         self.gathering = Gathering(transport, self.membership, deadline)
         self._broadcast = Broadcast(transport, device)
-        self._hanging: set[int] = set()
-        """Ranks of this node that did not make their share of the last sum in time: the server is told."""
 
     @property
     def replicas(self) -> Sequence[Replica]:
@@ -240,8 +238,8 @@ class Federation:
             RoundLost: on the server only, when too few silos answered, or their mean is not finite.
         """
         began = time.perf_counter()
-        request, message = self._broadcast.deliver(request, vectors or {})
-        hanging = sorted(self._hanging)
+        request, message = self._broadcast.deliver(request, vectors or {}, self.membership.late)
+        hanging = sorted(self._broadcast.hanging)
         told = {"serial": request.serial, "interrupted": signals.pending(), "hanging": hanging}
         if lead is not None:
             lead.homes = self.membership.homes
@@ -255,7 +253,7 @@ class Federation:
         headers.sort(key=lambda header: header.silo)
         verdict = self._decide(request, reports, headers)
         combined = aggregation.combine(self.transport, verdict)
-        self._hanging = set() if self.transport.is_server else set(aggregation.hanging)
+        self._broadcast.note(aggregation.hanging, lost=combined.lost is not None)
         self._worker.commit(request, verdict)
         self.membership.commit(request.reassigned, verdict.accepted, headers)
         if self.transport.is_server and request.averaged:

@@ -35,6 +35,11 @@ class Membership:
         self.about: dict[int, dict[str, str]] = {}
 
     @property
+    def late(self) -> set[int]:
+        """The ranks that did not answer the last request in time."""
+        return self.timed_out | self.silent
+
+    @property
     def responsive(self) -> list[int]:
         """The workers that answered the last request in time: they may be given silos."""
         return [rank for rank in self.placed if rank not in self.timed_out]

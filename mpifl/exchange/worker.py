@@ -14,6 +14,7 @@ from mpifl.aggregation import Aggregator, aggregator_of, mean_of
 from mpifl.algorithms import usual_weight
 from mpifl.common import InputError, Names, ShardError, SharedVectorChanged, Unwritable, accelerators
 from mpifl.data import Shard
+from mpifl.exchange.broadcast import Undelivered, undelivered
 from mpifl.exchange.context import WorkerContext
 from mpifl.exchange.dialogue import Dialogue, Lead
 from mpifl.exchange.final_model import FinalModel
@@ -88,6 +89,7 @@ class Worker:
         """Return what a request of each kind has each silo do."""
         return {
             Compute: self._compute,
+            Undelivered: undelivered,
             Open: self._open,
             Save: self._save,
             SaveStatus: self._save_status,

@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from mpifl.common import InputError, load_plugin, rng
 from mpifl.data import Features, Inputs, by_path, each
-from mpifl.models.images import cnn
+from mpifl.models.images import cnn, unet
 from mpifl.models.perceptrons import logreg, mlp, two_nn
 from mpifl.models.pretrained import causal, classifier
 from mpifl.models.text import char_lstm, gpt
@@ -26,6 +26,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "mlp": mlp,
     "2nn": two_nn,
     "cnn": cnn,
+    "unet": unet,
     "char-lstm": char_lstm,
     "gpt": gpt,
     **OF_NAMED_ARRAYS,

@@ -4,6 +4,7 @@ from .compare import (
     show_run as show_run,
     wide_console as wide_console,
 )
+from .compare_page import write_best as write_best
 from .data import read_shards as read_shards
 from .evaluate import (
     as_record as as_record,

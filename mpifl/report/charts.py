@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 
+from mpifl.report.ends import ends
 from mpifl.report.units import Levels, seconds, ticks, ticks_log
 
 COLOURS = ("one", "two", "three", "four", "five")
@@ -15,6 +16,8 @@ WIDE, HIGH = 1000, 200
 MOST_BARS = 240
 """Rounds that have a bar, or a hovering label, of their own; more are taken together."""
 MOST_POINTS = 600
+MOST_NARROW = 3
+"""Lines whose names fit beside half a page."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,13 @@ def lines(
     target: float | None = None,
     log: bool = False,
     note: str = "",
+    along: str = "round",
+    named: bool = True,
 ) -> str:
-    """Draw lines over rounds, with a key, a band behind them and a target across."""
+    """Draw lines over rounds, or something else, with a band behind them and a target across.
+
+    Names stand at the ends of lines; a chart whose lines are not `named` has the colours of one that is.
+    """
     shown = [line for line in drawn if any(value is not None for _, value in line.points)]
     if not shown:
         return ""
@@ -70,14 +78,22 @@ def lines(
     values += [edge for point in (band.points if band else ()) for edge in point[1:]]
     y, levels = levelled(values + ([] if target is None else [target]), log)
     rounds = [round for line in shown for round, _ in line.points]
-    x = Scale(min(rounds), max(max(rounds), min(rounds) + 1))
+    x = Scale(min(rounds), max(rounds) if max(rounds) > min(rounds) else min(rounds) + 1)
     marks = [_area(band, x, y)] if band else []
     marks += [_path(line, x, y) for line in shown]
     marks += [] if target is None else [_across("target", y, target)]
-    marks += [_hovers(shown, x, write)]
-    keys = [(line.name, line.colour) for line in shown]
-    keys += [(band.name, f"{band.colour} band")] if band else []
-    return figure(title, note, key(keys) + plot("".join(marks), x, y, levels, write, title))
+    marks += [_hovers(shown, x, write, along)]
+    keys = key([(band.name, f"{band.colour} band")]) if band else ""
+    behind = labels(shown, y, write) if named else ""
+    plotted = plot("".join(marks), x, y, levels, write, title, behind, along)
+    return figure(title, note, keys + plotted, wide=named and len(shown) > MOST_NARROW)
+
+
+def labels(shown: Sequence[Line], y: Scale, write: Callable[[float], str]) -> str:
+    """Return what stands at the ends of several lines, none over another: names and last figures."""
+    last = [(line, next((v for _, v in reversed(line.points) if v is not None), 0.0)) for line in shown]
+    found = [(y(v), f"{line.name} {write(v)}", line.colour) for line, v in last]
+    return ends(found) if len(found) > 1 else ""
 
 
 def levelled(values: Sequence[float], log: bool) -> tuple[Scale, list[float]]:
@@ -162,17 +178,25 @@ def _piece(what: str, part: float, share: float, colour: str) -> str:
 
 
 def plot(
-    marks: str, x: Scale, y: Scale, levels: Sequence[float], write: Callable[[float], str], what: str
+    marks: str,
+    x: Scale,
+    y: Scale,
+    levels: Sequence[float],
+    write: Callable[[float], str],
+    what: str,
+    behind: str = "",
+    unit: str = "round",
 ) -> str:
-    """Return a drawing with its levels and what stands beside and below it."""
+    """Return a drawing with its levels and what stands beside, behind and below it."""
     across = "".join(_across("level", y, level) for level in levels)
     beside = "".join(
         f'<span style="top:{100 - 100 * y(level):.1f}%">{escape(write(level))}</span>' for level in levels
     )
     return (
-        f'<div class="plot"><div class="ticks y">{beside}</div><svg viewBox="0 0 {WIDE} {HIGH}" '
-        f'preserveAspectRatio="none" role="img" aria-label="{escape(what)}">{across}{marks}</svg>'
-        f"{below(x, 'round')}</div>"
+        f'<div class="plot{" ended" if behind else ""}"><div class="ticks y">{beside}</div>'
+        f'<svg viewBox="0 0 {WIDE} {HIGH}" preserveAspectRatio="none" role="img" '
+        f'aria-label="{escape(what)}">{across}{marks}</svg>'
+        f"{behind}{below(x, unit)}</div>"
     )
 
 
@@ -235,7 +259,7 @@ def _area(band: Band, x: Scale, y: Scale) -> str:
     return f'<path class="area band {band.colour}" d="M{"L".join([*there, *back])}Z"/>' if there else ""
 
 
-def _hovers(shown: Sequence[Line], x: Scale, write: Callable[[float], str]) -> str:
+def _hovers(shown: Sequence[Line], x: Scale, write: Callable[[float], str], along: str) -> str:
     """Say a round's figures where the pointer rests on it."""
     rounds = sorted({round for line in shown for round, _ in line.points})
     chosen = rounds[:: -(-len(rounds) // MOST_BARS)]
@@ -244,7 +268,7 @@ def _hovers(shown: Sequence[Line], x: Scale, write: Callable[[float], str]) -> s
     for round in chosen:
         figures = [f"{name} {write(value)}" for name, at in told if (value := at.get(round)) is not None]
         if figures:
-            found += _hover(WIDE * x(round) - width / 2, width, f"round {round:g}: {', '.join(figures)}")
+            found += _hover(WIDE * x(round) - width / 2, width, f"{along} {round:.4g}: {', '.join(figures)}")
     return found
 
 

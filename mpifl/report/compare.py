@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from os.path import commonpath
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from rich.table import Table
 from mpifl.common import InputError, write_atomic, written_after
 from mpifl.report.after import show_next
 from mpifl.report.columns import COSTS, NARROW, TO_TARGET, Column, columns_of, level_of, metrics_of
+from mpifl.report.markup import check_page, write_page
 from mpifl.report.runs import Summary, read_run
 from mpifl.report.seeds import Group, groups, on_other_shards, settings, shown, table_of_differences, varying
 from mpifl.run import read_kept, read_metrics
@@ -35,6 +37,9 @@ class Output:
     plot: Path | None = None
     csv: Path | None = None
     json: Path | None = None
+    page: Path | None = None
+    all_panels: bool = False
+    """Whether curves are drawn of the silos' mean and the loss, too."""
 
 
 def show_run(run: Path) -> None:
@@ -63,6 +68,8 @@ def compare_runs(runs: Sequence[Path], target: float | None = None, output: Outp
     Raises:
         InputError: no run can be read, the target is no share, or a file cannot be written.
     """
+    if output.page is not None:
+        check_page("--page", output.page)
     summaries, left_out = read_runs(runs)
     shares = all(metric.share for metric in metrics_of(summaries))
     if target is not None and shares and not 0 < target <= 1:
@@ -95,6 +102,11 @@ def read_runs(runs: Sequence[Path]) -> tuple[list[Summary], LeftOut]:
     return on_other_shards(summaries), left_out
 
 
+def common_folder(summaries: Sequence[Summary]) -> str:
+    """Return the name of the folder that all runs lie in."""
+    return Path(commonpath([run.run.absolute().parent for run in summaries])).name or "/"
+
+
 def common_target(summaries: Sequence[Summary]) -> float | None:
     """Return the value of the main metric that all the runs' jobs wait for, if it is one."""
     targets = {(summary.metric, summary.target) for summary in summaries}
@@ -112,10 +124,16 @@ def _write(
         if path is not None:
             _write_file(option, path, content())
             console.print(f"{option}: {path}", soft_wrap=True)
+    if output.page is not None:
+        from mpifl.report.compare_page import compare_page
+
+        title = f"Runs in {common_folder(summaries)}"
+        write_page("--page", output.page, compare_page(summaries, left_out, target, output.page, title))
+        console.print(f"page: {output.page}", soft_wrap=True)
     if output.plot is not None:
         from mpifl.report.curves import draw
 
-        draw(groups(summaries), output.plot, target)
+        draw(groups(summaries), output.plot, target, output.all_panels)
         console.print(f"curves: {output.plot}", soft_wrap=True)
 
 

@@ -17,6 +17,10 @@ ON_RANKS = """In the rounds. Communication: from request to mean, without the sl
 the same for all."""
 
 
+BETWEEN = "Between the server and the silos."
+SAME = 0.005
+
+
 def _line(summary: Summary, name: str, figure: str, colour: str) -> charts.Line:
     points = [(float(r["round"]), number(r, figure)) for r in summary.records if figure in r]
     return charts.Line(name, points, colour)
@@ -44,8 +48,8 @@ def _over_silos(summary: Summary, dashes: str) -> str:
             f"Valid {name}", rows, None, summary.metric.write_briefly, summary.target, note=dashes
         )
     apart = [
-        _line(summary, "silos’ mean", f"{silo}_mean", "one"),
-        _line(summary, "all examples together", summary.together, "three"),
+        _line(summary, "mean", f"{silo}_mean", "one"),
+        _line(summary, "together", summary.together, "three"),
         _line(summary, "worst tenth", f"{silo}_worst10", "two"),
     ]
     band = charts.Band("from the worst silo to the best", _worst_to_best(summary.records, silo), "one")
@@ -72,10 +76,18 @@ def costs(summary: Summary) -> list[str]:
     sent, received = _series(summary, "bytes_sent"), _series(summary, "bytes_received")
     traffic = [("sent to silos", sent, "one"), ("received", received, "two")]
     stacks = [stack for stack in _seconds(summary) if any(stack[1])]
+    if alike := _same(sent) and _same(received):
+        each = f"{units.size(sent[0])} sent to the silos, {units.size(received[0])} received"
+        said = charts.titled("Bytes of each round", f"The same in every round: {each}.")
     return [
         charts.bars("Time of each round", rounds, stacks, units.seconds, beside=units.clock),
-        charts.bars("Bytes of each round", rounds, traffic, units.size, "Between the server and the silos."),
+        said if alike else charts.bars("Bytes of each round", rounds, traffic, units.size, BETWEEN),
     ]
+
+
+def _same(values: Sequence[float]) -> bool:
+    """Whether figures of rounds do not differ by more than a header."""
+    return len(values) > 1 and min(values) > 0 and max(values) - min(values) <= SAME * max(values)
 
 
 def _seconds(summary: Summary) -> list[tuple[str, list[float], str]]:
@@ -116,6 +128,9 @@ def ranks(summary: Summary, environment: dict[str, Any]) -> str:
     told = [record for record in summary.records if record.get("rank_seconds")]
     if not (sums := _seconds_of_ranks(told)):
         return ""
+    if len(sums) == 1:
+        (only,) = sums
+        return charts.titled("Where time went on each rank", f"Rank {only} alone trained: all of the above.")
     timed = replace(summary, records=told)
     whole, training, talking = map(timed.total, ("seconds", "seconds_training", "seconds_communication"))
     alike = [talking, max(whole - training - talking, 0.0)]

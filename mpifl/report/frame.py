@@ -221,7 +221,7 @@ def _ranks(look: Look, last: Record, rows: int, length: int) -> RenderableType:
         table.add_row(Text(f"{rank} {_where(about.get(rank, {}))}"), bar, Text(units.seconds(seconds), "dim"))
     if len(told) > most:
         table.add_row(Text(f"and {len(told) - most} more", "dim"))
-    if lost := last.get("ranks_lost"):
+    if isinstance(lost := last.get("ranks_lost"), list) and lost:
         table.add_row(Text(f"lost: {', '.join(map(str, lost))}", "red"))
     return table
 

@@ -7,8 +7,8 @@ from html import escape
 from pathlib import Path
 
 from mpifl.report.following import Follower, Look, State, leaving_in_order
-from mpifl.report.markup import document, loads_itself
-from mpifl.report.page import page, place, title_of, write_page
+from mpifl.report.markup import document, loads_itself, write_page
+from mpifl.report.page import page, place, title_of
 
 
 def keep_report(run: Path, out: Path | None = None, every: float = 10.0) -> State:
@@ -25,12 +25,12 @@ def keep_report(run: Path, out: Path | None = None, every: float = 10.0) -> Stat
         with leaving_in_order():
             while not look.state.over:
                 if written != (look.rounds, look.state):
-                    write_page(path, _page(look, every))
+                    write_page("--out", path, _page(look, every))
                     written = look.rounds, look.state
                 time.sleep(every)
                 look = follower.look()
     finally:  # nobody keeps it fresh from here on
-        write_page(path, _page(look, None))
+        write_page("--out", path, _page(look, None))
     print(f"{run} {look.state.value}", flush=True)
     return look.state
 

@@ -9,12 +9,20 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from mpifl.common import LARGEST_FILE, InputError, Names, read_whole, write_atomic
+from mpifl.common import LARGEST_FILE, Names, read_whole
 from mpifl.report import figures, units
 from mpifl.report.data import data
 from mpifl.report.headline import headline
-from mpifl.report.markup import document, folded as _folded, loads_itself, table as _table
+from mpifl.report.markup import (
+    check_page,
+    document,
+    folded as _folded,
+    loads_itself,
+    table as _table,
+    write_page,
+)
 from mpifl.report.runs import Summary, read_run
+from mpifl.report.scores import section as silos_section
 from mpifl.report.trust import trust
 from mpifl.report.weights import edges_of_silos, weights_of_silos
 from mpifl.run import number, read_environment
@@ -41,7 +49,7 @@ def write_report(run: Path, out: Path | None = None) -> Path:
         InputError: the run cannot be read or the file not be written.
     """
     path = place(run, out)
-    write_page(path, page(read_run(run)))
+    write_page("--out", path, page(read_run(run)))
     return path
 
 
@@ -52,21 +60,8 @@ def place(run: Path, out: Path | None) -> Path:
         InputError: its name does not end as a page's.
     """
     path = out or run / "report.html"
-    if path.suffix.lower() not in (".html", ".htm"):
-        raise InputError(f"--out {path}: ends in '{path.suffix}'; it must be .html")
+    check_page("--out", path)
     return path
-
-
-def write_page(path: Path, content: str) -> None:
-    """Write a page, whole or not at all.
-
-    Raises:
-        InputError: it cannot be written.
-    """
-    try:
-        write_atomic(path, content.encode())
-    except OSError as error:
-        raise InputError(f"--out {path}: cannot be written ({error.strerror}); name another file") from None
 
 
 def page(summary: Summary, every: float | None = None) -> str:
@@ -79,7 +74,9 @@ def page(summary: Summary, every: float | None = None) -> str:
     environment = read_environment(summary.run)
     # by round or in sum: none may be missing
     every_round = [*figures.costs(summary), figures.time(summary), figures.ranks(summary, environment)]
-    drawn = [*figures.reached(summary), *([] if summary.missing else every_round), data(summary, environment)]
+    metric, losses, over_silos = figures.reached(summary)
+    reached = [metric, over_silos, silos_section(summary), losses]  # on a phone one below the other
+    drawn = [*reached, *([] if summary.missing else every_round), data(summary, environment)]
     body = _head(summary, environment, every) + _cards(summary) + f'<div class="grid">{"".join(drawn)}</div>'
     names = Names(environment.get("silos", ()))
     body += trust(summary) + _faults(summary.records, names) + _weights(summary, names)
@@ -116,6 +113,8 @@ def _cards(summary: Summary) -> str:
     last, best, worst = (values[key] for key in (metric.test, f"best_{metric.name}", f"{metric.silo}_worst"))
     said = "" if best is None else f"test {metric.name}; the best was {write(best)}"
     cards = [] if last is None else [(write(last), said)]
+    if last is None and (together := summary.figure(summary.together)) is not None:
+        cards.append((write(together), f"{metric.name} on all that silos hold out"))
     if (final := values[f"final_{metric.name}"]) is not None:
         cards.append((write(final), f"test {metric.name}, scored once, at the end"))
     if values["test_loss"] is not None:
@@ -175,7 +174,7 @@ def _weights(summary: Summary, names: Names) -> str:
     rows = weights_of_silos(summary.records, summary.job.get("aggregation", {}).get("rule"), names)
     if not rows:
         return ""
-    heading = ["silo", "rounds", "weight (mean of all = 1)", "not chosen", ""]
+    heading = ["silo", "rounds", "weight (mean 1)", "not chosen", ""]
     return _folded(f"Weights of silos ({len(rows)})", _table(heading, rows[:MOST_ROWS]), opened=True)
 
 

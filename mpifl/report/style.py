@@ -24,6 +24,7 @@ header p { margin: 0 0 4px; overflow-wrap: anywhere; }
 .card p { margin: 0; font-size: 12.5px; line-height: 1.35; color: var(--soft); }
 .card .value { font-size: 20px; white-space: nowrap; font-weight: 600; color: var(--ink);
   font-variant-numeric: tabular-nums; }
+header + .grid { margin-top: 18px; }
 .grid { display: grid; grid-template-columns: 1fr 1fr; gap: 14px; }
 .figure { padding: 14px 16px; min-width: 0; display: flex; flex-direction: column; }
 .figure .plot, .figure .split { margin-top: auto; }
@@ -31,18 +32,27 @@ header p { margin: 0 0 4px; overflow-wrap: anywhere; }
 .wide { grid-column: 1 / -1; }
 .key { display: flex; flex-wrap: wrap; gap: 2px 14px; font-size: 12px; color: var(--soft); margin: 0 0 8px; }
 .key i { display: inline-block; width: 10px; height: 10px; border-radius: 2px; margin-right: 5px; }
-.plot { display: grid; grid-template-columns: 46px 1fr; }
-.ticks { position: relative; font-size: 11px; line-height: 1; color: var(--soft);
+.plot { display: grid; grid-template-columns: 50px 1fr; }
+.plot.ended { grid-template-columns: 50px 1fr max-content; }
+.ends { position: relative; font-size: 12.5px; line-height: 1; padding-left: 8px;
+  font-variant-numeric: tabular-nums; }
+.ends span { position: absolute; left: 8px; transform: translateY(-50%); white-space: nowrap;
+  font-weight: 600; }
+.ends .room { visibility: hidden; position: static; }
+.ends .one { color: var(--one); } .ends .two { color: var(--two); } .ends .three { color: var(--three); }
+.ends .four { color: var(--four); } .ends .five { color: var(--five); }
+.ticks { position: relative; font-size: 12px; line-height: 1; color: var(--soft);
   font-variant-numeric: tabular-nums; }
 .ticks.y span { position: absolute; right: 7px; transform: translateY(-50%); white-space: nowrap; }
 .ticks.x { grid-column: 2; height: 18px; }
 .ticks.x span { position: absolute; top: 5px; transform: translateX(-50%); white-space: nowrap; }
-.unit { grid-column: 2; text-align: center; font-size: 11px; color: var(--soft); }
+.unit { grid-column: 2; text-align: center; font-size: 12px; color: var(--soft); }
 .plot svg { display: block; width: 100%; height: 190px; border-bottom: 1px solid var(--soft);
   overflow: visible; }
 .plot svg.low { height: 70px; }
 svg .level { stroke: var(--line); stroke-width: 1; }
 svg .target { stroke: var(--soft); stroke-width: 1; stroke-dasharray: 5 4; }
+svg .dashed { stroke-dasharray: 6 4; }
 svg .line { fill: none; stroke-width: 2; stroke-linejoin: round; }
 svg path, svg line { vector-effect: non-scaling-stroke; }
 svg .hover { fill: transparent; }
@@ -69,7 +79,32 @@ summary { font-size: 14px; font-weight: 600; cursor: pointer; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: 13px; font-variant-numeric: tabular-nums;
   margin-top: 8px; }
-th, td { padding: 4px 10px; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
+th, td { padding: 4px 10px; text-align: right; border-bottom: 1px solid var(--line); }
+td, tbody th { white-space: nowrap; }
+thead th { vertical-align: bottom; }
+tbody th, thead th:first-child { position: sticky; left: 0; background: var(--card); }
+.figure .scroll { max-height: 330px; overflow-y: auto; }
+.sort thead th { cursor: pointer; position: sticky; top: 0; z-index: 1; background: var(--card); }
+.sort thead th:first-child { z-index: 2; }
+.sort thead th[aria-sort=ascending]::after { content: " ↑"; }
+.sort thead th[aria-sort=descending]::after { content: " ↓"; }
+.sort tbody th { max-width: 34ch; overflow: hidden; text-overflow: ellipsis; }
+.map { display: grid; gap: 2px; font-size: 14px; font-variant-numeric: tabular-nums; overflow-x: auto; }
+.map > * { padding: 8px 10px; border-radius: 4px; text-align: center; white-space: nowrap; }
+.map .name { color: var(--soft); padding: 4px 10px; align-self: center; }
+.map .cell { position: relative; z-index: 0; border: 2px solid transparent; color: var(--ink);
+  text-decoration: none; }
+.map .cell i { position: absolute; inset: 0; background: var(--one); z-index: -1; border-radius: 3px; }
+.map .bright { border-color: var(--three); font-weight: 700; }
+.parallel { position: relative; height: 240px; margin: 12px 34px 14px; font-size: 13px; }
+.parallel svg { position: absolute; inset: 0; width: 100%; height: 100%; overflow: visible; }
+.parallel span { position: absolute; transform: translate(-50%, -50%); background: var(--card);
+  padding: 0 5px; border-radius: 3px; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.axes { display: flex; justify-content: space-between; gap: 8px; font-size: 13px; color: var(--soft);
+  margin-bottom: 6px; }
+td.worst, th.worst { color: var(--two); font-weight: 600; }
+td.best, th.best { color: var(--three); font-weight: 600; }
+a { color: var(--one); }
 th:first-child, .text { text-align: left; }
 th:first-child { padding-left: 0; }
 tbody th { font-weight: 400; }
@@ -79,14 +114,23 @@ pre { overflow-x: auto; font-size: 12.5px; line-height: 1.4; margin: 8px 0 0; }
 @media (max-width: 760px) {
   main { padding: 18px 12px 40px; }
   h1 { font-size: 21px; }
+  h2, summary { font-size: 15px; }
   .cards { grid-template-columns: 1fr 1fr; gap: 8px; }
   .card { padding: 10px 12px; }
-  .card .value { font-size: 20px; }
-  .grid { grid-template-columns: 1fr; gap: 10px; }
+  .grid { grid-template-columns: minmax(0, 1fr); gap: 10px; }
   .figure, details { padding: 12px 10px; }
+  tbody th { white-space: normal; overflow-wrap: anywhere; min-width: 72px; }
+  .sort tbody th { max-width: 15ch; white-space: nowrap; }
+  .plot, .plot.ended { grid-template-columns: 52px 1fr; }
+  .ended .ends { grid-column: 1 / -1; grid-row: 1; display: flex; flex-wrap: wrap; gap: 6px 14px;
+    padding: 0 0 14px; }
+  .ends span { position: static; transform: none; white-space: normal; line-height: 1.2; }
+  .ends .room { display: none; }
   .plot svg { height: 160px; }
-  th, td { padding: 4px 7px; }
-  table { font-size: 12px; }
+  .split { grid-template-columns: 1fr auto; grid-auto-flow: dense; gap: 2px 10px; }
+  .split .bar { grid-column: 1 / -1; margin-bottom: 6px; }
+  th, td { padding: 5px 4px; }
+  .note, .key, .ticks, .unit, .ends, .split, .card p, table, pre, .axes, .parallel { font-size: 14px; }
 }
 @media print { body { background: none; } .figure, .card { break-inside: avoid; } }
 """

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 from torch import Tensor
 
+from mpifl.aggregation import is_finite
 from mpifl.common import InputError, Unwritable, read_whole, write_atomic
 from mpifl.run import serialization
 from mpifl.silo import FlatModel
@@ -179,7 +180,7 @@ def _kind(value: Any) -> str:
 
 def _finite(value: Any) -> bool:
     if isinstance(value, Tensor):
-        return not value.is_floating_point() or bool(value.isfinite().all())
+        return not value.is_floating_point() or is_finite(value)
     return abs(value) < 2**63 if type(value) in (int, float) else True
 
 
@@ -210,7 +211,7 @@ def write_model(path: Path, model: FlatModel) -> str:
         InputError: its parameters are not finite.
         Unwritable: the disk is full, or fails.
     """
-    if not model.trained.isfinite().all():
+    if not is_finite(model.trained):
         raise InputError(f"{path}: is not written, since the model's parameters are not finite")
     try:
         return serialization.write_tensors(path, model.state_dict())

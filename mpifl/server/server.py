@@ -13,9 +13,11 @@ from mpifl.common import rng
 from mpifl.data import Batches
 from mpifl.privacy import NOTHING, Gate
 from mpifl.silo import (
+    ALONE,
     EVALUATION_BATCH,
     EvaluationBatch,
     FlatModel,
+    Lanes,
     LocalRun,
     LocalTraining,
     Objective,
@@ -45,6 +47,7 @@ class Server:
             rows.
         holder: That silo.
         gate: Where gradients leave that silo's site, in a split network.
+        lanes: How many batches of the test set are scored at once.
     """
 
     models: Sequence[FlatModel]
@@ -59,6 +62,7 @@ class Server:
     held: Mapping[str, Batches] = field(default_factory=dict)
     holder: int = 0
     gate: Gate = NOTHING
+    lanes: Lanes = ALONE
 
     @property
     def model(self) -> FlatModel:
@@ -90,7 +94,7 @@ class Server:
         if self.test is None or not self.judges:
             return None
         self.load(w)
-        how = self.task, self.own_objective, self.evaluation_batch
+        how = self.task, self.own_objective, self.evaluation_batch, self.lanes
         return evaluate(self.model, self.model.trained, self.test, *how)
 
     @torch.no_grad()

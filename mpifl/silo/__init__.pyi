@@ -7,6 +7,7 @@ from .flat import (
     in_precision as in_precision,
 )
 from .half import Half as Half, begun as begun, order as order
+from .lanes import ALONE as ALONE, Lanes as Lanes
 from .layers import check_layers as check_layers
 from .local import (
     Batch as Batch,

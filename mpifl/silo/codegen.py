@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mpifl.common import cache, write_atomic
+from mpifl.common import accelerators, cache, write_atomic
 
 LARGEST_GRAPH = 1500
 """Operations of a graph at most: beyond, the compiler takes minutes."""
@@ -168,7 +168,9 @@ def _digest(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], device: torch
     """Hash all that the code follows from: graph, layout of its tensors, versions, processor."""
     constants = {name: t.tolist() for name, t in graph.named_buffers()}
     layout = [(tuple(t.shape), t.stride(), str(t.dtype), str(t.device)) for t in inputs]
-    processor = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor()
+    processor = platform.processor()
+    if device.type == "cuda":
+        processor = f"{torch.cuda.get_device_name(device)} {accelerators.rounds_to_tf32()}"
     described = ("model name", "flags", "Features")
     flags = [line for line in _lines("/proc/cpuinfo") if line.startswith(described)][:2]
     made_by = torch.__version__, torch.get_num_threads(), processor, flags

@@ -30,7 +30,7 @@ def scalar(loss: Any) -> Tensor:
 
 def in_precision(precision: str, objective: Callable[..., Found]) -> Callable[..., Found]:
     """Return the objective; by "bf16" and "fp16" its passes are in these where torch thinks that safe."""
-    if precision == "fp32":
+    if precision in ("fp32", "tf32"):
         return objective
     dtype = torch.bfloat16 if precision == "bf16" else torch.float16
 

@@ -13,6 +13,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from mpifl.common import accelerators
 from mpifl.data import Batches, rows
 from mpifl.silo import compiled
 from mpifl.silo.flat import Allocate, FlatModel, Objective, scalar
@@ -92,11 +93,12 @@ def train(
     model.module.train()
     first = next(drawn := way.batches(batches, local, generator, beside))
     wanted = model, local, objective, correct, first[0], batches.ragged
-    whole = compiled.find(*wanted) if local.compile else None
-    total = whole.total if whole else way.total(model)
-    optimizer = whole.optimizer if whole else _optimizer(model, batches, local, correct, round, kept)
-    plain = stepper(model, local, objective, correct, total, optimizer, counted, way)
-    steps, examples = _taken(itertools.chain([first], drawn), whole, plain, local.deadline)
+    with accelerators.rounding(model.device, tf32=local.precision == "tf32"):
+        whole = compiled.find(*wanted) if local.compile else None
+        total = whole.total if whole else way.total(model)
+        optimizer = whole.optimizer if whole else _optimizer(model, batches, local, correct, round, kept)
+        plain = stepper(model, local, objective, correct, total, optimizer, counted, way)
+        steps, examples = _taken(itertools.chain([first], drawn), whole, plain, local.deadline, model.device)
     delta, loss = model.delta(start, allocate), float(total) / examples
     return LocalRun(delta, model.trained, steps, examples, loss, optimizer)
 
@@ -106,8 +108,12 @@ def _taken(
     whole: compiled.CompiledStep | None,
     plain: Step,
     deadline: float | None,
+    device: torch.device,
 ) -> tuple[int, int]:
-    """Take the steps of a training; return how many they were, over how many examples."""
+    """Take the steps of a training; return how many they were, over how many examples.
+
+    A deadline looks at the clock when a step is done, and not when a GPU was asked for it.
+    """
     steps = examples = 0
     until = time.perf_counter() + deadline if deadline else math.inf
     for batch, ends in drawn:
@@ -116,8 +122,10 @@ def _taken(
         else:
             plain(batch, ends)
         steps, examples = steps + ends, examples + rows(batch[1])
-        if deadline and ends and time.perf_counter() > until:
-            break
+        if deadline and ends:
+            accelerators.finish(device)
+            if time.perf_counter() > until:
+                break
     return steps, examples
 
 

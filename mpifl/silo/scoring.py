@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from mpifl.data import Batches, rows
 from mpifl.silo.flat import FlatModel, Objective, scalar
+from mpifl.silo.lanes import ALONE, Lanes
 from mpifl.silo.settings import EVALUATION_BATCH, EvaluationBatch
 from mpifl.tasks import Metric, Task, computed, pack_states
 
@@ -56,14 +57,23 @@ def outputs(module: nn.Module, task: Task, batches: Batches, size: int) -> Tenso
 
 @torch.no_grad()
 def mean_loss(
-    model: FlatModel, w: Tensor, batches: Batches, objective: Objective, size: int = EVALUATION_BATCH
+    model: FlatModel,
+    w: Tensor,
+    batches: Batches,
+    objective: Objective,
+    size: int = EVALUATION_BATCH,
+    lanes: Lanes = ALONE,
 ) -> float:
     """Return the mean of an objective at w, shape [P], over all examples of `batches`, so many at a time."""
     model.trained.copy_(w)
     model.module.eval()
     total = torch.zeros((), dtype=torch.float64, device=model.device)
-    for x, y in batches.in_order(size):
-        total.add_(scalar(objective(model.module, x, y)).double(), alpha=rows(y))
+
+    def of(module: nn.Module, batch: tuple[Any, Any]) -> tuple[Tensor, int]:
+        return scalar(objective(module, *batch)).double(), rows(batch[1])
+
+    for loss, count in _lanes(lanes, batches, size).each(model.module, of, batches.in_order(size)):
+        total.add_(loss, alpha=count)
     return float(total) / len(batches)
 
 
@@ -75,23 +85,39 @@ def evaluate(
     task: Task,
     own_objective: Objective | None = None,
     size: EvaluationBatch = EVALUATION_BATCH,
+    lanes: Lanes = ALONE,
 ) -> Score:
     """Score the model w, shape [P], on all examples of `batches`, so many at a time;
     the loss is the task's if not another's."""
-    return as_fits(model, size, partial(_evaluated, model, w, batches, task, own_objective))
+    return as_fits(model, size, partial(_evaluated, model, w, batches, task, own_objective, lanes))
 
 
 def _evaluated(
-    model: FlatModel, w: Tensor, batches: Batches, task: Task, own_objective: Objective | None, size: int
+    model: FlatModel,
+    w: Tensor,
+    batches: Batches,
+    task: Task,
+    own_objective: Objective | None,
+    lanes: Lanes,
+    size: int,
 ) -> Score:
     model.trained.copy_(w)
     model.module.eval()
     scoring = Scoring(task, model.device)
-    for x, y in batches.in_order(size):
-        scoring.add(task.outputs(model.module, x), y)
+
+    def of(module: nn.Module, batch: tuple[Any, Any]) -> tuple[Tensor, Any]:
+        return task.outputs(module, batch[0]), batch[1]
+
+    for found, y in _lanes(lanes, batches, size).each(model.module, of, batches.in_order(size)):
+        scoring.add(found, y)
     if own_objective is not None:
-        return scoring.score(mean_loss(model, w, batches, own_objective, size))
+        return scoring.score(mean_loss(model, w, batches, own_objective, size, lanes))
     return scoring.score()
+
+
+def _lanes(lanes: Lanes, batches: Batches, size: int) -> Lanes:
+    """Return the lanes for batches of so many examples; one where they are large, since each takes memory."""
+    return lanes if batches.bounded(size) == size else ALONE
 
 
 class Scoring:

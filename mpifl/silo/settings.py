@@ -75,8 +75,8 @@ class LocalTraining(BaseModel):
     rounding."""
     chunk: Annotated[int, Field(ge=2, le=1024)] = 16
     """How many silos a batched step is of; where there are fewer it is filled up."""
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """What forward and backward passes compute in; bf16 and fp16 need a GPU, and parameters stay float32."""
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
+    """What forward and backward passes compute in; all but fp32 need a GPU, and parameters stay float32."""
 
     @model_validator(mode="before")
     @classmethod

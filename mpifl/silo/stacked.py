@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mpifl.common import accelerators
 from mpifl.silo.asked import Asked
 from mpifl.silo.codegen import NotCompiled, trace
 from mpifl.silo.compiled import Loss
@@ -24,7 +25,7 @@ from mpifl.silo.vectors import by_vectors, rounds_by_place
 
 ALIGNED = 16
 """Rows begin at multiples of so many numbers, 64 bytes: some products depend on where numbers lie."""
-ALIKE = {"fp32": 1e-3, "bf16": 0.05}
+ALIKE = {"fp32": 1e-3, "tf32": 0.01, "bf16": 0.05}
 """What a stack's gradient may differ by from the model's own, of its length."""
 _aten = torch.ops.aten
 _SAME = {_aten.detach.default, _aten.expand.default, _aten.view.default, _aten._unsafe_view.default}
@@ -44,6 +45,7 @@ class Stack:
     def __init__(self, asked: Asked, batch: Batch, size: int) -> None:
         model = asked.model
         self.size, self.weighted = size, asked.weighted is not None
+        self._tf32 = asked.local.precision == "tf32"
         self._objective = asked.objective  # kept, so that the id in its key stays its own
         objective = in_precision(asked.local.precision, asked.weighted or asked.objective)
         self._whole = Loss(model.module, objective)
@@ -72,7 +74,8 @@ class Stack:
         Args:
             columns: x, y and what is beside, shape [size, n, ...]; the examples' weights behind them.
         """
-        found: list[Tensor] = self._run(*self._views, *self._rest, *columns)
+        with accelerators.rounding(self.trained.device, tf32=self._tf32):
+            found: list[Tensor] = self._run(*self._views, *self._rest, *columns)
         torch._foreach_copy_(self._found, found[:-1])
         return found[-1]
 

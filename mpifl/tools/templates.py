@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from mpifl.common import InputError, Table
 
+MASKS = "masks"
+"""The label of images whose pixels have classes: a folder of masks."""
 _PERCEPTRON: Table = {"name": "mlp", "hidden": [64, 64]}
 _SGD: Table = {"optimizer": "sgd", "lr": 0.05, "epochs": 1, "batch_size": 16}
 _ADAM: Table = {"optimizer": "adam", "lr": 0.003, "epochs": 1, "batch_size": 32}
@@ -21,7 +23,7 @@ class Template:
         what: What it is, in a line.
         source: What `data-prep partition` calls its source.
         job: The tables that it has of its own.
-        label: What its table's label is, as `data-prep draft --kind` has it; "" for what is no table.
+        label: What its table's label is, as `data-prep draft --kind` has it; MASKS; "" where none is named.
         words: Further words of `data-prep partition`.
         scheme: By which the examples are dealt to so many silos.
         algorithm: By which it is trained, unless another is asked for.
@@ -34,6 +36,11 @@ class Template:
     words: tuple[str, ...] = ()
     scheme: tuple[str, ...] = ("iid",)
     algorithm: str = "fedavg"
+
+    @property
+    def of_table(self) -> bool:
+        """Whether the data is a table, whose columns a spec describes."""
+        return self.label not in ("", MASKS)
 
 
 TEMPLATES: dict[str, Template] = {
@@ -70,6 +77,17 @@ TEMPLATES: dict[str, Template] = {
         {"model": {"name": "cnn"}, "local": _SGD},
         words=("--option", "size=32x32", "--test", "0.2"),
     ),
+    "segmentation": Template(
+        "a folder of images, and one of masks: the class of a pixel",
+        "images",
+        {
+            "model": {"name": "unet", "width": 16, "depth": 3},
+            "task": {"name": "segmentation"},
+            "local": {**_ADAM, "batch_size": 8},
+        },
+        label=MASKS,
+        words=("--option", "size=64x64", "--test", "0.2"),
+    ),
     "text": Template(
         "a text file: its next character",
         "text",
@@ -101,7 +119,7 @@ class Answers:
         name: What the job is called.
         kind: One of TEMPLATES.
         data: Where the data lies, "" where a source needs none.
-        label: The label's column, or columns by commas; "" for what is no table.
+        label: The label's column, or columns by commas; the folder of masks; "" for what has none.
         silos: How many there are, or the table's column that names them.
         algorithm: "" for the template's.
         rounds: How many are trained.
@@ -128,7 +146,7 @@ class Answers:
         unused = {"--data": self.data and found.source == "digits", "--label": self.label and not found.label}
         if wrong := [option for option, given in unused.items() if given]:
             raise InputError(f"{wrong[0]}: --kind {self.kind} has no use for it ({found.what})")
-        by_column = bool(found.label) and found.scheme[0] != "vertical"
+        by_column = found.of_table and found.scheme[0] != "vertical"
         if self.silos and not self.silos.isdecimal() and not by_column:
             raise InputError(f"--silos {self.silos}: is no number of silos")
         return found
@@ -150,11 +168,12 @@ class Answers:
         template, counted = self.template, self.silos.isdecimal()
         columns = f"{self.name}-columns.toml"
         made = []
-        if template.label:
+        if template.of_table:
             drafted = ["data-prep", "draft", self.data, "--label", self.label, "--kind", template.label]
             made.append([*drafted, *([] if counted else ["--silo", self.silos]), "--out", columns])
         cut = ["data-prep", "partition", template.source, *(["--data", self.data] if self.data else [])]
-        cut += ["--option", f"spec={columns}"] if template.label else []
+        cut += ["--option", f"spec={columns}"] if template.of_table else []
+        cut += ["--option", f"masks={self.label}"] if template.label == MASKS else []
         scheme = [*template.scheme, "--silos", self.silos] if counted else ["natural"]
         made.append(
             [*cut, "--out", f"shards/{self.name}", "--scheme", *scheme, *template.words, "--seed", "7"]

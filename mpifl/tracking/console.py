@@ -19,11 +19,21 @@ from rich.progress import (
 )
 
 from mpifl.common import Names
+from mpifl.run import number
 from mpifl.tasks import ACCURACY, MetricInfo
 from mpifl.tracking.base import Observer, Record, judged, worst_silo
 
 MOST_SILOS = 8
 """How many silos that were left out a round's line names."""
+FIGURES = (
+    ("backdoor_success", "backdoor", ".2%"),
+    ("norm_leak_auc", "label leak", ".2f"),
+    ("epsilon", "epsilon", ".3g"),
+    ("noise_std", "noise", ".3g"),
+    ("clipped", "clipped", ".0%"),
+    ("clipped_examples", "clipped", ".0%"),
+)
+"""More figures of a round, where it has them: what they are called, and how they are written."""
 PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
 """How a terminal prints names, which are text and no markup."""
 
@@ -123,34 +133,32 @@ def weighed(weights: dict[str, float], names: Names) -> str:
 
 def figures_of(record: Record, names: Names | None = None, metric: MetricInfo = ACCURACY) -> str:
     """Return a round's loss and main metric in a few words."""
-    parts = []
-    if record.get("train_loss") is not None:
-        parts.append(f"loss {record['train_loss']:{'.4f' if record['train_loss'] < 1e6 else '.3g'}}")
+    names, parts = names or Names(), []
+    if (loss := number(record, "train_loss")) is not None:
+        parts.append(f"loss {loss:{'.4f' if loss < 1e6 else '.3g'}}")
     if (found := judged(record, metric)) is not None:
         whose = "" if found[0] == metric.test else "silos' "
         parts.append(f"{whose}{metric.name} {metric.write(found[1])}")
-    if (worst := record.get(f"{metric.silo}_worst")) is not None:
+    if (worst := number(record, f"{metric.silo}_worst")) is not None:
         name = worst_silo(record, metric)
         parts.append(f"worst silo {metric.write(worst)}" + (f" ({name})" if name else ""))
-    if (success := record.get("backdoor_success")) is not None:
-        parts.append(f"backdoor {success:.2%}")
-    if weights := record.get("weights"):
-        parts.append(weighed(weights, names or Names()))
-    if silos := list(record.get("suspected") or []):
-        parts.append(f"suspected {_listed(silos, names or Names())}")
-    if record.get("norm_leak_auc") is not None:
-        parts.append(f"label leak {record['norm_leak_auc']:.2f}")
-    if record.get("epsilon") is not None:
-        parts.append(f"epsilon {record['epsilon']:.3g}")
-    if record.get("noise_std") is not None:
-        parts.append(f"noise {record['noise_std']:.3g}")
-    if (clipped := record.get("clipped", record.get("clipped_examples"))) is not None:
-        parts.append(f"clipped {clipped:.0%}")
-    if parties := record.get("parties"):
+    if weights := _weights(record):
+        parts.append(weighed(weights, names))
+    if isinstance(silos := record.get("suspected"), list) and silos:
+        parts.append(f"suspected {_listed(silos, names)}")
+    parts += [f"{said} {value:{form}}" for key, said, form in FIGURES
+              if (value := number(record, key)) is not None]  # fmt: skip
+    if parties := int(number(record, "parties") or 0):
         parts.append(f"{parties} {'parties' if parties != 1 else 'party'}")
-    if silos := list(record.get("faults") or {}):
-        parts.append(without(silos, names or Names()))
+    if faults := record.get("faults"):
+        parts.append(without(list(faults), names))
     return "  ".join(parts)
+
+
+def _weights(record: Record) -> dict[str, float]:
+    held = record.get("weights")
+    held = held if isinstance(held, dict) else {}
+    return {silo: value for silo in held if (value := number(held, silo)) is not None}
 
 
 def on_terminal() -> bool:

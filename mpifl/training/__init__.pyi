@@ -1,7 +1,12 @@
 from . import loop as loop
 from .accounting import figures_of_plan as figures_of_plan, plans as plans, refuse_without as refuse_without
 from .at_site import user_name as user_name
-from .devices import device_name as device_name, device_of as device_of, threads_of as threads_of
+from .devices import (
+    device_name as device_name,
+    device_of as device_of,
+    place_on_gpus as place_on_gpus,
+    threads_of as threads_of,
+)
 from .scripting import Run as Run, train as train
 from .silo_level import (
     figures_of_rounds as figures_of_rounds,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -27,12 +27,12 @@ from mpifl.data import (
 from mpifl.exchange import Batching, Federation, Knowledge, Worker, WorkerContext, place
 from mpifl.run import Job, Model, ReleasedFile, check_job, check_run, load_initial, read_job
 from mpifl.server import Server
-from mpifl.silo import FlatModel, learnable
+from mpifl.silo import ALONE, FlatModel, Lanes, learnable
 from mpifl.tasks import Task
 from mpifl.tracking import check_tracking
 from mpifl.training.agreement import agree, agree_on
 from mpifl.training.at_site import about_rank, kept_at_site
-from mpifl.training.devices import rank_device, threads_of
+from mpifl.training.devices import lanes_of, place_on_gpus, rank_device, threads_of
 from mpifl.training.securing import sums_of
 from mpifl.training.silo_level import protected
 from mpifl.training.validation import (
@@ -141,7 +141,6 @@ def _assemble(
     transforms = _transforms(job, algorithm, rule, spec, run)
     public = _batches(folder, spec, spec.public, "public", device)
     placed = _placed(job, spec, transport)
-    silos = placed.get(transport.rank, [])
     sums = sums_of(job, spec, algorithm, run, placed, transport.rank, plan["id"])
     context = WorkerContext(
         lambda silo: learnable(open_shard(folder, spec.silos[silo], spec), algorithm.task),
@@ -161,24 +160,31 @@ def _assemble(
         sums=sums,
         **kept_at_site(job, spec, json.loads(plan["noise"]), run, is_worker),
     )
-    about = about_rank(device, len(silos), job)
-    worker = (Batching if job.local.batched else Worker)(context, silos, about, transport)
+    worker = _worker(context, job, placed.get(transport.rank, []), device, transport)
     test = _batches(folder, spec, spec.test, "test", device, algorithm.task) if transport.is_server else None
-    server = _server(job, algorithm, flat, test, public)
-    knowledge, names = _knowledge(job, algorithm, spec, sums), Names([entry.name for entry in spec.silos])
-    sent_to, cohort = device if is_worker else torch.device("cpu"), job.cohort
+    server = _server(job, algorithm, flat, test, public, lanes_of(job.threads, transport, device))
+    cohort, names = job.cohort, Names([entry.name for entry in spec.silos])
+    knowledge = _knowledge(job, algorithm, spec, sums)
+    sent_to = device if is_worker else torch.device("cpu")
     return server, Federation(
         transport, worker, transforms, placed, cohort.quorum, sent_to, knowledge, cohort.deadline, names
     )
 
 
+def _worker(
+    context: WorkerContext, job: Job, silos: Sequence[int], device: torch.device, transport: Transport
+) -> Worker:
+    hosts = Batching if job.local.batched else Worker
+    return hosts(context, silos, about_rank(device, len(silos), job), transport)
+
+
 def _device(job: Job, spec: FederationSpec, transport: Transport) -> torch.device:
     """Return where a rank computes. A server that is no worker has the GPU behind theirs, if it has work for
     one: a GPU takes memory of its own for each process."""
-    if transport.rank in transport.workers:
-        return rank_device(job, transport.place()[0], is_worker=True)
-    has_work = spec.test is not None or spec.public is not None
-    return rank_device(job, len(transport.peers), is_worker=False) if has_work else torch.device("cpu")
+    is_worker = transport.rank in transport.workers
+    if not is_worker and spec.test is None and spec.public is None:
+        return torch.device("cpu")
+    return rank_device(job, place_on_gpus(transport), is_worker)
 
 
 def _placed(job: Job, spec: FederationSpec, transport: Transport) -> dict[int, list[int]]:
@@ -220,7 +226,12 @@ def successor(job: Job, spec: AnySpec, worker: Server) -> Server:
 
 
 def _server(
-    job: Job, algorithm: Algorithm, flat: list[FlatModel], test: Batches | None, public: Batches | None
+    job: Job,
+    algorithm: Algorithm,
+    flat: list[FlatModel],
+    test: Batches | None,
+    public: Batches | None,
+    lanes: Lanes = ALONE,
 ) -> Server:
     own, task, size = algorithm.own_objective, algorithm.task, job.evaluate.batch_size
     return Server(
@@ -231,6 +242,7 @@ def _server(
         own_objective=own,
         task=task,
         evaluation_batch=size,
+        lanes=lanes,
     )
 
 

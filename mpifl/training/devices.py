@@ -10,6 +10,8 @@ import torch
 
 from mpifl.common import InputError
 from mpifl.run import Job
+from mpifl.silo import Lanes
+from mpifl.wire import Transport
 
 
 def rank_device(job: Job, nth: int, is_worker: bool) -> torch.device:
@@ -43,6 +45,29 @@ def threads_of(wanted: int | str, workers: int) -> int:
         mine = len(os.sched_getaffinity(0))
         launchers = max(len(os.sched_getaffinity(os.getppid())), mine)
     return max(mine // max(math.ceil(workers * mine / launchers), 1), 1) if workers else 1
+
+
+def place_on_gpus(transport: Transport) -> int:
+    """Return a rank's place among those of its node that share its GPUs; a server that is no worker comes
+    behind the workers."""
+    is_worker = transport.rank in transport.workers
+    return transport.place()[0] if is_worker else len(transport.peers)
+
+
+def lanes_of(wanted: int | str, transport: Transport, device: torch.device) -> Lanes:
+    """Return how the server scores while the ranks of its node wait: on the cores that the job has there.
+
+    Args:
+        wanted: The job's `threads`.
+        transport: The world.
+        device: Where the server computes; a GPU takes one batch after another.
+    """
+    waiting = [one.process for rank, one in transport.nodes.neighbours.items() if rank != transport.rank]
+    if device.type != "cpu" or not waiting or not hasattr(os, "sched_getaffinity"):
+        return Lanes()
+    cores = frozenset().union(*map(os.sched_getaffinity, [0, *waiting]))
+    own, theirs = threads_of(wanted, 0), threads_of(wanted, len(transport.peers))
+    return Lanes(max(min(own + theirs * len(waiting), len(cores)) // own, 1), cores)
 
 
 def device_of(wanted: str, nth: int, is_worker: bool) -> torch.device:

@@ -63,7 +63,8 @@ def train(
         DeviceLost: this rank's GPU answers no more.
     """
     resolved, spec, server, exchange = build(job, out, overrides, resume, transport, force)
-    with accelerators.watched(server.model.device):
+    device = server.model.device
+    with accelerators.watched(device), accelerators.rounding(device, tf32=False):
         if not transport.is_server:
             if exchange.serve():
                 return End.FINISHED

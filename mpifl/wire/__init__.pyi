@@ -1,4 +1,9 @@
-from . import launcher as launcher, point_to_point as point_to_point, transport as transport
+from . import (
+    launcher as launcher,
+    point_to_point as point_to_point,
+    spreading as spreading,
+    transport as transport,
+)
 from .deaths import survivable as survivable
 from .joining import (
     abort_world as abort_world,
@@ -40,6 +45,7 @@ from .messages import (
 )
 from .mpi_facts import Facts as Facts, facts as facts
 from .nodes import RANKS_PER_NODE as RANKS_PER_NODE, Nodes as Nodes
+from .rails import Expected as Expected, Rail as Rail
 from .requests import (
     Compute as Compute,
     Converse as Converse,
@@ -55,6 +61,7 @@ from .requests import (
     Stop as Stop,
     read_request as read_request,
 )
+from .spreading import Spreading as Spreading, is_long as is_long
 from .transport import Transport as Transport
 from .updates import (
     Mean as Mean,

@@ -63,6 +63,10 @@ class Nodes:
         """Return the number of nodes."""
         return len(self._leaders)
 
+    def is_leader(self, rank: int) -> bool:
+        """Whether a rank leads its node."""
+        return self._leaders[self.of[rank]] == rank
+
     def leader_of(self, node: int) -> int:
         """Return the rank that leads a node."""
         return self._leaders[node]

@@ -6,12 +6,14 @@ leave them to training, under every MPI and without any setting.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from mpifl.common import RankLost
 from mpifl.wire.deaths import Watch
@@ -96,6 +98,30 @@ class PointToPoint:
     def take(self, rank: int) -> bytes:
         """Wait for the next bytes that a rank has posted here."""
         return self._receive(rank, PIECE)
+
+    def receive_into(self, into: Tensor, rank: int, tag: int, until: float) -> Any:
+        """Begin to receive a rank's next message into a vector.
+
+        Returns:
+            MPI's request; None if there is no message by the time `until`. One of another length is not
+            received, and the vector is NaN.
+        """
+        from mpi4py import MPI
+
+        status = MPI.Status()
+        message = self._next_message(rank, tag, status, until)
+        if not message:
+            return None
+        if status.Get_count(MPI.BYTE) != into.nbytes:
+            self.abandon(message)
+            into.fill_(math.nan)
+            return MPI.REQUEST_NULL
+        self.received += into.nbytes
+        return self._started(message.Irecv, into)
+
+    def abandon(self, *held: Any) -> None:
+        """Keep for ever what MPI may still read, or write to."""
+        self._abandoned += held
 
     def await_taken(self) -> None:
         """Wait until others have taken all that was posted here."""

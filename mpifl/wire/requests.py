@@ -50,6 +50,8 @@ class Request(Message):
     vectors: list[VectorSpec] = Field(default=[])
     direct: bool = False
     """Whether the server sends the vectors to each node itself."""
+    resting: list[int] | None = None
+    """Ranks that do not take turns at the pieces of long vectors; None: the leaders alone carry them."""
     serial: int = 0
     """Counts the requests of a run."""
 

@@ -16,7 +16,7 @@ from mpifl.common import RankLost
 from mpifl.wire.deaths import Watch, survivors
 from mpifl.wire.memory import Memory, pieces_of
 from mpifl.wire.nodes import left_of, split_leaders
-from mpifl.wire.stamped import StampedPointToPoint
+from mpifl.wire.rails import Railway
 
 CHUNK_BYTES = 1 << 24
 """Bytes of a vector that travel between nodes at a time; Open MPI 5 cannot count to 2^31."""
@@ -27,7 +27,7 @@ LINE_UP, LINE_DOWN = 9, 10
 """Tags: lines of a dialogue, to the server and from it."""
 
 
-class Transport(StampedPointToPoint):
+class Transport(Railway):
     """One rank's end of the wire. Rank 0 is the server; in a world of one rank it is the only worker, too.
 
     Whatever waits or sends raises RankLost when a rank dies that MPI survives; after that nothing works but
@@ -146,16 +146,24 @@ class Transport(StampedPointToPoint):
             assert vector is not None
             return vector
         if not self.nodes.leads:
-            handle = int.from_bytes(self._receive(self.nodes.leader, HANDLE), "little")
-            self.received += length * dtype.itemsize
-            return self._attach(self.nodes.leader, handle, length, dtype)
+            return self.handed_out(length, dtype)
         memory = self.memory
         here = memory.empty(length, dtype) if vector is None else memory.move_to_shared_memory(vector)
         if self.nodes.leaders is not None:
             self._send_to_leaders(here, direct)
-        self._send_all(self.memory.handle(here).to_bytes(8, "little"), self.nodes.followers, HANDLE)
-        self.sent += here.nbytes * len(self.nodes.followers)
+        self.hand_out(here)
         return here
+
+    def hand_out(self, vector: Tensor) -> None:
+        """Tell the other ranks of the node, as its leader, where a vector lies."""
+        self._send_all(self.memory.handle(vector).to_bytes(8, "little"), self.nodes.followers, HANDLE)
+        self.sent += vector.nbytes * len(self.nodes.followers)
+
+    def handed_out(self, length: int, dtype: torch.dtype) -> Tensor:
+        """Return the vector that the node's leader hands out."""
+        handle = int.from_bytes(self._receive(self.nodes.leader, HANDLE), "little")
+        self.received += length * dtype.itemsize
+        return self._attach(self.nodes.leader, handle, length, dtype)
 
     def _send_to_leaders(self, vector: Tensor, direct: bool) -> None:
         """Send a vector from the server to the leaders of all nodes, who call this together."""
@@ -219,15 +227,14 @@ class Transport(StampedPointToPoint):
         if not self.nodes.leads:
             self._send_all(serial.to_bytes(8, "little"), [self.nodes.leader], DONE)
 
-    def await_done(self, workers: Sequence[int], serial: int, long: bool = False) -> set[int]:
+    def await_done(self, workers: Sequence[int], serial: int, seconds: float | None = None) -> set[int]:
         """Wait, as the node's leader, until these workers of the node, this rank apart, have made their
         shares.
 
         Returns:
-            Those that have not in the time of `limit_waits`, or of `transfer_timeout` if the wait may be
-            long.
+            Those that have not in so many seconds, by default in the time of `limit_waits`.
         """
-        until = time.perf_counter() + self.transfer_timeout if long else self._limit()
+        until = self._limit() if seconds is None else time.perf_counter() + seconds
         return {rank for rank in workers if rank != self.rank and not self._has_done(rank, serial, until)}
 
     def _has_done(self, rank: int, serial: int, until: float | None) -> bool:

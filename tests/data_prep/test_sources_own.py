@@ -37,6 +37,10 @@ def values(seed):
     x, _, silo = arrays(seed)
     return x, x[:, :2] * 2, silo
 
+def scaled(seed, scale=1.0):
+    x, y, silo = arrays(seed)
+    return x * scale, y, silo
+
 def anything(seed, **options):
     return np.full((6, 2), float(options["value"])), np.zeros(6, int) + int(options["y"])
 
@@ -140,6 +144,18 @@ def test_targets_are_said_as_for_arrays_of_a_file(module):
     dataset = find_source("madeup:values", ["target-names=low,high"])(None, 0)
     assert (dataset.classes, dataset.targets.names) == (None, ["low", "high"])
     assert find_source("madeup:arrays", ["targets=values"])(None, 0).classes is None
+
+
+def test_silos_are_named_and_measurements_scaled_as_those_of_a_file(module):
+    dataset = find_source("madeup:arrays", ["silo_names=a,b,c,d", "scale=1/2"])(None, 0)
+    assert dataset.silo_names == {0: "a", 1: "b", 2: "c", 3: "d"}
+    assert dataset.scale == 0.5
+
+
+def test_an_option_of_the_function_is_its_own(module):
+    dataset = find_source("madeup:scaled", ["scale=2", "silo_names=a,b,c,d"])(None, 9)
+    assert np.array_equal(dataset.x[:], 2 * arrays(9)[0])
+    assert (dataset.scale, len(dataset.silo_names)) == (None, 4)
 
 
 def test_options_reach_the_function(module):

@@ -15,9 +15,11 @@ import fake  # before mpifl looks for devices
 import scenarios
 import steps
 import tomli_w
+import torch
 from worlds import FAILS, JOBS, ODD, SPLIT
 
 from mpifl.cli import ending
+from mpifl.data.resident import resident_on
 from mpifl.tracking import Record
 from mpifl.training.loop import train
 from mpifl.wire import survivable
@@ -25,6 +27,7 @@ from mpifl.wire.joining import leave, world
 from mpifl.wire.transport import Transport
 
 held: list[int] = []
+rounding: list[bool] = []
 
 
 def main(standalone_mode: bool = False) -> None:
@@ -36,9 +39,9 @@ def main(standalone_mode: bool = False) -> None:
         file = out / f"{job['name']}.toml"
         if transport.is_server:
             file.write_text(tomli_w.dumps({**job, "shards": str(shards / job["shards"])}))
+        if job["name"] == FAILS:
+            tell(out, transport)
         for device in [*devices, "odd"] if job["name"] in ODD else devices:
-            if job["name"] == FAILS:
-                tell(out, transport)
             run, on_round = out / f"{job['name']}-{device}", death_in if dies(job, transport) else lives
             fake.round_oddly(device == "odd")
             held.clear()
@@ -58,6 +61,10 @@ def tell(out: Path, transport: Transport) -> None:
     if transport.size == 1:
         facts["waits"] = {way: [steps.waits(way, size) for size in (24, 4)] for way in steps.WAYS}
         facts["operations"] = {way: steps.operations(way) for way in ("plain", "batched")}
+        facts["rounds"] = {precision: steps.rounds(precision) for precision in ("fp32", "tf32")}
+        facts["between"], facts["after"] = rounding, steps.rounding()
+        facts["travels"] = steps.travels()
+        facts["finishes"] = [steps.finishes(deadline) for deadline in (None, 60.0)]
         facts["folds"] = [steps.folds(length) for length in (10, 200_000)]
     (out / f"rank{transport.rank}.json").write_text(json.dumps(facts))
 
@@ -73,8 +80,10 @@ def death_in(record: Record) -> bool:
 
 
 def lives(record: Record) -> bool:
-    """Note what lies on the accelerators after a round."""
-    held.append(fake.told()["live bytes"])
+    """Note what lies on the accelerators after a round, beside examples."""
+    kept = resident_on(torch.device("fake", 0))
+    held.append(fake.told()["live bytes"] - (kept.nbytes if kept else 0))
+    rounding[:] = steps.rounding()
     return False
 
 

@@ -61,6 +61,9 @@ class Module(types.ModuleType):
         if not _library.fake_finish():
             raise RuntimeError("device-side assert triggered")
 
+    def mem_get_info(self, device: object = None) -> tuple[int, int]:
+        return 1 << 30, 1 << 30
+
     def get_device_name(self, device: torch.device) -> str:
         return "an accelerator that is none"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import fake
@@ -73,6 +74,40 @@ def operations(way: str) -> float:
             asked(0, 4, epochs=epochs).plainly()
         counts.append(sum(n for what, n in fake.told().items() if what.startswith(("aten::", "copy_"))))
     return (counts[2] - counts[1]) / (2 * EXAMPLES / 4)
+
+
+def travels() -> list[int]:
+    """Return the bytes that go to the device in each of two trainings of the same examples."""
+    one, found = asked(0, 12), []
+    for _ in range(2):
+        fake.reset()
+        one.plainly()
+        found.append(fake.told()["H2D bytes"])
+    return found
+
+
+def finishes(deadline: float | None) -> tuple[int, int]:
+    """Return how many steps a training takes, and how often it waits until the device has done them."""
+    one = asked(0, 12, deadline=deadline)
+    fake.reset()
+    return one.plainly().steps, fake.told().get("synchronize", 0)
+
+
+def rounding() -> list[bool]:
+    """Return whether products of matrices and convolutions on CUDA would round to TF32 now."""
+    return [torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32]
+
+
+def rounds(precision: str) -> list[list[bool]]:
+    """Return `rounding` in a training, and after it."""
+    seen = []
+
+    def objective(module: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        seen.append(rounding())
+        return nn.functional.cross_entropy(module(x), y)
+
+    replace(asked(0, EXAMPLES, precision=precision), objective=objective).plainly()
+    return [*seen, rounding()]
 
 
 def folds(length: int) -> int:

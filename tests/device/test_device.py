@@ -65,17 +65,18 @@ def test_each_rank_has_made_its_accelerator_the_current_one(device_worlds: World
 
 @pytest.mark.parametrize("way", ["plain", "momentum", "adamw", "accumulated"])
 def test_a_step_neither_waits_for_the_accelerator_nor_copies(device_worlds: Worlds, way: str) -> None:
-    """An epoch of 12 batches does so as often as one of 2: its examples go there, its loss comes back."""
+    """An epoch of 12 batches does so as often as one of 2: its examples and their order go there, its loss
+    comes back."""
     few, many = facts(device_worlds[1])["waits"][way]
     assert few.pop("steps") < many.pop("steps")
-    assert few == many == {"H2D": 2, "item": 1}
+    assert few == many == {"H2D": 4, "item": 1}
 
 
 def test_a_batched_step_neither_waits_nor_copies(device_worlds: Worlds) -> None:
     """Of three silos: the examples of each and a table of weights go there, the losses come back."""
     few, many = facts(device_worlds[1])["waits"]["batched"]
     assert few.pop("steps") < many.pop("steps")
-    assert few == many == {"H2D": 2 * 3 + 1, "D2H": 1}
+    assert few == many == {"H2D": 4 * 3 + 1, "D2H": 1}
 
 
 def test_a_batched_step_takes_no_more_operations_than_two_plain_ones(device_worlds: Worlds) -> None:
@@ -93,6 +94,26 @@ def test_what_silos_keep_lies_on_the_host(device_worlds: Worlds) -> None:
     """Three silos of seven keep a control for the first time in the second round."""
     first, second = json.loads((device_worlds[1] / "qsgd-gpu" / "held.json").read_text())
     assert first == second
+
+
+def test_examples_go_to_the_accelerator_once_and_their_order_each_time(device_worlds: Worlds) -> None:
+    """48 examples of four float32 and a label of eight bytes; x and y are gathered by an index each."""
+    first, again = facts(device_worlds[1])["travels"]
+    assert again == 2 * 48 * 8
+    assert first == again + 48 * (4 * 4 + 8)
+
+
+def test_a_deadline_counts_what_is_done_and_not_what_is_asked_for(device_worlds: Worlds) -> None:
+    assert facts(device_worlds[1])["finishes"] == [[4, 0], [4, 4]]
+
+
+def test_float32_is_that_of_ieee_and_tf32_is_taken_by_its_name(device_worlds: Worlds) -> None:
+    """As torch comes, cuDNN takes TF32 for convolutions. Afterwards it does again."""
+    alone = facts(device_worlds[1])
+    as_it_comes = [False, True]
+    assert alone["rounds"] == {"fp32": [[False, False], as_it_comes], "tf32": [[True, True], as_it_comes]}
+    assert alone["between"] == [False, False]
+    assert alone["after"] == as_it_comes
 
 
 def test_no_memory_is_locked_twice(device_worlds: Worlds) -> None:

@@ -27,7 +27,7 @@ from torch import Tensor
 
 import mpifl.exchange.cohort
 import mpifl.exchange.placement
-from mpifl.aggregation import slices
+from mpifl.aggregation import node_sums, slices
 from mpifl.aggregation.base import Combined
 from mpifl.aggregation.mean import WeightedMean
 from mpifl.algorithms.base import Cohort
@@ -35,7 +35,9 @@ from mpifl.algorithms.fedavg import FedAvg
 from mpifl.common.errors import InputError
 from mpifl.server.server import Server
 from mpifl.silo.silo import Silo
-from mpifl.wire.transport import DONE, SUM, Transport
+from mpifl.wire import spreading
+from mpifl.wire.rails import FIRST_TAG
+from mpifl.wire.transport import DONE, Transport
 from mpifl.wire.updates import Update, uniform
 
 PLAN: dict[str, Any] = json.loads(os.environ.get("HOSTILE", "{}"))
@@ -169,7 +171,8 @@ def _trade(transport: Any, outgoing: Any, incoming: Any, stamp: Any) -> Any:
 
 def _started(transport: Any, act: Any, *arguments: Any) -> Any:
     tag = arguments[2] if len(arguments) == 3 else None
-    if tag == SUM and act.__name__ == "Isend" and getattr(transport, "sum_as", None):
+    a_piece = tag is not None and tag >= FIRST_TAG and act.__name__ == "Isend"
+    if a_piece and getattr(transport, "sum_as", None):
         arguments = (transport.sum_as(arguments[0]).contiguous(), *arguments[1:])
     if tag == DONE and act.__name__ == "Isend" and getattr(transport, "done_as", None) is not None:
         arguments = (bytearray(transport.done_as), *arguments[1:])
@@ -195,6 +198,8 @@ def _noted_mean(cohort: Any, work: Any, /, **message: Any) -> Any:
 
 
 slices.BLOCK, slices.LONGEST_CHUNK = 16, 48  # so that every rank makes some columns, in several chunks
+node_sums.WHOLE = node_sums.PIECE = node_sums.ALIGNED  # and carries pieces of what travels between nodes
+spreading.LONG, spreading.PIECE = 1000, 256
 if PLAN:
     for ending in ("", ".scores"):
         Path(PLAN["made"] + ending).touch()

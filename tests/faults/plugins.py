@@ -14,7 +14,9 @@ environment says.
     {"long": [k, r]}                the fifth line of silo k in round r has 80 MB
     {"die": {R: [WHEN, kind, r]}}   rank R kills itself in round r at this kind of request, or method of
                                     `compute`: when it is asked (WHEN = "asked"), has done it ("worked"),
-                                    has the verdict ("judged"), or is to leave ("leaving")
+                                    takes its turn at a vector of the request ("receiving"),
+                                    has the verdict ("judged"), is to send a piece of a sum to another node
+                                    ("carrying"), or is to leave ("leaving")
     {"beat": [R, WHEN, work, r]}    rank R kills itself in round r amid the masked sum of this work: before
                                     it is ready (WHEN = "readying"), before ("ready") or after ("released")
                                     it tells or hears that the sum is released, when its site has noted that
@@ -49,12 +51,13 @@ import scenarios
 import torch
 from torch import Tensor, nn
 
+import mpifl.exchange.broadcast
 import mpifl.exchange.federation
 import mpifl.exchange.placement
 import mpifl.exchange.worker
 import mpifl.exchange.workload
 import mpifl.training.build
-from mpifl.aggregation import beats, fixed_sum
+from mpifl.aggregation import beats, fixed_sum, node_sums
 from mpifl.aggregation.mean import WeightedMean
 from mpifl.algorithms.base import Cohort
 from mpifl.algorithms.fedavg import FedAvg
@@ -65,6 +68,8 @@ from mpifl.run import checkpoint, serialization
 from mpifl.server.server import Server
 from mpifl.silo.columns import ColumnSilo
 from mpifl.silo.silo import Silo
+from mpifl.wire import spreading
+from mpifl.wire.rails import Rail
 from mpifl.wire.updates import Update
 
 TROUBLE: dict[str, Any] = json.loads(os.environ.get("TROUBLE", "{}"))
@@ -181,6 +186,8 @@ def _without_room(content: bytes | Iterable[bytes]) -> Iterator[bytes]:
 _RANK = os.environ.get("OMPI_COMM_WORLD_RANK", "0")
 _answer, _open_shard = mpifl.exchange.worker.Worker.answer, mpifl.training.build.open_shard
 _combine, _part = WeightedMean.combine, mpifl.exchange.federation.Federation._part
+_post, _carry, _read = Rail.post, spreading.Spreading._carry, mpifl.exchange.broadcast.read_request
+_heard: list[tuple[str, int]] = []
 _asked: list[tuple[str, int]] = []
 
 
@@ -207,6 +214,25 @@ def _part_or_die(federation: Any) -> None:
 def _combine_or_die(mean: Any, transport: Any, verdict: Any) -> Any:
     _die_if("judged")
     return _combine(mean, transport, verdict)
+
+
+def _post_or_die(rail: Any, piece: Tensor, rank: int) -> None:
+    _die_if("carrying")
+    _post(rail, piece, rank)
+
+
+def _read_and_note(record: bytes) -> Any:
+    request = _read(record)
+    _heard.append((getattr(request, "work", request.kind), request.round + 1))
+    return request
+
+
+def _carry_or_die(spreading: Any, here: Tensor) -> bool:
+    """Carry the pieces of a request's vector; get into trouble before any of them."""
+    for what, number in (("die", signal.SIGKILL), ("freeze", signal.SIGSTOP)):
+        if ["receiving", *_heard[-1]] == TROUBLE.get(what, {}).get(_RANK):
+            os.kill(os.getpid(), number)
+    return bool(_carry(spreading, here))
 
 
 def _dying(when: str, act: Any, work_of: Any) -> Any:
@@ -257,6 +283,11 @@ def _open_or_not(folder: Path, entry: Any, spec: Any) -> Any:
 if "die" in TROUBLE or "freeze" in TROUBLE:
     mpifl.exchange.worker.Worker.answer = _answer_or_die
     WeightedMean.combine = _combine_or_die
+    Rail.post = _post_or_die  # type: ignore[method-assign]
+    node_sums.WHOLE = node_sums.PIECE = node_sums.ALIGNED  # so that every rank of a node carries a piece
+    spreading.LONG, spreading.PIECE = 1000, 256
+    spreading.Spreading._carry = _carry_or_die  # type: ignore[method-assign]
+    mpifl.exchange.broadcast.read_request = _read_and_note
     mpifl.exchange.federation.Federation._part = _part_or_die
 if "beat" in TROUBLE and str(TROUBLE["beat"][0]) == _RANK:
     _die_in_a_beat()

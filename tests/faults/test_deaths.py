@@ -288,6 +288,49 @@ def test_a_rank_that_hangs_for_ever_holds_up_nothing_but_its_rounds(
         assert rounds_of(run)[2]["test_loss"] == rounds_of(untroubled / "whole")[2]["test_loss"]
 
 
+def _hangs_on_the_way(folder: Path, yard: Path, when: str, hurry: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Have rank 3, which leads no node, stop for ever with pieces of a vector; return what rounds brought."""
+    run = folder / "run"
+    arguments = [*train(yard / "steady.toml", run), *hurry, "--set", "cohort.quorum=0.1"]
+    trouble = {"freeze": {"3": [when, "learn", 3]}}
+    variables = {"MPIFL_RANKS_PER_NODE": "2", "MPIFL_TRANSFER_TIMEOUT": "2"}
+    with Command(folder / "command", 4, *arguments, trouble=trouble, **variables) as command:
+        assert command.end().code == 0, command.err
+    assert "ended without rank 3: no answer" in command.err
+    assert (run / "model.safetensors").exists()
+    return rounds_of(run)
+
+
+HURRIES = [(), pytest.param(("--set", "cohort.deadline=3"), marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("hurry", HURRIES, ids=["without-deadline", "deadline"])
+def test_a_rank_that_hangs_with_its_pieces_of_a_sum_between_nodes_costs_an_attempt(
+    tmp_path: Path, yard: Path, hurry: tuple[str, ...]
+) -> None:
+    """The rank that waits for its pieces goes on without them, and so does its node."""
+    records = _hangs_on_the_way(tmp_path, yard, "carrying", hurry)
+    (why,) = records[2]["attempts_lost"]
+    assert re.search(r"the mean of '\w+' is not finite; suspected: ranks 2, 3$", why)
+    late = "no answer within 3.0 s" if hurry else "its rank fell silent"
+    faults = [set(record["faults"].values()) for record in records]  # not every round asks its silos
+    assert (faults[:2], set().union(*faults)) == ([set(), set()], {late})
+
+
+@pytest.mark.parametrize("hurry", HURRIES, ids=["without-deadline", "deadline"])
+def test_a_rank_that_hangs_with_pieces_of_a_request_costs_its_node_the_round(
+    tmp_path: Path, yard: Path, hurry: tuple[str, ...]
+) -> None:
+    """Its neighbours say that the vectors did not come; from then on it carries nothing for them."""
+    records = _hangs_on_the_way(tmp_path, yard, "receiving", hurry)
+    late = "no answer within 3.0 s" if hurry else "its rank fell silent"
+    faults = [set(record["faults"].values()) for record in records]
+    undelivered = "the vectors of 'learn' did not come: a rank on their way hangs"
+    assert faults[:2] == [set(), set()]
+    assert undelivered in faults[2]
+    assert not any(faults[3:]) or set().union(*faults[3:]) == {late}
+
+
 def test_a_rank_that_stops_when_all_is_done_is_not_waited_for_by_survivors(
     tmp_path: Path, yard: Path
 ) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import shutil
 import sys
 from pathlib import Path
 from random import Random
+
+from rich.console import Console
 
 from data_prep.check.checking import check
 from data_prep.check.columns import check_columns
@@ -22,11 +25,14 @@ from mpifl.data.vertical import is_vertical, read_vertical
 from mpifl.data.vertical_shards import open_vertical
 from mpifl.report.compare import Output, compare_runs
 from mpifl.report.evaluate import evaluate_silos
+from mpifl.report.following import Follower
+from mpifl.report.frame import frame
 from mpifl.report.predict import predict_run
 from mpifl.run import checkpoint
 from mpifl.run.folder import check_run, describe, latest_checkpoint
 from mpifl.run.job import read_job
 from mpifl.run.records import trim_metrics
+from mpifl.tracking import PLAIN
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -186,7 +192,13 @@ def resume(run: Path) -> None:
 
 
 def compare(run: Path) -> None:
-    compare_runs([run, run.with_name("other")], None, Output(None, run / "all.csv", run / "all.json"))
+    output = Output(None, run / "all.csv", run / "all.json", run / "all.html")
+    compare_runs([run, run.with_name("other")], None, output)
+
+
+def watch(run: Path) -> None:
+    look = Follower(run).look()
+    Console(file=io.StringIO(), width=100, **PLAIN).print(frame(look, 100, 40))
 
 
 def score_silos(run: Path) -> None:

@@ -22,6 +22,7 @@ from fuzzing.folders import (
     score_silos,
     shards,
     to_predict,
+    watch,
 )
 from fuzzing.jobs import jobs, read_one_job
 from fuzzing.outcomes import Kind
@@ -46,6 +47,7 @@ KINDS: dict[str, Kind] = {
     "checkpoints, the latest": Kind(checkpoints, fallback_checkpoint, (CheckpointError,)),
     "runs, report": Kind(runs, write_report, READ),
     "runs, compare": Kind(runs, compare, READ),
+    "runs, watch": Kind(runs, watch, READ),
     "runs, evaluate": Kind(runs, evaluate_run, READ),
     "runs, evaluate at silos": Kind(runs, score_silos, READ),
     "shards, predict": Kind(to_predict, predict, READ, cost=2),

@@ -3,14 +3,18 @@ with vectors in small pieces."""
 
 from __future__ import annotations
 
+from mpifl.aggregation import node_sums
 from mpifl.tools.doctor import contract
-from mpifl.wire import transport as wire
+from mpifl.wire import spreading, transport as wire
 from mpifl.wire.transport import Transport
 
 
 def check(transport: Transport) -> None:
     """Send records and vectors of awkward sizes and see that they arrive."""
     usual, wire.CHUNK_BYTES = wire.CHUNK_BYTES, 64
+    # for all that comes, too: most models are small
+    node_sums.WHOLE = node_sums.PIECE = node_sums.ALIGNED
+    spreading.LONG, spreading.PIECE = 1000, 256
     faults = contract.check(transport)
     wire.CHUNK_BYTES = usual
     assert not faults, "\n".join(faults)

@@ -27,7 +27,7 @@ class Slurm:
         self.yard, self._at = yard, at
         self.environment = {**environment, "SLURM_CONF": str(at / "slurm.conf")}
 
-    def call(self, *command: str | Path, code: int = 0, **more: str) -> str:
+    def call(self, *command: str | Path, code: int = 0, seconds: float = 60, **more: str) -> str:
         """Run a command in the yard, with more in its environment; return what it prints."""
         done = subprocess.run(
             [*map(str, command)],
@@ -35,7 +35,7 @@ class Slurm:
             env={**self.environment, **more},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=seconds,
             stdin=subprocess.DEVNULL,
         )
         assert done.returncode == code, f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}"

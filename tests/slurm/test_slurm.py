@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 
 import pytest
+from conftest import ROOT
 from slurm.conftest import ROUNDS, Slurm
 
 LONG = (
@@ -173,6 +175,15 @@ def test_an_array_sweeps(slurm: Slurm, alone: dict[int, str]) -> None:
     runs = sorted(f"runs/sweep/{run.name}" for run in sweep.iterdir())
     table = slurm.call(sys.executable, "-m", "mpifl", "compare", *runs, COLUMNS="200")
     assert all(f"lr{rate}" in table for rate in ("0.03", "0.1", "0.3", "1.0"))
+
+
+def test_the_example_of_a_sweep_runs_and_has_nothing_left_to_do(slurm: Slurm) -> None:
+    folder = slurm.yard / "slurm-sweep"
+    shutil.copytree(ROOT / "docs" / "examples" / "slurm-sweep", folder)
+    (folder / ".venv").symlink_to(slurm.yard / ".venv")
+    said = slurm.call("bash", folder / "run.sh", "--set", "rounds=2", COLUMNS="200", seconds=240)
+    assert [line.split("\t")[1] for line in said.splitlines() if line.count("\t") == 2] == ["done"] * 6
+    assert all(f"local.lr={rate},seed=2" in said for rate in ("0.03", "0.1", "0.3"))
 
 
 def test_what_slurm_refuses_is_one_line(slurm: Slurm) -> None:

@@ -33,8 +33,18 @@ from mpifl.data import (
 from mpifl.exchange import place
 from mpifl.run import Job
 from mpifl.tools.doctor.disk import Disk, examine_folder, file_system
+from mpifl.tools.doctor.gpus import Gpu, examine_gpu
 from mpifl.tools.doctor.site_folder import SiteFolder, examine_site
-from mpifl.training import Trial, device_name, device_of, placement, threads_of, try_batching, user_name
+from mpifl.training import (
+    Trial,
+    device_name,
+    device_of,
+    place_on_gpus,
+    placement,
+    threads_of,
+    try_batching,
+    user_name,
+)
 from mpifl.wire import Facts, Message, Transport, facts, possible, started_by
 
 
@@ -87,6 +97,7 @@ class Condition(Message):
     family: str | None
     device: str
     device_fault: str | None = None
+    gpu: Gpu | None = None
     cores: list[int]
     threads: int
     kernels: str
@@ -105,9 +116,9 @@ class Condition(Message):
 
 def examine_rank(transport: Transport, plan: Plan) -> Condition:
     """Look at everything that concerns this rank alone; nothing is left behind."""
-    nth, workers = transport.place()
+    _, workers = transport.place()
     program, family = started_by() or (None, None)
-    device, fault = _device(plan.device, nth, transport)
+    device, fault, gpu = _device(plan.device, transport)
     return Condition(
         rank=transport.rank,
         host=socket.gethostname(),
@@ -119,6 +130,7 @@ def examine_rank(transport: Transport, plan: Plan) -> Condition:
         family=family,
         device=device,
         device_fault=fault,
+        gpu=gpu,
         cores=_cores(),
         threads=threads_of(plan.threads, workers),
         kernels="tensors" if kernels.compiled() is None else "compiled",
@@ -131,7 +143,7 @@ def examine_rank(transport: Transport, plan: Plan) -> Condition:
         run=examine_folder(Path(plan.run)) if plan.run else None,
         user=user_name(),
         site=_site(plan),
-        batched=None if fault else _batched(plan, nth, transport),
+        batched=None if fault else _batched(plan, transport),
     )
 
 
@@ -140,7 +152,7 @@ def _site(plan: Plan) -> SiteFolder | None:
     return examine_site([entry.name or f"silo {silo}" for silo, entry in enumerate(entries)], plan.private)
 
 
-def _batched(plan: Plan, nth: int, transport: Transport) -> Trial | None:
+def _batched(plan: Plan, transport: Transport) -> Trial | None:
     """Try batched steps at the first worker, where the job could have them."""
     spec = parse_any(plan.spec) if plan.spec else None
     if plan.job is None or not isinstance(spec, FederationSpec) or transport.rank != transport.workers[0]:
@@ -149,7 +161,7 @@ def _batched(plan: Plan, nth: int, transport: Transport) -> Trial | None:
     hosted = place([entry.examples["train"] for entry in spec.silos], transport.workers)[transport.rank]
     torch.set_num_threads(threads_of(plan.threads, transport.place()[1]))
     try:
-        return try_batching(job, spec, hosted, device_of(plan.device, nth, True))
+        return try_batching(job, spec, hosted, device_of(plan.device, place_on_gpus(transport), True))
     except (InputError, RuntimeError, MemoryError):  # other findings say what is wrong
         return None
     finally:
@@ -162,16 +174,17 @@ def _cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-def _device(wanted: str, nth: int, transport: Transport) -> tuple[str, str | None]:
-    """Return the device that this rank would train on, and why it has not got the one that is wanted."""
+def _device(wanted: str, transport: Transport) -> tuple[str, str | None, Gpu | None]:
+    """Return the device that this rank would train on, why it has not got the one that is wanted, and what is
+    known of a GPU."""
     try:
-        device = device_of(wanted, nth, transport.rank in transport.workers)
+        device = device_of(wanted, place_on_gpus(transport), transport.rank in transport.workers)
         if device.type == "cpu":
-            return "cpu", None
+            return "cpu", None, None
         torch.ones(1, device=device).add_(1).cpu()  # a driver that does not fit says so only now
-        return device_name(device), None
+        return device_name(device), None, examine_gpu(device)
     except (InputError, RuntimeError) as error:
-        return "none", str(error).partition("\n")[0]
+        return "none", str(error).partition("\n")[0], None
 
 
 def _deaf() -> list[str]:

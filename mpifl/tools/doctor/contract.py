@@ -13,7 +13,17 @@ import torch
 from torch import Tensor
 
 from mpifl.aggregation import WeightedMean
-from mpifl.wire import Header, Report, Transport, Update, Verdict, point_to_point, transport as wire
+from mpifl.wire import (
+    Header,
+    Report,
+    Spreading,
+    Transport,
+    Update,
+    Verdict,
+    point_to_point,
+    spreading,
+    transport as wire,
+)
 
 LARGE = 2_500_000
 """Elements of the vector that is timed: 10 MB of float32."""
@@ -35,7 +45,7 @@ def check(transport: Transport, stage: Callable[[str], None] = lambda name: None
         What was wrong at this rank, a line each.
     """
     faults: list[str] = []
-    for part in (_records, _vectors, _reports, _sums, _memory, _means):
+    for part in (_records, _vectors, _long_vectors, _reports, _sums, _memory, _means):
         name = part.__name__[1:]
         stage(name)
         faults += [f"rank {transport.rank}, {name}: {fault}" for fault in part(transport)]
@@ -59,6 +69,16 @@ def _vectors(transport: Transport) -> Iterator[str]:
         if not torch.equal(received, sent):
             yield f"{length} elements of {dtype} arrived altered"
         _answer(transport)  # as in an exchange: only then may what was received be written over
+
+
+def _long_vectors(transport: Transport) -> Iterator[str]:
+    """The ranks of a node take turns at their pieces."""
+    for length in (spreading.LONG // 4 + 1, spreading.LONG // 4 + 1000):
+        sent, under_way = pattern(length, torch.float32), Spreading(transport, 0, ())
+        received = under_way.deliver(sent.clone() if transport.is_server else None, length, sent.dtype)
+        if not under_way.end() or not torch.equal(received, sent):
+            yield f"{length} elements arrived altered, or not all"
+        _answer(transport)
 
 
 def _reports(transport: Transport) -> Iterator[str]:

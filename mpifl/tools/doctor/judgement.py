@@ -10,6 +10,7 @@ from mpifl.aggregation import WITHOUT
 from mpifl.common import InputError
 from mpifl.tools.doctor.condition import Plan
 from mpifl.tools.doctor.findings import Finding, State
+from mpifl.tools.doctor.gpus import judge_gpus
 from mpifl.tools.doctor.grouping import Conditions, differing, grouped, named, numbers
 from mpifl.tools.doctor.sites import of_sites
 from mpifl.wire import RANKS_PER_NODE, own_launcher
@@ -179,6 +180,8 @@ def _devices(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
     if devices:
         said = "; ".join(f"{name} on {named([c.rank for c in ranks])}" for name, ranks in devices.items())
         yield Finding("device", "ok", f"device = '{plan.device}': {said}")
+    workers = conditions[1:] or conditions  # the server computes little
+    yield from judge_gpus([(c.host, c.gpu) for c in workers if c.gpu is not None])
 
 
 def _kernels(conditions: Conditions, plan: Plan) -> Iterator[Finding]:

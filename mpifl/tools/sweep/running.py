@@ -22,7 +22,7 @@ from rich.progress import (
 )
 
 from mpifl.common import InputError, cannot_be_written, no_link
-from mpifl.report import compare_runs
+from mpifl.report import Output, compare_runs, write_best
 from mpifl.run import read_metrics, why_lost
 from mpifl.tools.sweep.settings_grid import Task, grid, validate_all
 from mpifl.tracking import PLAIN, figures_of
@@ -159,7 +159,11 @@ def run_all(tasks: Sequence[Task], job: Path, ranks: int, retry: bool = False) -
         targets = {task.job.evaluate.wanted for task in tasks}
         # of a run that was done before, its job may name another
         target = targets.pop() if len(targets) == 1 else None
-        compare_runs([task.run for task in tasks if task.state != "new"], target)
+        begun = [task.run for task in tasks if task.state != "new"]
+        page = tasks[0].run.parent / "sweep.html" if len(tasks) > 1 else None  # one task of an array has none
+        if page is not None:
+            write_best(begun)
+        compare_runs(begun, target, Output(page=page))
     return next((code for code in codes.values() if code), 0)
 
 

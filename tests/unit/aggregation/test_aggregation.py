@@ -4,14 +4,14 @@ import math
 import os
 import random
 import resource
-from collections import defaultdict
+from collections import defaultdict, deque
 
 import pytest
 import torch
 from hypothesis import given, strategies as st
 from unit.builders import CPU, Alone, same_bits
 
-from mpifl.aggregation import kernels, mean
+from mpifl.aggregation import kernels, mean, node_sums
 from mpifl.aggregation.exact import ExactSum, is_finite, peak_of, window_of
 from mpifl.aggregation.mean import WeightedMean
 from mpifl.aggregation.planning import Part, PartialSum, ReductionPlan, Window, plan
@@ -53,15 +53,12 @@ class Shared(Memory):
 
 
 class Rank(Transport):
-    """One of several ranks that run one after another: it notes what it sends; the server, the last, adds
-    that up.
+    """One of several ranks that run one after another, those of the lowest node last: what a rank is sent is
+    there when it wants it."""
 
-    The server does so in a drawn order: any reduction tree that there may be.
-    """
-
-    def __init__(self, rank, of, vectors, sent, shuffle):
+    def __init__(self, rank, of, vectors, sent_to):
         self.rank, self.size, self.nodes, self.origins = rank, len(of), Nodes(of, rank), list(range(len(of)))
-        self.memory, self.all_sent, self.shuffle = Shared(vectors), sent, shuffle
+        self.memory, self.sent_to, self.silent, self.sent = Shared(vectors), sent_to, set(), 0
 
     def read(self, rank, handle, length, dtype):
         assert self.nodes.of[rank] == self.nodes.number
@@ -71,18 +68,17 @@ class Rank(Transport):
     def done(self, serial):
         pass
 
-    def await_done(self, workers, serial, long=False):
+    def await_done(self, workers, serial, seconds=None):
         return set()
 
-    def sum(self, piece, nodes):
-        if not self.is_server:
-            self.all_sent[self.nodes.number].append(piece.clone())
-            return piece
-        parts = [piece.clone(), *(self.all_sent[node].pop(0) for node in nodes if node)]
-        while len(parts) > 1:
-            self.shuffle.shuffle(parts)
-            parts.append(parts.pop() + parts.pop())
-        return parts[0]
+    def send_piece(self, piece, rank, serial):
+        self.sent_to[self.rank, rank].append(piece.clone())
+
+    def receive_piece(self, into, rank, serial, until):
+        return into.copy_(self.sent_to[rank, self.rank].popleft())
+
+    def wait(self, request, until):
+        return True
 
 
 def over_ranks(silos, workers, seed):
@@ -91,21 +87,20 @@ def over_ranks(silos, workers, seed):
     shuffle = random.Random(seed)
     silos = shuffle.sample(silos, len(silos))
     size, per_node = workers + (workers > 1), shuffle.randint(1, workers + 1)
-    of, vectors, sent = [rank // per_node for rank in range(size)], [], defaultdict(list)
-    ranks = [Rank(rank, of, vectors, sent, shuffle) for rank in range(size)]
+    of, vectors, sent = [rank // per_node for rank in range(size)], [], defaultdict(deque)
+    ranks = [Rank(rank, of, vectors, sent) for rank in range(size)]
     sums = [WeightedMean(CPU, rank.memory) for rank in ranks]
     headers = defaultdict(list)
     dealt = [shuffle.choice(list(ranks[0].workers)) for _ in silos]
     for rank, one in enumerate(sums):
-        one.expect(len(silos), dealt.count(rank) if len(ranks[0].nodes) == 1 else None)
+        one.expect(len(silos), dealt.count(rank))
     for rank, (silo, update) in zip(dealt, silos, strict=True):
         headers[rank].append(
             Header(silo=silo, weight=update.weight, vectors=sums[rank].accumulate(silo, update))
         )
     reports = {rank: Report(headers=headers[rank], parts=one.parts()) for rank, one in enumerate(sums)}
     verdict = Verdict(accepted=[k for k, _ in silos], ranks=list(range(size)), pieces=sums[0].place(reports))
-    # leaders last, the server after all
-    for rank in sorted(ranks, key=lambda rank: (rank.nodes.leads, -rank.rank)):
+    for rank in sorted(ranks, key=lambda rank: (-rank.nodes.number, -rank.rank)):
         means = sums[rank.rank].combine(rank, verdict).vectors
         assert rank.is_server or not means
     assert not any(sent.values())
@@ -228,7 +223,8 @@ def test_vectors_longer_than_a_piece_and_a_chunk_are_the_same(monkeypatch):
     drawn = [(float(k + 1), torch.randn(1000, generator=torch.Generator().manual_seed(k))) for k in range(5)]
     whole = mean_of(drawn, 3)
     monkeypatch.setattr(kernels, "PIECE", 7)
-    monkeypatch.setattr(mean, "CHUNK", 13)
+    monkeypatch.setattr(node_sums, "WHOLE", 13)
+    monkeypatch.setattr(node_sums, "PIECE", 13)
     monkeypatch.setattr(mean, "ALIGNED", 3)
     for seed in range(8):
         assert same_bits(mean_of(drawn, 2 + seed % 4, seed), whole)
@@ -253,6 +249,7 @@ def test_the_compiled_loops_and_those_in_tensors_give_the_same_bits(drawn, ancho
             weights = [weight for weight, _ in drawn]
             one = kernels.Parts([total, *summands, total.flip(0)], [0.0, *weights, 0.0], anchor)
             kernels.mean(out, [one, kernels.Parts([total * 2.0**-20], [0.0], 1.0)], 1 / 3)
+            total.copy_(kernels.total(one))
     assert same_bits(*totals)
     assert same_bits(*means)
 

@@ -1,4 +1,4 @@
-"""A shell completes commands and options: tried in a real bash."""
+"""A shell completes commands, options and values: tried in a real bash."""
 
 import os
 import shutil
@@ -8,20 +8,47 @@ from pathlib import Path
 
 import pytest
 
+from mpifl.algorithms import ALGORITHMS
+from mpifl.cli import completing
+from mpifl.tools import TEMPLATES
+
 TRIED = """
 source <(_MPIFL_COMPLETE=source_bash mpifl)
 complete -p mpifl
-COMP_WORDS=(mpifl train --res) COMP_CWORD=2
-"$(complete -p mpifl | sed 's/.*-F \\([^ ]*\\).*/\\1/')" mpifl --res train
-echo "${COMPREPLY[@]}"
+COMP_WORDS=(mpifl {words}) COMP_CWORD={last}
+"$(complete -p mpifl | sed 's/.*-F \\([^ ]*\\).*/\\1/')" mpifl
+echo "${{COMPREPLY[@]}}"
 """
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-def test_bash_completes_an_option():
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [("train --res", "--resume"), ("new --algorithm scaf", "scaffold"), ("train ow", "own.toml")],
+)
+def test_bash_completes_an_option_and_a_value(words: str, completed: str, tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text("")
+    (tmp_path / "own.csv").write_text("")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    script = TRIED.format(words=words, last=len(words.split()))
+    environment = {**os.environ, "PATH": path}
     done = subprocess.run(
-        ["bash", "-c", TRIED], capture_output=True, text=True, timeout=60, env={**os.environ, "PATH": path}
+        ["bash", "-c", script], capture_output=True, text=True, timeout=60, env=environment, cwd=tmp_path
     )
     assert done.stderr == ""
-    assert done.stdout.splitlines()[-1] == "--resume"
+    assert done.stdout.splitlines()[-1] == completed
+
+
+def test_what_is_completed_is_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("runs/one", "runs/two", ".hidden", "data"):
+        Path(folder).mkdir(parents=True)
+    Path("runs/one/job.toml").write_text("")
+    Path("own.toml").write_text("")
+    assert sorted(completing.algorithms("")) == sorted(ALGORITHMS)
+    assert completing.kinds("") == list(TEMPLATES)
+    assert completing.job_files("") == ["data/", "own.toml", "runs/"]
+    assert completing.job_files(".h") == [".hidden/"]
+    assert completing.runs("ru") == ["runs/"]
+    assert completing.runs("runs/") == ["runs/one"]
+    assert completing.runs("nowhere/") == []

@@ -28,6 +28,7 @@ GIVEN = {
     "regression": ["--data", "own.csv", "--label", "age", "--silos", "ward"],
     "survival": ["--data", "own.csv", "--label", "days,ill"],
     "images": ["--data", "pictures", "--silos", "2"],
+    "segmentation": ["--data", "scans", "--label", "masks", "--silos", "2"],
     "text": ["--data", "own.txt"],
     "vertical": ["--data", "own.csv", "--label", "ill", "--silos", "2"],
 }
@@ -56,6 +57,14 @@ def pictures() -> None:
             image.fromarray(np.full((9, 8, 3), 10 * n, np.uint8)).save(f"pictures/{name}/{n}.png")
 
 
+def scans() -> None:
+    image = pytest.importorskip("PIL.Image")
+    for name, values in (("scans", 40), ("masks", 1)):
+        Path(name).mkdir()
+        for n in range(8):
+            image.fromarray(np.eye(12, dtype=np.uint8) * values).save(f"{name}/{n}.png")
+
+
 def test_the_printed_commands_train_the_digits() -> None:
     commands = new("first", "--rounds", "2")
     assert commands[-1] == "mpifl train first.toml"
@@ -71,6 +80,8 @@ def test_the_printed_commands_train_the_digits() -> None:
 def test_a_job_of_each_kind_could_start_with_the_shards_of_its_commands(kind: str) -> None:
     if kind == "images":
         pictures()
+    if kind == "segmentation":
+        scans()
     *prepared, _ = new("own", "--kind", kind, *GIVEN[kind])
     for command in prepared:
         data_prep(shlex.split(command)[1:], standalone_mode=False)
@@ -106,6 +117,7 @@ def test_a_file_that_is_there_is_kept_unless_forced() -> None:
         (["--kind", "table", "--data", "own.csv"], "--label: not given, and there is no terminal to ask"),
         (["--data", "own.csv"], "--data: --kind digits has no use for it"),
         (["--silos", "ward"], "--silos ward: is no number of silos"),
+        (["--kind", "segmentation", "--data", "scans"], "--label: not given, .*; Where are the masks"),
         (["--algorithm", "fedprx"], r"digits.toml: \[algorithm\]"),
         (["../digits"], "is no name of a file in this folder"),
     ],

@@ -95,6 +95,27 @@ def test_a_model_answers_each_example_with_a_logit_for_each_class(name):
         assert module(torch.zeros(5, *shape)).shape == (5, classes)
 
 
+@pytest.mark.parametrize(("sides", "depth"), [((16, 24), 3), ((17, 30), 2), ((5, 3), 1)])
+def test_a_u_net_answers_each_pixel_of_images_of_any_size(sides, depth):
+    features = Features(shape=(3, *sides), dtype="uint8", scale=1.0)
+    module = build("unet", features, 4, width=8, depth=depth)
+    assert module(torch.zeros(2, 3, *sides)).shape == (2, 4, *sides)
+
+
+def test_a_u_net_has_two_convolutions_a_stage_and_hands_over_what_it_saw():
+    def twice(a, b):
+        return 9 * a * b + b + 9 * b * b + b + 4 * b
+
+    stages = twice(3, 8) + twice(8, 16) + twice(16, 8)
+    module = build("unet", Features(shape=(3, 8, 8), dtype="float32"), 2, width=8, depth=1)
+    assert size(module) == stages + (4 * 16 * 8 + 8) + (8 * 2 + 2)
+    x = torch.rand(1, 3, 8, 8)
+    with torch.no_grad():
+        module.up[0].weight.zero_()  # nothing comes from below: what is seen beside it is enough to differ
+        module.up[0].bias.zero_()
+        assert not torch.allclose(module(x), module(1 - x))
+
+
 def test_weights_are_functions_of_the_seed_alone():
     torch.manual_seed(1)
     one = build(seed=3).state_dict()

@@ -1,15 +1,18 @@
 """A run's page: whole in itself, true to the rounds, safe with any name."""
 
+import base64
+import hashlib
 import json
 import re
 from itertools import pairwise
 
 import pytest
+from hypothesis import given, strategies as st
 from pages import Reader
 from unit.builders import write_folder, write_vertical_folder
 
 from mpifl.common.errors import InputError
-from mpifl.report import charts, units
+from mpifl.report import charts, ends, units
 from mpifl.report.page import write_report
 from mpifl.run.environment import write_environment
 from mpifl.run.folder import claim_run, describe
@@ -69,9 +72,48 @@ def test_the_figures_stand_on_the_page(tmp_path):
     assert "training 25% · waiting 25% · communication 30% · server 20%" in words
     assert "unfinished: 4 of 4 rounds" in words
     assert "round 2: test 75%" in words
-    assert "round 2: sent to silos 1 kB, received 500 B" in words
+    assert "The same in every round: 1 kB sent to the silos, 500 B received." in words
     assert [word for word in reader.titles() if word.startswith("The data")] == ["The data"]
     assert "Not shown" in words
+
+
+def silos(**scores):
+    return {"silos": {name: {"loss": 1.0, "accuracy": score} for name, score in scores.items()}}
+
+
+def test_every_silo_stands_by_its_name_the_worst_first_and_a_table_is_sorted_by_the_only_program(tmp_path):
+    given = silos(cleveland=0.9, budapest=0.25, bern=None) | {"train_loss": 1.0}
+    text, reader = read(make_run(tmp_path, [record(1, **given)]))
+    words = reader.titles()
+    first = words.index("Every silo, by accuracy") + 5
+    assert words[first : first + 9] == [
+        *("budapest", "25.00% worst", "1.0000", "cleveland", "90.00% best", "1.0000", "bern", "–", "1.0000"),
+    ]
+    programs = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(programs[0].encode()).digest()).decode()
+    assert (len(programs), f"script-src 'sha256-{digest}'" in text) == (1, True)
+
+
+def test_scores_that_masks_withhold_are_said_to_be_withheld(tmp_path):
+    run = make_run(tmp_path, [record(1, silos={})])
+    (run / "job.toml").write_text("rounds = 4\n[security]\nmasks = true\n")
+    words = " ".join(read(run)[1].titles())
+    assert "Every silo, by accuracy Withheld: sums are masked" in words
+
+
+def test_parts_that_say_nothing_are_a_sentence(tmp_path):
+    times = {"1": {"training": 1.0, "waiting": 0.0}}
+    words = " ".join(read(make_run(tmp_path, [record(n, rank_seconds=times) for n in (1, 2)]))[1].titles())
+    assert "Rank 1 alone trained: all of the above." in words
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=9))
+def test_labels_at_the_ends_of_lines_do_not_lie_over_each_other(tops):
+    found = ends.apart(sorted(tops), 11.0)
+    assert all(later - one >= 11.0 - 1e-9 for one, later in pairwise(found))
+    assert -1e-9 <= found[0] <= found[-1] <= 100 + 1e-9
+    if all(b - a >= 11 for a, b in pairwise(sorted(tops))):
+        assert found == sorted(tops)
 
 
 def test_lines_and_bars_are_to_scale(tmp_path):

@@ -15,6 +15,7 @@ from mpifl.cli import app
 from mpifl.common import InputError, lock
 from mpifl.report.after import next_steps
 from mpifl.report.braille import canvas
+from mpifl.report.compare import show_run
 from mpifl.report.following import Follower, State, pace
 from mpifl.report.frame import frame
 from mpifl.report.live_page import keep_report
@@ -183,6 +184,17 @@ def test_a_page_is_kept_fresh_while_the_run_goes_on(tmp_path):
     assert len(seen) == 2
     assert "refresh" not in page.read_text()
     assert "unfinished" not in seen[1]
+
+
+def test_a_training_says_on_a_terminal_what_is_next_and_in_a_log_it_does_not(tmp_path, capsys, monkeypatch):
+    add(begin(tmp_path, rounds=1), record(1))
+    finish(tmp_path)
+    for live in (True, False):
+        monkeypatch.setattr("mpifl.report.compare.on_terminal", lambda live=live: live)
+        show_run(tmp_path)
+        out = capsys.readouterr().out
+        assert f"model: {tmp_path}/model.safetensors" in out.replace("\n", "")
+        assert ("next:" in out, f"mpifl report {tmp_path}" in out) == (live, live)
 
 
 def commands(run, job, records=()):

@@ -33,6 +33,18 @@ def test_aggregation_gives_bandwidths_of_what_was_timed(bench, silos):
     assert case["gbs"]["mpifl mean"] == pytest.approx(silos * 1e-4 / typical["mpifl mean"])
 
 
+def test_exchanges_between_nodes_are_timed_in_turns_with_plain_mpi(bench):
+    import argparse
+
+    import nodes
+
+    options = argparse.Namespace(parameters=[10_000], beside=None, worlds=1, repeats=2)
+    (case,) = nodes.compare("2x2", options).values()
+    assert {row: len(values) for row, values in case["here"].items()} == dict.fromkeys(nodes.ROWS, 2)
+    figures = nodes.show("2x2", "10000", case)
+    assert figures["up"]["least busy"] == min(busy for _, busy in case["here"]["up"])
+
+
 def test_kernels_of_rules_are_timed_in_turns(bench):
     import robust
 

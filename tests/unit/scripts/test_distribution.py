@@ -46,6 +46,17 @@ def test_the_environment_of_conda_has_what_the_package_needs():
     assert (CONTAINERS / pip[0]).resolve() == ROOT
 
 
+def test_the_package_of_spack_needs_what_the_package_does():
+    """As `py-NAME@LOWEST:`, where pip has `NAME>=LOWEST`."""
+    told = (CONTAINERS / "spack" / "package.py").read_text()
+    given = dict(re.findall(r'depends_on\("py-([\w-]+)@([\d.]+):', told))
+    extras = PROJECT["optional-dependencies"]
+    asked = [*PROJECT["dependencies"], *extras["plots"], *extras["digits"]]
+    wanted = dict(re.match(r"([\w-]+)>=([\d.]+)", one).groups() for one in asked)
+    assert given == {name.replace("_", "-"): least for name, least in wanted.items()} | {"setuptools": "77"}
+    assert re.search(r'version\("(.*)"\)', told)[1] == mpifl.__version__
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "scripts").rglob("*.sh")), ids=lambda path: path.name)
 def test_a_script_is_one_of_bash(path):
     assert subprocess.run(["bash", "-n", path], capture_output=True, check=False).stderr == b""

@@ -16,6 +16,7 @@ from mpifl.tools.doctor import contract
 from mpifl.tools.doctor.condition import Condition, Plan, Shards, _deaf
 from mpifl.tools.doctor.disk import Disk, examine_folder, file_system
 from mpifl.tools.doctor.findings import Finding, hurts
+from mpifl.tools.doctor.gpus import Gpu
 from mpifl.tools.doctor.judgement import judge
 from mpifl.tools.doctor.site_folder import SiteFolder
 from mpifl.training import Trial
@@ -261,6 +262,29 @@ def test_what_is_wrong_with_one_rank_is_found(monkeypatch, more, what, state):
     found = [finding for finding in judge(conditions, plan) if finding.what == what]
     assert state in {finding.state for finding in found}
     assert hurts(found) == (state == "bad")
+
+
+A, B = (Gpu(id=id, free=10**10, total=4 * 10**10) for id in "AB")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "state", "said"),
+    [
+        ((A, B, A), "ok", "2 in use, 1 worker on one; 10.0 of 40.0 GB free on the fullest"),
+        ((B, A, A), "warning", "1 in use, 2 workers on one"),
+        (tuple(one.model_copy(update={"served": True}) for one in (A, B, B)), "ok", "by MPS at once"),
+        (tuple(one.model_copy(update={"part": True}) for one in (A, A, A)), "warning", "a MIG instance"),
+    ],
+)
+def test_who_shares_a_gpu_is_said(gpus, state, said):
+    conditions = [rank(n, gpu=gpu) for n, gpu in enumerate(gpus)]
+    [found] = [finding for finding in judge(conditions, Plan()) if finding.what == "GPUs"]
+    assert (found.state, said in found.found) == (state, True)
+
+
+def test_gpus_of_two_hosts_are_two():
+    conditions = [rank(0), rank(1, gpu=A), rank(2, gpu=A, host="b", node=1)]
+    assert "2 in use, 1 worker on one" in {f.what: f for f in judge(conditions, Plan())}["GPUs"].found
 
 
 SITE = SiteFolder(folder="/site", mark="m1")

@@ -1,0 +1,140 @@
+"""What is skewed in a federation that is yet to be trained on, and what that suggests to take.
+
+The bounds are rules of thumb: what decides is a trial of few rounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from html import escape
+from typing import NamedTuple
+
+import numpy as np
+
+from data_prep.inspect.features import feature_skew
+from data_prep.inspect.heterogeneity import gini, heterogeneity
+from data_prep.inspect.summary import Summary
+
+LITTLE, MUCH = 0.1, 0.3
+"""Shares of a silo's labels that would have to move: below the first labels differ little, from the second on
+much."""
+UNEVEN = 0.3
+"""A Gini coefficient from which on sizes are uneven."""
+SHIFTED = 0.3
+"""Deviations by which features, or targets, are shifted enough to matter."""
+CHANCE = 1.5
+"""How many times what chance alone brings a figure must be to tell anything."""
+FEW = 20
+"""So many silos may all take part in every round."""
+
+
+class Take(NamedTuple):
+    """What a job may name, and why."""
+
+    names: tuple[str, ...]
+    why: str
+
+
+ALIKE = Take(("fedavg",), "silos pull the same way, so that several epochs a round cost little accuracy")
+HELD = Take(
+    ("fedprox", "fedavg"),
+    "silos drift apart in long rounds; a pull to the global model, fewer epochs, a lower local.lr hold them",
+)
+CORRECTED = Take(
+    ("scaffold", "feddyn"),
+    "each silo's drift is corrected; it takes silos that are in nearly every round, and they are few enough",
+)
+AVERAGED = Take(
+    ('[server_optimizer] name = "adam"',),
+    "moments at the server average what one round's silos pull one way and the next ones' another",
+)
+OWN = Take(("ditto", "fedper"), "each gets a model of its own, which knows its labels")
+ALL_COUNT = Take(
+    ('[cohort] weights = "uniform"',),
+    "by examples large silos decide; so each counts alike, if small ones matter as much",
+)
+NORMALISED = Take(
+    ("fednova",), "each change is divided by its steps, so that none pulls farther for its size"
+)
+NORMS = Take(
+    ("fedbn",),
+    "BatchNorm stays at each silo, if the model has any; else put the features of all silos on one scale",
+)
+NEAR = Take(
+    ("ditto", "fedper"),
+    "one model for all answers near the mean of all; a model of its own knows the silo's targets",
+)
+
+
+class Advice(NamedTuple):
+    """Something that is skewed, and what may be taken for it."""
+
+    found: str
+    take: Take
+
+    def __str__(self) -> str:
+        return f"{self.found}: {' or '.join(self.take.names)} ({self.take.why})."
+
+
+def advice(summary: Summary) -> list[Advice]:
+    """Return what the figures of a folder suggest; of one silo nothing."""
+    if len(summary.sizes) < 2:
+        return []
+    found = [*_labels(summary), *_sizes(summary), *_features(summary)]
+    return found or [Advice("Nothing that is shown here is skewed much", ALIKE)]
+
+
+def _labels(summary: Summary) -> Iterator[Advice]:
+    if not summary.labelled:
+        return
+    moved, silos = heterogeneity(summary.counts).total_variation, len(summary.sizes)
+    if moved < LITTLE or moved < CHANCE * by_chance(summary.counts):
+        return
+    lacking = int((summary.counts == 0).any(axis=1).sum())
+    how = "much" if moved >= MUCH else "somewhat"
+    found = f"Labels differ {how}: {moved:.0%} of a silo's would have to move"
+    found += f", and {lacking:,} of {silos:,} silos lack a label" if lacking else ""
+    if moved < MUCH:
+        yield Advice(found, HELD)
+        return
+    yield Advice(found, CORRECTED if silos <= FEW else AVERAGED)
+    yield Advice("Where each silo is to be served best", OWN)
+
+
+def _sizes(summary: Summary) -> Iterator[Advice]:
+    sizes = summary.sizes
+    if (uneven := gini(sizes)) >= UNEVEN:
+        largest = sizes.max() / sizes.sum()
+        found = f"Sizes differ much (Gini {uneven:.2f}): the largest silo has {largest:.0%} of all examples"
+        yield Advice(found, ALL_COUNT)
+        yield Advice("With epochs, large silos take many more steps", NORMALISED)
+
+
+def _features(summary: Summary) -> Iterator[Advice]:
+    chance = float(np.mean(1 / np.sqrt(np.maximum(summary.sizes, 1))))
+    for what, moments, take in (("Features", summary.moments, NORMS), ("Targets", summary.targets, NEAR)):
+        if moments and (apart := feature_skew(moments)) >= max(SHIFTED, CHANCE * chance):
+            yield Advice(f"{what} differ: by {apart:.2f} of their deviations", take)
+
+
+def by_chance(counts: np.ndarray) -> float:
+    """Return the mean total variation distance that silos of these sizes have if labels are dealt at random.
+
+    A label's share in n examples is off by sqrt(2 p (1 - p) / (pi n)) in the mean, by the normal law.
+    """
+    totals = np.maximum(counts.sum(axis=1), 1)
+    p = counts.sum(axis=0) / max(counts.sum(), 1)
+    off = np.sqrt(2 * p * (1 - p) / math.pi).sum() / 2
+    return float((off / np.sqrt(totals)).mean())
+
+
+def section(summary: Summary) -> str:
+    """Return the advice as a part of a page; "" where there is none."""
+    items = ""
+    for one in advice(summary):
+        names = " or ".join(f"<code>{escape(name)}</code>" for name in one.take.names)
+        items += f"<dt>{escape(one.found)}</dt><dd>{names}: {escape(one.take.why)}.</dd>"
+    note = '<p class="soft">Rules of thumb; a trial of few rounds decides.</p>'
+    title = "What is skewed, and what that suggests"
+    return f'<section class="figure"><h3>{title}</h3><dl>{items}</dl>{note}</section>' if items else ""

@@ -1,0 +1,49 @@
+"""What a shell completes beside options: algorithms, kinds of data, jobs, runs; nothing heavy is imported."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+
+def algorithms(incomplete: str) -> list[str]:
+    """Return the algorithms that begin so, as the schema of jobs names them."""
+    from mpifl.tools import jobs_folder
+
+    schema = json.loads((jobs_folder() / "job.schema.json").read_text("utf-8"))
+    names = (name.partition("algorithm.")[2] for name in schema["$defs"])
+    return [name for name in names if name and name.startswith(incomplete)]
+
+
+def kinds(incomplete: str) -> list[str]:
+    """Return the kinds of data that begin so."""
+    from mpifl.tools import TEMPLATES
+
+    return [kind for kind in TEMPLATES if kind.startswith(incomplete)]
+
+
+def job_files(incomplete: str) -> list[str]:
+    """Return the files that may be jobs, and the folders, whose paths begin so."""
+    return [_shown(path) for path in _beginning(incomplete) if path.is_dir() or path.suffix == ".toml"]
+
+
+def runs(incomplete: str) -> list[str]:
+    """Return the run folders whose paths begin so, or else the folders in which they may lie."""
+    folders = [path for path in _beginning(incomplete) if path.is_dir()]
+    return [str(path) for path in folders if (path / "job.toml").is_file()] or [
+        _shown(one) for one in folders
+    ]
+
+
+def _beginning(incomplete: str) -> list[Path]:
+    """Return the paths that begin so; hidden ones only where they are meant."""
+    head, slash, tail = incomplete.rpartition("/")
+    try:
+        found = sorted(Path(head + slash).iterdir())
+    except OSError:
+        return []
+    return [one for one in found if one.name.startswith(tail) and one.name[0] != "." * (not tail)]
+
+
+def _shown(path: Path) -> str:
+    return f"{path}/" if path.is_dir() else str(path)

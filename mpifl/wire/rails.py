@@ -1,0 +1,162 @@
+"""Pieces of vectors on their way between nodes, several at a time: while a rank works on one, others travel.
+
+Each exchange has a tag of its own, so that a piece that comes too late is never taken for another's.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mpifl.wire.stamped import StampedPointToPoint
+
+FIRST_TAG, TAGS = 64, 1 << 14
+"""The tags of pieces; MPI promises that there are 32767."""
+KEPT = 11
+"""Tag: whether a rank, or a whole node, has what it was to receive of a vector."""
+_KEPT = struct.Struct("<q?")
+AHEAD = 3
+"""Pieces that are under way from a rank at a time."""
+
+
+class Railway(StampedPointToPoint):
+    """Sends and receives pieces, as `Rail` has it do."""
+
+    def send_piece(self, piece: Tensor, rank: int, serial: int) -> Any:
+        """Begin to send a piece, which must stay as it is, and return MPI's request."""
+        self.sent += piece.nbytes
+        return self._started(self._comm.Isend, piece, rank, _tag_of(serial))
+
+    def receive_piece(self, into: Tensor, rank: int, serial: int, until: float) -> Any:
+        """Begin to receive the next piece of a rank; see `receive_into`."""
+        return self.receive_into(into, rank, _tag_of(serial), until)
+
+    def tell_kept(self, serial: int, *, whole: bool) -> None:
+        """Tell the node's leader whether this rank has its pieces of a vector."""
+        self._send_all(_KEPT.pack(serial, whole), [self.nodes.leader], KEPT)
+
+    def await_kept(self, ranks: Sequence[int], serial: int) -> dict[int, bool]:
+        """Return, at the node's leader, what these ranks of the node tell; those that tell nothing in time
+        are left out."""
+        until = time.perf_counter() + self.part_of_limit(3 / 4)  # they wait themselves
+        told = {rank: self._kept(rank, serial, until) for rank in ranks}
+        return {rank: whole for rank, whole in told.items() if whole is not None}
+
+    def _kept(self, rank: int, serial: int, until: float) -> bool | None:
+        while found := self._next(rank, KEPT, until):
+            if len(found[1]) == _KEPT.size and _KEPT.unpack(found[1])[0] == serial:
+                return bool(_KEPT.unpack(found[1])[1])
+        return None
+
+    def spread_kept(self, *, whole: bool) -> None:
+        """Tell the other ranks of the node, as its leader, whether all of a vector is there."""
+        self._send_all(bytes([whole]), self.nodes.followers, KEPT)
+
+    def heard_kept(self) -> bool:
+        """Return what the node's leader tells of a vector."""
+        return self._receive(self.nodes.leader, KEPT) == b"\1"
+
+    def part_of_limit(self, part: float) -> float:
+        """Return the seconds of a part of the time that a rank is given to take what it is sent: others wait
+        for this one meanwhile."""
+        return part * (self._limit() - time.perf_counter())
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A piece that comes: from which rank, its elements and their type, the seconds that it is waited for,
+    and where it is to lie, if that matters."""
+
+    rank: int
+    length: int
+    dtype: torch.dtype
+    seconds: float
+    room: Tensor | None = None
+
+    @classmethod
+    def into(cls, room: Tensor, rank: int, seconds: float) -> Expected:
+        """Return a piece that is to lie in a vector."""
+        return cls(rank, len(room), room.dtype, seconds, room)
+
+
+class Rail:
+    """The pieces of one exchange, as one rank sends and receives them.
+
+    Attributes:
+        serial: The exchange's.
+        missing: Ranks whose pieces did not come in time; none is waited for any more.
+    """
+
+    def __init__(self, wire: Railway, serial: int) -> None:
+        self._wire, self.serial = wire, serial
+        self._underway: deque[tuple[int, Any, Tensor]] = deque()
+        self._coming: tuple[Any, Tensor] | None = None
+        self._stuck: set[int] = set()
+        self.missing: set[int] = set()
+
+    def __enter__(self) -> Rail:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Let go of what is under way amid a death."""
+        if kind is not None:
+            self._wire.abandon(*self._underway)
+        if self._coming:
+            self._wire.abandon(*self._coming)
+            self._coming = None
+
+    def post(self, piece: Tensor, rank: int) -> None:
+        """Send a piece, which must stay as it is, when few enough are under way."""
+        self.send_off(AHEAD - 1)
+        self._underway.append((rank, self._wire.send_piece(piece, rank, self.serial), piece))
+
+    def send_off(self, left: int = 0) -> None:
+        """Wait until so few pieces are under way; what a rank does not take in time stays on its way."""
+        while len(self._underway) > left:
+            rank, request, piece = self._underway[0]
+            until = 0.0 if rank in self._stuck else time.perf_counter() + self._wire.part_of_limit(1 / 2)
+            if not self._wire.wait(request, until):
+                self._stuck.add(rank)
+                self._wire.abandon(request, piece)
+            self._underway.popleft()
+
+    def receive(self, expected: Sequence[Expected]) -> Iterator[Tensor]:
+        """Yield pieces in this order; the next is on its way already while one is worked on.
+
+        A piece is NaN if none came in time, or one of another length.
+        """
+        following: list[Expected | None] = [*expected[1:], None]
+        for piece, after in zip(expected, following, strict=True):
+            until = time.perf_counter() + piece.seconds
+            self._coming = self._coming or self._begun(piece, until)
+            landed = self._landed(piece, until)
+            self._coming = self._begun(after, 0.0) if after else None
+            yield landed
+
+    def _begun(self, piece: Expected, until: float) -> tuple[Any, Tensor] | None:
+        if piece.rank in self.missing:
+            return None
+        into = torch.empty(piece.length, dtype=piece.dtype) if piece.room is None else piece.room
+        request = self._wire.receive_piece(into, piece.rank, self.serial, until)
+        return None if request is None else (request, into)
+
+    def _landed(self, piece: Expected, until: float) -> Tensor:
+        coming, self._coming = self._coming, None
+        if coming and self._wire.wait(coming[0], until):
+            return coming[1]
+        if coming:
+            self._wire.abandon(*coming)
+        self.missing.add(piece.rank)
+        return torch.full((piece.length,), math.nan, dtype=piece.dtype)
+
+
+def _tag_of(serial: int) -> int:
+    return FIRST_TAG + serial % TAGS

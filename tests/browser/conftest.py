@@ -1,0 +1,134 @@
+"""Pages of all kinds, and a browser; skipped where scripts/pages.sh does not run them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+
+import pytest
+from browser.chrome import Chrome, chromium
+from conftest import ROOT
+from unit.builders import write_folder
+
+from data_prep.inspect.page import page as inspect_page
+from data_prep.inspect.summary import summarise
+from mpifl.data import read_federation
+from mpifl.report.compare import Output, compare_runs
+from mpifl.report.following import Follower
+from mpifl.report.live_page import _page as page_of_look
+from mpifl.report.page import write_report
+from mpifl.run.environment import write_environment
+from mpifl.run.folder import claim_run, describe
+from mpifl.run.job import check_job
+from mpifl.run.records import encode_record
+
+HOSPITALS = [
+    "cleveland",
+    "hungarian",
+    "switzerland",
+    "long-beach",
+    "a hospital with quite a long name",
+    *"fgh",
+]
+
+
+def record(round: int, **more: object) -> dict[str, object]:
+    """A round of a training that goes well."""
+    accuracy = 0.95 - 0.6 / round
+    silos = {name: {"loss": 0.1 * n, "accuracy": accuracy - 0.02 * n} for n, name in enumerate(HOSPITALS)}
+    ranks = {str(rank): {"training": 1 + 0.1 * rank, "waiting": 0.8 - 0.1 * rank} for rank in range(1, 9)}
+    return {
+        "round": round, "time": 1.7e9 + 2 * round, "train_loss": 2 / round, "test_loss": 2.2 / round,
+        "test_accuracy": accuracy, "seconds": 2.0 + round % 3, "seconds_training": 1.8,
+        "seconds_waiting": 0.3,
+        "seconds_communication": 0.1, "seconds_evaluation": 0.2, "bytes_sent": 1e6, "bytes_received": 1e6,
+        "silo_accuracy_mean": accuracy - 0.05, "silo_accuracy_worst": accuracy - 0.2, "silos": silos,
+        "silo_accuracy_best": accuracy, "silo_accuracy_worst10": accuracy - 0.18, "rank_seconds": ranks,
+        "silo_accuracy_pooled": accuracy - 0.04, **{"faults": {}, **more},
+    }  # fmt: skip
+
+
+def run(folder: Path, rounds: int = 40, seed: int = 1, weights: bool = False, **more: object) -> Path:
+    """Leave a run folder."""
+    table = {"name": "heart", "shards": str(folder.parent / "shards"), "rounds": 40, "seed": seed,
+             "model": {"name": "logreg"}, "evaluate": {"target_accuracy": 0.9}, **more}  # fmt: skip
+    claim_run(folder, check_job(table, "toy.toml"))
+    given = {"weights": {str(n): 1.0 + n for n in range(8)}} if weights else {}
+    records = [
+        record(n, **given, faults={"2": "too late"} if n % 9 == 0 else {}) for n in range(1, rounds + 1)
+    ]
+    (folder / "metrics.jsonl").write_bytes(b"".join(map(encode_record, records)))
+    ranks = {str(rank): {"host": f"node{rank}", "device": "cuda:0", "silos": "1"} for rank in range(9)}
+    shards = folder.parent / "shards"
+    if not shards.exists():
+        write_folder(shards, [30, 9, 12, 40, 25, 11, 9, 30], test=20)
+    told = {"silos": HOSPITALS, "data": describe(read_federation(shards))}
+    write_environment(folder, mpi="Open MPI 5.0.11", ranks=ranks, **told)
+    if rounds == 40:
+        (folder / "model.safetensors").touch()
+    return folder
+
+
+def sweep(folder: Path, *keys: str) -> Path:
+    """Write the page of a sweep over these keys, three values each."""
+    runs = []
+    for nth, values in enumerate(itertools.product((0.01, 0.1, 0.5), repeat=len(keys))):
+        local = dict(zip(keys, values, strict=True))
+        name = ",".join(f"local.{key}={value}" for key, value in local.items())
+        runs.append(run(folder / name, 40 - nth if nth else 40, local=local))
+    write_report(runs[0])
+    compare_runs(runs, output=Output(page=folder / "sweep.html"))
+    return folder / "sweep.html"
+
+
+def federation(folder: Path) -> Path:
+    """Write the page of a federation whose labels and sizes are skewed."""
+    write_folder(folder, [30, 90, 12, 400], classes=3, test=20)
+    (folder.parent / "page.html").write_text(inspect_page([summarise(folder, features=True)]))
+    return folder.parent / "page.html"
+
+
+def going_on(folder: Path) -> Path:
+    """Write the page of a run that goes on, as it is kept fresh."""
+    path = run(folder, 12) / "live.html"
+    path.write_text(page_of_look(Follower(folder).look(), 300))
+    return path
+
+
+PAGES = {
+    "run": lambda folder: write_report(run(folder / "run", weights=True)),
+    "masked": lambda folder: write_report(masked(folder / "run")),
+    "going-on": lambda folder: going_on(folder / "run"),
+    "sweep-of-two": lambda folder: sweep(folder / "sweep", "lr", "momentum"),
+    "sweep-of-three": lambda folder: sweep(folder / "sweep", "lr", "momentum", "weight_decay"),
+    "federation": lambda folder: federation(folder / "shards"),
+}
+
+
+def masked(folder: Path) -> Path:
+    """Leave a run whose sums were masked."""
+    run(folder)
+    silent = [record(n, silos={}, rank_seconds={"1": {"training": 1.0}}) for n in range(1, 41)]
+    (folder / "metrics.jsonl").write_bytes(b"".join(map(encode_record, silent)))
+    (folder / "job.toml").write_text('name = "masked"\nrounds = 40\n[security]\nmasks = true\nleast = 3\n')
+    return folder
+
+
+@pytest.fixture(scope="session")
+def pictures() -> Path:
+    """The folder where a picture of each page is left."""
+    folder = Path(os.environ.get("MPIFL_PICTURES", ROOT / "build" / "pages"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory):
+    if not os.environ.get("MPIFL_BROWSER_TESTS"):
+        pytest.skip("scripts/pages.sh runs it")
+    if chromium() is None:
+        pytest.skip("there is no Chromium")
+    found = Chrome(tmp_path_factory.mktemp("chrome"))
+    yield found
+    found.close()

@@ -1,0 +1,80 @@
+"""What `inspect` suggests of a folder that is yet to be trained on: by what is skewed more than by chance."""
+
+import re
+
+import numpy as np
+import pytest
+
+from data_prep.inspect import advice as module
+from data_prep.inspect.advice import advice, by_chance, section
+from data_prep.inspect.features import moments_of
+from data_prep.inspect.heterogeneity import heterogeneity
+from data_prep.inspect.summary import Summary
+from mpifl.algorithms import ALGORITHMS
+from mpifl.data.shards import Features, FederationSpec, ShardEntry
+
+APART = [[90, 5, 5], [5, 90, 5], [5, 5, 90]]
+"""Three silos that have a label each, nearly."""
+
+
+def summary(counts, moments=None):
+    silos = [
+        ShardEntry(silo=k, name=f"clinic {k}", file=f"{k}.h5", examples={"train": sum(labels)}, labels=labels,
+                   bytes=9, sha256="0" * 64)
+        for k, labels in enumerate(counts)
+    ]  # fmt: skip
+    spec = FederationSpec(
+        name="made up", features=Features(shape=(2,), dtype="float32"), classes=len(counts[0]), seed=4,
+        scheme={"name": "iid"}, source={"name": "npz"}, silos=silos,
+    )  # fmt: skip
+    return Summary(spec, np.array(counts), moments)
+
+
+def taken(counts, **more):
+    return [name for one in advice(summary(counts, **more)) for name in one.take.names]
+
+
+@pytest.mark.parametrize(
+    ("counts", "names"),
+    [
+        ([[50, 50], [52, 48]], ["fedavg"]),
+        ([[70, 30], [30, 70]], ["fedprox", "fedavg"]),
+        (APART, ["scaffold", "feddyn", "ditto", "fedper"]),
+        (APART * 7, ['[server_optimizer] name = "adam"', "ditto", "fedper"]),
+        ([[450, 450], [50, 50]], ['[cohort] weights = "uniform"', "fednova"]),
+        ([[9, 1]], []),
+    ],
+    ids=["alike", "somewhat", "much, few silos", "much, many silos", "sizes", "one silo"],
+)
+def test_what_is_skewed_says_what_to_take(counts, names):
+    assert taken(counts) == names
+
+
+def test_features_that_differ_are_told_where_they_were_read():
+    one, other = (moments_of(np.random.default_rng(0).normal(at, 1, (100, 2))) for at in (0, 3))
+    assert taken([[50, 50], [50, 50]], moments=[one, one]) == ["fedavg"]
+    assert taken([[50, 50], [50, 50]], moments=[one, other]) == ["fedbn"]
+
+
+def test_small_silos_that_differ_by_chance_alone_are_not_called_skewed():
+    draw = np.random.default_rng(0)
+    counts = draw.multinomial(10, [0.1] * 10, size=200)
+    moved = heterogeneity(counts).total_variation
+    assert moved > 0.3
+    assert by_chance(counts) == pytest.approx(moved, rel=0.1)
+    assert taken(counts.tolist()) == ["fedavg"]
+
+
+def test_all_that_is_named_is_there_to_be_named():
+    offered = [one for one in vars(module).values() if isinstance(one, module.Take)]
+    named = [name for take in offered for name in take.names]
+    assert {name for name in named if not name.startswith("[")} <= set(ALGORITHMS)
+    assert len(offered) == 9
+
+
+def test_the_page_says_what_is_found_and_why():
+    text = re.sub("<[^>]*>", " ", section(summary(APART)))
+    assert "Labels differ much: 57% of a silo&#x27;s would have to move" in text
+    assert "scaffold" in text
+    assert "Rules of thumb" in text
+    assert section(summary([[9, 1]])) == ""

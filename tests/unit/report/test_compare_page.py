@@ -1,0 +1,93 @@
+"""Runs side by side as a page: called by what differs, a grid of them drawn, each led to its own page."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+from pages import Reader
+
+from mpifl.common import InputError
+from mpifl.report.compare import Output, compare_runs
+from mpifl.report.compare_page import write_best
+from mpifl.report.grid import Tried, grid, ordered
+from mpifl.report.legends import legends, telling_keys
+from mpifl.report.runs import read_run
+from mpifl.report.seeds import groups
+from mpifl.run.folder import claim_run
+from mpifl.run.job import check_job
+from mpifl.run.records import encode_record
+
+
+def make_run(folder, accuracy, seed=1, **more):
+    table = {"name": "toy", "shards": "s", "rounds": 2, "seed": seed, "model": {"name": "logreg"}, **more}
+    claim_run(folder, check_job(table, "toy.toml"))
+    each = {"train_loss": 1.0, "seconds": 1.0, "bytes_sent": 500_000, "bytes_received": 500_000}
+    records = [{"round": n, "test_accuracy": accuracy * n / 2, **each} for n in (1, 2)]
+    (folder / "metrics.jsonl").write_bytes(b"".join(map(encode_record, records)))
+    (folder / "model.safetensors").touch()
+    return folder
+
+
+def grid_of(folder):
+    """Two learning rates, two numbers of epochs, two seeds; the best is lr 0.1 with 5 epochs, seed 2."""
+    for lr, epochs, seed in itertools.product((0.1, 0.3), (1, 5), (1, 2)):
+        name = f"local.lr={lr},local.epochs={epochs},seed={seed}"
+        accuracy = 0.5 + (lr == 0.1) * 0.2 + (epochs == 5) * 0.1 + seed * 0.01
+        yield make_run(folder / name, accuracy, seed, local={"lr": lr, "epochs": epochs})
+
+
+def written(runs, path):
+    compare_runs(runs, output=Output(page=path))
+    return path.read_text(), Reader(path.read_text())
+
+
+def test_a_sweep_is_a_map_of_its_settings_and_the_best_run_is_linked(tmp_path, capsys):
+    runs = list(grid_of(tmp_path))
+    write_best(runs)
+    text, reader = written(runs, tmp_path / "sweep.html")
+    words = " ".join(reader.titles())
+    assert "Accuracy by lr and epochs" in words
+    assert "lr / epochs 1 5 0.1 71.50% 81.50% 0.3 51.50% 61.50%" in words  # means over the seeds
+    link = "local.lr%3D0.1%2Clocal.epochs%3D5%2Cseed%3D2/report.html"
+    assert {given["href"] for tag, given in reader.tags if tag == "a"} == {link}
+    assert (tmp_path / "local.lr=0.1,local.epochs=5,seed=2" / "report.html").exists()
+    assert text.count("Accuracy over ") == 2 * 3  # each title is what the drawing is called, too
+    assert "lr 0.1, epochs 5 81.5%" in words
+    assert "Each is the mean of 2 seeds." in words
+    assert "sweep.html" in capsys.readouterr().out
+
+
+def test_runs_are_called_by_the_fewest_settings_that_tell_them_apart(tmp_path):
+    found = groups([read_run(run) for run in grid_of(tmp_path / "grid")])
+    assert telling_keys(found) == ["local.lr", "local.epochs"]
+    other = {"name": "fedprox", "mu": 0.1}
+    few = [make_run(tmp_path / "a", 0.5, name="x"), make_run(tmp_path / "b", 0.5, algorithm=other, name="y")]
+    assert legends(groups([read_run(run) for run in few])) == ["fedavg", "fedprox"]
+    same = [make_run(tmp_path / name, 0.5, seed=3) for name in ("c", "d")]
+    assert legends(groups([read_run(run) for run in same])) == ["c", "d"]
+
+
+def test_more_keys_are_parallel_axes_and_a_lower_value_may_be_the_better():
+    tried = [Tried((a, b, c), float(n)) for n, (a, b, c) in enumerate(itertools.product("12", "12", "12"))]
+    drawn = grid(["a", "b", "c"], tried, "error", "{:g}".format, min)
+    assert drawn.count("<path") == 8
+    assert 'class="line three" style="opacity:1.00" d="M0 100.0L333 100.0L667 100.0L1000 100.0"' in drawn
+    assert "a 2, b 2, c 2: 7" in drawn
+    assert grid(["a"], tried[:1], "error", "{:g}".format, min) == ""
+    assert ordered(["10", "9", "adam", "1e-3", "sgd"]) == ["1e-3", "9", "10", "adam", "sgd"]
+
+
+def test_a_folder_with_the_name_of_a_program_is_no_program(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runs = [make_run(Path("javascript:alert(1)"), 0.5), make_run(Path("<b>"), 0.9, seed=2)]
+    for run in runs:
+        (run / "report.html").touch()
+    _, reader = written(runs, Path("page.html"))
+    found = {given["href"] for tag, given in reader.tags if tag == "a"}
+    assert found == {"javascript%3Aalert%281%29/report.html", "%3Cb%3E/report.html"}
+    assert "b" not in {tag for tag, _ in reader.tags}
+
+
+def test_a_page_that_is_none_is_refused_before_anything_is_read(tmp_path):
+    with pytest.raises(InputError, match=r"--page .*p\.pdf: ends in '\.pdf'; it must be \.html"):
+        compare_runs([tmp_path / "none"], output=Output(page=tmp_path / "p.pdf"))
