@@ -99,7 +99,7 @@ def _size_of_request(request: Request) -> int:
 
     What differs with the ranks, or with a stop and its resumption, is not counted.
     """
-    counted = request.model_copy(update={"serial": 0, "direct": False, "assignment": {}})
+    counted = request.model_copy(update={"serial": 0, "direct": False, "resting": None, "assignment": {}})
     return len(counted.encode()) + sum(v.length * DTYPES[v.dtype].itemsize for v in request.vectors)
 
 
