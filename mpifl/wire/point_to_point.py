@@ -53,6 +53,7 @@ class PointToPoint:
         self._watch = Watch(comm)
         self._abandoned: list[Any] = []
         self._underway: dict[int, list[Any]] = {}  # what ranks that hang have not taken yet
+        self._late: set[int] = set()  # ranks that have not done what they were waited for last
         self._posted: list[tuple[Any, Any]] = []
         self.sent = self.received = 0
         self._doorbell = Doorbell()
@@ -151,7 +152,8 @@ class PointToPoint:
         until = self._limit()
         for rank, request in requests.items():
             earlier = [one for one in self._underway.pop(rank, []) if not self.wait(one, 0.0)]
-            if left := earlier + ([] if self.wait(request, 0.0 if earlier else until) else [request]):
+            patience = 0.0 if earlier or rank in self._late else until
+            if left := earlier + ([] if self.wait(request, patience) else [request]):
                 self._underway[rank] = left
         self.sent += len(record) * len(ranks)
 

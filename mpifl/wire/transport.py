@@ -79,6 +79,7 @@ class Transport(Crewed):
         self._early.clear()
         self._abandoned += [request for requests in self._underway.values() for request in requests]
         self._underway.clear()
+        self._late.clear()
         ranks = {old: self.origins.index(name) for old, name in enumerate(before) if name in self.origins}
         self.silent = {ranks[rank] for rank in self.silent if rank in ranks}
         return ranks
@@ -223,7 +224,8 @@ class Transport(Crewed):
             Those that have not in so many seconds, by default in the time of `limit_waits`.
         """
         until = self._limit() if seconds is None else time.perf_counter() + seconds
-        return {rank for rank in workers if rank != self.rank and not self._has_done(rank, serial, until)}
+        self._late = {one for one in workers if one != self.rank and not self._has_done(one, serial, until)}
+        return set(self._late)
 
     def _has_done(self, rank: int, serial: int, until: float | None) -> bool:
         while found := self._next(rank, DONE, until):
@@ -236,9 +238,8 @@ class Transport(Crewed):
 
         Each node's leader calls this.
 
-        A binomial tree of point-to-point messages: whole pieces cross at once, where a non-blocking `Ireduce`
-        moves small segments, each of which would wait for the next poll. The order of addition is that of the
-        tree; the callers' summands add up to the same bits in any. Only the server's result means anything.
+        A binomial tree of point-to-point messages: whole pieces cross at once. The order of addition is that
+        of the tree; the callers' summands add up to the same bits in any. Only the server's result counts.
         It is NaN, or 0 as a whole number, where a node has sent one of another length, or none in time.
         Nothing is taken any more from a node that was late.
         """
