@@ -65,9 +65,17 @@ def lanes_of(wanted: int | str, transport: Transport, device: torch.device) -> L
     waiting = [one.process for rank, one in transport.nodes.neighbours.items() if rank != transport.rank]
     if device.type != "cpu" or not waiting or not hasattr(os, "sched_getaffinity"):
         return Lanes()
-    cores = frozenset().union(*map(os.sched_getaffinity, [0, *waiting]))
+    cores = frozenset().union(*map(_cores_of, [0, *waiting]))
     own, theirs = threads_of(wanted, 0), threads_of(wanted, len(transport.peers))
     return Lanes(max(min(own + theirs * len(waiting), len(cores)) // own, 1), cores)
+
+
+def _cores_of(process: int) -> set[int]:
+    """Return the cores that a process may use; none if it has ended meanwhile."""
+    try:
+        return os.sched_getaffinity(process)
+    except OSError:
+        return set()
 
 
 def device_of(wanted: str, nth: int, is_worker: bool) -> torch.device:
