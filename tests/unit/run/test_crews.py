@@ -39,7 +39,7 @@ def test_what_has_no_parts_is_refused(what: str) -> None:
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("what", set(REFUSED) - {"no part each", "no rank"})
+@pytest.mark.parametrize("what", [what for what in REFUSED if what not in ("no part each", "no rank")])
 def test_a_whole_batch_takes_it(what: str) -> None:
     tables, _ = REFUSED[what]
     assert checked(**tables, silo={}).silo.parts == 1
