@@ -68,7 +68,8 @@ def lines(
 
     Names stand at the ends of lines; a chart whose lines are not `named` has the colours of one that is.
     """
-    shown = [line for line in drawn if any(value is not None for _, value in line.points)]
+    lines = (replace(line, points=_finite(line.points)) for line in drawn)
+    shown = [line for line in lines if any(value is not None for _, value in line.points)]
     if not shown:
         return ""
     if (step := -(-max(len(line.points) for line in shown) // MOST_POINTS)) > 1:
@@ -96,9 +97,20 @@ def labels(shown: Sequence[Line], y: Scale, write: Callable[[float], str]) -> st
     return ends(found) if len(found) > 1 else ""
 
 
+def _finite(points: Sequence[tuple[float, float | None]]) -> list[tuple[float, float | None]]:
+    """Return the points that have a place: a file that somebody has harmed may tell of others."""
+    return [(x, y if y is not None and math.isfinite(y) else None) for x, y in points if math.isfinite(x)]
+
+
 def levelled(values: Sequence[float], log: bool) -> tuple[Scale, list[float]]:
-    """Return the scale of some figures, logarithmic only where they lie apart, and the levels to mark."""
-    low, high = min(values), max(values)
+    """Return the scale of some figures, logarithmic only where they lie apart, and the levels to mark.
+
+    What is not finite, as in a file that somebody has harmed, has no place on it.
+    """
+    finite = [value for value in values if math.isfinite(value)] or [0.0]
+    low, high = min(finite), max(finite)
+    if not math.isfinite(high - low):
+        low, high = low / 4, high / 4
     log = log and low > 0 and high > 20 * low
     levels = ticks_log(low, high) if log else ticks(low, high)
     return Scale(min(levels[0], low), max(levels[-1], high), log), levels

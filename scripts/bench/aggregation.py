@@ -46,7 +46,7 @@ def ours(transport: Transport, mean: WeightedMean, vector: Tensor) -> Tensor | N
 
     Whoever changes how `Federation.exchange` moves vectors changes this function, and nothing else here.
     """
-    mean.expect(len(transport.workers), alone=transport.memory.everywhere)
+    mean.expect(len(transport.workers), here=1)
     if not transport.is_server:
         header = Header(
             silo=transport.rank - 1, weight=1.0, vectors=mean.accumulate(0, Update(1.0, {"delta": vector}))
