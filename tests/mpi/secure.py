@@ -151,10 +151,12 @@ def _leaves(sums: Any, transport: Any, verdict: Any, plan: Any, own: Any) -> Any
     if "leaving" in CHANGES:
         CHANGES["leaving"](sums)
     TAP.handed += 1
-    tail = _real[FixedSum, "_hand_over"](sums, transport, verdict, plan, own)
-    if "room" in CHANGES:
-        CHANGES["room"](sums)
-    return tail
+    if "room" in CHANGES:  # before the others hear that the sums lie there
+        transport.done = lambda serial: (CHANGES["room"](sums), type(transport).done(transport, serial))
+    try:
+        return _real[FixedSum, "_hand_over"](sums, transport, verdict, plan, own)
+    finally:
+        transport.__dict__.pop("done", None)
 
 
 def _readiness(sums: Any, transport: Any, verdict: Any, plan: Any, own: Any) -> Any:
