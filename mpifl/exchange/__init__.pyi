@@ -1,6 +1,6 @@
 from .admission import Knowledge as Knowledge
 from .batching import Batching as Batching
-from .by_parts import Alone as Alone, ByParts as ByParts
+from .by_parts import ByParts as ByParts
 from .cohort import Cohort as Cohort
 from .context import WorkerContext as WorkerContext
 from .costs import Ledger as Ledger

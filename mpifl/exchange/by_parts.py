@@ -3,38 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from mpifl.algorithms import Algorithm
-from mpifl.silo import Asked, Batch, Counted, FlatModel, LocalRun, PartOf, Parts, Sums, counted_of, take_here
+from mpifl.silo import Asked, Counted, FlatModel, LocalRun, PartOf, Parts, Takes, counted_of, take_here
 
 _TOLD: set[str] = set()
 
 
-class Alone:
-    """Takes all parts by this rank."""
-
-    def vectors(self, model: FlatModel, count: int) -> list[Tensor]:
-        """Return vectors for as many gradients."""
-        return [torch.empty_like(model.trained) for _ in range(count)]
-
-    def take(
-        self,
-        model: FlatModel,
-        loss: str,
-        counted: Counted,
-        which: PartOf,
-        parts: Mapping[int, Batch],
-        vectors: Sequence[Tensor],
-    ) -> list[Sums]:
-        """Take all parts of a batch."""
-        return take_here(model, counted, which, parts, vectors)
+def vectors_here(model: FlatModel, count: int) -> list[Tensor]:
+    """Return vectors for as many gradients, of this rank alone."""
+    return [torch.empty_like(model.trained) for _ in range(count)]
 
 
 class ByParts:
@@ -43,11 +27,18 @@ class ByParts:
     Args:
         algorithm: Whose silos train.
         count: How many parts a batch has.
-        hands: Who takes them.
+        takes: Who takes them; by default this rank.
+        made: Gives a model as many vectors as there are parts.
     """
 
-    def __init__(self, algorithm: Algorithm, count: int, hands: Alone) -> None:
-        self._algorithm, self._count, self._hands = algorithm, count, hands
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        count: int,
+        takes: Takes = take_here,
+        made: Callable[[FlatModel, int], list[Tensor]] = vectors_here,
+    ) -> None:
+        self._algorithm, self._count, self._takes, self._made = algorithm, count, takes, made
         self._vectors: WeakKeyDictionary[FlatModel, list[Tensor]] = WeakKeyDictionary()
 
     def __call__(self, asked: Asked) -> LocalRun:
@@ -56,14 +47,10 @@ class ByParts:
             _tell(asked.model)
             return asked.plainly()
         if asked.model not in self._vectors:
-            self._vectors[asked.model] = self._hands.vectors(asked.model, self._count)
-
-        def take(model: FlatModel, *given: Any) -> list[Sums]:
-            return self._hands.take(model, loss, *given)
-
-        which = PartOf(asked.local.precision, asked.generator.initial_seed(), 0)
+            self._vectors[asked.model] = self._made(asked.model, self._count)
+        which = PartOf(asked.local.precision, asked.generator.initial_seed(), loss)
         counted = counted_of(asked.objective, asked.counted)
-        way = Parts(counted, self._count, take, which, self._vectors[asked.model])
+        way = Parts(counted, self._count, self._takes, which, self._vectors[asked.model])
         return replace(asked, way=way).plainly()
 
 

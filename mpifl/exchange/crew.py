@@ -16,7 +16,7 @@ from torch import Tensor
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, RankLost
 from mpifl.data import each
-from mpifl.exchange.by_parts import Alone, loss_named
+from mpifl.exchange.by_parts import loss_named
 from mpifl.silo import Batch, Counted, FlatModel, PartOf, Sums, take_here
 from mpifl.wire import Count, Crew, Message
 
@@ -65,7 +65,7 @@ class Answer(Message):
     refused: bool = False
 
 
-class Leader(Alone):
+class Leader:
     """Has the ranks of a crew take parts, itself among them.
 
     Args:
@@ -90,7 +90,6 @@ class Leader(Alone):
     def take(
         self,
         model: FlatModel,
-        loss: str,
         counted: Counted,
         which: PartOf,
         parts: Mapping[int, Batch],
@@ -104,7 +103,7 @@ class Leader(Alone):
         self._serial += 1
         own = {part: parts[part] for part in parts if part < self._each}
         theirs = {part: parts[part] for part in parts if part >= self._each}
-        asked = self._tell(model, loss, which, theirs, vectors) if theirs else []
+        asked = self._tell(model, which, theirs, vectors) if theirs else []
         sums = take_here(model, counted, which, own, vectors)
         for follower in asked:
             self._await(follower)
@@ -114,7 +113,6 @@ class Leader(Alone):
     def _tell(
         self,
         model: FlatModel,
-        loss: str,
         which: PartOf,
         parts: Mapping[int, Batch],
         vectors: Sequence[Tensor],
@@ -125,7 +123,7 @@ class Leader(Alone):
         common: dict[str, Any] = {
             "serial": self._serial,
             "model": next(nth for nth, one in enumerate(self._models) if one is model),
-            "loss": loss,
+            "loss": which.loss,
             "precision": which.precision,
             "seed": which.seed,
             "step": which.step,
@@ -205,7 +203,7 @@ class Follower:
         batch = self._read(share.batch, share.nbytes, torch.uint8)
         sums = self._read(share.sums, 2 * len(vectors), torch.float64)
         parts = {part: tuple(_found(batch, one) for one in lies) for part, lies in share.parts.items()}
-        which = PartOf(share.precision, share.seed, share.step)
+        which = PartOf(share.precision, share.seed, share.loss, share.step)
         counted = loss_named(self._algorithm, share.loss)
         for part, found in zip(parts, take_here(model, counted, which, parts, vectors), strict=True):
             sums[2 * part : 2 * part + 2] = torch.tensor(found, dtype=torch.float64)

@@ -21,6 +21,7 @@ from .parts import (
     PartOf as PartOf,
     Parts as Parts,
     Sums as Sums,
+    Takes as Takes,
     counted_of as counted_of,
     take_here as take_here,
 )

@@ -6,7 +6,7 @@ So its bits depend on how many parts there are, and not on who has taken which.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
 import torch
@@ -29,12 +29,14 @@ class PartOf:
     Attributes:
         precision: What passes compute in.
         seed: The training's own, which what is random in the model is derived from.
+        loss: The name by which other ranks know what is minimised; see `loss_named`.
         step: The batch's number in the training, from 0.
     """
 
     precision: str
     seed: int
-    step: int
+    loss: str = ""
+    step: int = 0
 
 
 Sums: TypeAlias = tuple[float, float]
@@ -51,7 +53,7 @@ class Parts(Way):
         counted: The objective as a sum, and what it is to be divided by.
         count: How many parts a batch is cut into; fewer, if it has fewer examples.
         takes: Who takes them.
-        which: The training; its step is counted here.
+        which: The training, at its first step.
         vectors: A vector for each part, shape [P].
     """
 
@@ -59,14 +61,13 @@ class Parts(Way):
         self, counted: Counted, count: int, takes: Takes, which: PartOf, vectors: Sequence[Tensor]
     ) -> None:
         self._counted, self._count, self._takes = counted, count, takes
-        self._training, self._step, self._vectors = which, 0, vectors
+        self._which, self._vectors = which, vectors
 
     def gradients(self, model: FlatModel, objective: Objective, batch: Batch, total: Tensor) -> list[Tensor]:
         """Return the gradient for each parameter, and add the loss to the total."""
         parts = cut(batch, self._count)
-        which = PartOf(self._training.precision, self._training.seed, self._step)
-        self._step += 1
-        sums = self._takes(model, self._counted, which, parts, self._vectors)
+        sums = self._takes(model, self._counted, self._which, parts, self._vectors)
+        self._which = replace(self._which, step=self._which.step + 1)
         whole, many = (by_tree(list(one), lambda a, b: a + b) for one in zip(*sums, strict=True))
         gradient = by_tree(list(self._vectors[: len(parts)]), torch.Tensor.add_)
         total.add_(whole / (many or 1.0) * rows(batch[1]))

@@ -9,7 +9,7 @@ import torch
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError
 from mpifl.data import AnySpec, FederationSpec
-from mpifl.exchange import Alone, ByParts, Follower, Leader
+from mpifl.exchange import ByParts, Follower, Leader
 from mpifl.run import Job
 from mpifl.server import Server
 from mpifl.silo import Asked, FlatModel, Trains
@@ -30,14 +30,15 @@ def trains_of(
     if count == 1:
         return Asked.plainly
     if crew is None:
-        return ByParts(algorithm, count, Alone())
+        return ByParts(algorithm, count)
     if device.type != "cpu":
         what = "the ranks of a crew train on the cores of their node, and this one has a GPU"
         raise InputError(f"[silo] ranks = {job.silo.ranks}: {what}; take device = 'cpu', or ranks = 1")
     for follower in crew.followers:
         if problem := crew.readiness(follower):
             raise InputError(problem)
-    return ByParts(algorithm, count, Leader(crew, models, count))
+    leader = Leader(crew, models, count)
+    return ByParts(algorithm, count, leader.take, leader.vectors)
 
 
 def followed(job: Job, spec: AnySpec, transport: Transport) -> tuple[Server, Follower]:

@@ -259,7 +259,9 @@ def _describe_run(t: Training, progress: Progress, claimed: Claim, ranks: dict[s
     write_environment(
         t.out, changes, mpi=library(), ranks=ranks, data=describe(t.spec), resumed_after_round=done, **more
     )
-    t.observers.begin(done, title(t.job, t.spec, t.server, ranks))
+    transport = t.exchange.transport
+    workers = [ranks[name] for rank in transport.workers if (name := str(transport.origins[rank])) in ranks]
+    t.observers.begin(done, title(t.job, t.spec, t.server, workers))
 
 
 def _finish(t: Training) -> None:

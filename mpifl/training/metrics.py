@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -237,23 +237,22 @@ def reportable(brought: Any, algorithm: Algorithm) -> dict[str, float]:
     raise InputError(f"{what}; have it return what is to be reported, such as mean.scalars")
 
 
-def title(job: Job, spec: AnySpec, server: Server, ranks: Mapping[str, Mapping[str, str]]) -> str:
-    """Return the line that a training begins with; `ranks` is what each worker says of itself."""
-    devices = sorted(
-        {f"{about['host']} {about['device']}, threads {about['threads']}" for about in ranks.values()}
-    )
-    model = _model(job, f"{len(server.model.trained):,}", ranks)
-    where = f"{len(spec.silos)} silos on {len(ranks)} workers ({'; '.join(devices)})"
+def title(job: Job, spec: AnySpec, server: Server, workers: Sequence[Mapping[str, str]]) -> str:
+    """Return the line that a training begins with; `workers` is what each of them says of itself."""
+    devices = sorted({f"{one['host']} {one['device']}, threads {one['threads']}" for one in workers})
+    model = _model(job, f"{len(server.model.trained):,}", workers)
+    many = f"{len(workers)} worker{'s' * (len(workers) != 1)}"
+    where = f"{len(spec.silos)} silos on {many} ({'; '.join(devices)})"
     return f"{job.name}: {job.algorithm['name']}, {model}, {where}, {library()}"
 
 
-def _model(job: Job, parameters: str, ranks: Mapping[str, Mapping[str, str]]) -> str:
-    """Name the model and say how many parameters it has; the parts of one that is split, as ranks say."""
+def _model(job: Job, parameters: str, workers: Sequence[Mapping[str, str]]) -> str:
+    """Name the model and say how many parameters it has; the parts of one that is split, as workers say."""
     if job.vertical is None:
         return f"{job.model.name} with {parameters} parameters"
     top = "sum" if job.vertical.top == "none" else job.vertical.top["name"]
     names = dict.fromkeys([job.model.name, *(str(one["name"]) for one in job.vertical.bottoms.values())])
-    bottoms = ", ".join(about[BOTTOMS] for about in ranks.values() if about.get(BOTTOMS))
+    bottoms = ", ".join(about[BOTTOMS] for about in workers if about.get(BOTTOMS))
     return f"top {top} with {parameters} parameters, bottoms {' and '.join(names)} with {bottoms}"
 
 

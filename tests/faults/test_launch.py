@@ -30,6 +30,7 @@ from faults.processes import (
     tree,
 )
 
+TALKS = ["--set", "tracking.console=always"]
 TERM, INT, USR1 = signal.SIGTERM, signal.SIGINT, signal.SIGUSR1
 
 
@@ -59,11 +60,12 @@ def test_ranks_starts_its_own_ranks_whatever_a_killed_launcher_left_behind(
         '#!/bin/sh\nmkdir "$TMPDIR/ompi.$$" && touch "$TMPDIR/ompi.$$/pmix.$(hostname).tool"\nexec "$@"\n'
     )
     stale.chmod(0o755)
-    arguments = train(yard / "steady.toml", tmp_path / "run", "--ranks", "3")
+    arguments = train(yard / "steady.toml", tmp_path / "run", "--ranks", "3", *TALKS)
     with Command(
         tmp_path / "command", 1, *arguments, MPIFL_MPIRUN=shlex.join([str(stale), *launcher()])
     ) as command:
         assert command.end().code == 0, command.err
+    assert " on 2 workers (" in command.out
     assert list(json.loads((tmp_path / "run" / "environment.json").read_text())["ranks"]) == ["0", "1", "2"]
     assert outcome(tmp_path / "run") == outcome(untroubled / "whole")
     left = sorted(path.name for path in (tmp_path / "command" / "tmp").iterdir())
@@ -71,10 +73,10 @@ def test_ranks_starts_its_own_ranks_whatever_a_killed_launcher_left_behind(
 
 
 def test_one_rank_runs_in_place(yard: Path, untroubled: Path, tmp_path: Path) -> None:
-    with Command(
-        tmp_path / "command", 1, *train(yard / "steady.toml", tmp_path / "run", "--ranks", "1")
-    ) as command:
+    arguments = train(yard / "steady.toml", tmp_path / "run", "--ranks", "1", *TALKS)
+    with Command(tmp_path / "command", 1, *arguments) as command:
         assert command.end().code == 0
+    assert " on 1 worker (" in command.out
     ranks = json.loads((tmp_path / "run" / "environment.json").read_text())["ranks"]
     assert ranks["0"]["pid"] == str(command.session)
     assert outcome(tmp_path / "run") == outcome(untroubled / "whole")

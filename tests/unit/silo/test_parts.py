@@ -18,7 +18,7 @@ def trained(model, count, counted=None, objective=cross_entropy, **settings):
     way = local.PLAIN
     if count is not None:
         vectors = [torch.empty_like(start) for _ in range(count)]
-        way = Parts(counted_of(objective, counted), count, take_here, PartOf("fp32", 7, 0), vectors)
+        way = Parts(counted_of(objective, counted), count, take_here, PartOf("fp32", 7), vectors)
     asked = LocalTraining(**{"lr": 0.1, "batch_size": 10, **settings})
     run = local.train(model, batches(24), start, asked, stream(0), objective, way=way)
     return run.delta.clone(), run.loss
@@ -38,7 +38,7 @@ def test_a_gradient_of_parts_is_that_of_the_batch():
     model, (x, y) = FlatModel(net()), next(batches(24).in_order(24))
     expected = model.flatten(model.gradients(cross_entropy(model.module, x, y))).clone()
     vectors = [torch.empty_like(expected) for _ in range(4)]
-    way = Parts(counted_of(cross_entropy, None), 4, take_here, PartOf("fp32", 7, 0), vectors)
+    way = Parts(counted_of(cross_entropy, None), 4, take_here, PartOf("fp32", 7), vectors)
     found = model.flatten(way.gradients(model, cross_entropy, (x, y), total := torch.zeros(())))
     assert torch.linalg.vector_norm(found - expected) <= 1e-6 * torch.linalg.vector_norm(expected)
     assert float(total) == pytest.approx(24 * float(cross_entropy(model.module, x, y).detach()), rel=1e-6)
@@ -56,7 +56,7 @@ def test_parts_with_unequal_numbers_of_targets_are_as_one_batch():
     def counted(module, x, y):
         return task.loss(task.outputs(module, x), y)
 
-    way = Parts(counted, 3, take_here, PartOf("fp32", 7, 0), vectors)
+    way = Parts(counted, 3, take_here, PartOf("fp32", 7), vectors)
     found = model.flatten(way.gradients(model, objective, (x, y), torch.zeros(())))
     assert torch.allclose(found, expected, rtol=1e-5, atol=1e-7)
     assert not vectors[0].isnan().any()
@@ -71,7 +71,7 @@ def test_dropout_has_a_stream_for_each_part_and_step():
     def of(part, step):
         torch.rand(3)
         vectors = [torch.empty_like(model.trained) for _ in range(part + 1)]
-        take_here(model, counted, PartOf("fp32", 7, step), {part: (x, y)}, vectors)
+        take_here(model, counted, PartOf("fp32", 7, step=step), {part: (x, y)}, vectors)
         return vectors[part]
 
     assert same_bits(of(1, 2), of(1, 2))
