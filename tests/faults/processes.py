@@ -202,8 +202,10 @@ def train(job: Path, run: Path, *more: str) -> list[str]:
 
 
 def own_lines(err: str) -> list[str]:
-    """What stands on stderr, without the blocks that a launcher puts between rules."""
-    return [line for line in re.sub(r"(?ms)^-{40,}\n.*?^-{40,}\n", "", err).splitlines() if line.strip()]
+    """What stands on stderr, without what a launcher says of itself when ranks end early:
+    blocks between rules, and lines of PMIx, which it now and then loses a rank over."""
+    of_launcher = r"(?ms)^-{40,}\n.*?^-{40,}\n|^\[[^\]\n]+:\d+\] PMIX ERROR: [^\n]*\n"
+    return [line for line in re.sub(of_launcher, "", err).splitlines() if line.strip()]
 
 
 def rounds_of(run: Path) -> list[dict[str, Any]]:
