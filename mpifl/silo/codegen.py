@@ -13,6 +13,7 @@ import hashlib
 import os
 import platform
 import socket
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -102,6 +103,8 @@ def _kept_or_made(path: Path, graph: torch.fx.GraphModule, inputs: Sequence[Tens
     with _locked(path.with_suffix(".lock")):
         content = _kept(path)
         if content is None:
+            line = f"{socket.gethostname()}: compiling the local step (10 to 20 s), kept in {path.parent}"
+            print(line, file=sys.stderr, flush=True)
             content = _package(graph, inputs, path.parent / "inductor")
             write_atomic(path, content, mode=0o600)
         return content

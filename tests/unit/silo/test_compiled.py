@@ -91,10 +91,11 @@ def test_what_lies_in_the_cache_is_loaded_and_gives_the_same_bits(cache, monkeyp
 
 
 def test_machine_code_that_others_may_have_written_is_made_anew_and_the_compiler_works_in_the_cache(
-    cache, monkeypatch
+    cache, monkeypatch, capsys
 ):
     settings = {"lr": 0.1, "batch_size": 5, "weight_decay": 0.02, "compile": True}
     first = trained(settings).delta
+    capsys.readouterr()
     assert any((cache / "inductor").iterdir())
     packages, again = {path.stem: path.read_bytes() for path in cache.glob("*.pt2")}, []
     for name in packages:
@@ -109,6 +110,8 @@ def test_machine_code_that_others_may_have_written_is_made_anew_and_the_compiler
     monkeypatch.setattr(codegen, "_package", packaged)
     assert same_bits(trained(settings).delta, first)
     assert len(again) == 1
+    (waited_for,) = capsys.readouterr().err.splitlines()
+    assert f"compiling the local step (10 to 20 s), kept in {cache}" in waited_for
 
 
 def test_machine_code_of_other_constants_has_another_name():
