@@ -119,7 +119,7 @@ pre { overflow-x: auto; font-size: 12.5px; line-height: 1.4; margin: 8px 0 0; }
   .card { padding: 10px 12px; }
   .grid { grid-template-columns: minmax(0, 1fr); gap: 10px; }
   .figure, details { padding: 12px 10px; }
-  tbody th { white-space: normal; overflow-wrap: anywhere; min-width: 12ch; }
+  tbody th { white-space: normal; overflow-wrap: anywhere; min-width: 72px; }
   .sort tbody th { max-width: 15ch; white-space: nowrap; }
   .plot, .plot.ended { grid-template-columns: 52px 1fr; }
   .ended .ends { grid-column: 1 / -1; grid-row: 1; display: flex; flex-wrap: wrap; gap: 6px 14px;
