@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from html import escape
 
 from mpifl.report.ends import ends
-from mpifl.report.units import Levels, seconds, ticks, ticks_log
+from mpifl.report.units import Levels, highest, seconds, ticks, ticks_log
 
 COLOURS = ("one", "two", "three", "four", "five")
 WIDE, HIGH = 1000, 200
@@ -130,13 +130,15 @@ def bars(
     step = -(-len(rounds) // MOST_BARS)
     means = [[sum(part) / len(part) for part in _parts(values, step)] for _, values, _ in stacks]
     tops = [sum(column) for column in zip(*means, strict=True)]
-    levels, tell = beside(max(tops)) if beside else (ticks(0, max(tops)), write)
-    y, width = Scale(0, max(levels[-1], *tops)), WIDE / len(tops)
+    most = highest(tops)
+    levels, tell = beside(most) if beside else (ticks(0, most), write)
+    y, width = Scale(0, max(levels[-1], most)), WIDE / len(tops)
     marks = _stacked([colour for _, _, colour in stacks], means, y)
     for nth, first in enumerate(rounds[::step]):
         figures = ", ".join(f"{name} {write(v[nth])}" for (name, _, _), v in zip(stacks, means, strict=True))
         marks += _hover(nth * width, width, f"round {first}: {figures}")
     note += f" Each bar is the mean of {step} rounds." if step > 1 else ""
+    note += f" The first bar is cut: it stands for {write(tops[0])}." if tops[0] > y.high else ""
     x = Scale(rounds[0] - 0.5, rounds[-1] + 0.5)
     keys = key([(name, colour) for name, _, colour in stacks])
     return figure(title, note, keys + plot(marks, x, y, levels, tell, title))
@@ -152,7 +154,7 @@ def _stacked(colours: Sequence[str], stacks: Sequence[Sequence[float]], y: Scale
     gap = 0.12 * width if len(stacks[0]) <= 120 else 0.0
     bases, marks = [0.0] * len(stacks[0]), ""
     for colour, values in zip(colours, stacks, strict=True):
-        tops = [base + value for base, value in zip(bases, values, strict=True)]
+        tops = [min(base + value, y.high) for base, value in zip(bases, values, strict=True)]
         path = "".join(
             f"M{nth * width + gap:.1f} {base}V{top}H{(nth + 1) * width - gap:.1f}V{base}Z"
             for nth, (base, top) in enumerate(zip(_ups(y, bases), _ups(y, tops), strict=True))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 UNITS = ((1, 0.001, "ms"), (100, 1, "s"), (6000, 60, "min"), (math.inf, 3600, "h"))
 """Durations below so many seconds are marked in this unit, which has so many seconds."""
+CUT = 4
+"""A first bar of more than so many times the highest of the others is cut."""
 Write = Callable[[float], str]
 Levels = tuple[list[float], Write]
 """What is marked on an axis, and how it is written there."""
@@ -28,6 +30,12 @@ def ticks_log(low: float, high: float) -> list[float]:
     factors = (1,) if len(powers) > 4 else (1, 2, 5)
     found = [factor * 10.0**power for power in powers for factor in factors]
     return [level for level in found if low <= level <= high] or [low, high]
+
+
+def highest(tops: Sequence[float]) -> float:
+    """Return what bars are drawn up to: a first round, which loads libraries, would flatten the others."""
+    rest = max(tops[1:], default=0.0)
+    return 1.25 * rest if len(tops) > 4 and tops[0] > CUT * rest > 0 else max(tops)
 
 
 def clock(most: float) -> Levels:

@@ -128,6 +128,16 @@ def test_lines_and_bars_are_to_scale(tmp_path):
     assert 'd="M0.0 200.00h0M1000.0 0.00h0"' in drawn
 
 
+@pytest.mark.parametrize(("first", "cut"), [(4.0, False), (40.0, True)])
+def test_a_first_bar_that_would_flatten_the_others_is_cut_and_its_height_told(first, cut):
+    drawn = charts.bars("t", range(1, 7), [("a", [first, *[2.0] * 5], "one"), ("b", [1.0] * 6, "two")], str)
+    heights = [float(top) for top in re.findall(r"V([\d.]+)H", drawn)]
+    assert min(heights) >= 0  # none leaves the drawing
+    second = min(heights[7:])  # of the stack b, after its first
+    assert (second < 60) is cut
+    assert ("The first bar is cut: it stands for 41.0." in drawn) is cut
+
+
 @pytest.mark.parametrize("target", [0.05, 0.3, 0.98])
 def test_the_target_is_drawn_wherever_it_lies(target):
     drawn = charts.lines("t", [charts.Line("a", [(1, 0.2), (2, 0.41)])], target=target)
