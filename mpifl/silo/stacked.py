@@ -21,13 +21,12 @@ from mpifl.silo.codegen import NotCompiled, trace
 from mpifl.silo.compiled import Loss
 from mpifl.silo.flat import in_precision, scalar
 from mpifl.silo.optimizers import Batch
-from mpifl.silo.vectors import by_vectors, rounds_by_place
+from mpifl.silo.vectors import ALIGNED, by_lines, by_vectors, rounds_by_place
 
-ALIGNED = 16
-"""Rows begin at multiples of so many numbers, 64 bytes: some products depend on where numbers lie."""
 ALIKE = {"fp32": 1e-3, "tf32": 0.01, "bf16": 0.05}
 """What a stack's gradient may differ by from the model's own, of its length."""
 _aten = torch.ops.aten
+_PRODUCTS = {_aten.bmm.default, _aten.baddbmm.default}
 _SAME = {_aten.detach.default, _aten.expand.default, _aten.view.default, _aten._unsafe_view.default}
 """Operations that leave a tensor as it is, where its layout stays."""
 
@@ -156,6 +155,8 @@ def _ready(graph: torch.fx.GraphModule, *, on_cpu: bool) -> Callable[..., Any]:
             graph.graph.erase_node(node)
         elif on_cpu and rounds_by_place(node.target):
             node.target = by_vectors(node.target)
+        elif on_cpu and node.target in _PRODUCTS:
+            node.target = by_lines(node.target)
     graph.recompile()
     return graph
 

@@ -1,7 +1,8 @@
-"""Operations on single numbers that a CPU rounds otherwise at a vector's end than in its midst.
+"""Operations that a CPU rounds otherwise at one place of memory than at another.
 
-A kernel takes 16 or 32 numbers at a time, and what is left one by one. Where it has an exponential of its
-own, the two ways differ in the last bit. So numbers are taken in full vectors only.
+A kernel takes 16 or 32 single numbers at a time, and what is left one by one. Where it has an exponential of
+its own, the two ways differ in the last bit. So numbers are taken in full vectors only. A product of matrices
+may begin with what lies before a cache line. So the matrices of a batch all begin at cache lines.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+ALIGNED = 16
+"""Rows and matrices begin at multiples of so many float32 numbers, 64 bytes."""
 LANES = 32
 """Numbers that a kernel takes at a time, at most."""
 PIECE = 1 << 15
@@ -56,3 +59,25 @@ def by_vectors(operation: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return torch.cat(pieces)[:count].view(shape)
 
     return act
+
+
+def by_lines(product: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return a product of matrices that takes each matrix of a batch from the beginning of a cache line."""
+
+    def act(*given: Any, **named: Any) -> Tensor:
+        return product(
+            *(_spaced(one) if isinstance(one, Tensor) and one.dim() == 3 else one for one in given), **named
+        )
+
+    return act
+
+
+def _spaced(batch: Tensor) -> Tensor:
+    """Return matrices, shape [size, n, m], with a multiple of a cache line from one to the next."""
+    if not batch.stride(0) % ALIGNED:
+        return batch
+    size, rows, columns = batch.shape
+    inner = batch.stride()[1:]
+    span = 1 + (rows - 1) * inner[0] + (columns - 1) * inner[1]
+    stride = -(-span // ALIGNED) * ALIGNED
+    return batch.new_empty(size * stride).as_strided(batch.shape, (stride, *inner)).copy_(batch)

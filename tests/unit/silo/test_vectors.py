@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mpifl.silo.vectors import LANES, PIECE, SAME, by_vectors, rounds_by_place
+from mpifl.silo.vectors import LANES, PIECE, SAME, by_lines, by_vectors, rounds_by_place
 
 aten = torch.ops.aten
 SIZE = 1 << 15
@@ -75,3 +75,23 @@ def test_what_moves_numbers_or_sums_them_is_left_as_it_is():
         len,
     ):
         assert not rounds_by_place(operation)
+
+
+@pytest.mark.parametrize("turned", ["neither", "left", "right", "both"])
+@pytest.mark.parametrize(
+    ("rows", "inner", "columns"), [(7, 21, 3), (7, 3, 21), (21, 7, 5), (1, 33, 1), (64, 7, 10)]
+)
+def test_a_product_is_the_same_wherever_a_matrix_lies_in_its_batch(rows, inner, columns, turned):
+    """Without cache lines some of them are others on some CPUs."""
+    left, right = drawn(0)[: rows * inner], drawn(1)[: inner * columns]
+    left = left.view(inner, rows).t() if turned in ("left", "both") else left.view(rows, inner)
+    right = right.view(columns, inner).t() if turned in ("right", "both") else right.view(inner, columns)
+    batches = [
+        torch.stack([one.mT] * 5).mT if one.stride(0) == 1 else torch.stack([one] * 5)
+        for one in (left, right)
+    ]
+    products = by_lines(aten.bmm.default)(*batches)
+    assert torch.equal(products, products[:1].expand_as(products))
+    assert torch.allclose(products[4], left @ right, rtol=1e-4, atol=1e-4)
+    held = by_lines(lambda *given: given)(*batches)
+    assert all(one.data_ptr() % 64 == 0 for batch in held for one in batch)
