@@ -79,6 +79,7 @@ def _read(kind: str, path: str, options: Mapping[str, Any]) -> Any:
         raise InputError(f"[model] path = '{path}': {what}")
     transformers.utils.logging.disable_progress_bar()
     only = {"local_files_only": True, "use_safetensors": True, "output_loading_info": True}
+    options = {**options, "ignore_mismatched_sizes": True}  # which are refused below, in a line
     quiet = transformers.utils.logging.get_verbosity()
     transformers.utils.logging.set_verbosity_error()  # every rank would say the same
     try:
@@ -90,6 +91,13 @@ def _read(kind: str, path: str, options: Mapping[str, Any]) -> Any:
     inside = f"{model.base_model_prefix}."
     if missing := sorted(name for name in found["missing_keys"] if name.startswith(inside)):
         raise InputError(f"[model] path = '{path}': lacks {len(missing)} weights, such as {missing[0]}")
+    if others := found["mismatched_keys"]:
+        within = [one for one in others if one[0].startswith(inside)]
+        name, there, wanted = min(within or others)
+        what = f"{name} has shape {list(there)}, and {list(wanted)} is needed"
+        if not within and "num_labels" in options:
+            what += f"; save it with num_labels = {options['num_labels']}, or without its last layer"
+        raise InputError(f"[model] path = '{path}': {what}")
     return model
 
 

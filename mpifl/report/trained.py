@@ -20,6 +20,8 @@ from mpifl.run import Job, describe, load_final, read_environment, read_kept, re
 from mpifl.silo import FlatModel, Score, evaluate
 
 GO_ON = "mpifl train ... --resume"
+NAMED = 3
+"""Personal parameters that a line names: FedBN leaves hundreds."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,8 @@ def module_of(run: Path, job: Job, spec: FederationSpec, best: bool = False) -> 
     width = algorithm.task.width(spec)
     module = models.build(*named, spec.features, width, job.seed, algorithm.task)
     if personal := sorted(algorithm.personal_names(module)):
-        whose = f"{job.algorithm['name']} leaves {', '.join(personal)} at the silos"
+        more = f" and {len(personal) - NAMED:,} more parameters" if len(personal) > NAMED else ""
+        whose = f"{job.algorithm['name']} leaves {', '.join(personal[:NAMED])}{more} at the silos"
         scores = f"metrics.jsonl has their {algorithm.task.main_metric.name}"
         where = f"in personal/{run.name} of its site's folder" if job.secure else "in personal/"
         raise InputError(f"{run}: {whose}, which have a model each, {where}; {scores}")

@@ -11,7 +11,6 @@ from mpifl.algorithms import Algorithm
 from mpifl.common import InputError
 from mpifl.data import AnySpec, VerticalSpec
 from mpifl.server import SGD
-from mpifl.silo import steps_of
 from mpifl.transforms import OWN_KEYS
 
 if TYPE_CHECKING:
@@ -155,29 +154,6 @@ def check_bottom(local_steps: int, silo: int, module: nn.Module) -> None:
             f"the bottom of silo {silo} is linear, and so many steps are one with {local_steps} times the lr"
         )
         raise InputError(f"[algorithm] local_steps = {local_steps}: {what}; take 1, or another bottom")
-
-
-def check_batches(job: Job, rows: int, where: str, layer: str) -> None:
-    """See that a half that needs two rows to train on is never given a batch of one.
-
-    Args:
-        job: The job.
-        rows: How many are trained on.
-        where: Which keys name the half.
-        layer: What in it needs two rows; "" if nothing does.
-
-    Raises:
-        InputError: it is; the line says what would do.
-    """
-    local = job.local
-    size = rows if local.batch_size == "full" else min(local.batch_size, rows)
-    every, left = size == 1, rows % size == 1 and not local.drop_last
-    reached = steps_of(local, rows) > rows // size
-    if layer and (every or (left and reached)):
-        what = "each batch has one row" if every else f"of {rows:,} rows the last batch has one"
-        to_do = "take another size" if every else "take drop_last = true, or another size"
-        said = f"{what}, and {where} cannot train on one row ({layer}); {to_do}"
-        raise InputError(f"[local] batch_size = {local.batch_size}: {said}")
 
 
 def _is_shell(part: nn.Module) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from mpifl.common import InputError
 from mpifl.data import Batches, rows
 from mpifl.silo.flat import FlatModel, Objective, scalar
 from mpifl.silo.optimizers import Batch
@@ -61,6 +62,30 @@ def rows_of(local: LocalTraining, examples: int) -> list[int]:
     size = examples if local.batch_size == "full" else min(local.batch_size, examples)
     epoch = [size] * (every - 1) + [size if local.drop_last else examples - size * (every - 1)]
     return [epoch[step % every] for step in range(steps_of(local, examples) * local.accumulate)]
+
+
+def check_batches(local: LocalTraining, examples: int, where: str, layer: str) -> None:
+    """See that a model that needs two examples to train on is never given a batch of one.
+
+    Args:
+        local: How it is trained.
+        examples: How many it is trained on.
+        where: What the line calls the model.
+        layer: What in it needs two examples; "" if nothing does.
+
+    Raises:
+        InputError: it is; the line says what would do.
+    """
+    if not examples:
+        return
+    size = examples if local.batch_size == "full" else min(local.batch_size, examples)
+    every, left = size == 1, examples % size == 1 and not local.drop_last
+    reached = steps_of(local, examples) * local.accumulate > examples // size
+    if layer and (every or (left and reached)):
+        what = "each batch has one row" if every else f"of {examples:,} rows the last batch has one"
+        to_do = "take another size" if every else "take drop_last = true, or another size"
+        said = f"{what}, and {where} cannot train on one row ({layer}); {to_do}"
+        raise InputError(f"[local] batch_size = {local.batch_size}: {said}")
 
 
 def _in_epoch(local: LocalTraining, examples: int) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +64,8 @@ class SiloPlan:
 def plans(job: Job, spec: AnySpec, algorithm: Algorithm) -> list[SiloPlan]:
     """Return what a job with `[privacy]` asks of each silo, if it is in every round; [] where no silo noises.
 
+    Where noise is sought that takes seconds for each size of a silo. A line on stderr says so.
+
     Raises:
         InputError: no noise meets the budget, or `dp-accounting` is needed and not there.
     """
@@ -73,6 +76,7 @@ def plans(job: Job, spec: AnySpec, algorithm: Algorithm) -> list[SiloPlan]:
         return _together(job, spec, names)
     if job.privacy.noise_of is not None:
         _check_names(job.privacy.noise_of, [names[silo] for silo in range(len(spec.silos))])
+    _tell_of_search(job, {entry.examples["train"] for entry in spec.silos})
     found: list[SiloPlan] = []
     for silo, entry in enumerate(spec.silos):
         local, count = job.local, entry.examples["train"]
@@ -104,9 +108,29 @@ def _together(job: Job, spec: AnySpec, names: Names) -> list[SiloPlan]:
     assert job.privacy is not None
     rate = rate_of_sum(job, spec)
     check_countable([rate])
+    _tell_of_search(job, {sum(entry.examples["train"] for entry in spec.silos)})
     noise = job.privacy.noise or _noise(job, rate, job.rounds)
     counts = [entry.examples["train"] for entry in spec.silos]
     return [SiloPlan(names[silo], count, rate * count, 1, noise) for silo, count in enumerate(counts)]
+
+
+def _tell_of_search(job: Job, sizes: Collection[int]) -> None:
+    """Say that noise is sought for an epsilon, where no formula gives it."""
+    privacy, size = job.privacy, job.local.batch_size
+    assert privacy is not None
+    drawn = isinstance(size, int) and any(examples > size for examples in sizes)
+    if privacy.epsilon is not None and privacy.accountant == "pld" and drawn:
+        many = f", of {len(sizes)} sizes of silos" if len(sizes) > 1 else ""
+        line = (
+            f"[privacy] epsilon = {privacy.epsilon:g}: the least noise is sought{many}; each takes some 5 s"
+        )
+        _say_once(line)
+
+
+@functools.cache
+def _say_once(line: str) -> None:
+    """Print a line on stderr; what it tells of is done once a process."""
+    print(line, file=sys.stderr, flush=True)
 
 
 def _noise(job: Job, rate: float, steps: int) -> float:

@@ -10,11 +10,11 @@ from torch import nn
 from mpifl import models
 from mpifl.aggregation import memory_of
 from mpifl.algorithms import Algorithm
-from mpifl.common import InputError
+from mpifl.common import InputError, Names
 from mpifl.data import AnySpec, Change, VerticalSpec, load_change, read_any
 from mpifl.privacy import Draws
 from mpifl.run import Job, Model, check_private_data, check_vertical_data, is_silo_level, why_no_statistics
-from mpifl.silo import check_layers
+from mpifl.silo import check_batches, check_layers
 from mpifl.tracking import check_tracking
 from mpifl.training.accounting import SiloPlan, plans
 from mpifl.training.silo_level import mechanism_of
@@ -106,6 +106,12 @@ def check_model(job: Job, spec: AnySpec, algorithm: Algorithm, module: nn.Module
         check_layers(module)
     if job.silo.parts > 1:
         check_layers(module, f"[silo] parts = {job.silo.parts}")
+    if "local.batch_size" not in algorithm.ignores and not algorithm.architectures():
+        layer = models.needs_two(module, spec.features)
+        names = Names([entry.name for entry in spec.silos])
+        for silo, entry in enumerate(spec.silos):
+            where = f"the model of silo {names[silo]}"
+            check_batches(job.local, entry.examples.get("train", 0), where, layer)
 
 
 def check_privacy(job: Job, spec: AnySpec, source: str) -> list[SiloPlan]:

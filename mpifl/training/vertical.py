@@ -22,14 +22,13 @@ from mpifl.privacy import Gate, own_secret, randomised
 from mpifl.run import (
     Job,
     Model,
-    check_batches,
     check_bottom,
     check_vertical_data,
     load_initial,
     load_weights,
 )
 from mpifl.server import Server
-from mpifl.silo import Bottom, ColumnSilo, FlatModel, learnable
+from mpifl.silo import Bottom, ColumnSilo, FlatModel, check_batches, learnable
 from mpifl.training.at_site import BOTTOMS, about_rank, kept_at_site
 from mpifl.training.devices import rank_device, threads_of
 from mpifl.transforms import LineCodecs
@@ -212,7 +211,7 @@ def _check_batches(job: Job, spec: VerticalSpec, half: torch.nn.Module, silo: in
     if silo is not None:
         where = f"[vertical] bottoms.{silo}" if str(silo) in job.vertical.bottoms else "[model]"
         features = spec.silos[silo].features
-    check_batches(job, spec.rows["train"], where, models.needs_two(half, features))
+    check_batches(job.local, spec.rows["train"], where, models.needs_two(half, features))
 
 
 def _merged(job: Job, spec: VerticalSpec) -> Features:

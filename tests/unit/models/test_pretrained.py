@@ -207,6 +207,20 @@ def test_what_is_no_model_or_no_adapter_is_one_line(base, folders, mistake):
     assert "\n" not in str(refused.value)
 
 
+def test_a_folder_with_other_classes_says_how_many_there_are_and_what_would_do(tmp_path):
+    task = TASKS["classification"]()
+    gpt2("GPT2ForSequenceClassification", num_labels=4).save_pretrained(tmp_path)
+    shapes = r"score.weight has shape \[4, 8\], and \[3, 8\] is needed"
+    wanted = f"{shapes}; save it with num_labels = 3, or without its last layer"
+    with pytest.raises(InputError, match=wanted):
+        built(tmp_path, "hf-classifier", NAMED, 3, task)
+    built(tmp_path, "hf-classifier", NAMED, 4, task)
+    whole = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(whole | {"n_positions": 99}))
+    with pytest.raises(InputError, match=r"transformer.wpe.weight has shape .* is needed$"):
+        built(tmp_path, "hf-classifier", NAMED, 4, task)
+
+
 def named(arguments):
     return {"base" if key == "path" else key: value for key, value in arguments.items()}
 

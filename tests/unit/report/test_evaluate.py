@@ -113,6 +113,13 @@ def test_silos_that_own_a_part_of_the_model_are_not_scored(tmp_path, monkeypatch
         evaluate_silos(run)
 
 
+def test_of_many_personal_parameters_the_first_are_named(tmp_path):
+    six = {"name": "mlp", "hidden": [4, 4]}
+    run, _ = make_run(tmp_path, algorithm={"name": "fedper", "personal": ["*.bias", "features.*"]}, model=six)
+    with pytest.raises(InputError, match=r"leaves ([\w.]+, ){2}[\w.]+ and \d more parameters at the silos"):
+        evaluate_silos(run)
+
+
 def test_the_command_scores_silos_where_there_is_no_test_set(tmp_path):
     run, records = make_run(tmp_path)
     refused = CliRunner().invoke(app, ["evaluate", str(run)])

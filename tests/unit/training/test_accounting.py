@@ -21,6 +21,7 @@ from mpifl.common import InputError
 from mpifl.privacy import Site, Steps, epsilon_of
 from mpifl.report import compare_runs, read_run, write_report
 from mpifl.run import check_job, read_job
+from mpifl.training import accounting
 from mpifl.training.accounting import digest_of
 from mpifl.training.loop import train
 from mpifl.training.validation import check_privacy, validate_job
@@ -196,6 +197,19 @@ def check(path: Path):
     job = read_job(path)
     spec = validate_job(job, str(path))
     check_privacy(job, spec, str(path))
+
+
+def test_a_line_says_that_noise_is_sought_where_that_takes_seconds(tmp_path, capsys):
+    accounting._say_once.cache_clear()
+    write_folder(tmp_path / "shards", SIZES)
+    path = tmp_path / "job.toml"
+    for size, times in {4: 1, "full": 0, 30: 0}.items():
+        tables = {"privacy": {"clip": 1.0, "epsilon": 3.0, "delta": 0.01}, "local": {"batch_size": size}}
+        path.write_text(tomli_w.dumps(job_of(tmp_path, **tables)))
+        for _ in range(2):  # as a start looks first, and then counts
+            check(path)
+        said = "[privacy] epsilon = 3: the least noise is sought, of 2 sizes of silos; each takes some 5 s"
+        assert capsys.readouterr().err.count(said) == times
 
 
 def refused(folder: Path, **tables):

@@ -4,10 +4,13 @@ and whether it can compute as the job wants."""
 import os
 
 import pytest
+from torch import nn
 from unit.builders import Alone, write_folder
 
 from mpifl.common.errors import InputError
+from mpifl.run import read_job
 from mpifl.training import build, devices
+from mpifl.training.validation import validate_job
 
 
 class Placed(Alone):
@@ -46,3 +49,35 @@ def test_bfloat16_on_a_cpu_is_refused_in_a_line(tmp_path):
     with pytest.raises(InputError, match=r"\[local\] precision = 'bf16': .* take 'fp32'") as refused:
         build.build(job, tmp_path / "run", (), False, Placed())
     assert "\n" not in str(refused.value)
+
+
+def normed(shape, classes):
+    """A model that cannot train on one example."""
+    return nn.Sequential(nn.Linear(shape[0], 4), nn.BatchNorm1d(4), nn.Linear(4, classes))
+
+
+def normed_job(folder, local):
+    write_folder(folder / "shards", [8, 9])
+    job = folder / "job.toml"
+    model = f'[model]\nname = "{__name__}:normed"'
+    job.write_text(f'name = "toy"\nshards = "{folder / "shards"}"\nrounds = 1\n{model}\n[local]\n{local}\n')
+    return job
+
+
+def test_a_last_batch_of_one_is_refused_where_the_model_cannot_train_on_it(tmp_path):
+    """Which silo and what would do is said before the first round, and PyTorch's words are not."""
+    job = normed_job(tmp_path, "batch_size = 4")
+    what = "of 9 rows the last batch has one, and the model of silo 1 cannot train on one row"
+    told = rf"\[local\] batch_size = 4: {what} \(BatchNorm1d\); take drop_last = true, or another size"
+    with pytest.raises(InputError, match=told):
+        validate_job(read_job(job), str(job))
+    with pytest.raises(InputError, match=told):
+        build.build(job, tmp_path / "run", (), False, Placed())
+
+
+@pytest.mark.parametrize(
+    "local", ["batch_size = 4\ndrop_last = true", "batch_size = 4\nsteps = 2", "batch_size = 5"]
+)
+def test_a_last_batch_of_one_that_no_silo_draws_is_none(tmp_path, local):
+    job = normed_job(tmp_path, local)
+    validate_job(read_job(job), str(job))
