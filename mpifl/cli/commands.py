@@ -195,16 +195,23 @@ def doctor(
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", min=1, help="After which it ends, whatever hangs.")
     ] = 60,
+    compile: Annotated[
+        bool, typer.Option("--compile", help="Compile the job's local steps on all nodes, and no more.")
+    ] = False,
 ) -> None:
     """Look for what would hurt a training here,
     on all ranks that --ranks or mpirun starts; exit code 1 if there is."""
     from mpifl.wire import launcher
 
+    if compile and (out or json):
+        raise InputError("--compile: takes a job alone; leave --out and --json out")
     if ranks is not None and ranks > 1 and not launcher.launched():
         raise typer.Exit(abs(launcher.launch(ranks)))
     with imports.gc_frozen():
-        from mpifl.tools.doctor import examine
+        from mpifl.tools.doctor import compile_steps, examine
 
+    if compile:
+        return compile_steps(target)
     raise typer.Exit(examine(target, out, json, timeout, ending.rank() == "0"))
 
 

@@ -34,7 +34,12 @@ from .records import (
 )
 from .released import ReleasedFile as ReleasedFile
 from .state_files import StateFiles as StateFiles
-from .tables import Checkpoint as Checkpoint, Evaluate as Evaluate, Model as Model
+from .tables import (
+    Checkpoint as Checkpoint,
+    Evaluate as Evaluate,
+    Model as Model,
+    Tracking as Tracking,
+)
 from .vertical import check_bottom as check_bottom, check_vertical_data as check_vertical_data
 from .weights import load_final as load_final, load_initial as load_initial, load_weights as load_weights
 from .writer import Writer as Writer

@@ -1,5 +1,6 @@
 from . import loop as loop
 from .accounting import figures_of_plan as figures_of_plan, plans as plans, refuse_without as refuse_without
+from .agreement import agree as agree
 from .at_site import user_name as user_name
 from .devices import (
     device_name as device_name,

@@ -145,3 +145,79 @@ def test_ranks_that_are_alone_by_mistake_are_told_so(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "promised 3 ranks, but this one is alone" in " ".join(done.stdout.split())
     assert "Traceback" not in done.stderr
+
+
+COMPILED = """
+name = "compiled"
+shards = "{shards}"
+rounds = 9
+
+[model]
+name = "logreg"
+
+[algorithm]
+name = "scaffold"
+
+[local]
+compile = true
+epochs = 3
+batch_size = {size}
+
+[cohort]
+fraction = 0.1
+
+[evaluate]
+target = 0.5
+"""
+
+
+def doctor_compiles(n: int, folder: Path, digits: Path, size: str) -> tuple[str, str]:
+    """Have the doctor compile a job; return what it said on stdout and on stderr."""
+    job = folder / "job.toml"
+    job.write_text(COMPILED.format(shards=digits / "digits", size=size))
+    done = ranks(
+        n, "-m", "mpifl", "doctor", "--compile", job, cwd=folder, XDG_CACHE_HOME=str(folder / "cache")
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout, done.stderr
+
+
+def test_where_no_step_can_be_compiled_the_doctor_says_why_and_leaves_nothing(
+    tmp_path: Path, digits: Path
+) -> None:
+    out, err = doctor_compiles(3, tmp_path, digits, '"full"')
+    assert "[local] compile = true: batch_size = 'full' gives each silo another shape" in err
+    assert "each silo took a step" in out
+    assert {path.name for path in tmp_path.iterdir()} == {"job.toml", "cache"}
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ([], "--compile: name the job whose steps are to be compiled"),
+        (["job.toml", "--json", "found.json"], "--compile: takes a job alone; leave --out and --json out"),
+        (["none.toml"], "none.toml: cannot be read"),
+        (["job.toml"], "job.toml: [local] compile = false: no step is compiled; take compile = true"),
+    ],
+)
+def test_what_the_doctor_cannot_compile_is_one_line(tmp_path: Path, words: list[str], why: str) -> None:
+    text = COMPILED.format(shards="shards", size=10)
+    (tmp_path / "job.toml").write_text(text.replace("compile = true", ""))
+    done = ranks(1, "-m", "mpifl", "doctor", "--compile", *words, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"error: {why}")
+    assert [path.name for path in tmp_path.iterdir()] == ["job.toml"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_training_loads_what_the_doctor_has_compiled(tmp_path: Path, digits: Path, n: int) -> None:
+    _, err = doctor_compiles(n, tmp_path, digits, "10")
+    assert err.count("compiling the local step") == 1
+    kept = list(tmp_path.glob("cache/mpifl/*.pt2"))
+    words = ["train", "job.toml", "--set", "rounds=2", "--out", "run"]
+    done = ranks(n, "-m", "mpifl", *words, cwd=tmp_path, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert done.returncode == 0, done.stderr
+    assert "compil" not in done.stderr
+    assert list(tmp_path.glob("cache/mpifl/*.pt2")) == kept
+    assert not list(tmp_path.glob(".compile-*"))
