@@ -68,7 +68,7 @@ class Outcome:
 def outcome_of(kind: Kind, given: Any, patience: float = PATIENCE) -> Outcome:
     """Have one input read."""
     _fresh_peak()
-    before, children = _kib(RUSAGE_SELF), _kib(RUSAGE_CHILDREN)
+    before, children, living = _kib(RUSAGE_SELF), _kib(RUSAGE_CHILDREN), _living()
     name, where, what = "value", "", ""
     try:
         with limit(patience), contextlib.redirect_stdout(_Unicode()):
@@ -82,7 +82,8 @@ def outcome_of(kind: Kind, given: Any, patience: float = PATIENCE) -> Outcome:
     except Exception as error:
         name, where, what = "traceback", place_of(error), f"{type(error).__name__}: {str(error)[:200]}"
     ended = _kib(RUSAGE_CHILDREN)  # of all that ever were
-    mib = max(_kib(RUSAGE_SELF) - before, _living(), ended if ended > children else 0) / 1024
+    grown = max((kib - living.get(child, 0) for child, kib in _living().items()), default=0)
+    mib = max(_kib(RUSAGE_SELF) - before, grown, ended if ended > children else 0) / 1024
     if name in GOOD and mib > MOST_MEMORY:
         return Outcome("memory", "", f"{mib:.0f} MiB", mib)
     return Outcome(name, where, what, mib)
@@ -144,12 +145,15 @@ def _kib(who: int) -> int:
     return getrusage(who).ru_maxrss
 
 
-def _living() -> int:
-    """Return the highest memory, in KiB, that a living child ever had; 0 where the system does not tell."""
-    highest = 0
+def _living() -> dict[str, int]:
+    """Return the highest memory, in KiB, that each living child ever had, where the system tells.
+
+    A fork of a large process is large from its beginning.
+    """
+    highest = {}
     for told in Path("/proc/self/task").glob("*/children"):
         for child in told.read_text().split():
             with contextlib.suppress(OSError, ValueError):  # it has just ended
                 status = Path(f"/proc/{child}/status").read_text()
-                highest = max(highest, int(status.partition("VmHWM:")[2].split()[0]))
+                highest[child] = int(status.partition("VmHWM:")[2].split()[0])
     return highest

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 
 import mpifl
 from data_prep.cli import main as data_prep
+from mpifl.common.errors import InputError
 from mpifl.run.job import read_job
 
 PAGE = (ROOT / "docs" / "howto" / "lora.md").read_text()
@@ -61,3 +62,17 @@ def test_the_page_holds_from_the_model_to_the_text_that_it_writes(folder, monkey
         exec(compile(block, "lora.md", "exec"), {})
     assert capsys.readouterr().out.startswith("MY LORD,")
     assert (folder / "adapters" / "adapter_model.safetensors").exists()
+    with pytest.raises(SystemExit) as ended:
+        data_prep([*command("data-prep"), "--jobs=1"])
+    assert ended.value.code == 0
+    of_speakers = {
+        "name": "speeches",
+        "shards": "shards/speeches",
+        "rounds": 1,
+        "model": {"name": "hf-classifier", "path": "models/distilbert"},
+        "local": {"lr": 0.01, "steps": 1},
+    }
+    with pytest.raises(InputError, match=r"classifier.bias has shape \[4\], and \[2\] is needed"):
+        mpifl.train(of_speakers, out="runs/speeches")
+    of_speakers["model"]["path"] = "data/lora/gpt2"
+    assert mpifl.train(of_speakers, out="runs/speeches").finished
