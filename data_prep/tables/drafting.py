@@ -13,6 +13,7 @@ from data_prep.tables.label import TAKES
 from data_prep.tables.piece import Piece
 from data_prep.tables.spec import TableSpec
 from data_prep.tables.stream import names_of_parquet, pieces
+from data_prep.tables.surveying import survey
 from mpifl.common import InputError
 
 KINDS = tuple(kind for kind in TAKES if kind != "none")
@@ -87,6 +88,19 @@ def draft(path: Path, learned: Learned) -> str:
         *([f"delimiter = {_quoted(delimiter)}"] if delimiter != "," else []),
     ]
     return "\n".join([*lines, "", "[features]", *(_guess(name, piece) for name in features), ""])
+
+
+def label_moments(path: Path, column: str) -> tuple[float, float]:
+    """Return mean and deviation of a table's column of numbers, gaps left out; 0 and 1 without any.
+
+    Raises:
+        InputError: the table cannot be read, lacks the column, or it is none of numbers.
+    """
+    kind = "parquet" if path.suffix == ".parquet" else "csv"
+    delimiter = "," if kind == "parquet" else _header(path)[1]
+    only = {"features": {column: "numeric"}, "missing": MISSING, "delimiter": delimiter}
+    found = survey(kind, path, TableSpec.model_validate({**only, "standardise": "own"})).moments
+    return found.columns[column].mean, found.columns[column].deviation
 
 
 def _header(path: Path) -> tuple[list[str], str]:
