@@ -136,6 +136,29 @@ def draft(
     typer.echo(f"{spec}: guessed from the table; read it through before you partition")
 
 
+@app.command()
+def settle(
+    table: Annotated[Path, typer.Argument(help="A table: Parquet by its ending, else CSV.")],
+    out: Annotated[Path, typer.Option(help="The spec to write.")],
+    spec: Annotated[Path | None, typer.Option(help="The table's spec; its name with .toml.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a spec that is there.")] = False,
+) -> None:
+    """State in a spec what it leaves to the table, so that rows of other tables become the same numbers."""
+    import tomli_w
+
+    from data_prep.tables import Encoder, read_spec as read_table_spec
+
+    if out.exists() and not force:
+        raise InputError(f"{out}: is there already; take another --out, or --force to write over it")
+    kind = "parquet" if table.suffix == ".parquet" else "csv"
+    told = Encoder(kind, table, read_table_spec(spec or table.with_suffix(".toml"))).settled()
+    try:
+        out.write_text(tomli_w.dumps(told), "utf-8")
+    except OSError as error:
+        raise InputError(f"--out: {out} cannot be written ({error.strerror})") from None
+    typer.echo(f"{out}: levels, classes, means and deviations are those of {table.name}")
+
+
 def _before(like: Path | None, table: Path | None) -> FederationSpec | None:
     """Return what a federation or the spec of a table says, if there is one."""
     if like and table:

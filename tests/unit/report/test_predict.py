@@ -99,6 +99,20 @@ def test_examples_of_another_shape_are_one_line_with_both_shapes(tmp_path):
         predicted(run, tmp_path / "a.npz", tmp_path / "wide")
 
 
+def test_a_tables_columns_of_other_names_are_refused_with_what_helps(tmp_path):
+    run, _ = make_run(tmp_path)
+    spec = read_federation(tmp_path / "shards")
+    spec.model_copy(update={"feature_names": ["age", "ward=a", "ward=b", "dose"]}).write(tmp_path / "shards")
+    other = write_folder(tmp_path / "new", (4,))
+    other.model_copy(update={"feature_names": ["age", "ward=b", "ward=c", "dose"]}).write(tmp_path / "new")
+    line = "new: column 1 is 'ward=b', the model learned 'ward=a'; .* `data-prep settle`"
+    with pytest.raises(InputError, match=line):
+        predicted(run, tmp_path / "a.npz", tmp_path / "new")
+    write_folder(tmp_path / "wide", (4,), Features(shape=(5,), dtype="float32"))
+    with pytest.raises(InputError, match=r"run takes \[4\]; .* `data-prep settle`"):
+        predicted(run, tmp_path / "a.npz", tmp_path / "wide")
+
+
 def test_a_shard_that_nothing_describes_is_refused(tmp_path):
     run, _ = make_run(tmp_path)
     (tmp_path / "alone.h5").write_bytes((tmp_path / "shards" / "silo_0000.h5").read_bytes())
