@@ -117,6 +117,9 @@ def draft(
         str, typer.Option(help="What it is: categorical, numeric, multilabel or survival.")
     ] = "categorical",
     silo: Annotated[str | None, typer.Option(help="The column that names the silo of a row.")] = None,
+    names: Annotated[
+        str | None, typer.Option(help="The columns' names, as age,sex, of a CSV table without a header line.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="The spec; the table's name with .toml.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a spec that is there.")] = False,
 ) -> None:
@@ -128,7 +131,8 @@ def draft(
         raise InputError(f"--kind: '{kind}' given; there are {', '.join(KINDS)}")
     if spec.exists() and not force:
         raise InputError(f"{spec}: is there already; take another --out, or --force to write over it")
-    text = guess(table, Learned(kind, tuple(_listed(label) or ()), silo))
+    learned = Learned(kind, tuple(_listed(label) or ()), silo, tuple(_listed(names) or ()))
+    text = guess(table, learned)
     try:
         spec.write_text(text, "utf-8")
     except OSError as error:
