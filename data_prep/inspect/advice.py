@@ -52,7 +52,8 @@ HELD = Take(
 )
 CORRECTED = Take(
     ("scaffold", "feddyn"),
-    "each silo's drift is corrected; it takes silos that are in nearly every round, and they are few enough",
+    "each silo's drift is corrected; it takes silos that are in nearly every round, and a lower "
+    "local.lr than fedavg's; compare the two",
 )
 AVERAGED = Take(
     ('[server_optimizer] name = "adam"',),

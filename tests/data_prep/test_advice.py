@@ -100,6 +100,10 @@ def test_all_that_is_named_is_there_to_be_named():
     assert len(offered) == 9
 
 
+def test_corrected_silos_are_said_to_take_a_lower_rate():
+    assert "a lower local.lr than fedavg's" in str(advice(summary(APART))[0])
+
+
 def test_the_page_says_what_is_found_and_why():
     text = re.sub("<[^>]*>", " ", section(summary(APART)))
     assert "Labels differ much: 57% of a silo&#x27;s would have to move" in text
