@@ -150,7 +150,7 @@ KINDS = {
 
 @pytest.fixture
 def run_of_kind(tmp_path):
-    def act(kind):
+    def act(kind, **task):
         classes, targets, names, _ = KINDS[kind]
         made = {"features": FEATURES, "classes": classes, "targets": targets}
         draw = np.random.default_rng(0)
@@ -164,10 +164,21 @@ def run_of_kind(tmp_path):
         FederationSpec(silos=[entry], format_version=version, **about, **made).write(tmp_path / "shards")
         model = {"name": f"{__name__}:places"} if kind == "segmentation" else MODEL
         job = {"name": "toy", "shards": str(tmp_path / "shards"), "rounds": 1, "model": model}
-        train(job | {"task": {"name": kind}}, tmp_path / "run", (), False, Alone())
+        train(job | {"task": {"name": kind, **task}}, tmp_path / "run", (), False, Alone())
         return tmp_path / "run"
 
     return act
+
+
+def test_values_learned_in_deviations_are_predicted_in_their_own_unit(run_of_kind, tmp_path):
+    mean, deviation = [100.0, 1.0], [10.0, 0.5]
+    run = run_of_kind("regression", mean=mean, deviation=deviation)
+    found = predicted(run, tmp_path / "a.npz")
+    model, spec = Run.of(run).model().eval(), read_federation(tmp_path / "shards")
+    x = torch.from_numpy(open_shard(tmp_path / "shards", spec.silos[0], spec).splits["train"].x.copy())
+    said = np.array(mean) + np.array(deviation) * model(x).detach().numpy()
+    np.testing.assert_allclose(found["value_weight"], said[:, 0], rtol=1e-6)
+    np.testing.assert_allclose(found["value_height"], said[:, 1], rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
