@@ -42,7 +42,7 @@ class Regression(Named):
     """
     deviation: PositiveFloat | ManyPositive | None = None
     """Of the targets, or of each column: what a model learns is divided by it, what it says times it; 1 by
-    default. Metrics and predictions stay in the targets' own units."""
+    default. Metrics keep the targets' unit."""
 
     def for_federation(self, spec: Shards) -> Task:
         """Return the task with what it must know of the federation."""
