@@ -48,8 +48,10 @@ OF_DATA_PREP = {"mpifl.common", "mpifl.data"}
 JOINED = {
     "mpifl.cli.align": {"data_prep.schemes", "data_prep.site"},
     "mpifl.cli.listing": {"data_prep.schemes", "data_prep.sources"},
+    "mpifl.cli.new": {"data_prep.tables"},
 }
-"""What a command may import of `data_prep`: where a party's table meets the ranks, or both are told of."""
+"""What a command may import of `data_prep`: where a party's table meets the ranks, both are told of, or a job
+begins with a table."""
 FORBIDDEN = {
     "mpifl.data": {"mpifl.wire", "torch"},
     "mpifl.aggregation": {"mpifl.silo", "mpifl.data", "mpifl.models"},

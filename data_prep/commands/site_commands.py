@@ -117,6 +117,9 @@ def draft(
         str, typer.Option(help="What it is: categorical, numeric, multilabel or survival.")
     ] = "categorical",
     silo: Annotated[str | None, typer.Option(help="The column that names the silo of a row.")] = None,
+    names: Annotated[
+        str | None, typer.Option(help="The columns' names, as age,sex, of a CSV table without a header line.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="The spec; the table's name with .toml.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a spec that is there.")] = False,
 ) -> None:
@@ -128,12 +131,36 @@ def draft(
         raise InputError(f"--kind: '{kind}' given; there are {', '.join(KINDS)}")
     if spec.exists() and not force:
         raise InputError(f"{spec}: is there already; take another --out, or --force to write over it")
-    text = guess(table, Learned(kind, tuple(_listed(label) or ()), silo))
+    learned = Learned(kind, tuple(_listed(label) or ()), silo, tuple(_listed(names) or ()))
+    text = guess(table, learned)
     try:
         spec.write_text(text, "utf-8")
     except OSError as error:
         raise InputError(f"--out: {spec} cannot be written ({error.strerror})") from None
     typer.echo(f"{spec}: guessed from the table; read it through before you partition")
+
+
+@app.command()
+def settle(
+    table: Annotated[Path, typer.Argument(help="A table: Parquet by its ending, else CSV.")],
+    out: Annotated[Path, typer.Option(help="The spec to write.")],
+    spec: Annotated[Path | None, typer.Option(help="The table's spec; its name with .toml.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a spec that is there.")] = False,
+) -> None:
+    """State in a spec what it leaves to the table, so that rows of other tables become the same numbers."""
+    import tomli_w
+
+    from data_prep.tables import Encoder, read_spec as read_table_spec
+
+    if out.exists() and not force:
+        raise InputError(f"{out}: is there already; take another --out, or --force to write over it")
+    kind = "parquet" if table.suffix == ".parquet" else "csv"
+    told = Encoder(kind, table, read_table_spec(spec or table.with_suffix(".toml"))).settled()
+    try:
+        out.write_text(tomli_w.dumps(told), "utf-8")
+    except OSError as error:
+        raise InputError(f"--out: {out} cannot be written ({error.strerror})") from None
+    typer.echo(f"{out}: levels, classes, means and deviations are those of {table.name}")
 
 
 def _before(like: Path | None, table: Path | None) -> FederationSpec | None:

@@ -5,8 +5,10 @@ The bounds are rules of thumb: what decides is a trial of few rounds.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator
+import operator
+from collections.abc import Iterator, Sequence
 from html import escape
 from typing import NamedTuple
 
@@ -15,6 +17,7 @@ import numpy as np
 from data_prep.inspect.features import feature_skew
 from data_prep.inspect.heterogeneity import gini, heterogeneity
 from data_prep.inspect.summary import Summary
+from mpifl.data import Targets
 
 LITTLE, MUCH = 0.1, 0.3
 """Shares of a silo's labels that would have to move: below the first labels differ little, from the second on
@@ -23,6 +26,12 @@ UNEVEN = 0.3
 """A Gini coefficient from which on sizes are uneven."""
 SHIFTED = 0.3
 """Deviations by which features, or targets, are shifted enough to matter."""
+LARGE = 10.0
+"""A mean or deviation of targets from which on steps are too short for them; below its inverse, too long."""
+TIMES = ("time", "event")
+"""What the columns of survival are called, which no model learns as values."""
+MOST_COLUMNS = 6
+"""Columns of targets that have a mean and a deviation each."""
 CHANCE = 1.5
 """How many times what chance alone brings a figure must be to tell anything."""
 FEW = 20
@@ -43,7 +52,8 @@ HELD = Take(
 )
 CORRECTED = Take(
     ("scaffold", "feddyn"),
-    "each silo's drift is corrected; it takes silos that are in nearly every round, and they are few enough",
+    "each silo's drift is corrected; it takes silos that are in nearly every round, and a lower "
+    "local.lr than fedavg's; compare the two",
 )
 AVERAGED = Take(
     ('[server_optimizer] name = "adam"',),
@@ -82,7 +92,31 @@ def advice(summary: Summary) -> list[Advice]:
     if len(summary.sizes) < 2:
         return []
     found = [*_labels(summary), *_sizes(summary), *_features(summary)]
-    return found or [Advice("Nothing that is shown here is skewed much", ALIKE)]
+    found = found or [Advice("Nothing that is shown here is skewed much", ALIKE)]
+    return [*found, *_units(summary)]
+
+
+def _units(summary: Summary) -> Iterator[Advice]:
+    """Suggest to learn values in their deviations, where their unit makes them large or small."""
+    targets = summary.spec.targets
+    values = isinstance(targets, Targets) and targets.dtype != "bool" and tuple(targets.names or ()) != TIMES
+    if not summary.targets or not values:
+        return
+    pooled = functools.reduce(operator.add, summary.targets)
+    alike = len(pooled.mean) > MOST_COLUMNS
+    columns = [pooled.overall()] if alike else [*zip(pooled.mean, pooled.deviation, strict=True)]
+    if all(max(abs(mean), spread) < LARGE and spread > 1 / LARGE for mean, spread in columns):
+        return
+    keys = {"mean": [mean for mean, _ in columns], "deviation": [spread or 1.0 for _, spread in columns]}
+    told = [f"{key} = {_numbers(column)}" for key, column in keys.items()]
+    why = "a model learns them in their deviations; metrics and predictions keep the unit"
+    yield Advice("Targets are far from 0 ± 1", Take((f"[task] {' and '.join(told)}",), why))
+
+
+def _numbers(column: Sequence[float]) -> str:
+    """Write a number, or a list of several, as a job file has it."""
+    written = [f"{number:.4g}" for number in column]
+    return written[0] if len(written) == 1 else f"[{', '.join(written)}]"
 
 
 def _labels(summary: Summary) -> Iterator[Advice]:

@@ -1,5 +1,5 @@
 from .columns import Columns as Columns, check_label as check_label, stated_columns as stated_columns
-from .drafting import KINDS as KINDS, Learned as Learned, draft as draft
+from .drafting import KINDS as KINDS, Learned as Learned, draft as draft, label_moments as label_moments
 from .encoding import Encoder as Encoder
 from .piece import ordered as ordered
 from .spec import TableSpec as TableSpec, read_spec as read_spec

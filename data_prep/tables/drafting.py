@@ -13,6 +13,7 @@ from data_prep.tables.label import TAKES
 from data_prep.tables.piece import Piece
 from data_prep.tables.spec import TableSpec
 from data_prep.tables.stream import names_of_parquet, pieces
+from data_prep.tables.surveying import survey
 from mpifl.common import InputError
 
 KINDS = tuple(kind for kind in TAKES if kind != "none")
@@ -32,11 +33,13 @@ class Learned:
         kind: categorical, numeric, multilabel or survival.
         columns: The label's columns; of survival the time, then the event.
         silo: The column of natural silos, if one is.
+        names: What a CSV table's columns are called, where its first line does not say it.
     """
 
     kind: str
     columns: tuple[str, ...]
     silo: str | None = None
+    names: tuple[str, ...] = ()
 
     def written(self) -> list[str]:
         """Return the lines of the spec that say so.
@@ -54,7 +57,8 @@ class Learned:
             )
         else:
             raise InputError(f"--label: {self.kind} takes {','.join(wanted).upper()}; name each, by commas")
-        return [f'label = {{ kind = "{self.kind}", {given} }}', *silo]
+        names = [f"names = [{', '.join(map(_quoted, self.names))}]"] if self.names else []
+        return [f'label = {{ kind = "{self.kind}", {given} }}', *silo, *names]
 
 
 def draft(path: Path, learned: Learned) -> str:
@@ -68,13 +72,24 @@ def draft(path: Path, learned: Learned) -> str:
     """
     kind = "parquet" if path.suffix == ".parquet" else "csv"
     names, delimiter = (names_of_parquet(path), ",") if kind == "parquet" else _header(path)
+    if learned.names and kind == "parquet":
+        raise InputError(f"--names: {path} is Parquet, which names its columns; leave it out")
+    names = [*learned.names] or names
     own = [*learned.columns, *([learned.silo] if learned.silo else [])]
     if lacking := [name for name in own if name not in names]:
-        raise InputError(f"{path}: has no column '{lacking[0]}'; there are {', '.join(names)[:300]}")
+        there = f"there are {', '.join(names)[:300]}"
+        headless = any(map(_is_number, names))
+        hint = (
+            "; these look like a row: give the columns' names by --names, or in a line above it"
+            if headless
+            else ""
+        )
+        raise InputError(f"{path}: has no column '{lacking[0]}'; {there}{hint}")
     features = {name: "categorical" for name in names if name not in own}
     if not features:
         raise InputError(f"{path}: has no column beside {', '.join(own)}; a feature is needed")
-    spec = TableSpec.model_validate({"features": features, "missing": MISSING, "delimiter": delimiter})
+    given = {"features": features, "missing": MISSING, "delimiter": delimiter}
+    spec = TableSpec.model_validate({**given, "names": learned.names or None})
     piece = next(iter(pieces(kind, path, spec)), None)
     if piece is None:
         raise InputError(f"{path}: has no rows")
@@ -87,6 +102,19 @@ def draft(path: Path, learned: Learned) -> str:
         *([f"delimiter = {_quoted(delimiter)}"] if delimiter != "," else []),
     ]
     return "\n".join([*lines, "", "[features]", *(_guess(name, piece) for name in features), ""])
+
+
+def label_moments(path: Path, column: str) -> tuple[float, float]:
+    """Return mean and deviation of a table's column of numbers, gaps left out; 0 and 1 without any.
+
+    Raises:
+        InputError: the table cannot be read, lacks the column, or it is none of numbers.
+    """
+    kind = "parquet" if path.suffix == ".parquet" else "csv"
+    delimiter = "," if kind == "parquet" else _header(path)[1]
+    only = {"features": {column: "numeric"}, "missing": MISSING, "delimiter": delimiter}
+    found = survey(kind, path, TableSpec.model_validate({**only, "standardise": "own"})).moments
+    return found.columns[column].mean, found.columns[column].deviation
 
 
 def _header(path: Path) -> tuple[list[str], str]:

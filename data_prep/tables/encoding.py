@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -58,6 +59,25 @@ class Encoder:
             ids = list(piece.columns[self.spec.id]) if self.spec.id is not None else []
             yield Encoded(x, self._labels(piece), self._silos(piece), ids)
 
+    def settled(self) -> dict[str, Any]:
+        """Return the spec as its TOML file has it, with all stated that was learned of the table: by it, the
+        rows of any other table become numbers as those of this one do."""
+        told = self.spec.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+        told.pop("standardise", None)
+        if self.columns.classes:
+            told["classes"] = [one[0] if len(one) == 1 else list(one) for one in self.columns.classes]
+        return {**told, "features": {name: self._settled(name) for name in self.spec.features}}
+
+    def _settled(self, name: str) -> dict[str, Any]:
+        column = self.spec.features[name]
+        told = column.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+        if not column.counted:
+            levels = self.columns.levels[name]
+            return {**told, "levels": list(levels[:-1] if column.missing == "level" else levels)}
+        mean, deviation, wanted = self._scale(name)
+        learned = {"mean": mean, "deviation": deviation} if wanted else {"mean": mean}
+        return {**told, **(learned if wanted or column.missing == "mean" else {})}
+
     def _encoded(self, piece: Piece, name: str) -> np.ndarray:
         """Encode one column, float64 [m, 1 or levels]."""
         column = self.spec.features[name]
@@ -73,13 +93,17 @@ class Encoder:
         return codes[:, None] if column.encoding == "ordinal" else np.eye(len(levels))[codes]
 
     def _standardised(self, name: str, values: np.ndarray) -> np.ndarray:
+        column, (mean, deviation, wanted) = self.spec.features[name], self._scale(name)
+        stand_in = mean if column.missing == "mean" else column.stand_in
+        filled = values if stand_in is None else np.nan_to_num(values, nan=stand_in)
+        return (filled - mean) / deviation if wanted else filled
+
+    def _scale(self, name: str) -> tuple[float, float, bool]:
+        """Return mean and deviation of a column of numbers, and whether it is brought to 0 and 1."""
         column, moments = self.spec.features[name], self._moments.get(name)
         mean = column.mean if column.mean is not None else moments.mean if moments else 0.0
         deviation = column.deviation or (moments.deviation if moments else 1.0)
-        stand_in = mean if column.missing == "mean" else column.stand_in
-        filled = values if stand_in is None else np.nan_to_num(values, nan=stand_in)
-        wanted = self.spec.standardise != "none" or column.deviation is not None
-        return (filled - mean) / deviation if wanted else filled
+        return mean, deviation, self.spec.standardise != "none" or column.deviation is not None
 
     def _labels(self, piece: Piece) -> np.ndarray:
         if self.spec.label.kind != "categorical":

@@ -55,7 +55,7 @@ def new(
 
     kind = kind or _ask("--kind", "What data is there?", "digits", _kinds())
     answers = Answers(name or kind, kind, data or "", label or "", silos or "", algorithm or "", rounds)
-    _write(_completed(answers), force)
+    _write(_measured(_completed(answers)), force)
 
 
 def _kinds() -> str:
@@ -83,6 +83,21 @@ def _completed(answers: Answers) -> Answers:
     if not answers.algorithm:
         answers = replace(answers, algorithm=_ask("--algorithm", "Which algorithm?", template.algorithm))
     return answers
+
+
+def _measured(answers: Answers) -> Answers:
+    """Look at the values that are learned: a model learns them in their deviations, whatever their unit."""
+    from data_prep.tables import label_moments
+
+    if answers.template.label != "numeric":
+        return answers
+    try:
+        moments = tuple(label_moments(Path(answers.data), name) for name in answers.label.split(","))
+    except InputError as error:
+        said = f"data-prep inspect shards/{answers.name} --features"
+        typer.echo(f"{error}\n[task] mean and deviation are left out: {said} will say them", err=True)
+        return answers
+    return replace(answers, moments=moments)
 
 
 def _ask(option: str, question: str, usual: str | None = None, choice: str = "") -> str:

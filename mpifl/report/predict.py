@@ -36,6 +36,9 @@ from mpifl.run import Job, describe, read_environment, same_data
 from mpifl.silo import EvaluationBatch, FlatModel, as_fits
 from mpifl.tasks import Task
 
+SETTLED = "cut the table by the spec of the training as `data-prep settle` states it"
+"""What helps where a table's columns became other features than those of the training."""
+
 
 @dataclass(frozen=True)
 class Shards:
@@ -79,7 +82,9 @@ def predict_run(
     spec = _spec_of(run, job, shards.spec)
     found, wanted = (each(lambda one: list(one.shape), one.features) for one in (shards.spec, spec))
     if not _fit(shards.spec, spec):
-        raise InputError(f"{data}: features of shape {found}, the model of {run} takes {wanted}")
+        cut = "" if spec.feature_names is None else f"; {SETTLED}"
+        raise InputError(f"{data}: features of shape {found}, the model of {run} takes {wanted}{cut}")
+    _check_names(data, shards.spec, spec)
     task = job.build_algorithm().for_federation(spec).task
     model = FlatModel(module_of(run, job, spec, best))
     with table_of(out, data, split) as append:
@@ -137,6 +142,16 @@ def _fit(given: FederationSpec, taken: FederationSpec) -> bool:
     )
 
 
+def _check_names(data: Path, given: FederationSpec, taken: FederationSpec) -> None:
+    """Refuse a table's columns that are called otherwise than those that a model has learned from."""
+    both = zip(given.feature_names or (), taken.feature_names or (), strict=False)
+    for column, (found, learned) in enumerate(both):
+        if found != learned:
+            raise InputError(
+                f"{data}: column {column} is '{found}', the model learned '{learned}'; {SETTLED}"
+            )
+
+
 def _shards_at(data: Path) -> Shards:
     """Return the shards of a folder, or the one that is named."""
     if not data.is_file():
@@ -149,7 +164,7 @@ def _shards_at(data: Path) -> Shards:
             if named := {name: entry for name, entry in entries.items() if entry.file == data.name}:
                 return Shards(data.parent, spec, named)
     what = f"neither federation.json nor {data.with_suffix('.json').name} beside it says what it holds"
-    raise InputError(f"{data}: {what}; name a shard folder")
+    raise InputError(f"{data}: {what}; name a shard folder, as `data-prep partition` makes of any data")
 
 
 def _by_name(entries: Sequence[ShardEntry]) -> dict[str, ShardEntry]:

@@ -79,7 +79,12 @@ class Named(Task):
         found, wanted = list(outputs.shape), [examples, width, *(self.places or ())]
         alike = [wanted, [examples, *wanted[2:]]] if width == 1 else [wanted]
         if (found if self.places is not None else found[:2]) not in alike:
-            raise ValueError(f"it answers {examples} examples with shape {found}, not {wanted}")
+            moved = [*found[:1], *found[-1:], *found[1:-1]]
+            last = len(found) > 2 and (moved if self.places is not None else moved[:2]) in alike
+            told = (
+                f"{moved}; classes come before places, as outputs.movedim(-1, 1) has them" if last else wanted
+            )
+            raise ValueError(f"it answers {examples} examples with shape {found}, not {told}")
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> Any:

@@ -123,6 +123,7 @@ class Answers:
         silos: How many there are, or the table's column that names them.
         algorithm: "" for the template's.
         rounds: How many are trained.
+        moments: Mean and deviation of each column of values that is learned, if they are known.
     """
 
     name: str
@@ -132,6 +133,7 @@ class Answers:
     silos: str = ""
     algorithm: str = ""
     rounds: int = 30
+    moments: tuple[tuple[float, float], ...] = ()
 
     @property
     def template(self) -> Template:
@@ -159,9 +161,14 @@ class Answers:
             "algorithm": {"name": self.algorithm or template.algorithm},
             "checkpoint": {"every": 10},
         }
+        if self.moments:
+            told = [[float(f"{one:.4g}") for one in column] for column in zip(*self.moments, strict=True)]
+            both = zip(("mean", "deviation"), told, strict=True)
+            learned = {key: column if len(column) > 1 else column[0] for key, column in both}
+            tables["task"] = {**template.job["task"], **learned}
         order = ("model", "task", "algorithm", "vertical", "local", "checkpoint")
-        both: dict[str, Table] = {**template.job, **tables}
-        return {**head, **{table: dict(both[table]) for table in order if table in both}}
+        whole: dict[str, Table] = {**template.job, **tables}
+        return {**head, **{table: dict(whole[table]) for table in order if table in whole}}
 
     def commands(self) -> list[str]:
         """Return what makes the shards: a line for each command."""

@@ -11,6 +11,7 @@ from data_prep.inspect.features import moments_of
 from data_prep.inspect.heterogeneity import heterogeneity
 from data_prep.inspect.summary import Summary
 from mpifl.algorithms import ALGORITHMS
+from mpifl.data import Targets
 from mpifl.data.shards import Features, FederationSpec, ShardEntry
 
 APART = [[90, 5, 5], [5, 90, 5], [5, 5, 90]]
@@ -56,6 +57,33 @@ def test_features_that_differ_are_told_where_they_were_read():
     assert taken([[50, 50], [50, 50]], moments=[one, other]) == ["fedbn"]
 
 
+def values(*columns, dtype="float32", names=None):
+    """What is said of two silos with so many columns of targets, each of a mean and a deviation."""
+    drawn = np.random.default_rng(0).normal(size=(200, len(columns))) * [b for _, b in columns]
+    drawn = np.round(drawn - drawn.mean(0) + [a for a, _ in columns], 6)
+    made = summary([[50, 50], [50, 50]])
+    targets = Targets(dtype=dtype, shape=(len(columns),), names=names)
+    spec = made.spec.model_copy(update={"classes": None, "targets": targets})
+    return [
+        str(one)
+        for one in advice(
+            Summary(spec, np.zeros((2, 0)), None, [moments_of(drawn[:100]), moments_of(drawn[100:])])
+        )
+    ]
+
+
+def test_values_of_a_large_unit_are_to_be_learned_in_their_deviations():
+    skew, said = values((150, 75))
+    assert skew.startswith("Nothing that is shown here")
+    told = r"Targets are far from 0 ± 1: \[task\] mean = 150 and deviation = (\d+\.\d\d) \(.*\)\."
+    found = re.fullmatch(told, said)
+    assert float(found[1]) == pytest.approx(75, rel=0.15)
+    assert "[task] mean = [150, 1] and deviation = [" in values((150, 75), (1, 1))[1]
+    assert "mean = 0 and" not in values((1, 0.01))[1]
+    assert len(values((1, 1))) == len(values((150, 75), dtype="bool")) == 1
+    assert len(values((150, 75), (0.5, 0.5), names=("time", "event"))) == 1
+
+
 def test_small_silos_that_differ_by_chance_alone_are_not_called_skewed():
     draw = np.random.default_rng(0)
     counts = draw.multinomial(10, [0.1] * 10, size=200)
@@ -70,6 +98,10 @@ def test_all_that_is_named_is_there_to_be_named():
     named = [name for take in offered for name in take.names]
     assert {name for name in named if not name.startswith("[")} <= set(ALGORITHMS)
     assert len(offered) == 9
+
+
+def test_corrected_silos_are_said_to_take_a_lower_rate():
+    assert "a lower local.lr than fedavg's" in str(advice(summary(APART))[0])
 
 
 def test_the_page_says_what_is_found_and_why():

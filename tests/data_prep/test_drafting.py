@@ -96,6 +96,33 @@ def test_what_cannot_be_drafted_is_one_line(
     assert clinic.read_text().startswith(HEAD)
 
 
+def test_a_table_without_a_header_line_is_given_names(tmp_path: Path) -> None:
+    path = tmp_path / "plain.csv"
+    path.write_text(
+        "".join(f"{20 + n % 9}, {'fm'[n % 2]}, {'well' if n % 3 else 'ill'}\n" for n in range(30))
+    )
+    with pytest.raises(InputError, match=r"no column 'outcome'; there are 20, f, ill; .* names by --names"):
+        run("draft", path, "--label", "outcome")
+    run("draft", path, "--label", "outcome", "--names", "age,sex,outcome")
+    spec = read_spec(path.with_suffix(".toml"))
+    assert {name: column.kind for name, column in spec.features.items()} == {
+        "age": "numeric",
+        "sex": "categorical",
+    }
+    shards = ["--out", tmp_path / "shards", "--scheme", "iid", "--silos", "2"]
+    assert "2 silos, 30 examples" in run("partition", "csv", "--data", path, *shards)
+    with pytest.raises(InputError, match=r"plain.csv"):
+        run("draft", path, "--label", "outcome", "--names", "age,outcome", "--force")
+
+
+def test_parquet_names_its_columns_itself(tmp_path: Path) -> None:
+    tables, arrow = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+    path = tmp_path / "plain.parquet"
+    tables.write_table(arrow.table({"age": [1, 2], "outcome": ["a", "b"]}), path)
+    with pytest.raises(InputError, match=r"--names: .*plain.parquet is Parquet, which names its columns"):
+        run("draft", path, "--label", "outcome", "--names", "age")
+
+
 @pytest.mark.parametrize("content", [b"", b"\n", b"\xff\xfe\x00", b"a;b\n", b'"a;b'])
 def test_a_table_of_nothing_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "t.csv").write_bytes(content)

@@ -99,6 +99,24 @@ def test_a_comment_stands_above_each_key_and_says_what_it_means() -> None:
     assert lines[lines.index('name = "fedprox"') - 2].startswith("# FedProx (Li et al. 2020")
 
 
+def test_a_job_of_values_learns_them_in_their_deviations() -> None:
+    new("--kind", "regression", *GIVEN["regression"])
+    ages = 20 + np.arange(80) % 50
+    task = read_toml(Path("regression.toml"))["task"]
+    assert task == {"name": "regression", "mean": 40.75, "deviation": 13.48}
+    assert [task["mean"], task["deviation"]] == pytest.approx([ages.mean(), ages.std()], rel=1e-3)
+
+
+@pytest.mark.parametrize(("data", "label"), [("elsewhere.csv", "age"), ("own.csv", "ward")])
+def test_values_that_cannot_be_read_yet_are_told(data: str, label: str) -> None:
+    arguments = ["new", "--kind", "regression", "--data", data, "--label", label]
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert "[task] mean and deviation are left out: " in done.stderr
+    assert "data-prep inspect shards/regression --features" in done.stderr
+    assert read_toml(Path("regression.toml"))["task"] == {"name": "regression"}
+
+
 def test_a_file_that_is_there_is_kept_unless_forced() -> None:
     new()
     Path("digits.toml").write_text("mine")

@@ -99,6 +99,20 @@ def test_examples_of_another_shape_are_one_line_with_both_shapes(tmp_path):
         predicted(run, tmp_path / "a.npz", tmp_path / "wide")
 
 
+def test_a_tables_columns_of_other_names_are_refused_with_what_helps(tmp_path):
+    run, _ = make_run(tmp_path)
+    spec = read_federation(tmp_path / "shards")
+    spec.model_copy(update={"feature_names": ["age", "ward=a", "ward=b", "dose"]}).write(tmp_path / "shards")
+    other = write_folder(tmp_path / "new", (4,))
+    other.model_copy(update={"feature_names": ["age", "ward=b", "ward=c", "dose"]}).write(tmp_path / "new")
+    line = "new: column 1 is 'ward=b', the model learned 'ward=a'; .* `data-prep settle`"
+    with pytest.raises(InputError, match=line):
+        predicted(run, tmp_path / "a.npz", tmp_path / "new")
+    write_folder(tmp_path / "wide", (4,), Features(shape=(5,), dtype="float32"))
+    with pytest.raises(InputError, match=r"run takes \[4\]; .* `data-prep settle`"):
+        predicted(run, tmp_path / "a.npz", tmp_path / "wide")
+
+
 def test_a_shard_that_nothing_describes_is_refused(tmp_path):
     run, _ = make_run(tmp_path)
     (tmp_path / "alone.h5").write_bytes((tmp_path / "shards" / "silo_0000.h5").read_bytes())
@@ -136,7 +150,7 @@ KINDS = {
 
 @pytest.fixture
 def run_of_kind(tmp_path):
-    def act(kind):
+    def act(kind, **task):
         classes, targets, names, _ = KINDS[kind]
         made = {"features": FEATURES, "classes": classes, "targets": targets}
         draw = np.random.default_rng(0)
@@ -150,10 +164,21 @@ def run_of_kind(tmp_path):
         FederationSpec(silos=[entry], format_version=version, **about, **made).write(tmp_path / "shards")
         model = {"name": f"{__name__}:places"} if kind == "segmentation" else MODEL
         job = {"name": "toy", "shards": str(tmp_path / "shards"), "rounds": 1, "model": model}
-        train(job | {"task": {"name": kind}}, tmp_path / "run", (), False, Alone())
+        train(job | {"task": {"name": kind, **task}}, tmp_path / "run", (), False, Alone())
         return tmp_path / "run"
 
     return act
+
+
+def test_values_learned_in_deviations_are_predicted_in_their_own_unit(run_of_kind, tmp_path):
+    mean, deviation = [100.0, 1.0], [10.0, 0.5]
+    run = run_of_kind("regression", mean=mean, deviation=deviation)
+    found = predicted(run, tmp_path / "a.npz")
+    model, spec = Run.of(run).model().eval(), read_federation(tmp_path / "shards")
+    x = torch.from_numpy(open_shard(tmp_path / "shards", spec.silos[0], spec).splits["train"].x.copy())
+    said = np.array(mean) + np.array(deviation) * model(x).detach().numpy()
+    np.testing.assert_allclose(found["value_weight"], said[:, 0], rtol=1e-6)
+    np.testing.assert_allclose(found["value_height"], said[:, 1], rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)

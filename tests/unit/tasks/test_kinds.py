@@ -209,6 +209,18 @@ def test_a_model_answers_what_a_task_takes(kind):
             task.check_outputs(torch.zeros(2, width), 2, width)
 
 
+@pytest.mark.parametrize("shape", [None, (7,)])
+def test_classes_behind_the_places_are_told_where_they_belong(shape):
+    spec = FEDERATIONS["language"] if shape else federation(CLASSES)
+    task = TASKS["language"]()
+    task._facts = Facts.of(spec)
+    line = r"shape \[2, 7, 4\], not \[2, 4, 7\]; classes come before places, as outputs.movedim\(-1, 1\)"
+    with pytest.raises(ValueError, match=line):
+        task.check_outputs(torch.zeros(2, 7, 4), 2, 4)
+    with pytest.raises(ValueError, match=r"shape \[2, 7, 9\], not \[2, 4(, 7)?\]$"):
+        task.check_outputs(torch.zeros(2, 7, 9), 2, 4)
+
+
 @pytest.mark.parametrize("kind", TASKS)
 def test_predictions_are_shares_or_values(kind):
     task, outputs = TASKS[kind](), torch.tensor([[-1.0, 1.0], [40.0, 0.0]])

@@ -1,0 +1,79 @@
+"""A spec that leaves nothing to the table: any other table's rows become the same numbers by it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from data_prep.cli import app
+from data_prep.tables import Encoder, read_spec
+from mpifl.common import InputError
+
+SPEC = """
+label = "outcome"
+silo = "ward"
+missing = ["", "?"]
+standardise = "own"
+[features]
+age = "numeric"
+chol = { kind = "numeric", missing = "mean" }
+stage = { kind = "categorical", missing = "level" }
+grade = { kind = "categorical", encoding = "ordinal", missing = "constant", constant = "low" }
+admitted = { kind = "date", since = "2000-01-01" }
+fixed = { kind = "numeric", mean = 1.0, deviation = 2.0 }
+"""
+HEAD = "age,chol,stage,grade,admitted,fixed,ward,outcome"
+ROWS = [
+    f"{20 + n},{'' if n % 5 == 0 else n % 7},{['I', 'II', '?'][n % 3]},{['low', 'high', ''][n % 3]},"
+    f"20{10 + n}-01-0{1 + n % 9},{n},{'ab'[n % 2]},{['well', 'ill'][n % 4 == 0]}"
+    for n in range(40)
+]
+
+
+def table(path: Path, rows: list[str]) -> Path:
+    path.write_text("\n".join([HEAD, *rows]) + "\n")
+    return path
+
+
+def run(*arguments: str | Path) -> str:
+    return CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False).stdout
+
+
+@pytest.mark.parametrize("standardise", ["own", "none"])
+def test_a_part_of_the_table_becomes_the_same_numbers(tmp_path: Path, standardise: str) -> None:
+    path, spec, settled = table(tmp_path / "own.csv", ROWS), tmp_path / "own.toml", tmp_path / "settled.toml"
+    spec.write_text(SPEC.replace('"own"', f'"{standardise}"'))
+    assert "levels, classes, means and deviations are those of own.csv" in run(
+        "settle", path, "--out", settled
+    )
+    whole = next(Encoder("csv", path, read_spec(spec)).read(path))
+    part = table(tmp_path / "new.csv", ROWS[1:3])
+    again = Encoder("csv", part, read_spec(settled))
+    found = next(again.read(part))
+    assert np.array_equal(found.x, whole.x[1:3])
+    assert np.array_equal(found.y, whole.y[1:3])
+    assert found.silo == whole.silo[1:3]
+    other = next(Encoder("csv", part, read_spec(spec)).read(part))
+    assert other.x.shape != found.x.shape
+    assert again.settled() == Encoder("csv", path, read_spec(spec)).settled()
+
+
+def test_values_without_classes_and_a_table_without_gaps(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(
+        'label = { kind = "numeric", column = "chol" }\n[features]\nage = "numeric"\n'
+    )
+    path = table(tmp_path / "own.csv", [row for row in ROWS if ",," not in row])
+    run("settle", path, "--out", tmp_path / "settled.toml")
+    assert read_spec(tmp_path / "settled.toml") == read_spec(tmp_path / "own.toml")
+
+
+def test_a_spec_that_is_there_is_kept_unless_forced(tmp_path: Path) -> None:
+    path = table(tmp_path / "own.csv", ROWS)
+    (tmp_path / "own.toml").write_text(SPEC)
+    with pytest.raises(InputError, match=r"own.toml: is there already; take another --out, or --force"):
+        run("settle", path, "--out", tmp_path / "own.toml")
+    run("settle", path, "--out", tmp_path / "own.toml", "--force")
+    assert "levels = [" in (tmp_path / "own.toml").read_text()
