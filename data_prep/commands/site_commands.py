@@ -141,7 +141,7 @@ def draft(
 
 
 @app.command()
-def settle(
+def fit(
     table: Annotated[Path, typer.Argument(help="A table: Parquet by its ending, else CSV.")],
     out: Annotated[Path, typer.Option(help="The spec to write.")],
     spec: Annotated[Path | None, typer.Option(help="The table's spec; its name with .toml.")] = None,
@@ -155,7 +155,7 @@ def settle(
     if out.exists() and not force:
         raise InputError(f"{out}: is there already; take another --out, or --force to write over it")
     kind = "parquet" if table.suffix == ".parquet" else "csv"
-    told = Encoder(kind, table, read_table_spec(spec or table.with_suffix(".toml"))).settled()
+    told = Encoder(kind, table, read_table_spec(spec or table.with_suffix(".toml"))).fitted()
     try:
         out.write_text(tomli_w.dumps(told), "utf-8")
     except OSError as error:

@@ -59,16 +59,16 @@ class Encoder:
             ids = list(piece.columns[self.spec.id]) if self.spec.id is not None else []
             yield Encoded(x, self._labels(piece), self._silos(piece), ids)
 
-    def settled(self) -> dict[str, Any]:
+    def fitted(self) -> dict[str, Any]:
         """Return the spec as its TOML file has it, with all stated that was learned of the table: by it, the
         rows of any other table become numbers as those of this one do."""
         told = self.spec.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
         told.pop("standardise", None)
         if self.columns.classes:
             told["classes"] = [one[0] if len(one) == 1 else list(one) for one in self.columns.classes]
-        return {**told, "features": {name: self._settled(name) for name in self.spec.features}}
+        return {**told, "features": {name: self._fitted(name) for name in self.spec.features}}
 
-    def _settled(self, name: str) -> dict[str, Any]:
+    def _fitted(self, name: str) -> dict[str, Any]:
         column = self.spec.features[name]
         told = column.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
         if not column.counted:

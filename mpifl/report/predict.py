@@ -36,7 +36,7 @@ from mpifl.run import Job, describe, read_environment, same_data
 from mpifl.silo import EvaluationBatch, FlatModel, as_fits
 from mpifl.tasks import Task
 
-SETTLED = "cut the table by the spec of the training as `data-prep settle` states it"
+FITTED = "cut the table by the spec of the training as `data-prep fit` states it"
 """What helps where a table's columns became other features than those of the training."""
 
 
@@ -82,7 +82,7 @@ def predict_run(
     spec = _spec_of(run, job, shards.spec)
     found, wanted = (each(lambda one: list(one.shape), one.features) for one in (shards.spec, spec))
     if not _fit(shards.spec, spec):
-        cut = "" if spec.feature_names is None else f"; {SETTLED}"
+        cut = "" if spec.feature_names is None else f"; {FITTED}"
         raise InputError(f"{data}: features of shape {found}, the model of {run} takes {wanted}{cut}")
     _check_names(data, shards.spec, spec)
     task = job.build_algorithm().for_federation(spec).task
@@ -147,9 +147,7 @@ def _check_names(data: Path, given: FederationSpec, taken: FederationSpec) -> No
     both = zip(given.feature_names or (), taken.feature_names or (), strict=False)
     for column, (found, learned) in enumerate(both):
         if found != learned:
-            raise InputError(
-                f"{data}: column {column} is '{found}', the model learned '{learned}'; {SETTLED}"
-            )
+            raise InputError(f"{data}: column {column} is '{found}', the model learned '{learned}'; {FITTED}")
 
 
 def _shards_at(data: Path) -> Shards:

@@ -105,11 +105,11 @@ def test_a_tables_columns_of_other_names_are_refused_with_what_helps(tmp_path):
     spec.model_copy(update={"feature_names": ["age", "ward=a", "ward=b", "dose"]}).write(tmp_path / "shards")
     other = write_folder(tmp_path / "new", (4,))
     other.model_copy(update={"feature_names": ["age", "ward=b", "ward=c", "dose"]}).write(tmp_path / "new")
-    line = "new: column 1 is 'ward=b', the model learned 'ward=a'; .* `data-prep settle`"
+    line = "new: column 1 is 'ward=b', the model learned 'ward=a'; .* `data-prep fit`"
     with pytest.raises(InputError, match=line):
         predicted(run, tmp_path / "a.npz", tmp_path / "new")
     write_folder(tmp_path / "wide", (4,), Features(shape=(5,), dtype="float32"))
-    with pytest.raises(InputError, match=r"run takes \[4\]; .* `data-prep settle`"):
+    with pytest.raises(InputError, match=r"run takes \[4\]; .* `data-prep fit`"):
         predicted(run, tmp_path / "a.npz", tmp_path / "wide")
 
 

@@ -44,21 +44,19 @@ def run(*arguments: str | Path) -> str:
 
 @pytest.mark.parametrize("standardise", ["own", "none"])
 def test_a_part_of_the_table_becomes_the_same_numbers(tmp_path: Path, standardise: str) -> None:
-    path, spec, settled = table(tmp_path / "own.csv", ROWS), tmp_path / "own.toml", tmp_path / "settled.toml"
+    path, spec, fitted = table(tmp_path / "own.csv", ROWS), tmp_path / "own.toml", tmp_path / "fitted.toml"
     spec.write_text(SPEC.replace('"own"', f'"{standardise}"'))
-    assert "levels, classes, means and deviations are those of own.csv" in run(
-        "settle", path, "--out", settled
-    )
+    assert "levels, classes, means and deviations are those of own.csv" in run("fit", path, "--out", fitted)
     whole = next(Encoder("csv", path, read_spec(spec)).read(path))
     part = table(tmp_path / "new.csv", ROWS[1:3])
-    again = Encoder("csv", part, read_spec(settled))
+    again = Encoder("csv", part, read_spec(fitted))
     found = next(again.read(part))
     assert np.array_equal(found.x, whole.x[1:3])
     assert np.array_equal(found.y, whole.y[1:3])
     assert found.silo == whole.silo[1:3]
     other = next(Encoder("csv", part, read_spec(spec)).read(part))
     assert other.x.shape != found.x.shape
-    assert again.settled() == Encoder("csv", path, read_spec(spec)).settled()
+    assert again.fitted() == Encoder("csv", path, read_spec(spec)).fitted()
 
 
 def test_values_without_classes_and_a_table_without_gaps(tmp_path: Path) -> None:
@@ -66,14 +64,14 @@ def test_values_without_classes_and_a_table_without_gaps(tmp_path: Path) -> None
         'label = { kind = "numeric", column = "chol" }\n[features]\nage = "numeric"\n'
     )
     path = table(tmp_path / "own.csv", [row for row in ROWS if ",," not in row])
-    run("settle", path, "--out", tmp_path / "settled.toml")
-    assert read_spec(tmp_path / "settled.toml") == read_spec(tmp_path / "own.toml")
+    run("fit", path, "--out", tmp_path / "fitted.toml")
+    assert read_spec(tmp_path / "fitted.toml") == read_spec(tmp_path / "own.toml")
 
 
 def test_a_spec_that_is_there_is_kept_unless_forced(tmp_path: Path) -> None:
     path = table(tmp_path / "own.csv", ROWS)
     (tmp_path / "own.toml").write_text(SPEC)
     with pytest.raises(InputError, match=r"own.toml: is there already; take another --out, or --force"):
-        run("settle", path, "--out", tmp_path / "own.toml")
-    run("settle", path, "--out", tmp_path / "own.toml", "--force")
+        run("fit", path, "--out", tmp_path / "own.toml")
+    run("fit", path, "--out", tmp_path / "own.toml", "--force")
     assert "levels = [" in (tmp_path / "own.toml").read_text()
