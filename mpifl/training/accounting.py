@@ -121,9 +121,7 @@ def _tell_of_search(job: Job, sizes: Collection[int]) -> None:
     drawn = isinstance(size, int) and any(examples > size for examples in sizes)
     if privacy.epsilon is not None and privacy.accountant == "pld" and drawn:
         many = f", of {len(sizes)} sizes of silos" if len(sizes) > 1 else ""
-        line = (
-            f"[privacy] epsilon = {privacy.epsilon:g}: the least noise is sought{many}; each takes some 5 s"
-        )
+        line = f"[privacy] epsilon = {privacy.epsilon:g}: the least noise is sought{many}; each takes seconds"
         _say_once(line)
 
 

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import norm
 
 from mpifl.common import InputError
-from mpifl.privacy import Steps, affordable, epsilon_of, noise_for
+from mpifl.privacy import Steps, accountant, affordable, epsilon_of, noise_for
 
 needs_dp_accounting = pytest.mark.usefixtures("dp_accounting")
 
@@ -75,3 +75,25 @@ def test_a_budget_affords_the_steps_that_stay_below_it():
 def test_a_budget_that_no_noise_can_meet_is_refused():
     with pytest.raises(InputError, match="no noise is enough"):
         noise_for(1e-12, 1e-15, 1.0, 10**6)
+
+
+@needs_dp_accounting
+@pytest.mark.parametrize(
+    "taken",
+    [
+        [Steps(2.5, 0.13, 120)],
+        [Steps(1.1, 0.05, 400)],
+        [Steps(1.1, 0.05, 400), Steps(2.5, 0.13, 60), Steps(0.9, 0.002, 10)],
+        [Steps(0.25, 0.05, 3), Steps(2.5, 0.13, 60)],
+    ],
+)
+def test_losses_are_told_apart_as_finely_as_epsilon_needs_and_rounded_up(taken, monkeypatch):
+    """Groups of steps are counted on one grid, the finest that any of them needs."""
+    quick = accountant._counted.__wrapped__(groups_of(taken), 1e-3, "pld")
+    monkeypatch.setattr(accountant, "_COARSE", accountant._FINE)
+    fine = accountant._counted.__wrapped__(groups_of(taken), 1e-3, "pld")
+    assert fine <= quick <= fine * (1 + 1e-4)
+
+
+def groups_of(taken):
+    return tuple((one.noise, one.rate, one.count) for one in taken)

@@ -209,7 +209,7 @@ def test_a_line_says_that_noise_is_sought_where_that_takes_seconds(tmp_path, cap
         path.write_text(tomli_w.dumps(job_of(tmp_path, **tables)))
         for _ in range(2):  # as a start looks first, and then counts
             check(path)
-        said = "[privacy] epsilon = 3: the least noise is sought, of 2 sizes of silos; each takes some 5 s"
+        said = "[privacy] epsilon = 3: the least noise is sought, of 2 sizes of silos; each takes seconds"
         assert capsys.readouterr().err.count(said) == times
 
 
