@@ -9,6 +9,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import scored
 import torch
 import vertical
 from torch import Tensor, nn
@@ -449,6 +450,11 @@ IN_CLEAR = ("open-adam", "open-nan")
 """What is trained without masks on any number of ranks."""
 JOBS += [*MASKED, *(OPEN[name] for name in IN_CLEAR)]
 ALONE = [one for name, one in OPEN.items() if name not in IN_CLEAR]
+
+
+JOBS += scored.jobs(job, "workers")
+ALONE += scored.jobs(job, "server")
+"""Workers score the server's test set, or the server."""
 
 
 def jobs_on(ranks: int) -> list[Job]:
