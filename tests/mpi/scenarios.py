@@ -430,6 +430,7 @@ _MASKED = [
     ("stateful", "scenarios:Stateful", {}),
     ("lost", "scenarios:LosesARound", {"rounds": 3}),
     ("nan", "scenarios:Poisoned", {"cohort": {"quorum": 0.5}}),
+    ("scored", "fedavg", {"evaluate": {"at": "workers", "batch_size": 50}}),
 ]
 _MASKED_SLOW = [
     ("yogi", "fedavg", {"server_optimizer": {"name": "yogi"}, "local": {"stragglers": 0.5, "epochs": 3}}),

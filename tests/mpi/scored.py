@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
+from torch import Tensor, nn
 
 from mpifl import Observer
 
-LABELS = ("curves", "values", "texts")
+LABELS = ("curves", "values", "texts", "failing")
+ODD = 1
+"""The rank whose models fail in the job `failing` when they are to score."""
+TRIED = 2
+"""Examples that a model is tried out on."""
 
 
 def values(seed: int) -> dict[str, np.ndarray]:
@@ -17,6 +24,22 @@ def values(seed: int) -> dict[str, np.ndarray]:
     x = draw.normal(size=(n, 5)).astype(np.float32)
     y = (x[:, :2] ** 2 + 0.1 * draw.normal(size=(n, 2))).astype(np.float32)
     return {"x": x[:60], "y": y[:60], "x_test": x[60:], "y_test": y[60:]}
+
+
+class Failing(nn.Sequential):
+    """Scores nothing on one rank that is not the server's."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        from mpi4py import MPI
+
+        tried_out = len(x) <= TRIED
+        if not self.training and not tried_out and MPI.COMM_WORLD.Get_rank() == ODD:
+            raise KeyError("no such layer")
+        return cast("Tensor", super().forward(x))
+
+
+def failing(shape: Sequence[int], classes: int) -> nn.Module:
+    return Failing(nn.Flatten(), nn.Linear(math.prod(shape), classes))
 
 
 class Heard(Observer):
@@ -55,6 +78,12 @@ def jobs(job: Any, at: str) -> list[dict[str, Any]]:
             local={"lr": 0.1, "batch_size": 4},
             task={"name": "language"},
             evaluate={"at": at, "batch_size": 5},
+            **usual,
+        ),
+        job(
+            f"{prefix}-failing",
+            model={"name": "scored:failing"},
+            evaluate={"at": at, "batch_size": 50},
             **usual,
         ),
     ]

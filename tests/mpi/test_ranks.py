@@ -211,8 +211,14 @@ def test_the_workers_find_the_servers_own_figures_of_its_test_set(world: Path, l
     here, found = rounds_of(world.parent / "world1" / f"here-{label}"), rounds_of(world / f"scored-{label}")
     assert found == here
     assert [name for name in here[-1] if name.startswith("test_")]
-    notes = world / f"scored-{label}" / "notes.txt"
-    assert "the server scores what" not in (notes.read_text() if notes.exists() else "")
+    notes, ranks = (
+        world / f"scored-{label}" / "notes.txt",
+        json.loads((world / "done.json").read_text())["ranks"],
+    )
+    lines = notes.read_text().splitlines() if notes.exists() else []
+    told = [line.partition(": ")[2] for line in lines if "the server scores what" in line]
+    failed = label == "failing" and ranks > 1
+    assert told == [f"the server scores what rank {scored.ODD} was to: KeyError: 'no such layer'"] * failed
 
 
 def test_all_parties_together_say_what_they_said_in_training(world: Path) -> None:
