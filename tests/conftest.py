@@ -122,7 +122,8 @@ def ranks(
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the shards `digits` (4 silos), `many` (7 silos that hold out a test split),
     `few` (2 silos), `columns` (3 silos with columns, the labels at silo 1), `volumes` (3 silos),
-    `ragged` (3 silos of short texts) and `texts` (3 silos of tokens)."""
+    `ragged` (3 silos of short texts), `texts` (3 silos of tokens), and `values` and `read` (3 silos with
+    two numbers of each example, and with short texts) with a test set of the server."""
     folder = tmp_path_factory.mktemp("shards")
     cut = ["partition", "digits", "--seed", "7", "--scheme", "dirichlet", "--alpha", "0.5"]
     for name, silos, more in (
@@ -140,6 +141,13 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cut = ["partition", "jsonl", "--data", str(folder / "ragged.jsonl"), "--scheme", "iid", "--silos", "3"]
     cut += ["--test", "0.3", "--option", "ragged=true", "--option", "length=40"]
     data_prep([*cut, "--out", str(folder / "ragged")], standalone_mode=False)
+    cut = ["partition", "scored:values", "--seed", "7", "--scheme", "iid", "--silos", "3"]
+    data_prep([*cut, "--out", str(folder / "values")], standalone_mode=False)
+    held = str(folder / "held.jsonl")
+    Path(held).write_text("".join(f"{json.dumps(line)}\n" for line in lines[:23]))
+    cut = ["partition", "jsonl", "--data", str(folder / "ragged.jsonl"), "--scheme", "iid", "--silos", "3"]
+    cut += ["--option", "ragged=true", "--option", "length=40", "--option", f"test={held}"]
+    data_prep([*cut, "--out", str(folder / "read")], standalone_mode=False)
     (folder / "texts.jsonl").write_text(
         "".join(json.dumps({"text": "so it goes, " * (1 + n % 4)}) + "\n" for n in range(30))
     )

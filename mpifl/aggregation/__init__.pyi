@@ -3,6 +3,7 @@ from .base import (
     Aggregator as Aggregator,
     Combined as Combined,
     headers_of as headers_of,
+    read_records as read_records,
     updates_of as updates_of,
 )
 from .by_gram import REFERENCE as REFERENCE, aggregator_of as aggregator_of, mean_of as mean_of

@@ -28,10 +28,12 @@ from .ragged import (
 from .records import by_path as by_path
 from .shards import (
     SPLITS as SPLITS,
+    Holds as Holds,
     Shard as Shard,
     Split as Split,
     new_shard as new_shard,
     open_shard as open_shard,
+    split_of as split_of,
     stored_dtype as stored_dtype,
 )
 from .targets import (

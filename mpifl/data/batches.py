@@ -36,6 +36,7 @@ class Batches:
     """
 
     def __init__(self, split: Split, features: Inputs, device: torch.device) -> None:
+        self.split = split
         self._x = each(_held, split.x)
         self._y = each(_held, split.y)
         self._ragged = any(isinstance(array, Ragged) for array in split.arrays.values())
@@ -116,16 +117,17 @@ class Batches:
             columns = [*self.take(block), *(b[block] for b in beside)]
             yield from zip(*(_sliced(column, size) for column in columns), strict=True)
 
-    def in_order(self, size: int) -> Iterator[tuple[Tensors, Tensors]]:
+    def in_order(self, size: int, only: Sequence[int] | None = None) -> Iterator[tuple[Tensors, Tensors]]:
         """Yield all examples once, in the order of the shard, `size` at a time; of large ones fewer, so that
-        what a model makes of a batch is bounded."""
+        what a model makes of a batch is bounded. `only` has the numbers of batches, if not all are wanted."""
         size = self.bounded(size)
         if self._ragged:
-            yield from map(self.take, torch.split(torch.arange(len(self)), size))
+            yield from map(self.take, _those(torch.split(torch.arange(len(self)), size), only))
             return
         self._settle()
         x, y = each(self._here, self._x), each(self._here, self._y)
-        yield from (self._lent(*pair) for pair in zip(_sliced(x, size), _sliced(y, size), strict=True))
+        pairs = zip(_those(_sliced(x, size), only), _those(_sliced(y, size), only), strict=True)
+        yield from (self._lent(*pair) for pair in pairs)
 
     def bounded(self, size: int) -> int:
         """Return how many of so many examples `in_order` takes at a time."""
@@ -275,6 +277,10 @@ def _held(array: Any) -> Any:
 def _apart(tensor: Tensor, source: Tensor) -> Tensor:
     """Return a tensor that shares no memory with what it was made of."""
     return tensor.clone() if tensor.data_ptr() == source.data_ptr() else tensor
+
+
+def _those(found: Sequence[Any], only: Sequence[int] | None) -> Sequence[Any]:
+    return found if only is None else [found[number] for number in only]
 
 
 def _cut(array: Tensor, box: Sequence[slice]) -> Tensor:

@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -136,7 +136,7 @@ def open_shard(folder: Path, entry: ShardEntry, spec: FederationSpec, *, checksu
             raise ShardError(f"{path}: has no {lacks}; partition again or restore it")
         for split, sets in found.items():
             check_sets(path, split, sets, entry, spec)
-        return Shard(path, {split: _split(file, split, spec) for split in found})
+        return Shard(path, {split: split_of(file, split, spec) for split in found})
 
 
 def _paths(spec: FederationSpec) -> list[str]:
@@ -146,7 +146,16 @@ def _paths(spec: FederationSpec) -> list[str]:
     return [*arrays, *(f"{path}{OFFSETS}" for path in ragged)]
 
 
-def _split(file: Opened, split: str, spec: FederationSpec) -> Split:
+class Holds(Protocol):
+    """Whatever has arrays by name, as a file has them."""
+
+    path: Path
+
+    def array(self, name: str) -> np.ndarray:
+        """Return an array."""
+
+
+def split_of(file: Holds, split: str, spec: FederationSpec) -> Split:
     """Map a split and look through its targets."""
     x: dict[str, Column] = {
         path: _column(file, split, path, one) for path, one in by_path("x", spec.features).items()
@@ -160,7 +169,7 @@ def _split(file: Opened, split: str, spec: FederationSpec) -> Split:
     return Split(_by_name(x), _by_name(y), spec.y_dtype)
 
 
-def _column(file: Opened, split: str, path: str, one: Features | Targets | None) -> Column:
+def _column(file: Holds, split: str, path: str, one: Features | Targets | None) -> Column:
     """Map an array of a split."""
     array = file.array(f"{split}/{path}")
     if one is None or not one.ragged:

@@ -1,4 +1,5 @@
 from .admission import Knowledge as Knowledge
+from .at_workers import AtWorkers as AtWorkers
 from .batching import Batching as Batching
 from .by_parts import ByParts as ByParts
 from .cohort import Cohort as Cohort

@@ -71,7 +71,7 @@ class Federation:
         self.transport = transport
         self.ledger = Ledger()
         self.transforms = transforms
-        self._worker = worker
+        self._worker, self.scores = worker, worker.scores
         self._deadline = deadline
         self.membership = Membership(placed, stay=stay or knowledge.sums is not None)
         self.population = self.membership.population

@@ -18,6 +18,7 @@ from mpifl.exchange.broadcast import Undelivered, undelivered
 from mpifl.exchange.context import WorkerContext
 from mpifl.exchange.dialogue import Dialogue, Lead
 from mpifl.exchange.final_model import FinalModel
+from mpifl.exchange.scores import Scores
 from mpifl.exchange.speakers import Speaker, follow, speaker_of
 from mpifl.exchange.states import States
 from mpifl.exchange.updates import as_update, check_update, defined, reason_of
@@ -79,6 +80,7 @@ class Worker:
         self._mean = mean_of(context.sums, self._model.device, transport.memory)
         rule = aggregator_of(context.rule, context.spill, transport.memory)
         self._by_rule = rule or self._mean
+        self.scores = Scores(context, transport)
         self.aggregation: Aggregator = self._by_rule
         """Of the request that is answered: the job's rule in training, the exact mean in all else."""
         self._shards: dict[int, Shard] = {}
@@ -160,6 +162,8 @@ class Worker:
                 self._shards.pop(silo, None)
 
     def _aggregator_for(self, request: Request) -> Aggregator:
+        if self.scores.answers(request):
+            return self.scores
         if isinstance(request, Compute) and self._context.algorithm.purpose(request.work) == "training":
             return self._by_rule
         return self._mean

@@ -94,6 +94,8 @@ def _of_tables(job: Job) -> Iterator[str]:
         yield "[security]: sums updates, and these silos send lines; leave it out"
     if job.data.augment is not None:
         yield f"[data] augment = '{job.data.augment}': silos would change their columns apart; leave it out"
+    if job.evaluate.at != "server":
+        yield f"[evaluate] at = '{job.evaluate.at}': no worker has the whole network; leave it out"
     if job.evaluate.keep_best:
         yield "[evaluate] keep_best = true: bottoms stay at their silos as they are at the end; leave it out"
     if job.checkpoint.mirror:

@@ -9,4 +9,4 @@ from .selection import (
     load_selection as load_selection,
     select as select,
 )
-from .server import Server as Server
+from .server import Server as Server, scored_here as scored_here

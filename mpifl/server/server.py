@@ -28,6 +28,14 @@ from mpifl.silo import (
 from mpifl.tasks import CLASSIFICATION, Task
 
 
+def scored_here(server: Server, w: Tensor) -> Score:
+    """Score the model w, shape [shared], on the test set, here."""
+    assert server.test is not None
+    server.load(w)
+    how = server.task, server.own_objective, server.evaluation_batch, server.lanes
+    return evaluate(server.model, server.model.trained, server.test, *how)
+
+
 @dataclass
 class Server:
     """What rank 0 holds.
@@ -48,6 +56,7 @@ class Server:
         holder: That silo.
         gate: Where gradients leave that silo's site, in a split network.
         lanes: How many batches of the test set are scored at once.
+        scored_by: Scores a model on the test set; by default the server itself.
     """
 
     models: Sequence[FlatModel]
@@ -63,6 +72,7 @@ class Server:
     holder: int = 0
     gate: Gate = NOTHING
     lanes: Lanes = ALONE
+    scored_by: Callable[[Server, Tensor], Score] = scored_here
 
     @property
     def model(self) -> FlatModel:
@@ -93,9 +103,7 @@ class Server:
         None if there is none, or silos own a part of it."""
         if self.test is None or not self.judges:
             return None
-        self.load(w)
-        how = self.task, self.own_objective, self.evaluation_batch, self.lanes
-        return evaluate(self.model, self.model.trained, self.test, *how)
+        return self.scored_by(self, w)
 
     @torch.no_grad()
     def public_logits(self) -> int:

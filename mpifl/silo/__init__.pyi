@@ -39,6 +39,7 @@ from .settings import (
     EvaluationBatch as EvaluationBatch,
     SiloSettings as SiloSettings,
 )
+from .shares import Share as Share, score_of as score_of, share_of as share_of, width_of as width_of
 from .silo import RESIDUAL as RESIDUAL, Silo as Silo
 from .splits import held_out as held_out, learnable as learnable
 from .steps import Counted as Counted

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ from mpifl.data import Batches, rows
 from mpifl.silo.flat import FlatModel, Objective, scalar
 from mpifl.silo.lanes import ALONE, Lanes
 from mpifl.silo.settings import EVALUATION_BATCH, EvaluationBatch
-from mpifl.tasks import Metric, Task, computed, pack_states
+from mpifl.tasks import Metric, Task, computed, pack_states, read_states, write_states
 
 Found = TypeVar("Found")
 _FITS: WeakKeyDictionary[FlatModel, int] = WeakKeyDictionary()
@@ -72,7 +72,7 @@ def mean_loss(
     def of(module: nn.Module, batch: tuple[Any, Any]) -> tuple[Tensor, int]:
         return scalar(objective(module, *batch)).double(), rows(batch[1])
 
-    for loss, count in _lanes(lanes, batches, size).each(model.module, of, batches.in_order(size)):
+    for loss, count in usable(lanes, batches, size).each(model.module, of, batches.in_order(size)):
         total.add_(loss, alpha=count)
     return float(total) / len(batches)
 
@@ -108,14 +108,14 @@ def _evaluated(
     def of(module: nn.Module, batch: tuple[Any, Any]) -> tuple[Tensor, Any]:
         return task.outputs(module, batch[0]), batch[1]
 
-    for found, y in _lanes(lanes, batches, size).each(model.module, of, batches.in_order(size)):
+    for found, y in usable(lanes, batches, size).each(model.module, of, batches.in_order(size)):
         scoring.add(found, y)
     if own_objective is not None:
         return scoring.score(mean_loss(model, w, batches, own_objective, size, lanes))
     return scoring.score()
 
 
-def _lanes(lanes: Lanes, batches: Batches, size: int) -> Lanes:
+def usable(lanes: Lanes, batches: Batches, size: int) -> Lanes:
     """Return the lanes for batches of so many examples; one where they are large, since each takes memory."""
     return lanes if batches.bounded(size) == size else ALONE
 
@@ -133,6 +133,7 @@ class Scoring:
         self._loss = torch.zeros((), dtype=torch.float64, device=device)
         self._count: Tensor | int = 0
         self._metrics = {name: _placed(metric, device) for name, metric in task.metrics().items()}
+        self._empty = {name: _copied(read_states(metric)) for name, metric in self._metrics.items()}
 
     def add(self, outputs: Tensor, y: Tensor) -> None:
         """Add a batch: what a model answers, and the targets."""
@@ -143,6 +144,15 @@ class Scoring:
         predictions, targets = self._task.scored(outputs, y)
         for metric in self._metrics.values() if len(targets) else ():  # of a batch none may count
             metric.update(predictions, targets)
+
+    def take(self) -> tuple[Tensor, Tensor | int, dict[str, Tensor]]:
+        """Return what was added since this was asked last: the sum of losses, what it is divided by, and the
+        states of metrics, all of which must add up; forget it."""
+        found = self._loss, self._count, pack_states(self._metrics)
+        self._loss, self._count = torch.zeros_like(self._loss), 0
+        for name, metric in self._metrics.items():
+            write_states(metric, _copied(self._empty[name]))
+        return found
 
     def score(self, loss: float | None = None) -> Score:
         """Return the score of all batches; its loss is the task's if no other is given."""
@@ -176,6 +186,10 @@ def short_of_memory(error: BaseException) -> bool:
     """Tell whether memory was short; of the CPU's torch says so in words alone."""
     kinds = (MemoryError, torch.cuda.OutOfMemoryError)
     return isinstance(error, kinds) or "can't allocate memory" in str(error)
+
+
+def _copied(states: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: state.detach().clone() for name, state in states.items()}
 
 
 def _placed(metric: Metric, device: torch.device) -> Metric:

@@ -5,7 +5,14 @@ from .federation import Facts as Facts, Shards as Shards
 from .losses import Summed as Summed, mean as mean
 from .metrics import ACCURACY as ACCURACY, Metric as Metric, MetricInfo as MetricInfo
 from .named import Named as Named
-from .pooling import pack_states as pack_states, pooled as pooled, state_lengths as state_lengths
+from .pooling import (
+    COUNTS as COUNTS,
+    fill as fill,
+    pack_states as pack_states,
+    pooled as pooled,
+    real_states as real_states,
+    state_lengths as state_lengths,
+)
 from .registry import TASKS as TASKS
 from .states import (
     computed as computed,

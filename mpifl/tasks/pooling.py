@@ -39,9 +39,23 @@ def pooled(task: Task, sums: Mapping[str, Tensor]) -> dict[str, float]:
     Metrics whose states do not add up, and those that are undefined, are left out.
     """
     metrics = task.metrics()
-    states = _states(metrics)
     if any(name not in sums for name in pack_states(metrics)):
         return {}
+    fill(metrics, sums)
+    found = {name: computed(metric) for name, metric in metrics.items() if summable(metric)}
+    return {name: value for name, value in found.items() if math.isfinite(value)}
+
+
+def real_states(task: Task) -> dict[str, Tensor]:
+    """Return those vectors of `pack_states` that are no whole numbers, in the dtypes of the states: each of
+    no examples."""
+    states = _states(task.metrics()).items()
+    return {name: state.detach().cpu().reshape(-1) for name, state in states if state.is_floating_point()}
+
+
+def fill(metrics: Mapping[str, Metric], sums: Mapping[str, Tensor]) -> None:
+    """Put sums of the vectors of `pack_states` into new metrics, those whose states add up."""
+    states = _states(metrics)
     counts, begin = sums.get(COUNTS), 0
     for name, state in states.items():
         if state.is_floating_point():
@@ -50,12 +64,9 @@ def pooled(task: Task, sums: Mapping[str, Tensor]) -> dict[str, float]:
             assert counts is not None
             total, begin = counts[begin : begin + state.numel()], begin + state.numel()
         states[name] = total.cpu().reshape(state.shape).to(state.dtype)
-    found = {}
     for name, metric in metrics.items():
         if summable(metric):
             write_states(metric, {key: states[_key(name, key)] for key in read_states(metric)})
-            found[name] = computed(metric)
-    return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
 def _states(metrics: Mapping[str, Metric]) -> dict[str, Tensor]:

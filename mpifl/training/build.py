@@ -41,6 +41,7 @@ from mpifl.training.validation import (
     check_layout,
     check_privacy,
     check_rule,
+    check_scoring,
     splits_of,
 )
 from mpifl.training.vertical import assemble_vertical, tags_here
@@ -141,6 +142,7 @@ def _assemble(
     algorithm = job.build_algorithm().for_federation(spec)
     flat = models_of(job, spec, algorithm, device, is_reporter=transport.place()[0] == 0)
     algorithm.task.metrics()  # the library that brings them is imported now, not in the first evaluation
+    check_scoring(job, algorithm)
     rule = job.build_rule(algorithm)
     transforms = _transforms(job, algorithm, rule, spec, run)
     public = _batches(folder, spec, spec.public, "public", device)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mpifl.algorithms import Algorithm
 from mpifl.data import AnySpec
-from mpifl.exchange import Federation
+from mpifl.exchange import AtWorkers, Federation
 from mpifl.run import Job, is_silo_level
 from mpifl.server import Server
 from mpifl.tasks import MetricInfo
@@ -69,6 +69,8 @@ def assemble(job: Job, spec: AnySpec, out: Path, server: Server, exchange: Feder
     of_silos = is_silo_level(job)
     accounting = SiloAccounting(job, out) if of_silos else Accounting(job, plans(job, spec, algorithm))
     metrics = MetricsCollector(job, spec, algorithm, server, recovery, observers.note, accounting)
+    if job.evaluate.at == "workers":
+        server.scored_by = AtWorkers(exchange, observers.note)
     return Training(
         job,
         spec,

@@ -75,6 +75,8 @@ def _idle_settings(t: Training) -> list[str]:
     idle += warning_of(t.job, len(t.spec.silos), len(t.server.model.shared))
     hosted = [len(silos) for silos in t.exchange.membership.placed.values()]
     idle += memory_notes(t.job, hosted, len(t.server.model.shared))
+    if t.job.evaluate.at == "workers" and not t.server.judges:
+        idle.append("[evaluate] at = 'workers': the server has no test set that it could judge the model by")
     return idle + t.metrics.target_notes()
 
 

@@ -15,6 +15,7 @@ from mpifl.data import AnySpec, Change, VerticalSpec, load_change, read_any
 from mpifl.privacy import Draws
 from mpifl.run import Job, Model, check_private_data, check_vertical_data, is_silo_level, why_no_statistics
 from mpifl.silo import check_batches, check_layers
+from mpifl.tasks import summable
 from mpifl.tracking import check_tracking
 from mpifl.training.accounting import SiloPlan, plans
 from mpifl.training.silo_level import mechanism_of
@@ -39,6 +40,7 @@ def validate_job(job: Job, source: str) -> AnySpec:
         augment_of(job, spec)
         job.cohort.check(len(spec.silos))
         job.evaluate.check(splits_of(spec))
+        check_scoring(job, algorithm)
         if isinstance(spec, VerticalSpec):
             check_halves(job, spec, algorithm)
         else:
@@ -134,6 +136,18 @@ def check_privacy(job: Job, spec: AnySpec, source: str) -> list[SiloPlan]:
 def splits_of(spec: AnySpec) -> set[str]:
     """Return the splits that one silo or more has examples of."""
     return {split for entry in spec.silos for split, examples in entry.examples.items() if examples}
+
+
+def check_scoring(job: Job, algorithm: Algorithm) -> None:
+    """See that a score can be put together of the workers' shares, where a job has them score.
+
+    Raises:
+        InputError: a metric does not add up.
+    """
+    metrics = algorithm.task.metrics() if job.evaluate.at == "workers" else {}
+    if apart := [name for name, metric in metrics.items() if not summable(metric)]:
+        what = f"at = 'workers': the states of the metric '{apart[0]}' do not add up over batches"
+        raise InputError(f"[evaluate] {what}; leave at out, or take other [task] metrics")
 
 
 def memory_notes(job: Job, hosted: Sequence[int], length: int) -> list[str]:

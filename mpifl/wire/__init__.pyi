@@ -24,6 +24,7 @@ from .messages import (
     MOST_SCALARS as MOST_SCALARS,
     MOST_VECTORS as MOST_VECTORS,
     AnyReply as AnyReply,
+    ArraySpec as ArraySpec,
     Combination as Combination,
     Count as Count,
     Digest as Digest,
@@ -52,6 +53,7 @@ from .requests import (
     Converse as Converse,
     Finish as Finish,
     Inventory as Inventory,
+    KeepTestSet as KeepTestSet,
     Load as Load,
     Migrate as Migrate,
     Open as Open,
@@ -59,6 +61,7 @@ from .requests import (
     Request as Request,
     Save as Save,
     SaveStatus as SaveStatus,
+    ScoreBatches as ScoreBatches,
     Stop as Stop,
     read_request as read_request,
 )

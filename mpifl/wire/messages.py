@@ -82,6 +82,14 @@ class VectorSpec(Message):
     dtype: str
 
 
+class ArraySpec(Message):
+    """Announce an array: its name, its shape and the name of its dtype."""
+
+    name: str
+    shape: list[int]
+    dtype: str
+
+
 class VectorHeader(Message):
     """What a header says of one vector of an update: how long it is, and in which window of the exact sum."""
 

@@ -11,7 +11,17 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter
 
-from mpifl.wire.messages import Done, FileReply, FinishReply, Header, Message, Reply, Scalar, VectorSpec
+from mpifl.wire.messages import (
+    ArraySpec,
+    Done,
+    FileReply,
+    FinishReply,
+    Header,
+    Message,
+    Reply,
+    Scalar,
+    VectorSpec,
+)
 
 
 class Request(Message):
@@ -202,6 +212,50 @@ class Replicate(Request):
     scalars: dict[str, Scalar] = Field(default={})
 
 
+class KeepTestSet(Request):
+    """Have each rank keep the server's test set, on which models are scored later.
+
+    Attributes:
+        arrays: What the vectors are, which travel as bytes.
+    """
+
+    has_deadline: ClassVar[bool] = True
+    commits_earlier: ClassVar[bool] = False
+    on_host: ClassVar[bool] = True
+
+    kind: Literal["keep_test_set"] = "keep_test_set"
+    arrays: list[ArraySpec]
+
+
+class ScoreBatches(Request):
+    """Have some ranks score a model on batches of the test set.
+
+    Attributes:
+        size: Examples of a batch; the last may be smaller.
+        examples: Of all batches.
+        dealt: The ranks to which the batches are dealt, one after another.
+    """
+
+    has_deadline: ClassVar[bool] = True
+    commits_earlier: ClassVar[bool] = False
+
+    kind: Literal["score_batches"] = "score_batches"
+    size: Annotated[int, Field(ge=1)]
+    examples: int
+    dealt: list[int]
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many examples each batch has."""
+        return [min(self.size, self.examples - begin) for begin in range(0, self.examples, self.size)]
+
+    def of(self, rank: int) -> range:
+        """Return the numbers of a rank's batches."""
+        batches = len(self.sizes)
+        first = self.dealt.index(rank) if rank in self.dealt else batches
+        return range(first, batches, max(len(self.dealt), 1))
+
+
 class Finish(Request):
     """Hand the final model to every silo.
 
@@ -225,10 +279,9 @@ class Stop(Request):
     kind: Literal["stop"] = "stop"
 
 
-AnyRequest = Annotated[
-    Compute | Converse | Open | Save | SaveStatus | Load | Migrate | Inventory | Replicate | Finish | Stop,
-    Field(discriminator="kind"),
-]
+_OfSilos = Compute | Converse | Open | Save | SaveStatus | Load | Migrate | Inventory | Finish
+_OfRanks = Replicate | KeepTestSet | ScoreBatches | Stop
+AnyRequest = Annotated[_OfSilos | _OfRanks, Field(discriminator="kind")]
 _ANY: TypeAdapter[Request] = TypeAdapter(AnyRequest)
 
 

@@ -49,21 +49,23 @@ def images(examples: int) -> tuple[np.ndarray, np.ndarray, str]:
         return x, noise.integers(0, CLASSES, examples), f"random pixels, for want of MNIST ({error})"
 
 
-def write_silos(folder: Path, x: np.ndarray, y: np.ndarray, silos: int) -> None:
-    """Deal examples out evenly, in their order, to a shard folder of `silos` silos."""
+def write_silos(
+    folder: Path,
+    x: np.ndarray,
+    y: np.ndarray,
+    silos: int,
+    test: tuple[np.ndarray, np.ndarray] | None = None,
+) -> None:
+    """Deal examples out evenly, in their order, to a shard folder of `silos` silos; `test` is the
+    server's."""
     folder.mkdir()
     parts = zip(np.array_split(x, silos), np.array_split(y, silos), strict=True)
+    kind: dict[str, Any] = {"features": PIXELS, "classes": CLASSES}
     entries = [
-        write_shard(
-            folder / f"silo_{k:04d}.h5",
-            {"train": part},
-            silo=k,
-            name=str(k),
-            features=PIXELS,
-            classes=CLASSES,
-        )
+        write_shard(folder / f"silo_{k:04d}.h5", {"train": part}, silo=k, name=str(k), **kind)
         for k, part in enumerate(parts)
     ]
+    held = test and write_shard(folder / "test.h5", {"test": test}, silo=None, name="test", **kind)
     origin: dict[str, Any] = {"name": "iid", "source": "benchmark"}
     spec = FederationSpec(
         name="benchmark",
@@ -73,6 +75,7 @@ def write_silos(folder: Path, x: np.ndarray, y: np.ndarray, silos: int) -> None:
         scheme=origin,
         source=origin,
         silos=entries,
+        test=held,
     )
     spec.write(folder)
 

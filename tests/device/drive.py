@@ -5,6 +5,7 @@ python drive.py SHARDS OUT
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -45,6 +46,7 @@ def main(standalone_mode: bool = False) -> None:
             run, on_round = out / f"{job['name']}-{device}", death_in if dies(job, transport) else lives
             fake.round_oddly(device == "odd")
             held.clear()
+            gc.collect()  # what the job before has left is not held by this one
             where = (f"device={'gpu' if device == 'odd' else device}",)
             if job["name"] == SPLIT:
                 train(file, run, (*where, "rounds=1"), False, transport)

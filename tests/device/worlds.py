@@ -14,12 +14,12 @@ from mpifl import FedAvg, Silo, Update
 from mpifl.wire import survivable
 
 Job = dict[str, Any]
-NAMES = ["adam", "feddf", "normalised", "qsgd", "median", "batched", "fails", "mirror"]
+NAMES = ["adam", "feddf", "normalised", "qsgd", "median", "batched", "scored", "fails", "mirror"]
 FAILS = "fails"
 """Of three ranks the last one's accelerator fails in the second round."""
 SPLIT = "split"
 """On one rank alone, since no rank may take a party's place; it stops after a round and goes on."""
-ODD = ["adam", "feddf"]
+ODD = ["adam", "feddf", "scored"]
 """These train, too, while the accelerator rounds otherwise than the CPU, as a GPU does."""
 JOBS = [
     split(SPLIT, rounds=2),
@@ -46,6 +46,12 @@ JOBS = [
         shards="many",
         algorithm={"name": "feddyn"},
         local={"lr": 0.1, "momentum": 0.9, "batch_size": 16, "batched": True, "chunk": 4},
+    ),
+    job(
+        "scored",
+        rounds=2,
+        task={"name": "classification", "metrics": ["accuracy", "auroc", "calibration_error"]},
+        evaluate={"at": "workers", "batch_size": 50},
     ),
     job("median", rounds=2, aggregation={"rule": "median"}),
     job(FAILS, rounds=2, algorithm={"name": "worlds:Fails"}),

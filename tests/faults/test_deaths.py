@@ -288,6 +288,27 @@ def test_a_rank_that_hangs_for_ever_holds_up_nothing_but_its_rounds(
         assert rounds_of(run)[2]["test_loss"] == rounds_of(untroubled / "whole")[2]["test_loss"]
 
 
+def test_a_rank_that_hangs_while_it_scores_costs_its_share_alone(
+    tmp_path: Path, yard: Path, untroubled: Path
+) -> None:
+    """Its silos are missed by the next round, and no figure of the server's test set is."""
+    run, hurry = tmp_path / "run", ["--set", "cohort.deadline=1", "--set", "cohort.quorum=0.1"]
+    scored = ["--set", "evaluate.at=workers", "--set", "evaluate.batch_size=50", "--set", "rounds=3"]
+    trouble = {"freeze": {"2": ["asked", "score_batches", 2]}}
+    arguments = [*train(yard / "steady.toml", run), *hurry, *scored]
+    with Command(tmp_path / "command", 3, *arguments, trouble=trouble) as command:
+        assert command.end().code == 0, command.err
+    assert command.err.count("the server scores what rank 2 was to: no answer") == 1
+    records = rounds_of(run)
+    assert [len(record["faults"]) > 0 for record in records] == [False, False, True]
+    figures, wanted = (
+        [one[1][name] for name in ("test_loss", "test_accuracy")]
+        for one in (records, rounds_of(untroubled / "whole"))
+    )
+    assert figures[1] == wanted[1]
+    assert figures[0] == pytest.approx(wanted[0], rel=1e-6)
+
+
 def _hangs_on_the_way(folder: Path, yard: Path, when: str, hurry: tuple[str, ...]) -> list[dict[str, Any]]:
     """Have rank 3, which leads no node, stop for ever with pieces of a vector; return what rounds brought."""
     run = folder / "run"

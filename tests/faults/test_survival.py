@@ -21,6 +21,7 @@ from mpifl.exchange.placement import place
 
 LONGEST = 50
 """Seconds, on a loaded machine, after which a run hangs."""
+AT_WORKERS = ("--set", "evaluate.at=workers", "--set", "evaluate.batch_size=50")
 MIRROR = ("--set", "checkpoint.mirror=true", "--set", "checkpoint.every=6")
 
 
@@ -62,6 +63,8 @@ CASES = {
     "evaluating": Case({"3": ("worked", "evaluate", 3)}, ", with what was kept in round 2", same=False),
     "opening": Case({"1": ("worked", "open", 0)}, "rank 1 died"),
     "finishing": Case({"1": ("asked", "finish", 6)}, "finished without rank 1, which died"),
+    "scoring": Case({"2": ("worked", "score_batches", 3)}, "rank 2 died", AT_WORKERS, same=False),
+    "test-set": Case({"3": ("asked", "keep_test_set", 1)}, "rank 3 died", AT_WORKERS, same=False),
     "two": Case(
         {"1": ("judged", "learn", 3), "3": ("asked", "learn", 4)}, "finished without ranks 1, 3, which died"
     ),
@@ -93,7 +96,7 @@ CASES = {
 }
 
 
-SHORT = ("asked", "server", "mirror", "leader", "rail")
+SHORT = ("asked", "server", "mirror", "leader", "rail", "scoring")
 """What the suite looks at; all of them by MPIFL_SLOW=1."""
 if not os.environ.get("MPIFL_SLOW"):
     CASES = {name: CASES[name] for name in SHORT}
@@ -171,6 +174,15 @@ def test_what_the_dead_server_had_said_of_a_round_stands(
     third, wanted = (json.loads((run / "metrics.jsonl").read_text().splitlines()[2]) for run in runs)
     assert third["bytes_sent"] == wanted["bytes_sent"] > 0
     assert sorted(third["rank_seconds"]) == ["1", "2", "3"]
+
+
+def test_a_death_amid_scoring_changes_no_figure_of_its_round(
+    survivors: dict[str, Survivor], untroubled: Path
+) -> None:
+    found, wanted = (rounds_of(run)[2] for run in (survivors["scoring"].run, untroubled / "whole"))
+    assert found["test_accuracy"] == wanted["test_accuracy"]
+    assert found["test_loss"] == pytest.approx(wanted["test_loss"], rel=1e-6)  # by other batches
+    assert "the server scores what" not in survivors["scoring"].command.err
 
 
 @pytest.mark.slow

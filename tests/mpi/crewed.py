@@ -23,6 +23,7 @@ JOBS = {
     "momentum": {"local": {"lr": 0.1, "momentum": 0.9, "batch_size": 9}, "data": {"augment": "flip-crop"}},
     "adam": {"local": ADAM, "model": {"name": "crewed:dropping"}, "cohort": {"fraction": 0.5}},
     "weighted": {"task": {"name": "classification", "weights": [float(i) for i in range(1, 11)]}},
+    "scored": {"evaluate": {"at": "workers", "batch_size": 50}},
     **{name: {"algorithm": {"name": name}} for name in ("scaffold", "fedprox", "fednova", "ditto", "moon")},
 }
 CREWS = (4, 2, 1)

@@ -9,6 +9,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import scored
 import torch
 import vertical
 from torch import Tensor, nn
@@ -429,6 +430,7 @@ _MASKED = [
     ("stateful", "scenarios:Stateful", {}),
     ("lost", "scenarios:LosesARound", {"rounds": 3}),
     ("nan", "scenarios:Poisoned", {"cohort": {"quorum": 0.5}}),
+    ("scored", "fedavg", {"evaluate": {"at": "workers", "batch_size": 50}}),
 ]
 _MASKED_SLOW = [
     ("yogi", "fedavg", {"server_optimizer": {"name": "yogi"}, "local": {"stragglers": 0.5, "epochs": 3}}),
@@ -449,6 +451,11 @@ IN_CLEAR = ("open-adam", "open-nan")
 """What is trained without masks on any number of ranks."""
 JOBS += [*MASKED, *(OPEN[name] for name in IN_CLEAR)]
 ALONE = [one for name, one in OPEN.items() if name not in IN_CLEAR]
+
+
+JOBS += scored.jobs(job, "workers")
+ALONE += scored.jobs(job, "server")
+"""Workers score the server's test set, or the server."""
 
 
 def jobs_on(ranks: int) -> list[Job]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scenarios
+import scored
 import torch
 from conftest import RANKS, ranks
 from safetensors.torch import load_file
@@ -203,6 +204,21 @@ def test_the_perplexity_of_texts_of_unequal_lengths_is_that_of_each_text_by_itse
     loss = torch.nn.functional.cross_entropy(torch.cat(logits).double(), torch.cat(labels), ignore_index=-100)
     found = rounds_of(world / "ragged")[-1]["silo_perplexity_pooled"]
     assert found == pytest.approx(float(loss.exp()), rel=1e-6)
+
+
+@pytest.mark.parametrize("label", scored.LABELS)
+def test_the_workers_find_the_servers_own_figures_of_its_test_set(world: Path, label: str) -> None:
+    here, found = rounds_of(world.parent / "world1" / f"here-{label}"), rounds_of(world / f"scored-{label}")
+    assert found == here
+    assert [name for name in here[-1] if name.startswith("test_")]
+    notes, ranks = (
+        world / f"scored-{label}" / "notes.txt",
+        json.loads((world / "done.json").read_text())["ranks"],
+    )
+    lines = notes.read_text().splitlines() if notes.exists() else []
+    told = [line.partition(": ")[2] for line in lines if "the server scores what" in line]
+    failed = label == "failing" and ranks > 1
+    assert told == [f"the server scores what rank {scored.ODD} was to: KeyError: 'no such layer'"] * failed
 
 
 def test_all_parties_together_say_what_they_said_in_training(world: Path) -> None:

@@ -2,15 +2,19 @@
 and whether it can compute as the job wants."""
 
 import os
+from types import SimpleNamespace
 
 import pytest
 from torch import nn
 from unit.builders import Alone, write_folder
 
+from mpifl.algorithms.fedavg import FedAvg
 from mpifl.common.errors import InputError
 from mpifl.run import read_job
+from mpifl.run.tables import Evaluate
+from mpifl.tasks import TASKS
 from mpifl.training import build, devices
-from mpifl.training.validation import validate_job
+from mpifl.training.validation import check_scoring, validate_job
 
 
 class Placed(Alone):
@@ -73,6 +77,17 @@ def test_a_last_batch_of_one_is_refused_where_the_model_cannot_train_on_it(tmp_p
         validate_job(read_job(job), str(job))
     with pytest.raises(InputError, match=told):
         build.build(job, tmp_path / "run", (), False, Placed())
+
+
+def test_a_metric_that_does_not_add_up_is_refused_at_workers():
+    told = {"classes": None, "silos": [], "features": None}
+    targets = SimpleNamespace(dtype="float32", shape=(2,), ignore=None, names=None)
+    task = TASKS["survival"]().for_federation(SimpleNamespace(targets=targets, **told))
+    job = SimpleNamespace(evaluate=Evaluate(at="workers"))
+    with pytest.raises(InputError, match=r"^\[evaluate\] at = 'workers': .* 'c_index' .*; leave at out, or"):
+        check_scoring(job, FedAvg(task=task))
+    check_scoring(SimpleNamespace(evaluate=Evaluate()), FedAvg(task=task))
+    check_scoring(job, FedAvg())
 
 
 @pytest.mark.parametrize(

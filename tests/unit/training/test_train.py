@@ -279,6 +279,24 @@ def test_a_target_that_nothing_is_held_against_is_told(run, capsys, given, why):
     assert said == ([f"[evaluate] target_accuracy: {why}"] if why else [])
 
 
+@pytest.mark.parametrize("given", [{"test": 0}, {"algorithm": {"name": "fedper", "personal": ["*bias"]}}])
+def test_a_test_set_that_the_workers_cannot_score_is_told(run, capsys, given):
+    run(evaluate={"at": "workers"}, **{"test": 20, **given})
+    assert (
+        "[evaluate] at = 'workers': the server has no test set that it could judge" in capsys.readouterr().err
+    )
+
+
+def test_workers_score_the_test_set_as_the_server_does(run, tmp_path, capsys):
+    figures = []
+    for at in ("server", "workers"):
+        records = run(evaluate={"at": at, "batch_size": 7}, test=20)
+        figures.append([(record["test_loss"], record["test_accuracy"]) for record in records])
+        shutil.rmtree(tmp_path / "run")
+    assert figures[0] == figures[1]
+    assert "the server scores what" not in capsys.readouterr().err
+
+
 def test_where_silos_own_a_part_of_the_model_the_target_is_for_what_they_hold_out(run, capsys):
     own = {"name": "fedper", "personal": ["*bias"]}
     records = run(evaluate={"target_accuracy": 0.01, "stop_at_target": True}, algorithm=own)

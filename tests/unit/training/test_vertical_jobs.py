@@ -92,6 +92,7 @@ REFUSED = {
     "security": ({"security": {"masks": True}}, "[security]: sums updates"),
     "augment": ({"data": {"augment": "flip-crop"}}, "[data] augment = 'flip-crop': "),
     "best": ({"evaluate": {"keep_best": True}}, "[evaluate] keep_best = true: bottoms stay"),
+    "scored": ({"evaluate": {"at": "workers"}}, "[evaluate] at = 'workers': no worker has the whole network"),
     "mirror": ({"checkpoint": {"mirror": True}}, "[checkpoint] mirror = true: "),
     "unsplit": ({"vertical": None}, "[algorithm] name = 'splitnn': the network is split by [vertical]"),
     "one model": (
