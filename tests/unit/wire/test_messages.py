@@ -14,6 +14,7 @@ from mpifl.wire.messages import (
     DTYPES,
     LARGEST,
     LARGEST_SCALAR,
+    ArraySpec,
     Done,
     FileReply,
     FinishReply,
@@ -28,6 +29,7 @@ from mpifl.wire.requests import (
     Converse,
     Finish,
     Inventory,
+    KeepTestSet,
     Load,
     Migrate,
     Open,
@@ -36,6 +38,7 @@ from mpifl.wire.requests import (
     Request,
     Save,
     SaveStatus,
+    ScoreBatches,
     Stop,
     read_request,
 )
@@ -55,6 +58,7 @@ described = st.builds(
     window=st.none() | numbered,
     combined=st.sampled_from(["weighted", "uniform", "summed"]),
 )
+arrays = st.builds(ArraySpec, name=text, shape=st.lists(counts, max_size=3), dtype=text)
 answered = {"silo": counts, "fault": st.none() | shown, "keeps": st.booleans()}
 headers = st.builds(
     Header,
@@ -95,6 +99,14 @@ REQUESTS = [
     st.builds(Load, files=files, **common),
     st.builds(Migrate, assignment=assignments, checkpoint=counts, files=files, **common),
     st.builds(Replicate, scalars=scalars, **common),
+    st.builds(KeepTestSet, arrays=st.lists(arrays, max_size=3), **common),
+    st.builds(
+        ScoreBatches,
+        size=st.integers(1, 99),
+        examples=counts,
+        dealt=st.lists(st.integers(0, 9), max_size=3),
+        **common,
+    ),
     st.builds(Finish, sha256=text, **common),
     st.builds(Converse, work=text, longest=counts, **common),
     *(st.builds(kind, **common) for kind in (Open, Save, Inventory, Stop)),
@@ -203,9 +215,9 @@ def test_a_request_comes_back_as_it_went_its_kind_included(request):
 def test_every_kind_of_request_has_its_example():
     assert {kind.__name__ for kind in (*Request.__subclasses__(), *Reassigning.__subclasses__())} == {
         *("Reassigning", "Compute", "Converse", "Open", "Save", "SaveStatus", "Load"),
-        *("Migrate", "Inventory", "Replicate", "Finish", "Stop"),
+        *("Migrate", "Inventory", "Replicate", "KeepTestSet", "ScoreBatches", "Finish", "Stop"),
     }
-    assert len(REQUESTS) == 11
+    assert len(REQUESTS) == 13
 
 
 NO_REQUESTS = [
