@@ -64,7 +64,7 @@ class SiloPlan:
 def plans(job: Job, spec: AnySpec, algorithm: Algorithm) -> list[SiloPlan]:
     """Return what a job with `[privacy]` asks of each silo, if it is in every round; [] where no silo noises.
 
-    Where noise is sought that takes seconds for each size of a silo. A line on stderr says so.
+    To seek noise for an epsilon takes seconds for each size of a silo. A line on stderr says so.
 
     Raises:
         InputError: no noise meets the budget, or `dp-accounting` is needed and not there.

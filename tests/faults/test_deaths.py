@@ -332,7 +332,7 @@ def test_a_rank_that_hangs_with_its_pieces_of_a_sum_between_nodes_costs_an_attem
     """The rank that waits for its pieces goes on without them, and so does its node."""
     records = _hangs_on_the_way(tmp_path, yard, "carrying", hurry)
     (why,) = records[2]["attempts_lost"]
-    # a rank that was slow to begin has no silo in the round, and is none of the suspected
+    # silos are dealt to ranks that are free: one that got none has no part in the mean, and is no suspect
     assert re.search(r"the mean of '\w+' is not finite; suspected: (rank 2|rank 3|ranks 2, 3)$", why)
     late = "no answer within 3.0 s" if hurry else "its rank fell silent"
     faults = [set(record["faults"].values()) for record in records]  # not every round asks its silos
