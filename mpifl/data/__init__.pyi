@@ -1,5 +1,6 @@
+from .ahead import ahead as ahead
 from .augment import CHANGES as CHANGES, Change as Change, load_change as load_change
-from .batches import Batches as Batches, each as each, rows as rows
+from .batches import Batches as Batches
 from .dataset import Examples as Examples
 from .described import AnyEntry as AnyEntry, AnySpec as AnySpec
 from .features import (
@@ -47,6 +48,7 @@ from .targets import (
     label_counts as label_counts,
     told as told,
 )
+from .tensors import each as each, rows as rows
 from .vertical import (
     Alignment as Alignment,
     VerticalEntry as VerticalEntry,

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mpifl.common import InputError, load_plugin
-from mpifl.data.batches import rows
 from mpifl.data.features import Features, Inputs
 from mpifl.data.targets import Aims, Targets
+from mpifl.data.tensors import rows
 
 PADDING = 4
 """Pixels on each side of an image before a crop, as usual for CIFAR (He et al. 2016, section 4.2)."""

@@ -6,25 +6,25 @@ Examples of unequal lengths are padded to the longest of their batch.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from mpifl.common import InputError
+from mpifl.data.ahead import ahead
 from mpifl.data.features import Features, Inputs
 from mpifl.data.padding import Padded, Uneven
 from mpifl.data.ragged import Ragged
 from mpifl.data.resident import Resident, resident_on
 from mpifl.data.shards import Split
+from mpifl.data.tensors import Tensors, columns_of, cut, each, rows_at, sliced
 
 BLOCK_BYTES = 16 << 20
 """Features gathered at a time: however large a silo, this much of it is copied."""
 LARGEST = 1 << 22
 """Numbers of the inputs of a batch taken in order: two volumes of 128 x 128 x 128, or any one example."""
-Tensors = Any
-"""A tensor, or a dict of them by name, where the federation has named arrays."""
 
 
 class Batches:
@@ -90,8 +90,7 @@ class Batches:
         Args:
             size: Examples of a batch; "full" is one batch of everything.
             generator: Draws the order.
-            beside: Tensors of shape [n, ...] on the device, an entry an example, to be gathered behind x and
-                y.
+            beside: Tensors of shape [n, ...] on the device, gathered by the same order behind x and y.
             drop_last: Leave a smaller last batch out.
         """
         drawn = self._drawn(size, generator, beside, drop_last)
@@ -113,21 +112,24 @@ class Batches:
         order = torch.randperm(len(self), generator=generator)
         if drop_last:
             order = order[: len(self) // size * size]
-        for block in torch.split(order, self._block(size)):
-            columns = [*self.take(block), *(b[block] for b in beside)]
-            yield from zip(*(_sliced(column, size) for column in columns), strict=True)
+        blocks = torch.split(order, self._block(size))
+        taken = ahead(self.take, list(zip(blocks, strict=True)), by_a_thread=self.travels)
+        for block, found in zip(blocks, taken, strict=True):
+            columns = [*found, *(b[block] for b in beside)]
+            yield from zip(*(sliced(column, size) for column in columns), strict=True)
 
     def in_order(self, size: int, only: Sequence[int] | None = None) -> Iterator[tuple[Tensors, Tensors]]:
         """Yield all examples once, in the order of the shard, `size` at a time; of large ones fewer, so that
         what a model makes of a batch is bounded. `only` has the numbers of batches, if not all are wanted."""
         size = self.bounded(size)
         if self._ragged:
-            yield from map(self.take, _those(torch.split(torch.arange(len(self)), size), only))
+            blocks = zip(_those(torch.split(torch.arange(len(self)), size), only), strict=True)
+            yield from ahead(self.take, list(blocks), by_a_thread=self.travels)
             return
         self._settle()
         x, y = each(self._here, self._x), each(self._here, self._y)
-        pairs = zip(_those(_sliced(x, size), only), _those(_sliced(y, size), only), strict=True)
-        yield from (self._lent(*pair) for pair in pairs)
+        pairs = zip(_those(sliced(x, size), only), _those(sliced(y, size), only), strict=True)
+        yield from ahead(self._lent, list(pairs), by_a_thread=self.travels)
 
     def bounded(self, size: int) -> int:
         """Return how many of so many examples `in_order` takes at a time."""
@@ -144,13 +146,13 @@ class Batches:
 
     def inputs(self, indices: Tensor) -> Tensors:
         """Return the inputs of the examples at `indices`, shape [n]."""
-        x = each(lambda column: _at(self._here(column), indices), self._x)
+        x = each(lambda column: rows_at(self._here(column), indices), self._x)
         seen = each(self._seen, x, self._features)
         return {**seen, **self._masks(x)} if self._ragged and isinstance(x, dict) else seen
 
     def targets(self, indices: Tensor) -> Tensors:
         """Return the targets of the examples at `indices`, shape [n]."""
-        return each(self._aimed, each(lambda one: _at(self._here(one), indices), self._y), self._y_dtype)
+        return each(self._aimed, each(lambda one: rows_at(self._here(one), indices), self._y), self._y_dtype)
 
     def _masks(self, x: dict[str, Any]) -> dict[str, Tensor]:
         """Return the masks of a batch: int64, 1 where there is a row and 0 where there is padding."""
@@ -167,10 +169,17 @@ class Batches:
     def _settle(self) -> None:
         """Have the columns stay on the GPU, if they fit, since all examples are gone through."""
         if (kept := self._resident) is not None:
-            mine = [*_columns(self._x), *_columns(self._y)]
+            mine = [*columns_of(self._x), *columns_of(self._y)]
             for column, array in self._sources:
                 if any(column is one for one in mine):
                     kept.use(array, column)
+
+    @property
+    def travels(self) -> bool:
+        """Whether batches come from the host to a GPU, since not all columns lie there."""
+        columns = [self._here(one) for one in (*columns_of(self._x), *columns_of(self._y))]
+        there = all(getattr(one, "device", None) == self._device for one in columns)
+        return self._device.type != "cpu" and not there
 
     @property
     def _resident(self) -> Resident | None:
@@ -187,7 +196,7 @@ class Batches:
         """Return a box of one example, cut from the last dimensions of all arrays that have so many."""
         if self._ragged:
             raise InputError("a box is cut from examples of one shape; these have unequal lengths")
-        x, y = (each(lambda column: _cut(column[index], box), columns) for columns in (self._x, self._y))
+        x, y = (each(lambda column: cut(column[index], box), columns) for columns in (self._x, self._y))
         return self._lent(x, y)
 
     def on_cpu(self) -> Batches:
@@ -210,17 +219,13 @@ class Batches:
     def _block(self, size: int) -> int:
         if self._ragged:
             return size
-        row: int = max(sum(column[:1].nbytes for column in self._columns), 1)
+        row: int = max(sum(column[:1].nbytes for column in columns_of(self._x)), 1)
         return max(BLOCK_BYTES // row // size, 1) * size
-
-    @property
-    def _columns(self) -> list[Any]:
-        return _columns(self._x)
 
     @property
     def _numbers(self) -> int:
         """How many numbers the inputs of an example are, of the longest where they are ragged."""
-        columns = self._columns
+        columns = columns_of(self._x)
         return max(sum(one.largest if isinstance(one, Uneven) else one[:1].numel() for one in columns), 1)
 
     def _aimed(self, y: Any, dtype: str) -> Tensor:
@@ -241,33 +246,10 @@ class Batches:
         return x.to(torch.float32 if x.is_floating_point() else torch.int64)
 
 
-def rows(columns: Tensors) -> int:
-    """Return how many examples tensors are of, of a dict of them each."""
-    return len(next(iter(columns.values())) if isinstance(columns, dict) else columns)
-
-
-def each(act: Callable[..., Any], held: Any, *beside: Any) -> Any:
-    """Do something to an array, or to each of several by name, with what `beside` has of that name."""
-    if isinstance(held, Mapping):
-        return {name: act(one, *(other[name] for other in beside)) for name, one in held.items()}
-    return act(held, *beside)
-
-
-def _columns(held: Tensors) -> list[Any]:
-    return list(held.values()) if isinstance(held, dict) else [held]
-
-
 def _pairs(held: Tensors, arrays: Any) -> Iterator[tuple[Tensor, Any]]:
     """Yield the columns that are tensors, each with the array that it is of."""
-    pairs = zip(_columns(held), _columns(arrays), strict=True)
+    pairs = zip(columns_of(held), columns_of(arrays), strict=True)
     return ((column, array) for column, array in pairs if isinstance(column, Tensor))
-
-
-def _at(column: Any, indices: Tensor) -> Any:
-    """Return some rows of a column: a third of the time that indexing takes."""
-    if not isinstance(column, Tensor):
-        return column[indices]
-    return column.index_select(0, indices if column.is_cpu else indices.to(column.device))
 
 
 def _held(array: Any) -> Any:
@@ -281,16 +263,3 @@ def _apart(tensor: Tensor, source: Tensor) -> Tensor:
 
 def _those(found: Sequence[Any], only: Sequence[int] | None) -> Sequence[Any]:
     return found if only is None else [found[number] for number in only]
-
-
-def _cut(array: Tensor, box: Sequence[slice]) -> Tensor:
-    place: Any = (..., *box)
-    return array[place] if array.dim() >= len(box) else array
-
-
-def _sliced(columns: Tensors, size: int) -> list[Tensors]:
-    """Return tensors in pieces of `size` rows, of a dict of them dicts."""
-    if not isinstance(columns, Mapping):
-        return list(torch.split(columns, size))
-    pieces = zip(*(torch.split(column, size) for column in columns.values()), strict=True)
-    return [dict(zip(columns, piece, strict=True)) for piece in pieces]

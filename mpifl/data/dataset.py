@@ -10,7 +10,8 @@ import torch
 from torch.utils.data import Dataset
 
 from mpifl.common import InputError
-from mpifl.data.batches import Batches, Tensors, each
+from mpifl.data.batches import Batches
+from mpifl.data.tensors import Tensors, each
 
 
 class Examples(Dataset[tuple[Tensors, Tensors]]):

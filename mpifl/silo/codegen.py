@@ -190,35 +190,6 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def capture_graph(run: Run, inputs: list[Tensor], batch: Sequence[Tensor]) -> Run:
-    """Capture a step in a CUDA graph, which starts all kernels at once; leave its tensors as they were."""
-    still = [t.clone() for t in batch]
-    before = [t.clone() for t in inputs]
-    _warm_up(run, [*inputs, *still])
-    recorded = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(recorded):
-        run([*inputs, *still])
-    for tensor, value in zip(inputs, before, strict=True):
-        tensor.copy_(value)
-
-    def replay(given: list[Tensor]) -> None:
-        for mine, new in zip(still, given[len(inputs) :], strict=True):
-            mine.copy_(new)
-        recorded.replay()
-
-    return replay
-
-
-def _warm_up(run: Run, given: list[Tensor]) -> None:
-    """Run a step some times beside the current stream, as a capture wants it done before."""
-    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            run(given)
-    torch.cuda.current_stream().wait_stream(side)
-
-
 def _first_line(error: Exception) -> str:
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0][:200]}" if text else type(error).__name__

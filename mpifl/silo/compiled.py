@@ -17,8 +17,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from mpifl.silo.codegen import NotCompiled, capture_graph, compile_graph, trace
+from mpifl.silo.codegen import NotCompiled, compile_graph, trace
 from mpifl.silo.flat import FlatModel, Objective, in_precision, scalar
+from mpifl.silo.graphs import Graphs, recorded
 from mpifl.silo.optimizers import OPTIMIZERS, SGD, Batch, Constant, Correction, Proximal
 from mpifl.silo.settings import LocalTraining
 
@@ -101,8 +102,8 @@ class CompiledStep:
         graph = trace(step, [*self._inputs, *batch])
         self._run = compile_graph(graph, [*self._inputs, *batch], model.device)
         self._examine(graph, groups, batch)
-        if model.device.type == "cuda":
-            self._run = capture_graph(self._run, self._inputs, batch)
+        on_cuda = model.device.type == "cuda"
+        self._graphs = Graphs(self._run, self._inputs, batch, recorded) if on_cuda else None
 
     def _groups(self, model: FlatModel) -> Groups:
         """Return the tensors that a step works on, parameter by parameter where they are like the model's."""
@@ -153,6 +154,8 @@ class CompiledStep:
     def begin(self, local: LocalTraining, correct: Correction | None) -> CompiledStep:
         """Start a training: its learning rate, its correction, and nothing of the one before."""
         self.optimizer.restart(local)
+        if self._graphs is not None:
+            self._graphs.restart()
         self.total.zero_()
         if isinstance(correct, Constant) and self._vector is not None:
             self._vector.copy_(correct.vector)
@@ -164,10 +167,20 @@ class CompiledStep:
         return self
 
     def __call__(self, batch: Batch) -> None:
-        """Take one step."""
+        """Take one step; on CUDA it may wait for others of one graph, which `finish` does without."""
         if not self._same_rates:
             self._set_rates()
-        self._run([*self._inputs, *batch])
+        if self._graphs is None:
+            self._run([*self._inputs, *batch])
+            return
+        self._graphs(batch)
+        if not self._same_rates:
+            self.finish()
+
+    def finish(self) -> None:
+        """Take the steps that wait."""
+        if self._graphs is not None:
+            self._graphs.finish()
 
     def _set_rates(self) -> None:
         for tensor, rate in zip(self._rates, self.optimizer.rates(), strict=True):

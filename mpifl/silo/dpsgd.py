@@ -6,6 +6,7 @@ to the sum.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mpifl.data import Batches, rows
+from mpifl.data import Batches, ahead, rows
 from mpifl.privacy import Draws
 from mpifl.silo.clipped import added, chosen, clipped_sum
 from mpifl.silo.flat import FlatModel, Objective
@@ -79,11 +80,15 @@ class DPSGD(Way):
         count, size = len(examples), self.expected
         self._size = min(count, MOST_ROWS, math.ceil(size + 2 * math.sqrt(size)))
         self._few = self._gathered(examples, torch.arange(count)[:TRIED], beside)
-        for step in range(self.steps):
+
+        def batch(step: int) -> Batch:
             drawn = Draws(self.secret, self.purpose, step, "batch").chosen(count, self.rate)
             passes = max(-(-len(drawn) // self._size), 1)
             filled = torch.cat([drawn, drawn.new_zeros(passes * self._size - len(drawn))])
-            yield Drawn(self._gathered(examples, filled, beside), len(drawn)), True  # type: ignore[misc]
+            return Drawn(self._gathered(examples, filled, beside), len(drawn))  # type: ignore[return-value]
+
+        steps = list(zip(range(self.steps), strict=True))
+        yield from zip(ahead(batch, steps, by_a_thread=examples.travels), itertools.repeat(True))
 
     def total(self, model: FlatModel) -> Tensor:
         """Return NaN: a loss is a query, which no noise protects."""

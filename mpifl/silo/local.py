@@ -116,16 +116,20 @@ def _taken(
     """
     steps = examples = 0
     until = time.perf_counter() + deadline if deadline else math.inf
+    finish = whole.finish if whole is not None else lambda: None
     for batch, ends in drawn:
         if whole is not None and rows(batch[1]) == whole.size:
             whole(batch)
         else:
+            finish()
             plain(batch, ends)
         steps, examples = steps + ends, examples + rows(batch[1])
         if deadline and ends:
+            finish()
             accelerators.finish(device)
             if time.perf_counter() > until:
                 break
+    finish()
     return steps, examples
 
 

@@ -65,7 +65,7 @@ def tell(out: Path, transport: Transport) -> None:
         facts["operations"] = {way: steps.operations(way) for way in ("plain", "batched")}
         facts["rounds"] = {precision: steps.rounds(precision) for precision in ("fp32", "tf32")}
         facts["between"], facts["after"] = rounding, steps.rounding()
-        facts["travels"] = steps.travels()
+        facts["travels"], facts["fetched"] = steps.travels(), steps.fetched()
         facts["finishes"] = [steps.finishes(deadline) for deadline in (None, 60.0)]
         facts["folds"] = [steps.folds(length) for length in (10, 200_000)]
     (out / f"rank{transport.rank}.json").write_text(json.dumps(facts))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import threading
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import fake
 import numpy as np
@@ -11,7 +14,7 @@ import torch
 from torch import nn
 
 from mpifl.aggregation import kernels
-from mpifl.data import Batches
+from mpifl.data import Batches, batches as batches_module
 from mpifl.data.features import Features
 from mpifl.data.shards import Split
 from mpifl.silo import Asked, FlatModel, LocalRun, LocalTraining, train_together
@@ -84,6 +87,33 @@ def travels() -> list[int]:
         one.plainly()
         found.append(fake.told()["H2D bytes"])
     return found
+
+
+def fetched() -> dict[str, Any]:
+    """Return which threads gather the blocks of examples that do not stay on the device, and whether batches
+    are those of the CPU."""
+    one, threads = asked(0, 4).batches, set()
+    there, here = copy.copy(one), one.on_cpu()
+    gather = there.take
+
+    def take(indices: torch.Tensor) -> Any:
+        threads.add(threading.current_thread().name.rpartition("_")[0])
+        return gather(indices)
+
+    there.take = take  # type: ignore[method-assign]
+    with mock.patch.object(batches_module, "resident_on", return_value=None), small_blocks():
+        pairs = list(zip(drawn(there), drawn(here), strict=True))
+    same = all(torch.equal(a.cpu(), b) for pair in pairs for a, b in zip(*pair, strict=True))
+    return {"threads": sorted(threads), "same": same, "batches": len(pairs)}
+
+
+def small_blocks() -> Any:
+    """Have a block be of two batches."""
+    return mock.patch.object(batches_module, "BLOCK_BYTES", 8 * 4 * 4)
+
+
+def drawn(batches: Batches) -> Any:
+    return batches.shuffled(4, torch.Generator().manual_seed(1))
 
 
 def finishes(deadline: float | None) -> tuple[int, int]:

@@ -103,6 +103,13 @@ def test_examples_go_to_the_accelerator_once_and_their_order_each_time(device_wo
     assert first == again + 48 * (4 * 4 + 8)
 
 
+def test_a_thread_fetches_the_next_block_of_examples_that_do_not_stay_on_the_accelerator(
+    device_worlds: Worlds,
+) -> None:
+    """48 examples are six blocks of two batches each."""
+    assert facts(device_worlds[1])["fetched"] == {"threads": ["mpifl-ahead"], "same": True, "batches": 12}
+
+
 def test_a_deadline_counts_what_is_done_and_not_what_is_asked_for(device_worlds: Worlds) -> None:
     assert facts(device_worlds[1])["finishes"] == [[4, 0], [4, 4]]
 

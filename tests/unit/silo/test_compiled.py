@@ -8,7 +8,7 @@ from unit.builders import FEATURES, batch_norm_net, batches, cross_entropy, net,
 
 from mpifl.data.shards import Features
 from mpifl.models.images import cnn
-from mpifl.silo import codegen, compiled, local
+from mpifl.silo import codegen, compiled, graphs, local
 from mpifl.silo.flat import FlatModel
 from mpifl.silo.local import Constant, LocalTraining, Proximal
 
@@ -73,6 +73,34 @@ def compare(settings, factory=net, kind=None, **more):
 def test_a_compiled_step_is_the_plain_one_to_a_millionth_odd_batches_in_between(settings, factory, kind):
     model = compare(settings, factory, kind)
     assert not len(model.statistics) or model.statistics.read().abs().max() > 0.5
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"deadline": 60.0},
+        pytest.param({"optimizer": "adamw"}, marks=pytest.mark.slow),
+    ],
+    ids=["sgd", "deadline", "adamw"],
+)
+def test_steps_that_graphs_take_together_are_those_of_single_ones(settings, monkeypatch):
+    """Of 43 examples eight batches make one graph; the ninth, which is smaller, is a plain step behind it."""
+    given = {"lr": 0.1, "batch_size": 5, "epochs": 3, "weight_decay": 0.02, "compile": True, **settings}
+    model = FlatModel(net())
+    single = trained(given, model, n=43)
+    [step] = compiled.steps_of(model).values()
+    end, played = single.end.clone(), []
+    shown = next(batches(43).shuffled(5, stream(0)))
+
+    def recorded(call):
+        return lambda: (played.append(call), call())
+
+    monkeypatch.setattr(step, "_graphs", graphs.Graphs(step._run, step._inputs, shown, recorded))
+    together = trained(given, model, n=43)
+    assert same_bits(together.end, end)
+    assert (together.loss, together.steps, together.examples) == (single.loss, 27, 129)
+    assert len(played) == (24 if settings else 3)
 
 
 @pytest.mark.slow
