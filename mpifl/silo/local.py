@@ -3,6 +3,7 @@ The one loop over batches is here."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import time
@@ -16,6 +17,7 @@ from torch import Tensor
 from mpifl.common import accelerators
 from mpifl.data import Batches, rows
 from mpifl.silo import compiled
+from mpifl.silo.dense import Dense
 from mpifl.silo.flat import Allocate, FlatModel, Objective, scalar
 from mpifl.silo.optimizers import OPTIMIZERS, Batch, Constant, Correction, Optimizer, Proximal
 from mpifl.silo.settings import LocalTraining
@@ -97,8 +99,13 @@ def train(
         whole = compiled.find(*wanted) if local.compile else None
         total = whole.total if whole else way.total(model)
         optimizer = whole.optimizer if whole else _optimizer(model, batches, local, correct, round, kept)
-        plain = stepper(model, local, objective, correct, total, optimizer, counted, way)
-        steps, examples = _taken(itertools.chain([first], drawn), whole, plain, local.deadline, model.device)
+        full = local.precision in ("fp32", "tf32")
+        dense = Dense(model) if optimizer is None and way is PLAIN and full else None
+        plain = stepper(model, local, objective, correct, total, optimizer, counted, way, dense)
+        with dense.lent() if dense else contextlib.nullcontext():
+            steps, examples = _taken(
+                itertools.chain([first], drawn), whole, plain, local.deadline, model.device
+            )
     delta, loss = model.delta(start, allocate), float(total) / examples
     return LocalRun(delta, model.trained, steps, examples, loss, optimizer)
 

@@ -47,6 +47,7 @@ JOBS = [
     job("lost", shards="many", algorithm={"name": "scenarios:LosesARound"}, cohort={"fraction": 0.6}),
     job("nan", shards="many", algorithm={"name": "scenarios:Poisoned"}, cohort={"quorum": 0.5}),
     job("few", shards="few"),
+    job("wide", shards="many", rounds=2, model={"name": "mlp", "hidden": [4096]}),  # its first layer is large
     job(
         "diloco",
         local={
