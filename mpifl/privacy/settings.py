@@ -50,7 +50,8 @@ class PrivacySettings(BaseModel):
     def _one_of_two(self) -> PrivacySettings:
         given = [key for key in ("noise", "noise_of", "epsilon") if getattr(self, key) is not None]
         if len(given) > 1 and "epsilon" in given:
-            raise ValueError(f"takes {given[0]} or epsilon, not both: the one follows from the other")
+            what = " and ".join(f"{key} = {getattr(self, key)}" for key in given)
+            raise ValueError(f"{what} are given, and the one follows from the other; leave one of them out")
         if len(given) > 1:
             raise ValueError("takes noise, the same for all silos, or noise_of, one for each; not both")
         if not given:
