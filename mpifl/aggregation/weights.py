@@ -188,8 +188,8 @@ def _majority(gram: Matrix, nu: float) -> tuple[int, Matrix, float]:
     """Return the vector to which more than half are closest, the mean of these, and how far from it the
     geometric median can be.
 
-    Of n vectors q lie within r. A point at a distance D is nearer to the others by D at most, and farther from
-    these by D - 2 r at least. So its sum of distances is the larger one if D > 2 q r / (2 q - n).
+    Of n vectors q lie within r. A point at a distance D is nearer to the others by D at most, and farther
+    from these by D - 2 r at least. So its sum of distances is the larger one if D > 2 q r / (2 q - n).
     """
     n, q = len(gram), len(gram) // 2 + 1
     distances = np.sqrt(squared_distances(gram))

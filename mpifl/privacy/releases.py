@@ -64,7 +64,7 @@ class Releases:
             evaluations: The works that look at the model of the round before.
 
         Raises:
-            InputError: the folder is not the user's own.
+            InputError: the folder is not the user's own, or the ledger is none.
         """
         make_own(folder)
         self._evaluations = evaluations
@@ -72,6 +72,7 @@ class Releases:
         self._by_message: dict[str, Released] = {}
         """The first line of each; all others are over the same silos."""
         self._ledger = Ledger(folder / LEDGERS[1], Released, self._take)
+        self._ledger.catch_up()  # one that is none is better found before the first round
 
     def check(self, entry: Released) -> None:
         """See that a sum may be released.

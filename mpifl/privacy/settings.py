@@ -15,8 +15,8 @@ class PrivacySettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     level: Literal["example", "silo"] = "example"
-    """Whose presence is hidden: that of each example, in all that its silo answers, or that of each silo, in
-    all that the server lets out."""
+    """Whose presence is hidden up to epsilon: each example's, in what its silo's training answers, or each
+    silo's, in what the server lets out."""
     noise_at: Literal["silo", "server", "sum"] = "silo"
     """Who draws the noise: silo, by level = "example"; server, which must be trusted, by "silo"; sum: all
     sites, each a share, of a sum that `[security]` masks."""

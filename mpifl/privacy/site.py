@@ -188,7 +188,9 @@ def site_of_worker(protected: bool) -> Site | None:
         InputError: the site allows only jobs that keep to its budget.
     """
     if protected:
-        return open_site()
+        site = open_site()
+        site.entries()  # a ledger that is none is better found before the first round
+        return site
     named = os.environ.get(VARIABLE)
     if named and (Path(named).expanduser() / "budget.toml").exists():
         what = f"{named} has a budget.toml, and the job has no [privacy] with noise at the silos"

@@ -11,6 +11,7 @@ from unit.builders import Alone, write_folder
 
 from mpifl.common import InputError, Names
 from mpifl.exchange import KindsAlone
+from mpifl.privacy import Site
 from mpifl.run import check_job
 from mpifl.silo import PrivateSilo, Silo
 from mpifl.training.at_site import kept_at_site, whose
@@ -66,6 +67,20 @@ def test_without_a_site_one_line_says_what_would_do(kept, monkeypatch):
         kept(**SECURE)
     missing = "[security]: MPIFL_SITE names no folder for this site's secret and its silos' own models"
     assert str(caught.value) == f"{missing}; set it, such as MPIFL_SITE=$HOME/mpifl-site, and keep it"
+
+
+@pytest.mark.parametrize(("name", "tables"), [("ledger.jsonl", "privacy"), ("released.jsonl", "security")])
+def test_a_ledger_that_is_none_is_found_before_anything_is_trained(tmp_path, monkeypatch, name, tables):
+    monkeypatch.setenv("MPIFL_SITE", str(tmp_path / "site"))
+    Site(tmp_path / "site")
+    (tmp_path / "site" / name).write_text("{}\n")
+    write_folder(tmp_path / "shards", [20, 30], test=20)
+    job = {"name": "toy", "shards": str(tmp_path / "shards"), "rounds": 2, "device": "cpu"}
+    job |= {"model": {"name": "mlp", "hidden": [4]}}
+    more = {"privacy": {"clip": 1.0, "noise": 1.0, "delta": 0.01}, **SECURE}
+    with pytest.raises(InputError, match=rf"{name}: line 1 is none of a ledger; put back a copy"):
+        train({**job, tables: more[tables]}, tmp_path / "run", (), False, Alone())
+    assert not (tmp_path / "run" / "initial.safetensors").exists()
 
 
 def test_a_rank_says_whose_it_is_only_where_that_matters(tmp_path, monkeypatch):
