@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ from mpifl.privacy.secret import FOLDER, KEY, Secret
 from mpifl.privacy.settings import PrivacySettings
 from mpifl.privacy.site import Entry, Site
 
-EVENTS, ANSWERS_LEFT = "privacy events", "privacy left"
-"""In the server's state: how many answers the ledger had, and how many more the budget allowed after the
-last, if there is one."""
+EVENTS, LINES, ANSWERS_LEFT = "privacy events", "privacy lines", "privacy left"
+"""In the server's state: how many answers the ledger had, by what these are known, and how many more the
+budget allowed after the last, if there is one."""
 
 
 class Account:
@@ -50,9 +51,14 @@ class Account:
         if KEY not in state:
             return
         self._secret.check(state)
-        if len(self._site.entries()) < state[EVENTS]:
-            what = f"has fewer answers than the {state[EVENTS]} that this run has let out"
-            raise InputError(f"{self.folder}/ledger.jsonl: {what}; put back a copy that is whole")
+        entries, events = self._site.entries(), state[EVENTS]
+        if len(entries) < events:
+            what = f"has fewer answers than the {events} that this run has let out"
+        elif state.get(LINES, _known_by(entries[:events])) != _known_by(entries[:events]):
+            what = f"does not begin with the {events} answers that this run has let out"
+        else:
+            return
+        raise InputError(f"{self.folder}/ledger.jsonl: {what}; put back a copy that is whole")
 
     def draws(self, *purpose: str | int) -> Draws:
         """Return a stream of numbers that follow from the secret, the job and what they are for."""
@@ -81,8 +87,8 @@ class Account:
         if entry.answer != answer:
             what = "the same question would get another answer, whose difference no noise protects"
             raise InputError(f"{what}; go on with the software and the machine that answered it first")
-        left = {} if entry.left is None else {ANSWERS_LEFT: entry.left}
-        return {KEY: self._secret.known_by, EVENTS: len(self._site.entries()), **left}
+        left, entries = {} if entry.left is None else {ANSWERS_LEFT: entry.left}, self._site.entries()
+        return {KEY: self._secret.known_by, EVENTS: len(entries), LINES: _known_by(entries), **left}
 
     def _entry(self, question: str, answer: str, round: int, step: Steps) -> Entry:
         before = self._spent()
@@ -106,3 +112,9 @@ class Account:
     def epsilon(self) -> float:
         """Return the epsilon of all answers that were ever let out from here."""
         return epsilon_of(self._spent(), self._settings.delta, self._settings.accountant)
+
+
+def _known_by(entries: Sequence[Entry]) -> int:
+    """Return a number that tells these answers, and what each has cost, from any others."""
+    told = "\n".join(f"{one.question} {one.taken}" for one in entries)
+    return int.from_bytes(hashlib.sha256(told.encode()).digest()[:6], "big")

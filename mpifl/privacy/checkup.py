@@ -14,12 +14,12 @@ from mpifl.common import InputError
 from mpifl.privacy.folder import make_own
 from mpifl.privacy.identity import identity_of, problems_of, sites_of
 from mpifl.privacy.ledger import Ledger
-from mpifl.privacy.releases import FILE, Released
-from mpifl.privacy.site import SECRET_BYTES, Entry, budget_of
+from mpifl.privacy.releases import Released
+from mpifl.privacy.site import LEDGERS, SECRET_BYTES, Entry, budget_of, why_no_secret
 
 Problem = tuple[Literal["note", "warning", "bad"], str]
 """How much it matters, and one line; what is bad, a training would not start with."""
-KEY, LEDGER, BUDGET = "key", "ledger.jsonl", "budget.toml"
+KEY, BUDGET = "key", "budget.toml"
 
 
 def checkup(folder: Path, silos: Sequence[str] = ()) -> list[Problem]:
@@ -37,8 +37,8 @@ def checkup(folder: Path, silos: Sequence[str] = ()) -> list[Problem]:
         return [("bad", str(error))]
     looks: list[Callable[[], Iterable[Problem]]] = [
         lambda: _key(folder),
-        lambda: _ledger(folder / LEDGER, Entry),
-        lambda: _ledger(folder / FILE, Released),
+        lambda: _ledger(folder / LEDGERS[0], Entry),
+        lambda: _ledger(folder / LEDGERS[1], Released),
         lambda: _budget(folder / BUDGET),
         lambda: _identity(folder, silos),
     ]
@@ -69,9 +69,8 @@ def _caught(look: Callable[[], Iterable[Problem]]) -> Iterator[Problem]:
 def _key(folder: Path) -> Iterator[Problem]:
     path = folder / KEY
     if not path.exists():
-        if (folder / LEDGER).exists():
-            what = "has a ledger and no key, so its noise cannot be drawn again"
-            yield "bad", f"{folder}: {what}; put the key back, or begin with an empty folder"
+        if why := why_no_secret(folder):
+            yield "bad", why
         return
     if (size := len(path.read_bytes())) != SECRET_BYTES:
         yield "bad", f"{path}: has {size} bytes, not {SECRET_BYTES}; put the right one back"

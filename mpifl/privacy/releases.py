@@ -11,8 +11,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 from mpifl.common import InputError
 from mpifl.privacy.folder import make_own
 from mpifl.privacy.ledger import Ledger
+from mpifl.privacy.site import LEDGERS
 
-FILE = "released.jsonl"
 Names = Annotated[list[str], AfterValidator(sorted)]
 _Question = tuple[str, int, str]
 
@@ -64,14 +64,15 @@ class Releases:
             evaluations: The works that look at the model of the round before.
 
         Raises:
-            InputError: the folder is not the user's own.
+            InputError: the folder is not the user's own, or the ledger is none.
         """
         make_own(folder)
         self._evaluations = evaluations
         self._by_question: dict[_Question, list[Released]] = {}
         self._by_message: dict[str, Released] = {}
         """The first line of each; all others are over the same silos."""
-        self._ledger = Ledger(folder / FILE, Released, self._take)
+        self._ledger = Ledger(folder / LEDGERS[1], Released, self._take)
+        self._ledger.catch_up()  # one that is none is better found before the first round
 
     def check(self, entry: Released) -> None:
         """See that a sum may be released.

@@ -1,4 +1,4 @@
-"""The `[security]` table: sums that nobody but their sites can look into."""
+"""The `[security]` table: sums that the server's program cannot look into."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class SecuritySettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     masks: bool = True
-    """Whether each worker masks its sum, so that the server sees that of all alone. The bits are the same
-    without."""
+    """Whether each worker masks its sum: the server's program sees that of all alone, who starts all ranks
+    sees more. The bits are the same without."""
     range: Annotated[float, Field(gt=0, le=2.0**40)] = 128.0
     """The largest magnitude of an element of an update; a silo that goes beyond it fails."""
     least: PositiveInt = 3

@@ -15,8 +15,8 @@ class PrivacySettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     level: Literal["example", "silo"] = "example"
-    """Whose presence is hidden: that of each example, in all that its silo answers, or that of each silo, in
-    all that the server lets out."""
+    """Whose presence is hidden up to epsilon: each example's, in what its silo's training answers, or each
+    silo's, in what the server lets out."""
     noise_at: Literal["silo", "server", "sum"] = "silo"
     """Who draws the noise: silo, by level = "example"; server, which must be trusted, by "silo"; sum: all
     sites, each a share, of a sum that `[security]` masks."""
@@ -50,7 +50,8 @@ class PrivacySettings(BaseModel):
     def _one_of_two(self) -> PrivacySettings:
         given = [key for key in ("noise", "noise_of", "epsilon") if getattr(self, key) is not None]
         if len(given) > 1 and "epsilon" in given:
-            raise ValueError(f"takes {given[0]} or epsilon, not both: the one follows from the other")
+            what = " and ".join(f"{key} = {getattr(self, key)}" for key in given)
+            raise ValueError(f"{what} are given, and the one follows from the other; leave one of them out")
         if len(given) > 1:
             raise ValueError("takes noise, the same for all silos, or noise_of, one for each; not both")
         if not given:

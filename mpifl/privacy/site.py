@@ -20,6 +20,8 @@ from mpifl.privacy.folder import VARIABLE, make_once, make_own, site_folder
 from mpifl.privacy.ledger import Ledger
 
 SECRET_BYTES = 32
+LEDGERS = ("ledger.jsonl", "released.jsonl")
+"""What a folder has of answers that it gave; none is there before the secret."""
 
 
 class Entry(BaseModel):
@@ -113,8 +115,8 @@ class Site:
         make_own(folder, named)
         self._answered: dict[str, Entry] = {}
         self._of_silo: dict[tuple[str, str], OfSilo] = {}
-        self._ledger = Ledger(folder / "ledger.jsonl", Entry, self._take)
-        self.secret = _secret(folder / "key", self._ledger.path)
+        self._ledger = Ledger(folder / LEDGERS[0], Entry, self._take)
+        self.secret = _secret(folder / "key")
         own = folder / "budget.toml"
         self.budget = budget_of(own) if own.exists() else None
 
@@ -186,7 +188,9 @@ def site_of_worker(protected: bool) -> Site | None:
         InputError: the site allows only jobs that keep to its budget.
     """
     if protected:
-        return open_site()
+        site = open_site()
+        site.entries()  # a ledger that is none is better found before the first round
+        return site
     named = os.environ.get(VARIABLE)
     if named and (Path(named).expanduser() / "budget.toml").exists():
         what = f"{named} has a budget.toml, and the job has no [privacy] with noise at the silos"
@@ -194,12 +198,20 @@ def site_of_worker(protected: bool) -> Site | None:
     return None
 
 
-def _secret(path: Path, ledger: Path) -> bytes:
+def why_no_secret(folder: Path) -> str:
+    """Say why no secret may be made in a folder that has none: it had one; "" if it may."""
+    ledger = next((name for name in LEDGERS if (folder / name).exists()), None)
+    if ledger is None:
+        return ""
+    what = f"has {ledger} and no key, by which it has drawn noise and sealed states"
+    return f"{folder}: {what}; put the key back: a folder begun anew forgets what was spent and released"
+
+
+def _secret(path: Path) -> bytes:
     """Return the site's secret; it is made once, and whole when it is there."""
     if not path.exists():
-        if ledger.exists():
-            what = "has a ledger and no key, so its noise cannot be drawn again"
-            raise InputError(f"{path.parent}: {what}; put the key back, or begin with an empty folder")
+        if why := why_no_secret(path.parent):
+            raise InputError(why)
         make_once(path, os.urandom(SECRET_BYTES))  # which another rank may have done by now
     secret = path.read_bytes()
     if len(secret) != SECRET_BYTES:

@@ -148,7 +148,8 @@ class Job(BaseModel):
         why = algorithm.needs_mean or ("both sides add up its vectors" if algorithm.accumulated else "")
         if why and not self.aggregation.is_mean:
             what = f"'{self.algorithm['name']}' needs the mean: {why}"
-            raise InputError(f"[aggregation] rule = '{self.aggregation.rule}': {what}")
+            to_do = "take 'mean', or 'fedavg'"
+            raise InputError(f"[aggregation] rule = '{self.aggregation.rule}': {what}; {to_do}")
         return self.aggregation.build(self.seed, algorithm.absolute | {STATISTICS})
 
     def idle(self, algorithm: Algorithm) -> list[str]:

@@ -57,10 +57,14 @@ def _refuse_unmasked() -> None:
     Raises:
         InputError: it is.
     """
-    named = os.environ.get(VARIABLE)
-    if named and (Path(named).expanduser() / SITES_FILE).exists():
-        what = f"{named} has a {SITES_FILE}, and the job has no [security] with masks"
+    if _lists_sites():
+        what = f"{os.environ[VARIABLE]} has a {SITES_FILE}, and the job has no [security] with masks"
         raise InputError(f"{what}; give it one, or start this site without {VARIABLE}")
+
+
+def _lists_sites() -> bool:
+    named = os.environ.get(VARIABLE)
+    return bool(named) and (Path(str(named)).expanduser() / SITES_FILE).exists()
 
 
 BOTTOMS = "bottoms"
@@ -84,8 +88,11 @@ def about_rank(device: torch.device, silos: int, job: Job) -> dict[str, str]:
 
 
 def whose(job: Job) -> dict[str, str]:
-    """Return what a rank says of itself where sums are masked: whose it is, and what has started it."""
-    return {"user": user_name(), "launcher": launcher()} if job.secure else {}
+    """Return what a rank says of itself where sums are masked: whose it is, what has started it, and whether
+    its site lists the keys of others."""
+    if not job.secure:
+        return {}
+    return {"user": user_name(), "launcher": launcher(), "sites": "yes" if _lists_sites() else "no"}
 
 
 def user_name() -> str:

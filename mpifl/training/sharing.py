@@ -21,10 +21,12 @@ _LAUNCHED = "masks hide updates from logs, files and the wire, not from whoever 
 def sharing(
     about: Mapping[int, Mapping[str, str]], placed: Mapping[int, Collection[int]], names: Names
 ) -> list[str]:
-    """Return a line for each user of a host whose silos masks do not hide, and one of who started the ranks.
+    """Return a line for each user of a host whose silos masks do not hide, one of who started the ranks, and
+    one of those who cannot tell whose keys they are given.
 
     Args:
-        about: What each rank says of itself: its `host`, its `user`, its `launcher`.
+        about: What each rank says of itself: its `host`, `user` and `launcher`, and whether it has
+            `sites`.
         placed: The silos of each worker.
         names: What silos are called.
     """
@@ -37,7 +39,7 @@ def sharing(
         beside = 0 in ranks and len(about) > 1
         if len(silos) + beside > 1:
             lines.append(_line(silos, host, beside, names))
-    return lines + _started(about)
+    return lines + _started(about) + _unsigned(about, placed, names)
 
 
 def cost_of_masks(parties: int, length: int) -> str:
@@ -51,9 +53,7 @@ def cost_of_masks(parties: int, length: int) -> str:
 
 
 def _line(silos: list[int], host: str, beside: bool, names: Names) -> str:
-    more = f" and {len(silos) - MOST_NAMED} more" if len(silos) > MOST_NAMED else ""
-    server = " and the server" if beside else ""
-    who = f"{names.listed(silos[:MOST_NAMED])}{more}{server}"
+    who = _named(silos, names) + (" and the server" if beside else "")
     verb = "runs" if len(silos) == 1 and not beside else "run"
     return f"{who} {verb} as one user on host {host}: not hidden from each other"
 
@@ -66,3 +66,22 @@ def _started(about: Mapping[int, Mapping[str, str]]) -> list[str]:
     (program,) = programs if len(programs) == 1 else ("",)
     by = f"one user's {program}" if program else "one user"
     return [f"all ranks were started by {by}: {_LAUNCHED}"]
+
+
+def _unsigned(
+    about: Mapping[int, Mapping[str, str]], placed: Mapping[int, Collection[int]], names: Names
+) -> list[str]:
+    """Name the silos of ranks that have no list of sites, where there is another's key to be sure of."""
+    parties = [rank for rank, silos in placed.items() if silos]
+    trusting = [rank for rank in parties if about.get(rank, {}).get("sites") == "no"]
+    if len(parties) < 2 or not trusting:
+        return []
+    silos = sorted(silo for rank in trusting for silo in placed[rank])
+    verb = "has" if len(silos) == 1 else "have"
+    what = "keys are taken on the server's word, and one that swaps them sees updates"
+    return [f"{_named(silos, names)} {verb} no sites.toml: {what}"]
+
+
+def _named(silos: list[int], names: Names) -> str:
+    more = f" and {len(silos) - MOST_NAMED} more" if len(silos) > MOST_NAMED else ""
+    return f"{names.listed(silos[:MOST_NAMED])}{more}"

@@ -28,7 +28,7 @@ from mpifl.aggregation.beats import Beats
 from mpifl.aggregation.fixed_sum import FixedSum
 from mpifl.common import InputError, RoundLost
 from mpifl.data import read_federation
-from mpifl.exchange import place
+from mpifl.exchange import Party, place
 from mpifl.privacy import make_identity
 from mpifl.training.loop import train
 from mpifl.wire.joining import abort_world, world
@@ -90,6 +90,7 @@ _real = {
         ),
         (FixedSum, ("accumulate", "combine", "_result", "_hand_over", "_readiness")),
         (Beats, ("release",)),
+        (Party, ("release", "mask")),
     )
     for name in names
 }
@@ -173,6 +174,16 @@ def _release(beats: Any, told: Any, ranks: Any) -> Any:
     return found
 
 
+def _noted(party: Any) -> None:
+    _real[Party, "release"](party)
+    _look_at_memory("noted")
+
+
+def _mask(party: Any, sums: Any) -> None:
+    _look_at_memory("about to mask")
+    _real[Party, "mask"](party, sums)
+
+
 def _look_at_memory(moment: str) -> None:
     """Note the largest correlation of what other ranks can open with what a silo of this rank answered."""
     delta = [one["vectors"]["delta"] for one in TAP.answers if "delta" in one["vectors"]]
@@ -214,6 +225,8 @@ def _patch() -> None:
             _leaves,
             _readiness,
             _release,
+            _noted,
+            _mask,
         ),
         strict=True,
     ):

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from torchmetrics.classification import MulticlassAUROC, MulticlassCalibrationError, MulticlassF1Score
 
 from mpifl import models
+from mpifl.algorithms.registry import ALGORITHMS
 from mpifl.common import Names, rng
 from mpifl.data import Batches, open_shard, read_federation, read_vertical
 
@@ -101,6 +102,11 @@ def test_masks_change_no_bit(world: Path, label: str) -> None:
     assert kept(masked).keys() == kept(plain).keys()
     assert (masked / "released.jsonl").exists()
     assert not (plain / "released.jsonl").exists()
+
+
+def test_every_algorithm_that_averages_is_tried_under_masks() -> None:
+    averaging = {name for name, kind in ALGORITHMS.items() if kind.layout == "horizontal"}
+    assert averaging <= {name for _, name, _ in (*scenarios._MASKED, *scenarios._MASKED_SLOW)}
 
 
 def test_a_masked_round_that_is_lost_before_it_is_released_is_asked_again(world: Path) -> None:

@@ -84,10 +84,15 @@ def test_the_order_of_silos_does_not_matter_to_the_rules_that_ship(rows, shuffle
     assert applied("median", rows).tobytes() == applied("median", mixed).tobytes()
 
 
-@given(matrices(least=5))
-def test_two_silos_of_five_or_more_cannot_take_the_result_out_of_the_others_range(rows):
+def test_a_mean_that_rounds_to_zero_is_no_negative_zero():
+    rows = np.array([[-(2.0**-149)], [0.0]], np.float32)
+    assert applied("median", rows).tobytes() == np.zeros(1, np.float32).tobytes()
+
+
+@given(matrices(least=5), st.sampled_from([(3e38, -3e38), (3e38, 3e38), (-3e38, -3e38)]))
+def test_two_silos_of_five_or_more_cannot_take_the_result_out_of_the_others_range(rows, lies):
     low, high = rows[2:].min(0), rows[2:].max(0)
-    rows[0], rows[1] = 3e38, -3e38
+    rows[0], rows[1] = lies
     for name, tolerate in (("median", None), ("trimmed", 2)):
         found = applied(name, rows, tolerate)
         assert ((low <= found) & (found <= high)).all()

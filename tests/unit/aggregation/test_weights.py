@@ -110,6 +110,20 @@ def test_rfa_is_weiszfelds_algorithm_on_the_vectors(rows, nu, iterations):
     close(found @ rows, weiszfeld(rows, nu, iterations), rows)
 
 
+@pytest.mark.parametrize("far", [1e2, 1e6, 1e12, 1e30])
+@pytest.mark.parametrize("silos", [5, 51, 100, 101])
+def test_fewer_than_half_do_not_take_the_geometric_median_away_however_far_they_are(silos, far):
+    """From the mean, 1000 steps leave some of a liar's pull, if liars are nearly half and very far."""
+    rows = np.random.default_rng(silos).normal(size=(silos, 20))
+    honest = rows[(silos - 1) // 2 :].copy()
+    rows[: (silos - 1) // 2] = far
+    found = weights.RFA().weights(gram(rows), 0)
+    radius = np.linalg.norm(honest - honest.mean(0), axis=1).max()
+    assert np.linalg.norm(found @ rows - honest.mean(0)) < 5 * radius
+    few = weights.RFA(iterations=3).weights(gram(rows), 0)
+    close(few @ rows, weiszfeld(rows, 1e-6, 3), rows)  # the paper's steps alone, where they are asked for
+
+
 @given(matrices(), st.sampled_from([0.1, 1.0, 100.0]), st.integers(1, 4), st.booleans())
 def test_centered_clipping_is_the_papers_step_from_the_last_aggregate(rows, tau, iterations, first):
     v = np.zeros(rows.shape[1]) if first else np.linspace(-1, 1, rows.shape[1])

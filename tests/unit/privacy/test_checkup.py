@@ -71,7 +71,11 @@ WRONG = {
     ),
     "open key": (mode("key", 0o644), "warning", "key: has mode 0644, not 0600; chmod 600"),
     "short key": (text("key", "short"), "bad", "key: has 5 bytes, not 32; put the right one back"),
-    "no key": (without_key, "bad", "has a ledger and no key, so its noise cannot be drawn again"),
+    "no key": (
+        without_key,
+        "bad",
+        "has ledger.jsonl and no key, by which it has drawn noise and sealed states",
+    ),
     "ledger": (text("ledger.jsonl", LINE + "{}\n"), "bad", "line 2 is none of a ledger; put back a copy"),
     "torn": (text("ledger.jsonl", LINE + LINE[:9]), "note", "ledger.jsonl: its last line is torn"),
     "released": (text("released.jsonl", "no\n"), "bad", "released.jsonl: line 1 is none of a ledger"),

@@ -76,11 +76,21 @@ def test_what_is_wrong_with_a_folder_is_said_in_a_line(tmp_path: Path, monkeypat
 def test_a_folder_put_back_without_its_secret_is_refused(tmp_path: Path):
     Site(tmp_path / "site").record(lambda: entry())
     (tmp_path / "site/key").unlink()
-    with pytest.raises(InputError, match=r"has a ledger and no key.*put the key back"):
+    with pytest.raises(InputError, match=r"has ledger\.jsonl and no key.*put the key back"):
         Site(tmp_path / "site")
     (tmp_path / "site/key").write_bytes(b"short")
     with pytest.raises(InputError, match="has 5 bytes, not 32"):
         Site(tmp_path / "site")
+
+
+def test_a_folder_that_has_released_sums_and_lost_its_secret_is_refused(tmp_path: Path):
+    """Else a new secret were made without a word, by which no sealed state opens."""
+    Site(tmp_path / "site")
+    (tmp_path / "site/released.jsonl").write_text("")
+    (tmp_path / "site/key").unlink()
+    with pytest.raises(InputError, match=r"has released\.jsonl and no key.*put the key back"):
+        Site(tmp_path / "site")
+    assert not (tmp_path / "site/key").exists()
 
 
 def test_a_ledger_that_was_altered_is_refused(tmp_path: Path):

@@ -226,7 +226,10 @@ def refused(folder: Path, **tables):
 
 PRIVACY = {"clip": 1.0, "noise": 1.0, "delta": 0.01}
 REFUSED = [
-    ({"privacy": {**PRIVACY, "epsilon": 2.0}}, "takes noise or epsilon, not both"),
+    (
+        {"privacy": {**PRIVACY, "epsilon": 2.5}},
+        "and epsilon = 2.5 are given, and the one follows from the other",
+    ),
     ({"privacy": {**PRIVACY, "noise_of": {"a": 2.0}}}, "noise_of, one for each; not both"),
     (
         {"privacy": {"clip": 1.0, "delta": 0.01, "noise_of": {"0": 2.0}}},

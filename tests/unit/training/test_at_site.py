@@ -11,6 +11,7 @@ from unit.builders import Alone, write_folder
 
 from mpifl.common import InputError, Names
 from mpifl.exchange import KindsAlone
+from mpifl.privacy import Site
 from mpifl.run import check_job
 from mpifl.silo import PrivateSilo, Silo
 from mpifl.training.at_site import kept_at_site, whose
@@ -68,12 +69,30 @@ def test_without_a_site_one_line_says_what_would_do(kept, monkeypatch):
     assert str(caught.value) == f"{missing}; set it, such as MPIFL_SITE=$HOME/mpifl-site, and keep it"
 
 
-def test_a_rank_says_whose_it_is_only_where_that_matters():
+@pytest.mark.parametrize(("name", "tables"), [("ledger.jsonl", "privacy"), ("released.jsonl", "security")])
+def test_a_ledger_that_is_none_is_found_before_anything_is_trained(tmp_path, monkeypatch, name, tables):
+    monkeypatch.setenv("MPIFL_SITE", str(tmp_path / "site"))
+    Site(tmp_path / "site")
+    (tmp_path / "site" / name).write_text("{}\n")
+    write_folder(tmp_path / "shards", [20, 30], test=20)
+    job = {"name": "toy", "shards": str(tmp_path / "shards"), "rounds": 2, "device": "cpu"}
+    job |= {"model": {"name": "mlp", "hidden": [4]}}
+    more = {"privacy": {"clip": 1.0, "noise": 1.0, "delta": 0.01}, **SECURE}
+    with pytest.raises(InputError, match=rf"{name}: line 1 is none of a ledger; put back a copy"):
+        train({**job, tables: more[tables]}, tmp_path / "run", (), False, Alone())
+    assert not (tmp_path / "run" / "initial.safetensors").exists()
+
+
+def test_a_rank_says_whose_it_is_only_where_that_matters(tmp_path, monkeypatch):
     job = {"name": "toy", "shards": "s", "rounds": 1, "model": {"name": "mlp"}}
     assert whose(check_job(job, "the job")) == {}
+    monkeypatch.setenv("MPIFL_SITE", str(tmp_path))
     told = whose(check_job({**job, **SECURE}, "the job"))
     assert told["user"] == pwd.getpwuid(os.getuid()).pw_name
-    assert told.keys() == {"user", "launcher"}
+    assert told.keys() == {"user", "launcher", "sites"}
+    assert told["sites"] == "no"
+    (tmp_path / "sites.toml").write_text("")
+    assert whose(check_job({**job, **SECURE}, "the job"))["sites"] == "yes"
 
 
 def test_a_masked_run_goes_on_from_sealed_states_to_the_bits_of_one_without_masks(
@@ -166,6 +185,18 @@ def test_silos_of_one_user_on_one_host_are_named_and_so_is_the_launcher():
 )
 def test_who_else_shares_what(about, placed, lines):
     assert sharing(about, placed, NAMES) == lines
+
+
+def test_who_takes_keys_on_the_servers_word_is_told():
+    about = {k: rank(f"h{k}", f"u{k}") | {"sites": "no" if k < 3 else "yes"} for k in range(4)}
+    assert sharing(about, {1: {0}, 2: {1}, 3: {3}}, NAMES) == [
+        "silos a, b have no sites.toml: keys are taken on the server's word, and one that swaps them sees "
+        "updates"
+    ]
+    assert sharing(about, {3: {3}}, NAMES) == []
+    assert sharing({0: rank("x") | {"sites": "no"}}, {0: {0}}, NAMES) == [], (
+        "a party alone has no other's key"
+    )
 
 
 def test_of_many_silos_the_first_are_named():

@@ -208,6 +208,24 @@ def test_a_run_folder_without_its_secret_or_with_a_shorter_ledger_is_refused(sta
     start("whole", checkpoint={"every": 1}, resume=True)
 
 
+def test_a_run_folder_with_the_ledger_of_another_run_is_refused(start):
+    """Else epsilon would be what the other has spent, with ten times the noise here."""
+    run = start("whole", checkpoint={"every": 1}, overrides=["rounds=2"])
+    loud = start("other", privacy={**PRIVACY, "noise": 20.0})
+    own, foreign = (one / "privacy" / "ledger.jsonl" for one in (run, loud))
+    kept = own.read_text()
+    own.write_text(foreign.read_text())
+    model = (run / "model.safetensors").read_bytes()
+    with pytest.raises(
+        InputError, match=r"privacy/ledger\.jsonl: does not begin with the 2 answers that this"
+    ):
+        start("whole", checkpoint={"every": 1}, resume=True)
+    assert own.read_text() == foreign.read_text()
+    assert (run / "model.safetensors").read_bytes() == model
+    own.write_text(kept + foreign.read_text().splitlines(keepends=True)[-1])  # more may be there
+    start("whole", checkpoint={"every": 1}, resume=True)
+
+
 def test_a_budget_takes_the_least_noise_and_ends_where_it_is_spent(start, capsys):
     budget = {"level": "silo", "clip": 0.05, "epsilon": 2.0, "delta": 0.1}
     found = records(start("budget", privacy=budget))
@@ -324,7 +342,10 @@ def check(path: Path):
 NORMED = "unit.training.test_accounting:normed"
 UNIFORM = {"weights": "uniform"}
 REFUSED = [
-    ({"privacy": {**PRIVACY, "epsilon": 2.0}}, "takes noise or epsilon, not both"),
+    (
+        {"privacy": {**PRIVACY, "epsilon": 2.5}},
+        "and epsilon = 2.5 are given, and the one follows from the other",
+    ),
     (
         {"privacy": {**PRIVACY, "noise_at": "silo"}},
         "[privacy] noise_at = 'silo': level = 'silo' has its noise",
