@@ -11,7 +11,6 @@ from .columns import memory_of as memory_of
 from .exact import is_finite as is_finite, peak_of as peak_of
 from .fixed_plan import SumPlan as SumPlan
 from .forging import FORGERIES as FORGERIES, Forged as Forged, Forging as Forging
-from .kernels import WITHOUT as WITHOUT
 from .masking import Masking as Masking, Question as Question
 from .mean import WeightedMean as WeightedMean
 from .party_sums import SENTINELS as SENTINELS, FixedSums as FixedSums

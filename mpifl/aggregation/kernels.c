@@ -1,5 +1,5 @@
 /* The loops that every round spends its time in, fused: one pass over memory where tensor operations take up to five.
- * kernels.py builds this file and states each loop in tensor operations, too; both give the same bits, for which
+ * kernels.py loads this file and states each loop in tensor operations, too; both give the same bits, for which
  * products and sums must not be contracted (-ffp-contract=off). */
 
 #include <stdint.h>

@@ -1,20 +1,14 @@
 """The loops that a round's aggregation spends its time in: fused in C where a compiler is at hand, else in
 tensors.
 
-The C file beside this one is built once for a user, in a fifth of a second, and kept in the user's cache.
-Both ways give the same bits, so that nothing but time depends on the compiler.
+`common/native.py` builds the C file beside this one. Both ways give the same bits, so that nothing but time
+depends on the compiler.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
-import os
-import platform
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,19 +17,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mpifl.common import cache
+from mpifl.common import native
 
 SOURCE = Path(__file__).with_name("kernels.c")
-FLAGS = ("-O3", "-ffp-contract=off", "-fPIC", "-shared", "-std=gnu11")
-WITHOUT = "MPIFL_KERNELS"
-"""Environment variable: "tensors" does without the compiled loops."""
 PIECE = 1 << 16
 """Elements handled at a time by tensor operations: 512 KiB of float64,
 which stay in the cache through all of them."""
 ROWS = 128
 """Rows that `between` takes at most."""
-PATIENCE = 60.0
-"""Seconds that a compiler may take."""
 
 
 def peak(vector: Tensor) -> float:
@@ -183,11 +172,7 @@ def between(rows: Sequence[Tensor], network: Tensor, first: int, last: int) -> T
 @functools.cache
 def compiled() -> Any:
     """Return the library of compiled loops, or None where it cannot be had."""
-    if os.environ.get(WITHOUT) == "tensors":
-        return None
-    try:
-        library = _loaded()
-    except (OSError, subprocess.SubprocessError):
+    if (library := native.library(SOURCE)) is None:
         return None
     pointer, real, whole = ctypes.c_void_p, ctypes.c_double, ctypes.c_int64
     library.mpifl_peak.argtypes, library.mpifl_peak.restype = [pointer, whole], ctypes.c_float
@@ -200,46 +185,6 @@ def compiled() -> Any:
     library.mpifl_sum.argtypes = [pointer, pointer, pointer, whole, real, whole]
     library.mpifl_add.restype = library.mpifl_sum.restype = library.mpifl_mean.restype = None
     return library
-
-
-def _loaded() -> ctypes.CDLL:
-    """Load the library, building it if this user has not got it yet; nobody but this user can have written
-    it.
-
-    Raises:
-        OSError, subprocess.SubprocessError: there is no compiler, or it fails.
-    """
-    what = [SOURCE.read_bytes(), repr(FLAGS).encode(), platform.platform().encode()]
-    key = hashlib.sha256(b"\0".join(what)).hexdigest()
-    name = f"kernels-{key[:16]}.so"
-    try:
-        path = cache.folder() / name
-    except OSError:  # no home, or one where others may write
-        with tempfile.TemporaryDirectory(prefix="mpifl-") as private:
-            return _opened(Path(private) / name)
-    return _opened(path)
-
-
-def _opened(path: Path) -> ctypes.CDLL:
-    try:
-        descriptor = cache.opened(path)
-    except OSError:  # not there, or not to be trusted
-        _build(path)
-        descriptor = cache.opened(path)
-    return ctypes.CDLL(cache.loadable(descriptor, path))
-
-
-def _build(path: Path) -> None:
-    """Compile the loops; other ranks see the file whole or not at all."""
-    compiler = shutil.which(os.environ.get("CC", "cc"))
-    if compiler is None:
-        raise FileNotFoundError("no C compiler")
-    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
-        built = Path(scratch) / "kernels.so"
-        command = [compiler, *FLAGS, "-o", str(built), str(SOURCE)]
-        subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE)
-        built.chmod(0o700)  # whatever the umask
-        built.replace(path)
 
 
 def _plain(vector: Tensor) -> bool:

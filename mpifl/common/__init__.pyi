@@ -3,6 +3,7 @@ from . import (
     cache as cache,
     imports as imports,
     lock as lock,
+    native as native,
     rng as rng,
     signals as signals,
     tuning as tuning,

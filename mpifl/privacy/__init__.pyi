@@ -9,7 +9,7 @@ from .accountant import (
 from .budgets import Budgets as Budgets, BudgetSpent as BudgetSpent
 from .checkup import Problem as Problem, checkup as checkup, mark_of as mark_of
 from .digests import digest as digest
-from .draws import Draws as Draws
+from .draws import EDITION as EDITION, Draws as Draws
 from .folder import VARIABLE as VARIABLE, site_folder as site_folder
 from .identity import (
     SITES_FILE as SITES_FILE,

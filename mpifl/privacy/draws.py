@@ -10,16 +10,21 @@ import hashlib
 import hmac
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from mpifl.privacy import normal
 from mpifl.privacy.ciphers import BLOCK, keystream
 
+EDITION = 2
+"""Part of every question whose answer is noised: it grows where the same question would draw other noise, or
+its answer be rounded otherwise. An older edition was asked another question, with noise of its own."""
 AT_A_TIME = 1 << 15
 """Numbers that are drawn at a time; even."""
 HIGH_BITS = 40
 """Bits of a deviation above those that are drawn by themselves."""
-_ZEROS = bytes(8 * AT_A_TIME)
+_ZEROS = bytes(max(8 * AT_A_TIME, 4 * normal.words_of(normal.AT_A_TIME)))
 
 
 class Draws:
@@ -48,12 +53,36 @@ class Draws:
         parts = [self.words(min(AT_A_TIME, count - i)) < few for i in range(0, count, AT_A_TIME)]
         return torch.cat(parts).nonzero().flatten()
 
-    def normal(self, count: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Return numbers from the standard normal distribution, shape [count] (Box & Muller 1958).
+    def add_normal(self, vector: Tensor, deviation: float) -> None:
+        """Add normal numbers of a deviation to a vector, float32, contiguous, of shape [n].
 
-        They are made piece by piece, which the processor's cache holds.
+        What they are, and how large and how fine they come, says `normal`. They are made on the CPU, whatever
+        the vector's device, piece by piece.
         """
-        found = torch.empty(count, dtype=dtype)
+        if not vector.is_cpu:
+            vector.add_(self.normal(len(vector)).mul_(deviation).to(vector.device))
+            return
+        values, at_a_time = vector.numpy(), normal.AT_A_TIME
+        drawn = np.empty(normal.words_of(min(len(values), at_a_time)) + BLOCK // 4, dtype=np.int32)
+        for first in range(0, len(values), at_a_time):
+            part = values[first : first + at_a_time]
+            count = normal.words_of(len(part))
+            self._stream.update_into(memoryview(_ZEROS)[: 4 * count], drawn.view(np.uint8))
+            normal.add(part, drawn[:count], deviation)
+
+    def normal(self, count: int) -> Tensor:
+        """Return numbers from the standard normal distribution, float32 of shape [count]; see `normal`."""
+        found = torch.zeros(count)
+        self.add_normal(found, 1.0)
+        return found
+
+    def exact_normal(self, count: int) -> Tensor:
+        """Return numbers from the standard normal distribution, float64 of shape [count] (Box & Muller 1958).
+
+        All their 53 bits are noise; the largest are 8.6. Logarithm, sine and cosine are those of PyTorch,
+        which differ in the last bit between processors.
+        """
+        found = torch.empty(count, dtype=torch.float64)
         for part in torch.split(found, AT_A_TIME):
             half = -(-len(part) // 2)
             drawn = self.words(2 * half).bitwise_and_(2**53 - 1).double().mul_(2.0**-53)
@@ -69,7 +98,7 @@ class Draws:
         A float has 53 bits. Below those of the numbers, bits are drawn by themselves, so that all are noise.
         """
         low = max(math.frexp(deviation)[1] - HIGH_BITS, 0)
-        found = self.normal(count, torch.float64).mul_(deviation / 2.0**low).round_().long()
+        found = self.exact_normal(count).mul_(deviation / 2.0**low).round_().long()
         if not low:
             return found
         parts = [self.words(min(AT_A_TIME, count - i)) for i in range(0, count, AT_A_TIME)]

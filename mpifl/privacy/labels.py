@@ -115,7 +115,7 @@ class Passage:
         if secret is None or not self._gate.equalises or silo == self._gate.holder:
             return gradient
         question = digest([self._round, self._batches, silo], {"gradient": gradient})
-        return equalised(gradient, secret.draws("max-norm", question).normal(len(gradient), torch.float64))
+        return equalised(gradient, secret.draws("max-norm", question).exact_normal(len(gradient)))
 
 
 class Gate:

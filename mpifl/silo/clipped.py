@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -42,15 +42,24 @@ class ClippedSum(ABC):
     def __init__(self, model: FlatModel, objective: Objective) -> None:
         self._model, self._objective = model, objective
 
-    @abstractmethod
-    def __call__(self, batch: Batch, real: int, bound: float) -> tuple[list[Tensor], Tensor]:
+    def __call__(
+        self, batch: Batch, real: int, bound: float, into: list[Tensor] | None = None, weight: float = 1.0
+    ) -> tuple[list[Tensor], Tensor]:
         """Return the sum for each parameter, and the norms of the gradients before clipping, shape [real].
 
         Args:
             batch: Examples, of which the first `real` count; the others only fill it up.
             real: How many count.
             bound: The largest norm.
+            into: Where the sums are written to; by default to tensors of their own.
+            weight: What the sums are multiplied by.
         """
+        sums = [torch.empty_like(p) for p in self._model.parameters] if into is None else into
+        return sums, self._sum_into(sums, batch, real, bound, weight)
+
+    @abstractmethod
+    def _sum_into(self, sums: list[Tensor], batch: Batch, real: int, bound: float, weight: float) -> Tensor:
+        """Write the sums, and return the norms."""
 
     def _zeros(self) -> list[Tensor]:
         return [torch.zeros_like(p) for p in self._model.parameters]
@@ -78,27 +87,26 @@ class ByFormula(ClippedSum):
         if len(owned) != len(set(owned)):
             raise NoFormula("a parameter that two layers share has no formula")
         self._places = {
-            (name, n): places[id(p)]
+            name: {n: places[id(p)] for n, p in layer.named_parameters(recurse=False) if p.requires_grad}
             for name, layer in self._layers.items()
-            for n, p in layer.named_parameters(recurse=False)
-            if p.requires_grad
         }
 
-    def __call__(self, batch: Batch, real: int, bound: float) -> tuple[list[Tensor], Tensor]:
-        """Return the sum for each parameter, and the norms of the gradients before clipping, shape [real]."""
+    def _sum_into(self, sums: list[Tensor], batch: Batch, real: int, bound: float, weight: float) -> Tensor:
+        """Write the sums, and return the norms."""
         each = self._gradients(batch)
         with torch.no_grad():
             norms = torch.stack([one.squares() for one in each.values()]).sum(0).sqrt()
             # an example without a finite gradient counts nothing, nor may it spoil others
             if not math.isfinite(float(norms.sum())):
-                return self._without(batch, real, bound, norms.isfinite())
-            factors = (bound / norms).clamp_(max=1.0)
+                return self._without(sums, batch, real, bound, weight, norms.isfinite())
+            factors = (bound / norms).clamp_(max=1.0).mul_(weight)
             factors[real:] = 0
-            sums = self._zeros() if len(each) < len(self._layers) else [torch.empty(0)] * len(self._places)
+            if len(each) < len(self._layers):
+                torch._foreach_zero_(sums)
             for name, one in each.items():
-                for parameter, total in one.sums(factors).items():
-                    sums[self._places[name, parameter]] = total
-        return sums, norms[:real]
+                places = self._places[name]
+                one.sum_into({parameter: sums[place] for parameter, place in places.items()}, factors)
+        return norms[:real]
 
     def _gradients(self, batch: Batch) -> dict[str, Gradients]:
         """Return the gradients of single examples, by layer; layers without part in the loss have none."""
@@ -131,21 +139,33 @@ class ByFormula(ClippedSum):
             if g is not None
         }
 
-    def _without(self, batch: Batch, real: int, bound: float, sound: Tensor) -> tuple[list[Tensor], Tensor]:
+    def _without(
+        self,
+        sums: list[Tensor],
+        batch: Batch,
+        real: int,
+        bound: float,
+        weight: float,
+        sound: Tensor,
+    ) -> Tensor:
+        """Write the sums over the examples that are sound, and return the norms of all."""
         kept = sound[:real].nonzero().flatten()
         norms = torch.full((real,), torch.inf, device=sound.device)
-        if not len(kept):
-            return self._zeros(), norms
-        sums, norms[kept] = self(tuple(chosen(part, kept) for part in batch), len(kept), bound)
-        return sums, norms
+        if len(kept):
+            sound_ones = tuple(chosen(part, kept) for part in batch)
+            norms[kept] = self._sum_into(sums, sound_ones, len(kept), bound, weight)
+        else:
+            torch._foreach_zero_(sums)
+        return norms
 
 
 class ByLoop(ClippedSum):
     """By a backward pass for each example that counts."""
 
-    def __call__(self, batch: Batch, real: int, bound: float) -> tuple[list[Tensor], Tensor]:
-        """Return the sum for each parameter, and the norms of the gradients before clipping, shape [real]."""
-        sums, norms = self._zeros(), torch.empty(real)
+    def _sum_into(self, sums: list[Tensor], batch: Batch, real: int, bound: float, weight: float) -> Tensor:
+        """Write the sums, and return the norms."""
+        norms = torch.empty(real)
+        torch._foreach_zero_(sums)
         for i in range(real):
             with torch.enable_grad():
                 loss = scalar(self._objective(self._model.module, *(part_of(one, i) for one in batch)))
@@ -153,8 +173,8 @@ class ByLoop(ClippedSum):
             norm = torch.stack([g.double().square().sum() for g in gradient]).sum().sqrt()
             norms[i] = norm
             if norm.isfinite():
-                torch._foreach_add_(sums, gradient, alpha=float((bound / norm).clamp(max=1.0)))
-        return sums, norms
+                torch._foreach_add_(sums, gradient, alpha=weight * float((bound / norm).clamp(max=1.0)))
+        return norms
 
 
 def clipped_sum(
@@ -229,8 +249,3 @@ def chosen(columns: Any, indices: Any) -> Any:
     if isinstance(columns, dict):
         return {name: column[indices] for name, column in columns.items()}
     return columns[indices]
-
-
-def added(sums: Sequence[Tensor], more: Sequence[Tensor]) -> list[Tensor]:
-    """Return the sums of both."""
-    return [one + other for one, other in zip(sums, more, strict=True)]

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mpifl.data import Batches, ahead, rows
 from mpifl.privacy import Draws
-from mpifl.silo.clipped import added, chosen, clipped_sum
+from mpifl.silo.clipped import chosen, clipped_sum
 from mpifl.silo.flat import FlatModel, Objective
 from mpifl.silo.optimizers import Batch
 from mpifl.silo.settings import LocalTraining
@@ -72,6 +72,9 @@ class DPSGD(Way):
     _few: Batch = field(default=(), repr=False)
     _size: int = 1
     _taken: int = 0
+    _flat: Tensor = field(default_factory=lambda: torch.empty(0), repr=False)
+    _views: list[Tensor] = field(default_factory=list, repr=False)
+    """The gradient of a step, flat, and as it is for each parameter."""
 
     def batches(
         self, examples: Batches, local: LocalTraining, generator: torch.Generator, beside: Sequence[Tensor]
@@ -95,29 +98,29 @@ class DPSGD(Way):
         return torch.full((), math.nan, device=model.device)
 
     def gradients(self, model: FlatModel, objective: Objective, batch: Any, total: Tensor) -> list[Tensor]:
-        """Return the noised mean of the clipped gradients for each parameter."""
-        sums = self.summed(model, objective, batch)
-        if not self.alone:
-            torch._foreach_div_(sums, self.expected)
-            return sums
-        noise = Draws(self.secret, self.purpose, self._taken, "noise").normal(len(model.trained))
-        self._taken += 1
-        noise = noise.mul_(self.noise * self.clip).to(model.device)
-        torch._foreach_add_(sums, model.views(noise))
-        torch._foreach_div_(sums, self.expected)
-        return sums
+        """Return the noised mean of the clipped gradients for each parameter; the next call writes there."""
+        found = self.clipped_mean(model, objective, batch)
+        if self.alone:
+            draws = Draws(self.secret, self.purpose, self._taken, "noise")
+            draws.add_normal(self._flat, self.noise * self.clip / self.expected)
+            self._taken += 1
+        return found
 
-    def summed(self, model: FlatModel, objective: Objective, batch: Any) -> list[Tensor]:
-        """Return the sum of the clipped gradients for each parameter, without noise."""
+    def clipped_mean(self, model: FlatModel, objective: Objective, batch: Any) -> list[Tensor]:
+        """Return the sum of the clipped gradients by B for each parameter, without noise."""
         by = clipped_sum(model, objective, _key(objective), self._few, self.clip)
-        sums: list[Tensor] = []
+        if len(self._flat) != len(model.trained):
+            self._flat = torch.empty_like(model.trained)
+            self._views = model.views(self._flat)
         for first in range(0, rows(batch[1]), self._size):
             real = min(max(batch.real - first, 0), self._size)
-            more, norms = by(self._pass(batch, first), real, self.clip)
+            into = None if first else self._views
+            sums, norms = by(self._pass(batch, first), real, self.clip, into, 1 / self.expected)
             self.clipped += int((norms > self.clip).sum())
-            sums = added(sums, more) if sums else more
+            if first:
+                torch._foreach_add_(self._views, sums)
         self.drawn += batch.real
-        return sums
+        return self._views
 
     def _pass(self, batch: Batch, first: int) -> Batch:
         """Return the examples of a batch from the first on that one pass takes; mostly that is all."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -40,8 +40,13 @@ class Gradients(ABC):
         """Return the squared norms, shape [n]."""
 
     @abstractmethod
-    def sums(self, factors: Tensor) -> dict[str, Tensor]:
-        """Return the sum of the examples' gradients, each times its factor, by the parameter's name."""
+    def sum_into(self, sums: Mapping[str, Tensor], factors: Tensor) -> None:
+        """Write the sum of the examples' gradients, each times its factor.
+
+        Args:
+            sums: Where to, contiguous, by the names of the parameters that are trained.
+            factors: Shape [n].
+        """
 
     def trains(self, name: str) -> bool:
         """Whether a parameter is there and trained."""
@@ -105,20 +110,20 @@ class Products(Gradients):
         )  # of one example at a time, places by places
         return found + torch.stack([((a.mT @ a) * (g.mT @ g)).sum() for a, g in alike])
 
-    def sums(self, factors: Tensor) -> dict[str, Tensor]:
-        """Return the sum of the examples' gradients, each times its factor, by the parameter's name."""
-        found = {}
-        if self.trains("weight"):
-            if self._each is not None:
-                whole = factors @ self._each
-            elif self._g.shape[1] == self._g.shape[3] == 1:
-                whole = (self._g.flatten(1) * factors[:, None]).T @ self._a.flatten(1)
-            else:
-                whole = torch.einsum("n,ngop,ngip->goi", factors, self._g, self._a)
-            found["weight"] = whole.reshape(self.layer.weight.shape)
+    def sum_into(self, sums: Mapping[str, Tensor], factors: Tensor) -> None:
+        """Write the sum of the examples' gradients, each times its factor."""
         if self._biases is not None:
-            found["bias"] = factors @ self._biases
-        return found
+            weighted_sum(sums["bias"], factors, self._biases)
+        if not self.trains("weight"):
+            return
+        if self._each is not None:
+            weighted_sum(sums["weight"], factors, self._each)
+        elif self._g.shape[1] == self._g.shape[3] == 1:
+            g, a = self._g.flatten(1), self._a.flatten(1)
+            torch.mm((g * factors[:, None]).T, a, out=sums["weight"].view(g.shape[1], a.shape[1]))
+        else:
+            whole = torch.einsum("n,ngop,ngip->goi", factors, self._g, self._a)
+            sums["weight"].copy_(whole.reshape(self.layer.weight.shape))
 
 
 class OfVectors(Gradients):
@@ -136,14 +141,12 @@ class OfVectors(Gradients):
         of_weight = of_bias * self._a.square().sum(1)
         return of_bias + of_weight if self.trains("bias") else of_weight
 
-    def sums(self, factors: Tensor) -> dict[str, Tensor]:
-        """Return the sum of the examples' gradients, each times its factor, by the parameter's name."""
-        found = {}
+    def sum_into(self, sums: Mapping[str, Tensor], factors: Tensor) -> None:
+        """Write the sum of the examples' gradients, each times its factor."""
         if self.trains("weight"):
-            found["weight"] = (self._g * factors[:, None]).T @ self._a
+            torch.mm((self._g * factors[:, None]).T, self._a, out=sums["weight"])
         if self.trains("bias"):
-            found["bias"] = factors @ self._g
-        return found
+            weighted_sum(sums["bias"], factors, self._g)
 
 
 def of_linear(layer: Any, a: Tensor, g: Tensor) -> Gradients:
@@ -201,10 +204,10 @@ class OfEmbedding(Gradients):
         same = self._rows.unsqueeze(1) == self._rows.unsqueeze(2)
         return ((self._g @ self._g.mT) * same).sum((1, 2))
 
-    def sums(self, factors: Tensor) -> dict[str, Tensor]:
-        """Return the sum of the examples' gradients, each times its factor, by the parameter's name."""
+    def sum_into(self, sums: Mapping[str, Tensor], factors: Tensor) -> None:
+        """Write the sum of the examples' gradients, each times its factor."""
         weighted = (self._g * factors[:, None, None]).flatten(0, 1)
-        return {"weight": torch.zeros_like(self.layer.weight).index_add_(0, self._rows.flatten(), weighted)}
+        sums["weight"].zero_().index_add_(0, self._rows.flatten(), weighted)
 
 
 class OfNorm(Gradients):
@@ -230,10 +233,10 @@ class OfNorm(Gradients):
         """Return the squared norms, shape [n]."""
         return torch.stack([one.square().sum(1) for one in self._each.values()]).sum(0)
 
-    def sums(self, factors: Tensor) -> dict[str, Tensor]:
-        """Return the sum of the examples' gradients, each times its factor, by the parameter's name."""
-        shapes = {name: getattr(self.layer, name).shape for name in self._each}
-        return {name: (factors @ one).view(shapes[name]) for name, one in self._each.items()}
+    def sum_into(self, sums: Mapping[str, Tensor], factors: Tensor) -> None:
+        """Write the sum of the examples' gradients, each times its factor."""
+        for name, one in self._each.items():
+            weighted_sum(sums[name], factors, one)
 
 
 class OfGroupNorm(OfNorm):
@@ -259,6 +262,11 @@ class OfLayerNorm(OfNorm):
         """Return the sum over all places that share a parameter, shape [n, ...]."""
         places = range(1, each.dim() - len(self.layer.normalized_shape))
         return each.sum(tuple(places)) if len(places) else each
+
+
+def weighted_sum(total: Tensor, factors: Tensor, rows: Tensor) -> None:
+    """Write the sum of rows, shape [n, elements], each times its factor, into a contiguous tensor."""
+    torch.mv(rows.T, factors, out=total.view(-1))
 
 
 FORMULAS: dict[type[nn.Module], Callable[[Any, Tensor, Tensor], Gradients]] = {

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mpifl.common import InputError
-from mpifl.privacy import Budgets, BudgetSpent, Entry, PrivacySettings, Site, Steps, digest
+from mpifl.privacy import EDITION, Budgets, BudgetSpent, Entry, PrivacySettings, Site, Steps, digest
 from mpifl.silo.dpsgd import DPSGD
 from mpifl.silo.local import Constant, Correction, LocalRun, LocalTraining, Proximal
 from mpifl.silo.silo import Silo
@@ -71,7 +71,7 @@ class PrivateSilo(Silo):
         """Note what is asked, before the algorithm's half answers it."""
         guard, id = self._guard, self.id
         about = [guard.run, guard.names[id], guard.shards[id], self.work, self.round, guard.noise[id]]
-        about += [torch.__version__, self.model.device.type, torch.get_num_threads()]
+        about += [EDITION, torch.__version__, self.model.device.type, torch.get_num_threads()]
         held = {**self.received, **{f"message {name}": value for name, value in message.items()}}
         held |= {f"state {name}": self.state[name] for name in self.state}
         self.question = digest(about, held)

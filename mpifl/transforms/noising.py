@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mpifl.common import InputError
-from mpifl.privacy import Account, PrivacySettings, SiloMechanism, digest
+from mpifl.privacy import EDITION, Account, PrivacySettings, SiloMechanism, digest
 from mpifl.server import Server
 from mpifl.silo import Silo
 from mpifl.transforms.base import Message, Transform
@@ -115,7 +115,7 @@ class Noising(Transform):
         vectors = {name: vector * part for name, vector in mean.vectors.items()} or self._nothing(server)
         whole = round(mean.scalars.get(WHOLE, 0.0) * len(mean))  # of no single silo
         halves = whole - 0.5 * len(mean)
-        about = [server.round, self._asked, mechanism, *sorted(mean.silos)]
+        about = [EDITION, server.round, self._asked, mechanism, *sorted(mean.silos)]
         question = digest(about, {**vectors, "halves": halves})
         if not self._settings.in_sum:
             self._add_noise(vectors, mechanism.deviation(clip), question)
@@ -140,8 +140,7 @@ class Noising(Transform):
 
     def _add_noise(self, vectors: Mapping[str, Tensor], deviation: float, question: str) -> None:
         for name, vector in vectors.items():
-            noise = self._account.draws("noise", question, name).normal(len(vector))
-            vector.add_(noise.to(vector.device), alpha=deviation)
+            self._account.draws("noise", question, name).add_normal(vector, deviation)
 
     def _bit_noise(self, question: str) -> float:
         if not self._settings.is_adaptive:

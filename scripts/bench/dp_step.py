@@ -47,18 +47,21 @@ class Quiet(DPSGD):
     def gradients(
         self, model: FlatModel, objective: Any, batch: Any, total: torch.Tensor
     ) -> list[torch.Tensor]:
-        return [one.div_(self.expected) for one in self.summed(model, objective, batch)]
+        return self.clipped_mean(model, objective, batch)
 
 
-def passes(name: str, size: int, steps: int, examples: Batches) -> dict[str, Pass]:
-    """Return what is measured of a model."""
+def passes(name: str, size: int, steps: int, examples: Batches, few: Batches) -> dict[str, Pass]:
+    """Return what is measured of a model: plain steps over a few examples, the others of all.
+
+    A plain pass gathers its batches ahead, and is to gather none that it does not take.
+    """
     model = FlatModel(models.build(name, {}, PIXELS, CLASSES, 0))
     start, objective = model.trained.clone(), CLASSIFICATION.objective
     batch = examples.take(torch.arange(size))
     local = LocalTraining(lr=LR, batch_size=size, steps=steps)
 
     def plain() -> None:
-        train(model, examples, start, local, torch.Generator().manual_seed(0), objective)
+        train(model, few, start, local, torch.Generator().manual_seed(0), objective)
 
     def private(kind: type[DPSGD]) -> Pass:
         def once() -> None:
@@ -133,13 +136,17 @@ def main() -> None:
     tuning.keep_memory()  # as `mpifl train` does
     torch.set_num_threads(1)
     x, y, data = images(EXAMPLES)
-    examples = Batches(Split(x, y), PIXELS, torch.device("cpu"))
+
+    def first(count: int) -> Batches:
+        return Batches(Split(x[:count], y[:count]), PIXELS, torch.device("cpu"))
+
     targets = ", ".join(f"{name} {most:.2f}" for name, most in TARGETS.items())
     print(f"{data}, {options.repeats} repeats; targets: {targets} from B = {NOISE_FROM} on")
     found = {}
     for name, size, steps in CASES:
         label = f"{name}, B = {size}"
-        found[label] = show(label, size, measure(passes(name, size, steps, examples), steps, options.repeats))
+        named = passes(name, size, steps, first(EXAMPLES), first(steps * size))
+        found[label] = show(label, size, measure(named, steps, options.repeats))
     save(options.json, {"data": data, "rows": found})
 
 

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from mpifl.aggregation import WITHOUT
 from mpifl.common import InputError
+from mpifl.common.native import WITHOUT
 from mpifl.tools.doctor.condition import Plan
 from mpifl.tools.doctor.crews import of_crews
 from mpifl.tools.doctor.findings import Finding, State

@@ -12,7 +12,7 @@ from unit.builders import FEATURES, arrays, cross_entropy, make_silo, net
 from mpifl.common import InputError
 from mpifl.data.batches import Batches
 from mpifl.data.shards import Split
-from mpifl.privacy import Budgets, Draws, PrivacySettings, Site
+from mpifl.privacy import EDITION, Budgets, Draws, PrivacySettings, Site
 from mpifl.silo import Constant, FlatModel, Guard, LocalTraining, PrivateSilo, Proximal, Silo, local
 from mpifl.silo.dpsgd import DPSGD
 
@@ -65,6 +65,16 @@ def test_another_question_has_noise_of_its_own(tmp_path, other):
     two = answered(private(tmp_path / "site", guarded=guarded, **other), w)[0]
     assert abs(torch.corrcoef(torch.stack([one.delta, two.delta]))[0, 1]) < 5 / math.sqrt(len(one.delta))
     assert len(Site(tmp_path / "site").entries()) == 2
+
+
+def test_what_an_older_edition_was_asked_is_another_question(tmp_path, monkeypatch):
+    """Its answer had other noise, so both cost; none is another answer to the same question."""
+    guarded = guard(tmp_path / "site", noise=1e6, clip=1e-6)
+    new = answered(private(tmp_path / "site", guarded=guarded))[0]
+    monkeypatch.setattr("mpifl.silo.private.EDITION", EDITION - 1)
+    old = answered(private(tmp_path / "site", guarded=guarded))[0]
+    assert abs(torch.corrcoef(torch.stack([new.delta, old.delta]))[0, 1]) < 5 / math.sqrt(len(new.delta))
+    assert len({entry.question for entry in Site(tmp_path / "site").entries()}) == 2
 
 
 def test_another_answer_to_the_same_question_is_refused(tmp_path):

@@ -111,6 +111,18 @@ def test_the_same_question_has_the_same_bits_and_another_sum_has_noise_of_its_ow
     assert server.state["privacy events"] == 2
 
 
+def test_what_an_older_edition_has_answered_costs_again_and_had_noise_of_its_own(tmp_path, monkeypatch):
+    updates = {k: {"delta": drawn(100_000, k)} for k in range(4)}
+    transform, server = noising(tmp_path, 4, 1.0)
+    answers = [round_of(transform, server, updates)["delta"].double().numpy()]
+    monkeypatch.setattr("mpifl.transforms.noising.EDITION", 1)
+    server.round = 0
+    answers.append(round_of(transform, server, updates)["delta"].double().numpy())
+    noise = [answer - clipped_mean(updates, 1.0, 4) for answer in answers]
+    assert abs(np.corrcoef(noise)[0, 1]) < 5 / np.sqrt(100_000)
+    assert server.state["privacy events"] == 2
+
+
 def test_another_multiplier_has_noise_of_its_own(tmp_path):
     """Two answers that scale one draw would tell the sum."""
     updates = {k: {"delta": drawn(100_000, k)} for k in range(4)}
