@@ -52,7 +52,10 @@ def rank_environment(**more: str) -> dict[str, str]:
 
 @functools.cache
 def _warm() -> str:
-    """Return the socket of a process that starts Python with torch imported; it ends with this one."""
+    """Return the socket of a process that starts Python with torch imported; it ends with this one.
+
+    Beside it lies a program `python`, which is Python for what a command itself starts.
+    """
     folder = tempfile.TemporaryDirectory()
     socket = str(Path(folder.name) / "warm")
     process = subprocess.Popen(
@@ -66,6 +69,12 @@ def _warm() -> str:
     atexit.register(lambda: (process.communicate(), folder.cleanup()))
     assert process.stdout is not None
     assert process.stdout.readline()
+    script = Path(folder.name) / "python"
+    started = shlex.join([sys.executable, "-I", "-S", str(ROOT / "tests" / "start.py"), socket])
+    plain = shlex.quote(sys.executable)
+    forked = f'[ "$1" = -m ] && exec {started} "$WARM_SESSIONS" "$@"'
+    script.write_text(f'#!/bin/sh\n{forked}\nexec {plain} "$@"\n')
+    script.chmod(0o755)
     return socket
 
 
@@ -82,13 +91,15 @@ def python(sessions: Path | str = "") -> list[str]:
     return [sys.executable, "-I", "-S", str(ROOT / "tests" / "start.py"), socket, str(sessions)]
 
 
+def warm_executable() -> str:
+    """Return a program that is `python`, by one path; the variable WARM_SESSIONS may name its folder."""
+    return str(Path(python()[-2]).with_name("python")) if sys.platform == "linux" else sys.executable
+
+
 @pytest.fixture
-def warm_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def warm_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have what is tested start its commands by `python`, where it starts them by `sys.executable`."""
-    script = tmp_path / "python"
-    script.write_text(f'#!/bin/sh\nexec {shlex.join(python())} "$@"\n')
-    script.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(script))
+    monkeypatch.setattr(sys, "executable", warm_executable())
 
 
 def ranks(
@@ -96,17 +107,20 @@ def ranks(
     *arguments: str | Path,
     timeout: float = 120,
     cwd: Path | None = None,
-    cold: bool = False,
+    cold: bool | int = False,
     **more: str,
 ) -> subprocess.CompletedProcess:
     """Run `python ARGUMENTS` on n ranks; a deadlock fails by the time limit instead of hanging.
 
     Args:
-        cold: Start Python as users do, which takes 2 seconds of the processor a rank.
+        cold: Start Python as users do, which takes 2 seconds of the processor a rank; or on how many ranks.
         more: Environment variables.
     """
-    start = [*launcher(), "-n", str(n)] if n > 1 else []
-    command = [*start, *([sys.executable] if cold else python()), *map(str, arguments)]
+    cold = n if cold is True else int(cold)
+    parts = [(n - cold, python()), (cold, [sys.executable])]
+    worlds = [[*(["-n", str(m)] if n > 1 else []), *start, *map(str, arguments)] for m, start in parts if m]
+    command = [*(launcher() if n > 1 else []), *worlds[0], *([":", *worlds[1]] if len(worlds) > 1 else [])]
+    more |= {} if cold else {"WARM_PYTHON": warm_executable()}
     return subprocess.run(
         command,
         capture_output=True,

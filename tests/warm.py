@@ -2,7 +2,8 @@
 
 `tests/start.py` asks for them, and tells arguments, environment, folder and the three standard streams. It is
 told the process, and its exit code in the end. A process whose asker is gone is killed. All are of one seed
-of hashes: what must not depend on that starts by itself.
+of hashes: what must not depend on that starts by itself. Where the environment has WARM_PYTHON, that is
+`sys.executable`: ranks that a command starts are forked, too.
 
 python tests/warm.py SOCKET    ends when its standard input does
 """
@@ -121,6 +122,7 @@ def become(
     os.environ.update(environment)
     if sessions:
         (Path(sessions) / str(os.getpid())).touch()
+    sys.executable = environment.get("WARM_PYTHON", sys.executable)
     module = arguments[0] == "-m"
     sys.argv, sys.orig_argv = arguments[module:], [sys.executable, *arguments]
     first = folder if module else str(Path(sys.argv[0]).resolve().parent)

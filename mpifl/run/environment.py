@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import platform
 import sys
@@ -35,6 +36,7 @@ def write_environment(folder: Path, changes: list[str] | None = None, **more: An
     write_needed(folder / "environment.json", json.dumps({**about, **more}, indent=1).encode() + b"\n")
 
 
+@functools.cache
 def _versions() -> dict[str, str]:
     versions = {"mpifl": __version__, "python": platform.python_version()}
     for package in _PACKAGES:

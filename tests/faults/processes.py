@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from conftest import launcher, python, rank_environment
+from conftest import launcher, python, rank_environment, warm_executable
 
 HERE = Path(__file__).parent
 PATIENCE = 60
@@ -39,7 +39,7 @@ class Command:
 
     Args:
         trouble: What the modules of `plugins` do to it.
-        cold: Whether Python starts as users start it; commands that start ranks by themselves always do.
+        cold: Whether Python starts as users start it, and the ranks of `--ranks`, too.
 
     Attributes:
         folder: Where the command's output, its temporary files and the marks of `plugins` lie.
@@ -72,8 +72,9 @@ class Command:
         start = (
             [*launcher(), *(["--with-ft", "ulfm"] if survive else []), "-n", str(ranks)] if ranks > 1 else []
         )
-        starts_itself = cold or (ranks == 1 and "--ranks" in arguments)
-        start += [sys.executable] if starts_itself else python(self._sessions)
+        start += [sys.executable] if cold else python(self._sessions)
+        if not cold:
+            environment |= {"WARM_PYTHON": warm_executable(), "WARM_SESSIONS": str(self._sessions)}
         with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
             self._began = time.monotonic()
             self._process = subprocess.Popen(

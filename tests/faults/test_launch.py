@@ -74,7 +74,7 @@ def test_ranks_starts_its_own_ranks_whatever_a_killed_launcher_left_behind(
 
 def test_one_rank_runs_in_place(yard: Path, untroubled: Path, tmp_path: Path) -> None:
     arguments = train(yard / "steady.toml", tmp_path / "run", "--ranks", "1", *TALKS)
-    with Command(tmp_path / "command", 1, *arguments) as command:
+    with Command(tmp_path / "command", 1, *arguments, cold=True) as command:
         assert command.end().code == 0
     assert " on 1 worker (" in command.out
     ranks = json.loads((tmp_path / "run" / "environment.json").read_text())["ranks"]
@@ -154,9 +154,8 @@ def test_a_signal_to_the_command_ends_its_ranks_with_a_checkpoint(
 
 def test_a_command_that_is_killed_takes_its_ranks_along(yard: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    with Command(
-        tmp_path / "command", 1, *train(yard / "steady.toml", run, "--ranks", "2", "--set", "rounds=99999")
-    ) as command:
+    arguments = train(yard / "steady.toml", run, "--ranks", "2", "--set", "rounds=99999")
+    with Command(tmp_path / "command", 1, *arguments, cold=True) as command:
         command.until(lambda: lines_of(run) > 2, "some rounds")
         workers = [pid_of(run, rank) for rank in (0, 1)]
         os.kill(command.session, signal.SIGKILL)
@@ -173,7 +172,7 @@ def test_a_signal_before_the_training_begins_is_no_accident(
     yard: Path, tmp_path: Path, number: signal.Signals, ranks: str
 ) -> None:
     arguments = train(yard / "steady.toml", tmp_path / "run", "--ranks", ranks)
-    with Command(tmp_path / "command", 1, *arguments) as command:
+    with Command(tmp_path / "command", 1, *arguments, cold=True) as command:
         command.until(lambda: _listens(command.session), "its handlers")
         os.kill(command.session, number)
         assert command.end(30).code == 75

@@ -1,4 +1,4 @@
-"""Run on every rank: train all scenarios in one world, then one of them stopped and resumed."""
+"""Run on every rank: train all scenarios in one world, some of them stopped and resumed."""
 
 from __future__ import annotations
 
@@ -43,11 +43,12 @@ def main() -> None:
         if transport.is_server:
             model = {**job["model"], **({"path": str(out / "gpt2")} if "path" in job["model"] else {})}
             file.write_text(tomli_w.dumps({**job, "shards": str(shards / job["shards"]), "model": model}))
-        train(file, out / job["name"], (), False, transport)
-        if scenarios.resumes(job, transport.size):
-            half = (f"rounds={job['rounds'] // 2 + 1}",)
-            train(file, out / f"{job['name']}-resumed", half, False, transport)
-            train(file, out / f"{job['name']}-resumed", (), True, transport)
+        runs = [(out / job["name"], scenarios.stops(job, transport.size))]
+        runs += [(out / f"{job['name']}-resumed", True)] * scenarios.resumes(job)
+        for run, stopped in runs:
+            if stopped:
+                train(file, run, (f"rounds={scenarios.half(job)}",), False, transport)
+            train(file, run, (), stopped, transport)
     evaluate_together(out / "split", transport, {vertical.BOTTOM}, out / "split" / "scores.json")
     predicted = out / "split" / "predictions.csv"
     predict_together(out / "split", shards / "columns", predicted, transport, {vertical.BOTTOM})

@@ -100,7 +100,6 @@ COMPRESSED = [
     job(
         f"compressed-{name}",
         shards="many",
-        rounds=5,
         model={"name": "scenarios:small"},
         algorithm=algorithm,
         local={"lr": 0.1, "batch_size": 16, "drop_last": True},
@@ -161,16 +160,24 @@ JOBS += [
 def algorithm(name: str, **keys: Any) -> Job:
     """A job for the suite over all algorithms; `local` may be among the keys."""
     local = {"lr": 0.1, "batch_size": 16, "drop_last": True, **keys.pop("local", {})}
-    more = {key: keys.pop(key) for key in ("model", "cohort", "server_optimizer") if key in keys}
+    more = {key: keys.pop(key) for key in ("model", "cohort", "server_optimizer", "rounds") if key in keys}
     label = "-".join(["all", name, *(str(v) for v in keys.values() if isinstance(v, str))])
-    usual = {"model": {"name": "scenarios:small"}, "cohort": {"fraction": 0.6}}
+    usual = {"model": {"name": "scenarios:small"}, "cohort": {"fraction": 0.6}, "rounds": 3}
     return job(label, shards="many", algorithm={"name": name, **keys}, local=local, **{**usual, **more})
 
 
 ALGORITHMS = [
     algorithm("fedsgd"),
     algorithm("fedavg", local={"stragglers": 0.5, "epochs": 3}),
-    algorithm("fedprox", mu=0.3, adaptive=True, patience=1, measure_gamma=True, local={"epochs_of": [1, 2]}),
+    algorithm(
+        "fedprox",
+        mu=0.3,
+        adaptive=True,
+        patience=1,
+        measure_gamma=True,
+        local={"epochs_of": [1, 2]},
+        rounds=4,  # mu is adapted after the second
+    ),
     algorithm("fednova", local={"epochs_of": [1, 3], "momentum": 0.5}),
     algorithm("scaffold", option="I"),
     algorithm("scaffold", option="II", cohort={"fraction": 0.6, "weights": "uniform"}, local={"epochs": 2}),
@@ -223,12 +230,6 @@ JOBS += [
     ),
 ]
 """Silos train together, in chunks that the number of ranks makes others."""
-
-
-def resumes(job: Job, ranks: int) -> bool:
-    """Whether a training is also stopped and gone on with:
-    on several ranks each algorithm only by MPIFL_SLOW=1."""
-    return job["rounds"] > 2 and (ranks == 1 or job not in ALGORITHMS or bool(os.environ.get("MPIFL_SLOW")))
 
 
 WIDE: Job = {"name": "mlp", "hidden": [300]}
@@ -459,9 +460,37 @@ ALONE += scored.jobs(job, "server")
 """Workers score the server's test set, or the server."""
 
 
+BOTH = {"fedavg", PRIVATE["name"], *SERVER_SECRETS, NOISED_SUM["name"], "scored-failing"}
+"""Jobs that are always trained in one go and stopped, since tests hold one against the other."""
+SLOW = bool(os.environ.get("MPIFL_SLOW"))
+
+
+def resumes(job: Job) -> bool:
+    """Whether a training is also stopped and gone on with, in a folder of its own."""
+    return job["rounds"] > 2 and (SLOW or job["name"] in BOTH)
+
+
+def stops(job: Job, ranks: int) -> bool:
+    """Whether the one training of a job is stopped and gone on with, in place of one that never was.
+
+    So it is on five ranks, and never on one or three, but by MPIFL_SLOW=1: what the five come to must be the
+    bits of a single rank that was never stopped, which holds for restarts and for ranks at once.
+    """
+    return job["rounds"] > 2 and ranks == STOPPING and not resumes(job)
+
+
+STOPPING = 5
+"""The number of ranks whose trainings are stopped."""
+
+
+def half(job: Job) -> int:
+    """The round after which a training is stopped."""
+    return job["rounds"] // 2 + 1
+
+
 def jobs_on(ranks: int) -> list[Job]:
     """The jobs that are trained on so many ranks."""
-    return JOBS + (ALONE if ranks == 1 or os.environ.get("MPIFL_SLOW") else [])
+    return JOBS + (ALONE if ranks == 1 or SLOW else [])
 
 
 def middle(rows: Tensor) -> Tensor:
