@@ -6,8 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from mpifl.common import InputError
-from mpifl.common.native import WITHOUT
+from mpifl.common import InputError, native
 from mpifl.tools.doctor.condition import Plan
 from mpifl.tools.doctor.crews import of_crews
 from mpifl.tools.doctor.findings import Finding, State
@@ -191,8 +190,8 @@ def _kernels(conditions: Conditions, plan: Plan) -> Iterator[Finding]:
         yield Finding("sums", "ok", "compiled loops")
         return
     found = f"tensor operations on {named([c.rank for c in slow])}: the same bits, slower"
-    if os.environ.get(WITHOUT) == "tensors":
-        yield Finding("sums", "warning", found, f"unset {WITHOUT}")
+    if os.environ.get(native.WITHOUT) == "tensors":
+        yield Finding("sums", "warning", found, f"unset {native.WITHOUT}")
     elif slow[0].compiler is None:
         yield Finding("sums", "warning", found, "install a C compiler, or name one by CC")
     else:
