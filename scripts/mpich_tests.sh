@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs tests under MPICH from PyPI, in a venv that borrows .venv's other packages; arguments go to pytest.
-# Without any it is the short form: one rank and five to the same bits, parties, scripts, signals, the doctor.
+# Without any it is the short form: one rank, three and five to the same bits, parties, scripts, signals, the doctor.
 set -euo pipefail
 unset PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

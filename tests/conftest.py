@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import fcntl
 import functools
 import json
 import os
@@ -138,7 +139,19 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     `few` (2 silos), `columns` (3 silos with columns, the labels at silo 1), `volumes` (3 silos),
     `ragged` (3 silos of short texts), `texts` (3 silos of tokens), and `values` and `read` (3 silos with
     two numbers of each example, and with short texts) with a test set of the server."""
-    folder = tmp_path_factory.mktemp("shards")
+    root = tmp_path_factory.getbasetemp()
+    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root  # that all processes share
+    folder, whole = root / "shards", root / "shards-are-whole"
+    with (root / "shards.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not whole.exists():
+            folder.mkdir()
+            _write_shards(folder)
+            whole.touch()
+    return folder
+
+
+def _write_shards(folder: Path) -> None:
     cut = ["partition", "digits", "--seed", "7", "--scheme", "dirichlet", "--alpha", "0.5"]
     for name, silos, more in (
         ("digits", 4, []),
@@ -168,7 +181,6 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     texts = ["partition", "jsonl", "--data", str(folder / "texts.jsonl"), "--option", "length=16"]
     texts += ["--scheme", "iid", "--silos", "3", "--test", "0.2", "--out", str(folder / "texts")]
     data_prep(texts, standalone_mode=False)
-    return folder
 
 
 @pytest.fixture

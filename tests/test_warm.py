@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import python
+from conftest import python, warm_executable
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Python starts everything")
 TOLD = """
@@ -20,6 +20,11 @@ where = [os.getcwd(), sys.path[0], os.environ["FOUND"], __name__]
 print(json.dumps([sys.argv, sys.orig_argv[1:], *where, sys.stdin.read()]))
 print("heard", file=sys.stderr)
 sys.exit(int(os.environ["FOUND"]))
+"""
+STARTING = """
+import subprocess, sys
+from mpi4py import MPI
+sys.exit(subprocess.run([sys.executable, "-m", "started"]).returncode)
 """
 WAITING = """
 import os, pathlib, time
@@ -61,6 +66,19 @@ def test_a_command_has_its_words_its_environment_its_streams_and_its_exit_code(
     words = ["program.py", "a", ""]
     assert json.loads(out) == [words, words, here, here, str(code), "__main__", "given"]
     assert (err, process.returncode) == ("heard\n", code)
+
+
+def test_what_a_command_starts_is_forked_too_and_what_is_no_rank_leaves_mpi_alone(tmp_path: Path) -> None:
+    (tmp_path / "started.py").write_text("import sys; sys.exit(7 if 'torch' in sys.modules else 8)")
+    variables = {
+        "WARM_PYTHON": warm_executable(),
+        "WARM_SESSIONS": str(tmp_path),
+        "PYTHONPATH": str(tmp_path),
+    }
+    process = started(tmp_path, f"import mpi4py\nmpi4py.rc.initialize = False\n{STARTING}", **variables)
+    out, err = process.communicate(timeout=60)
+    assert (out, err, process.returncode) == ("", "", 7)
+    assert len([one for one in tmp_path.iterdir() if one.name.isdigit()]) == 2
 
 
 def test_an_error_is_a_traceback_and_exit_code_1(tmp_path: Path) -> None:

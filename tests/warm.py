@@ -139,7 +139,8 @@ def leave(code: object) -> None:
         print(code, file=sys.stderr)
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    if "mpi4py.MPI" in sys.modules and not (MPI := sys.modules["mpi4py.MPI"]).Is_finalized():
+    MPI = sys.modules.get("mpi4py.MPI")
+    if MPI and MPI.Is_initialized() and not MPI.Is_finalized():  # what starts ranks is none itself
         MPI.Finalize()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import unicodedata
 from pathlib import Path
 from unicodedata import normalize
 
 import numpy as np
 import pytest
-from conftest import launcher, rank_environment, ranks
+from conftest import launcher, python, rank_environment, ranks, warm_executable
 
 from data_prep.check.columns import check_columns
 from mpifl.data import open_vertical, read_vertical
@@ -280,7 +279,7 @@ def test_the_command_as_each_party_types_its_own(tmp_path: Path) -> None:
     (folder / "shop.toml").write_text(
         'id = "person"\nlabel = "c1"\nthreshold = 20000\n[features]\nc0 = "numeric"\n'
     )
-    command = [sys.executable, "-m", "mpifl", "align", str(folder / "terms.toml"), "--out"]
+    command = [*python(), "-m", "mpifl", "align", str(folder / "terms.toml"), "--out"]
     server = [*launcher(), "-n", "1", *command, "at-server"]
     bank = ["-n", "1", *command, "at-bank", "--table", str(folder / "bank.csv"), "--id", "person"]
     bank += ["--ids", "whose.csv"]
@@ -314,7 +313,7 @@ def test_the_command_starts_its_own_ranks_and_a_party_alone_says_what_is_wrong(t
     folder = case(tmp_path / "case", USUAL[:2])
     (folder / "terms.toml").write_text('name = "credit"\nparties = ["bank", "shop"]\nlabels = "shop"\n')
     tables = [word for name in ("bank", "shop") for word in ("--table", str(folder / f"{name}.csv"))]
-    command = [sys.executable, "-m", "mpifl", "align", str(folder / "terms.toml"), *tables, "--out", "out"]
+    command = [*python(), "-m", "mpifl", "align", str(folder / "terms.toml"), *tables, "--out", "out"]
     (folder / "shop.toml").write_text('label = "c1"\nthreshold = 9\n[features]\nc0 = "numeric"\n')
     text = (folder / "shop.csv").read_text().splitlines()
     (folder / "shop.csv").write_text("\n".join([*text, f"{text[4].split(',')[0]},1,secret", ""]))
@@ -330,5 +329,5 @@ def test_the_command_starts_its_own_ranks_and_a_party_alone_says_what_is_wrong(t
 
 
 def finished(command: list[str], folder: Path) -> subprocess.CompletedProcess:
-    environment = rank_environment()
+    environment = rank_environment(WARM_PYTHON=warm_executable())
     return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=folder, env=environment)

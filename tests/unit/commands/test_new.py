@@ -6,13 +6,12 @@ import json
 import os
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import jsonschema
 import numpy as np
 import pytest
-from conftest import rank_environment
+from conftest import python, rank_environment
 from typer.testing import CliRunner
 
 from data_prep.cli import app as data_prep
@@ -71,7 +70,7 @@ def test_the_printed_commands_train_the_digits() -> None:
     for command in commands:
         program, *rest = shlex.split(command)
         module = {"data-prep": "data_prep", "mpifl": "mpifl"}[program]
-        done = subprocess.run([sys.executable, "-m", module, *rest], env=rank_environment(), timeout=120)
+        done = subprocess.run([*python(), "-m", module, *rest], env=rank_environment(), timeout=120)
         assert done.returncode == 0
     assert len(Path("runs/first/metrics.jsonl").read_text().splitlines()) == 2
 
@@ -150,7 +149,7 @@ def test_what_cannot_be_is_one_line_and_nothing_is_written(arguments: list[str],
 def test_a_terminal_is_asked() -> None:
     terminal, end = os.openpty()
     os.write(terminal, b"table\nown.csv\nill\n3\nfedprox\n")
-    command = [sys.executable, "-m", "mpifl", "new", "asked"]
+    command = [*python(), "-m", "mpifl", "new", "asked"]
     done = subprocess.run(
         command, stdin=end, capture_output=True, text=True, timeout=60, env=rank_environment()
     )

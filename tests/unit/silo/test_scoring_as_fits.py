@@ -18,7 +18,7 @@ from mpifl.tasks import CLASSIFICATION
 
 
 class Wide(nn.Module):
-    """A small network that takes 2 MiB for each example on its way."""
+    """A small network that takes 1 MiB for each example on its way."""
 
     def __init__(self):
         super().__init__()
@@ -26,15 +26,15 @@ class Wide(nn.Module):
 
     def forward(self, x):
         self.seen.append(len(x))
-        wide = x.repeat(1, 1 << 17)
+        wide = x.repeat(1, 1 << 16)
         return self.inner(wide.view(len(x), -1, 4)[:, 0])
 
 
 def short_of_memory():
-    """Score with 512 MiB beside what the process has; print what the model was given, and the figures."""
+    """Score with 256 MiB beside what the process has; print what the model was given, and the figures."""
     model = FlatModel(Wide())
     has = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (has + (1 << 29), -1))
+    resource.setrlimit(resource.RLIMIT_AS, (has + (1 << 28), -1))
     scores = [
         evaluate(model, model.trained, batches(1200), CLASSIFICATION, size=size)
         for size in ("auto", 20, "auto")

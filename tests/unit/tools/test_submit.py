@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, python
 from unit import builders  # noqa: F401 - torch on one thread
 
 from mpifl.common.errors import InputError
@@ -140,7 +140,7 @@ def test_without_slurm_it_says_so(place):
 
 
 def test_a_run_of_another_job_is_refused(place, capsys):
-    command = [sys.executable, "-m", "mpifl", "train", str(JOB), "--out", "runs/demo", "--set", "rounds=1"]
+    command = [*python(), "-m", "mpifl", "train", str(JOB), "--out", "runs/demo", "--set", "rounds=1"]
     subprocess.run(
         command, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=60
     )
