@@ -15,7 +15,7 @@ from mpifl.common import rng
 from mpifl.common.errors import InputError
 from mpifl.data.shards import Features, FederationSpec, write_shard
 from mpifl.models.perceptrons import logreg
-from mpifl.run.job import CohortTable
+from mpifl.run.cohort import CohortTable
 from mpifl.server.server import Server
 from mpifl.silo.flat import FlatModel
 from mpifl.silo.local import LocalTraining
