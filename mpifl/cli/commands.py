@@ -66,10 +66,11 @@ def train(
 
     signals.install()
     run = out or Path("runs") / job.stem
-    if ranks is not None and ranks > 1 and not launcher.launched():
+    if not launcher.launched():  # a rank may be on another machine, and rank 0's files count
         from mpifl.tools import check_beforehand
 
         check_beforehand(job, set_, run, resume, force)
+    if ranks is not None and ranks > 1 and not launcher.launched():
         raise typer.Exit(ending.code_of_launched(launcher.launch(ranks, survive), run))
     transport = _joined(ranks, survive)
     from mpifl.training import loop as training

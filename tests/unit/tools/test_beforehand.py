@@ -93,6 +93,16 @@ def test_no_rank_starts_for_a_wrong_job_and_nothing_heavy_is_imported_for_a_righ
     assert started(job, tmp_path / "run", cwd=tmp_path)[1:3] == (True, False)
 
 
+def test_one_process_looks_before_it_imports_torch_too(job, tmp_path):
+    command = [sys.executable, "-c", TOLD, "train", job, "--out", tmp_path / "run", "--set", "local.lrr=1"]
+    done = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, env=rank_environment(), timeout=60
+    )
+    told, torch = done.stderr.splitlines()
+    assert (done.returncode, torch) == (2, "False")
+    assert told.startswith(f"error: {job}: [local] has no key 'lrr'")
+
+
 def test_a_run_in_the_folder_is_told_of_before_ranks_start(job, tmp_path):
     from mpifl.training.loop import train
 
