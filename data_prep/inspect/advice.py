@@ -165,10 +165,14 @@ def by_chance(counts: np.ndarray) -> float:
 
 def section(summary: Summary) -> str:
     """Return the advice as a part of a page; "" where there is none."""
+    return section_of("What is skewed, and what that suggests", advice(summary))
+
+
+def section_of(title: str, found: Sequence[Advice]) -> str:
+    """Return advice below a title as a part of a page; "" where there is none."""
     items = ""
-    for one in advice(summary):
+    for one in found:
         names = " or ".join(f"<code>{escape(name)}</code>" for name in one.take.names)
         items += f"<dt>{escape(one.found)}</dt><dd>{names}: {escape(one.take.why)}.</dd>"
     note = '<p class="soft">Rules of thumb; a trial of few rounds decides.</p>'
-    title = "What is skewed, and what that suggests"
     return f'<section class="figure"><h3>{title}</h3><dl>{items}</dl>{note}</section>' if items else ""

@@ -8,7 +8,7 @@ from html import escape
 
 import numpy as np
 
-from data_prep.inspect import figures
+from data_prep.inspect import column_advice, figures
 from data_prep.inspect.columns import Columns, compared_columns
 from data_prep.inspect.overview import chosen_rows, first_of
 from data_prep.inspect.page import MOST_ROWS, Part, document, drawn, silo_table, sized
@@ -25,11 +25,12 @@ MOST_CLASSES = 1000
 def column_page(folders: Sequence[Columns]) -> str:
     """Return the page of one vertical folder or two."""
     most = max(int(one.widths.max()) for one in folders)
-    parts = [
-        Part(one.spec.name, one.title, one.held, one.measures, _figures(one, most) + _silos(one, most))
-        for one in folders
-    ]
+    parts = [Part(one.spec.name, one.title, one.held, one.measures, _body(one, most)) for one in folders]
     return document(parts, compared_columns(*folders) if len(folders) == 2 else [])
+
+
+def _body(columns: Columns, most: int) -> str:
+    return column_advice.section(columns) + _figures(columns, most) + _silos(columns, most)
 
 
 def _figures(columns: Columns, most: int) -> str:

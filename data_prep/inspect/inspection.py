@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from data_prep.inspect.column_advice import column_advice
 from data_prep.inspect.columns import compare_columns, show_columns, summarise_columns
 from data_prep.inspect.overview import compare, show
 from data_prep.inspect.summary import Summary, summarise, tokens
@@ -55,9 +56,13 @@ def _inspect_columns(
     everything: bool,
 ) -> None:
     """Do the same for vertical folders."""
+    from rich.text import Text
+
     found = [summarise_columns(folder, features=features) for folder in folders]
     for one in found if len(found) == 1 or everything else ():
         show_columns(one, console, everything=everything)
+        for told in column_advice(one):
+            console.print(Text(str(told)))
     if len(found) == 2:
         compare_columns(found[0], found[1], console)
     if plot is not None:

@@ -28,6 +28,7 @@ header p { margin: 0 0 4px; overflow-wrap: anywhere; }
 .gauge { height: 6px; background: var(--gauge); border-radius: 3px; overflow: hidden; }
 .gauge i { display: block; height: 100%; background: var(--blue); }
 .figure { padding: 16px 16px 14px; margin: 14px 0; }
+.card p, .keys, h3, dt, dd { overflow-wrap: anywhere; }
 dl { margin: 0; }
 dt { font-weight: 600; }
 dd { margin: 2px 0 12px; }

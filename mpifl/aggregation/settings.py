@@ -5,18 +5,19 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
-from mpifl.aggregation.mean import WeightedMean
 from mpifl.aggregation.mixing import BUCKETING, NNM
-from mpifl.aggregation.rules import COLUMN_RULES, Rule, rule_of
-from mpifl.aggregation.weighing import Weighing
 from mpifl.aggregation.weights import WEIGHT_RULES, WeightRule
 from mpifl.common import InputError, load_plugin
 
-RULES: dict[str, Any] = {"mean": WeightedMean, **COLUMN_RULES, **WEIGHT_RULES}
+if TYPE_CHECKING:  # a job is looked at without paying for torch
+    from mpifl.aggregation.rules import Rule
+    from mpifl.aggregation.weighing import Weighing
+
+RULE_NAMES = ("mean", "median", "trimmed", *WEIGHT_RULES)
 """The rules of `[aggregation] rule`: the mean, rules of columns, and rules by weights."""
 _TOLERATING = ("trimmed", *(name for name, kind in WEIGHT_RULES.items() if kind.tolerates))
 _OF_RULES = {
@@ -59,9 +60,9 @@ class AggregationSettings(BaseModel):
     @model_validator(mode="after")
     def _consistent(self) -> AggregationSettings:
         """See that the keys fit each other; the user's own is not imported for that."""
-        if self.rule not in RULES and not self._own:
+        if self.rule not in RULE_NAMES and not self._own:
             own = "your own 'package.module:name'"
-            raise ValueError(f"rule = '{self.rule}': none such; take {', '.join(RULES)} or {own}")
+            raise ValueError(f"rule = '{self.rule}': none such; take {', '.join(RULE_NAMES)} or {own}")
         if self.is_mean and self.pre != "none":
             raise ValueError(f"pre = '{self.pre}': goes with another rule than the mean")
         self._check_tolerate()
@@ -130,7 +131,10 @@ class AggregationSettings(BaseModel):
         """
         if self.is_mean:
             return None
-        plugin = load_plugin(self.rule, "[aggregation] rule", RULES) if self._own else None
+        from mpifl.aggregation.rules import rule_of
+        from mpifl.aggregation.weighing import Weighing
+
+        plugin = load_plugin(self.rule, "[aggregation] rule", RULE_NAMES) if self._own else None
         weights = self._by_weights(plugin)
         if weights is None and self.pre == "none":
             return rule_of(self.rule, self.tolerate, plugin)

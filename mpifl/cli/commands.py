@@ -12,6 +12,7 @@ import typer
 from mpifl import __version__
 from mpifl.cli import (
     align as of_align,
+    completing,
     demo as of_demo,
     ending,
     identity,
@@ -65,6 +66,10 @@ def train(
 
     signals.install()
     run = out or Path("runs") / job.stem
+    if not launcher.launched():  # a rank may be on another machine, and rank 0's files count
+        from mpifl.tools import check_beforehand
+
+        check_beforehand(job, set_, run, resume, force)
     if ranks is not None and ranks > 1 and not launcher.launched():
         raise typer.Exit(ending.code_of_launched(launcher.launch(ranks, survive), run))
     transport = _joined(ranks, survive)
@@ -218,7 +223,10 @@ def doctor(
 @app.command()
 def keys(
     table: Annotated[
-        str | None, typer.Argument(metavar="[TABLE]", help="local, cohort, ...; all by default.")
+        str | None,
+        typer.Argument(
+            metavar="[TABLE]", help="local, cohort, ...; all by default.", autocompletion=completing.tables
+        ),
     ] = None,
 ) -> None:
     """Print the keys of the job file: values, default and meaning."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 
 def algorithms(incomplete: str) -> list[str]:
@@ -20,6 +21,27 @@ def kinds(incomplete: str) -> list[str]:
     from mpifl.tools import TEMPLATES
 
     return [kind for kind in TEMPLATES if kind.startswith(incomplete)]
+
+
+def listed(incomplete: str) -> list[str]:
+    """Return what `mpifl list` takes that begins so."""
+    from mpifl.cli.listing import kind_names
+
+    return [kind for kind in kind_names() if kind.startswith(incomplete)]
+
+
+def tables(incomplete: str) -> list[str]:
+    """Return the tables of a job that begin so, as the schema of jobs names them."""
+    from mpifl.tools import jobs_folder
+
+    schema = json.loads((jobs_folder() / "job.schema.json").read_text("utf-8"))
+    return [
+        name for name, one in schema["properties"].items() if _is_table(one) and name.startswith(incomplete)
+    ]
+
+
+def _is_table(schema: dict[str, Any]) -> bool:
+    return "$ref" in str(schema)
 
 
 def job_files(incomplete: str) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mpifl.cli import completing
 from mpifl.common import InputError
 
 if TYPE_CHECKING:
@@ -19,7 +20,12 @@ OWN_SOURCE = "your own, module:function"
 
 def list_names(
     kind: Annotated[
-        str | None, typer.Argument(metavar="[KIND]", help="algorithms, models, ...; without one: the kinds.")
+        str | None,
+        typer.Argument(
+            metavar="[KIND]",
+            help="algorithms, models, ...; without one: the kinds.",
+            autocompletion=completing.listed,
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> None:
@@ -35,21 +41,36 @@ def list_names(
 
 def _kinds() -> dict[str, Kind]:
     """Return what a job may name, and what `data-prep partition` may."""
+    from mpifl.tools import KINDS, Item, Kind, jobs, jobs_folder
+
+    return {
+        **KINDS,
+        "schemes": Kind("data-prep partition --scheme", _schemes),
+        "jobs": Kind(f"mpifl train {jobs_folder()}/NAME.toml", lambda: list(starmap(Item, jobs().items()))),
+        "sources": Kind("data-prep partition SOURCE, --option", _sources, OWN_SOURCE),
+    }
+
+
+def kind_names() -> list[str]:
+    """Return what `list` takes; nothing heavy is imported."""
+    return list(_kinds())
+
+
+def _schemes() -> list[Item]:
     from data_prep.schemes import SCHEMES
-    from data_prep.sources import SOURCES
-    from mpifl.tools import KINDS, Item, Kind, jobs, jobs_folder, options_of, summary
+    from mpifl.tools import Item, summary
 
     def flags(options: Any) -> tuple[str, ...]:
         return tuple(f"--{option.replace('_', '-')}" for option in options)
 
-    schemes = [Item(name, summary(one.what), keys=flags(one.options)) for name, one in SCHEMES.items()]
-    sources = [Item(name, summary(read), keys=options_of(read)) for name, read in SOURCES.items()]
-    return {
-        **KINDS,
-        "schemes": Kind("data-prep partition --scheme", lambda: schemes),
-        "jobs": Kind(f"mpifl train {jobs_folder()}/NAME.toml", lambda: list(starmap(Item, jobs().items()))),
-        "sources": Kind("data-prep partition SOURCE, --option", lambda: sources, OWN_SOURCE),
-    }
+    return [Item(name, summary(one.what), keys=flags(one.options)) for name, one in SCHEMES.items()]
+
+
+def _sources() -> list[Item]:
+    from data_prep.sources import SOURCES
+    from mpifl.tools import Item, options_of, summary
+
+    return [Item(name, summary(read), keys=options_of(read)) for name, read in SOURCES.items()]
 
 
 def _show_kinds(kinds: dict[str, Kind], as_json: bool) -> None:

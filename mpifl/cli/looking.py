@@ -41,7 +41,10 @@ def _end(state: State) -> NoReturn:
 
 def compare(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Run folders.", autocompletion=completing.runs)
+        list[Path],
+        typer.Argument(
+            metavar="RUN...", help="Run folders, or folders of runs.", autocompletion=completing.runs
+        ),
     ],
     target: Annotated[
         float | None,

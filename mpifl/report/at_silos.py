@@ -44,6 +44,20 @@ class SilosScored:
         return {name: fmean(values) if values else math.nan for name, values in self._over()}
 
     @property
+    def weighted(self) -> dict[str, float]:
+        """The mean of each metric by the examples of the silos that have it."""
+        found = {}
+        for name in self.task.infos:
+            known = [
+                (s.metrics[name], s.examples)
+                for _, s in self.silos.values()
+                if math.isfinite(s.metrics[name])
+            ]
+            total = sum(examples for _, examples in known)
+            found[name] = sum(value * examples for value, examples in known) / total if total else math.nan
+        return found
+
+    @property
     def worst(self) -> dict[str, float]:
         """The worst of each figure over the silos that have it."""
         worst = {"loss": max} | {name: info.worst for name, info in self.task.infos.items()}
@@ -64,7 +78,7 @@ class SilosScored:
         return pooled(self.task, sums)
 
     def table(self) -> Table:
-        """Return a table with a row for each silo, and below them their mean, the worst, all examples."""
+        """Return a table with a row for each silo, and below them their means, the worst, all examples."""
         splits = {split for split, _ in self.silos.values()}
         several, infos = len(splits) > 1, self.task.infos
         found = Table(caption=self._caption(splits), caption_justify="left")
@@ -87,6 +101,8 @@ class SilosScored:
 
     def _below(self, examples: str) -> Iterator[tuple[str, str, dict[str, float]]]:
         yield "mean", "", self.mean
+        if self.task.infos.keys() - self.pooled.keys():
+            yield "mean by examples", "", self.weighted
         yield "worst", "", self.worst
         yield "all examples", examples, self.pooled
 

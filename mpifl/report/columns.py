@@ -44,6 +44,8 @@ AT_SILOS = (
     ("worst silo{}", "silo_{}_worst"),
     ("variance{}", "silo_{}_variance"),
 )
+BY_EXAMPLES = ("mean by examples{}", "silo_{}_weighted")
+"""In place of all examples together, where a metric is not known of them."""
 LOSS = Column("loss", "test_loss", 4)
 EPSILON = Column("epsilon", "epsilon", 3)
 COSTS = (
@@ -56,6 +58,7 @@ NARROW = (
     "bytes_sent",
     "silo_{}_mean",
     "silo_{}_pooled",
+    "silo_{}_weighted",
     "best_{}",
     "silo_{}_variance",
     "test_loss",
@@ -75,7 +78,9 @@ def columns_of(summaries: Sequence[Summary]) -> list[Column]:
     def of(kinds: Sequence[tuple[str, str]]) -> list[Column]:
         return [_column(*kind, metric, len(metrics) > 1) for metric in metrics for kind in kinds]
 
-    return [*of(TESTED), EPSILON, LOSS, *of(AT_SILOS), *COSTS]
+    apart = {summary.metric for summary in summaries if summary.together == summary.metric.weighted}
+    by_examples = [_column(*BY_EXAMPLES, metric, len(metrics) > 1) for metric in metrics if metric in apart]
+    return [*of(TESTED), EPSILON, LOSS, *of(AT_SILOS), *by_examples, *COSTS]
 
 
 def metrics_of(summaries: Sequence[Summary]) -> list[MetricInfo]:

@@ -61,7 +61,7 @@ def compare_runs(runs: Sequence[Path], target: float | None = None, output: Outp
     """Print runs side by side, and means over their seeds; write files and draw curves where asked.
 
     Args:
-        runs: Run folders; one that cannot be read is named and left out.
+        runs: Run folders, or folders of runs as of a sweep; one that cannot be read is named and left out.
         target: A value of the main metric; by default the one that all jobs wait for.
         output: Files to write.
 
@@ -70,7 +70,7 @@ def compare_runs(runs: Sequence[Path], target: float | None = None, output: Outp
     """
     if output.page is not None:
         check_page("--page", output.page)
-    summaries, left_out = read_runs(runs)
+    summaries, left_out = read_runs([run for folder in runs for run in _runs_in(folder)])
     shares = all(metric.share for metric in metrics_of(summaries))
     if target is not None and shares and not 0 < target <= 1:
         raise InputError(f"--target-accuracy {target:g}: is a share above 0 and up to 1; 0.97 is 97%")
@@ -88,6 +88,13 @@ def compare_runs(runs: Sequence[Path], target: float | None = None, output: Outp
     for line in [*remarks, *(f"left out: {reason}" for reason in left_out.values())]:
         console.print(line, soft_wrap=True)
     _write(summaries, left_out, target, output, console)
+
+
+def _runs_in(folder: Path) -> list[Path]:
+    """Return the runs in a folder that is none itself; else the folder, or what else it is."""
+    if (folder / "job.toml").exists() or (folder / "metrics.jsonl").exists():
+        return [folder]
+    return sorted(path.parent for path in folder.glob("*/job.toml")) or [folder]
 
 
 def read_runs(runs: Sequence[Path]) -> tuple[list[Summary], LeftOut]:

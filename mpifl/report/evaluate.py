@@ -90,7 +90,7 @@ def as_record(score: Score) -> dict[str, Any]:
 def in_full(found: SilosScored) -> dict[str, Any]:
     """Return the figures of all silos as the JSON file has them."""
     silos = {name: {"split": split, **as_record(score)} for name, (split, score) in found.silos.items()}
-    over = {"mean": found.mean, "worst": found.worst, "pooled": found.pooled}
+    over = {"mean": found.mean, "weighted": found.weighted, "worst": found.worst, "pooled": found.pooled}
     together = {kind: _all_known(figures) for kind, figures in over.items()}
     return {"silos": silos, **together, "worst_silo": found.worst_silo, "left_out": found.left_out}
 

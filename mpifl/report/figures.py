@@ -39,6 +39,13 @@ def reached(summary: Summary) -> list[str]:
     ]
 
 
+_TOGETHER = {
+    True: "Together: as if it lay in one place.",
+    False: "By examples: the mean in which a silo counts as its examples.",
+}
+"""What the line is by which a run without a test set is judged, by whether it is of all examples."""
+
+
 def _over_silos(summary: Summary, dashes: str) -> str:
     """Draw the main metric at the silos; the target is there only if it is for what they hold out."""
     name, silo = summary.metric.name, summary.metric.silo
@@ -47,15 +54,16 @@ def _over_silos(summary: Summary, dashes: str) -> str:
         return charts.lines(
             f"Valid {name}", rows, None, summary.metric.write_briefly, summary.target, note=dashes
         )
+    pooled = summary.together == summary.metric.pooled
     apart = [
         _line(summary, "mean", f"{silo}_mean", "one"),
-        _line(summary, "together", summary.together, "three"),
+        _line(summary, "together" if pooled else "by examples", summary.together, "three"),
         _line(summary, "worst tenth", f"{silo}_worst10", "two"),
     ]
     band = charts.Band("from the worst silo to the best", _worst_to_best(summary.records, silo), "one")
     target, note = None, "On what each silo holds out, every silo counting alike."
     if summary.judged_by not in (None, summary.metric.test):
-        target, note = summary.target, f"{note} Together: as if it lay in one place. {dashes}"
+        target, note = summary.target, f"{note} {_TOGETHER[pooled]} {dashes}"
     title = f"{name[:1].upper()}{name[1:]} over the silos"
     return charts.lines(title, apart, band, summary.metric.write_briefly, target, note=note)
 

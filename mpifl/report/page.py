@@ -114,7 +114,9 @@ def _cards(summary: Summary) -> str:
     said = "" if best is None else f"test {metric.name}; the best was {write(best)}"
     cards = [] if last is None else [(write(last), said)]
     if last is None and (together := summary.figure(summary.together)) is not None:
-        cards.append((write(together), f"{metric.name} on all that silos hold out"))
+        pooled = summary.together == metric.pooled
+        of = " on all that silos hold out" if pooled else ", the silos' mean by their examples"
+        cards.append((write(together), metric.name + of))
     if (final := values[f"final_{metric.name}"]) is not None:
         cards.append((write(final), f"test {metric.name}, scored once, at the end"))
     if values["test_loss"] is not None:

@@ -116,7 +116,11 @@ def table_of(out: Path, data: Path, split: str | None) -> Iterator[Append]:
     with written(out) as append:
         yield take
         if not rows:
-            raise InputError(f"{data}: has no examples{f' of a split {split!r}' if split else ''}")
+            of, own = f" of a split {split!r}" if split else "", data / "test.h5"
+            to_do = (
+                f"; the server's are predicted by --data {own}" if split == "test" and own.is_file() else ""
+            )
+            raise InputError(f"{data}: has no examples{of}{to_do}")
     print(f"predictions: {out}, {rows:,} rows")
 
 

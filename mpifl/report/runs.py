@@ -99,7 +99,7 @@ class Summary:
     def together(self) -> str:
         """The key of the main metric on all that silos hold out: pooled, or else the mean by examples."""
         pooled = any(number(record, self.metric.pooled) is not None for record in self.records)
-        return self.metric.pooled if pooled else f"{self.metric.silo}_weighted"
+        return self.metric.pooled if pooled else self.metric.weighted
 
     def total(self, *names: str, until: int | None = None) -> float:
         """Add up figures over the rounds, up to and with the round `until`."""
@@ -129,8 +129,8 @@ class Summary:
             f"final_{name}": self.final(),
             "test_loss": self.figure("test_loss"),
             "train_loss": number(self.records[-1], "train_loss"),
-            **{f"{silo}_{of}": self.figure(f"{silo}_{of}") for of in ("mean", "weighted", "worst")},
-            self.metric.pooled: self.figure(self.together),
+            **{key: self.figure(key) for key in (f"{silo}_mean", self.metric.weighted, f"{silo}_worst")},
+            self.metric.pooled: self.figure(self.metric.pooled),
             f"{silo}_variance": None if deviation is None else deviation**2,
             **sums,
             **({} if self.epsilon is None else {"epsilon": self.epsilon}),

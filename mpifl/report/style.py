@@ -15,6 +15,7 @@ h1 { font-size: 26px; line-height: 1.2; margin: 0 0 6px; overflow-wrap: anywhere
 h2 { font-size: 14px; margin: 0 0 2px; font-weight: 600; }
 header p { margin: 0 0 4px; overflow-wrap: anywhere; }
 .soft, .note { color: var(--soft); }
+.card p, .key, .split, .note, .bad, h2, summary { overflow-wrap: anywhere; }
 .note { font-size: 12.5px; margin: 0 0 10px; }
 .bad { color: var(--bad); }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(126px, 1fr)); gap: 12px;
@@ -88,7 +89,7 @@ tbody th, thead th:first-child { position: sticky; left: 0; background: var(--ca
 .sort thead th:first-child { z-index: 2; }
 .sort thead th[aria-sort=ascending]::after { content: " ↑"; }
 .sort thead th[aria-sort=descending]::after { content: " ↓"; }
-.sort tbody th { max-width: 34ch; overflow: hidden; text-overflow: ellipsis; }
+.sort tbody th { max-width: 28ch; overflow: hidden; text-overflow: ellipsis; }
 .map { display: grid; gap: 2px; font-size: 14px; font-variant-numeric: tabular-nums; overflow-x: auto; }
 .map > * { padding: 8px 10px; border-radius: 4px; text-align: center; white-space: nowrap; }
 .map .name { color: var(--soft); padding: 4px 10px; align-self: center; }

@@ -8,7 +8,6 @@ from .environment import (
     write_environment as write_environment,
 )
 from .folder import (
-    HARMLESS as HARMLESS,
     Claim as Claim,
     check_run as check_run,
     claim as claim,
@@ -18,10 +17,15 @@ from .folder import (
 from .job import (
     Job as Job,
     check_job as check_job,
-    differing_keys as differing_keys,
-    flat as flat,
     read_job as read_job,
     read_kept as read_kept,
+)
+from .outline import (
+    HARMLESS as HARMLESS,
+    Outline as Outline,
+    differing_keys as differing_keys,
+    flat as flat,
+    read_outline as read_outline,
 )
 from .private import check_private_data as check_private_data
 from .private_silos import is_silo_level as is_silo_level, why_no_statistics as why_no_statistics

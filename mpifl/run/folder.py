@@ -21,10 +21,9 @@ from mpifl.common import (
 from mpifl.data import AnySpec, by_path
 from mpifl.run import checkpoint
 from mpifl.run.environment import read_environment
-from mpifl.run.job import Job, differing_keys, read_kept
+from mpifl.run.job import Job, read_kept
+from mpifl.run.outline import HARMLESS, differing_keys
 
-HARMLESS = ("rounds", "checkpoint", "tracking", "evaluate", "aggregation.spill", "silo.ranks")
-"""Keys of a job that may change when a run is resumed."""
 FORCEABLE = (
     "name",
     "shards",

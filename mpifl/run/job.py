@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
-
-from mpifl.aggregation import AggregationSettings, Rule, Weighing, with_uniform_weights
+from mpifl.aggregation import Rule, Weighing
 from mpifl.algorithms import ALGORITHMS, Algorithm
 from mpifl.common import InputError, Table, read_toml
-from mpifl.privacy import PrivacySettings, SecuritySettings
 from mpifl.run.cohort import CohortTable
 from mpifl.run.crews import check_crews
 from mpifl.run.naming import make_named
+from mpifl.run.outline import Outline, flat
 from mpifl.run.private import check_private
 from mpifl.run.secure import check_secure
-from mpifl.run.tables import Checkpoint, Data, Evaluate, Model, Tracking
+from mpifl.run.tables import Evaluate
 from mpifl.run.validation import validated
 from mpifl.run.vertical import check_vertical
 from mpifl.server import OPTIMIZERS, ServerOptimizer
-from mpifl.silo import UNSPLIT, LocalTraining, SiloSettings, VerticalSettings
+from mpifl.silo import UNSPLIT, LocalTraining
 from mpifl.tasks import ACCURACY, TASKS, MetricInfo, Task, names_in
-from mpifl.transforms import STATISTICS, AttackSettings, CompressionSettings
+from mpifl.transforms import STATISTICS
 
 _SHARED = ("local", "server_optimizer", "task", "vertical")
 """Tables of a job that are fields of every algorithm."""
@@ -38,69 +35,8 @@ _TWICE = (
 )
 
 
-class Job(BaseModel):
+class Job(Outline):
     """A whole job file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-    name: Annotated[str, Field(pattern=r"^[\w.-]+$")]
-    """The name of the job, of letters, digits, ".", "_" and "-"."""
-    shards: str
-    """The shard folder, relative to where the command runs."""
-    seed: Annotated[int, Field(ge=0)] = 0
-    """All randomness is derived from it."""
-    rounds: PositiveInt
-    """How many rounds to train."""
-    device: Literal["auto", "cpu", "gpu", "cuda"] = "auto"
-    """Where a worker trains: "cuda" is the GPU of its place on its node; "auto" takes one if there is one.
-    "gpu" is any that torch finds, Intel's too."""
-    threads: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = 1
-    """Threads of each rank; "auto" is its part of the node's cores. The same bits need the same number."""
-    model: Model
-    """Which model is trained."""
-    data: Data = Data()
-    """What is done to the examples that silos train on."""
-    task: Table = {"name": "classification"}
-    """What is learned, by which loss, and judged by which metrics;
-    or the user's own as "package.module:Class"."""
-    algorithm: Table = {"name": "fedavg"}
-    """The algorithm by name, or the user's own as "package.module:Class", and its hyperparameters."""
-    local: LocalTraining = LocalTraining()
-    """How a silo trains in a round."""
-    silo: SiloSettings = SiloSettings()
-    """Who trains one silo: one rank, or several of a node."""
-    vertical: VerticalSettings | None = None
-    """How a network is split over silos that have columns of the same rows; for such silos alone."""
-    server_optimizer: Table = {"name": "sgd"}
-    """How the server moves the model along the mean of the updates."""
-    cohort: CohortTable = CohortTable()
-    """Which silos take part in a round, how many must answer, and what they weigh."""
-    aggregation: AggregationSettings = AggregationSettings()
-    """How updates become one."""
-    compression: CompressionSettings = CompressionSettings()
-    """How updates and requests are encoded."""
-    attack: AttackSettings = AttackSettings()
-    """Which silos lie on purpose, for tests and tables; none otherwise."""
-    privacy: PrivacySettings | None = None
-    """Differential privacy; the table alone turns it on."""
-    security: SecuritySettings | None = None
-    """Sums that only their sites can look into; the table alone turns it on."""
-    evaluate: Evaluate = Evaluate()
-    """How often the model is scored."""
-    checkpoint: Checkpoint = Checkpoint()
-    """How often the state is written, and how many times it is kept."""
-    tracking: Tracking = Tracking()
-    """Who is told of each round."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _weights_by_rule(cls, table: Any) -> Any:
-        return with_uniform_weights(table) if isinstance(table, dict) else table
-
-    @model_validator(mode="after")
-    def _fit_for_the_rule(self) -> Job:
-        self.aggregation.check(self.cohort.weights, self.compression.up)
-        return self
 
     @property
     def plugins(self) -> dict[str, str]:
@@ -234,21 +170,6 @@ def _completed(job: Job, algorithm: Algorithm) -> dict[str, Table]:
         "algorithm": {"name": job.algorithm["name"], **own},
         "server_optimizer": {"name": job.server_optimizer.get("name", "sgd"), **optimizer},
     }
-
-
-def differing_keys(one: Job, other: Job, harmless: Iterable[str] = ()) -> list[str]:
-    """Return the keys, `table.key`, in which two jobs differ, but for the tables and keys named harmless."""
-    flat_one, flat_other = flat(one.model_dump()), flat(other.model_dump())
-    keys = [key for key in flat_one | flat_other if flat_one.get(key) != flat_other.get(key)]
-    return sorted(key for key in keys if not {key, key.partition(".")[0]} & set(harmless))
-
-
-def flat(table: Mapping[str, Any], prefix: str = "") -> Table:
-    """Return the values of nested tables by `table.key`."""
-    found: Table = {}
-    for key, value in table.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
-    return found
 
 
 def _build_algorithm(job: Job, source: str) -> Algorithm:

@@ -13,7 +13,6 @@ from .local import (
     Batch as Batch,
     Constant as Constant,
     LocalRun as LocalRun,
-    LocalTraining as LocalTraining,
     Proximal as Proximal,
 )
 from .optimizers import OPTIMIZERS as OPTIMIZERS
@@ -37,6 +36,7 @@ from .settings import (
     EVALUATION_BATCH as EVALUATION_BATCH,
     LARGEST as LARGEST,
     EvaluationBatch as EvaluationBatch,
+    LocalTraining as LocalTraining,
     SiloSettings as SiloSettings,
 )
 from .shares import Share as Share, score_of as score_of, share_of as share_of, width_of as width_of

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-import torch
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
 
 from mpifl.silo.schedule import Schedule, Shape
+
+if TYPE_CHECKING:  # a job is looked at without paying for torch
+    import torch
 
 LARGEST = 1e30
 """Of a factor: what it multiplies is float32, which ends at 3e38."""
@@ -145,11 +147,16 @@ class LocalTraining(BaseModel):
         settings = self
         if self.epochs_of is not None:
             settings = settings.model_copy(update={"epochs": self.epochs_of[silo % len(self.epochs_of)]})
-        if self.stragglers and float(torch.rand((), generator=generator)) < self.stragglers:
-            unit, whole = ("epochs", settings.epochs) if settings.epochs else ("steps", settings.steps or 1)
-            part = int(torch.randint(1, whole + 1, (), generator=generator))
-            settings = settings.model_copy(update={unit: part})
-        return settings
+        return settings._cut_short(generator) if self.stragglers else settings
+
+    def _cut_short(self, generator: torch.Generator) -> LocalTraining:
+        """Draw whether a silo is a straggler, and what it gets done."""
+        import torch
+
+        if float(torch.rand((), generator=generator)) >= self.stragglers:
+            return self
+        unit, whole = ("epochs", self.epochs) if self.epochs else ("steps", self.steps or 1)
+        return self.model_copy(update={unit: int(torch.randint(1, whole + 1, (), generator=generator))})
 
     @property
     def plain(self) -> bool:

@@ -68,10 +68,15 @@ class MetricInfo(BaseModel):
         return f"{self.silo}_pooled"
 
     @property
+    def weighted(self) -> str:
+        """The key of the silos' mean by their examples."""
+        return f"{self.silo}_weighted"
+
+    @property
     def judged_by(self) -> tuple[str, ...]:
         """The keys that a target is for, the first that a round has:
         on the test set, on all that silos hold out."""
-        return self.test, self.pooled, f"{self.silo}_weighted"
+        return self.test, self.pooled, self.weighted
 
     @property
     def best(self) -> Callable[..., float]:

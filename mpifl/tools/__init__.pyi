@@ -1,4 +1,5 @@
 from . import align as align, doctor as doctor, sweep as sweep
+from .beforehand import check_beforehand as check_beforehand
 from .inventory import (
     KINDS as KINDS,
     Item as Item,

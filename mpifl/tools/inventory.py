@@ -1,4 +1,7 @@
-"""What a job may name: the names of each registry, and what the docstrings there say of them."""
+"""What a job may name: the names of each registry, and what the docstrings there say of them.
+
+Registries are imported when their items are asked for: a shell that completes a kind pays for none.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,12 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mpifl.aggregation import RULES
-from mpifl.algorithms import ALGORITHMS, Algorithm
-from mpifl.models import MODELS
-from mpifl.server import OPTIMIZERS as SERVER_OPTIMIZERS, SELECTIONS
-from mpifl.silo import OPTIMIZERS
-from mpifl.tasks import TASKS, Named
-from mpifl.transforms import CODECS, OWN_KEYS
+from mpifl import aggregation, algorithms, models, server, silo, tasks, transforms
+
+if TYPE_CHECKING:
+    from mpifl.algorithms import Algorithm
 
 OWN = "your own, package.module:name"
 """What else most keys take."""
@@ -70,30 +70,32 @@ def options_of(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(one.name for one in parameters if one.kind is one.KEYWORD_ONLY)
 
 
-def _plain(registry: Mapping[str, Any]) -> list[Item]:
-    return [Item(name, summary(kind)) for name, kind in registry.items()]
+def _plain(registry: Callable[[], Mapping[str, Any]]) -> list[Item]:
+    return [Item(name, summary(kind)) for name, kind in registry().items()]
 
 
 def _algorithms() -> list[Item]:
     def keys(kind: type[Algorithm]) -> tuple[str, ...]:
         fields = kind.model_fields.items()
-        return tuple(field.alias or key for key, field in fields if key not in Algorithm.model_fields)
+        return tuple(
+            field.alias or key for key, field in fields if key not in algorithms.Algorithm.model_fields
+        )
 
-    return [Item(name, summary(kind), keys=keys(kind)) for name, kind in ALGORITHMS.items()]
+    return [Item(name, summary(kind), keys=keys(kind)) for name, kind in algorithms.ALGORITHMS.items()]
 
 
 def _models() -> list[Item]:
     def keys(factory: Callable[..., Any]) -> tuple[str, ...]:
         return tuple(key for key in inspect.signature(factory).parameters if key not in GIVEN)
 
-    return [Item(name, summary(factory), keys=keys(factory)) for name, factory in MODELS.items()]
+    return [Item(name, summary(factory), keys=keys(factory)) for name, factory in models.MODELS.items()]
 
 
 def _losses() -> list[Item]:
     return _by_task(
         (task, Item(name, summary(loss), keys=options_of(loss)))
-        for task, kind in TASKS.items()
-        if issubclass(kind, Named)
+        for task, kind in tasks.TASKS.items()
+        if issubclass(kind, tasks.Named)
         for name, loss in kind.losses.items()
     )
 
@@ -101,8 +103,8 @@ def _losses() -> list[Item]:
 def _metrics() -> list[Item]:
     return _by_task(
         (task, Item(name, summary(one.what), (), tuple(one.arguments), one.better))
-        for task, kind in TASKS.items()
-        if issubclass(kind, Named)
+        for task, kind in tasks.TASKS.items()
+        if issubclass(kind, tasks.Named)
         for name, one in kind.catalogue.items()
     )
 
@@ -116,19 +118,22 @@ def _by_task(found: Iterable[tuple[str, Item]]) -> list[Item]:
 
 
 def _codecs() -> list[Item]:
-    return [Item(name, summary(kind), keys=tuple(OWN_KEYS.get(name, ()))) for name, kind in CODECS.items()]
+    return [
+        Item(name, summary(kind), keys=tuple(transforms.OWN_KEYS.get(name, ())))
+        for name, kind in transforms.CODECS.items()
+    ]
 
 
 KINDS: dict[str, Kind] = {
     "algorithms": Kind("[algorithm] name", _algorithms, OWN),
     "models": Kind("[model] name", _models, OWN),
-    "tasks": Kind("[task] name", partial(_plain, TASKS), OWN),
+    "tasks": Kind("[task] name", partial(_plain, lambda: tasks.TASKS), OWN),
     "losses": Kind("[task] loss", _losses, OWN),
     "metrics": Kind("[task] metrics", _metrics, OWN),
-    "optimizers": Kind("[local] optimizer", partial(_plain, OPTIMIZERS)),
-    "server-optimizers": Kind("[server_optimizer] name", partial(_plain, SERVER_OPTIMIZERS)),
-    "selections": Kind("[cohort] select", partial(_plain, SELECTIONS), OWN),
-    "rules": Kind("[aggregation] rule", partial(_plain, RULES), OWN),
+    "optimizers": Kind("[local] optimizer", partial(_plain, lambda: silo.OPTIMIZERS)),
+    "server-optimizers": Kind("[server_optimizer] name", partial(_plain, lambda: server.OPTIMIZERS)),
+    "selections": Kind("[cohort] select", partial(_plain, lambda: server.SELECTIONS), OWN),
+    "rules": Kind("[aggregation] rule", partial(_plain, lambda: aggregation.RULES), OWN),
     "codecs": Kind("[compression] up, down", _codecs),
 }
 """What a job may name, by the word that `mpifl list` takes."""

@@ -96,11 +96,12 @@ def _plan(given: Given, out: Path, overrides: tuple[str, ...], resume: bool, for
     job = _resolved(given, overrides)
     try:
         check_tracking(job)
+        spec = read_any(Path(job.shards))
+        job.evaluate.check(splits_of(spec))
     except InputError as error:
-        raise InputError(f"{_source_of(given)}: {error}") from None
-    spec = read_any(Path(job.shards))
+        source = "" if isinstance(error, ShardError) else f"{_source_of(given)}: "
+        raise InputError(f"{source}{error}") from None
     check_layout(job, spec, _source_of(given))
-    job.evaluate.check(splits_of(spec))
     check_rule(job, spec, _source_of(given))
     lock.check(out)
     check_run(out, job, resume, force, spec)

@@ -190,7 +190,7 @@ class MetricsCollector:
         found: Record = {task.infos[name].pooled: v for name, v in pooled(task, mean.vectors).items()}
         for info in task.infos.values():
             if (weighted := mean.scalars.get(info.silo)) is not None:
-                found[f"{info.silo}_weighted"] = weighted
+                found[info.weighted] = weighted
             found |= summarize(info.silo, list(mean.each(info.silo)), worst=info.worst, best=info.best)
         found |= summarize("silo_loss", list(mean.each("silo_loss")), worst=max, best=min)
         keys = {"loss": "silo_loss"} | {name: info.silo for name, info in task.infos.items()}

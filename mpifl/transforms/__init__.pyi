@@ -1,11 +1,6 @@
-from .attacks import AttackSettings as AttackSettings
 from .base import Transform as Transform
 from .clipping import Clipping as Clipping
-from .compression import (
-    CODECS as CODECS,
-    OWN_KEYS as OWN_KEYS,
-    CompressionSettings as CompressionSettings,
-)
+from .codecs import CODECS as CODECS
 from .lines import (
     LONGEST as LONGEST,
     PLAIN_LINES as PLAIN_LINES,
@@ -15,4 +10,9 @@ from .lines import (
 from .noising import Noising as Noising
 from .protection import LEFT as LEFT, STEPS as STEPS, Protection as Protection
 from .reference import reference_of as reference_of
+from .settings import (
+    OWN_KEYS as OWN_KEYS,
+    AttackSettings as AttackSettings,
+    CompressionSettings as CompressionSettings,
+)
 from .statistics import STATISTICS as STATISTICS, RunningStatistics as RunningStatistics

@@ -281,3 +281,7 @@ def _multiple_of(bucket: int) -> int:
 
 def _blocks(length: int) -> int:
     return -(-length // BLOCK)
+
+
+CODECS: dict[str, type[Codec]] = {"float16": Cast, "bfloat16": Cast, "qsgd": QSGD, "topk": TopK}
+"""The codecs by the names that a job calls them."""

@@ -9,12 +9,10 @@ bits are the same wherever it is decoded; the payload's size is what counts as s
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
 from mpifl.aggregation import peak_of
@@ -22,78 +20,11 @@ from mpifl.common import InputError, RoundLost, rng
 from mpifl.server import Server
 from mpifl.silo import RESIDUAL, Silo
 from mpifl.transforms.base import Message, Transform
-from mpifl.transforms.codecs import QSGD, Cast, Codec, TopK
+from mpifl.transforms.codecs import Codec, TopK
 from mpifl.wire import Purpose, Uniform, Update, unmarked
 
 LENGTH = "length of "
 """Before a vector's name: the number of its elements, which travels beside its payload."""
-CODECS: dict[str, type[Codec]] = {"float16": Cast, "bfloat16": Cast, "qsgd": QSGD, "topk": TopK}
-OWN_KEYS: dict[str, dict[str, Any]] = {
-    "qsgd": {"bits": 8, "bucket": 512, "norm": "max"},
-    "topk": {"share": 0.01},
-}
-"""The keys of the job that only one codec has, and their defaults."""
-
-
-class CompressionSettings(BaseModel):
-    """The `[compression]` table of a job: how updates (up) and requests (down) are written."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-    up: Literal["none", "float16", "bfloat16", "qsgd", "topk"] = "none"
-    """How silos encode their updates, or in a split network their lines."""
-    down: Literal["none", "float16", "bfloat16", "qsgd"] = "none"
-    """How requests are encoded, or answers to lines; topk is none of the ways, since most weights cannot be
-    left out of a model."""
-    error_feedback: bool | None = None
-    """Silos add what was left out to their next update; by default with topk alone, which is biased."""
-    bits: Annotated[int, Field(ge=2, le=8)] | None = None
-    """Bits an element of qsgd, both ways; 8 unless given."""
-    bucket: Annotated[int, Field(ge=1)] | None = None
-    """How many elements share a norm in qsgd; 512 unless given."""
-    norm: Literal["max", "l2"] | None = None
-    """The norm that qsgd divides by; "max" unless given."""
-    share: Annotated[float, Field(gt=0, le=1)] | None = None
-    """The share of the elements that topk sends, the largest; 0.01 unless given."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _with_defaults(cls, given: Any) -> Any:
-        """Fill in the keys of the codecs that are used, and leave the others alone."""
-        if not isinstance(given, dict):
-            return given
-        usual: dict[str, Any] = {}
-        for name in (given.get("up"), given.get("down")):
-            usual |= OWN_KEYS.get(name, {}) if isinstance(name, str) else {}
-        if given.get("up", "none") != "none":
-            usual["error_feedback"] = given["up"] == "topk"
-        return {**usual, **{key: value for key, value in given.items() if value is not None}}
-
-    @model_validator(mode="after")
-    def _consistent(self) -> CompressionSettings:
-        for codec, keys in OWN_KEYS.items():
-            given = [key for key in keys if getattr(self, key) is not None]
-            if given and codec not in (self.up, self.down):
-                raise ValueError(f"{given[0]} belongs to {codec}; leave it out, or take up = '{codec}'")
-        if self.error_feedback and self.up == "none":
-            raise ValueError(
-                "error_feedback is for what updates lose; take up = 'topk' or another codec with it"
-            )
-        return self
-
-    def codec(self, name: str) -> Codec | None:
-        """Return the codec of that name with these settings, None for "none"."""
-        if name in ("float16", "bfloat16"):
-            return Cast(name)  # type: ignore[arg-type]
-        keys = {key: getattr(self, key) for key in OWN_KEYS.get(name, {})}
-        return CODECS[name](**keys) if keys else None
-
-    def transforms(self, absolute: Collection[str], accumulated: Collection[str] = ()) -> list[Transform]:
-        """Return what this table asks for: a `Compression`, or nothing;
-        `absolute` and `accumulated` as there."""
-        up, down = self.codec(self.up), self.codec(self.down)
-        names = frozenset(absolute), frozenset(accumulated)
-        return [Compression(up, down, bool(self.error_feedback), *names)] if up or down else []
 
 
 @dataclass(frozen=True)

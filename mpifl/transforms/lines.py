@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mpifl.common import Diverged, rng
 from mpifl.transforms.codecs import Codec
-from mpifl.transforms.compression import CompressionSettings
+from mpifl.transforms.settings import CompressionSettings
 from mpifl.wire import floats
 
 LONGEST = 8

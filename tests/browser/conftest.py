@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from browser.chrome import Chrome, chromium
 from conftest import ROOT
-from unit.builders import write_folder
+from unit.builders import write_folder, write_vertical_folder
 
+from data_prep.inspect.column_page import column_page
+from data_prep.inspect.columns import Columns
 from data_prep.inspect.page import page as inspect_page
 from data_prep.inspect.summary import summarise
 from mpifl.data import read_federation
@@ -36,7 +39,8 @@ HOSPITALS = [
 def record(round: int, **more: object) -> dict[str, object]:
     """A round of a training that goes well."""
     accuracy = 0.95 - 0.6 / round
-    silos = {name: {"loss": 0.1 * n, "accuracy": accuracy - 0.02 * n} for n, name in enumerate(HOSPITALS)}
+    names = more.pop("names", HOSPITALS)
+    silos = {name: {"loss": 0.1 * n, "accuracy": accuracy - 0.02 * n} for n, name in enumerate(names)}
     ranks = {str(rank): {"training": 1 + 0.1 * rank, "waiting": 0.8 - 0.1 * rank} for rank in range(1, 9)}
     return {
         "round": round, "time": 1.7e9 + 2 * round, "train_loss": 2 / round, "test_loss": 2.2 / round,
@@ -49,21 +53,29 @@ def record(round: int, **more: object) -> dict[str, object]:
     }  # fmt: skip
 
 
-def run(folder: Path, rounds: int = 40, seed: int = 1, weights: bool = False, **more: object) -> Path:
+def run(
+    folder: Path,
+    rounds: int = 40,
+    seed: int = 1,
+    weights: bool = False,
+    names: Sequence[str] = HOSPITALS,
+    **more: object,
+) -> Path:
     """Leave a run folder."""
     table = {"name": "heart", "shards": str(folder.parent / "shards"), "rounds": 40, "seed": seed,
              "model": {"name": "logreg"}, "evaluate": {"target_accuracy": 0.9}, **more}  # fmt: skip
     claim_run(folder, check_job(table, "toy.toml"))
     given = {"weights": {str(n): 1.0 + n for n in range(8)}} if weights else {}
     records = [
-        record(n, **given, faults={"2": "too late"} if n % 9 == 0 else {}) for n in range(1, rounds + 1)
+        record(n, names=names, **given, faults={"2": "too late"} if n % 9 == 0 else {})
+        for n in range(1, rounds + 1)
     ]
     (folder / "metrics.jsonl").write_bytes(b"".join(map(encode_record, records)))
     ranks = {str(rank): {"host": f"node{rank}", "device": "cuda:0", "silos": "1"} for rank in range(9)}
     shards = folder.parent / "shards"
     if not shards.exists():
         write_folder(shards, [30, 9, 12, 40, 25, 11, 9, 30], test=20)
-    told = {"silos": HOSPITALS, "data": describe(read_federation(shards))}
+    told = {"silos": names, "data": describe(read_federation(shards))}
     write_environment(folder, mpi="Open MPI 5.0.11", ranks=ranks, **told)
     if rounds == 40:
         (folder / "model.safetensors").touch()
@@ -96,6 +108,33 @@ def going_on(folder: Path) -> Path:
     return path
 
 
+LONG = "universitaetsklinikum_" * 3 + "a"
+"""A name that no line of a phone holds, and that has no place to break."""
+
+
+def long_names(folder: Path) -> Path:
+    """Leave a run of which all names are long."""
+    names = [f"{name}_{LONG}" for name in HOSPITALS]
+    return run(folder, weights=True, names=names, name=f"job_{LONG}")
+
+
+def long_sweep(folder: Path) -> Path:
+    """Write the page of a few such runs."""
+    runs = [long_names(folder / f"{nth}{LONG}") for nth in range(3)]
+    compare_runs(runs, output=Output(page=folder / "compared.html"))
+    return folder / "compared.html"
+
+
+def columns(folder: Path, *names: str) -> Path:
+    """Write the page of silos with columns of the same rows."""
+    spec = write_vertical_folder(folder, {"train": 5000, "test": 20}, (1, 9, 3), holder=1)
+    told = dict(enumerate(names))
+    silos = [one.model_copy(update={"name": told.get(one.silo, one.name)}) for one in spec.silos]
+    page = column_page([Columns(spec.model_copy(update={"silos": silos}))])
+    (folder.parent / "columns.html").write_text(page)
+    return folder.parent / "columns.html"
+
+
 PAGES = {
     "run": lambda folder: write_report(run(folder / "run", weights=True)),
     "masked": lambda folder: write_report(masked(folder / "run")),
@@ -103,6 +142,10 @@ PAGES = {
     "sweep-of-two": lambda folder: sweep(folder / "sweep", "lr", "momentum"),
     "sweep-of-three": lambda folder: sweep(folder / "sweep", "lr", "momentum", "weight_decay"),
     "federation": lambda folder: federation(folder / "shards"),
+    "columns": lambda folder: columns(folder / "shards"),
+    "long-names": lambda folder: write_report(long_names(folder / LONG)),
+    "long-names-compared": long_sweep,
+    "long-names-of-columns": lambda folder: columns(folder / "shards", LONG, LONG + "b"),
 }
 
 

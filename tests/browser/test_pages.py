@@ -42,7 +42,7 @@ def test_a_page_is_whole(page, browser: Chrome, pictures: Path, width: int, dark
 def test_a_heading_sorts_the_table(page, browser: Chrome) -> None:
     name, path = page
     browser.open(path, DESK)
-    if name in ("masked", "federation"):
+    if name == "masked" or "federation" in name or "columns" in name:
         assert browser.ask("document.querySelector('table.sort')") is None
         return
     numbers, click = (text.replace("NTH", "1") for text in (NUMBERS, CLICK))

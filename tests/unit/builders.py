@@ -19,7 +19,7 @@ from mpifl.exchange.admission import ABOUT, Knowledge
 from mpifl.exchange.context import WorkerContext
 from mpifl.exchange.federation import Federation
 from mpifl.exchange.worker import Worker
-from mpifl.run.job import CohortTable
+from mpifl.run.cohort import CohortTable
 from mpifl.server.server import Server
 from mpifl.silo.flat import FlatModel
 from mpifl.silo.silo import Silo

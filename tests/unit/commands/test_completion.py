@@ -10,7 +10,8 @@ import pytest
 
 from mpifl.algorithms import ALGORITHMS
 from mpifl.cli import completing
-from mpifl.tools import TEMPLATES
+from mpifl.cli.listing import _kinds
+from mpifl.tools import TEMPLATES, tables
 
 TRIED = """
 source <(_MPIFL_COMPLETE=source_bash mpifl)
@@ -24,7 +25,13 @@ echo "${{COMPREPLY[@]}}"
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 @pytest.mark.parametrize(
     ("words", "completed"),
-    [("train --res", "--resume"), ("new --algorithm scaf", "scaffold"), ("train ow", "own.toml")],
+    [
+        ("train --res", "--resume"),
+        ("new --algorithm scaf", "scaffold"),
+        ("train ow", "own.toml"),
+        ("list sche", "schemes"),
+        ("keys coh", "cohort"),
+    ],
 )
 def test_bash_completes_an_option_and_a_value(words: str, completed: str, tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text("")
@@ -47,8 +54,23 @@ def test_what_is_completed_is_what_there_is(tmp_path: Path, monkeypatch: pytest.
     Path("own.toml").write_text("")
     assert sorted(completing.algorithms("")) == sorted(ALGORITHMS)
     assert completing.kinds("") == list(TEMPLATES)
+    assert completing.listed("") == list(_kinds())
+    assert completing.tables("") == [table for table in tables() if table]
     assert completing.job_files("") == ["data/", "own.toml", "runs/"]
     assert completing.job_files(".h") == [".hidden/"]
     assert completing.runs("ru") == ["runs/"]
     assert completing.runs("runs/") == ["runs/one"]
     assert completing.runs("nowhere/") == []
+
+
+HEAVY = """
+import sys
+from mpifl.cli import completing
+print(len(completing.listed("")), len(completing.tables("")), *({"torch", "numpy"} & {*sys.modules}))
+"""
+
+
+def test_nothing_heavy_is_imported_to_complete_a_kind() -> None:
+    done = subprocess.run([sys.executable, "-c", HEAVY], capture_output=True, text=True, timeout=60)
+    listed, completed, *heavy = done.stdout.split()
+    assert (int(listed) > 10, int(completed) > 10, heavy) == (True, True, [])

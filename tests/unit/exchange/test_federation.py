@@ -19,7 +19,7 @@ from mpifl.data.shards import read_federation
 from mpifl.exchange.admission import Knowledge
 from mpifl.exchange.federation import Federation
 from mpifl.run import checkpoint
-from mpifl.run.job import Checkpoint
+from mpifl.run.tables import Checkpoint
 from mpifl.server.server import Server
 from mpifl.silo.flat import FlatModel
 from mpifl.tracking.base import Observer

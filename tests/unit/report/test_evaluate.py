@@ -9,6 +9,7 @@ from unit.builders import Alone, write_folder
 
 from mpifl.cli import app
 from mpifl.common.errors import InputError
+from mpifl.report.compare import Output, compare_runs
 from mpifl.report.evaluate import evaluate_run, evaluate_silos
 from mpifl.run import Job
 from mpifl.training.loop import train
@@ -137,3 +138,36 @@ def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
     run, _ = make_run(tmp_path)
     with pytest.raises(InputError, match=r"--json .*nowhere.*: cannot be written \(No such file"):
         evaluate_silos(run, file=tmp_path / "nowhere" / "scores.json")
+
+
+UNSUMMED = """
+class Share:
+    higher_is_better = True
+    def __init__(self):
+        self.all = []
+    def update(self, outputs, y):
+        self.all += (outputs.argmax(1) == y).tolist()
+    def compute(self):
+        return sum(self.all) / len(self.all)
+"""
+
+
+def test_compare_and_evaluate_agree_on_a_metric_that_all_examples_do_not_have(tmp_path, monkeypatch, capsys):
+    """A dash stands for all examples, and beside it the mean by examples, by which the run is judged."""
+    (tmp_path / "unsummed.py").write_text(UNSUMMED)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    task = {"name": "classification", "metrics": ["unsummed:Share"]}
+    run, records = make_run(tmp_path, sizes=(4, 9), silos_test=3, task=task)
+    found, last = scored(run, trusted=["unsummed:Share"]), records[-1]
+    printed = capsys.readouterr().out
+    assert found["pooled"] == {}
+    assert found["weighted"]["share"] == pytest.approx(last["silo_share_weighted"])
+    assert re.search(rf"mean by examples\W+{last['silo_share_weighted']:.4f}", printed)
+    assert re.search(r"all examples\W+6\W+-\W+-", printed)
+    compare_runs([run], output=Output(json=tmp_path / "runs.json"))
+    (told,) = json.loads((tmp_path / "runs.json").read_text())["runs"]
+    assert told["silo_share_pooled"] is None
+    assert told["silo_share_weighted"] == pytest.approx(last["silo_share_weighted"])
+    printed = capsys.readouterr().out
+    assert "mean by examples" in printed
+    assert "all examples" not in printed

@@ -81,6 +81,12 @@ def test_one_split_or_one_shard_can_be_asked(tmp_path):
     assert not (tmp_path / "d.npz").exists()
 
 
+def test_who_asks_for_the_servers_test_set_is_told_where_it_lies(tmp_path):
+    run, _ = make_run(tmp_path, silos_test=0, test=9)
+    with pytest.raises(InputError, match=r"split 'test'; the server's are predicted by --data .*/test\.h5$"):
+        predicted(run, tmp_path / "d.npz", split="test")
+
+
 def test_other_shards_of_the_same_features_are_predicted_where_the_runs_own_are_not(tmp_path):
     run, _ = make_run(tmp_path)
     write_folder(tmp_path / "elsewhere", (4,))

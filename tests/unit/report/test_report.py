@@ -584,6 +584,17 @@ def test_without_a_test_set_the_target_is_for_what_the_silos_hold_out_and_this_i
     assert "not reached in 3 rounds, on what silos hold out" in capsys.readouterr().out
 
 
+def test_a_folder_of_runs_stands_for_all_runs_in_it(tmp_path, capsys):
+    runs = [make_run(tmp_path / "sweep" / name, HELD_OUT) for name in "ba"]
+    (tmp_path / "sweep" / "sweep.html").touch()
+    compare_runs([tmp_path / "sweep"], output=Output(json=tmp_path / "found.json"))
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert [one["run"] for one in found["runs"]] == sorted(map(str, runs))
+    assert found["left_out"] == []
+    with pytest.raises(InputError, match=f"{tmp_path}/none: is no folder"):
+        compare_runs([tmp_path / "none"])
+
+
 def test_a_comparison_says_in_which_keys_the_jobs_differ(tmp_path, capsys):
     more = [
         {"local": {"lr": 0.1}},

@@ -12,7 +12,8 @@ from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.fedsgd import FedSGD
 from mpifl.algorithms.registry import ALGORITHMS
 from mpifl.common.errors import InputError
-from mpifl.run.job import Job, check_job, differing_keys, read_job
+from mpifl.run.job import Job, check_job, read_job
+from mpifl.run.outline import differing_keys
 from mpifl.server.optimizers import Yogi
 from mpifl.silo.local import LocalTraining
 

@@ -16,7 +16,8 @@ from mpifl.algorithms.fedavg import FedAvg
 from mpifl.common import rng
 from mpifl.common.errors import InputError
 from mpifl.run import serialization
-from mpifl.run.job import CohortTable, check_job
+from mpifl.run.cohort import CohortTable
+from mpifl.run.job import check_job
 from mpifl.server.server import Server
 from mpifl.training.loop import train
 from mpifl.training.recovery import state_of

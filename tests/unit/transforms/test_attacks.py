@@ -14,8 +14,8 @@ from mpifl.aggregation.forging import Forging, usual_z
 from mpifl.common.errors import InputError
 from mpifl.run import checkpoint
 from mpifl.training.loop import train
-from mpifl.transforms.attacks import AttackSettings
 from mpifl.transforms.backdoor import Backdoor
+from mpifl.transforms.settings import AttackSettings
 
 ROWS = np.random.default_rng(0).normal(size=(7, 30)).astype(np.float32)
 HONEST = ROWS[2:].astype(float)

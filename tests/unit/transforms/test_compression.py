@@ -13,12 +13,13 @@ from mpifl.algorithms.feddyn import FedDyn
 from mpifl.algorithms.fsvrg import FSVRG
 from mpifl.algorithms.scaffold import Scaffold
 from mpifl.common.errors import InputError, RoundLost
-from mpifl.run.job import CohortTable
+from mpifl.run.cohort import CohortTable
 from mpifl.server.server import Server
 from mpifl.silo.flat import FlatModel
 from mpifl.silo.local import LocalTraining
 from mpifl.transforms.codecs import QSGD, Cast, TopK
-from mpifl.transforms.compression import Compression, CompressionSettings
+from mpifl.transforms.compression import Compression
+from mpifl.transforms.settings import CompressionSettings
 from mpifl.transforms.statistics import RunningStatistics
 from mpifl.wire.updates import Uniform, Update, uniform
 

@@ -1,0 +1,109 @@
+"""What the columns of a vertical folder that is yet to be trained on suggest to take.
+
+The bounds are rules of thumb: what decides is a trial of few rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from data_prep.inspect.advice import LARGE, UNEVEN, Advice, Take, section_of
+from data_prep.inspect.columns import Columns
+from data_prep.inspect.heterogeneity import gini
+from mpifl.data import VerticalEntry
+
+FEW_ROWS, MANY_EXCHANGES = 10, 500
+"""Rows of a batch unless a job says otherwise, and exchanges of an epoch from which on larger batches pay."""
+BATCH = 256
+"""Rows of a batch that make an exchange worth its time."""
+RARE = 0.1
+"""A share of the rows below which a class is rare."""
+TITLE = "What the columns suggest"
+
+SPLIT = Take(
+    ('[algorithm] name = "splitnn"',),
+    "rows are the same and columns are not, so that no model can be averaged; [vertical] cut is how many "
+    "numbers a silo says of a row",
+)
+REPEATED = Take(
+    (f"[local] batch_size = {BATCH}", "[algorithm] local_steps = 5"),
+    "each batch is a message of every silo and back; tune local.lr for either, and compare",
+)
+OWN_WIDTHS = Take(
+    ("a list as [vertical] cut",),
+    'a silo of few columns needs no wide line; merge = "concat" takes unequal ones, and [vertical] bottoms.K '
+    "gives silo K a model of its own",
+)
+HIDDEN = Take(
+    ('[vertical] protect = "label-dp"', 'protect = "max-norm"'),
+    "the first guarantees something, by epsilon; the second hides lengths alone; norm_leak_auc of each round "
+    "says how well they rank the labels",
+)
+SCALED = Take(
+    ("data-prep fit",),
+    "each party brings its own columns near 0 ± 1 before the rows are aligned, or steps are too long for it",
+)
+AGAIN = Take(("partition or align again",), "row 17 of one is another person than row 17 of the next")
+
+
+def column_advice(columns: Columns) -> list[Advice]:
+    """Return what the figures of a vertical folder suggest; of one silo nothing."""
+    if len(columns.widths) < 2:
+        return []
+    return [*_aligned(columns), *_network(columns), *_lines(columns), *_labels(columns), *_scales(columns)]
+
+
+def _aligned(columns: Columns) -> Iterator[Advice]:
+    first, *others = columns.spec.silos
+    for other in others:
+        if other.alignment != first.alignment:
+            what = f"Rows of {other.name} are in the order of another alignment than those of {first.name}"
+            yield Advice(what, AGAIN)
+
+
+def _network(columns: Columns) -> Iterator[Advice]:
+    """Say which algorithm there is, whose rank is the first, and what an epoch costs."""
+    rows = columns.spec.rows["train"]
+    for holder in _holders(columns):
+        what = f"{holder.name} holds the labels: its rank is 0, and has the top beside its own columns"
+        yield Advice(what, SPLIT)
+    exchanges = -(-rows // FEW_ROWS)
+    if exchanges >= MANY_EXCHANGES:
+        what = f"With batches of {FEW_ROWS}, as without a word, an epoch is {exchanges:,} exchanges"
+        yield Advice(what, REPEATED)
+
+
+def _lines(columns: Columns) -> Iterator[Advice]:
+    widths = columns.widths
+    if gini(widths) >= UNEVEN:
+        what = f"Columns are spread unevenly: {widths.min():,} at one silo, {widths.max():,} at another"
+        yield Advice(what, OWN_WIDTHS)
+
+
+def _labels(columns: Columns) -> Iterator[Advice]:
+    """Warn of gradients that tell labels, where these are two classes."""
+    for holder in _holders(columns):
+        counts = np.array(holder.labels or [])
+        if len(counts) == 2 and counts.any():
+            share = counts.min() / counts.sum()
+            rare = f", and one is rare ({share:.0%})" if share < RARE else ""
+            what = f"With two classes{rare} the lengths of gradients tell the other silos labels"
+            yield Advice(what, HIDDEN)
+
+
+def _scales(columns: Columns) -> Iterator[Advice]:
+    for entry, moments in zip(columns.spec.silos, columns.moments or (), strict=False):
+        mean, deviation = moments.overall()
+        if max(abs(mean), deviation) >= LARGE:
+            yield Advice(f"Columns of {entry.name} are far from 0 ± 1: {mean:.4g} ± {deviation:.4g}", SCALED)
+
+
+def _holders(columns: Columns) -> list[VerticalEntry]:
+    return [entry for entry in columns.spec.silos if entry.labels is not None]
+
+
+def section(columns: Columns) -> str:
+    """Return the advice as a part of a page; "" where there is none."""
+    return section_of(TITLE, column_advice(columns))

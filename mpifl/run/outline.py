@@ -1,0 +1,111 @@
+"""The tables of a job file, held against their models; what they name is not imported, and torch is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+
+from mpifl.aggregation import AggregationSettings, with_uniform_weights
+from mpifl.common import Table, read_toml
+from mpifl.privacy import PrivacySettings, SecuritySettings
+from mpifl.run.cohort import CohortTable
+from mpifl.run.tables import Checkpoint, Data, Evaluate, Model, Tracking
+from mpifl.run.validation import validated
+from mpifl.silo import LocalTraining, SiloSettings, VerticalSettings
+from mpifl.transforms import AttackSettings, CompressionSettings
+
+HARMLESS = ("rounds", "checkpoint", "tracking", "evaluate", "aggregation.spill", "silo.ranks")
+"""Keys of a job that may change when a run is resumed."""
+
+
+class Outline(BaseModel):
+    """A whole job file, whose algorithm, task and server optimizer are tables still."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    name: Annotated[str, Field(pattern=r"^[\w.-]+$")]
+    """The name of the job, of letters, digits, ".", "_" and "-"."""
+    shards: str
+    """The shard folder, relative to where the command runs."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    """All randomness is derived from it."""
+    rounds: PositiveInt
+    """How many rounds to train."""
+    device: Literal["auto", "cpu", "gpu", "cuda"] = "auto"
+    """Where a worker trains: "cuda" is the GPU of its place on its node; "auto" takes one if there is one.
+    "gpu" is any that torch finds, Intel's too."""
+    threads: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = 1
+    """Threads of each rank; "auto" is its part of the node's cores. The same bits need the same number."""
+    model: Model
+    """Which model is trained."""
+    data: Data = Data()
+    """What is done to the examples that silos train on."""
+    task: Table = {"name": "classification"}
+    """What is learned, by which loss, and judged by which metrics;
+    or the user's own as "package.module:Class"."""
+    algorithm: Table = {"name": "fedavg"}
+    """The algorithm by name, or the user's own as "package.module:Class", and its hyperparameters."""
+    local: LocalTraining = LocalTraining()
+    """How a silo trains in a round."""
+    silo: SiloSettings = SiloSettings()
+    """Who trains one silo: one rank, or several of a node."""
+    vertical: VerticalSettings | None = None
+    """How a network is split over silos that have columns of the same rows; for such silos alone."""
+    server_optimizer: Table = {"name": "sgd"}
+    """How the server moves the model along the mean of the updates."""
+    cohort: CohortTable = CohortTable()
+    """Which silos take part in a round, how many must answer, and what they weigh."""
+    aggregation: AggregationSettings = AggregationSettings()
+    """How updates become one."""
+    compression: CompressionSettings = CompressionSettings()
+    """How updates and requests are encoded."""
+    attack: AttackSettings = AttackSettings()
+    """Which silos lie on purpose, for tests and tables; none otherwise."""
+    privacy: PrivacySettings | None = None
+    """Differential privacy; the table alone turns it on."""
+    security: SecuritySettings | None = None
+    """Sums that only their sites can look into; the table alone turns it on."""
+    evaluate: Evaluate = Evaluate()
+    """How often the model is scored."""
+    checkpoint: Checkpoint = Checkpoint()
+    """How often the state is written, and how many times it is kept."""
+    tracking: Tracking = Tracking()
+    """Who is told of each round."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _weights_by_rule(cls, table: Any) -> Any:
+        return with_uniform_weights(table) if isinstance(table, dict) else table
+
+    @model_validator(mode="after")
+    def _fit_for_the_rule(self) -> Outline:
+        self.aggregation.check(self.cohort.weights, self.compression.up)
+        return self
+
+
+def read_outline(path: Path, overrides: Sequence[str] = ()) -> Outline:
+    """Read a job file as `read_job` begins to.
+
+    Raises:
+        InputError: as there, of what its tables say of themselves and of each other.
+    """
+    outline: Outline = validated(Outline, read_toml(path, overrides), str(path), "")
+    return outline
+
+
+def differing_keys(one: Outline, other: Outline, harmless: Iterable[str] = ()) -> list[str]:
+    """Return the keys, `table.key`, in which two jobs differ, but for the tables and keys named harmless."""
+    flat_one, flat_other = flat(one.model_dump()), flat(other.model_dump())
+    keys = [key for key in flat_one | flat_other if flat_one.get(key) != flat_other.get(key)]
+    return sorted(key for key in keys if not {key, key.partition(".")[0]} & set(harmless))
+
+
+def flat(table: Mapping[str, Any], prefix: str = "") -> Table:
+    """Return the values of nested tables by `table.key`."""
+    found: Table = {}
+    for key, value in table.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return found
