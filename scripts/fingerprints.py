@@ -20,6 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 TEXTS = "".join(f'{{"text": "{"ab" * (1 + n * 7 % 23)}"}}\n' for n in range(60))
 LINES = ["jsonl", "--data", "texts.jsonl", "--scheme", "iid", "--silos", "3"]
+RAGGED = ["--option", "ragged=true", "--option", "length=40"]
 DIGITS = ["digits", "--scheme", "dirichlet", "--alpha", "0.5", "--silos"]
 SHARDS = {
     "digits": [*DIGITS, "4"],
@@ -27,7 +28,9 @@ SHARDS = {
     "few": [*DIGITS, "2"],
     "columns": ["digits", "--scheme", "vertical", "--silos", "3", "--label-silo", "1", "--valid", "0.1"],
     "volumes": ["volumes:examples", "--scheme", "natural"],
-    "ragged": [*LINES, "--test", "0.3", "--option", "ragged=true", "--option", "length=40"],
+    "values": ["scored:values", "--scheme", "iid", "--silos", "3"],
+    "ragged": [*LINES, *RAGGED, "--test", "0.3"],
+    "read": [*LINES, *RAGGED, "--option", "test=held.jsonl"],
     "texts": [*LINES, "--test", "0.2", "--option", "length=16"],
 }
 
@@ -42,6 +45,7 @@ def fingerprints(tree: Path, folder: Path) -> dict[str, str]:
         subprocess.run(command, check=check, cwd=folder, env=environment, stdout=subprocess.DEVNULL)
 
     (folder / "texts.jsonl").write_text(TEXTS)
+    (folder / "held.jsonl").write_text("".join(TEXTS.splitlines(keepends=True)[:23]))
     for name, given in SHARDS.items():
         cut = ["-m", "data_prep", "partition", *given, "--seed", "7"]
         # an earlier checkout knows not all such shards, and has no job on them
