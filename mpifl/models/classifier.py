@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor, nn
 
 
 class Classifier(nn.Module):
     """`head(features(x))`: logits, shape [n, classes], from features, shape [n, d]."""
+
+    asks_in_turn: ClassVar = True
+    """It asks its children one after another, and does nothing else, as `nn.Sequential`."""
 
     def __init__(self, features: nn.Module, head: nn.Module) -> None:
         super().__init__()

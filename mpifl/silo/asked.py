@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mpifl.data import Batches
 from mpifl.silo import local
+from mpifl.silo.chain import OfOutputs
 from mpifl.silo.flat import Allocate, FlatModel, Objective
 from mpifl.silo.local import Kept, LocalRun, LocalTraining
 from mpifl.silo.optimizers import Correction
@@ -40,6 +41,7 @@ class Asked:
     kept: Kept | None = None
     way: Way = PLAIN
     counted: Counted | None = None
+    of_outputs: OfOutputs | None = None
     weighted: Callable[..., Tensor] | None = None
 
     def plainly(self) -> LocalRun:

@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from mpifl.data import rows
 from mpifl.silo.flat import FlatModel, Objective, backward, scalar
 from mpifl.silo.optimizers import Batch
+from mpifl.silo.way import Way
 
 SMALLEST = 1 << 18
 """Weights of a layer from which on that pays: a megabyte, which leaves a core's own cache."""
@@ -36,8 +37,8 @@ class Call(NamedTuple):
     edge: Any
 
 
-class Dense:
-    """The plain steps of a model while a training goes on.
+class Dense(Way):
+    """The plain way, of a model with large dense layers.
 
     Layers answer by weights that autograd does not see. So whatever else a model does with its parameters,
     the gradient of that is found as ever, and added.
@@ -48,30 +49,28 @@ class Dense:
         self._data = [p.detach() for p in model.parameters]
         self._one = (torch.ones((), device=model.device),)
         trained = {id(p) for p in model.parameters}
-        self._layers = [layer for layer in dense_layers(model.module) if _pays(layer, trained)]
+        self.layers = [layer for layer in dense_layers(model.module) if _pays(layer, trained)]
         self._calls: list[Call] = []
         self._noting = self._again = False
 
     @contextlib.contextmanager
     def lent(self) -> Iterator[None]:
         """Have the layers note what they are given, if they are asked for it, until this ends."""
-        for layer in self._layers:
+        for layer in self.layers:
             layer.forward = self._forward_of(layer)  # type: ignore[method-assign, assignment]
         try:
             yield
         finally:
-            for layer in self._layers:
+            for layer in self.layers:
                 del layer.forward
 
-    def gradients(self, objective: Objective, batch: Batch, total: Tensor) -> Callable[[float], None] | None:
-        """Find the gradient of a batch's loss, and add the loss to the total for each example.
+    def descent(
+        self, model: FlatModel, objective: Objective, batch: Batch, total: Tensor
+    ) -> Callable[[float], object]:
+        """Return what takes a plain step at a learning rate, and add the loss to the total.
 
-        Returns:
-            A function that takes the step at a learning rate. None, and nothing is added, if the gradient is
-            no sum of such products, or too few layers are large.
+        Where the gradient is no sum of such products, that is PyTorch's own.
         """
-        if not self._layers:
-            return None
         self._calls, self._again, self._noting = [], False, True
         try:
             loss = scalar(objective(self._module, *batch))
@@ -81,7 +80,7 @@ class Dense:
         finally:
             self._noting = False
         if self._again or any(call.given._version != call.version for call in calls):
-            return None
+            return super().descent(model, objective, batch, total)
         total.add_(loss.detach(), alpha=rows(batch[1]))
         return lambda lr: self._descend(calls, found, lr)
 

@@ -3,7 +3,6 @@ The one loop over batches is here."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 import time
@@ -17,6 +16,7 @@ from torch import Tensor
 from mpifl.common import accelerators
 from mpifl.data import Batches, rows
 from mpifl.silo import compiled
+from mpifl.silo.chain import OfOutputs, chain
 from mpifl.silo.dense import Dense
 from mpifl.silo.flat import Allocate, FlatModel, Objective, scalar
 from mpifl.silo.optimizers import OPTIMIZERS, Batch, Constant, Correction, Optimizer, Proximal
@@ -78,6 +78,7 @@ def train(
     kept: Kept | None = None,
     counted: Counted | None = None,
     way: Way = PLAIN,
+    of_outputs: OfOutputs | None = None,
 ) -> LocalRun:
     """Train the model from `start`, shape [P], and return what came of it.
 
@@ -90,6 +91,7 @@ def train(
         allocate: Gives the memory for the delta.
         round, kept: Rounds done, where the schedule spans several; the optimizer's state to go on with.
         counted, way: See `stepper`; how batches are drawn, and gradients taken.
+        of_outputs: The objective as a loss of the model's outputs and targets; None if it sees more.
     """
     model.trained.copy_(start)
     model.module.train()
@@ -99,15 +101,25 @@ def train(
         whole = compiled.find(*wanted) if local.compile else None
         total = whole.total if whole else way.total(model)
         optimizer = whole.optimizer if whole else _optimizer(model, batches, local, correct, round, kept)
-        full = local.precision in ("fp32", "tf32")
-        dense = Dense(model) if optimizer is None and way is PLAIN and full else None
-        plain = stepper(model, local, objective, correct, total, optimizer, counted, way, dense)
-        with dense.lent() if dense else contextlib.nullcontext():
+        way = _quickest(model, local, of_outputs, optimizer) if way is PLAIN else way
+        plain = stepper(model, local, objective, correct, total, optimizer, counted, way)
+        with way.lent():
             steps, examples = _taken(
                 itertools.chain([first], drawn), whole, plain, local.deadline, model.device
             )
     delta, loss = model.delta(start, allocate), float(total) / examples
     return LocalRun(delta, model.trained, steps, examples, loss, optimizer)
+
+
+def _quickest(
+    model: FlatModel, local: LocalTraining, of_outputs: OfOutputs | None, optimizer: Optimizer | None
+) -> Way:
+    """Return the plain way, or what does the same for such a model and loss in less time."""
+    if of_outputs is None or local.precision not in ("fp32", "tf32"):
+        return PLAIN
+    if optimizer is None and (dense := Dense(model)).layers:
+        return dense
+    return chain(model, of_outputs) or PLAIN
 
 
 def _taken(

@@ -15,6 +15,7 @@ from mpifl.data import Batches, Change, Examples, Inputs, Shard
 from mpifl.silo import local
 from mpifl.silo.answering import placed
 from mpifl.silo.asked import Asked, Trains
+from mpifl.silo.chain import OfOutputs
 from mpifl.silo.flat import Allocate, FlatModel, Objective
 from mpifl.silo.lent import Lent
 from mpifl.silo.local import Batch, Correction, LocalRun, LocalTraining
@@ -141,21 +142,21 @@ class Silo(Lent):
         settings = settings.at_round(self.round).of_silo(self.id, self.stream("stragglers"))
         with self.randomness("train") as order:
             about = (self.model, examples, w, settings, order, objective, correct, beside)
-            kept, sums = self._kept_optimizer(settings), self._sums(of_task)
-            more = (self._allocate, self.round, kept, self._way(settings), *sums)
-            run = self._trains(Asked(*about, *more))
+            more = self._allocate, self.round, self._kept_optimizer(settings), self._way(settings)
+            run = self._trains(Asked(*about, *more, *self._forms(of_task)))
         if settings.keep_optimizer and run.optimizer is not None:
             state = {f"{OPTIMIZER} {i}": vector for i, vector in enumerate(run.optimizer.state)}
             self.keep(**state, **{f"{OPTIMIZER} steps": run.optimizer.steps})
         self.learned_statistics = self.model.statistics.read()
         return run
 
-    def _sums(self, of_task: bool) -> tuple[Counted | None, Callable[..., Tensor] | None]:
-        """Return the objective as a sum with what it is divided by, and as one with weights of examples; None
-        where only the task could say."""
+    def _forms(self, of_task: bool) -> tuple[Counted | None, OfOutputs | None, Callable[..., Tensor] | None]:
+        """Return the objective as a sum with what it is divided by, as a loss of outputs, and with weights of
+        examples; None where only the task could say."""
         if not of_task:
-            return None, None
-        return self._counted, None if self.task.why_no_mean() else self.task.weighted_objective
+            return None, None, None
+        of_outputs = self.task.mean_loss if self.task.sees_outputs_alone else None
+        return self._counted, of_outputs, None if self.task.why_no_mean() else self.task.weighted_objective
 
     def _counted(self, module: Any, x: Any, y: Any) -> tuple[Tensor, Tensor | int]:
         """Return the task's loss on a batch as a sum, and what it is to be divided by."""

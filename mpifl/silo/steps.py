@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from mpifl.data import rows
-from mpifl.silo.dense import Dense
 from mpifl.silo.flat import FlatModel, Objective, in_precision, scalar
 from mpifl.silo.optimizers import Batch, Constant, Correction, Optimizer, Proximal, clip
 from mpifl.silo.settings import LocalTraining
@@ -63,20 +61,18 @@ def stepper(
     optimizer: Optimizer | None,
     counted: Counted | None = None,
     way: Way = PLAIN,
-    dense: Dense | None = None,
 ) -> Step:
     """Return the function that takes a batch, and a step if the batch ends one; it adds losses to the total.
 
     Args:
         optimizer: What takes the step; None if it is a plain one.
         counted: The objective as a sum and what it is divided by; by default it is a mean over examples.
-        way, dense: How gradients are taken; what takes plain steps where it can, if it is given.
+        way: How gradients are taken.
     """
     loss_of = in_precision(local.precision, objective)
 
     def plain(batch: Batch, ends: bool) -> None:
-        descend = dense and dense.gradients(loss_of, batch, total)
-        descend = descend or partial(model.descend, way.gradients(model, loss_of, batch, total))
+        descend = way.descent(model, loss_of, batch, total)
         if isinstance(correct, Constant | Proximal):
             correct.descend(model.trained, local.lr)
         descend(local.lr)
@@ -88,7 +84,7 @@ def stepper(
 
     def flat(batch: Batch, ends: bool) -> None:
         if scale is None:
-            gradient = model.flatten(way.gradients(model, loss_of, batch, total))
+            gradient = way.gradient(model, loss_of, batch, total)
         else:
             gradient = scale.gradient(model, loss_at(model, loss_of, batch, total))
         if correct is not None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -39,6 +42,20 @@ class Way:
     def gradients(self, model: FlatModel, objective: Objective, batch: Batch, total: Tensor) -> list[Tensor]:
         """Return the gradient for each parameter, and add the loss to the total."""
         return model.gradients(loss_at(model, objective, batch, total))
+
+    def gradient(self, model: FlatModel, objective: Objective, batch: Batch, total: Tensor) -> Tensor:
+        """Return the flat gradient, shape [P], and add the loss to the total."""
+        return model.flatten(self.gradients(model, objective, batch, total))
+
+    def descent(
+        self, model: FlatModel, objective: Objective, batch: Batch, total: Tensor
+    ) -> Callable[[float], object]:
+        """Return what takes a plain step at a learning rate, and add the loss to the total."""
+        return partial(model.descend, self.gradients(model, objective, batch, total))
+
+    def lent(self) -> AbstractContextManager[None]:
+        """Take hold of the model until this ends."""
+        return contextlib.nullcontext()
 
 
 PLAIN = Way()

@@ -85,6 +85,12 @@ class Task(BaseModel, ABC):
         """Return the mean loss of a model on a batch, a scalar."""
         return self.mean_loss(self.outputs(module, x), y)
 
+    @property
+    def sees_outputs_alone(self) -> bool:
+        """Whether its objective asks the model once, for outputs, and sees nothing else of it."""
+        kind = type(self)
+        return kind.objective is Task.objective and kind.outputs is Task.outputs
+
     def for_federation(self, spec: Shards) -> Task:
         """Return the task with what it must know of the federation; asked once, where a training is built.
 

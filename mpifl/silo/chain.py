@@ -1,0 +1,152 @@
+"""Perceptrons: the gradient of a chain of dense layers, by the formulas of backpropagation.
+
+Of a layer z = W a + b whose output has the gradient g, a row an example in both, the gradients are
+dW = g^T a, db = the sum of g over the examples, da = g W (Rumelhart et al. 1986). They are written where the
+flat gradient has its place for them. PyTorch would note each operation, find its way back and copy what it
+found; in a small model that is half a step. The operations are PyTorch's own, in its order, so the bits are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mpifl.data import rows
+from mpifl.silo.flat import FlatModel, Objective, backward, scalar
+from mpifl.silo.optimizers import Batch
+from mpifl.silo.way import Way
+
+OfOutputs: TypeAlias = Callable[[Tensor, Any], Tensor]
+"""(outputs, y) -> mean loss over the batch, a scalar tensor."""
+_aten = torch.ops.aten
+
+
+class Link(NamedTuple):
+    """One layer: what it makes of its input, and of its output's gradient.
+
+    Attributes:
+        forward: a, shape [n, ...] -> z.
+        backward: (g, a, z) -> the gradient of a.
+        learn: (g, a) -> nothing; writes the gradients of its parameters, if it has any.
+    """
+
+    forward: Callable[[Tensor], Tensor]
+    backward: Callable[[Tensor, Tensor, Tensor], Tensor]
+    learn: Callable[[Tensor, Tensor], None] | None = None
+
+
+class Chain(Way):
+    """The plain way, of a model that is a chain, and a loss that sees its outputs and nothing else."""
+
+    def __init__(self, links: list[Link], loss: OfOutputs) -> None:
+        self._links, self._loss = links, loss
+        self._first = next(place for place, link in enumerate(links) if link.learn)
+
+    def gradient(self, model: FlatModel, objective: Objective, batch: Batch, total: Tensor) -> Tensor:
+        """Return the flat gradient, shape [P], and add the loss to the total."""
+        x, y = batch
+        if not isinstance(x, Tensor) or x.dtype != torch.float32:
+            return super().gradient(model, objective, batch, total)
+        with torch.no_grad():
+            passed = self._forward(x)
+        if any(link.learn and a.dim() != 2 for link, a in zip(self._links, passed, strict=False)):
+            return super().gradient(model, objective, batch, total)
+        g = self._at_outputs(passed[-1], y, total)
+        with torch.no_grad():
+            self._backward(g, passed)
+        return model.grad
+
+    def descent(
+        self, model: FlatModel, objective: Objective, batch: Batch, total: Tensor
+    ) -> Callable[[float], object]:
+        """Return what takes a plain step at a learning rate, and add the loss to the total."""
+        gradient = self.gradient(model, objective, batch, total)
+        return lambda lr: model.trained.add_(gradient, alpha=-lr)
+
+    def _forward(self, x: Tensor) -> list[Tensor]:
+        """Return the input of each layer, and the outputs behind them."""
+        passed = [x]
+        for link in self._links:
+            passed.append(link.forward(passed[-1]))
+        return passed
+
+    def _at_outputs(self, outputs: Tensor, y: Any, total: Tensor) -> Tensor:
+        """Return the loss's gradient with respect to the outputs, and add the loss to the total."""
+        leaf = outputs.detach().requires_grad_()
+        loss = scalar(self._loss(leaf.clone(), y))  # a loss may change in place what it is given
+        total.add_(loss.detach(), alpha=rows(y))
+        [found] = backward(loss, (torch.ones_like(loss),), (leaf,))
+        return torch.zeros_like(leaf) if found is None else found
+
+    def _backward(self, g: Tensor, passed: list[Tensor]) -> None:
+        for place in range(len(self._links) - 1, self._first - 1, -1):
+            link, a, z = self._links[place], passed[place], passed[place + 1]
+            if link.learn:
+                link.learn(g, a)
+            if place > self._first:
+                g = link.backward(g, a, z)
+
+
+def chain(model: FlatModel, loss: OfOutputs) -> Chain | None:
+    """Return the way of a model that is a chain of layers which all are known and trained; None of others."""
+    layers = _layers(model.module)
+    if layers is None or any(_is_hooked(part) for part in model.module.modules()):
+        return None
+    places = dict(zip(map(id, model.parameters), model.views(model.grad), strict=True))
+    own = [id(p) for layer in layers for p in layer._parameters.values() if p is not None]
+    if not own or sorted(own) != sorted(places):  # frozen, tied, asked twice, or outside of all layers
+        return None
+    return Chain([_KNOWN[type(layer)](layer, places) for layer in layers], loss)
+
+
+def _layers(module: nn.Module) -> list[nn.Module] | None:
+    """Return the layers that a model asks one after another; None if it does anything else."""
+    if type(module) in _KNOWN:
+        return [module]
+    if type(module) is not nn.Sequential and "asks_in_turn" not in vars(type(module)):
+        return None
+    found = [_layers(part) for part in module._modules.values() if part is not None]
+    return None if None in found else [layer for layers in found for layer in layers or ()]
+
+
+def _is_hooked(module: Any) -> bool:
+    """Whether something else happens where a module is asked."""
+    hooks = (
+        module._forward_hooks,
+        module._forward_pre_hooks,
+        module._backward_hooks,
+        module._backward_pre_hooks,
+    )
+    return "forward" in vars(module) or any(hooks)
+
+
+def _dense(layer: Any, places: dict[int, Tensor]) -> Link:
+    weight, bias = layer.weight.detach(), None if layer.bias is None else layer.bias.detach()
+    to_weight, to_bias = places[id(layer.weight)], None if bias is None else places[id(layer.bias)]
+
+    def learn(g: Tensor, a: Tensor) -> None:
+        torch.mm(g.t(), a, out=to_weight)
+        if to_bias is not None:
+            torch.sum(g, 0, out=to_bias)
+
+    return Link(lambda a: F.linear(a, weight, bias), lambda g, a, z: g.mm(weight), learn)
+
+
+def _flatten(layer: Any, places: dict[int, Tensor]) -> Link:
+    first, last = layer.start_dim, layer.end_dim
+    return Link(lambda a: a.flatten(first, last), lambda g, a, z: g.reshape(a.shape))
+
+
+_KNOWN: dict[type[nn.Module], Callable[[Any, dict[int, Tensor]], Link]] = {
+    nn.Linear: _dense,
+    nn.Flatten: _flatten,
+    nn.Identity: lambda layer, places: Link(lambda a: a, lambda g, a, z: g),
+    nn.ReLU: lambda layer, places: Link(torch.relu, lambda g, a, z: _aten.threshold_backward(g, z, 0)),
+    nn.Tanh: lambda layer, places: Link(torch.tanh, lambda g, a, z: _aten.tanh_backward(g, z)),
+    nn.Sigmoid: lambda layer, places: Link(torch.sigmoid, lambda g, a, z: _aten.sigmoid_backward(g, z)),
+}
+"""Layers by what makes links of them."""
