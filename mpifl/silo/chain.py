@@ -29,18 +29,33 @@ class Link(NamedTuple):
     """One layer: what it makes of its input, and of its output's gradient.
 
     Attributes:
+        layer: The layer itself.
         forward: a, shape [n, ...] -> z.
         backward: (g, a, z) -> the gradient of a.
         learn: (g, a) -> nothing; writes the gradients of its parameters, if it has any.
     """
 
+    layer: nn.Module
     forward: Callable[[Tensor], Tensor]
     backward: Callable[[Tensor, Tensor, Tensor], Tensor]
     learn: Callable[[Tensor, Tensor], None] | None = None
 
 
+class Taken(NamedTuple):
+    """A layer's part in a loss: what it was given, a, and the gradient of its output, g, a row an example."""
+
+    link: Link
+    a: Tensor
+    g: Tensor
+
+
 class Chain(Way):
-    """The plain way, of a model that is a chain, and a loss that sees its outputs and nothing else."""
+    """The plain way, of a model that is a chain, and a loss that sees its outputs and nothing else.
+
+    Args:
+        links: The layers, in their order.
+        loss: (outputs, y) -> mean loss over the batch.
+    """
 
     def __init__(self, links: list[Link], loss: OfOutputs) -> None:
         self._links, self._loss = links, loss
@@ -48,16 +63,14 @@ class Chain(Way):
 
     def gradient(self, model: FlatModel, objective: Objective, batch: Batch, total: Tensor) -> Tensor:
         """Return the flat gradient, shape [P], and add the loss to the total."""
-        x, y = batch
-        if not isinstance(x, Tensor) or x.dtype != torch.float32:
+        taken = self.taken(batch)
+        if taken is None:
             return super().gradient(model, objective, batch, total)
+        loss, layers = taken
+        total.add_(loss, alpha=rows(batch[1]))
         with torch.no_grad():
-            passed = self._forward(x)
-        if any(link.learn and a.dim() != 2 for link, a in zip(self._links, passed, strict=False)):
-            return super().gradient(model, objective, batch, total)
-        g = self._at_outputs(passed[-1], y, total)
-        with torch.no_grad():
-            self._backward(g, passed)
+            for link, a, g in layers:
+                link.learn(g, a)  # type: ignore[misc]
         return model.grad
 
     def descent(
@@ -67,6 +80,29 @@ class Chain(Way):
         gradient = self.gradient(model, objective, batch, total)
         return lambda lr: model.trained.add_(gradient, alpha=-lr)
 
+    def taken(self, batch: Batch, times: float = 1.0) -> tuple[Tensor, list[Taken]] | None:
+        """Return a batch's loss, and how each layer that learns took part in it, in their order.
+
+        Args:
+            batch: (x, y).
+            times: What the loss is multiplied by before its gradients are taken.
+
+        Returns:
+            None where inputs are no matrices, or not of float32.
+        """
+        x, y = batch
+        if not isinstance(x, Tensor) or x.dtype != torch.float32:
+            return None
+        with torch.no_grad():
+            passed = self._forward(x)
+        if any(link.learn and a.dim() != 2 for link, a in zip(self._links, passed, strict=False)):
+            return None
+        outputs = passed[-1].detach().requires_grad_()
+        loss = scalar(self._loss(outputs.clone(), y))  # a loss may change in place what it is given
+        [g] = backward(loss, (torch.full_like(loss, times),), (outputs,))
+        with torch.no_grad():
+            return loss.detach(), self._backward(torch.zeros_like(outputs) if g is None else g, passed)
+
     def _forward(self, x: Tensor) -> list[Tensor]:
         """Return the input of each layer, and the outputs behind them."""
         passed = [x]
@@ -74,21 +110,15 @@ class Chain(Way):
             passed.append(link.forward(passed[-1]))
         return passed
 
-    def _at_outputs(self, outputs: Tensor, y: Any, total: Tensor) -> Tensor:
-        """Return the loss's gradient with respect to the outputs, and add the loss to the total."""
-        leaf = outputs.detach().requires_grad_()
-        loss = scalar(self._loss(leaf.clone(), y))  # a loss may change in place what it is given
-        total.add_(loss.detach(), alpha=rows(y))
-        [found] = backward(loss, (torch.ones_like(loss),), (leaf,))
-        return torch.zeros_like(leaf) if found is None else found
-
-    def _backward(self, g: Tensor, passed: list[Tensor]) -> None:
+    def _backward(self, g: Tensor, passed: list[Tensor]) -> list[Taken]:
+        found = []
         for place in range(len(self._links) - 1, self._first - 1, -1):
             link, a, z = self._links[place], passed[place], passed[place + 1]
             if link.learn:
-                link.learn(g, a)
+                found.append(Taken(link, a, g))
             if place > self._first:
                 g = link.backward(g, a, z)
+        return found[::-1]
 
 
 def chain(model: FlatModel, loss: OfOutputs) -> Chain | None:
@@ -133,20 +163,27 @@ def _dense(layer: Any, places: dict[int, Tensor]) -> Link:
         if to_bias is not None:
             torch.sum(g, 0, out=to_bias)
 
-    return Link(lambda a: F.linear(a, weight, bias), lambda g, a, z: g.mm(weight), learn)
+    return Link(layer, lambda a: F.linear(a, weight, bias), lambda g, a, z: g.mm(weight), learn)
 
 
 def _flatten(layer: Any, places: dict[int, Tensor]) -> Link:
     first, last = layer.start_dim, layer.end_dim
-    return Link(lambda a: a.flatten(first, last), lambda g, a, z: g.reshape(a.shape))
+    return Link(layer, lambda a: a.flatten(first, last), lambda g, a, z: g.reshape(a.shape))
+
+
+def _pointwise(
+    forward: Callable[[Tensor], Tensor], backward: Callable[[Tensor, Tensor], Tensor]
+) -> Callable[[Any, dict[int, Tensor]], Link]:
+    """Return what makes a link of an activation, whose derivative follows from its output: (g, z) -> da."""
+    return lambda layer, places: Link(layer, forward, lambda g, a, z: backward(g, z))
 
 
 _KNOWN: dict[type[nn.Module], Callable[[Any, dict[int, Tensor]], Link]] = {
     nn.Linear: _dense,
     nn.Flatten: _flatten,
-    nn.Identity: lambda layer, places: Link(lambda a: a, lambda g, a, z: g),
-    nn.ReLU: lambda layer, places: Link(torch.relu, lambda g, a, z: _aten.threshold_backward(g, z, 0)),
-    nn.Tanh: lambda layer, places: Link(torch.tanh, lambda g, a, z: _aten.tanh_backward(g, z)),
-    nn.Sigmoid: lambda layer, places: Link(torch.sigmoid, lambda g, a, z: _aten.sigmoid_backward(g, z)),
+    nn.Identity: _pointwise(lambda a: a, lambda g, z: g),
+    nn.ReLU: _pointwise(torch.relu, lambda g, z: _aten.threshold_backward(g, z, 0)),
+    nn.Tanh: _pointwise(torch.tanh, _aten.tanh_backward),
+    nn.Sigmoid: _pointwise(torch.sigmoid, _aten.sigmoid_backward),
 }
 """Layers by what makes links of them."""

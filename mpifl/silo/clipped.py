@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from mpifl.common import InputError
 from mpifl.data import rows
+from mpifl.silo.chain import OfOutputs, chain
 from mpifl.silo.flat import FlatModel, Objective, backward, scalar
 from mpifl.silo.optimizers import Batch
 from mpifl.silo.per_example import FORMULAS, Gradients, why_no_formula
@@ -68,12 +69,17 @@ class ClippedSum(ABC):
 class ByFormula(ClippedSum):
     """By the layers' formulas, in one backward pass.
 
+    Args:
+        model, objective: As ever.
+        of_outputs: The objective as a loss of outputs, if it is one.
+
     Raises:
         NoFormula: a layer has none.
     """
 
-    def __init__(self, model: FlatModel, objective: Objective) -> None:
+    def __init__(self, model: FlatModel, objective: Objective, of_outputs: OfOutputs | None = None) -> None:
         super().__init__(model, objective)
+        self._chain = chain(model, of_outputs) if of_outputs else None
         self._layers: dict[str, nn.Module] = {}
         places = {id(p): i for i, p in enumerate(model.parameters)}
         owned: list[int] = []
@@ -110,6 +116,13 @@ class ByFormula(ClippedSum):
 
     def _gradients(self, batch: Batch) -> dict[str, Gradients]:
         """Return the gradients of single examples, by layer; layers without part in the loss have none."""
+        if self._chain and (found := self._chain.taken(batch, rows(batch[1]))):
+            parts = zip(self._layers.items(), found[1], strict=True)  # a chain's modules are in its order
+            return {name: FORMULAS[type(layer)](layer, a, g) for (name, layer), (_, a, g) in parts}
+        return self._noted(batch)
+
+    def _noted(self, batch: Batch) -> dict[str, Gradients]:
+        """Return them as layers are asked, and PyTorch finds its way back to what they answered."""
         taken: list[tuple[str, Tensor, Any]] = []
 
         def note(name: str) -> Any:
@@ -178,7 +191,12 @@ class ByLoop(ClippedSum):
 
 
 def clipped_sum(
-    model: FlatModel, objective: Objective, key: Hashable, few: Batch, bound: float
+    model: FlatModel,
+    objective: Objective,
+    key: Hashable,
+    few: Batch,
+    bound: float,
+    of_outputs: OfOutputs | None = None,
 ) -> ClippedSum:
     """Return how a model's clipped gradients are summed up; tried once, and said in a line where it is slow.
 
@@ -188,24 +206,27 @@ def clipped_sum(
         key: What the objective is known by.
         few: Two or more examples to try it on.
         bound: The largest norm.
+        of_outputs: The objective as a loss of outputs, if it is one.
 
     Raises:
         InputError: the loss of a batch is no mean of its examples' losses.
     """
     known = _FOUND.setdefault(model, {})
     if key not in known:
-        known[key] = _tried(model, objective, few, bound)
+        known[key] = _tried(model, objective, few, bound, of_outputs)
     found = known[key]
     found._objective = objective  # which may be another closure of the same code
     return found
 
 
-def _tried(model: FlatModel, objective: Objective, few: Batch, bound: float) -> ClippedSum:
+def _tried(
+    model: FlatModel, objective: Objective, few: Batch, bound: float, of_outputs: OfOutputs | None
+) -> ClippedSum:
     slow = ByLoop(model, objective)
     model.module.eval()  # without dropout, which would draw anew for each
     try:
         _check_mean(model, objective, few)
-        fast = ByFormula(model, objective)
+        fast = ByFormula(model, objective, of_outputs)
         n = rows(few[1])
         first, second = fast(few, n, bound), slow(few, n, bound)
         if all(map(_alike, [*first[0], first[1]], [*second[0], second[1]])):

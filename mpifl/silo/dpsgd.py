@@ -17,6 +17,7 @@ from torch import Tensor
 
 from mpifl.data import Batches, ahead, rows
 from mpifl.privacy import Draws
+from mpifl.silo.chain import OfOutputs
 from mpifl.silo.clipped import chosen, clipped_sum
 from mpifl.silo.flat import FlatModel, Objective
 from mpifl.silo.optimizers import Batch
@@ -56,6 +57,7 @@ class DPSGD(Way):
         steps: How many steps there are.
         expected: B, the expected number of drawn examples, by which sums are divided.
         alone: Whether the noise is added here, and not to the sum over all silos.
+        of_outputs: The objective as a loss of outputs, if it is one.
         drawn, clipped: How many examples were drawn so far, and how many of their gradients clipped.
     """
 
@@ -67,6 +69,7 @@ class DPSGD(Way):
     steps: int
     expected: float
     alone: bool = True
+    of_outputs: OfOutputs | None = None
     drawn: int = 0
     clipped: int = 0
     _few: Batch = field(default=(), repr=False)
@@ -108,7 +111,7 @@ class DPSGD(Way):
 
     def clipped_mean(self, model: FlatModel, objective: Objective, batch: Any) -> list[Tensor]:
         """Return the sum of the clipped gradients by B for each parameter, without noise."""
-        by = clipped_sum(model, objective, _key(objective), self._few, self.clip)
+        by = clipped_sum(model, objective, _key(objective), self._few, self.clip, self.of_outputs)
         if len(self._flat) != len(model.trained):
             self._flat = torch.empty_like(model.trained)
             self._views = model.views(self._flat)

@@ -115,7 +115,7 @@ def _quickest(
     model: FlatModel, local: LocalTraining, of_outputs: OfOutputs | None, optimizer: Optimizer | None
 ) -> Way:
     """Return the plain way, or what does the same for such a model and loss in less time."""
-    if of_outputs is None or local.precision not in ("fp32", "tf32"):
+    if of_outputs is None or not local.full:
         return PLAIN
     if optimizer is None and (dense := Dense(model)).layers:
         return dense

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from mpifl.common import InputError
 from mpifl.privacy import EDITION, Budgets, BudgetSpent, Entry, PrivacySettings, Site, Steps, digest
+from mpifl.silo.chain import OfOutputs
 from mpifl.silo.dpsgd import DPSGD
 from mpifl.silo.local import Constant, Correction, LocalRun, LocalTraining, Proximal
 from mpifl.silo.silo import Silo
@@ -131,7 +132,7 @@ class PrivateSilo(Silo):
             return {}
         return {"clipped_examples": sum(way.clipped for way in self._ways) / drawn}
 
-    def _way(self, settings: LocalTraining) -> Way:
+    def _way(self, settings: LocalTraining, of_outputs: OfOutputs | None) -> Way:
         """Return DP-SGD with draws of its own.
 
         Raises:
@@ -141,7 +142,9 @@ class PrivateSilo(Silo):
             raise self._refusal("takes steps of its own, where the noise is that of one sum a round")
         count = self.examples
         size = count if settings.batch_size == "full" else min(settings.batch_size, count)
-        return self._noted(size / count, max(steps_of(settings, count), 1), size)
+        way = self._noted(size / count, max(steps_of(settings, count), 1), size)
+        way.of_outputs = of_outputs if settings.full else None
+        return way
 
     def _noted(self, rate: float, steps: int, size: float, *, alone: bool = True) -> DPSGD:
         """Return DP-SGD of so many steps, if the budget allows for it."""
@@ -205,6 +208,7 @@ class PrivateSilo(Silo):
         self.model.module.train()
         size = self._guard.rate * self.examples
         way = self._noted(self._guard.rate, 1, size, alone=False)
+        way.of_outputs = self._forms(self.own_objective is None)[1]
         with self.randomness("gradient") as order:
             drawn, _ = next(way.batches(self._splits["train"], LocalTraining(), order, ()))
             found = way.gradients(self.model, self.objective, drawn, way.total(self.model))

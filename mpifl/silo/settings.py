@@ -165,6 +165,11 @@ class LocalTraining(BaseModel):
         return simple and self.clip_norm is None and self.constant_rate and self.precision != "fp16"
 
     @property
+    def full(self) -> bool:
+        """Whether all numbers of a pass are float32."""
+        return self.precision in ("fp32", "tf32")
+
+    @property
     def constant_rate(self) -> bool:
         """Whether all steps of a round have one learning rate."""
         return self.schedule == "constant" and not self.warmup

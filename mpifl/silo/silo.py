@@ -142,8 +142,10 @@ class Silo(Lent):
         settings = settings.at_round(self.round).of_silo(self.id, self.stream("stragglers"))
         with self.randomness("train") as order:
             about = (self.model, examples, w, settings, order, objective, correct, beside)
-            more = self._allocate, self.round, self._kept_optimizer(settings), self._way(settings)
-            run = self._trains(Asked(*about, *more, *self._forms(of_task)))
+            forms = self._forms(of_task)
+            way = self._way(settings, forms[1])
+            more = self._allocate, self.round, self._kept_optimizer(settings), way
+            run = self._trains(Asked(*about, *more, *forms))
         if settings.keep_optimizer and run.optimizer is not None:
             state = {f"{OPTIMIZER} {i}": vector for i, vector in enumerate(run.optimizer.state)}
             self.keep(**state, **{f"{OPTIMIZER} steps": run.optimizer.steps})
@@ -162,7 +164,7 @@ class Silo(Lent):
         """Return the task's loss on a batch as a sum, and what it is to be divided by."""
         return self.task.loss(self.task.outputs(module, x), y)
 
-    def _way(self, settings: LocalTraining) -> Way:
+    def _way(self, settings: LocalTraining, of_outputs: OfOutputs | None) -> Way:
         """Return how a training by these settings draws batches and takes gradients."""
         return PLAIN
 

@@ -39,6 +39,7 @@ PUBLISHED = {
 epfml/byzantine-robust-noniid-optimizer, exp3), by rule and worker momentum, in the order of ATTACKS."""
 SEEDS = {"CClip": (7, 8, 9)}
 """Of cells whose figures are means over several; others have one."""
+KRUM = "jobs.papers.byzantine:KrumOfFourthPowers"
 TAU, LR = 10.0, 0.01
 """Centered clipping's tau is TAU / (1 - beta) for gradients; an update is -LR times that."""
 
@@ -47,7 +48,7 @@ def _settings(rule: str, beta: float, attack: str) -> tuple[str, ...]:
     """Return what differs from the job's file."""
     base, _, buckets = rule.partition(" + ")
     table = {
-        "Krum": ('aggregation={rule = "krum", tolerate = 5}',),
+        "Krum": (f'aggregation={{rule = "{KRUM}", tolerate = 5}}',),
         "CM": ('aggregation={rule = "median"}',),
         "RFA": (f'aggregation={{rule = "rfa", nu = {0.1 * LR}, iterations = 8}}',),
         "CClip": (f"aggregation.tau={TAU * LR / (1 - beta):.6g}",),

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, strategies as st
 
+from jobs.papers.byzantine import KrumOfFourthPowers
 from mpifl.aggregation import weights
 from mpifl.aggregation.mixing import bucketing, nearest_neighbours
 
@@ -93,6 +94,18 @@ def test_krum_chooses_those_of_the_least_scores(rows, f, m):
     assert np.count_nonzero(many) == m
     assert many.max() == pytest.approx(1 / m)
     np.testing.assert_allclose(np.sort(scores[many > 0]), np.sort(scores)[:m], rtol=1e-9)
+
+
+@given(matrices(), st.integers(0, 4))
+def test_krum_of_the_byzantine_tables_squares_twice(rows, f):
+    """As the code does whose figures they are beside: epfml/byzantine-robust-noniid-optimizer, krum.py."""
+    n = len(rows)
+    assume(n >= 2 * f + 3 and np.abs(rows).max() < 1e30)
+    distances = ((rows[:, None] - rows[None]) ** 2).sum(2)
+    scores = np.array([np.sort(np.delete(one, i) ** 2)[: n - f - 2].sum() for i, one in enumerate(distances)])
+    found = KrumOfFourthPowers().weights(gram(rows), f)
+    assert sorted(found) == [0] * (n - 1) + [1]
+    assert scores[found.argmax()] <= scores.min() * (1 + 1e-6) + 1e-12 * scores.max()
 
 
 def test_of_equal_scores_krum_takes_the_first_silos():

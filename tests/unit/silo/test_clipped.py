@@ -263,3 +263,19 @@ def test_a_loss_that_is_no_mean_of_its_examples_is_refused():
 
     with pytest.raises(InputError, match="take a loss that is a mean over independent examples"):
         clipped_sum(model, contrast, "key", batch, 0.5)
+
+
+def test_of_a_chain_the_bits_are_those_of_other_models(monkeypatch):
+    """It is no other formula, but no hooks and no search of a way back."""
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Flatten(), nn.Linear(12, 6, bias=False), nn.ReLU(), nn.Linear(6, 5), nn.Linear(5, 3)
+    )
+    model, batch = FlatModel(net), (draw(N, 3, 4), torch.arange(N) % 3)
+    fast = clipped_sum(model, objective, "key", batch, 0.5, F.cross_entropy)
+    monkeypatch.setattr(fast, "_noted", None)
+    sums, norms = fast(batch, 4, 0.5)
+    others, same = ByFormula(model, objective)(batch, 4, 0.5)
+    assert torch.equal(norms, same)
+    assert all(map(torch.equal, sums, others))
+    assert_alike((sums, norms), expected(model, tuple(part[:4] for part in batch), 0.5))

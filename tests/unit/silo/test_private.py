@@ -251,4 +251,4 @@ def test_plain_trainings_go_the_plain_way():
     model = FlatModel(net())
     silo = make_silo(model)
     assert type(silo) is Silo
-    assert silo._way(LOCAL) is local.PLAIN
+    assert silo._way(LOCAL, None) is local.PLAIN
