@@ -57,22 +57,22 @@ def passes(name: str, size: int, steps: int, examples: Batches, few: Batches) ->
     """
     model = FlatModel(models.build(name, {}, PIXELS, CLASSES, 0))
     start, objective = model.trained.clone(), CLASSIFICATION.objective
+    of_outputs = CLASSIFICATION.mean_loss
     batch = examples.take(torch.arange(size))
     local = LocalTraining(lr=LR, batch_size=size, steps=steps)
 
     def plain() -> None:
-        train(model, few, start, local, torch.Generator().manual_seed(0), objective)
+        train(model, few, start, local, torch.Generator().manual_seed(0), objective, of_outputs=of_outputs)
 
     def private(kind: type[DPSGD]) -> Pass:
         def once() -> None:
             way = kind(bytes(32), "bench", CLIP, NOISE, size / len(examples), steps, size)
+            way.of_outputs = of_outputs
             train(model, examples, start, local, torch.Generator(), objective, way=way)
 
         return once
 
-    def summed(kind: type[ByFormula] | type[ByLoop], times: int) -> Pass:
-        by = kind(model, objective)
-
+    def summed(by: ByFormula | ByLoop, times: int) -> Pass:
         def once() -> None:
             for _ in range(times):
                 sums, _ = by(batch, size, CLIP)
@@ -82,10 +82,10 @@ def passes(name: str, size: int, steps: int, examples: Batches, few: Batches) ->
 
     return {
         "plain": plain,
-        "clipped sum": summed(ByFormula, steps),
+        "clipped sum": summed(ByFormula(model, objective, of_outputs), steps),
         "drawn, no noise": private(Quiet),
         "dp-sgd": private(DPSGD),
-        "loop": summed(ByLoop, steps),
+        "loop": summed(ByLoop(model, objective), steps),
     }
 
 
