@@ -1,9 +1,9 @@
 """Perceptrons: the gradient of a chain of dense layers, by the formulas of backpropagation.
 
-Of a layer z = W a + b whose output has the gradient g, a row an example in both, the gradients are
-dW = g^T a, db = the sum of g over the examples, da = g W (Rumelhart et al. 1986). They are written where the
-flat gradient has its place for them. PyTorch would note each operation, find its way back and copy what it
-found; in a small model that is half a step. The operations are PyTorch's own, in its order, so the bits are.
+A layer makes z = a W^T + b of its input a, a row an example. If g is the gradient of z, that of W is g^T a,
+that of b the sum of g over the examples, and that of a is g W (Rumelhart et al. 1986). Those of W and b are
+written where the flat gradient has its place for them. PyTorch would note each operation, find its way back
+and copy what it found. The operations are its own, in its order, and so are the bits.
 """
 
 from __future__ import annotations

@@ -66,7 +66,12 @@ class Case:
             self._local,
             torch.Generator().manual_seed(silo),
         )
-        return Asked(*about, CLASSIFICATION.objective, weighted=CLASSIFICATION.weighted_objective)
+        return Asked(
+            *about,
+            CLASSIFICATION.objective,
+            of_outputs=CLASSIFICATION.mean_loss,
+            weighted=CLASSIFICATION.weighted_objective,
+        )
 
     def singly(self) -> list[Tensor]:
         """Train the silos one after another; return their deltas."""
