@@ -18,38 +18,25 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-TEXTS = "".join(f'{{"text": "{"ab" * (1 + n * 7 % 23)}"}}\n' for n in range(60))
-LINES = ["jsonl", "--data", "texts.jsonl", "--scheme", "iid", "--silos", "3"]
-RAGGED = ["--option", "ragged=true", "--option", "length=40"]
-DIGITS = ["digits", "--scheme", "dirichlet", "--alpha", "0.5", "--silos"]
-SHARDS = {
-    "digits": [*DIGITS, "4"],
-    "many": [*DIGITS, "7", "--test", "0.2", "--public", "0.1"],
-    "few": [*DIGITS, "2"],
-    "columns": ["digits", "--scheme", "vertical", "--silos", "3", "--label-silo", "1", "--valid", "0.1"],
-    "volumes": ["volumes:examples", "--scheme", "natural"],
-    "values": ["scored:values", "--scheme", "iid", "--silos", "3"],
-    "ragged": [*LINES, *RAGGED, "--test", "0.3"],
-    "read": [*LINES, *RAGGED, "--option", "test=held.jsonl"],
-    "texts": [*LINES, "--test", "0.2", "--option", "length=16"],
-}
+TESTS = ROOT / "tests" / "mpi"
+sys.path.append(str(TESTS))
+
+import suite_shards  # noqa: E402
 
 
 def fingerprints(tree: Path, folder: Path) -> dict[str, str]:
     """Train the suite's jobs with the code of a checkout, on one rank; return two sha256 for each job."""
-    paths = [str(tree), str(tree / "tests" / "mpi"), str(ROOT / "tests" / "mpi")]
+    paths = [str(tree), str(tree / "tests" / "mpi"), str(TESTS)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
     def python(*arguments: object, check: bool = True) -> None:
         command = [sys.executable, *map(str, arguments)]
         subprocess.run(command, check=check, cwd=folder, env=environment, stdout=subprocess.DEVNULL)
 
-    (folder / "texts.jsonl").write_text(TEXTS)
-    (folder / "held.jsonl").write_text("".join(TEXTS.splitlines(keepends=True)[:23]))
-    for name, given in SHARDS.items():
-        cut = ["-m", "data_prep", "partition", *given, "--seed", "7"]
+    suite_shards.write_lines(folder)
+    for name, asked in suite_shards.requests(folder).items():
         # an earlier checkout knows not all such shards, and has no job on them
-        python(*cut, "--out", folder / "shards" / name, check=given[:1] == ["digits"])
+        python("-m", "data_prep", *asked, "--out", folder / "shards" / name, check="digits" in asked)
     python(tree / "tests" / "mpi" / "drive.py", folder / "shards", folder / "runs")
     runs = sorted(path.parent for path in (folder / "runs").glob("*/model.safetensors"))
     return {run.name: f"{sha256(run / 'model.safetensors')} {kept(run)}" for run in runs}

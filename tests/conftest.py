@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import fcntl
 import functools
-import json
 import os
 import shlex
 import subprocess
@@ -16,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import suite_shards
 
 from data_prep.cli import app as data_prep
 from mpifl.common import imports
@@ -135,10 +135,7 @@ def ranks(
 
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the shards `digits` (4 silos), `many` (7 silos that hold out a test split),
-    `few` (2 silos), `columns` (3 silos with columns, the labels at silo 1), `volumes` (3 silos),
-    `ragged` (3 silos of short texts), `texts` (3 silos of tokens), and `values` and `read` (3 silos with
-    two numbers of each example, and with short texts) with a test set of the server."""
+    """A folder with the shards of the suite's jobs; see `suite_shards.requests`."""
     root = tmp_path_factory.getbasetemp()
     root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root  # that all processes share
     folder, whole = root / "shards", root / "shards-are-whole"
@@ -152,35 +149,9 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _write_shards(folder: Path) -> None:
-    cut = ["partition", "digits", "--seed", "7", "--scheme", "dirichlet", "--alpha", "0.5"]
-    for name, silos, more in (
-        ("digits", 4, []),
-        ("many", 7, ["--test", "0.2", "--public", "0.1"]),
-        ("few", 2, []),
-    ):
-        data_prep([*cut, "--silos", str(silos), *more, "--out", str(folder / name)], standalone_mode=False)
-    cut = ["partition", "digits", "--seed", "7", "--scheme", "vertical", "--silos", "3", "--label-silo", "1"]
-    data_prep([*cut, "--valid", "0.1", "--out", str(folder / "columns")], standalone_mode=False)
-    cut = ["partition", "volumes:examples", "--seed", "7", "--scheme", "natural"]
-    data_prep([*cut, "--out", str(folder / "volumes")], standalone_mode=False)
-    lines = [{"prompt": "?" * (n % 5), "completion": "ab" * (1 + n * 7 % 23)} for n in range(60)]
-    (folder / "ragged.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    cut = ["partition", "jsonl", "--data", str(folder / "ragged.jsonl"), "--scheme", "iid", "--silos", "3"]
-    cut += ["--test", "0.3", "--option", "ragged=true", "--option", "length=40"]
-    data_prep([*cut, "--out", str(folder / "ragged")], standalone_mode=False)
-    cut = ["partition", "scored:values", "--seed", "7", "--scheme", "iid", "--silos", "3"]
-    data_prep([*cut, "--out", str(folder / "values")], standalone_mode=False)
-    held = str(folder / "held.jsonl")
-    Path(held).write_text("".join(f"{json.dumps(line)}\n" for line in lines[:23]))
-    cut = ["partition", "jsonl", "--data", str(folder / "ragged.jsonl"), "--scheme", "iid", "--silos", "3"]
-    cut += ["--option", "ragged=true", "--option", "length=40", "--option", f"test={held}"]
-    data_prep([*cut, "--out", str(folder / "read")], standalone_mode=False)
-    (folder / "texts.jsonl").write_text(
-        "".join(json.dumps({"text": "so it goes, " * (1 + n % 4)}) + "\n" for n in range(30))
-    )
-    texts = ["partition", "jsonl", "--data", str(folder / "texts.jsonl"), "--option", "length=16"]
-    texts += ["--scheme", "iid", "--silos", "3", "--test", "0.2", "--out", str(folder / "texts")]
-    data_prep(texts, standalone_mode=False)
+    suite_shards.write_lines(folder)
+    for name, asked in suite_shards.requests(folder).items():
+        data_prep([*asked, "--out", str(folder / name)], standalone_mode=False)
 
 
 @pytest.fixture
