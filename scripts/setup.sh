@@ -84,7 +84,7 @@ pip_install() {
         elif [[ $line =~ $found ]]; then
             count=$((count + 1)) doing="package $count, $(basename "${BASH_REMATCH[2]}")"
         elif [[ $line == "Installing collected packages: "* ]]; then
-            line=${line//[!,]/} doing="installing $((${#line} + 1)) packages"
+            line=${line//[!,]/} doing="installing $((${#line} + 1)) package${line:+s}"
             echo "  Installing ${doing#* }" && told=$SECONDS
         fi
         if ((SECONDS - told >= every)); then
