@@ -55,22 +55,20 @@ class Chain(Way):
     Args:
         links: The layers, in their order.
         loss: (outputs, y) -> mean loss over the batch.
+        device: What the model lies on.
     """
 
-    def __init__(self, links: list[Link], loss: OfOutputs) -> None:
+    def __init__(self, links: list[Link], loss: OfOutputs, device: torch.device) -> None:
         self._links, self._loss = links, loss
-        self._first = next(place for place, link in enumerate(links) if link.learn)
+        self._one = torch.ones((), device=device)
+        self._learning = [place for place, link in enumerate(links) if link.learn]
 
     def gradient(self, model: FlatModel, objective: Objective, batch: Batch, total: Tensor) -> Tensor:
         """Return the flat gradient, shape [P], and add the loss to the total."""
-        taken = self.taken(batch)
-        if taken is None:
+        loss = self._there_and_back(batch, lambda link, a, g: link.learn(g, a))  # type: ignore[misc]
+        if loss is None:
             return super().gradient(model, objective, batch, total)
-        loss, layers = taken
         total.add_(loss, alpha=rows(batch[1]))
-        with torch.no_grad():
-            for link, a, g in layers:
-                link.learn(g, a)  # type: ignore[misc]
         return model.grad
 
     def descent(
@@ -80,8 +78,8 @@ class Chain(Way):
         gradient = self.gradient(model, objective, batch, total)
         return lambda lr: model.trained.add_(gradient, alpha=-lr)
 
-    def taken(self, batch: Batch, times: float = 1.0) -> tuple[Tensor, list[Taken]] | None:
-        """Return a batch's loss, and how each layer that learns took part in it, in their order.
+    def taken(self, batch: Batch, times: float) -> list[Taken] | None:
+        """Return how each layer that learns took part in a batch's loss, in their order.
 
         Args:
             batch: (x, y).
@@ -90,18 +88,29 @@ class Chain(Way):
         Returns:
             None where inputs are no matrices, or not of float32.
         """
+        found: list[Taken] = []
+        loss = self._there_and_back(batch, lambda *taken: found.append(Taken(*taken)), times)
+        return None if loss is None else found[::-1]
+
+    def _there_and_back(
+        self, batch: Batch, take: Callable[[Link, Tensor, Tensor], None], times: float = 1.0
+    ) -> Tensor | None:
+        """Return a batch's loss; have `take` see the parts of the layers that learn, the last one first."""
         x, y = batch
         if not isinstance(x, Tensor) or x.dtype != torch.float32:
             return None
         with torch.no_grad():
             passed = self._forward(x)
-        if any(link.learn and a.dim() != 2 for link, a in zip(self._links, passed, strict=False)):
-            return None
-        outputs = passed[-1].detach().requires_grad_()
-        loss = scalar(self._loss(outputs.clone(), y))  # a loss may change in place what it is given
-        [g] = backward(loss, (torch.full_like(loss, times),), (outputs,))
-        with torch.no_grad():
-            return loss.detach(), self._backward(torch.zeros_like(outputs) if g is None else g, passed)
+            if any(passed[place].dim() != 2 for place in self._learning):
+                return None
+            loss, g = self._at_outputs(passed[-1], y, times)
+            for place in range(len(self._links) - 1, self._learning[0] - 1, -1):
+                link, a = self._links[place], passed[place]
+                if link.learn:
+                    take(link, a, g)
+                if place > self._learning[0]:
+                    g = link.backward(g, a, passed[place + 1])
+        return loss
 
     def _forward(self, x: Tensor) -> list[Tensor]:
         """Return the input of each layer, and the outputs behind them."""
@@ -110,15 +119,14 @@ class Chain(Way):
             passed.append(link.forward(passed[-1]))
         return passed
 
-    def _backward(self, g: Tensor, passed: list[Tensor]) -> list[Taken]:
-        found = []
-        for place in range(len(self._links) - 1, self._first - 1, -1):
-            link, a, z = self._links[place], passed[place], passed[place + 1]
-            if link.learn:
-                found.append(Taken(link, a, g))
-            if place > self._first:
-                g = link.backward(g, a, z)
-        return found[::-1]
+    def _at_outputs(self, outputs: Tensor, y: Any, times: float) -> tuple[Tensor, Tensor]:
+        """Return the loss, and the gradient of a multiple of it with respect to the outputs."""
+        leaf = outputs.detach().requires_grad_()
+        with torch.enable_grad():
+            loss = scalar(self._loss(leaf.clone(), y))  # a loss may change in place what it is given
+        usual = times == 1 and loss.dtype == torch.float32
+        [g] = backward(loss, (self._one if usual else torch.full_like(loss, times),), (leaf,))
+        return loss.detach(), torch.zeros_like(leaf) if g is None else g
 
 
 def chain(model: FlatModel, loss: OfOutputs) -> Chain | None:
@@ -130,7 +138,7 @@ def chain(model: FlatModel, loss: OfOutputs) -> Chain | None:
     own = [id(p) for layer in layers for p in layer._parameters.values() if p is not None]
     if not own or sorted(own) != sorted(places):  # frozen, tied, asked twice, or outside of all layers
         return None
-    return Chain([_KNOWN[type(layer)](layer, places) for layer in layers], loss)
+    return Chain([_KNOWN[type(layer)](layer, places) for layer in layers], loss, model.device)
 
 
 def _layers(module: nn.Module) -> list[nn.Module] | None:

@@ -117,7 +117,7 @@ class ByFormula(ClippedSum):
     def _gradients(self, batch: Batch) -> dict[str, Gradients]:
         """Return the gradients of single examples, by layer; layers without part in the loss have none."""
         if self._chain and (found := self._chain.taken(batch, rows(batch[1]))):
-            parts = zip(self._layers.items(), found[1], strict=True)  # a chain's modules are in its order
+            parts = zip(self._layers.items(), found, strict=True)  # a chain's modules are in its order
             return {name: FORMULAS[type(layer)](layer, a, g) for (name, layer), (_, a, g) in parts}
         return self._noted(batch)
 

@@ -134,13 +134,13 @@ class Weighted(nn.Sequential):
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many layers each gradient was taken through."""
     counted: list[int] = []
-    real = Chain._backward
+    real = Chain._at_outputs
 
-    def noted(self: Any, g: Tensor, passed: list[Tensor]) -> Any:
-        counted.append(len(passed) - 1)
-        return real(self, g, passed)
+    def noted(self: Any, outputs: Tensor, *given: Any) -> Any:
+        counted.append(len(self._links))
+        return real(self, outputs, *given)
 
-    monkeypatch.setattr(Chain, "_backward", noted)
+    monkeypatch.setattr(Chain, "_at_outputs", noted)
     return counted
 
 
