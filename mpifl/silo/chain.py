@@ -145,7 +145,7 @@ def _layers(module: nn.Module) -> list[nn.Module] | None:
     """Return the layers that a model asks one after another; None if it does anything else."""
     if type(module) in _KNOWN:
         return [module]
-    if type(module) is not nn.Sequential and "asks_in_turn" not in vars(type(module)):
+    if type(module) is not nn.Sequential and not vars(type(module)).get("asks_in_turn"):
         return None
     found = [_layers(part) for part in module._modules.values() if part is not None]
     return None if None in found else [layer for layers in found for layer in layers or ()]
@@ -163,7 +163,7 @@ def _is_hooked(module: Any) -> bool:
 
 
 def _dense(layer: Any, places: dict[int, Tensor]) -> Link:
-    weight, bias = layer.weight.detach(), None if layer.bias is None else layer.bias.detach()
+    weight, bias = layer.weight, layer.bias  # themselves, since what they hold may come to lie elsewhere
     to_weight, to_bias = places[id(layer.weight)], None if bias is None else places[id(layer.bias)]
 
     def learn(g: Tensor, a: Tensor) -> None:

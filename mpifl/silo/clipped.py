@@ -70,7 +70,8 @@ class ByFormula(ClippedSum):
     """By the layers' formulas, in one backward pass.
 
     Args:
-        model, objective: As ever.
+        model: Whose parameters.
+        objective: The mean loss over a batch.
         of_outputs: The objective as a loss of outputs, if it is one.
 
     Raises:
