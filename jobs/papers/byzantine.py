@@ -11,9 +11,12 @@ from torch import Tensor, nn
 
 from data_prep.sources import SOURCES
 from mpifl import WeightRule
+from mpifl.models.pooling import MaxPool2x2
 
 HONEST, LIARS = 20, 5
 MEAN, STD = 0.1307, 0.3081
+BATCH = 32
+"""Examples of a batch, at most."""
 
 
 def examples(
@@ -48,17 +51,16 @@ class SameDropout(nn.Module):
     Their code restores the state of the generator after each worker.
     """
 
-    def __init__(self, share: float, *, channels: bool = False) -> None:
+    scale: Tensor
+
+    def __init__(self, share: float, *shape: int) -> None:
         super().__init__()
-        self.share, self.channels = share, channels
+        kept = torch.rand(BATCH, *shape, generator=torch.Generator().manual_seed(5)) >= share
+        self.register_buffer("scale", kept / (1 - share), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Leave out the same units or channels as ever."""
-        if not self.training:
-            return x
-        shape = (*x.shape[:2], 1, 1) if self.channels else x.shape
-        kept = torch.rand(shape, generator=torch.Generator().manual_seed(5)) >= self.share
-        return x * kept.to(x) / (1 - self.share)
+        return x * self.scale[: len(x)] if self.training else x
 
 
 def cnn(shape: Sequence[int], classes: int) -> nn.Module:
@@ -69,12 +71,12 @@ def cnn(shape: Sequence[int], classes: int) -> nn.Module:
         nn.Conv2d(channels, 32, 3),
         nn.ReLU(),
         nn.Conv2d(32, 64, 3),
-        nn.MaxPool2d(2),
-        SameDropout(0.25, channels=True),
+        MaxPool2x2(),
+        SameDropout(0.25, 64, 1, 1),
         nn.Flatten(),
         nn.Linear(features, 128),
         nn.ReLU(),
-        SameDropout(0.5),
+        SameDropout(0.5, 128),
         nn.Linear(128, classes),
     )
 

@@ -8,6 +8,7 @@ the same bits.
 from __future__ import annotations
 
 import contextlib
+import copy
 import fcntl
 import hashlib
 import os
@@ -24,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from mpifl.common import accelerators, cache, write_atomic
+from mpifl.silo.flat import Objective
 
 LARGEST_GRAPH = 1500
 """Operations of a graph at most: beyond, the compiler takes minutes."""
@@ -46,6 +48,30 @@ def _add_(to: Tensor, other: Tensor, *, alpha: float = 1) -> Tensor:
 _WITHOUT_ALPHA: dict[Any, Any] = {torch.ops.aten.add.Tensor: _add, torch.ops.aten.add_.Tensor: _add_}
 """Inductor makes one operation of a matrix product and a sum,
 and drops the sum's alpha: weight decay would be 1."""
+
+
+class Loss(nn.Module):
+    """An objective and its model as one module: so tensors are replaced whatever it calls of the model.
+
+    The modules are copies, the tensors are not. What a model keeps of its first pass, such as a table of
+    positions, is no tensor after a trace.
+
+    Raises:
+        NotCompiled: the model cannot be copied.
+    """
+
+    def __init__(self, module: nn.Module, objective: Objective) -> None:
+        super().__init__()
+        shared = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
+        try:
+            self.module = copy.deepcopy(module, shared)
+        except Exception as error:
+            raise NotCompiled(f"the model cannot be copied ({type(error).__name__}: {error})") from error
+        self._objective = objective
+
+    def forward(self, *batch: Tensor) -> Tensor:
+        """Return the objective of a batch."""
+        return self._objective(self.module, *batch)
 
 
 def trace(step: Callable[..., object], inputs: Sequence[Tensor]) -> torch.fx.GraphModule:

@@ -15,9 +15,9 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from mpifl.silo.codegen import NotCompiled, compile_graph, trace
+from mpifl.silo.codegen import Loss, NotCompiled, compile_graph, trace
 from mpifl.silo.flat import FlatModel, Objective, in_precision, scalar
 from mpifl.silo.graphs import Graphs, recorded
 from mpifl.silo.optimizers import OPTIMIZERS, SGD, Batch, Constant, Correction, Proximal
@@ -250,18 +250,6 @@ def identity(objective: Objective) -> tuple[Hashable, int]:
     if not inspect.isfunction(function) or any(part in function.__qualname__ for part in inside):
         raise NotCompiled("the objective is neither a function of a module nor a method")
     return function, id(owner)
-
-
-class Loss(nn.Module):
-    """An objective and its model as one module: so tensors are replaced whatever it calls of the model."""
-
-    def __init__(self, module: nn.Module, objective: Objective) -> None:
-        super().__init__()
-        self.module, self._objective = module, objective
-
-    def forward(self, *batch: Tensor) -> Tensor:
-        """Return the objective of a batch."""
-        return self._objective(self.module, *batch)
 
 
 def _step(

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from mpifl.common import accelerators
 from mpifl.silo.asked import Asked
-from mpifl.silo.codegen import NotCompiled, trace
-from mpifl.silo.compiled import Loss
+from mpifl.silo.codegen import Loss, NotCompiled, trace
 from mpifl.silo.flat import in_precision, scalar
 from mpifl.silo.optimizers import Batch
 from mpifl.silo.vectors import ALIGNED, by_lines, by_vectors, rounds_by_place

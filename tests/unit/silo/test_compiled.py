@@ -4,7 +4,7 @@ and no step at all where that cannot be."""
 import pytest
 import torch
 from torch import nn
-from unit.builders import FEATURES, batch_norm_net, batches, cross_entropy, net, same_bits, stream
+from unit.builders import FEATURES, Keeper, batch_norm_net, batches, cross_entropy, net, same_bits, stream
 
 from mpifl.data.shards import Features
 from mpifl.models.images import cnn
@@ -153,6 +153,11 @@ def test_machine_code_of_other_constants_has_another_name():
 
     assert digest(2.0) == digest(2.0)
     assert digest(2.0) != digest(3.0)
+
+
+def test_what_a_model_keeps_of_its_first_pass_is_none_of_the_trace():
+    keeping = compare({}, lambda: net(Keeper()), n=25)  # no plain step came before
+    assert keeping.module(torch.ones(2, 4)).isfinite().all()
 
 
 def looks_inside(module, x, y):

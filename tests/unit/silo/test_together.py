@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from unit.builders import FEATURES, batch_norm_net, batches, cross_entropy, net, same_bits, stream
+from unit.builders import FEATURES, Keeper, batch_norm_net, batches, cross_entropy, net, same_bits, stream
 
 from mpifl.data.shards import Features
 from mpifl.models.images import cnn
@@ -112,6 +112,12 @@ def test_products_and_convolutions_give_a_silo_its_bits_in_any_place(factory, si
     for silo in (0, 5):
         assert same_bits(one[silo][0], other[silo][0])
         assert_alike(one[silo], run_of(Asked.plainly, asking(silo)), close=1e-3)
+
+
+def test_what_a_model_keeps_of_its_first_pass_is_none_of_the_trace():
+    model = FlatModel(net(Keeper()))
+    for found, silo in zip(trained(lambda k: ask(model, k, {}), [0, 1]).values(), [0, 1], strict=True):
+        assert_alike(found, run_of(Asked.plainly, ask(model, silo, {})))
 
 
 def test_what_an_optimizer_keeps_is_each_silos_own():
