@@ -19,8 +19,10 @@ def add_masks(sums: Sequence[Tensor], secrets: Mapping[int, bytes], own: int, co
     """Mask a party's sums in place, so that only the sum over all parties tells anything.
 
     A pair's mask is AES-256 in counter mode over all sums, in their order. Its key follows from the pair's
-    secret and the context by HKDF-SHA256. The party of the lower rank adds it, the other subtracts it, modulo
-    2^64.
+    secret, the context and the pair's two ranks by HKDF-SHA256. Two pairs have different masks even where
+    their secrets are equal: some public keys of X25519 stand for others, so that a party may offer the twin
+    of another's (RFC 7748, section 6.1). The party of the lower rank adds the mask, the other subtracts it,
+    modulo 2^64.
 
     Args:
         sums: int64 vectors.
@@ -39,7 +41,7 @@ def add_masks(sums: Sequence[Tensor], secrets: Mapping[int, bytes], own: int, co
     drawn = bytearray(8 * PIECE + BLOCK)
     masks = torch.frombuffer(drawn, dtype=torch.int64, count=PIECE)
     streams = [
-        (keystream(derived(secrets[rank], context, PURPOSE)), 1 if own < rank else -1)
+        (keystream(derived(secrets[rank], context, _purpose(own, rank))), 1 if own < rank else -1)
         for rank in sorted(secrets)
     ]
     for piece in (piece for one in sums for piece in torch.split(one.view(-1), PIECE)):
@@ -47,3 +49,8 @@ def add_masks(sums: Sequence[Tensor], secrets: Mapping[int, bytes], own: int, co
         for stream, sign in streams:
             stream.update_into(zeros, drawn)
             piece.add_(masks[: len(piece)], alpha=sign)
+
+
+def _purpose(own: int, other: int) -> bytes:
+    """Return what the key of a pair's mask is for."""
+    return PURPOSE + b" %d %d" % (min(own, other), max(own, other))

@@ -20,10 +20,10 @@ from mpifl.privacy.masks import PIECE
 SECRET, CONTEXT = bytes(range(32)), bytes(range(100, 132))
 
 
-def mask_of(secret: bytes, context: bytes, count: int) -> np.ndarray:
+def mask_of(secret: bytes, context: bytes, count: int, low: int, high: int) -> np.ndarray:
     """RFC 5869 with one block, and NIST SP 800-38A 6.5 with counters from zero on, written out."""
     extracted = hmac.new(context, secret, hashlib.sha256).digest()
-    key = hmac.new(extracted, b"mpifl mask\x01", hashlib.sha256).digest()
+    key = hmac.new(extracted, b"mpifl mask %d %d\x01" % (low, high), hashlib.sha256).digest()
     counters = b"".join(block.to_bytes(16, "big") for block in range(-(-count // 2)))
     block_by_block = Cipher(algorithms.AES(key), modes.ECB()).encryptor().update(counters)
     return np.frombuffer(block_by_block, "<u8")[:count]
@@ -45,7 +45,7 @@ def test_a_mask_is_the_keystream_that_the_standards_describe(own, sign):
     sums = [torch.arange(length) - 2 for length in lengths]
     before = as_words(sums)
     add_masks(sums, {3: SECRET}, own, CONTEXT)
-    mask = mask_of(SECRET, CONTEXT, sum(lengths))
+    mask = mask_of(SECRET, CONTEXT, sum(lengths), min(own, 3), max(own, 3))
     expected = before + mask if sign > 0 else before - mask
     assert (as_words(sums) == expected).all()
 
@@ -55,7 +55,9 @@ def test_masks_of_several_parties_add_up_in_whatever_order_they_are_named():
     one, other = torch.zeros(11, dtype=torch.int64), torch.zeros(11, dtype=torch.int64)
     add_masks([one], secrets, 3, CONTEXT)
     add_masks([other], dict(reversed(secrets.items())), 3, CONTEXT)
-    drawn = {rank: mask_of(secret, CONTEXT, 11) for rank, secret in secrets.items()}
+    drawn = {
+        rank: mask_of(secret, CONTEXT, 11, min(rank, 3), max(rank, 3)) for rank, secret in secrets.items()
+    }
     assert torch.equal(one, other)
     assert (as_words([one]) == drawn[4] - drawn[1] - drawn[2]).all()
 
@@ -95,6 +97,15 @@ def test_a_masked_sum_looks_like_chance():
     assert stats.chisquare(counts).pvalue > 1e-6
     bits = np.unpackbits(sums[0].numpy().view(np.uint8)).astype(np.float64) - 0.5
     assert abs(np.corrcoef(bits[:-64], bits[64:])[0, 1]) < 6 / np.sqrt(len(bits)), "word by word"
+
+
+def test_two_pairs_of_one_secret_have_masks_that_do_not_cancel():
+    """A party may offer a key that stands for another's: the secrets are equal then, and the signs opposite."""
+    masked = torch.zeros(11, dtype=torch.int64)
+    add_masks([masked], {1: SECRET, 3: SECRET}, 2, CONTEXT)
+    one, other = mask_of(SECRET, CONTEXT, 11, 2, 3), mask_of(SECRET, CONTEXT, 11, 1, 2)
+    assert (as_words([masked]) == one - other).all()
+    assert (as_words([masked]) != 0).all()
 
 
 def test_what_cannot_be_masked_is_refused():
