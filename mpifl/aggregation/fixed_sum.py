@@ -45,7 +45,7 @@ class FixedSum:
     def __init__(self, how: FixedSums, memory: Memory) -> None:
         self._how, self._memory = how, memory
         self._request, self._received = Request(kind=""), dict[str, Tensor]()
-        self._here, self._added = PartySums(how, self._request), list[int]()
+        self._here = PartySums(how, self._request)
         self._rooms: dict[str, Tensor] = {}
         """Where the ranks of the node will find this rank's masked sums."""
         self._scalars: dict[str, float] = {}
@@ -54,7 +54,7 @@ class FixedSum:
     def begin(self, request: Request, received: Mapping[str, Tensor], silos: Sequence[int]) -> None:
         """Forget the sums of the round before; see `Aggregator`."""
         self._request, self._received = request, dict(received)
-        self._here, self._rooms, self._added = PartySums(self._how, request), {}, []
+        self._here, self._rooms = PartySums(self._how, request), {}
 
     def lend(self, length: int, dtype: torch.dtype) -> Tensor:
         """Return memory that no other rank reads."""
@@ -62,9 +62,7 @@ class FixedSum:
 
     def accumulate(self, silo: int, update: Update) -> dict[str, VectorHeader]:
         """Add one silo's update to this rank's sums; see `Aggregator`."""
-        headers = self._here.add(silo, update)
-        self._added.append(silo)
-        return headers
+        return self._here.add(silo, update)
 
     def parts(self) -> list[Part]:
         """Say where this rank's sums will lie, once they are masked and released."""
@@ -158,10 +156,12 @@ class FixedSum:
     ) -> Ready:
         assert isinstance(self._request, Compute)
         assert self._how.masking is not None
+        if sorted(one.name for one in plan.vectors) != sorted(self._here.vectors):
+            return Ready(refused="the server plans to add up other vectors than this party has")
         grids = [self._how.grid(one.name, one.combined, self._request) for one in plan.vectors]
         noise = [self._here.noise.get(one.name, 0.0) for one in plan.vectors]
         told = self._request, self._received, plan, verdict.accepted
-        question = Question(*told, grids, noise, transport.rank, self._added, self._here.noised)
+        question = Question(*told, grids, noise, transport.rank, self._here.answers)
         try:
             return Ready(context=self._how.masking.ready(question, own))
         except InputError as error:

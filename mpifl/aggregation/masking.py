@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -49,8 +49,7 @@ class Question:
         grids: What one stands for, of each vector.
         noise: The deviation of the noise of each vector's sum over all parties, in its grid; 0 for none.
         rank: The party's.
-        added: The silos that its sum holds.
-        noised: Digests of what each of these has added that noise is to hide.
+        answers: Digests of what each silo has added to its sum.
     """
 
     request: Compute
@@ -60,5 +59,4 @@ class Question:
     grids: Sequence[float]
     noise: Sequence[float]
     rank: int
-    added: Sequence[int]
-    noised: Mapping[int, str] = field(default_factory=dict)
+    answers: Mapping[int, str]

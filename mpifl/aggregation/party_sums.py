@@ -85,7 +85,7 @@ class PartySums:
         silos: How many silos were added.
         noise: By a vector's name, the deviation of the noise that its sum over all parties is to have, in
             units of its whole numbers.
-        noised: Digests of what the silos have added that noise is to hide, by silo.
+        answers: Digests of what each silo has added, where the sum is masked.
     """
 
     def __init__(self, how: FixedSums, request: Request) -> None:
@@ -94,7 +94,7 @@ class PartySums:
         self.numbers: dict[str, Tensor] = {}
         self.silos = 0
         self.noise: dict[str, float] = {}
-        self.noised: dict[int, str] = {}
+        self.answers: dict[int, str] = {}
 
     def add(self, silo: int, update: Update) -> dict[str, VectorHeader]:
         """Add one silo's update and describe its vectors for the header.
@@ -107,14 +107,16 @@ class PartySums:
         numbers = _digits_of_numbers(update)
         for name, vector in vectors.items():
             self._check(name, vector, hows[name], update.weight)
+        if wrong := [name for name, deviation in update.noise.items() if not 0 < deviation < math.inf]:
+            raise ValueError(f"the noise of '{wrong[0]}' has the deviation {update.noise[wrong[0]]:g}")
         fresh = {name: _empty(len(v), hows[name]) for name, v in vectors.items() if name not in self.vectors}
         self.vectors |= fresh
         for name, vector in vectors.items():
             self._add(self.vectors[name], vector, hows[name], update.weight, name)
         for name, digits in numbers.items():
             self.numbers[name] = self.numbers[name] + digits if name in self.numbers else digits
-        if update.noise:
-            self.noised[silo] = digest([update.weight], {name: vectors[name] for name in update.noise})
+        if self._how.masking is not None:
+            self.answers[silo] = digest([update.weight], {**update.scalars, **vectors})
         for name, deviation in update.noise.items():
             grid = self._how.grid(name, hows[name], self._request)
             self.noise[name] = max(self.noise.get(name, 0.0), deviation / grid)

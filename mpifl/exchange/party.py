@@ -85,8 +85,9 @@ class Party:
             message=message,
             set=self._named(question.accepted),
             grids=grids,
+            noise=digest([*map(float.hex, question.noise), self._sure(question)], {}),
             silos=self._session.offer.silos,
-            answer=digest([], {str(nth): one for nth, one in enumerate(sums)}),
+            answers={self._terms.silos[silo]: one for silo, one in question.answers.items()},
             job=self._terms.job,
         )
         self._releases.check(entry)
@@ -99,23 +100,38 @@ class Party:
     def _add_noise(self, question: Question, message: str, sums: Sequence[Tensor]) -> None:
         """Add the shares of noise of this party's silos: as much as those that do not collude bring together.
 
-        n silos of which c collude add 1 / (n - c) of the variance each. The same answer of a silo to the same
-        question over the same silos draws the same noise, whoever hosts it. Any other draws another.
+        Of n silos c may collude, and each adds 1 / (n - c) of the variance. Those that are missing count as
+        honest: whom the server leaves out is its own choice. The same answer of a silo to the same
+        question over the same silos draws the same noise, whoever hosts it. Any other draws another, and so
+        does noise of another size: of the same numbers twice as large the answer could be solved for.
         """
         asked, accepted = question.request, self._named(question.accepted)
-        sure = len(accepted) - math.floor(self._terms.settings.colluding * len(accepted))
+        sure = self._sure(question)
         self._check_noise(question, sure)
         about = [self._terms.digest, str(asked.round), asked.work, message, *accepted]
-        for vector, deviation, total in zip(question.plan.vectors, question.noise, sums, strict=False):
-            for silo, answer in sorted(question.noised.items()) if deviation else ():
-                drawn = Draws(
-                    self._secret, "share of noise", *about, self._terms.silos[silo], answer, vector.name
-                )
-                total[:-SENTINELS] += drawn.whole_normal(len(total) - SENTINELS, deviation / math.sqrt(sure))
+        for vector, deviation, total in zip(question.plan.vectors, question.noise, sums[:-1], strict=True):
+            size = deviation / math.sqrt(sure)
+            for silo, answer in sorted(question.answers.items()) if deviation else ():
+                whose = self._terms.silos[silo], answer, vector.name, size.hex()
+                drawn = Draws(self._secret, "share of noise", *about, *whose)
+                total[:-SENTINELS] += drawn.whole_normal(len(total) - SENTINELS, size)
+
+    def _sure(self, question: Question) -> int:
+        """Return how many silos of a sum do not collude, where those that are missing do not either.
+
+        Raises:
+            InputError: none.
+        """
+        drawn, colluding = len(self._drawn(question.request)), self._terms.settings.colluding
+        sure = len(question.accepted) - math.floor(colluding * drawn)
+        if sure < 1:
+            what = f"{len(question.accepted)} of {drawn} silos have a part in the sum, and all may collude"
+            raise InputError(f"[security] colluding = {colluding:.3g}: {what}; bring back the others")
+        return sure
 
     def _check_noise(self, question: Question, sure: int) -> None:
         """See that rounding leaves the shares of noise what they are, and that their sum has room."""
-        for vector, deviation in zip(question.plan.vectors, question.noise, strict=False):
+        for vector, deviation in zip(question.plan.vectors, question.noise, strict=True):
             if deviation and deviation / math.sqrt(sure) < LEAST_NOISE:
                 why = "would be lost in rounding; take a smaller range"
             elif deviation * math.sqrt(len(question.accepted) / sure) > MOST_NOISE:
@@ -150,13 +166,16 @@ class Party:
     def _check_silos(self, question: Question, drawn: Collection[int]) -> None:
         """See that no silos are asked and count but those that are drawn."""
         request, names = question.request, self._terms.silos
+        if any(len(set(told)) < len(told) for told in (request.cohort, question.accepted)):
+            raise InputError("the server names a silo twice; it is broken, or not to be trusted")
         asked, accepted = set(request.cohort), set(question.accepted)
         if strange := sorted(asked.difference(drawn)) or sorted(accepted - asked):
             known = [silo for silo in strange if silo in range(len(names))]
             named = names[known[0]] if known else str(strange[0])
             shown = request.round + (self._terms.purpose(request.work) != "evaluation")
             raise InputError(f"silo {named!r} is none of those that this site draws for round {shown}")
-        own, added = {silo for silo in accepted if names[silo] in self._session.offer.silos}, question.added
+        own = {silo for silo in accepted if names[silo] in self._session.offer.silos}
+        added = question.answers.keys()
         if wrong := sorted(
             own.symmetric_difference(added)
         ):  # the ledger would hold another set than was sent

@@ -27,8 +27,9 @@ class Released(BaseModel):
         message: The digest of what was asked: received vectors, numbers, work.
         set: The names of the silos that the sum is over, all parties' together.
         grids: The digest of the arithmetic.
+        noise: The digest of how much noise the sum is to have, and of how many shares of it.
         silos: The names of the party's own silos.
-        answer: The digest of the party's own sums, before masks.
+        answers: The digests of what those of them that have a part in the sum have added, by name.
         job: The job's name, for people.
     """
 
@@ -40,8 +41,9 @@ class Released(BaseModel):
     message: str
     set: Names
     grids: str
+    noise: str = ""
     silos: Names
-    answer: str
+    answers: dict[str, str] = {}
     job: str = ""
 
     @property
@@ -120,8 +122,11 @@ class Releases:
             raise self._refusal(entry, f"{again}, and is now asked with another model or other numbers")
         if line.grids != entry.grids:
             raise self._refusal(entry, f"{again}, and its sums are to be rounded otherwise")
-        if line.silos == entry.silos and line.answer != entry.answer:
-            raise self._refusal(entry, f"{again}, and the silos' answer is another now")
+        if line.noise != entry.noise:
+            raise self._refusal(entry, f"{again}, and is now asked with other noise")
+        for silo, answer in entry.answers.items():
+            if silo in line.silos and line.answers.get(silo) != answer:
+                raise self._refusal(entry, f"{again}, and the answer of silo {silo!r} is another now")
 
     def _refusal(self, entry: Released, why: str) -> InputError:
         what = f"round {self._shown(entry)} of job {entry.job!r} is not released ({entry.work})"

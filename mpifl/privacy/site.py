@@ -118,7 +118,7 @@ class Site:
         self._ledger = Ledger(folder / LEDGERS[0], Entry, self._take)
         self.secret = _secret(folder / "key")
         own = folder / "budget.toml"
-        self.budget = budget_of(own) if own.exists() else None
+        self.budget = budget_of(own) if os.path.lexists(own) else None
 
     def answered(self, question: str) -> Entry | None:
         """Return what the ledger says of a question."""
@@ -192,7 +192,7 @@ def site_of_worker(protected: bool) -> Site | None:
         site.entries()  # a ledger that is none is better found before the first round
         return site
     named = os.environ.get(VARIABLE)
-    if named and (Path(named).expanduser() / "budget.toml").exists():
+    if named and os.path.lexists(Path(named).expanduser() / "budget.toml"):  # as a link that leads nowhere
         what = f"{named} has a budget.toml, and the job has no [privacy] with noise at the silos"
         raise InputError(f"{what}; give it one, or start this site without {VARIABLE}")
     return None

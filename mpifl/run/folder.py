@@ -37,6 +37,8 @@ FORCEABLE = (
 )
 """Keys that may change if the user insists: another training from there on,
 but nothing kept loses its meaning."""
+COUNTED = {"local", "silo", "cohort", "aggregation"}
+"""Of these, what steps of DP-SGD follow from: what was spent before would be counted by the new ones."""
 DIGESTS = {"sha256": "shards of sha256", "public": "public examples of sha256", "test": "test set of sha256"}
 """Of what `describe` says: what each is the digest of, as a change of it is told."""
 _OWN = (
@@ -93,8 +95,13 @@ def check_run(
 
 def _check_same_job(folder: Path, old: Job, new: Job, force: bool) -> list[str]:
     """See that a run goes on by the job that it was started with, or by one that `force` allows."""
-    different = differing_keys(old, new, HARMLESS)
-    hard = [key for key in different if not {key, key.partition(".")[0]} & set(FORCEABLE)]
+    different, allowed = differing_keys(old, new, HARMLESS), set(FORCEABLE)
+    if new.privacy is not None and new.privacy.level == "example":
+        allowed -= COUNTED
+        if new.privacy.epsilon is not None and new.rounds != old.rounds:
+            what = f"the noise of its rounds follows from rounds = {old.rounds}, by [privacy] epsilon"
+            raise InputError(f"{folder}: {what}; go on with these, or start anew with another --out")
+    hard = [key for key in different if not {key, key.partition(".")[0]} & allowed]
     if different and (hard or not force):
         keys, insist = ", ".join(hard if force else different), "" if hard else ", or insist by --force"
         raise InputError(

@@ -78,6 +78,9 @@ def _of_sum(job: Job) -> str:
         return f"{key}: each site's own sum would have too little noise to be seen; add a table [security]"
     if (name := job.algorithm["name"]) != "fedsgd":
         return f"{key}: '{name}' takes steps of its own at silos; take 'fedsgd', one step of all a round"
+    if job.aggregation.clip is not None:
+        what = "says of each silo whether its gradient is longer, which no noise hides"
+        return f"{key}: [aggregation] clip = {job.aggregation.clip:g} {what}; leave it out"
     if job.cohort.fraction < 1 or job.cohort.weights != "examples":
         what = "examples of all silos have one chance to be drawn, and count alike"
         return f"{key}: {what}; leave [cohort] fraction and weights out"

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mpifl.common import InputError
-from mpifl.privacy import EDITION, Budgets, BudgetSpent, Entry, PrivacySettings, Site, Steps, digest
+from mpifl.common import InputError, rng
+from mpifl.privacy import EDITION, Budgets, BudgetSpent, Draws, Entry, PrivacySettings, Site, Steps, digest
 from mpifl.silo.chain import OfOutputs
 from mpifl.silo.dpsgd import DPSGD
 from mpifl.silo.local import Constant, Correction, LocalRun, LocalTraining, Proximal
@@ -67,6 +68,17 @@ class PrivateSilo(Silo):
         self.question = ""
         self._guard = guard
         self._ways: list[DPSGD] = []
+
+    def randomness(self, purpose: str) -> AbstractContextManager[torch.Generator]:
+        """Lend the stream of a purpose, as `Lent` does; dropout draws in secret.
+
+        Masks that others know would not be those of an example: without one all behind it have others, and
+        the sum moves by more than C.
+        """
+        if not self.question:
+            return super().randomness(purpose)
+        secret = Draws(self._guard.site.secret, "inside the model", self.question, purpose, len(self._ways))
+        return rng.scope(int(secret.words(1)), purpose, self.id, self.round, device=self.model.device)
 
     def ask(self, message: Mapping[str, Any]) -> None:
         """Note what is asked, before the algorithm's half answers it."""

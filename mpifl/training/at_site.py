@@ -64,7 +64,8 @@ def _refuse_unmasked() -> None:
 
 def _lists_sites() -> bool:
     named = os.environ.get(VARIABLE)
-    return bool(named) and (Path(str(named)).expanduser() / SITES_FILE).exists()
+    # a link that leads nowhere is no absence
+    return bool(named) and os.path.lexists(Path(str(named)).expanduser() / SITES_FILE)
 
 
 BOTTOMS = "bottoms"

@@ -72,6 +72,8 @@ class Noising(Transform):
     def update(self, silo: Silo, update: Update, purpose: Purpose = "training") -> Update:
         """Multiply all vectors by min(1, C / ||update||_2), their joint norm; leave out all numbers.
 
+        Where the noise is in the sum, C is the job's: what the server tells decides nothing.
+
         Raises:
             InputError: there is what no clip bounds and no noise hides.
         """
@@ -79,7 +81,8 @@ class Noising(Transform):
             return update
         if why := self._unprotected(update, purpose):
             raise InputError(f"its update was refused: [privacy] level = 'silo' {why}")
-        clip, norm = float(silo.received[CLIP]), norm_of(unmarked(v) for v in update.vectors.values())
+        clip = self._settings.norm if self._settings.in_sum else float(silo.received[CLIP])
+        norm = norm_of(unmarked(v) for v in update.vectors.values())
         vectors = {name: unmarked(value) for name, value in update.vectors.items()}
         if clip < norm < math.inf:  # NaN and Inf are left for the checks at the sum to refuse
             vectors = {name: vector * (clip / norm) for name, vector in vectors.items()}

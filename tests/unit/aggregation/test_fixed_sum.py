@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 import torch
 
 from mpifl.aggregation import FixedSums
-from mpifl.aggregation.fixed_plan import Part, part_of, plan_of
+from mpifl.aggregation.fixed_plan import Part, PlannedVector, SumPlan, part_of, plan_of
 from mpifl.aggregation.fixed_point import DIGITS
 from mpifl.aggregation.fixed_sum import FixedSum
 from mpifl.aggregation.party_sums import PER_SCALAR, SENTINELS, PartySums
-from mpifl.wire import Compute, Done, Header, Report, Update, VectorHeader, summed, uniform
+from mpifl.wire import Compute, Done, Header, Report, Update, VectorHeader, Verdict, summed, uniform
 from mpifl.wire.memory import Memory
 
 REQUEST = Compute(work="train", cohort=[0, 1, 2])
@@ -67,6 +69,8 @@ REFUSED: dict[str, tuple[Update, str]] = {
     "a text": (Update(1.0, {"delta": drawn(3)}, {"loss": "low"}), "the scalar 'loss' is a text"),
     "a huge number": (Update(1.0, {"delta": drawn(3)}, {"loss": 1e300}), "'loss' is beyond the range"),
     "heavy": (Update(1e15, {"delta": drawn(3)}, {"loss": 1e20}), "'loss' is beyond the range"),
+    "no noise": (Update(1.0, {"delta": drawn(3)}, noise={"delta": -1.0}), "'delta' has the deviation -1"),
+    "noise of any size": (Update(1.0, {"delta": drawn(3)}, noise={"delta": math.nan}), "deviation nan"),
     "a huge sum": (Update(1.0, {"delta": drawn(3), "s": summed(torch.tensor([1e31]))}), "'s' is beyond"),
 }
 
@@ -82,6 +86,32 @@ def test_an_update_that_cannot_be_added_changes_nothing(what: str) -> None:
     assert after.keys() == before.keys()
     assert all(torch.equal(after[name], vector) for name, vector in before.items())
     assert sums.silos == 1
+
+
+class Trusting:
+    """Masks whatever is asked."""
+
+    offer: ClassVar = {}
+
+    def ready(self, question: Any, sums: Any) -> str:
+        return "0" * 64
+
+
+@pytest.mark.parametrize("names", [["none", "delta"], ["delta", "delta"], [], ["delta", "statistics"]])
+def test_a_plan_of_other_vectors_than_a_party_has_is_refused(names: list[str]) -> None:
+    """Its noise would be added elsewhere: to another vector, or to the numbers."""
+    how = replace(HOW, masks=True, masking=Trusting())
+    sums = FixedSum(how, Memory(shared=False))
+    sums.begin(REQUEST, {}, [0])
+    sums.accumulate(0, Update(1.0, {"delta": drawn(1)}))
+    transport, verdict = SimpleNamespace(rank=1), Verdict(accepted=[0])
+
+    def ready(named: list[str]) -> Any:
+        vectors = [PlannedVector(name=name, length=40, combined="weighted", total=1.0) for name in named]
+        return sums._readiness(transport, verdict, SumPlan(vectors=vectors, scalars=[], parties={}), [])
+
+    assert "other vectors than this party has" in ready(names).refused
+    assert ready(["delta"]).context == "0" * 64
 
 
 def test_a_refusal_tells_no_number_of_the_silos() -> None:

@@ -33,9 +33,9 @@ def added(world: World, rank: int, deviation: float = DEVIATION, answer: str = "
     vector = PlannedVector(name="delta", length=LENGTH, combined="weighted", total=7.0)
     usual = world.question(rank)
     plan = usual.plan.model_copy(update={"vectors": [vector]})
-    noised = {silo: f"{answer} {silo}" for silo in HOSTED[rank]}
+    answers = {silo: f"{answer} {silo}" for silo in HOSTED[rank]}
     more = {"plan": plan, **more}
-    world.ask(rank, sums=sums, noise=[deviation], noised=noised, **more)
+    world.ask(rank, sums=sums, noise=[deviation], answers=answers, **more)
     assert sums[0][-SENTINELS:].tolist() == [0, 0]
     assert not sums[1].any()
     return sums[0][:-SENTINELS]
@@ -57,6 +57,8 @@ def test_the_same_question_has_the_same_noise_and_any_other_its_own(tmp_path: Pa
         "set": noise_of(tmp_path / "f", without=0),
         "model": noise_of(tmp_path / "g", received={"w": usual.received["w"] + 1}),
         "round": noise_of(tmp_path / "h", request=other_round),
+        "size": noise_of(tmp_path / "i", deviation=2 * DEVIATION),
+        "those who collude": noise_of(tmp_path / "j", colluding=0.6),
     }
     for name, found in others.items():
         assert abs(correlation(first, found)) < 5 / math.sqrt(LENGTH), name

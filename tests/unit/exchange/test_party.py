@@ -64,9 +64,8 @@ class World:
             "accepted": accepted,
             "grids": [2.0**-40],
             "noise": [0.0],
-            "noised": {},
             "rank": rank,
-            "added": [silo for silo in HOSTED[rank] if silo in accepted],
+            "answers": {silo: f"answer {silo}" for silo in HOSTED[rank] if silo in accepted},
         }
         return Question(**(given | more))
 
@@ -173,7 +172,8 @@ def test_whoever_is_told_something_else_masks_for_something_else(tmp_path: Path,
 
 
 def _asked_of(rank: int, question: Question) -> Question:
-    return replace(question, rank=rank, added=HOSTED[rank], request=_numbered(question, 1))
+    answers = dict.fromkeys(HOSTED[rank], "x")
+    return replace(question, rank=rank, answers=answers, request=_numbered(question, 1))
 
 
 def _numbered(question: Question, serial: int) -> Compute:
@@ -220,8 +220,38 @@ def test_a_run_of_another_job_cannot_ask_the_same_over_another_set(world: World,
 
 def test_another_answer_to_the_same_question_is_refused(world: World) -> None:
     world.released(2)
-    with pytest.raises(InputError, match="the silos' answer is another now"):
-        world.ask(2, sums=own_of(5))
+    with pytest.raises(InputError, match="the answer of silo 'silo 2' is another now"):
+        world.ask(2, answers={2: "another"})
+
+
+def test_noise_of_another_size_is_refused_where_the_question_was_answered(tmp_path: Path) -> None:
+    """Both sums together would have less of it."""
+    World(tmp_path).released(2, noise=[2.0**30])
+    for more in ({"noise": [2.0**31]}, {"noise": [0.0]}):
+        with pytest.raises(InputError, match="is now asked with other noise"):
+            World(tmp_path).ask(2, **more)
+    with pytest.raises(InputError, match="is now asked with other noise"):
+        World(tmp_path, colluding=0.5).ask(2, noise=[2.0**30])
+
+
+@pytest.mark.parametrize("named", ["cohort", "accepted"])
+def test_a_silo_that_is_named_twice_is_refused(world: World, named: str) -> None:
+    """Each share of noise is the smaller, the more silos are said to bring one."""
+    usual = world.question(2)
+    request = usual.request.model_copy(update={"serial": 9, "cohort": [*EVERYONE, *EVERYONE]})
+    told = {"cohort": {"request": request}, "accepted": {"accepted": [*EVERYONE, *EVERYONE]}}[named]
+    with pytest.raises(InputError, match="the server names a silo twice"):
+        world.ask(2, **told)
+
+
+def test_those_who_are_left_out_count_as_honest(tmp_path: Path) -> None:
+    """Of seven silos two may collude. Whoever leaves two others out has as many shares of noise as before."""
+    question = World(tmp_path).question(2)
+    few = replace(question, accepted=[0, 1, 2, 3, 4])
+    party = World(tmp_path).parties[2]
+    assert [party._sure(one) for one in (question, few)] == [5, 3]
+    with pytest.raises(InputError, match="2 of 7 silos have a part in the sum, and all may collude"):
+        party._sure(replace(question, accepted=[0, 1]))
 
 
 def test_silos_that_are_not_drawn_are_refused(tmp_path: Path) -> None:
@@ -290,7 +320,7 @@ def test_a_server_cannot_count_a_silo_out_of_a_set_and_have_it_in_the_sum(tmp_pa
 def test_a_silo_that_failed_cannot_be_counted_in(tmp_path: Path) -> None:
     """The sum without it would stand for the one with it, which is asked for when it is well."""
     world = World(tmp_path)
-    question = replace(world.question(1), added=(0,), request=_numbered(world.question(1), 1))
+    question = replace(world.question(1), answers={0: "answer 0"}, request=_numbered(world.question(1), 1))
     with pytest.raises(InputError, match="silo 'silo 1' counts, and is not in this site's sum"):
         world.parties[1].ready(question, own_of(1))
 

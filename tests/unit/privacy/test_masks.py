@@ -100,7 +100,7 @@ def test_a_masked_sum_looks_like_chance():
 
 
 def test_two_pairs_of_one_secret_have_masks_that_do_not_cancel():
-    """A party may offer a key that stands for another's: the secrets are equal then, and the signs opposite."""
+    """A party may offer a key that stands for another's: the secrets are equal then, the signs opposite."""
     masked = torch.zeros(11, dtype=torch.int64)
     add_masks([masked], {1: SECRET, 3: SECRET}, 2, CONTEXT)
     one, other = mask_of(SECRET, CONTEXT, 11, 2, 3), mask_of(SECRET, CONTEXT, 11, 1, 2)

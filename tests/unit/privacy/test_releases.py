@@ -21,7 +21,7 @@ def entry(**more):
         "set": ["a", "b", "c"],
         "grids": "g",
         "silos": ["a"],
-        "answer": "x",
+        "answers": {"a": "x"},
         "job": "demo",
     }
     return Released(**(given | more))
@@ -45,13 +45,15 @@ def test_the_same_sum_may_be_released_again_and_is_noted_once(folder: Path):
     assert Released.model_validate_json(lines(folder)[0]) == entry()
 
 
+OTHER = {"a": "y"}
 ALLOWED = [
-    {"round": 8, "message": "n", "set": ["a", "b"], "answer": "y"},
-    {"work": "realign", "message": "n", "set": ["a", "b"], "answer": "y"},
-    {"run": "s", "message": "n", "answer": "y"},
+    {"round": 8, "message": "n", "set": ["a", "b"], "answers": OTHER},
+    {"work": "realign", "message": "n", "set": ["a", "b"], "answers": OTHER},
+    {"run": "s", "message": "n", "answers": OTHER},
     {"round": 8},
-    {"run": "s", "answer": "y", "grids": "h"},
-    {"silos": ["b"], "answer": "y"},
+    {"run": "s", "answers": OTHER, "grids": "h", "noise": "z"},
+    {"silos": ["b"], "answers": {"b": "y"}},
+    {"silos": ["a", "b"], "answers": {"a": "x", "b": "y"}},
 ]
 
 
@@ -70,7 +72,9 @@ def test_other_questions_are_other_sums(folder: Path, other):
         ({"set": ["a", "b"]}, r"other silos \(without 'c'\), so both sums would tell them apart"),
         ({"set": ["a", "b", "d", "e"], "message": "n"}, r"without 'c', with 'd', 'e'"),
         ({"grids": "h"}, "rounded otherwise"),
-        ({"answer": "y"}, "the silos' answer is another now"),
+        ({"answers": OTHER}, "the answer of silo 'a' is another now"),
+        ({"silos": ["a", "b"], "answers": {"b": "x", "a": "y"}}, "the answer of silo 'a' is another now"),
+        ({"noise": "z"}, "asked with other noise"),
         ({"silos": ["b"], "message": "n"}, "asked with another model"),
         ({"silos": ["b"], "set": ["b", "c"]}, "without 'a'"),
         ({"silos": ["b"], "grids": "h"}, "rounded otherwise"),
@@ -152,7 +156,7 @@ def test_people_read_rounds_from_1_and_an_evaluation_is_of_the_round_before_it(f
     releases.record(entry(work=work))
     assert '"round":7' in lines(folder)[0]
     with pytest.raises(InputError, match=f"round {shown} of job 'demo' is not released"):
-        releases.check(entry(work=work, answer="y"))
+        releases.check(entry(work=work, answers=OTHER))
     with pytest.raises(
         InputError, match=f"round {shown + 1} of .* round {shown} of job 'demo' was asked the"
     ):

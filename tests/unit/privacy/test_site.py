@@ -117,3 +117,8 @@ def test_a_site_with_a_budget_refuses_jobs_without_privacy(tmp_path: Path, monke
     (tmp_path / "site/budget.toml").write_text("epsilon = -1\ndelta = 1e-5\n")
     with pytest.raises(InputError, match=r"budget\.toml: epsilon: "):
         site_of_worker(True)
+    (tmp_path / "site/budget.toml").unlink()
+    (tmp_path / "site/budget.toml").symlink_to("not mounted")
+    for protected, line in ((False, "has a budget"), (True, "budget.toml: cannot be read")):
+        with pytest.raises(InputError, match=line):
+            site_of_worker(protected)

@@ -125,6 +125,25 @@ def test_what_cannot_go_on_does_not_by_force(tmp_path, changes):
     assert "local.lr" not in str(refused.value)
 
 
+EXAMPLES = {"clip": 1.0, "noise": 1.0, "delta": 1e-3}
+
+
+@pytest.mark.parametrize("changes", [{"local": {"lr": 0.2}}, {"cohort": {"fraction": 0.5}}], ids=str)
+def test_what_epsilon_was_counted_by_stays_even_by_force(tmp_path, changes):
+    claim_run(tmp_path, make_job(privacy=EXAMPLES))
+    with pytest.raises(InputError, match=f"it differs in {next(iter(changes))}"):
+        check_run(tmp_path, make_job(privacy=EXAMPLES, **changes), resume=True, force=True)
+    check_run(tmp_path, make_job(privacy=EXAMPLES, rounds=9, device="cpu"), resume=True, force=True)
+
+
+def test_the_rounds_that_noise_follows_from_stay(tmp_path):
+    by_epsilon = {"clip": 1.0, "epsilon": 3.0, "delta": 1e-3}
+    claim_run(tmp_path, make_job(privacy=by_epsilon))
+    check_run(tmp_path, make_job(privacy=by_epsilon), resume=True)
+    with pytest.raises(InputError, match=r"noise of its rounds follows from rounds = \d+, by .privacy. eps"):
+        check_run(tmp_path, make_job(privacy=by_epsilon, rounds=900), resume=True)
+
+
 def test_force_alone_does_not_overwrite_a_run(tmp_path):
     claim_run(tmp_path, make_job())
     with pytest.raises(InputError, match="holds a run already"):

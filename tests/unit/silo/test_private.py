@@ -121,6 +121,26 @@ def test_noise_of_a_training_is_normal_and_of_the_stated_size(tmp_path):
     assert 0 < way.drawn / 500 < N
 
 
+def test_what_a_model_draws_follows_from_the_secret_and_the_question(tmp_path):
+    """Whoever knew dropout's masks would see them move from example to example as one is left out, and the
+    sum by many times C."""
+    model = FlatModel(net(torch.nn.Dropout(0.5)))
+    w = torch.zeros(len(model.trained)) + 0.1
+
+    def drawn(folder, question="a", purpose="train"):
+        silo = private(tmp_path / folder, model)
+        silo.question = question
+        with silo.randomness(purpose):
+            return torch.rand(50)
+
+    first = drawn("site")
+    assert drawn("site").equal(first)
+    for other in (drawn("other"), drawn("site", "b"), drawn("site", purpose="gradient")):
+        assert not other.isclose(first).any()
+    one, again = (answered(private(tmp_path / "site", model), w)[0] for _ in range(2))
+    assert one.delta.equal(again.delta)
+
+
 def test_batches_are_filled_up_to_multiples_of_one_size(tmp_path):
     way = DPSGD(bytes(32), "p", clip=1.0, noise=1.0, rate=4 / N, steps=300, expected=4)
     examples = Batches(Split(*arrays(N)), FEATURES, torch.device("cpu"))

@@ -213,4 +213,8 @@ def test_a_site_that_lists_others_gives_no_sum_without_masks(kept, tmp_path):
         with pytest.raises(InputError, match=r"has a sites.toml, and the job has no \[security\] with masks"):
             kept(**tables)
     assert kept(**SECURE)["seal"]
+    (tmp_path / "site/sites.toml").unlink()
+    (tmp_path / "site/sites.toml").symlink_to("not mounted")
+    with pytest.raises(InputError, match=r"has a sites.toml, and the job has no \[security\] with masks"):
+        kept()
     assert kept(is_worker=False) == {"silo": Silo}

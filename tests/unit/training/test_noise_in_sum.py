@@ -230,6 +230,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "masks off": ({"security": {"masks": False}}, r"noise_at = 'sum': each site's own sum .*\[security\]"),
     "fedavg": ({"algorithm": {"name": "fedavg"}}, "'fedavg' takes steps of its own at silos; take 'fedsgd'"),
     "a part of the silos": ({"cohort": {"fraction": 0.5}}, "leave .cohort. fraction and weights out"),
+    "told whether it was clipped": ({"aggregation": {"clip": 2.0}}, "clip = 2 says of each silo whether"),
     "silos alike": ({"cohort": {"weights": "uniform"}}, "leave .cohort. fraction and weights out"),
     "adaptive": ({"privacy": {**SILOS, "clip": "adaptive"}}, "the bits that it follows get no noise"),
     "silos, no security": ({**UNIFORM, "security": None}, "noise_at = 'sum': each silo's own update would"),

@@ -61,6 +61,17 @@ def drawn(n, seed, scale=1.0):
     return scale * torch.randn(n, generator=torch.Generator().manual_seed(seed))
 
 
+@pytest.mark.parametrize("told", [-1.0, 100.0, float("nan"), "nan"])
+def test_a_server_that_tells_another_clip_changes_nothing_where_the_noise_is_in_the_sum(tmp_path, told):
+    """A negative or no number had the sum go without noise."""
+    transform, server = noising(tmp_path, 4, 1.0, noise_at="sum")
+    message = transform.request(server, {"w": torch.zeros(3)})
+    transform.receive(SILO, {**message, "clip of [privacy]": told})
+    made = transform.update(SILO, Update(1.0, {"delta": torch.tensor([30.0, 40.0])}))
+    assert made.vectors["delta"].tolist() == pytest.approx([0.6, 0.8])
+    assert made.noise["delta"] == SiloMechanism(4, 1.0, 1.0, None).noise_of_updates > 0
+
+
 @given(st.integers(1, 6), st.sampled_from([0.1, 1.0, 30.0]), st.sampled_from([5, 8.5]))
 def test_the_mean_is_that_of_clipped_updates_over_the_silos_expected(
     tmp_path_factory, silos, scale, expected
