@@ -77,6 +77,17 @@ class Batches:
         act(other._x, other._y)
         return other
 
+    def of_one_length(self) -> Batches:
+        """Return the same examples; ragged ones are padded to the longest that any may be, and not to the
+        longest of their batch."""
+
+        def alike(column: Any) -> Any:
+            return column.alike() if isinstance(column, Uneven) else column
+
+        other = copy.copy(self)
+        other._x, other._y = each(alike, self._x), each(alike, self._y)
+        return other
+
     def shuffled(
         self,
         size: int | Literal["full"],

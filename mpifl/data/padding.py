@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import NamedTuple
 
 import torch
@@ -39,7 +40,14 @@ class Uneven:
         self._starts = torch.from_numpy(examples.starts)
         self._lengths = torch.from_numpy(examples.lengths)
         self._places = torch.arange(max(1, int(examples.lengths.max(initial=1))))
+        self._longest, self._alike = examples.longest, False
         self._fill, self._mask = examples.fill, examples.mask
+
+    def alike(self) -> Uneven:
+        """Return the same, where every batch is padded to the longest that an example may be."""
+        other = copy.copy(self)
+        other._places, other._alike = torch.arange(max(1, self._longest)), True
+        return other
 
     @property
     def largest(self) -> int:
@@ -47,9 +55,9 @@ class Uneven:
         return len(self._places) * self._values[:1].numel()
 
     def __getitem__(self, indices: Tensor) -> Padded:
-        """Return examples, padded to the longest of them; to one row, where all are empty."""
+        """Return examples, padded to the longest of them; to one row, where all are empty. See `alike`."""
         lengths = self._lengths[indices]
-        places = self._places[: max(1, int(lengths.max()))]
+        places = self._places if self._alike else self._places[: max(1, int(lengths.max()))]
         inside = places < lengths.unsqueeze(1)
         # where there is no row, any will do: the last one there is, not to read behind the end
         at = (self._starts[indices].unsqueeze(1) + places).clamp_(max=len(self._values) - 1)

@@ -82,7 +82,11 @@ class DPSGD(Way):
     def batches(
         self, examples: Batches, local: LocalTraining, generator: torch.Generator, beside: Sequence[Tensor]
     ) -> Iterator[tuple[Batch, bool]]:
-        """Yield a batch of drawn examples for each step, filled up to a multiple of a fixed size."""
+        """Yield a batch of drawn examples for each step, filled up to a multiple of a fixed size.
+
+        Its length follows from none of them: a model that sees padding would mix the longest into all.
+        """
+        examples = examples.of_one_length()
         count, size = len(examples), self.expected
         self._size = min(count, MOST_ROWS, math.ceil(size + 2 * math.sqrt(size)))
         self._few = self._gathered(examples, torch.arange(count)[:TRIED], beside)

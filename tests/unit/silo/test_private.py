@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from scipy import stats
+from torch import nn
 from unit.builders import FEATURES, arrays, cross_entropy, make_silo, net
 
 from mpifl.common import InputError
 from mpifl.data.batches import Batches
+from mpifl.data.ragged import Ragged
 from mpifl.data.shards import Split
 from mpifl.privacy import EDITION, Budgets, Draws, PrivacySettings, Site
 from mpifl.silo import Constant, FlatModel, Guard, LocalTraining, PrivateSilo, Proximal, Silo, local
@@ -124,7 +127,7 @@ def test_noise_of_a_training_is_normal_and_of_the_stated_size(tmp_path):
 def test_what_a_model_draws_follows_from_the_secret_and_the_question(tmp_path):
     """Whoever knew dropout's masks would see them move from example to example as one is left out, and the
     sum by many times C."""
-    model = FlatModel(net(torch.nn.Dropout(0.5)))
+    model = FlatModel(net(nn.Dropout(0.5)))
     w = torch.zeros(len(model.trained)) + 0.1
 
     def drawn(folder, question="a", purpose="train"):
@@ -139,6 +142,36 @@ def test_what_a_model_draws_follows_from_the_secret_and_the_question(tmp_path):
         assert not other.isclose(first).any()
     one, again = (answered(private(tmp_path / "site", model), w)[0] for _ in range(2))
     assert one.delta.equal(again.delta)
+
+
+class OverPlaces(nn.Module):
+    """The mean over all places of an example, those of the padding as well."""
+
+    def __init__(self):
+        super().__init__()
+        self.hidden, self.head = nn.Linear(4, 5), nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.hidden(x)).mean(1))
+
+
+def test_the_longest_example_moves_the_sum_by_no_more_than_c(tmp_path):
+    """All others had its length, were they padded to it."""
+    lengths, clip = [5] * 30 + [60], 0.1
+    x, y = [np.random.default_rng(i).normal(1, 1, (n, 4)) for i, n in enumerate(lengths)], np.arange(31) % 3
+    x = [one.astype(np.float32) for one in x]
+
+    def total(count):
+        examples = Batches(Split(Ragged.of(x[:count], longest=60), y[:count]), FEATURES, torch.device("cpu"))
+        way = DPSGD(bytes(32), "p", clip, noise=1.0, rate=1.0, steps=1, expected=1.0)
+        with torch.random.fork_rng():
+            torch.manual_seed(3)
+            model = FlatModel(OverPlaces())
+        [(batch, _)] = way.batches(examples, LocalTraining(), torch.Generator(), ())
+        assert batch[0].shape[1] == 60
+        return model.flatten(way.clipped_mean(model, cross_entropy, batch)).clone()
+
+    assert float((total(31) - total(30)).norm()) == pytest.approx(clip, rel=1e-3)
 
 
 def test_batches_are_filled_up_to_multiples_of_one_size(tmp_path):
