@@ -23,6 +23,7 @@ from mpifl.aggregation.sharing import Sharing
 from mpifl.aggregation.slices import EVERYWHERE, ColumnsPlan, Located
 from mpifl.aggregation.spill import Spill
 from mpifl.aggregation.weighing import MEDIAN, Weighing
+from mpifl.aggregation.weights import FLTrust
 from mpifl.common import InputError, RoundLost
 from mpifl.wire import Memory, Report, Request, Transport, Verdict
 
@@ -45,13 +46,13 @@ class GramRule(ColumnRule):
 
     def __init__(self, weighing: Weighing, memory: Memory, spill: Spill | None = None) -> None:
         super().__init__(MEDIAN, memory, spill)
-        self._weighing, self._round = weighing, 0
+        self._as_given, self._weighing, self._round = weighing, weighing, 0
         self._references: dict[tuple[str, int], Tensor] = {}
 
     def begin(self, request: Request, received: Mapping[str, Tensor], silos: Sequence[int]) -> None:
         """Forget the vectors of the round before, and keep the server's own; see `Aggregator`."""
         super().begin(request, received, silos)
-        self._round = request.round
+        self._weighing, self._round = self._as_given.among(len(request.cohort)), request.round
         came = {name.removeprefix(REFERENCE): v for name, v in received.items() if name.startswith(REFERENCE)}
         self._references = {(name, _SILO): v.cpu() for name, v in came.items()}
 
@@ -65,6 +66,10 @@ class GramRule(ColumnRule):
         silos = [{row.silo for row in plan.rows} for plan in plans]
         if any(one != silos[0] for one in silos):
             raise RoundLost(f"{key}: some silos sent fewer vectors than others")
+        measured = [plan for plan in plans if plan.name not in self._weighing.apart]
+        if isinstance(self._weighing.weights, FLTrust) and not self._brought(measured):
+            sent = ", ".join(f"'{plan.name}'" for plan in measured)
+            raise RoundLost(f"{key}: silos sent {sent}, and the server compares with its own 'delta'")
         return plans
 
     def combine(self, transport: Transport, verdict: Verdict) -> Combined:

@@ -67,7 +67,7 @@ class ColumnRule:
     sealed: ClassVar[bool] = False
 
     def __init__(self, rule: Rule, memory: Memory, spill: Spill | None = None) -> None:
-        self._rule, self._memory, self._spill = rule, memory, spill
+        self._given, self._rule, self._memory, self._spill = rule, rule, memory, spill
         self._rows: dict[tuple[str, int], Tensor] = {}
         self._lengths: dict[str, int] = {}
         self._lent: list[weakref.ref[Tensor]] = []
@@ -82,6 +82,7 @@ class ColumnRule:
         """Forget the vectors of the round before; see `Aggregator`."""
         for held in (self._rows, self._lengths, self._lent, self._results):
             held.clear()
+        self._rule = self._given.among(len(request.cohort))
 
     def lend(self, length: int, dtype: torch.dtype) -> Tensor:
         """Return memory for a vector where the node reads it, so that it need not be copied there."""

@@ -35,6 +35,7 @@ class Rule:
         least: How many silos it takes at least.
         own: Whether it is the user's.
         edge: How many values of a column lie outside at each end, of so many silos; None where none do.
+        share: Which share of the silos that are asked may lie; None where it is a number.
     """
 
     name: str
@@ -42,6 +43,11 @@ class Rule:
     least: int = 1
     own: bool = False
     edge: Callable[[int], int] | None = None
+    share: float | None = None
+
+    def among(self, asked: int) -> Rule:
+        """Return the rule for a round that asks so many silos, where a share of these is a number."""
+        return self if self.share is None else rule_of(self.name, tolerated(self.share, asked))
 
     def needs(self, silos: int) -> str:
         """Say how many silos it takes, as a line that has begun goes on; "" if so many suffice."""
@@ -102,9 +108,11 @@ def rule_of(name: str, tolerate: float | None, plugin: Any = None) -> Rule:
         return Rule(name, median, edge=lambda silos: silos // 4)
     if name == "trimmed":
         assert tolerate is not None
-        least = 1 if isinstance(tolerate, float) else 2 * tolerate + 1
+        share = tolerate if isinstance(tolerate, float) else None
+        least = 1 if share is not None else 2 * int(tolerate) + 1
         edge = functools.partial(tolerated, tolerate)
-        return Rule(name, functools.partial(trimmed_mean, tolerate=tolerate), least=least, edge=edge)
+        trimmed = functools.partial(trimmed_mean, tolerate=tolerate)
+        return Rule(name, trimmed, least=least, edge=edge, share=share)
     found = load_plugin(name, "[aggregation] rule", COLUMN_RULES) if plugin is None else plugin
     if not callable(found) or inspect.isclass(found):
         raise InputError(f"[aggregation] rule = '{name}': is no function; {_WANTED}")

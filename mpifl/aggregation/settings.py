@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import math
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
@@ -105,8 +106,8 @@ class AggregationSettings(BaseModel):
     def _own(self) -> bool:
         return ":" in self.rule
 
-    def check(self, weights: str, up: str) -> None:
-        """See that the rule goes with `[cohort] weights` and `[compression] up`.
+    def check(self, weights: str, select: str, up: str) -> None:
+        """See that the rule goes with `[cohort] weights` and `select`, and with `[compression] up`.
 
         Raises:
             ValueError: it does not.
@@ -115,9 +116,25 @@ class AggregationSettings(BaseModel):
             alike = f"by [aggregation] rule = '{self.rule}' silos count alike"
             why = "since a silo could claim any number of examples; take 'uniform', or leave it out"
             raise ValueError(f"[cohort] weights = '{weights}': {alike}, {why}")
+        if not self.is_mean and select in ("examples", "power-of-choice"):
+            what = "examples" if select == "examples" else "losses"
+            why = f"silos are drawn by the {what} that they claim, so that liars would be most of a round"
+            raise ValueError(
+                f"[cohort] select = '{select}': by [aggregation] rule = '{self.rule}' {why}; take 'uniform'"
+            )
         if not self.is_mean and up in ("qsgd", "topk"):
             why = f"[aggregation] rule = '{self.rule}' compares single elements, which it draws or leaves out"
             raise ValueError(f"[compression] up = '{up}': {why}; take 'bfloat16', 'float16' or 'none'")
+
+    def check_share(self, asked: int) -> None:
+        """See that a share of the silos that a round asks is one silo at least.
+
+        Raises:
+            InputError: it is none.
+        """
+        if isinstance(self.tolerate, float) and int(self.tolerate * asked + 1e-9) < 1:
+            what = f"of the {asked} silos that a round asks that is none; take {math.ceil(1000 / asked) / 1000:g} or more"
+            raise InputError(f"[aggregation] tolerate = {self.tolerate:g}: {what}")
 
     def build(self, seed: int = 0, apart: frozenset[str] = frozenset()) -> Rule | Weighing | None:
         """Return what combines updates, None for the mean.

@@ -93,7 +93,7 @@ class Sharing(Slices):
 
     def _count(self, plan: ColumnsPlan, where: slice, rows: Sequence[Tensor]) -> None:
         """Count, in columns that are the same on any number of ranks, whose values are at the edges."""
-        step = max(plan.length // SAMPLED, 1)
+        step = max(-(-plan.length // SAMPLED), 1)
         some = [row[-where.start % step :: step] for row in rows]
         found = self._rule_of(plan.name).outside(some) if len(some[0]) else None
         for row, outside in zip(plan.rows, found or (), strict=False):

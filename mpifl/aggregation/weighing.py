@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -27,7 +28,7 @@ class Weighing:
         name: The rule, as the job has it.
         weights: A rule by weights; else `columns`.
         columns: Makes the rule of columns for so many liars.
-        tolerate: How many silos may lie: a number, or a share of those that are accepted.
+        tolerate: How many silos may lie: a number, or a share of those that are asked.
         pre: One of `MIXINGS`.
         size: Of a bucket.
         seed: The job's.
@@ -58,6 +59,12 @@ class Weighing:
     def own(self) -> bool:
         """Whether the rule is the user's."""
         return ":" in self.name
+
+    def among(self, asked: int) -> Weighing:
+        """Return the rule for a round that asks so many silos, where a share of these is a number."""
+        if not isinstance(self.tolerate, float):
+            return self
+        return dataclasses.replace(self, tolerate=tolerated(self.tolerate, asked))
 
     def needs(self, silos: int) -> str:
         """Say how many silos it takes, as a line that has begun goes on; "" if so many suffice."""

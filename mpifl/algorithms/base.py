@@ -56,6 +56,9 @@ class Algorithm(BaseModel, ABC):
     needs_mean: ClassVar[str] = ""
     """Why only the mean can combine its updates; empty where other rules can."""
 
+    unlike_fedavg: ClassVar[str] = ""
+    """What a silo's training is that the server's own for `fltrust` is not; empty where it is plain."""
+
     varied: ClassVar[bool] = False
     """Whether some silos send other vectors than others, as those with another architecture do."""
 

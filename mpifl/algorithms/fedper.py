@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+from typing import ClassVar
 
 import torch
 from pydantic import Field
@@ -20,6 +21,8 @@ class FedPer(FedAvg):
 
     Both are trained together, each round.
     """
+
+    unlike_fedavg: ClassVar[str] = "is of a model of which a part is the silo's"
 
     personal: list[str]
     """Patterns of the names of parameters that never leave their silo, such as "head.*"."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, PositiveInt
 from torch import Tensor
@@ -25,6 +25,8 @@ class FedProx(FedAvg):
     falls in a row (section 5.3.2). With `measure_gamma`, every silo reports how inexact it was, gamma =
     ||grad h_k(w_k)|| / ||grad h_k(w_t)|| (Definition 2), at the cost of two more full gradients.
     """
+
+    unlike_fedavg: ClassVar[str] = "is pulled towards the model"
 
     mu: NonNegative = 0.01
     """The strength of the pull towards the global model; 0 is FedAvg."""

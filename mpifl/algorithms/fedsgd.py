@@ -16,6 +16,8 @@ class FedSGD(FedAvg):
     """FederatedSGD (McMahan et al. 2017, section 2):
     w -= eta * sum_k n_k/n grad F_k(w), with eta = `local.lr`."""
 
+    unlike_fedavg: ClassVar[str] = "is one gradient of all examples"
+
     ignores: ClassVar[frozenset[str]] = frozenset(f"local.{key}" for key in LocalTraining.model_fields) - {
         "local.lr",
         "local.lr_decay",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -24,6 +24,8 @@ class Moon(FedAvg):
     Likewise p is that with those in the silo's own model of its last round. The model exposes `features(x)`
     and `head(z)`. Both frozen models see each example once a round, not once a step.
     """
+
+    unlike_fedavg: ClassVar[str] = "compares with the silo's last model"
 
     mu: Annotated[float, Field(ge=0)] = 1.0
     """The weight of the contrastive term; 0 is FedAvg."""

@@ -65,6 +65,7 @@ class Federation:
         names: Names | None = None,
         *,
         stay: bool = False,
+        timed: bool = True,
     ) -> None:
         self.names = names or Names()
         self._faults = Judge(quorum, self.names, varied=knowledge.algorithm.varied)
@@ -77,7 +78,8 @@ class Federation:
         self.population = self.membership.population
         transport.limit_waits(deadline)
         self.knowledge = knowledge
-        self.workload = Workload([examples["train"] for examples in knowledge.examples], self.membership)
+        sizes = [examples["train"] for examples in knowledge.examples]
+        self.workload = Workload(sizes, self.membership, moves=timed)
         self.gathering = Gathering(transport, self.membership, deadline)
         self._broadcast = Broadcast(transport, device)
 

@@ -15,10 +15,17 @@ MEASURED = 3
 
 class Workload:
     """The seconds that each silo's work took,
-    and which silos should move for all ranks to be done at the same time."""
+    and which silos should move for all ranks to be done at the same time.
 
-    def __init__(self, sizes: Sequence[int], membership: Membership) -> None:
-        self._sizes, self._membership = sizes, membership
+    Args:
+        sizes: The training examples of each silo.
+        membership: Who hosts whom.
+        moves: Whether silos may move. By a rule other than the mean each silo has a vote, and a rank that
+            says it was done at once would be given more of them.
+    """
+
+    def __init__(self, sizes: Sequence[int], membership: Membership, *, moves: bool = True) -> None:
+        self._sizes, self._membership, self._moves = sizes, membership, moves
         self._worked: dict[int, tuple[float, int]] = {}
         self._seconds, self._examples = 0.0, 0
 
@@ -45,7 +52,7 @@ class Workload:
         Only silos that keep nothing move: the new rank needs no checkpoint.
         """
         assignment: dict[int, int] = {}
-        for node in range(len(nodes)):
+        for node in range(len(nodes) if self._moves else 0):
             ranks = [rank for rank in self._membership.responsive if nodes.of[rank] == node]
             if len(ranks) > 1:
                 assignment |= self._reassignments_among(ranks, cohort)
@@ -63,6 +70,8 @@ class Workload:
     def reassignments_with_state(self) -> dict[int, int]:
         """Return the new rank of each silo that should move, as measured, together with what it keeps."""
         members = self._membership
+        if not self._moves:
+            return {}
         held = {rank: members.placed[rank] for rank in members.responsive}
         free = set().union(*held.values()) - members.pinned
         return rebalance({silo: seconds for silo in sorted(free) if (seconds := self.seconds_of(silo))}, held)

@@ -82,7 +82,7 @@ class Outline(BaseModel):
 
     @model_validator(mode="after")
     def _fit_for_the_rule(self) -> Outline:
-        self.aggregation.check(self.cohort.weights, self.compression.up)
+        self.aggregation.check(self.cohort.weights, self.cohort.select, self.compression.up)
         return self
 
 

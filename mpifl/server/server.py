@@ -129,7 +129,8 @@ class Server:
         model = self.models[architecture] if architecture else self.load(w)
         start, *others = (one.to(model.device) for one in (w, *beside))
         with rng.scope(self.seed, "public", architecture, self.round, device=model.device) as order:
-            run = local.train(model, self.public, start, settings, order, objective, beside=others)
+            given = model, self.public, start, settings, order, objective
+            run = local.train(*given, beside=others, round=self.round)
         if "statistics" in self.state:
             self.state["statistics"] = model.statistics.read().cpu()
         return replace(run, delta=run.delta.cpu(), end=run.end.cpu())

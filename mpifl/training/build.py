@@ -173,9 +173,8 @@ def _assemble(
     cohort, names = job.cohort, Names([entry.name for entry in spec.silos])
     knowledge = _knowledge(job, algorithm, spec, sums)
     sent_to = device if is_worker else torch.device("cpu")
-    return server, Federation(
-        transport, worker, transforms, placed, cohort.quorum, sent_to, knowledge, cohort.deadline, names
-    )
+    given = transport, worker, transforms, placed, cohort.quorum, sent_to, knowledge, cohort.deadline, names
+    return server, Federation(*given, timed=rule is None)
 
 
 def _placed(job: Job, spec: FederationSpec, transport: Transport) -> dict[int, list[int]]:
@@ -202,7 +201,8 @@ def _transforms(
     clip = job.aggregation.clip
     lies = job.attack.transforms(job.seed, spec.classes)
     found = [*compression, *lies, RunningStatistics(), *([Clipping(clip)] if clip else [])]
-    found += reference_of(rule, algorithm.local, algorithm.objective, public=spec.public is not None)
+    trains = algorithm.local, algorithm.objective, algorithm.unlike_fedavg
+    found += reference_of(rule, *trains, public=spec.public is not None)
     return protected(job, algorithm, spec, run, found)
 
 

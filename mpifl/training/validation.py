@@ -176,7 +176,8 @@ def check_rule(job: Job, spec: AnySpec, source: str) -> None:
         algorithm = job.build_algorithm()
         job.attack.check(spec, algorithm.task, is_mean=job.aggregation.is_mean)
         rule = job.build_rule(algorithm)
-        if rule is not None and (needs := rule.needs(asked)):
+        job.aggregation.check_share(asked)
+        if rule is not None and (needs := rule.among(asked).needs(asked)):
             raise InputError(f"{needs} silos in a round, and a round asks {asked} of {silos}")
         if rule is not None:
             rule.try_out(asked)

@@ -58,7 +58,7 @@ class Clipping(Transform):
     def mean(self, server: Server, mean: Mean, purpose: Purpose = "training") -> Mean:
         """Report the share of updates that were clipped, each counting alike."""
         if purpose == "training" and (told := list(mean.each(CLIPPED))):
-            mean.scalars[CLIPPED] = sum(told) / len(told)
+            mean.scalars[CLIPPED] = sum(map(bool, told)) / len(told)  # whatever a rank makes of its word
         return mean
 
 

@@ -61,7 +61,7 @@ class ServerUpdate(Reference):
 
 
 def reference_of(
-    rule: Rule | Weighing | None, local: LocalTraining, objective: Objective, *, public: bool
+    rule: Rule | Weighing | None, local: LocalTraining, objective: Objective, unlike: str, *, public: bool
 ) -> list[Transform]:
     """Return what brings the vectors that a rule compares updates with, if it is such a rule.
 
@@ -69,10 +69,11 @@ def reference_of(
         rule: The job's.
         local: How silos train.
         objective: By which loss.
+        unlike: What their training is that the server's would not be; "" if nothing.
         public: Whether the federation has public examples.
 
     Raises:
-        InputError: there is nothing that the server could train on.
+        InputError: there is nothing that the server could train on, or silos train otherwise than it would.
     """
     if not (isinstance(rule, Weighing) and rule.reference):
         return []
@@ -81,8 +82,10 @@ def reference_of(
     key = f"[aggregation] rule = '{rule.name}'"
     if not public:
         raise InputError(f"{key}: the shards have no public examples; partition with --public 0.01")
-    if local.stragglers or local.epochs_of or local.deadline:
-        raise InputError(
-            f"{key}: the server trains as silos do; leave [local] stragglers, epochs_of, deadline"
-        )
+    alike = "the server trains as silos do, since its update is as long as the model's step"
+    if unlike:
+        raise InputError(f"{key}: {alike}; a silo's training here {unlike}; take 'fedavg'")
+    if local.stragglers or local.epochs_of or local.deadline or local.keep_optimizer:
+        keys = "stragglers, epochs_of, deadline and keep_optimizer"
+        raise InputError(f"{key}: {alike}; leave [local] {keys} out")
     return [ServerUpdate(local, objective)]

@@ -57,10 +57,11 @@ def aggregator(**table):
     return aggregator_of(built, None, Memory(shared=False))
 
 
-def combined(aggregation, rows):
-    """Combine vectors of silos 0, 1, ... as one rank does."""
-    aggregation.begin(Compute(work="train", cohort=list(range(len(rows)))), {}, list(range(len(rows))))
-    report = taken_up(aggregation, {silo: {"delta": torch.from_numpy(row)} for silo, row in enumerate(rows)})
+def combined(aggregation, rows, received=None, failed=0, name="delta"):
+    """Combine vectors of silos 0, 1, ... as one rank does; others were asked, and failed."""
+    asked = list(range(len(rows) + failed))
+    aggregation.begin(Compute(work="train", cohort=asked), received or {}, asked)
+    report = taken_up(aggregation, {silo: {name: torch.from_numpy(row)} for silo, row in enumerate(rows)})
     verdict = Verdict(serial=1, ranks=[0], pieces=aggregation.place({0: report}))
     return aggregation.combine(Alone(), Verdict.model_validate_json(verdict.encode()))
 
@@ -146,6 +147,25 @@ def test_a_class_of_the_users_that_is_no_rule_is_refused_in_one_line(name, why):
 
 
 def test_a_rule_that_trusts_no_silo_leaves_the_model_where_it_is():
-    found = combined(aggregator(rule="fltrust"), np.ones((3, 4), np.float32))
+    rows, own = np.ones((3, 4), np.float32), {"reference delta": -torch.ones(4)}
+    found = combined(aggregator(rule="fltrust"), rows, own)
     assert found.vectors["delta"].tolist() == [0.0] * 4
     assert found.weights == {0: 0.0, 1: 0.0, 2: 0.0}
+
+
+def test_a_rule_that_has_nothing_to_compare_with_says_so():
+    """It trusted nobody, and the model stood still."""
+    rows, own = np.ones((3, 4), np.float32), {"reference delta": torch.ones(4)}
+    with pytest.raises(RoundLost, match=r"'fltrust': silos sent 'step', and the server .* its own 'delta'"):
+        combined(aggregator(rule="fltrust"), rows, own, name="step")
+
+
+@pytest.mark.parametrize("table", [{"rule": "trimmed"}, {"rule": "rfa", "pre": "nnm"}], ids=str)
+def test_a_share_is_of_those_who_are_asked(table):
+    """One who fails leaves as many liars as before. Of nine alone a fifth is one, and two are too many."""
+    rows = np.random.default_rng(1).normal(0, 1, (9, 20)).astype(np.float32)
+    rows[:2] = 1e6
+    found = combined(aggregator(tolerate=0.2, **table), rows, failed=1)
+    assert found.vectors["delta"].abs().max() < 4
+    with pytest.raises(RoundLost, match=r"4 silos sent 'delta', and .* takes 5"):
+        combined(aggregator(tolerate=0.2, **table), rows[:4], failed=6)

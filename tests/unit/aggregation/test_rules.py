@@ -198,6 +198,13 @@ def test_more_than_a_round_asks_cannot_be_tolerated(job, tmp_path):
         train(file, tmp_path / "run", (), False, Alone())
 
 
+def test_a_share_that_is_none_of_the_silos_of_a_round_is_refused(job, tmp_path):
+    file = job("trimmed", aggregation={"rule": "trimmed", "tolerate": 0.2})
+    what = r"tolerate = 0\.2: of the 3 silos that a round asks that is none; take 0\.334 or more"
+    with pytest.raises(InputError, match=what):
+        train(file, tmp_path / "run", (), False, Alone())
+
+
 def test_a_folder_for_vectors_must_be_one(job, tmp_path):
     file = job("median", aggregation={"rule": "median", "spill": str(tmp_path / "none")})
     with pytest.raises(

@@ -7,7 +7,10 @@ import time
 import pytest
 from hypothesis import given, strategies as st
 
+from mpifl.exchange.membership import Membership
 from mpifl.exchange.placement import GAIN, place, rebalance
+from mpifl.exchange.workload import Workload
+from mpifl.wire import Header, Nodes
 
 sizes = st.lists(st.integers(1, 10_000), max_size=60)
 
@@ -96,3 +99,16 @@ def test_ten_thousand_silos_are_balanced_at_once():
     )
     assert 100 < len(homes) < 1500
     assert time.perf_counter() - began < 10
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_silos_that_each_have_a_vote_do_not_move_by_the_times_that_ranks_claim(moves):
+    """Rank 3 says that it takes no time: it was given 13 of 24 silos, by which it outvotes all others."""
+    membership = Membership({rank: range(8 * rank - 8, 8 * rank) for rank in (1, 2, 3)})
+    workload = Workload([100] * 24, membership, moves=moves)
+    seconds = {silo: 0.0 if silo in membership.placed[3] else 1.0 for silo in range(24)}
+    for _ in range(10):
+        workload.add([Header(silo=silo, weight=1.0, seconds=one) for silo, one in seconds.items()])
+    one_node = Nodes([0, 0, 0, 0], 0)
+    assert bool(workload.reassignments_with_state()) == moves
+    assert bool(workload.reassignments(range(24), one_node)) == moves

@@ -201,6 +201,14 @@ WRONG = {
         LEAST + '[aggregation]\nrule = "median"\n[cohort]\nweights = "examples"\n',
         "[cohort] weights = 'examples': by [aggregation] rule = 'median' silos count alike",
     ),
+    "silos drawn by what they claim under a rule": (
+        LEAST + '[aggregation]\nrule = "median"\n[cohort]\nselect = "power-of-choice"\ncandidates = 3\n',
+        "[cohort] select = 'power-of-choice': by [aggregation] rule = 'median' silos are drawn by the losses",
+    ),
+    "sizes under a rule": (
+        LEAST + '[aggregation]\nrule = "median"\n[cohort]\nselect = "examples"\n',
+        "[cohort] select = 'examples': by [aggregation] rule = 'median' silos are drawn by the examples that",
+    ),
     "sparse updates under a rule": (
         LEAST + '[aggregation]\nrule = "median"\n[compression]\nup = "topk"\n',
         "[compression] up = 'topk': [aggregation] rule = 'median' compares single elements",

@@ -93,3 +93,36 @@ def test_fltrust_compares_with_an_update_of_the_servers_own(run):
     assert all(max(record["weights"].values()) > 0 for record in records)
     with pytest.raises(InputError, match="'fltrust': the shards have no public examples; partition with"):
         run("without", aggregation={"rule": "fltrust"})
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        ({"algorithm": {"name": "fedprox", "mu": 9.0}}, "here is pulled towards the model; take 'fedavg'"),
+        ({"algorithm": {"name": "fedsgd"}, "local": {"lr": 0.1}}, "is one gradient of all examples"),
+        ({"algorithm": {"name": "moon", "mu": 1.0}}, "compares with the silo's last model"),
+        ({"algorithm": {"name": "fedper", "personal": ["*bias"]}}, "of which a part is the silo's"),
+        ({"local": {"lr": 0.1, "momentum": 0.9, "keep_optimizer": True}}, r"leave .* keep_optimizer out"),
+    ],
+    ids=str,
+)
+def test_fltrust_is_for_silos_that_train_as_the_server_does(run, more, line):
+    """Each update is made as long as the server's."""
+    with pytest.raises(InputError, match=f"since its update is as long as the model's step; .*{line}"):
+        run("run", public=30, aggregation={"rule": "fltrust"}, **more)
+
+
+def test_by_fltrust_a_schedule_over_rounds_goes_on_at_the_server(run):
+    """At its end the learning rate is next to nothing, and so is the model's step."""
+    local = {"lr": 0.5, "steps": 2, "batch_size": 8, "schedule": "linear", "schedule_rounds": 4}
+    folder, _ = run(
+        "run",
+        public=30,
+        rounds=4,
+        aggregation={"rule": "fltrust"},
+        local=local,
+        checkpoint={"every": 1, "keep": 5},
+    )
+    w = [checkpoint.read(folder, round)[0]["w"].double() for round in (1, 2, 3, 4)]
+    steps = [float((after - before).norm()) for before, after in itertools.pairwise(w)]
+    assert steps[-1] < 0.5 * steps[0]
