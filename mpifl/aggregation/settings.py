@@ -133,8 +133,9 @@ class AggregationSettings(BaseModel):
             InputError: it is none.
         """
         if isinstance(self.tolerate, float) and int(self.tolerate * asked + 1e-9) < 1:
-            what = f"of the {asked} silos that a round asks that is none; take {math.ceil(1000 / asked) / 1000:g} or more"
-            raise InputError(f"[aggregation] tolerate = {self.tolerate:g}: {what}")
+            what = f"of the {asked} silos that a round asks that is none"
+            enough = math.ceil(1000 / asked) / 1000
+            raise InputError(f"[aggregation] tolerate = {self.tolerate:g}: {what}; take {enough:g} or more")
 
     def build(self, seed: int = 0, apart: frozenset[str] = frozenset()) -> Rule | Weighing | None:
         """Return what combines updates, None for the mean.

@@ -7,7 +7,7 @@ import hashlib
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, Names
@@ -181,6 +181,19 @@ def digest_of(job: Job, *more: str) -> str:
     unasked: dict[str, Any] = {**dict.fromkeys((*HARMLESS, *OUTSIDE), True), "security": {"masks"}}
     told = job.model_dump_json(exclude=unasked, exclude_defaults=True)
     return hashlib.sha256("\n".join([told, *more]).encode()).hexdigest()
+
+
+class KnownRun(NamedTuple):
+    """What sites know a run by: a digest of all that its sums follow from, and one of that and the run."""
+
+    job: str
+    run: str
+
+
+def run_of(job: Job, spec: AnySpec, id: str) -> KnownRun:
+    """Return what sites know a run by, which the server calls `id`."""
+    told = digest_of(job, *(entry.sha256 for entry in spec.silos))
+    return KnownRun(told, hashlib.sha256(f"{told} {id}".encode()).hexdigest())
 
 
 class Accounting:

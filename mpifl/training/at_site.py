@@ -16,13 +16,13 @@ from mpifl.data import AnySpec
 from mpifl.exchange import KindsAlone
 from mpifl.privacy import SITES_FILE, VARIABLE, Seal, Site, site_folder, site_of_worker
 from mpifl.run import Job, is_silo_level
-from mpifl.training.accounting import digest_of, silo_maker
+from mpifl.training.accounting import run_of, silo_maker
 from mpifl.training.devices import device_name
 from mpifl.wire import started_by
 
 
 def kept_at_site(
-    job: Job, spec: AnySpec, noise: Sequence[float], run: Path, is_worker: bool
+    job: Job, spec: AnySpec, noise: Sequence[float], run: Path, is_worker: bool, id: str = ""
 ) -> dict[str, Any]:
     """Return what of a worker's context keeps at the site what the server is not to know.
 
@@ -32,10 +32,16 @@ def kept_at_site(
         noise: Each silo's noise multiplier, by `[privacy]`.
         run: The run folder, which may be the server's.
         is_worker: Whether the rank hosts silos, for which their site's folder is needed.
+        id: What tells this run from others of the job where sums are masked.
 
     Raises:
-        InputError: the site's folder is missing, not the user's own or damaged, or allows no such job.
+        InputError: the site's folder is missing, not the user's own or damaged, or allows no such job. Or the
+            server tells another noise than the job.
     """
+    stated = job.privacy.noise if job.privacy is not None else None
+    if other := [one for one in noise if stated is not None and one != stated]:
+        what = f"the server tells a noise of {other[0]:g}; it is broken, or not to be trusted"
+        raise InputError(f"[privacy] noise = {stated:g}: {what}")
     if is_worker and not job.secure:
         _refuse_unmasked()
     site = site_of_worker(job.privacy is not None and not is_silo_level(job)) if is_worker else None
@@ -46,8 +52,9 @@ def kept_at_site(
         kept["tells"] = KindsAlone
     if job.secure and is_worker:
         folder = site_folder("[security]", "this site's secret and its silos' own models")
-        kept["seal"] = Seal(Site(folder).secret, digest_of(job, *(entry.sha256 for entry in spec.silos)))
-        kept["personal"] = folder / "personal" / run.name
+        known = run_of(job, spec, id)
+        kept["seal"] = Seal(Site(folder).secret, known.job)
+        kept["personal"] = folder / "personal" / f"{run.name}-{known.run[:8]}"
     return kept
 
 

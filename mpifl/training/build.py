@@ -165,7 +165,7 @@ def _assemble(
         job.evaluate.batch_size,
         augment_of(job, spec),
         sums=sums,
-        **kept_at_site(job, spec, json.loads(plan["noise"]), run, is_worker),
+        **kept_at_site(job, spec, json.loads(plan["noise"]), run, is_worker, plan["id"]),
     )
     worker = worker_of(context, job, placed.get(transport.rank, []), transport)
     test = _batches(folder, spec, spec.test, "test", device, algorithm.task) if transport.is_server else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from mpifl.privacy import (
     sites_of,
 )
 from mpifl.run import Job, ReleasedFile
-from mpifl.training.accounting import digest_of
+from mpifl.training.accounting import run_of
 from mpifl.training.selection import drawn
 
 
@@ -116,14 +115,14 @@ def _party(
     folder = site_folder("[security]", "this site's keys and what it released")
     names = names_of(spec)
     sizes = [entry.examples["train"] for entry in spec.silos]
-    told = digest_of(job, *(entry.sha256 for entry in spec.silos))
+    known = run_of(job, spec, id)
     draw = functools.cache(functools.partial(drawn, job.cohort, sizes, job.seed))
-    run = hashlib.sha256(f"{told} {id}".encode()).hexdigest()
     party_of = {silo: party for party, silos in placed.items() for silo in silos}
     hosts = [party_of[silo] for silo in range(len(names))]
     identity, sites = identity_of(folder), sites_of(folder)
-    terms = Terms(run, told, job.name, names, hosts, _strictest(security, sites), draw, algorithm.purpose)
-    session = Session(run, [names[silo] for silo in placed[rank]], identity, sites)
+    about = known.run, known.job, job.name, names, hosts
+    terms = Terms(*about, _strictest(security, sites), draw, algorithm.purpose)
+    session = Session(known.run, [names[silo] for silo in placed[rank]], identity, sites)
     return Party(terms, session, Releases(folder, EVALUATIONS), Site(folder).secret)
 
 

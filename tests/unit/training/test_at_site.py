@@ -28,10 +28,10 @@ def kept(tmp_path, monkeypatch):
     monkeypatch.setenv("MPIFL_SITE", str(tmp_path / "site"))
     spec = write_folder(tmp_path, [20, 30])
 
-    def act(is_worker=True, out="run", **tables):
+    def act(is_worker=True, out="run", noise=(5.0, 5.0), id="", **tables):
         given = {"name": "toy", "shards": str(tmp_path), "rounds": 2, "model": {"name": "mlp"}, **tables}
         job = check_job({**given, "local": {"lr": 0.1, "batch_size": "full"}}, "the job")
-        return kept_at_site(job, spec, [5.0, 5.0], tmp_path / "runs" / out, is_worker)
+        return kept_at_site(job, spec, noise, tmp_path / "runs" / out, is_worker, id)
 
     return act
 
@@ -50,9 +50,18 @@ def test_a_private_job_tells_kinds_alone(kept, tmp_path):
     assert kept(privacy=PRIVACY, is_worker=False)["tells"] is KindsAlone
 
 
+def test_a_server_that_tells_other_noise_than_the_job_is_refused(kept):
+    with pytest.raises(InputError, match=r"\[privacy\] noise = 5: the server tells a noise of 0.1"):
+        kept(privacy=PRIVACY, noise=[5.0, 0.1])
+
+
 def test_where_sums_are_masked_states_are_sealed_and_personal_models_stay(kept, tmp_path):
     found = kept(**SECURE)
-    assert found["personal"] == tmp_path / "site" / "personal" / "run"
+    assert found["personal"].parent == tmp_path / "site" / "personal"
+    assert found["personal"].name.startswith("run-")
+    assert kept(**SECURE)["personal"] == found["personal"]
+    for more in ({"id": "of another run"}, {"seed": 1}):  # in whose folder its models would be written over
+        assert kept(**SECURE, **more)["personal"] != found["personal"]
     assert stat.S_IMODE((tmp_path / "site").stat().st_mode) == 0o700
     sealed = found["seal"].close(b"a state", 3)
     assert kept(**SECURE, rounds=9)["seal"].open(sealed, 3) == b"a state"  # a run that goes on
@@ -120,7 +129,8 @@ def test_a_masked_run_goes_on_from_sealed_states_to_the_bits_of_one_without_mask
         ]
         assert silos == [[".safetensors"], [".sealed"]]
     assert not (masked / "personal").exists()
-    own = [tmp_path / "site" / "personal" / "ditto-masked", open_ / "personal"]
+    (own_of_masked,) = (tmp_path / "site" / "personal").glob("ditto-masked-*")
+    own = [own_of_masked, open_ / "personal"]
     one, other = ({file.name: file.read_bytes() for file in folder.iterdir()} for folder in own)
     assert one == other
     assert len(one) == 2
