@@ -57,9 +57,9 @@ class Shortest(WeightRule):
         return np.eye(len(gram))[gram.diagonal().argmin()]
 
 
-def reference_of(round: int) -> dict[str, np.ndarray]:
+def reference_of(round: int, rule: str = "") -> dict[str, np.ndarray]:
     """The server's own vectors, once it has some."""
-    return vectors_of(99, round) if round else {}
+    return vectors_of(99, round) if round or rule == "fltrust" else {}
 
 
 def spread(rows: torch.Tensor) -> torch.Tensor:
@@ -105,7 +105,8 @@ def combined(
     workers = list(transport.workers)
     hosts = workers[: max(len(workers) - 1, 1)]
     mine = [silo for silo in reversed(range(silos)) if hosts[silo % len(hosts)] == transport.rank]
-    received = {f"reference {name}": torch.from_numpy(v) for name, v in reference_of(round).items()}
+    brought = reference_of(round, getattr(rule, "_as_given", rule._given).name)
+    received = {f"reference {name}": torch.from_numpy(v) for name, v in brought.items()}
     rule.begin(Compute(round=round, work="train", cohort=list(range(silos))), received, mine)
     headers = []
     for silo in mine:

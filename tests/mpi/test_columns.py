@@ -106,7 +106,7 @@ def test_a_rule_by_weights_is_its_papers_and_the_same_bits_on_any_ranks(found: P
             bits = SEEN.setdefault((name, round, vector), values.tobytes())
             assert values.tobytes() == bits, (round, vector)
         rows = np.stack([joint(columns.vectors_of(silo, round)) for silo in there])
-        brought = columns.reference_of(round)
+        brought = columns.reference_of(round, name)
         reference = joint(brought) if brought else np.zeros(rows.shape[1])
         expected = expected_of(name, rows, reference, round)
         np.testing.assert_allclose(joint(made), expected, rtol=1e-5, atol=1e-6 * np.abs(rows).max())
