@@ -20,5 +20,5 @@ class SecuritySettings(BaseModel):
     least: PositiveInt = 3
     """A worker hands over no sum that fewer workers than this have a part in."""
     colluding: Annotated[float, Field(ge=0, lt=1)] = 1 / 3
-    """The share of workers, and of silos, that may side with the server: the others' noise is enough, and two
-    sums have others in common."""
+    """The share of workers, and of the silos drawn for a round, that may side with the server: the others'
+    noise is enough, and two sums have others in common."""
