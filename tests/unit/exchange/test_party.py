@@ -120,6 +120,17 @@ def test_masks_of_all_parties_cancel_and_those_of_fewer_do_not(world: World) -> 
             assert int((partial - clear + missing).bitwise_right_shift(56).abs().max()) > 1, "of 64 bits"
 
 
+def test_a_party_that_offers_the_twin_of_anothers_key_unmasks_nobody(tmp_path: Path) -> None:
+    """X25519 leaves out a key's top bit: rank 2 has one secret with the ranks on both of its sides."""
+    world = World(tmp_path, drawn=(0, 1, 2, 3))
+    key = bytearray.fromhex(world.offers[1]["key"])
+    key[31] ^= 0x80
+    world.offers[3] = world.offers[3] | {"key": key.hex()}
+    left = world.released(2, (0, 1, 2, 3))
+    for masked, own in zip(left, own_of(2), strict=True):
+        assert not bool((masked == own).any())
+
+
 TOLD = {
     "an element of w": lambda q: {"received": {"w": changed(q.received["w"])}},
     "the shape of w": lambda q: {"received": {"w": q.received["w"].view(2, -1)}},
