@@ -18,10 +18,10 @@ from mpifl.data import Batches, rows
 from mpifl.silo import compiled
 from mpifl.silo.chain import OfOutputs, chain
 from mpifl.silo.dense import Dense
-from mpifl.silo.flat import Allocate, FlatModel, Objective, scalar
+from mpifl.silo.flat import Allocate, FlatModel, Objective
 from mpifl.silo.optimizers import OPTIMIZERS, Batch, Constant, Correction, Optimizer, Proximal
 from mpifl.silo.settings import LocalTraining
-from mpifl.silo.steps import Counted, Step, stepper
+from mpifl.silo.steps import Counted, Step, stepper, weighed
 from mpifl.silo.way import PLAIN, Way, steps_of
 
 __all__ = [
@@ -152,20 +152,35 @@ def _taken(
     return steps, examples
 
 
-def gradient(model: FlatModel, batches: Iterator[Batch], at: Tensor, objective: Objective) -> LocalRun:
+def gradient(
+    model: FlatModel,
+    batches: Iterator[Batch],
+    at: Tensor,
+    objective: Objective,
+    counted: Counted | None = None,
+) -> LocalRun:
     """Return the mean gradient over all examples of `batches` at the parameters `at`,
-    shape [P], as a run's `delta`."""
+    shape [P], as a run's `delta`.
+
+    Args:
+        model: Whose gradient.
+        batches: All examples once.
+        at: The parameters.
+        objective: The mean loss of a batch.
+        counted: The same as a sum, and what it is divided by, where that is not the examples.
+    """
     model.trained.copy_(at)
     model.module.train()
     mean = torch.zeros_like(model.trained)
     total = torch.zeros((), device=model.device)
-    steps = examples = 0
+    steps, examples, weights = 0, 0, 0.0
     for batch in batches:
-        loss = scalar(objective(model.module, *batch))
-        mean.add_(model.flatten(model.gradients(loss)), alpha=rows(batch[1]))
-        total.add_(loss.detach(), alpha=rows(batch[1]))
-        steps, examples = steps + 1, examples + rows(batch[1])
-    return LocalRun(mean.div_(examples), model.trained, steps, examples, float(total) / examples)
+        loss, weight = weighed(objective, counted, model.module, batch)
+        mean.add_(model.flatten(model.gradients(loss)), alpha=weight)
+        total.add_(loss.detach(), alpha=weight)
+        steps, examples, weights = steps + 1, examples + rows(batch[1]), weights + weight
+    weights = weights or 1.0  # where nothing counts, nothing is to be done
+    return LocalRun(mean.div_(weights), model.trained, steps, examples, float(total) / weights)
 
 
 def _optimizer(

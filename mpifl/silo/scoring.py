@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from mpifl.data import Batches, rows
-from mpifl.silo.flat import FlatModel, Objective, scalar
+from mpifl.silo.flat import FlatModel, Objective
 from mpifl.silo.lanes import ALONE, Lanes
 from mpifl.silo.settings import EVALUATION_BATCH, EvaluationBatch
+from mpifl.silo.steps import Counted, weighed
 from mpifl.tasks import Metric, Task, computed, pack_states, read_states, write_states
 
 Found = TypeVar("Found")
@@ -63,18 +64,23 @@ def mean_loss(
     objective: Objective,
     size: int = EVALUATION_BATCH,
     lanes: Lanes = ALONE,
+    counted: Counted | None = None,
 ) -> float:
-    """Return the mean of an objective at w, shape [P], over all examples of `batches`, so many at a time."""
+    """Return the mean of an objective at w, shape [P], over all examples of `batches`, so many at a time; see
+    `local.gradient`."""
     model.trained.copy_(w)
     model.module.eval()
     total = torch.zeros((), dtype=torch.float64, device=model.device)
 
-    def of(module: nn.Module, batch: tuple[Any, Any]) -> tuple[Tensor, int]:
-        return scalar(objective(module, *batch)).double(), rows(batch[1])
+    def of(module: nn.Module, batch: tuple[Any, Any]) -> tuple[Tensor, float]:
+        loss, weight = weighed(objective, counted, module, batch)
+        return loss.double(), weight
 
-    for loss, count in usable(lanes, batches, size).each(model.module, of, batches.in_order(size)):
-        total.add_(loss, alpha=count)
-    return float(total) / len(batches)
+    weights = 0.0
+    for loss, weight in usable(lanes, batches, size).each(model.module, of, batches.in_order(size)):
+        total.add_(loss, alpha=weight)
+        weights += weight
+    return float(total) / (weights or 1.0)
 
 
 @torch.no_grad()

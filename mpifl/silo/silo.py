@@ -4,7 +4,7 @@ and a model that it is lent for the time of its work."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -160,6 +160,19 @@ class Silo(Lent):
         of_outputs = self.task.mean_loss if self.task.sees_outputs_alone else None
         return self._counted, of_outputs, None if self.task.why_no_mean() else self.task.weighted_objective
 
+    @property
+    def _divided(self) -> Counted | None:
+        """The objective as a sum and what it is divided by, where these are not the examples."""
+        return self._counted if self.own_objective is None and self.task.why_no_mean() else None
+
+    def _all_examples(self) -> Iterator[Batch]:
+        """Yield all training examples, some at a time; never one alone, which BatchNorm refuses."""
+        examples = self._splits["train"]
+        size = examples.bounded(EVALUATION_BATCH)
+        while size > 2 and len(examples) % size == 1:
+            size -= 1
+        return examples.in_order(size)
+
     def _counted(self, module: Any, x: Any, y: Any) -> tuple[Tensor, Tensor | int]:
         """Return the task's loss on a batch as a sum, and what it is to be divided by."""
         return self.task.loss(self.task.outputs(module, x), y)
@@ -183,9 +196,9 @@ class Silo(Lent):
             track: Let running statistics (BatchNorm's) learn from this pass, as they do from training.
         """
         self._begin_pass()
-        batches = iter([batch]) if batch is not None else self._splits["train"].in_order(EVALUATION_BATCH)
         with self.randomness("gradient"):
-            run = local.gradient(self.model, batches, w, self.objective)
+            batches = iter([batch]) if batch is not None else self._all_examples()
+            run = local.gradient(self.model, batches, w, self.objective, self._divided)
         if track:
             self.learned_statistics = self.model.statistics.read()
         return run
@@ -224,7 +237,7 @@ class Silo(Lent):
     def loss(self, w: Tensor) -> float:
         """Return the mean of the objective at w, shape [P], over the training examples."""
         self._begin_pass()
-        return mean_loss(self.model, w, self._splits["train"], self.objective)
+        return mean_loss(self.model, w, self._splits["train"], self.objective, counted=self._divided)
 
     def frequencies(self) -> Tensor:
         """Return the share of training examples in which each feature,

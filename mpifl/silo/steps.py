@@ -160,6 +160,14 @@ def _accumulating(
     return add
 
 
+def weighed(objective: Objective, counted: Counted | None, module: Any, batch: Batch) -> tuple[Tensor, float]:
+    """Return the mean loss of a batch, and what it weighs: its examples, or what it is divided by."""
+    if counted is None:
+        return scalar(objective(module, *batch)), rows(batch[1])
+    total, count = counted(module, *batch)
+    return scalar(mean(total, count)), float(count)
+
+
 def over_examples(objective: Objective) -> Counted:
     """Return an objective, a mean over the examples of a batch, as a sum over them."""
 

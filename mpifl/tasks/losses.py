@@ -107,9 +107,15 @@ def dice(outputs: Tensor, y: Tensor, *, ignore: int | None = None) -> Summed:
 def dice_ce(
     outputs: Tensor, y: Tensor, *, weights: Tensor | None = None, ignore: int | None = None
 ) -> Summed:
-    """Return the mean of `dice` plus that of `cross_entropy` (Isensee et al. 2021), for each example."""
+    """Return `dice` plus the voxels' mean `cross_entropy`, for each example (Isensee et al. 2021)."""
     total, examples = dice(outputs, y, ignore=ignore)
-    return total + mean(*cross_entropy(outputs, y, weights=weights, ignore=ignore)) * examples, examples
+    if weights is None and ignore is None:
+        return total + mean(*cross_entropy(outputs, y)) * examples, examples
+    kept, labels = _kept(y, ignore)
+    each = (kept.to(outputs) if weights is None else weights[labels] * kept).flatten(1).sum(1)
+    index = -100 if ignore is None else ignore
+    losses = F.cross_entropy(outputs, y, weight=weights, ignore_index=index, reduction="none")
+    return total + mean(losses.flatten(1).sum(1), each).sum(), examples
 
 
 def mse(outputs: Tensor, y: Tensor) -> Summed:
@@ -157,5 +163,7 @@ def _kept(y: Tensor, ignore: int | None) -> tuple[Tensor, Tensor]:
 
 def _focal(likely: Tensor, weights: Tensor | float, kept: Tensor, gamma: float) -> Summed:
     """Return the focal loss of the log probabilities of what is true."""
-    losses = -weights * (-torch.expm1(likely)).pow(gamma) * likely
+    # not 0, where a gamma below 1 has no derivative
+    unlikely = (-torch.expm1(likely)).clamp_min(torch.finfo(likely.dtype).tiny)
+    losses = -weights * unlikely.pow(gamma) * likely
     return (losses * kept).sum(), kept.sum()

@@ -13,7 +13,9 @@ from mpifl.tasks.metrics import Metric
 from mpifl.tasks.states import computed, read_states, summable, write_states
 
 COUNTS = "metric counts"
-"""The vector of all whole numbers among the states; each other state is a vector by itself."""
+"""The vector of all whole numbers among the states; each other number is a vector by itself."""
+FEW = 16
+"""The most numbers of a state that are vectors by themselves; a larger state is one vector."""
 
 
 def pack_states(metrics: Mapping[str, Metric]) -> dict[str, Tensor]:
@@ -23,9 +25,8 @@ def pack_states(metrics: Mapping[str, Metric]) -> dict[str, Tensor]:
     """
     states = _states(metrics)
     counts = [state for state in states.values() if not state.is_floating_point()]
-    real = {name: state for name, state in states.items() if state.is_floating_point()}
     vectors = {COUNTS: torch.cat([_flat(state) for state in counts])} if counts else {}
-    return vectors | {name: _flat(state) for name, state in real.items()}
+    return vectors | {name: part.double() for name, part in _parts(states).items()}
 
 
 def state_lengths(task: Task) -> dict[str, int]:
@@ -49,8 +50,7 @@ def pooled(task: Task, sums: Mapping[str, Tensor]) -> dict[str, float]:
 def real_states(task: Task) -> dict[str, Tensor]:
     """Return those vectors of `pack_states` that are no whole numbers, in the dtypes of the states: each of
     no examples."""
-    states = _states(task.metrics()).items()
-    return {name: state.detach().cpu().reshape(-1) for name, state in states if state.is_floating_point()}
+    return _parts(_states(task.metrics()))
 
 
 def fill(metrics: Mapping[str, Metric], sums: Mapping[str, Tensor]) -> None:
@@ -59,7 +59,7 @@ def fill(metrics: Mapping[str, Metric], sums: Mapping[str, Tensor]) -> None:
     counts, begin = sums.get(COUNTS), 0
     for name, state in states.items():
         if state.is_floating_point():
-            total = sums[name]
+            total = torch.cat([sums[part] for part in _parts({name: state})])
         else:
             assert counts is not None
             total, begin = counts[begin : begin + state.numel()], begin + state.numel()
@@ -80,6 +80,23 @@ def _states(metrics: Mapping[str, Metric]) -> dict[str, Tensor]:
 
 def _key(metric: str, state: str) -> str:
     return f"metric {metric}.{state}"
+
+
+def _parts(states: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the vectors of states that are no whole numbers.
+
+    A sum's grid goes by the largest number of a vector: beside one column's squares another's would be 0.
+    """
+    found: dict[str, Tensor] = {}
+    for name, state in states.items():
+        flat = state.detach().cpu().reshape(-1)
+        if not state.is_floating_point():
+            continue
+        if 1 < len(flat) <= FEW:
+            found |= {f"{name}[{i}]": flat[i : i + 1] for i in range(len(flat))}
+        else:
+            found[name] = flat
+    return found
 
 
 def _flat(state: Tensor) -> Tensor:

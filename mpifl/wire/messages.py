@@ -23,7 +23,7 @@ LARGEST = 2.0**900
 """Numbers and weighted vectors stay below this, so that no sum of them overflows float64."""
 LARGEST_SCALAR = 2.0**500
 """The same for scalars, whose squares are added up, too."""
-MOST_SCALARS, MOST_VECTORS, LONGEST_TEXT = 4096, 64, 500
+MOST_SCALARS, MOST_VECTORS, LONGEST_TEXT = 4096, 256, 500
 """What one header may hold, and the characters of a text in it."""
 
 

@@ -12,6 +12,7 @@ from unit.builders import (
     CPU,
     FEATURES,
     arrays,
+    batch_norm_net,
     batches,
     cross_entropy,
     make_silo,
@@ -22,11 +23,12 @@ from unit.builders import (
 
 from mpifl.common.errors import InputError
 from mpifl.data.batches import Batches
-from mpifl.data.shards import Split
+from mpifl.data.shards import Shard, Split
 from mpifl.silo import local
 from mpifl.silo.flat import FlatModel
 from mpifl.silo.local import LocalTraining
 from mpifl.silo.scoring import mean_loss
+from mpifl.silo.silo import Silo
 from mpifl.tasks import CLASSIFICATION, Classification
 
 
@@ -223,6 +225,29 @@ def test_the_mean_gradient_does_not_depend_on_the_batches_it_is_taken_in():
     [everything] = batches(24).in_order(24)
     gradient = model.flatten(model.gradients(cross_entropy(model.module, *everything)))
     assert torch.allclose(whole.delta, gradient, atol=1e-7)
+
+
+@pytest.mark.parametrize("n", [1001, 1500])
+def test_a_loss_that_is_no_mean_over_examples_has_one_gradient_and_one_value_too(n):
+    """Classes weigh 20 to 0.05. Batches of a silo sorted by them were averaged as if all counted alike."""
+    task = Classification(weights=[20.0, 1.0, 0.05])
+    x, y = arrays(n)
+    order = y.argsort(kind="stable")
+    shard = Shard(None, {"train": Split(x[order], y[order])})
+    model = FlatModel(net())
+    w = model.trained.clone()
+    silo = Silo(0, shard, FEATURES, [model], state={}, task=task, objective=task.objective)
+    found = silo.gradient(w).delta.clone()
+    everything = silo.train_locally(w, LocalTraining(lr=1.0, batch_size="full")).delta
+    assert (found + everything).norm() <= 1e-4 * everything.norm()
+    assert silo.loss(w) == pytest.approx(silo.evaluate(w).loss, rel=1e-6)
+
+
+def test_no_batch_of_a_full_gradient_has_one_example_alone():
+    """Of which BatchNorm knows no deviation."""
+    model = FlatModel(batch_norm_net())
+    run = make_silo(model, n=1001).gradient(model.trained.clone())
+    assert (run.steps, run.examples) == (2, 1001)
 
 
 def test_the_learning_rate_decays_by_the_round():

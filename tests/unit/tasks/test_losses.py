@@ -119,8 +119,37 @@ def test_dice_is_that_of_the_paper(ignore):
     total, count = losses.dice(logits, y, ignore=ignore)
     assert (total.item(), int(count)) == (near(naive_dice(logits, y, ignore)), 5)
     both = losses.dice_ce(logits, y, weights=WEIGHTS, ignore=ignore)
-    own = F.cross_entropy(logits, y, weight=WEIGHTS, ignore_index=-100 if ignore is None else ignore)
-    assert quotient(both) == near(total.item() / 5 + own.item())
+    index = -100 if ignore is None else ignore
+    own = [
+        F.cross_entropy(logits[i : i + 1], y[i : i + 1], weight=WEIGHTS, ignore_index=index) for i in range(5)
+    ]
+    assert quotient(both) == near((total.item() + sum(own).item()) / 5)
+    alike = losses.dice_ce(logits, y.clamp_max(2))
+    assert quotient(alike) == near(
+        naive_dice(logits, y.clamp_max(2), None) / 5 + F.cross_entropy(logits, y.clamp_max(2)).item()
+    )
+
+
+@pytest.mark.parametrize("more", [{"ignore": 9}, {"weights": WEIGHTS}, {"ignore": 9, "weights": WEIGHTS}])
+def test_dice_with_cross_entropy_adds_up_over_batches(more):
+    logits, y = of_classes(4, 3, n=6)
+    if "ignore" in more:
+        y[:3, 1:] = 9  # which most of the first batch is
+        y[0] = 9
+    whole = losses.dice_ce(logits, y, **more)
+    halves = [losses.dice_ce(logits[part], y[part], **more) for part in (slice(0, 3), slice(3, 6))]
+    assert float(sum(total.detach() for total, _ in halves)) == near(whole[0])
+    assert sum(int(count) for _, count in halves) == int(whole[1])
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize("loss", [losses.focal, losses.focal_bce])
+def test_the_focal_loss_of_what_is_certain_has_the_gradient_zero(gamma, loss):
+    """A power below 1 has no derivative at 0, where one well-learned example is."""
+    logits = torch.tensor([[120.0, 0.0]] if loss is losses.focal else [120.0], requires_grad=True)
+    total, _ = loss(logits, torch.tensor([0 if loss is losses.focal else 1]), gamma=gamma)
+    total.backward()
+    assert not logits.grad.any()
 
 
 def test_values_have_the_losses_of_pytorch():

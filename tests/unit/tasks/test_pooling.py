@@ -8,9 +8,11 @@ from hypothesis import given, strategies as st
 from torchmetrics import MeanSquaredError
 from torchmetrics.classification import BinaryAUROC
 
+from mpifl.aggregation.exact import ExactSum
 from mpifl.tasks.base import Task
 from mpifl.tasks.classification import CLASSIFICATION
 from mpifl.tasks.pooling import COUNTS, pack_states, pooled, state_lengths
+from mpifl.tasks.sums import R2
 
 
 class Chance(Task):
@@ -60,6 +62,41 @@ def test_counts_travel_in_one_vector_and_other_states_each_in_its_own():
     assert {name: len(state) for name, state in states.items()} == state_lengths(Chance())
     assert state_lengths(Chance()) == {COUNTS: 20 * 4 + 1, "metric mse.sum_squared_error": 1}
     assert all(state.dtype == torch.float64 for state in states.values())
+
+
+class Two(Task):
+    """Two values of each example."""
+
+    def loss(self, outputs, y):
+        return (outputs - y).square().sum(), len(y)
+
+    def metrics(self):
+        return {"r2": R2(2)}
+
+
+def test_each_column_adds_up_on_a_grid_of_its_own():
+    """Beside a residual of 1e10 in one sum, one of 2 came out as 0, and the small column as explained."""
+    lengths = state_lengths(Two())
+    assert {f"metric r2.residual[{column}]": 1 for column in (0, 1)}.items() <= lengths.items()
+    draw = torch.Generator().manual_seed(1)
+    y = torch.randn(500, 2, generator=draw, dtype=torch.float64) * torch.tensor([2e4, 0.1])
+    y += torch.tensor([1e5, 0.5])
+    outputs = y + torch.randn(500, 2, generator=draw, dtype=torch.float64) * torch.tensor([1e4, 0.07])
+    silos = list(zip(outputs.split(50), y.split(50), strict=True))
+    sums = {
+        name: exactly([part[name] for part in states_of(Two(), silos)]) for name in states_of(Two(), silos)[0]
+    }
+    expected = R2(2)
+    expected.update(outputs, y)
+    assert pooled(Two(), sums)["r2"] == pytest.approx(float(expected.compute()), rel=1e-6)
+
+
+def exactly(vectors):
+    """Add vectors up as the exchange does."""
+    found = ExactSum(len(vectors[0]), len(vectors))
+    for vector in vectors:
+        found.add(vector, 1.0, float(vector.abs().max()), torch.zeros_like(vector))
+    return sum(found.windows.values())
 
 
 def test_counts_beyond_float32_are_exact():
