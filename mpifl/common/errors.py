@@ -20,9 +20,8 @@ class Unwritable(InputError):
     """A file of a run cannot be written: the disk is full, or fails."""
 
     def __init__(self, path: Path, error: OSError) -> None:
-        super().__init__(
-            f"{path}: cannot be written ({error.strerror or error}); make room, and go on with --resume"
-        )
+        self.fact = f"{path}: cannot be written ({error.strerror or error})"
+        super().__init__(f"{self.fact}; make room, and go on with --resume")
 
 
 class Diverged(ValueError):

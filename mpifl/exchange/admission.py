@@ -40,9 +40,12 @@ _FIGURES = """
     bytes_sent bytes_received bytes_of_silo_max wire_sent wire_received rank_seconds server_rss_mb faults
     attempts_lost norm_leak_auc
     ranks_lost silos final best_round evaluations_since_best
+    epsilon epsilon_silos noise_std clip_norm suspected
 """
 RESERVED = frozenset(_FIGURES.split())
 """Keys of a round's record that the server writes itself; so are all that begin with `test_` or `silo_`."""
+OF_BUDGETS = frozenset({"private_steps", "budget_left", "clipped_examples"})
+"""What silos say of a budget, where they have one: a run whose budget is spent is at its end."""
 ABOUT = frozenset({"host", "device", "threads", "silos", "pid"})
 """What a worker says of itself when it opens its shards."""
 WIDEST = 8
@@ -65,11 +68,13 @@ class Expected:
         weights: What the update of each silo weighs; of silos that are not named every weight is accepted.
         parameters: P, the length of a vector that `lengths` does not name.
         lengths: The lengths of other vectors, by name.
+        budgets: Whether silos may say what is left of a budget.
     """
 
     weights: Mapping[int, float] = field(default_factory=dict)
     parameters: int = 0
     lengths: Mapping[str, int] = field(default_factory=dict)
+    budgets: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,7 @@ class Knowledge:
     weights: str = "examples"
     total: float = 0.0
     sums: FixedSums | None = None
+    budgets: bool = False
 
     def expected(
         self, server: Server, work: str, silos: Collection[int], message: Mapping[str, object]
@@ -100,7 +106,8 @@ class Knowledge:
         if self.algorithm.purpose(work) == "evaluation":
             lengths |= state_lengths(self.algorithm.task)
         weights = {silo: self.weight(work, silo) for silo in silos}
-        return Expected(weights, len(server.model.shared), lengths | self.algorithm.lengths(server))
+        lengths |= self.algorithm.lengths(server)
+        return Expected(weights, len(server.model.shared), lengths, self.budgets)
 
     def asked(self, round: int, work: str, silos: list[int]) -> list[int]:
         """Return the silos that a work is asked of: those of before, where its sum was released before."""
@@ -208,10 +215,11 @@ def _check_update(header: Header, request: Compute | Converse, expected: Expecte
             raise Refused(wrong_length(name, vector.length, length))
         if (vector.bytes or 0) > WIDEST * (length + WIDEST):
             raise Refused(f"'{name}' of {length} elements was sent as {vector.bytes} bytes")
+    reserved = RESERVED if expected.budgets else RESERVED | OF_BUDGETS
     for name in [*header.scalars, *header.sealed]:
         if isinstance(header.scalars.get(name), str):
             raise Refused(f"the scalar '{name}' is a text; send numbers")
-        if request.work not in EVALUATIONS and (name in RESERVED or name.startswith(("test_", "silo_"))):
+        if request.work not in EVALUATIONS and (name in reserved or name.startswith(("test_", "silo_"))):
             raise Refused(f"the scalar '{name}' has the name of a figure of the server's; take another")
 
 
@@ -229,6 +237,8 @@ def _check_begun(reply: FileReply, request: Save, expected: Expected) -> None:
 def _check_status(reply: FileReply, request: SaveStatus, expected: Expected) -> None:
     if reply.writing == (reply.sha256 is not None):
         raise Refused("it does not say whether its file is written")
+    if reply.writing and request.wait:
+        raise Refused("it was to wait for its file, and says that it writes it still")
 
 
 _RULES: dict[type[Request], Callable[[Any, Any, Expected], None]] = {

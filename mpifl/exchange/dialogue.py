@@ -178,12 +178,12 @@ class Dialogue:
         due = self._heard[silo]
         self._heard[silo] += 1
         line = self._lines.hear(self._lead.homes[silo], self._lead.longest)
-        if line.number in (Mark.STOP, Mark.END):
-            self._over.add(line.silo)
-        elif line.number != due:
-            raise ValueError(f"line {line.number} came in place of line {due}")
         if line.silo != silo:
             raise ValueError(f"a line of silo {line.silo} came in place of its own")
+        if line.number in (Mark.STOP, Mark.END):
+            self._over.add(silo)
+        elif line.number != due:
+            raise ValueError(f"line {line.number} came in place of line {due}")
         return line
 
     def _fault_of(self, silo: int, line: Tensor, rows: int) -> InputError | None:
@@ -230,14 +230,22 @@ class Dialogue:
         self._lead.error = RoundLost(f"silo {silo}: {wrong}")
 
     def _stop(self) -> None:
-        """Have all silos stop that have not yet; take what they say meanwhile, for which they wait."""
-        for silo in self.silos:
-            if silo in self._here:
-                self._here[silo].stop()
+        """Have all silos stop that have not yet; take what they say meanwhile, for which they wait.
+
+        Those that wait for an answer come first: their rank says nothing for its other silos before it has
+        them all.
+        """
+        for speaker in self._here.values():
+            speaker.stop()
+        left = [silo for silo in self.silos if silo not in self._here and silo not in self._over]
+        for silo in left:
+            if self._heard[silo] > self._answered[silo]:
+                self._lines.say(self._lead.homes[silo], silo, Mark.STOP)
+        for silo in left:
+            if self._heard[silo] > self._answered[silo]:
                 continue
-            if silo not in self._over and self._heard[silo] == self._answered[silo]:
-                with contextlib.suppress(ValueError):
-                    self._next(silo)
+            with contextlib.suppress(ValueError):
+                self._next(silo)
             if silo not in self._over:
                 self._lines.say(self._lead.homes[silo], silo, Mark.STOP)
 

@@ -8,6 +8,7 @@ folder without a `checkpoint.json` that holds is no checkpoint.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -193,11 +194,25 @@ def discard(run: Path, round: int) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+def set_aside(run: Path, round: int) -> None:
+    """Rename a checkpoint that could not be read: its rounds are trained anew, and it is none of a run's."""
+    folder = round_folder(run, round)
+    aside = folder.with_name(f"{folder.name}.unread")
+    shutil.rmtree(aside, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        folder.rename(aside)
+
+
+def committed(run: Path) -> list[int]:
+    """Return the rounds whose checkpoints were committed, the latest first; none of them is read."""
+    return [round for round in rounds(run) if (round_folder(run, round) / "checkpoint.json").exists()]
+
+
 def keep(run: Path, newest: int, upto: int) -> None:
     """Keep the newest checkpoints up to a round;
     take away older ones and what was left of any that was given up."""
     older = [round for round in rounds(run) if round <= upto]
-    whole = [round for round in older if (round_folder(run, round) / "checkpoint.json").exists()]
+    whole = [round for round in committed(run) if round <= upto]
     for round in set(older).difference(whole[:newest]):
         discard(run, round)
 

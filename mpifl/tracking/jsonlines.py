@@ -23,6 +23,14 @@ class JsonLines(Observer):
     def round(self, record: Record) -> None:
         """Append one line."""
         self._left += encode_record(record)
+        self._write()
+
+    def end(self) -> None:
+        """Write what is left, if there is room now."""
+        if self._left:
+            self._write()
+
+    def _write(self) -> None:
         try:
             _append(self._path, self._left)
             self._left = b""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from mpifl.common import Unwritable
 from mpifl.run import Evaluate, checkpoint
 from mpifl.server import Server
 from mpifl.tasks import MetricInfo
@@ -42,10 +44,9 @@ class BestModel:
             return {}
         best, of_round, since, last = self._server.state[BEST].tolist()
         if record["round"] > last:
-            last, better = record["round"], self._is_better(found[1], best)
+            last, better = record["round"], self._is_better(found[1], best) and self._keep()
             if better:
                 best, of_round = found[1], last
-                self._keep()
             since = 0 if better else since + 1
             self._server.state[BEST] = torch.tensor([best, of_round, since, last], dtype=torch.float64)
         return {"best_round": int(of_round), "evaluations_since_best": int(since)}
@@ -53,7 +54,15 @@ class BestModel:
     def _is_better(self, value: float, best: float) -> bool:
         return not self._metric.reaches(best, value)  # NaN, before the first, reaches nothing
 
-    def _keep(self) -> None:
-        if self._keeps:
-            model = self._server.load(self._server.state["w"])
+    def _keep(self) -> bool:
+        """Keep the model, if that is wanted; return whether it need not be waited for another to be kept."""
+        if not self._keeps:
+            return True
+        model = self._server.load(self._server.state["w"])
+        try:
             checkpoint.write_model(self._run / "best.safetensors", model)
+        except Unwritable as error:
+            what = "training goes on, and the next model that is better is kept"
+            print(f"{error.fact}; {what}", file=sys.stderr, flush=True)
+            return False
+        return True

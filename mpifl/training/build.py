@@ -186,7 +186,8 @@ def _placed(job: Job, spec: FederationSpec, transport: Transport) -> dict[int, l
 def _knowledge(job: Job, algorithm: Algorithm, spec: FederationSpec, sums: FixedSums | None) -> Knowledge:
     examples, cohort = [entry.examples for entry in spec.silos], job.cohort
     total = cohort.total([one["train"] for one in examples])
-    return Knowledge(algorithm, examples, cohort.weights, total, sums)
+    budgets = job.privacy is not None and job.privacy.level == "example"
+    return Knowledge(algorithm, examples, cohort.weights, total, sums, budgets)
 
 
 def _transforms(

@@ -97,9 +97,11 @@ def _restore(t: Training) -> Progress | None:
             t.observers.note(f"{error}; using the checkpoint before it")
             continue
         t.checkpoints.resume_from(round)
+        for later in rounds[: rounds.index(round)]:
+            checkpoint.set_aside(t.out, later)
         if not t.algorithm.aligned(server, t.exchange.everyone(server)):
             t.recovery.mark_diverged()
-        return Progress(round, _reported_of(t, round) or t.metrics.evaluate_if_due())
+        return Progress(round, _reported_of(t, round) or {"round": round, **t.metrics.evaluate_if_due()})
     server.round = 0
     if rounds:
         t.recovery.ask(Load)  # silos forget what a broken checkpoint gave them
@@ -132,6 +134,10 @@ def _succeed(t: Training) -> Progress:
         reported = _reported_of(t, mirror.round)
         progress = Progress(mirror.round, reported or dict(mirror.scalars), reported is not None)
         how = "from the mirror"
+        if mirror.round in checkpoint.committed(t.out):
+            t.checkpoints.resume_from(mirror.round)
+        if t.job.cohort.deadline is not None:  # this rank may have slept through a round, and silos not
+            t.recovery.mark_diverged()
     elif restored := _restore(t):
         progress, how = restored, "from the last checkpoint"
     else:

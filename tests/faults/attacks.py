@@ -696,6 +696,7 @@ ATTACKS = [
         "saving-for-others", more(lambda rank: {"silo": rank.foreign}), "silo", at="save", where=(LEADER,)
     ),
     Attack("saved-nothing", headers(sha256=None), "written", at="save_status", where=(LEADER,)),
+    Attack("saving-for-ever", headers(writing=True, sha256=None), "wait", at="save_status", where=(LEADER,)),
     Attack("saved-with-a-number", headers(sha256=5), "sha256", at="save_status", where=(LEADER,)),
     Attack("saved-unreadable", raw(b""), "cannot be read", at="save_status", where=(LEADER,)),
     Attack("saved-with-a-path", headers(sha256="../" * 22), "sha256", at="save_status", where=(LEADER,)),

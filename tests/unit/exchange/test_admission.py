@@ -111,6 +111,8 @@ REFUSED = {
         report(header(scalars={"seconds": 1.0})),
         "'seconds' has the name of a figure",
     ),
+    "is called like an epsilon": (report(header(scalars={"epsilon": 0.1})), "'epsilon' has the name"),
+    "ends a run without a budget": (report(header(scalars={"budget_left": 0.0})), "'budget_left' has the"),
     "is called like a score": (
         report(header(scalars={"test_accuracy": 1.0})),
         "'test_accuracy' has the name",
@@ -197,6 +199,10 @@ ANSWERS = {
     "a file that is not yet": (
         *(STATUS, FileReply(silo=0, writing=True)),
         *(FileReply(silo=0, writing=True, sha256=SHA), "does not say whether"),
+    ),
+    "a file that was to be waited for": (
+        *((SaveStatus, {"checkpoint": 1, "wait": True}), FileReply(silo=0, sha256=SHA)),
+        *(FileReply(silo=0, writing=True), "was to wait for its file"),
     ),
     "a full disk": (
         (Finish, {"sha256": SHA}),

@@ -208,3 +208,14 @@ def test_a_written_model_loads_without_mpifl(tmp_path):
 
 def test_a_checkpoint_error_is_one_that_the_user_is_meant_to_read():
     assert issubclass(CheckpointError, InputError)
+
+
+def test_a_checkpoint_that_is_set_aside_is_none_of_the_runs(tmp_path):
+    for round in (2, 4):
+        checkpoint.round_folder(tmp_path, round).mkdir(parents=True)
+        (checkpoint.round_folder(tmp_path, round) / "checkpoint.json").touch()
+    for _ in range(2):
+        checkpoint.set_aside(tmp_path, 4)
+        checkpoint.round_folder(tmp_path, 4).mkdir()
+        assert checkpoint.committed(tmp_path) == [2]
+    assert (tmp_path / "checkpoints/round_000004.unread").is_dir()

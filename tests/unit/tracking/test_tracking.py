@@ -250,6 +250,16 @@ def test_lines_that_a_full_disk_does_not_take_are_told_of_once_and_written_later
     )
 
 
+def test_a_line_of_the_last_round_is_written_at_the_end(tmp_path, capsys):
+    lines = JsonLines(tmp_path)
+    lines.round({"round": 1})
+    with room_for((tmp_path / "metrics.jsonl").stat().st_size):
+        lines.round({"round": 2})
+    lines.end()
+    assert [record["round"] for record in read_metrics(tmp_path)] == [1, 2]
+    assert "its lines follow" in capsys.readouterr().err
+
+
 # the library's thread says so, too
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_tensorboard_on_a_full_disk_is_told_of_once(tmp_path, capsys):

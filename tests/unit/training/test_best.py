@@ -6,9 +6,10 @@ import pytest
 import tomli_w
 from unit.builders import Alone, write_folder
 
-from mpifl.common.errors import InputError
+from mpifl.common.errors import InputError, Unwritable
 from mpifl.data.batches import Batches
 from mpifl.report.runs import read_run
+from mpifl.run import checkpoint
 from mpifl.training.loop import train
 
 
@@ -86,6 +87,36 @@ def test_a_resumed_run_knows_what_was_best(run, tmp_path):
     assert without_costs(halves) == without_costs(whole)
     best = [(tmp_path / name / "best.safetensors").read_bytes() for name in ("run", "halves")]
     assert best[0] == best[1]
+
+
+def test_a_run_whose_record_lacks_the_checkpoints_round_goes_on(run, tmp_path):
+    """As after a power failure, which the checkpoint has outlived and the line has not."""
+    whole = run(rounds=4, keep_best=True, patience=5)
+    metrics = tmp_path / "halves" / "metrics.jsonl"
+    first = run("halves", rounds=2, keep_best=True, patience=5)
+    metrics.write_text(json.dumps(first[0]) + "\n")
+    halves = run("halves", rounds=4, keep_best=True, patience=5, resume=True)
+    assert [record["round"] for record in halves] == [1, 3, 4]
+    assert without_costs(halves[1:]) == without_costs(whole[2:])
+
+
+def test_a_disk_without_room_for_the_best_model_ends_no_run(run, tmp_path, monkeypatch, capsys):
+    """The next that is better is kept."""
+    write, refused = checkpoint.write_model, []
+
+    def crowded(path, model):
+        if path.name == "best.safetensors" and not refused:
+            refused.append(path)
+            raise Unwritable(path, OSError(28, "No space left on device"))
+        return write(path, model)
+
+    monkeypatch.setattr(checkpoint, "write_model", crowded)
+    records = run(rounds=6, keep_best=True)
+    assert len(records) == 6
+    assert refused
+    assert "No space left on device); training goes on, and the next" in capsys.readouterr().err
+    assert records[-1]["best_round"] > 1
+    assert (tmp_path / "run" / "best.safetensors").exists()
 
 
 @pytest.fixture

@@ -1,0 +1,69 @@
+"""The server's end of a dialogue, against lines that are played to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from mpifl.common import RoundLost
+from mpifl.exchange.dialogue import Dialogue, Lead
+from mpifl.transforms import PLAIN_LINES
+from mpifl.wire import Line, Mark
+
+LINE = memoryview(bytearray(torch.ones(3, 2).numpy().tobytes()))
+
+
+class Played:
+    """What ranks say, in order; and what they do once they are told: a rank speaks for its silos in turns."""
+
+    def __init__(self, lines: dict[int, list[Line]], hosted: dict[int, list[int]]) -> None:
+        self.lines, self.hosted = lines, hosted
+        self.told: list[tuple[int, int]] = []
+
+    def hear(self, rank: int, limit: int) -> Line:
+        if self.lines[rank]:
+            return self.lines[rank].pop(0)
+        waiting = [silo for silo in self.hosted[rank] if silo not in [one for one, _ in self.told]]
+        assert not waiting, f"rank {rank} says nothing: silo {waiting[0]} waits for its answer"
+        return Line(self.hosted[rank][0], 1, LINE)
+
+    def say(self, rank: int, silo: int, number: int, payload: object = b"") -> None:
+        self.told.append((silo, number))
+
+    def settle(self) -> None:
+        pass
+
+
+def led(played: Played, talk: Callable[[Dialogue], None]) -> Lead:
+    """Lead a dialogue with silos 1 and 2."""
+    lead = Lead(talk, {1: 2, 2: 2}, 3)
+    lead.homes = {silo: rank for rank, silos in played.hosted.items() for silo in silos}
+    Dialogue(lead, [1, 2], {}, played, *PLAIN_LINES.writing("bottom", 0)).run()
+    return lead
+
+
+@pytest.mark.parametrize("bad", [torch.full((3, 2), torch.nan), None])
+def test_of_a_rank_with_two_silos_the_one_that_waits_is_stopped_before_the_other_is_heard(bad) -> None:
+    """Silo 1 has its answer, silo 2's cannot be said. Their rank says silo 1's next line after both came."""
+    played = Played({1: [Line(1, 0, LINE), Line(2, 0, LINE)]}, {1: [1, 2]})
+
+    def talk(dialogue: Dialogue) -> None:
+        dialogue.hear(3)
+        dialogue.say([torch.ones(3, 2)], [1])
+        if bad is None:
+            raise RoundLost("it cannot go on")
+        dialogue.say([bad], [2])
+
+    lead = led(played, talk)
+    assert isinstance(lead.error, RoundLost)
+    assert played.told == [(1, 0), (2, Mark.STOP), (1, Mark.STOP)]
+
+
+@pytest.mark.parametrize("mark", [Mark.STOP, Mark.END])
+def test_a_mark_in_anothers_name_ends_nobody_else(mark) -> None:
+    played = Played({1: [Line(2, mark, memoryview(b""))], 2: [Line(2, 0, LINE)]}, {1: [1], 2: [2]})
+    lead = led(played, lambda dialogue: dialogue.hear(3))
+    assert "silo 1: a line of silo 2 came in place of its own" in str(lead.error)
+    assert sorted(played.told) == [(1, Mark.STOP), (2, Mark.STOP)]
