@@ -19,6 +19,7 @@ from .page import write_report as write_report
 from .predict import (
     answered as answered,
     check_asked as check_asked,
+    check_names as check_names,
     predict_run as predict_run,
     table_of as table_of,
 )

@@ -84,7 +84,7 @@ def predict_run(
     if not _fit(shards.spec, spec):
         cut = "" if spec.feature_names is None else f"; {FITTED}"
         raise InputError(f"{data}: features of shape {found}, the model of {run} takes {wanted}{cut}")
-    _check_names(data, shards.spec, spec)
+    check_names(data, shards.spec.feature_names, spec.feature_names)
     task = job.build_algorithm().for_federation(spec).task
     model = FlatModel(module_of(run, job, spec, best))
     with table_of(out, data, split) as append:
@@ -146,10 +146,13 @@ def _fit(given: FederationSpec, taken: FederationSpec) -> bool:
     )
 
 
-def _check_names(data: Path, given: FederationSpec, taken: FederationSpec) -> None:
-    """Refuse a table's columns that are called otherwise than those that a model has learned from."""
-    both = zip(given.feature_names or (), taken.feature_names or (), strict=False)
-    for column, (found, learned) in enumerate(both):
+def check_names(data: Path, given: Sequence[str] | None, taken: Sequence[str] | None) -> None:
+    """Refuse a table's columns that are called otherwise than those that a model has learned from.
+
+    Raises:
+        InputError: one is.
+    """
+    for column, (found, learned) in enumerate(zip(given or (), taken or (), strict=False)):
         if found != learned:
             raise InputError(f"{data}: column {column} is '{found}', the model learned '{learned}'; {FITTED}")
 

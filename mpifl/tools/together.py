@@ -14,6 +14,7 @@ from mpifl.report import (
     answered,
     as_record,
     check_asked,
+    check_names,
     check_plugins,
     last_model,
     read_job_of,
@@ -121,6 +122,10 @@ def _check_columns(run: Path, job: Job, data: Path, spec: VerticalSpec) -> None:
         if one.columns != other.columns or one.features != other.features:
             what = f"silo {one.silo} has other columns than {run} was trained on"
             raise InputError(f"{data}: {what}; give each party those that it had")
+    check_names(data, spec.feature_names, trained.feature_names)
+    for what in ("holder", "classes", "class_names"):
+        if (found := getattr(spec, what)) != (learned := getattr(trained, what)):
+            raise InputError(f"{data}: has {what} = {found}, {run} was trained with {learned}")
 
 
 def _write(network: Network, data: Path, out: Path, split: str | None) -> None:

@@ -109,6 +109,9 @@ def test_rows_that_were_not_trained_on_are_predicted_by_the_same_columns(trained
     write_vertical_folder(tmp_path / "others", {"train": 3}, (3, 1, 2), holder=1)
     said = asked("predict", trained.folder, "--data", tmp_path / "others", "--out", out)
     assert re.search(r"others: silo 0 has other columns than .*run was trained on; give each party", said)
+    write_vertical_folder(tmp_path / "held", {"train": 3}, WIDTHS, holder=0)
+    said = asked("predict", trained.folder, "--data", tmp_path / "held", "--out", out)
+    assert re.search(r"held: has holder = 0, .*run was trained with 1", said)
     write_folder(tmp_path / "whole", [8, 8])
     said = asked("predict", trained.folder, "--data", tmp_path / "whole", "--out", out)
     assert "its silos have examples, not columns" in said
