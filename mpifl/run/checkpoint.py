@@ -197,7 +197,7 @@ def discard(run: Path, round: int) -> None:
 def set_aside(run: Path, round: int) -> None:
     """Rename a checkpoint that could not be read: its rounds are trained anew, and it is none of a run's."""
     folder = round_folder(run, round)
-    aside = folder.with_name(f"{folder.name}.unread")
+    aside = folder.with_name(f"unread_{round:06d}")
     shutil.rmtree(aside, ignore_errors=True)
     with contextlib.suppress(OSError):
         folder.rename(aside)

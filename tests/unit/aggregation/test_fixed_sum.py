@@ -156,7 +156,7 @@ HOSTILE: dict[str, tuple[list[Any], str]] = {
     "another vector": ([{**GOOD, "vectors": {"delta": 1, "gamma": 2}}], r"\('gamma'\)"),
     "an unprintable name": ([{**GOOD, "vectors": {"\x1b[2J": 2}}], "cannot be read"),
     "a long name": ([{**GOOD, "vectors": {"x" * 1000: 2}}], "cannot be read"),
-    "many vectors": ([{**GOOD, "vectors": {f"v{k}": k for k in range(100)}}], "cannot be read"),
+    "many vectors": ([{**GOOD, "vectors": {f"v{k}": k for k in range(300)}}], "cannot be read"),
     "a handle of text": ([{**GOOD, "vectors": {"delta": "7"}}], "cannot be read"),
     "half a handle": ([{**GOOD, "vectors": {"delta": 7.5}}], "cannot be read"),
     "no number": ([{**GOOD, "scalars": []}], r"numbers are not those .*\('loss'\)"),

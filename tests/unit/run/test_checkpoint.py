@@ -218,4 +218,4 @@ def test_a_checkpoint_that_is_set_aside_is_none_of_the_runs(tmp_path):
         checkpoint.set_aside(tmp_path, 4)
         checkpoint.round_folder(tmp_path, 4).mkdir()
         assert checkpoint.committed(tmp_path) == [2]
-    assert (tmp_path / "checkpoints/round_000004.unread").is_dir()
+    assert (tmp_path / "checkpoints/unread_000004").is_dir()

@@ -155,6 +155,7 @@ def test_machine_code_of_other_constants_has_another_name():
     assert digest(2.0) != digest(3.0)
 
 
+@pytest.mark.slow  # the same of several silos at once is quick
 def test_what_a_model_keeps_of_its_first_pass_is_none_of_the_trace():
     keeping = compare({}, lambda: net(Keeper()), n=25)  # no plain step came before
     assert keeping.module(torch.ones(2, 4)).isfinite().all()
