@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
 from mpifl.aggregation.mixing import BUCKETING, NNM
-from mpifl.aggregation.weights import WEIGHT_RULES, WeightRule
+from mpifl.aggregation.weights import WEIGHT_RULES, WeightRule, tolerated
 from mpifl.common import InputError, load_plugin
 
 if TYPE_CHECKING:  # a job is looked at without paying for torch
@@ -132,7 +132,7 @@ class AggregationSettings(BaseModel):
         Raises:
             InputError: it is none.
         """
-        if isinstance(self.tolerate, float) and int(self.tolerate * asked + 1e-9) < 1:
+        if isinstance(self.tolerate, float) and not tolerated(self.tolerate, asked):
             what = f"of the {asked} silos that a round asks that is none"
             enough = math.ceil(1000 / asked) / 1000
             raise InputError(f"[aggregation] tolerate = {self.tolerate:g}: {what}; take {enough:g} or more")

@@ -110,29 +110,30 @@ class Party:
         self._check_noise(question, sure)
         about = [self._terms.digest, str(asked.round), asked.work, message, *accepted]
         for vector, deviation, total in zip(question.plan.vectors, question.noise, sums[:-1], strict=True):
-            size = deviation / math.sqrt(sure)
+            size = deviation / math.sqrt(sure) if deviation else 0.0
             for silo, answer in sorted(question.answers.items()) if deviation else ():
                 whose = self._terms.silos[silo], answer, vector.name, size.hex()
                 drawn = Draws(self._secret, "share of noise", *about, *whose)
                 total[:-SENTINELS] += drawn.whole_normal(len(total) - SENTINELS, size)
 
     def _sure(self, question: Question) -> int:
-        """Return how many silos of a sum do not collude, where those that are missing do not either.
-
-        Raises:
-            InputError: none.
-        """
-        drawn, colluding = len(self._drawn(question.request)), self._terms.settings.colluding
-        sure = len(question.accepted) - math.floor(colluding * drawn)
-        if sure < 1:
-            what = f"{len(question.accepted)} of {drawn} silos have a part in the sum, and all may collude"
-            raise InputError(f"[security] colluding = {colluding:.3g}: {what}; bring back the others")
-        return sure
+        """Return how many silos of a sum do not collude, where those that are missing do not either."""
+        drawn = len(self._drawn(question.request))
+        return len(question.accepted) - math.floor(self._terms.settings.colluding * drawn)
 
     def _check_noise(self, question: Question, sure: int) -> None:
-        """See that rounding leaves the shares of noise what they are, and that their sum has room."""
+        """See that the noise can be added.
+
+        Some silos do not collude. Rounding leaves their shares what they are, and the sum of all has room.
+        """
+        if any(question.noise) and sure < 1:
+            what = f"all {len(question.accepted)} silos of the sum may collude, and none is sure to add noise"
+            share = self._terms.settings.colluding
+            raise InputError(f"[security] colluding = {share:.3g}: {what}; bring back the others")
         for vector, deviation in zip(question.plan.vectors, question.noise, strict=True):
-            if deviation and deviation / math.sqrt(sure) < LEAST_NOISE:
+            if not deviation:
+                continue
+            if deviation / math.sqrt(sure) < LEAST_NOISE:
                 why = "would be lost in rounding; take a smaller range"
             elif deviation * math.sqrt(len(question.accepted) / sure) > MOST_NOISE:
                 why = "has no room in the sum; take a larger range"

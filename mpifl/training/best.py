@@ -55,7 +55,7 @@ class BestModel:
         return not self._metric.reaches(best, value)  # NaN, before the first, reaches nothing
 
     def _keep(self) -> bool:
-        """Keep the model, if that is wanted; return whether it need not be waited for another to be kept."""
+        """Keep the model, if that is wanted; return False where the disk has no room for it."""
         if not self._keeps:
             return True
         model = self._server.load(self._server.state["w"])

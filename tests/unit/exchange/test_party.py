@@ -261,8 +261,10 @@ def test_those_who_are_left_out_count_as_honest(tmp_path: Path) -> None:
     few = replace(question, accepted=[0, 1, 2, 3, 4])
     party = World(tmp_path).parties[2]
     assert [party._sure(one) for one in (question, few)] == [5, 3]
-    with pytest.raises(InputError, match="2 of 7 silos have a part in the sum, and all may collude"):
-        party._sure(replace(question, accepted=[0, 1]))
+    none = replace(question, accepted=[0, 1])
+    party._check_noise(none, party._sure(none))  # without noise nothing depends on it
+    with pytest.raises(InputError, match="all 2 silos of the sum may collude, and none is sure to add noise"):
+        party._check_noise(replace(none, noise=[2.0**30]), party._sure(none))
 
 
 def test_silos_that_are_not_drawn_are_refused(tmp_path: Path) -> None:
