@@ -195,7 +195,7 @@ class Federation:
         return False
 
     def recover(self) -> None:
-        """Find together with the other survivors of a death; who hosts what is known to none then."""
+        """Find together with the other survivors of a death; an inventory tells then who hosts what."""
         ranks = self.transport.recover()
         self.membership.renumber(self.transport.workers, ranks)
         self._broadcast.forget()

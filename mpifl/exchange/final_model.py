@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mpifl.algorithms import Algorithm
 from mpifl.common import sha256_of
-from mpifl.run import checkpoint
+from mpifl.run import MADE_WITH, checkpoint
 from mpifl.silo import FlatModel, Silo
 
 
@@ -44,13 +44,15 @@ class FinalModel:
         if own is vectors.get("w"):
             self._leave_global(own, sha256)
         else:
-            self._leave_own(silo, own)
+            self._leave_own(silo, own, sha256)
 
-    def _leave_own(self, silo: Silo, own: Tensor) -> None:
+    def _leave_own(self, silo: Silo, own: Tensor, sha256: str) -> None:
+        """Write a silo's own model, which says with which of the server's it was made."""
         silo.model.trained.copy_(own)
         if (statistics := self._algorithm.personal_statistics(silo)) is not None:
             silo.model.statistics.write(statistics)
-        checkpoint.write_model(self._personal / f"silo_{silo.id:04d}.safetensors", silo.model)
+        path = self._personal / f"silo_{silo.id:04d}.safetensors"
+        checkpoint.write_model(path, silo.model, {MADE_WITH: sha256})
 
     def _leave_global(self, w: Tensor, sha256: str) -> None:
         """Write the server's model where the run folder has none, or that of an earlier end."""

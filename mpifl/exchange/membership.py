@@ -64,9 +64,12 @@ class Membership:
 
     def answerable(self, request: Request, rank: int) -> set[int]:
         """Return the silos that a rank may answer for: its own of the cohort,
-        and those that are to move there."""
+        and those that are to move there.
+
+        Asked whom it hosts, it may name any silo that moves, and of those that stay only its own.
+        """
         if not request.addressed:
-            return set(range(self.population))
+            return self.placed.get(rank, set()) if self.stay else set(range(self.population))
         own = self.placed.get(rank, set()).difference(request.reassigned).intersection(request.cohort)
         return own | {silo for silo, home in request.reassigned.items() if home == rank}
 
@@ -103,13 +106,13 @@ class Membership:
                 self.pinned.add(header.silo)
 
     def renumber(self, workers: Iterable[int], ranks: Mapping[int, int]) -> None:
-        """Take note of a death: the survivors have new ranks, and who hosts what is unknown until they say
-        so.
+        """Take note of a death: the survivors have new ranks, and silos may have been on their way.
 
         Args:
-            workers: The ranks that host silos from now on.
+            workers: The ranks that host silos from now on; the next inventory tells which.
             ranks: The new rank of each survivor by its old one.
         """
-        self.placed = {rank: set() for rank in workers}
+        hosted = {ranks[rank]: silos for rank, silos in self.placed.items() if rank in ranks}
+        self.placed = {rank: hosted.get(rank, set()) for rank in workers}
         self.silent = {ranks[rank] for rank in self.silent if rank in ranks}
         self.about = {ranks[rank]: about for rank, about in self.about.items() if rank in ranks}

@@ -265,7 +265,7 @@ class Worker:
     def _save(self, id: int, request: Save, vectors: dict[str, Tensor]) -> AnyReply:
         if not (state := self.states.kept.get(id)):
             return FileReply(silo=id)
-        self._files.begin(request.round, id, state)
+        self._files.begin(request.round, id, state, request.oldest)
         return FileReply(silo=id, writing=True)
 
     def _save_status(self, id: int, request: SaveStatus, vectors: dict[str, Tensor]) -> AnyReply:

@@ -45,5 +45,11 @@ from .tables import (
     Tracking as Tracking,
 )
 from .vertical import check_bottom as check_bottom, check_vertical_data as check_vertical_data
-from .weights import load_final as load_final, load_initial as load_initial, load_weights as load_weights
+from .weights import (
+    MADE_WITH as MADE_WITH,
+    load_final as load_final,
+    load_initial as load_initial,
+    load_weights as load_weights,
+    metadata_of as metadata_of,
+)
 from .writer import Writer as Writer

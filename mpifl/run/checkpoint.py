@@ -203,6 +203,17 @@ def set_aside(run: Path, round: int) -> None:
         folder.rename(aside)
 
 
+def drop_silos(run: Path, oldest: int) -> None:
+    """Take away silos' files of older checkpoints, where the run folder is not the server's."""
+    for round in (one for one in rounds(run) if one < oldest):
+        if (folder := round_folder(run, round)).is_symlink():
+            continue
+        with contextlib.suppress(OSError):
+            for path in folder.glob("silo_*"):
+                path.unlink(missing_ok=True)
+            folder.rmdir()
+
+
 def committed(run: Path) -> list[int]:
     """Return the rounds whose checkpoints were committed, the latest first; none of them is read."""
     return [round for round in rounds(run) if (round_folder(run, round) / "checkpoint.json").exists()]
@@ -217,10 +228,15 @@ def keep(run: Path, newest: int, upto: int) -> None:
         discard(run, round)
 
 
-def write_model(path: Path, model: FlatModel) -> str:
+def write_model(path: Path, model: FlatModel, metadata: Mapping[str, str] | None = None) -> str:
     """Write the module's state by PyTorch's names; return its sha256.
 
     `load_state_dict(load_file(path))` reads it.
+
+    Args:
+        path: The safetensors file.
+        model: What is written.
+        metadata: What the file says beside.
 
     Raises:
         InputError: its parameters are not finite.
@@ -229,7 +245,7 @@ def write_model(path: Path, model: FlatModel) -> str:
     if not is_finite(model.trained):
         raise InputError(f"{path}: is not written, since the model's parameters are not finite")
     try:
-        return serialization.write_tensors(path, model.state_dict())
+        return serialization.write_tensors(path, model.state_dict(), metadata)
     except OSError as error:
         raise Unwritable(path, error) from None
 

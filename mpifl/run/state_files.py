@@ -25,9 +25,17 @@ class StateFiles:
         self._run, self._seal = run, seal
         self._writer = Writer()
 
-    def begin(self, round: int, silo: int, state: Mapping[str, Any]) -> None:
+    def begin(self, round: int, silo: int, state: Mapping[str, Any], oldest: int = 0) -> None:
         """Begin to write what a silo keeps; nothing is copied,
-        since what is kept is replaced and never changed."""
+        since what is kept is replaced and never changed.
+
+        Args:
+            round: Of the checkpoint.
+            silo: Whose state it is.
+            state: What it keeps.
+            oldest: The oldest checkpoint that the server still has; files of older ones are removed.
+        """
+        checkpoint.drop_silos(self._run, oldest)
         seal, path = self._seal, self.path(round, silo)
         if seal is None:
             return self._writer.begin(path, state)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import nn
 
@@ -15,6 +16,9 @@ PICKLES = (b"PK\x03\x04", b"\x80")
 """What files begin with that `torch.save` has written, now and before 1.6."""
 JSON = b"{"
 """What follows the eight bytes of a length in a safetensors file; that length may begin as a pickle does."""
+
+MADE_WITH = "model_sha256"
+"""Metadata of a silo's own model: the sha256 of the server's that it was made with."""
 
 
 def load_initial(module: nn.Module, table: Model) -> str:
@@ -81,6 +85,12 @@ def load_weights(
         if not parameter.requires_grad and name in weights and weights[name].dtype == parameter.dtype:
             parameter.data = weights[name].to(parameter.device)
     return found.missing_keys, found.unexpected_keys
+
+
+def metadata_of(path: Path) -> dict[str, str]:
+    """Return what a safetensors file that was read says beside its tensors."""
+    with safe_open(path, "pt") as file:
+        return dict(file.metadata() or {})
 
 
 def _start(path: Path, what: str) -> bytes:

@@ -120,7 +120,8 @@ class CheckpointManager:
         checkpoint.discard(self._run, server.round)
         self._due, self._begun, self._lost = False, server.round, self._dead()
         self._writer.begin(self._server_file(), self._copied(server.state) if copied else server.state)
-        answer = self._recovery.ask(Save)
+        oldest = min(checkpoint.committed(self._run), default=0)
+        answer = self._recovery.ask(Save, oldest=oldest)
         self._keeping = [silo for silo, reply in answer.of(FileReply).items() if reply.writing]
         if answer.faults:
             self._give_up(first_of(answer.faults, self._recovery.federation.names))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mpifl.algorithms import Algorithm
-from mpifl.common import InputError, Names, RoundLost
+from mpifl.common import InputError, Names, RoundLost, sha256_of
 from mpifl.data import VerticalSpec, parse_any
 from mpifl.exchange import Federation, first_of
 from mpifl.run import Job
@@ -68,7 +68,7 @@ def all_together(
     transport.server_hosts = True
     try:
         allow(job)
-        built, problem = assemble_vertical(job, spec, run, transport, trained=True), ""
+        built, problem = assemble_vertical(job, spec, run, transport, trained=told["top"]), ""
     except InputError as error:
         built, problem = None, str(error)
     agree_on(transport, problem, tags_here(job, spec, transport), Names([one.name for one in spec.silos]))
@@ -90,7 +90,13 @@ def all_together(
 
 
 def _told(job: Job, spec: VerticalSpec, run: Path) -> dict[str, str]:
-    return {"job": job.model_dump_json(exclude_none=True), "spec": spec.model_dump_json(), "run": str(run)}
+    top = run / "model.safetensors"
+    return {
+        "job": job.model_dump_json(exclude_none=True),
+        "spec": spec.model_dump_json(),
+        "run": str(run),
+        "top": sha256_of(top) if top.exists() else "",
+    }
 
 
 def _open_shards(server: Server, exchange: Federation) -> None:

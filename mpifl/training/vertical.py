@@ -20,12 +20,14 @@ from mpifl.data import Batches, Features, Shard, Split, VerticalSpec, alignment_
 from mpifl.exchange import Federation, Knowledge, Worker, WorkerContext, place
 from mpifl.privacy import Gate, own_secret, randomised
 from mpifl.run import (
+    MADE_WITH,
     Job,
     Model,
     check_bottom,
     check_vertical_data,
     load_initial,
     load_weights,
+    metadata_of,
 )
 from mpifl.server import Server
 from mpifl.silo import Bottom, ColumnSilo, FlatModel, check_batches, learnable
@@ -36,7 +38,7 @@ from mpifl.wire import Transport, survivable
 
 
 def assemble_vertical(
-    job: Job, spec: VerticalSpec, run: Path, transport: Transport, *, trained: bool = False
+    job: Job, spec: VerticalSpec, run: Path, transport: Transport, *, trained: str | None = None
 ) -> tuple[Server, Federation]:
     """Build this rank's halves of the network, the silos it hosts, and what it needs if it is the server.
 
@@ -45,7 +47,7 @@ def assemble_vertical(
         spec: The shard folder's `federation.json`.
         run: The run folder.
         transport: The world.
-        trained: Take the halves that a training has left in the run folder.
+        trained: Take the halves that a training has left in the run folder; the sha256 of its top.
 
     Raises:
         InputError: the job does not go with such silos, or a shard is wrong.
@@ -57,7 +59,7 @@ def assemble_vertical(
     torch.set_num_threads(threads_of(job.threads, workers))
     device = rank_device(job, nth, is_worker=True)
     module = top_of(job, spec, algorithm)
-    if not trained:
+    if trained is None:
         _check_batches(job, spec, module)
     elif transport.is_server:
         load_half(module, run / "model.safetensors")
@@ -65,8 +67,7 @@ def assemble_vertical(
     algorithm.task.metrics()  # the library that brings them is imported now, not in the first evaluation
     placed = placement(spec, transport)
     silos = placed.get(transport.rank, [])
-    left_in = run if trained else None
-    bottoms = {silo: _bottom(job, spec, algorithm, silo, device, left_in) for silo in silos}
+    bottoms = {silo: _bottom(job, spec, algorithm, silo, device, run, trained) for silo in silos}
     context = _context(job, spec, algorithm, run, top, bottoms)
     told = {BOTTOMS: ", ".join(f"{len(bottom.model.trained):,}" for bottom in bottoms.values())}
     worker = Worker(context, silos, about_rank(device, len(silos), job) | told, transport)
@@ -76,7 +77,7 @@ def assemble_vertical(
     server = Server([top], job.seed, task=algorithm.task, evaluation_batch=job.evaluate.batch_size)
     if transport.is_server:
         server.held, server.holder = _held(Path(job.shards), spec, algorithm, device), spec.holder
-        if not trained:  # no gradient leaves what is trained
+        if trained is None:  # no gradient leaves what is trained
             server.held, server.gate = _protected(job, spec, algorithm, run, server.held)
     return server, exchange
 
@@ -181,16 +182,24 @@ def bottom_of(job: Job, spec: VerticalSpec, silo: int) -> torch.nn.Module:
     return module
 
 
-def load_half(module: torch.nn.Module, path: Path) -> None:
+def load_half(module: torch.nn.Module, path: Path, top: str = "") -> None:
     """Give one half of a network the weights that a training has left of it.
 
+    Args:
+        module: The half.
+        path: Its weights.
+        top: The sha256 of the top that it must have been trained with, if it says which; any by default.
+
     Raises:
-        InputError: they are not there, or of another model.
+        InputError: they are not there, of another model, or trained with another top.
     """
     if not path.exists():
         what = "is not there, and half a network is no model"
         raise InputError(f"{path}: {what}; have all parties answer together, each with its own half")
     load_weights(module, path, str(path))
+    if top and (other := metadata_of(path).get(MADE_WITH, top)) != top:
+        what = f"was trained with another top, {other[:12]}, than model.safetensors at rank 0, {top[:12]}"
+        raise InputError(f"{path}: {what}; have each party bring its half of one training")
 
 
 def check_halves(job: Job, spec: VerticalSpec, algorithm: Algorithm) -> None:
@@ -227,13 +236,19 @@ def _checked_bottom(job: Job, spec: VerticalSpec, algorithm: Algorithm, silo: in
 
 
 def _bottom(
-    job: Job, spec: VerticalSpec, algorithm: Algorithm, silo: int, device: torch.device, run: Path | None
+    job: Job,
+    spec: VerticalSpec,
+    algorithm: Algorithm,
+    silo: int,
+    device: torch.device,
+    run: Path,
+    trained: str | None,
 ) -> Bottom:
     module = _checked_bottom(job, spec, algorithm, silo)
-    if run is None:
+    if trained is None:
         _check_batches(job, spec, module, silo)
     else:
-        load_half(module, run / "personal" / f"silo_{silo:04d}.safetensors")
+        load_half(module, run / "personal" / f"silo_{silo:04d}.safetensors", trained)
     model = FlatModel(module, device)
     features = spec.silos[silo].features
     return Bottom.of(model, job.local, features, holds_labels=silo == spec.holder)

@@ -136,13 +136,18 @@ class Open(Request):
 
 
 class Save(Request):
-    """Have each rank begin to write what its silos keep, as part of the round's checkpoint."""
+    """Have each rank begin to write what its silos keep, as part of the round's checkpoint.
+
+    Attributes:
+        oldest: The round of the oldest checkpoint that the server still has; 0 without any.
+    """
 
     reply: ClassVar[type[Reply]] = FileReply
     has_deadline: ClassVar[bool] = True
     only_stateful: ClassVar[bool] = True
 
     kind: Literal["save"] = "save"
+    oldest: int = 0
 
 
 class SaveStatus(Request):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import unicodedata
 from pathlib import Path
@@ -11,6 +12,7 @@ from unicodedata import normalize
 import numpy as np
 import pytest
 from conftest import launcher, python, rank_environment, ranks, warm_executable
+from unit.builders import write_vertical_folder
 
 from data_prep.check.columns import check_columns
 from mpifl.data import open_vertical, read_vertical
@@ -146,6 +148,18 @@ def refusals(folder: Path) -> None:
     readable = case(folder / "no-readable", USUAL, plain=True, keys={4: "other_key"})
     (readable / "other_key").chmod(0o644)
     case(folder / "no-mixed", USUAL, plain=["2"])
+
+
+CREDIT = """\
+name = "credit"
+shards = "aligned"
+rounds = 5
+model = {name = "mlp", hidden = [4]}
+algorithm = {name = "splitnn"}
+vertical = {cut = 3, top = {name = "mlp", hidden = [4]}}
+local = {lr = 0.1, batch_size = 4}
+checkpoint = {every = 1, keep = 2}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -326,6 +340,24 @@ def test_the_command_starts_its_own_ranks_and_a_party_alone_says_what_is_wrong(t
         "error: party 'shop' (rank 2) has stopped, and says why; nothing is written",
     ]
     assert not (tmp_path / "out").exists()
+
+
+def test_parties_train_in_their_own_folders_and_each_keeps_a_few_checkpoints(tmp_path: Path) -> None:
+    write_vertical_folder(tmp_path / "shards", {"train": 12, "test": 6}, (3, 2))
+    for silo, party in enumerate(("bank", "shop")):
+        (tmp_path / party / "aligned").mkdir(parents=True)
+        for name in ("federation.json", f"silo_{silo:04d}.h5"):
+            shutil.copy(tmp_path / "shards" / name, tmp_path / party / "aligned" / name)
+    (tmp_path / "bank" / "credit.toml").write_text(CREDIT)
+    train = [*python(), "-m", "mpifl", "train", "credit.toml", "--out", "run"]
+    bank, shop = (["-n", "1", "--wdir", str(tmp_path / party), *train] for party in ("bank", "shop"))
+    done = finished([*launcher(), *bank, ":", *shop], tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = {party: sorted((tmp_path / party).glob("run/checkpoints/*")) for party in ("bank", "shop")}
+    assert [folder.name for folder in found["bank"]] == ["round_000004", "round_000005"]
+    # the shop does not know that the last one counts, so it has the one before those two as well
+    assert [folder.name for folder in found["shop"]] == ["round_000003", "round_000004", "round_000005"]
+    assert not list((tmp_path / "bank").glob("run/checkpoints/*/silo_0001*"))
 
 
 def finished(command: list[str], folder: Path) -> subprocess.CompletedProcess:

@@ -254,6 +254,16 @@ def test_a_new_server_knows_whose_silos_keep_something(federation, server, world
     assert successor.membership.stateful == set(range(6))
 
 
+@pytest.mark.parametrize("stay", [True, False])
+def test_after_a_death_no_rank_hosts_a_silo_of_another_site(federation, server, world, stay):
+    federation.membership.stay = stay
+    world.workers_here[1].silos.add(4)
+    federation.membership.renumber(world.workers, {0: 0, 1: 1})
+    federation.take_inventory(server)
+    # a silo that moves may have been on its way there when the other rank died
+    assert (4 in federation.membership.placed[1]) is not stay
+
+
 def test_a_checkpoint_that_was_given_up_and_comes_back_takes_no_ones_place(federation, server, world, folder):
     run, observers, seen = folder / "run", Observers(), Seen()
     observers.attach([seen])

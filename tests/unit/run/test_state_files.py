@@ -32,6 +32,20 @@ def test_without_a_seal_a_file_is_what_it_was(tmp_path):
     assert plain.read(10, 1, sha256)["n"] == 3
 
 
+def test_files_of_checkpoints_that_the_server_has_no_more_are_removed(tmp_path):
+    plain = StateFiles(tmp_path)
+    for round, oldest in ((10, 0), (20, 10), (30, 20)):
+        plain.begin(round, 1, STATE, oldest)
+        plain.begin(round, 4, STATE, oldest)
+        plain.digest(round, 1)
+        plain.digest(round, 4)
+    assert checkpoint.rounds(tmp_path) == [30, 20]
+    theirs = checkpoint.server_file(tmp_path, 20)
+    theirs.touch()
+    plain.begin(40, 1, STATE, 30)
+    assert [path.name for path in theirs.parent.iterdir()] == [theirs.name], "what silos did not write stays"
+
+
 def test_a_sealed_state_is_read_again_and_equal_states_have_equal_files(tmp_path):
     sha256 = write(files(tmp_path / "one"), 10, 1)
     assert write(files(tmp_path / "two"), 10, 1, {"n": 3, "c": torch.arange(500.0)}) == sha256

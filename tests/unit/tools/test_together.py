@@ -134,6 +134,18 @@ def test_half_a_network_is_no_model(trained, tmp_path, missing):
         )
 
 
+def test_halves_of_two_trainings_are_no_model(trained, tmp_path):
+    other = run_of(tmp_path / "other", rounds=3)
+    half = "personal/silo_0002.safetensors"
+    shutil.copy(other.folder / half, trained.folder / half)
+    said = asked("evaluate", trained.folder)
+    assert re.fullmatch(
+        rf"{trained.folder / half}: was trained with another top, \w{{12}}, than model.safetensors at rank 0, "
+        r"\w{12}; have each party bring its half of one training",
+        said,
+    )
+
+
 def test_who_asks_one_party_alone_is_told_that_it_has_a_part(trained):
     with pytest.raises(InputError, match=r"here is the top, .* have all answer together by mpifl predict"):
         trained.model()
