@@ -140,8 +140,8 @@ def test_halves_of_two_trainings_are_no_model(trained, tmp_path):
     shutil.copy(other.folder / half, trained.folder / half)
     said = asked("evaluate", trained.folder)
     assert re.fullmatch(
-        rf"{trained.folder / half}: was trained with another top, \w{{12}}, than model.safetensors at rank 0, "
-        r"\w{12}; have each party bring its half of one training",
+        rf"{trained.folder / half}: was trained with another top, \w{{12}}, than model.safetensors at "
+        r"rank 0, \w{12}; have each party bring its half of one training",
         said,
     )
 
