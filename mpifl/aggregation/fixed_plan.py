@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -49,6 +49,10 @@ class SumPlan(Message):
         """Return the parties that have a vector."""
         return sorted(rank for rank, part in self.parties.items() if name in part.vectors)
 
+    def counting(self, number: str) -> int:
+        """Return how many parties have a number."""
+        return sum(number in part.scalars for part in self.parties.values())
+
 
 PARTS = TypeAdapter(list[Part])
 
@@ -73,12 +77,18 @@ def part_of(parts: Sequence[Any], headers: Sequence[Header]) -> Part | None:
     return found[0]
 
 
-def plan_of(reports: Mapping[int, Report]) -> SumPlan:
-    """Plan what is added up for these reports, which were accepted."""
+def plan_of(reports: Mapping[int, Report], least: int = 1) -> SumPlan:
+    """Plan what is added up for these reports, which were accepted.
+
+    Args:
+        reports: By rank.
+        least: The parties that must have a number; without so many it is left out.
+    """
     headers = updates_of(headers_of(reports))
     parties = {rank: part_of(report.parts, updates_of(report.headers)) for rank, report in reports.items()}
     found = {rank: part for rank, part in sorted(parties.items()) if part is not None}
-    scalars = sorted({name for part in found.values() for name in part.scalars})
+    counts = Counter(name for part in found.values() for name in set(part.scalars))
+    scalars = sorted(name for name, count in counts.items() if count >= least)
     return SumPlan(vectors=_vectors(headers), scalars=scalars, parties=found)
 
 

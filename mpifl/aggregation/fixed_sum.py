@@ -87,7 +87,7 @@ class FixedSum:
 
     def place(self, reports: Mapping[int, Report]) -> list[SumPlan]:
         """Say, at the server, what is added up; see `Aggregator`."""
-        plan = plan_of(reports)
+        plan = plan_of(reports, self._how.least)
         if weightless := [vector.name for vector in plan.vectors if vector.total == 0]:
             raise RoundLost(f"all updates weigh 0 in the mean of '{weightless[0]}'")
         lacking = [v.name for v in plan.vectors if len(plan.having(v.name)) < len(plan.parties)]
@@ -158,6 +158,8 @@ class FixedSum:
         assert self._how.masking is not None
         if sorted(one.name for one in plan.vectors) != sorted(self._here.vectors):
             return Ready(refused="the server plans to add up other vectors than this party has")
+        if {*plan.parties[transport.rank].scalars} != self._here.numbers.keys():
+            return Ready(refused="the server tells of other numbers than this party has")
         grids = [self._how.grid(one.name, one.combined, self._request) for one in plan.vectors]
         noise = [self._here.noise.get(one.name, 0.0) for one in plan.vectors]
         told = self._request, self._received, plan, verdict.accepted

@@ -52,6 +52,7 @@ class FixedSums:
         masks: Whether sums are masked.
         masking: Hides this rank's sum; None without masks, and where there are no silos.
         released: At the server, what was released, and is to be over the same silos if it is asked again.
+        least: The parties that a number needs: the sum of fewer is not asked for.
         check_offer: At the server, raises ValueError where a rank that answers for some silos offers no key
             for just those that it hosts.
     """
@@ -62,6 +63,7 @@ class FixedSums:
     masks: bool = False
     masking: Masking | None = None
     released: ReleasedSets | None = None
+    least: int = 1
     check_offer: Callable[[Sequence[int], Any], None] | None = None
 
     def reach(self, name: str) -> float:

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 from torch import Tensor
 
-from mpifl.aggregation import SENTINELS, Question
+from mpifl.aggregation import SENTINELS, Question, SumPlan
 from mpifl.common import InputError
 from mpifl.privacy import Draws, Offer, Released, Releases, SecuritySettings, Session, add_masks, digest
 from mpifl.wire import Compute, Purpose
@@ -32,6 +32,8 @@ class Terms:
     Attributes:
         run: By which this run is known.
         digest: Of all of the job that sums follow from.
+        terms: Of the job, whatever it is asked of.
+        data: The sha256 of each silo's shard.
         job: The job's name.
         silos: The name of each silo.
         hosts: The party of each silo, by a number of its own.
@@ -42,6 +44,8 @@ class Terms:
 
     run: str
     digest: str
+    terms: str
+    data: Sequence[str]
     job: str
     silos: Sequence[str]
     hosts: Sequence[int]
@@ -74,6 +78,7 @@ class Party:
         drawn = self._drawn(request)
         self._check_silos(question, drawn)
         self._check_parties(question, offers, drawn)
+        self._check_numbers(question.plan)
         message = digest([request.work, sorted(request.scalars.items())], question.received)
         vectors = [(one.name, one.length, one.combined) for one in question.plan.vectors]
         self._add_noise(question, message, sums)
@@ -88,12 +93,15 @@ class Party:
             noise=digest([*map(float.hex, question.noise), self._sure(question)], {}),
             silos=self._session.offer.silos,
             answers={self._terms.silos[silo]: one for silo, one in question.answers.items()},
+            terms=self._terms.terms,
+            data={self._terms.silos[silo]: self._terms.data[silo] for silo in question.answers},
             job=self._terms.job,
         )
         self._releases.check(entry)
         about = [self._terms.run, request.round, request.attempt, request.serial, request.work, message]
         parties = [(rank, one.model_dump()) for rank, one in sorted(offers.items())]
-        context = digest([*about, entry.set, grids, parties], {})
+        numbers = [sorted(part.scalars) for _, part in sorted(question.plan.parties.items())]
+        context = digest([*about, entry.set, grids, parties, numbers], {})
         self._agreed = entry, secrets, question.rank, bytes.fromhex(context)
         return context
 
@@ -203,6 +211,17 @@ class Party:
             gone = sorted(set(self._named(drawn)).difference(accepted))
             back = ", ".join(map(repr, gone[:3])) + (f" and {len(gone) - 3} more" if len(gone) > 3 else "")
             raise InputError(f"[security] colluding = {settings.colluding:.3g}: {what}; bring back {back}")
+
+    def _check_numbers(self, plan: SumPlan) -> None:
+        """See that parties enough have each number: a sum hides none of fewer.
+
+        Each party sees that the plan is right of itself, and masks cancel if all were told the same plan.
+        """
+        least = self._terms.settings.least
+        for name, count in ((name, plan.counting(name)) for name in plan.scalars):
+            if count < least:
+                what = f"{count} parties alone have the number '{name}'; have the job ask for least = {least}"
+                raise InputError(f"[security] least = {least}: {what}")
 
 
 def _offers_of(question: Question) -> dict[int, Offer]:

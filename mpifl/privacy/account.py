@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,8 +91,10 @@ class Account:
         return {KEY: self._secret.known_by, EVENTS: len(entries), LINES: _known_by(entries), **left}
 
     def _entry(self, question: str, answer: str, round: int, step: Steps) -> Entry:
-        before = self._spent()
-        if self._budgets.room(before, step) == 0:
+        entries, key = self._site.entries(), (self._digest, round)
+        before = _of_rounds(one for one in entries if (one.run, one.round) != key)
+        again = [steps for one in entries if (one.run, one.round) == key for steps in one.steps]
+        if self._budgets.room(before, whole := _together([*again, step])) == 0:
             raise RoundLost(f"another answer would pass [privacy] {self._budgets}", in_vain=True)
         more = Steps(step.noise, step.rate, self._rounds - round - 1)
         about: dict[str, Any] = {"silo": "", "shard": "", "job": self._job, "run": self._digest}
@@ -101,17 +103,34 @@ class Account:
             answer=answer,
             round=round,
             taken=[(step.noise, step.rate, step.count)],
-            total=len(before) + 1,
-            left=self._budgets.room([*before, step], more),
+            total=len(entries) + 1,
+            left=self._budgets.room([*before, whole], more),
             **about,
         )
 
-    def _spent(self) -> list[Steps]:
-        return [one for entry in self._site.entries() for one in entry.steps]
-
     def epsilon(self) -> float:
         """Return the epsilon of all answers that were ever let out from here."""
-        return epsilon_of(self._spent(), self._settings.delta, self._settings.accountant)
+        spent = _of_rounds(self._site.entries())
+        return epsilon_of(spent, self._settings.delta, self._settings.accountant)
+
+
+def _of_rounds(entries: Iterable[Entry]) -> list[Steps]:
+    """Return what each round has cost, however often it was answered."""
+    rounds: dict[tuple[str, int], list[Steps]] = {}
+    for entry in entries:
+        rounds.setdefault((entry.run, entry.round), []).extend(entry.steps)
+    return [_together(steps) for steps in rounds.values()]
+
+
+def _together(steps: Sequence[Steps]) -> Steps:
+    """Return the one step that tells as much as all answers of a round, whose silos are drawn once.
+
+    Gaussian answers of the same silos tell as much as one of noise (sum z^-2)^(-1/2).
+    """
+    first, *others = steps
+    if not others:
+        return first
+    return Steps(sum(one.count / one.noise**2 for one in steps) ** -0.5, first.rate, 1)
 
 
 def _known_by(entries: Sequence[Entry]) -> int:

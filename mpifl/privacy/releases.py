@@ -30,6 +30,8 @@ class Released(BaseModel):
         noise: The digest of how much noise the sum is to have, and of how many shares of it.
         silos: The names of the party's own silos.
         answers: The digests of what those of them that have a part in the sum have added, by name.
+        terms: The digest of the job, whatever it is asked of.
+        data: The sha256 of the shards of those in `answers`, by name.
         job: The job's name, for people.
     """
 
@@ -44,6 +46,8 @@ class Released(BaseModel):
     noise: str = ""
     silos: Names
     answers: dict[str, str] = {}
+    terms: str = ""
+    data: dict[str, str] = {}
     job: str = ""
 
     @property
@@ -73,6 +77,8 @@ class Releases:
         self._by_question: dict[_Question, list[Released]] = {}
         self._by_message: dict[str, Released] = {}
         """The first line of each; all others are over the same silos."""
+        self._data: dict[tuple[str, str, str], str] = {}
+        """The shard of each silo that has answered a message by some terms."""
         self._ledger = Ledger(folder / LEDGERS[1], Released, self._take)
         self._ledger.catch_up()  # one that is none is better found before the first round
 
@@ -80,7 +86,8 @@ class Releases:
         """See that a sum may be released.
 
         Raises:
-            InputError: another was released for the question, or for the message over other silos.
+            InputError: another was released for the question, or for the message over other silos, or over
+                other examples of one.
         """
         self._ledger.catch_up()
         self._compare(entry)
@@ -101,6 +108,8 @@ class Releases:
     def _take(self, entry: Released) -> None:
         self._by_question.setdefault(entry.question, []).append(entry)
         self._by_message.setdefault(entry.message, entry)
+        for silo, sha256 in entry.data.items():
+            self._data.setdefault((entry.message, entry.terms, silo), sha256)
 
     def _is_known(self, entry: Released) -> bool:
         return any(entry.silos == line.silos for line in self._by_question.get(entry.question, []))
@@ -109,9 +118,13 @@ class Releases:
         for line in self._by_question.get(entry.question, []):
             self._compare_question(entry, line)
         line = self._by_message.get(entry.message, entry)
+        same = f"round {self._shown(line)} of job {line.job!r} was asked the same"
         if line.set != entry.set:
-            same = f"round {self._shown(line)} of job {line.job!r} was asked the same"
             raise self._refusal(entry, f"{same}, {_other_set(line, entry)}")
+        for silo, sha256 in entry.data.items():
+            if self._data.get((entry.message, entry.terms, silo), sha256) != sha256:
+                what = f"and silo {silo!r} has other examples now, so both sums would tell what has changed"
+                raise self._refusal(entry, f"{same}, {what}")
 
     def _compare_question(self, entry: Released, line: Released) -> None:
         """Hold a sum against one of the same run, round and work."""

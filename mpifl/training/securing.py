@@ -27,7 +27,7 @@ from mpifl.privacy import (
     sites_of,
 )
 from mpifl.run import Job, ReleasedFile
-from mpifl.training.accounting import run_of
+from mpifl.training.accounting import digest_of, run_of
 from mpifl.training.selection import drawn
 
 
@@ -71,7 +71,8 @@ def sums_of(
     if rank:
         return how
     check = functools.partial(_check_offer, names_of(spec), list(placed.values()))
-    return dataclasses.replace(how, released=ReleasedFile(run, id), check_offer=check)
+    released, least = ReleasedFile(run, id), job.security.least
+    return dataclasses.replace(how, released=released, least=least, check_offer=check)
 
 
 def names_of(spec: AnySpec) -> list[str]:
@@ -120,7 +121,7 @@ def _party(
     party_of = {silo: party for party, silos in placed.items() for silo in silos}
     hosts = [party_of[silo] for silo in range(len(names))]
     identity, sites = identity_of(folder), sites_of(folder)
-    about = known.run, known.job, job.name, names, hosts
+    about = known.run, known.job, digest_of(job), [one.sha256 for one in spec.silos], job.name, names, hosts
     terms = Terms(*about, _strictest(security, sites), draw, algorithm.purpose)
     session = Session(known.run, [names[silo] for silo in placed[rank]], identity, sites)
     return Party(terms, session, Releases(folder, EVALUATIONS), Site(folder).secret)

@@ -23,7 +23,7 @@ import tomli_w
 import torch
 from torch import Tensor
 
-from mpifl import Cohort, FedAvg, Server
+from mpifl import Cohort, FedAvg, Server, Silo, Update
 from mpifl.aggregation.beats import Beats
 from mpifl.aggregation.fixed_sum import FixedSum
 from mpifl.common import InputError, RoundLost
@@ -56,6 +56,15 @@ class AsksTwice(FedAvg):
         fewer: Any = dataclasses.replace(cohort, silos=cohort.silos[:-1], attempt=1000)  # type: ignore[type-var]
         fewer.mean(self.train, w=server.state["w"])
         return mean.scalars
+
+
+class OneHasIt(FedAvg):
+    """Silo 0 alone has a number, as where it alone has both classes of a curve."""
+
+    def train(self, silo: Silo, **message: Any) -> Update:
+        update = super().train(silo, **message)
+        lone = 0.75 if silo.id == 0 else float("nan")
+        return dataclasses.replace(update, scalars={**update.scalars, "lone": lone})
 
 
 class Tap:
@@ -286,6 +295,16 @@ def _unsign(plan: dict[str, Any]) -> None:
     plan["parties"][str(SWAPPED)]["offer"] |= {"key": GUESSED, "site": "", "signature": ""}
 
 
+def _asking_for(plan: dict[str, Any]) -> None:
+    plan["scalars"].append("lone")
+
+
+def _lying_of_all(plan: dict[str, Any]) -> None:
+    _asking_for(plan)
+    for part in plan["parties"].values():
+        part["scalars"] = ["lone", "train_loss"]
+
+
 def _longer(plan: dict[str, Any]) -> None:
     plan["vectors"][0]["length"] += 1
 
@@ -317,6 +336,7 @@ def _sleep_until(name: str) -> Change:
 
 
 OPEN = {"security": {"masks": False}}
+LONE = {"algorithm": {"name": "secure:OneHasIt"}}
 OTHERS = [rank for rank in range(1, 5) if rank != SWAPPED]
 SCENES = {
     "masked": Scene(),
@@ -333,6 +353,11 @@ SCENES = {
     "told-plan": Scene(changes={"verdict": _planned(_longer)}),
     "told-range": Scene(changes={"job": _with_range}),
     "told-key": Scene(changes={"verdict": _planned(_swap_key)}),
+    # a number that one party has
+    "lone": Scene(LONE),
+    "lone-open": Scene({**LONE, **OPEN}),
+    "lone-asked": Scene(LONE, ranks=range(1, 5), changes={"verdict": _planned(_asking_for)}),
+    "lone-lied": Scene(LONE, ranks=range(1, 5), changes={"verdict": _planned(_lying_of_all)}),
     # who says who they are
     "signed": Scene({"seed": 2000}, sites=True),
     "swapped": Scene(ranks=OTHERS, changes={"verdict": _planned(_swap_key)}, sites=True),

@@ -226,6 +226,23 @@ def test_another_job_with_the_same_seed_asks_the_same_of_fewer_in_vain(
     nothing_left(played, "another-cohort")
 
 
+def test_a_number_of_fewer_parties_than_least_is_not_added_up(played: Path, said: dict[str, str]) -> None:
+    figures = {
+        scene: [json.loads(line) for line in (played / scene / "metrics.jsonl").read_text().splitlines()]
+        for scene in ("lone", "lone-open")
+    }
+    assert [one.get("lone") for one in figures["lone-open"]] == [0.75] * 2, "one silo's number as it is"
+    assert not any("lone" in one for one in figures["lone"])
+    assert all("train_loss" in one for one in figures["lone"])
+    assert (
+        "[security] least = 3: 1 parties alone have the number 'lone'; have the job ask for least = 3"
+        in said["lone-asked"]
+    )
+    nothing_left(played, "lone-asked")
+    assert "hands over no sum: the server tells of other numbers than this party has" in said["lone-lied"]
+    nothing_left(played, "lone-lied")
+
+
 def test_a_key_that_the_server_swaps_is_refused_by_its_sites_signature(
     played: Path, said: dict[str, str]
 ) -> None:

@@ -108,7 +108,9 @@ def test_a_plan_of_other_vectors_than_a_party_has_is_refused(names: list[str]) -
 
     def ready(named: list[str]) -> Any:
         vectors = [PlannedVector(name=name, length=40, combined="weighted", total=1.0) for name in named]
-        return sums._readiness(transport, verdict, SumPlan(vectors=vectors, scalars=[], parties={}), [])
+        parties = {1: Part(vectors={}, scalars=[])}
+        plan = SumPlan(vectors=vectors, scalars=[], parties=parties)
+        return sums._readiness(transport, verdict, plan, [])
 
     assert "other vectors than this party has" in ready(names).refused
     assert ready(["delta"]).context == "0" * 64
@@ -213,3 +215,4 @@ def test_a_plan_has_the_weights_of_those_who_have_a_vector() -> None:
     assert plan.parties == {1: Part(**GOOD), 2: Part(**GOOD)}
     assert [(v.name, v.length, v.total) for v in plan.vectors] == [("delta", 40, 45.0)]
     assert plan.scalars == ["loss"]
+    assert plan_of(reports, least=3).scalars == []

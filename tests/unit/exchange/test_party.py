@@ -35,6 +35,8 @@ class World:
         terms = Terms(
             run=run,
             digest="job",
+            terms="terms",
+            data=[f"shard {k}" for k in EVERYONE],
             job="demo",
             silos=NAMES,
             hosts=[rank for silo in EVERYONE for rank in HOSTED if silo in HOSTED[rank]],
@@ -145,7 +147,8 @@ TOLD = {
     "a vector's name": lambda q: {"plan": _planned(q, name="gamma")},
     "a vector's length": lambda q: {"plan": _planned(q, length=LENGTH - 1)},
     "how it is combined": lambda q: {"plan": _planned(q, combined="uniform")},
-    "the numbers": lambda q: {"plan": q.plan.model_copy(update={"scalars": ["accuracy"]})},
+    "the numbers": lambda q: {"plan": q.plan.model_copy(update={"scalars": []})},
+    "the numbers of a party": lambda q: {"plan": _having(q, 5, ["accuracy", "loss"])},
     "a party less": lambda q: {"plan": _without(q, 5), "accepted": [k for k in q.accepted if k != 5]},
     "a party's key": lambda q: {"plan": _offering(q, 5, key=Session("run", ["x"]).offer.key)},
 }
@@ -160,6 +163,11 @@ def _planned(question: Question, **more: Any) -> SumPlan:
 def _without(question: Question, rank: int) -> SumPlan:
     left = {k: part for k, part in question.plan.parties.items() if k != rank}
     return question.plan.model_copy(update={"parties": left})
+
+
+def _having(question: Question, rank: int, numbers: list[str]) -> SumPlan:
+    part = question.plan.parties[rank].model_copy(update={"scalars": numbers})
+    return question.plan.model_copy(update={"parties": {**question.plan.parties, rank: part}})
 
 
 def _offering(question: Question, rank: int, **more: Any) -> SumPlan:

@@ -22,6 +22,8 @@ def entry(**more):
         "grids": "g",
         "silos": ["a"],
         "answers": {"a": "x"},
+        "terms": "t",
+        "data": {"a": "1"},
         "job": "demo",
     }
     return Released(**(given | more))
@@ -53,6 +55,8 @@ ALLOWED = [
     {"round": 8},
     {"run": "s", "answers": OTHER, "grids": "h", "noise": "z"},
     {"silos": ["b"], "answers": {"b": "y"}},
+    {"run": "s", "terms": "u", "data": {"a": "2"}},
+    {"run": "s", "message": "n", "data": {"a": "2"}},
     {"silos": ["a", "b"], "answers": {"a": "x", "b": "y"}},
 ]
 
@@ -81,6 +85,7 @@ def test_other_questions_are_other_sums(folder: Path, other):
         ({"round": 8, "set": ["a", "b"]}, r"round 8 of job 'demo' was asked the same.*without 'c'"),
         ({"run": "s", "round": 1, "set": ["a", "b"]}, "was asked the same"),
         ({"run": "s", "set": ["d"], "silos": ["d"]}, "without 'a', 'b', 'c', with 'd'"),
+        ({"run": "s", "data": {"a": "2"}}, "asked the same, and silo 'a' has other examples now"),
     ],
     ids=str,
 )

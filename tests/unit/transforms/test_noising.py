@@ -9,7 +9,8 @@ from hypothesis import given, strategies as st
 from scipy import stats
 from unit.builders import make_silo, net
 
-from mpifl.privacy import Account, PrivacySettings, SiloMechanism
+from mpifl.common import RoundLost
+from mpifl.privacy import Account, PrivacySettings, SiloMechanism, Steps, epsilon_of
 from mpifl.server.server import Server
 from mpifl.silo.flat import FlatModel
 from mpifl.transforms.noising import Noising
@@ -120,6 +121,34 @@ def test_the_same_question_has_the_same_bits_and_another_sum_has_noise_of_its_ow
     moved = round_of(transform, server, updates)["delta"]
     assert float((moved - first).norm()) > 10 * 1e-3, "a silo that answers otherwise would be seen"
     assert server.state["privacy events"] == 2
+
+
+def test_a_round_that_is_answered_twice_counts_as_one_with_less_noise(tmp_path):
+    """Its silos are drawn once: two independent draws would cost less than it does."""
+    settings = PrivacySettings.model_validate({"level": "silo", "clip": 1.0, "noise": 1.0, "delta": 1e-5})
+    account, step = Account(tmp_path, settings, "job", "digest", 20), Steps(1.0, 0.1, 1)
+    for round in range(20):
+        account.release(f"question {round}", "answer", round, step)
+    assert account.epsilon() == pytest.approx(epsilon_of([Steps(1.0, 0.1, 20)], 1e-5))
+    for round in range(20):
+        account.release(f"question {round} over others", "answer", round, step)
+    assert account.epsilon() == pytest.approx(epsilon_of([Steps(0.5**0.5, 0.1, 20)], 1e-5))
+    assert account.epsilon() > 1.4 * epsilon_of([Steps(1.0, 0.1, 40)], 1e-5)
+
+
+def test_a_budget_counts_a_second_answer_to_a_round_as_what_it_tells(tmp_path):
+    most = epsilon_of([Steps(1.0, 0.1, 1), Steps(0.5**0.5, 0.1, 1)], 1e-5)
+    for folder, budget, allowed in (("low", most - 0.01, False), ("high", most + 0.01, True)):
+        table = {"level": "silo", "clip": 1.0, "epsilon": budget, "delta": 1e-5}
+        account = Account(tmp_path / folder, PrivacySettings.model_validate(table), "job", "digest", 2)
+        for round in range(2):
+            account.release(f"question {round}", "answer", round, Steps(1.0, 0.1, 1))
+        if allowed:
+            account.release("another", "answer", 1, Steps(1.0, 0.1, 1))
+            assert account.epsilon() == pytest.approx(most)
+        else:
+            with pytest.raises(RoundLost, match="another answer would pass"):
+                account.release("another", "answer", 1, Steps(1.0, 0.1, 1))
 
 
 def test_what_an_older_edition_has_answered_costs_again_and_had_noise_of_its_own(tmp_path, monkeypatch):
