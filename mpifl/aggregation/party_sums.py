@@ -29,6 +29,9 @@ STATISTICS_RANGE = 2.0**24
 class ReleasedSets(Protocol):
     """The silos that each sum was released over, as the server keeps them in the run folder."""
 
+    id: str
+    """By which sites tell this run from others of the same job."""
+
     def note(self, round: int, work: str, silos: Sequence[int]) -> None:
         """Note what is about to be released; it is on the disk when this returns.
 

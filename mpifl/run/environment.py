@@ -18,7 +18,7 @@ from mpifl import __version__
 from mpifl.common import LARGEST_FILE, read_whole, write_atomic, write_needed
 
 _KINDS = {"versions": dict, "ranks": dict, "data": dict, "metric": dict, "silos": list, "changes": list}
-_KINDS |= {"directory": str}
+_KINDS |= {"directory": str, "released": str}
 """Of what in `environment.json` is read again."""
 _PACKAGES = ("torch", "numpy", "h5py", "mpi4py", "pydantic", "safetensors")
 

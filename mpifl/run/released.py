@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from mpifl.common import InputError
 from mpifl.privacy import Ledger
 
 FILE = "released.jsonl"
@@ -34,15 +35,16 @@ class ReleasedFile:
 
         Args:
             run: The run folder.
-            id: Of a run that has no file yet; a new one by default.
+            id: The run's, if it has one already; by default that of the file, or a new one.
 
         Raises:
-            InputError: the file is damaged.
+            InputError: the file is damaged, or another run's.
         """
         self._known: dict[tuple[int, str], list[int]] = {}
-        self.id = id or os.urandom(16).hex()
+        self.id = id
         self._ledger = Ledger(run / FILE, _Line, self._take)
         self._ledger.catch_up()
+        self.id = self.id or os.urandom(16).hex()
 
     def note(self, round: int, work: str, silos: Sequence[int]) -> None:
         """Note what is about to be released; it is on the disk when this returns.
@@ -58,5 +60,7 @@ class ReleasedFile:
         return self._known.get((round, work))
 
     def _take(self, line: _Line) -> None:
+        if line.run != (self.id or line.run):
+            raise InputError(f"{self._ledger.path}: is that of another run; put back this run's own")
         self.id = line.run
         self._known[line.round, line.work] = line.silos

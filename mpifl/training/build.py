@@ -23,7 +23,7 @@ from mpifl.data import (
     read_any,
 )
 from mpifl.exchange import Federation, Follower, Knowledge, WorkerContext, place
-from mpifl.run import Job, ReleasedFile, check_job, check_run, read_job
+from mpifl.run import Job, ReleasedFile, check_job, check_run, read_environment, read_job
 from mpifl.server import Server
 from mpifl.silo import ALONE, FlatModel, Lanes, learnable
 from mpifl.tasks import Task
@@ -107,7 +107,8 @@ def _plan(given: Given, out: Path, overrides: tuple[str, ...], resume: bool, for
     check_run(out, job, resume, force, spec)
     noise = [plan.noise for plan in check_privacy(job, spec, _source_of(given))]
     told = {"job": job.model_dump_json(exclude_none=True), "spec": spec.model_dump_json(), "out": str(out)}
-    return {**told, "noise": json.dumps(noise), "id": ReleasedFile(out).id if job.secure else ""}
+    known = read_environment(out).get("released", "")
+    return {**told, "noise": json.dumps(noise), "id": ReleasedFile(out, known).id if job.secure else ""}
 
 
 def _resolved(given: Given, overrides: tuple[str, ...]) -> Job:

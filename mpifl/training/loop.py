@@ -255,6 +255,8 @@ def _describe_run(t: Training, progress: Progress, claimed: Claim, ranks: dict[s
     trim_metrics(t.out, done)
     more: dict[str, Any] = {"silos": told} if (told := t.exchange.names.told) else {}
     more["metric"] = t.metric.model_dump()
+    if (sums := t.exchange.knowledge.sums) is not None and sums.released is not None:
+        more["released"] = sums.released.id
     changes = [f"{change} after round {done}" for change in claimed.changes]
     write_environment(
         t.out, changes, mpi=library(), ranks=ranks, data=describe(t.spec), resumed_after_round=done, **more

@@ -116,7 +116,9 @@ def test_what_was_released_is_read_by_the_server_that_follows(tmp_path: Path) ->
     first.note(0, "evaluate", [0, 1, 2])
     first.note(1, "train", [1])
     assert len((tmp_path / FILE).read_text().splitlines()) == 3
-    assert ReleasedFile(tmp_path).id == ReleasedFile(tmp_path, "another").id == first.id
+    assert ReleasedFile(tmp_path).id == ReleasedFile(tmp_path, first.id).id == first.id
+    with pytest.raises(InputError, match=r"released\.jsonl: is that of another run; put back this run's own"):
+        ReleasedFile(tmp_path, "another")
     for file in (first, ReleasedFile(tmp_path)):
         assert file.of(0, "train") == [2, 5]
         assert file.of(0, "evaluate") == [0, 1, 2]

@@ -112,6 +112,20 @@ def test_a_damaged_file_of_releases_ends_the_run_in_a_line(job: Path) -> None:
         trained(job, "run", True)
 
 
+def test_a_run_goes_on_with_its_own_file_of_releases_or_none(job: Path) -> None:
+    """That of another run would have later rounds go over the silos of that one."""
+    other, run = trained(job, "other"), trained(job, "run")
+    whole, released = (run / MODEL).read_bytes(), (run / "released.jsonl").read_bytes()
+    rewound(run, 1)
+    shutil.copy(other / "released.jsonl", run)
+    with pytest.raises(InputError, match=r"run/released\.jsonl: is that of another run; put back this run's"):
+        trained(job, "run", True)
+    (run / "released.jsonl").unlink()
+    trained(job, "run", True)
+    assert (run / MODEL).read_bytes() == whole
+    assert (run / "released.jsonl").read_bytes() in released, "by the name that sites know the run by"
+
+
 def test_a_file_of_releases_that_cannot_be_written_releases_nothing(job: Path) -> None:
     run = job.parent / "run"
     run.mkdir()
