@@ -80,7 +80,7 @@ class Party:
         self._check_parties(question, offers, drawn)
         self._check_numbers(question.plan)
         message = digest([request.work, sorted(request.scalars.items())], question.received)
-        vectors = [(one.name, one.length, one.combined) for one in question.plan.vectors]
+        vectors = [(one.name, one.length, one.combined, one.total) for one in question.plan.vectors]
         self._add_noise(question, message, sums)
         grids = digest([vectors, list(question.grids), question.plan.scalars], {})
         entry = Released(

@@ -147,6 +147,7 @@ TOLD = {
     "a vector's name": lambda q: {"plan": _planned(q, name="gamma")},
     "a vector's length": lambda q: {"plan": _planned(q, length=LENGTH - 1)},
     "how it is combined": lambda q: {"plan": _planned(q, combined="uniform")},
+    "what all weigh together": lambda q: {"plan": _planned(q, total=8.0)},
     "the numbers": lambda q: {"plan": q.plan.model_copy(update={"scalars": []})},
     "the numbers of a party": lambda q: {"plan": _having(q, 5, ["accuracy", "loss"])},
     "a party less": lambda q: {"plan": _without(q, 5), "accepted": [k for k in q.accepted if k != 5]},

@@ -52,6 +52,15 @@ def test_kernels_of_rules_are_timed_in_turns(bench):
     assert {name: len(seconds) for name, seconds in taken.items()} == dict.fromkeys(robust.kernels(5), 2)
 
 
+def test_a_rule_of_columns_is_timed_at_each_rank_and_copies_no_vector(bench):
+    import columns
+
+    found = columns.measure("median", silos=32, numbers=200_000, ranks=2, repeats=2)
+    assert {rank: len(one["seconds"]) for rank, one in found.items()} == {1: 2, 2: 2}
+    for one in found.values():
+        assert one["slice"] <= one["allocated"] < 4 * one["slice"], "of 32 vectors"
+
+
 def test_batched_steps_are_timed_in_turns_with_single_ones(bench):
     import batched
 
