@@ -34,11 +34,13 @@ class PrivacySettings(BaseModel):
     epsilon: PositiveFloat | None = None
     """The budget, in place of noise: the least noise is taken with which all rounds stay below it."""
     delta: Annotated[float, Field(gt=0, lt=1)]
-    """The delta of (epsilon, delta); at most 1 / the examples of the largest silo, or 1 / the silos."""
+    """The delta of (epsilon, delta); at most 1 / the examples of the largest silo, or 1 / the silos.
+    By noise_at = "sum" of level "example" take it below 1 / all silos' examples."""
     accountant: Literal["pld", "rdp"] = "pld"
     """How epsilon is counted: by privacy loss distributions, or by Renyi divergences, which say more."""
     evaluate_unprotected: bool = False
-    """Let silos score models on what they hold out; such figures are protected by nothing."""
+    """Let silos score models on what they hold out, and tell the share of updates or gradients that they
+    clipped; such figures are protected by nothing."""
 
     @model_validator(mode="before")
     @classmethod
