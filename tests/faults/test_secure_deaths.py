@@ -25,7 +25,12 @@ BEATS = {
     "party-noted": (2, "noted"),
     "party-handed": (2, "handed"),
     "server-handed": (0, "handed"),
+    "party-asked": (2, "asked"),
+    "party-worked": (1, "worked"),
+    "server-asked": (0, "asked"),
 }
+BEFORE = ("asked", "worked")
+"""What comes before the beats of the sum."""
 SHORT = ("server-ready", "party-released")
 """What the suite looks at; all of them by MPIFL_SLOW=1."""
 if not os.environ.get("MPIFL_SLOW"):
@@ -54,7 +59,9 @@ def wrecks(yard: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pa
     def made(name: str) -> Path:
         rank, when = BEATS[name]
         folder = tmp_path_factory.mktemp(name)
-        trouble = {"beat": [rank, when, WORK, ROUND]}
+        trouble: dict[str, Any] = {"beat": [rank, when, WORK, ROUND]}
+        if when in BEFORE:
+            trouble = {"die": {str(rank): [when, WORK, ROUND]}}
         with Command(folder / "command", 3, *_secure(yard, folder / "run"), trouble=trouble) as command:
             assert command.end().code
         assert (lines_of(folder / "run"), max(checkpoints(folder / "run"))) == (ROUND - 1, ROUND - 1)
