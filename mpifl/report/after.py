@@ -8,6 +8,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from mpifl.common import InputError
+from mpifl.data import AnySpec, FederationSpec, by_path, read_any
 from mpifl.report.runs import Record, metric_of
 from mpifl.run import Job, read_environment, read_metrics
 from mpifl.tasks import MetricInfo
@@ -36,12 +38,14 @@ def next_steps(run: Path, job: Job) -> Iterator[Step]:
         ranks, trusted = len(environment.get("ranks", {})), dict.fromkeys(job.plugins.values())
         more = [word for name in trusted for word in ("--trust", name)]
         more += ["--ranks", str(ranks)] if job.vertical is not None and ranks > 1 else []
-        where = ["--silos"] if job.vertical is None and not _tested(records, metric_of(environment)) else []
-        what = "scores it at each silo" if where else "scores it on the test set"
-        yield _command("evaluate", str(run), *where, *more), what
         started = Path(environment.get("directory", "."))  # where the job's relative paths begin
         shards = str(job.shards) if started == Path.cwd() else str(started / job.shards)
-        asked = ["--data", shards, "--out", "predictions.csv"]
+        spec = _spec(Path(shards))
+        where = ["--silos"] if job.vertical is None and not _tested(records, metric_of(environment)) else []
+        what = "scores it at each silo" if where else "scores it on the test set"
+        where += ["--split", "train"] if where and not _held_out(spec) else []
+        yield _command("evaluate", str(run), *where, *more), what
+        asked = ["--data", shards, "--out", f"predictions.{'csv' if _is_flat(spec) else 'npz'}"]
         yield _command("predict", str(run), *asked, *more), "writes what it says of every example"
     if records:
         beside = sorted(found.parent for found in run.absolute().parent.glob("*/metrics.jsonl"))
@@ -53,6 +57,28 @@ def next_steps(run: Path, job: Job) -> Iterator[Step]:
 def _tested(records: Sequence[Record], metric: MetricInfo) -> bool:
     """Whether the model was scored on a test set; of a run without metrics nobody knows."""
     return not records or any(metric.test in {**r, **(r.get("final") or {})} for r in records)
+
+
+def _spec(shards: Path) -> AnySpec | None:
+    try:
+        return read_any(shards)
+    except InputError:  # they lie elsewhere by now
+        return None
+
+
+def _held_out(spec: AnySpec | None) -> bool:
+    """Whether a silo holds out examples; where nobody knows, it does."""
+    if not isinstance(spec, FederationSpec):
+        return True
+    return any(entry.examples.get(split) for entry in spec.silos for split in ("test", "valid"))
+
+
+def _is_flat(spec: AnySpec | None) -> bool:
+    """Whether a table of rows takes what a model answers: not where each row has several places."""
+    if spec is None:
+        return True
+    aims = [one for one in by_path("y", spec.targets).values() if one is not None]
+    return not any(one.ragged or (one.shape if spec.classes else one.shape[1:]) for one in aims)
 
 
 def _command(*words: str) -> str:

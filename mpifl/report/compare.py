@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from os.path import commonpath
 from pathlib import Path
@@ -15,7 +17,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from mpifl.common import InputError, write_atomic, written_after
+from mpifl.common import InputError, one_line, write_atomic, written_after
 from mpifl.report.after import show_next
 from mpifl.report.columns import COSTS, NARROW, TO_TARGET, Column, columns_of, level_of, metrics_of
 from mpifl.report.markup import check_page, write_page
@@ -66,13 +68,14 @@ def compare_runs(runs: Sequence[Path], target: float | None = None, output: Outp
         output: Files to write.
 
     Raises:
-        InputError: no run can be read, the target is no share, or a file cannot be written.
+        InputError: no run can be read, the target is no value of the metric, or a file cannot be written.
     """
     if output.page is not None:
         check_page("--page", output.page)
     summaries, left_out = read_runs([run for folder in runs for run in _runs_in(folder)])
-    shares = all(metric.share for metric in metrics_of(summaries))
-    if target is not None and shares and not 0 < target <= 1:
+    if target is not None and not math.isfinite(target):
+        raise InputError(f"--target {target:g}: is no value of a metric")
+    if target is not None and all(one.share for one in metrics_of(summaries)) and not 0 < target <= 1:
         raise InputError(f"--target-accuracy {target:g}: is a share above 0 and up to 1; 0.97 is 97%")
     if not summaries:
         raise InputError("; ".join(left_out.values()))
@@ -92,9 +95,16 @@ def compare_runs(runs: Sequence[Path], target: float | None = None, output: Outp
 
 def _runs_in(folder: Path) -> list[Path]:
     """Return the runs in a folder that is none itself; else the folder, or what else it is."""
-    if (folder / "job.toml").exists() or (folder / "metrics.jsonl").exists():
+    if _may_be_run(folder, "job.toml", "metrics.jsonl"):
         return [folder]
-    return sorted(path.parent for path in folder.glob("*/job.toml")) or [folder]
+    return [path for path in sorted(folder.glob("*")) if _may_be_run(path, "job.toml")] or [folder]
+
+
+def _may_be_run(folder: Path, *signs: str) -> bool:
+    """Whether a folder holds such a file, or may not be entered, which is then said of it."""
+    with suppress(OSError):
+        return any((folder / sign).exists() for sign in signs)
+    return True
 
 
 def read_runs(runs: Sequence[Path]) -> tuple[list[Summary], LeftOut]:
@@ -105,7 +115,7 @@ def read_runs(runs: Sequence[Path]) -> tuple[list[Summary], LeftOut]:
         try:
             summaries.append(read_run(run))
         except InputError as error:
-            left_out[run] = str(error)
+            left_out[run] = one_line(error)
     return on_other_shards(summaries), left_out
 
 
@@ -275,7 +285,7 @@ def _group_as_json(group: Group, target: float | None) -> dict[str, Any]:
     return {
         "name": group.name,
         "runs": [str(run.run) for run in group.runs],
-        "seeds": [run.job["seed"] for run in group.runs],
+        "seeds": _plain([run.job["seed"] for run in group.runs]),
         "mean": {name: each[0] for name, each in spread.items() if each},
         "std": {name: each[1] for name, each in spread.items() if each},
     }

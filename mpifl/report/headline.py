@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mpifl.common import one_line
+
 
 def headline(job: Mapping[str, Any]) -> list[str]:
-    """Return a job's algorithm, model, shards and seed, as far as it has them."""
+    """Return a job's algorithm, model, shards and seed, as far as it has them, as terminals can show."""
     words = [_named(job.get("algorithm")), _model(job), job.get("shards")]
-    return [str(word) for word in words if word] + ([f"seed {job['seed']}"] if "seed" in job else [])
+    words += [f"seed {job['seed']}"] if "seed" in job else []
+    return [one_line(word) for word in words if word]
 
 
 def _model(job: Mapping[str, Any]) -> str:

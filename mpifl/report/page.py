@@ -24,7 +24,6 @@ from mpifl.report.markup import (
 from mpifl.report.runs import Summary, read_run
 from mpifl.report.scores import section as silos_section
 from mpifl.report.trust import trust
-from mpifl.report.weights import edges_of_silos, weights_of_silos
 from mpifl.run import number, read_environment
 from mpifl.tracking import HELD_OUT
 
@@ -79,8 +78,7 @@ def page(summary: Summary, every: float | None = None) -> str:
     drawn = [*reached, *([] if summary.missing else every_round), data(summary, environment)]
     body = _head(summary, environment, every) + _cards(summary) + f'<div class="grid">{"".join(drawn)}</div>'
     names = Names(environment.get("silos", ()))
-    body += trust(summary) + _faults(summary.records, names) + _weights(summary, names)
-    body += _edges(summary, names) + _rounds(summary)
+    body += trust(summary, names) + _faults(summary.records, names) + _rounds(summary)
     body += _job(summary.run) + _environment(environment)
     return document(title_of(summary.run, summary.job), body, every)
 
@@ -169,24 +167,6 @@ def _faults(records: Sequence[dict[str, Any]], names: Names) -> str:
     rows = [[names[silo], str(n), *map(str, reasons[silo])] for silo, n in often]
     table = _table(["silo", "rounds", "last", "reason"], rows)
     return _folded(f"Silos left out of rounds ({len(counts)})", table, opened=True)
-
-
-def _weights(summary: Summary, names: Names) -> str:
-    """List what a rule by weights gave each silo, if the run has such a rule."""
-    rows = weights_of_silos(summary.records, summary.job.get("aggregation", {}).get("rule"), names)
-    if not rows:
-        return ""
-    heading = ["silo", "rounds", "weight (mean 1)", "not chosen", ""]
-    return _folded(f"Weights of silos ({len(rows)})", _table(heading, rows[:MOST_ROWS]), opened=True)
-
-
-def _edges(summary: Summary, names: Names) -> str:
-    """List whose values a rule of columns found at the edges, if the run has such a rule."""
-    rows = edges_of_silos(summary.records, names)
-    if not rows:
-        return ""
-    heading = ["silo", "rounds", "values at the edges", "median of all", ""]
-    return _folded(f"Values at the edges ({len(rows)})", _table(heading, rows[:MOST_ROWS]), opened=True)
 
 
 def _rounds(summary: Summary) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from mpifl import __version__
-from mpifl.common import InputError, tables
+from mpifl.common import InputError, one_line, tables
 from mpifl.run import number, read_environment, read_metrics, why_lost
 from mpifl.tasks import ACCURACY, MetricInfo
 from mpifl.tracking import at_end, judged, reached, worst_silo
@@ -21,7 +21,7 @@ Record = dict[str, Any]
 BYTES = ("bytes_sent", "bytes_received")
 NUMBERS = ("test_loss", "train_loss", "seconds", *BYTES)
 """Figures of a round that must be numbers, or null, in what this program wrote; the main metric's, too."""
-TABLES = ("faults", "rank_seconds", "weights", "outside", "epsilon_silos")
+TABLES = ("faults", "rank_seconds", "weights", "outside", "epsilon_silos", "final")
 RANK = re.compile("[0-9]{1,9}")
 HARMLESS, BEFORE_ALL = ('name "', 'shards "'), " after round 0"
 """What changes begin or end with on which nothing that is trained depends."""
@@ -62,7 +62,7 @@ class Summary:
     @property
     def last(self) -> Record:
         """The last round that was evaluated, or else the last."""
-        scored = (self.metric.test, f"{self.metric.silo}_mean")
+        scored = (*self.metric.judged_by, f"{self.metric.silo}_mean")
         evaluated = (r for r in reversed(self.records) if any(name in r for name in scored))
         return next(evaluated, self.records[-1])
 
@@ -166,7 +166,8 @@ def read_run(run: Path, read: Sequence[Record] | None = None) -> Summary:
     finished, forced = _finished(run, job, records, metric), changed_by_force(environment)
     summary = Summary(run, records, job, finished, (), environment.get("data", {}), forced, metric)
     version = environment.get("versions", {}).get("mpifl")
-    return replace(summary, remarks=(*_gaps(summary), *wrong, *_remarks(summary, lost, version)))
+    remarks = (*_gaps(summary), *wrong, *_remarks(summary, lost, version))
+    return replace(summary, remarks=tuple(map(one_line, remarks)))
 
 
 def _gaps(summary: Summary) -> list[str]:
@@ -254,7 +255,8 @@ def read_tables(path: Path) -> tuple[dict[str, Any], list[str]]:
         isinstance(job.get(name, {}), dict) for name in ("algorithm", "model", "evaluate", "aggregation")
     )
     evaluate = job.get("evaluate", {}) if nested else {}
-    if nested and _targets_are_numbers(evaluate) and type(job.get("rounds", 0)) is int:
+    counts = job.get("rounds", 0), evaluate.get("patience", 1)
+    if nested and _targets_are_numbers(evaluate) and all(type(count) is int for count in counts):
         return job, []
     return {}, [f"job.toml is none as mpifl {__version__} writes it"]
 

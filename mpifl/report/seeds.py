@@ -12,6 +12,7 @@ from typing import Any
 
 from rich.table import Table
 
+from mpifl.common import one_line
 from mpifl.report.runs import Summary
 from mpifl.run import flat, same_data
 
@@ -91,11 +92,11 @@ def _but_for_seed(summaries: Sequence[Summary]) -> list[str]:
 
 
 def _title(summary: Summary, varied: Sequence[str]) -> str:
-    return _told(settings(summary.job), varied) or str(summary.job.get("name", summary.run))
+    return _told(settings(summary.job), varied) or one_line(summary.job.get("name", summary.run))
 
 
 def _told(job: Mapping[str, Any], keys: Sequence[str]) -> str:
-    return ", ".join(f"{key} = {shown(job[key])}" for key in keys if key in job)
+    return one_line(", ".join(f"{key} = {shown(job[key])}" for key in keys if key in job))
 
 
 def varying(summaries: Sequence[Summary]) -> list[str]:

@@ -16,7 +16,17 @@ from mpifl.common import InputError, written_after
 from mpifl.data import Batches, FederationSpec, Split
 from mpifl.report.data import read_shards
 from mpifl.report.runs import read_run
-from mpifl.run import Job, describe, load_final, read_environment, read_kept, read_metrics, same_data
+from mpifl.run import (
+    Job,
+    describe,
+    load_final,
+    number,
+    read_environment,
+    read_kept,
+    read_metrics,
+    round_of,
+    same_data,
+)
 from mpifl.silo import FlatModel, Score, evaluate
 
 GO_ON = "mpifl train ... --resume"
@@ -128,7 +138,11 @@ def _best(run: Path, job: Job) -> Path:
     if not job.evaluate.keep_best:
         raise InputError(f"{run}: keeps no best model; train with [evaluate] keep_best = true")
     if not path.exists():
-        raise InputError(f"{path}: is not there; no round was scored yet ({GO_ON})")
+        raise InputError(f"{path}: is not there; no round was scored since the run was started ({GO_ON})")
+    records, round = read_metrics(run), round_of(path)
+    told = [int(best) for record in records if (best := number(record, "best_round"))]
+    if told and told[-1] != round <= records[-1]["round"] and round:  # a later one is yet to be recorded
+        raise InputError(f"{path}: is of round {round}, and round {told[-1]} was the best ({GO_ON})")
     return path
 
 

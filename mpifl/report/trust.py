@@ -1,4 +1,4 @@
-"""The section of a run's page that says what protects its silos, and what that cost."""
+"""The section of a run's page that says what protects its silos, at what cost, and who lies."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+from mpifl.common import Names
 from mpifl.report.markup import folded, table
 from mpifl.report.runs import Summary
+from mpifl.report.weights import edges_of_silos, weights_of_silos
 from mpifl.run import number
 
 MOST_SILOS = 200
@@ -25,10 +27,41 @@ LABELS = {
 OF_SILOS = "Epsilon is of all that this run's server has let out; another run with these silos adds to it."
 
 
-def trust(summary: Summary) -> str:
-    """Return the section; "" of a run without `[privacy]` and `[security]` whose network is whole."""
-    body = _masks(summary) + _privacy(summary) + _labels(summary)
+def trust(summary: Summary, names: Names) -> str:
+    """Return the section; "" of a run whose job names nothing of privacy, security, rules and liars."""
+    body = _liars(summary, names) + _masks(summary) + _privacy(summary) + _labels(summary)
+    body += _weights(summary, names) + _edges(summary, names)
     return folded("Trust", body, opened=True) if body else ""
+
+
+def _liars(summary: Summary, names: Names) -> str:
+    """Say which silos lie on purpose, and how, if any do."""
+    attack = summary.job.get("attack")
+    silos = attack.get("silos") if isinstance(attack, Mapping) else None
+    if not isinstance(attack, Mapping) or not isinstance(silos, list) or not silos:
+        return ""
+    who = names.listed([str(silo) for silo in silos[:MOST_SILOS]])
+    how = ", ".join(f"{key} = {value}" for key, value in attack.items() if key != "silos")
+    said = f"By [attack] {who} LIE ON PURPOSE ({how}), for tests and tables alone."
+    return f'<p class="bad">{escape(said)}</p>'
+
+
+def _weights(summary: Summary, names: Names) -> str:
+    """List what a rule by weights gave each silo, if the run has such a rule."""
+    rows = weights_of_silos(summary.records, summary.job.get("aggregation", {}).get("rule"), names)
+    heading = ["silo", "rounds", "weight (mean 1)", "not chosen", ""]
+    return _listed(f"Weights of silos ({len(rows)})", heading, rows)
+
+
+def _edges(summary: Summary, names: Names) -> str:
+    """List whose values a rule of columns found at the edges, if the run has such a rule."""
+    rows = edges_of_silos(summary.records, names)
+    heading = ["silo", "rounds", "values at the edges", "median of all", ""]
+    return _listed(f"Values at the edges ({len(rows)})", heading, rows)
+
+
+def _listed(title: str, heading: list[str], rows: list[list[str]]) -> str:
+    return f"<h2>{escape(title)}</h2>{table(heading, rows[:MOST_SILOS])}" if rows else ""
 
 
 def _masks(summary: Summary) -> str:

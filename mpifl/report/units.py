@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 
 UNITS = ((1, 0.001, "ms"), (100, 1, "s"), (6000, 60, "min"), (math.inf, 3600, "h"))
 """Durations below so many seconds are marked in this unit, which has so many seconds."""
+NOTHING = 1e-300
+"""Below this a span counts as none: a tenth of it may be 0."""
 CUT = 4
 """A first bar of more than so many times the highest of the others is cut."""
 Write = Callable[[float], str]
@@ -16,8 +18,8 @@ Levels = tuple[list[float], Write]
 
 def ticks(low: float, high: float, most: int = 5) -> list[float]:
     """Return about five round numbers, the first not above `low`; the last may lie below `high`."""
-    if high <= low:
-        high = low + (abs(low) or 1.0)
+    if high - low < NOTHING:
+        high = low + (abs(low) if abs(low) > NOTHING else 1.0)
     rough = (high - low) / most
     power = 10 ** math.floor(math.log10(rough))
     step = next(f * power for f in (1, 2, 2.5, 5, 10) if f * power >= rough * (1 - 1e-9))

@@ -47,9 +47,11 @@ from .tables import (
 from .vertical import check_bottom as check_bottom, check_vertical_data as check_vertical_data
 from .weights import (
     MADE_WITH as MADE_WITH,
+    ROUND as ROUND,
     load_final as load_final,
     load_initial as load_initial,
     load_weights as load_weights,
     metadata_of as metadata_of,
+    round_of as round_of,
 )
 from .writer import Writer as Writer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import nn
 
@@ -19,6 +19,8 @@ JSON = b"{"
 
 MADE_WITH = "model_sha256"
 """Metadata of a silo's own model: the sha256 of the server's that it was made with."""
+ROUND = "round"
+"""Metadata of the best model: its round."""
 
 
 def load_initial(module: nn.Module, table: Model) -> str:
@@ -91,6 +93,14 @@ def metadata_of(path: Path) -> dict[str, str]:
     """Return what a safetensors file that was read says beside its tensors."""
     with safe_open(path, "pt") as file:
         return dict(file.metadata() or {})
+
+
+def round_of(path: Path) -> int:
+    """Return the round that a best model says it is of; 0 where it says none, is torn or is not there."""
+    try:
+        return int(metadata_of(path).get(ROUND, 0))
+    except (OSError, ValueError, SafetensorError):
+        return 0
 
 
 def _start(path: Path, what: str) -> bytes:

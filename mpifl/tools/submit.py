@@ -20,7 +20,7 @@ SECONDS_TO_SAVE = 120
 
 GOING_ON = r"""
 # From here on the same in every job: stop before the time is up, queue again, go on.
-latest() { ls "$run/checkpoints" 2>/dev/null | tail -n 1; }
+latest() { ls "$run/checkpoints" 2>/dev/null | grep ^round_ | tail -n 1; }
 before=$(latest)
 ranks='' signalled=1 over=''
 # the ranks end their round, write a checkpoint, and exit with 75

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from mpifl.common import one_line
 from mpifl.run import Job, number
 from mpifl.tasks import MetricInfo
 
@@ -33,7 +34,7 @@ def worst_silo(record: Record, metric: MetricInfo) -> str | None:
         if isinstance(figures, dict) and (value := number(figures, metric.name)) is not None
     }
     worst = metric.worst(values.values(), default=None)
-    return next((name for name, value in values.items() if value == worst), None)
+    return next((one_line(name) for name, value in values.items() if value == worst), None)
 
 
 def reached(record: Record, metric: MetricInfo, target: float | None) -> bool:

@@ -54,5 +54,6 @@ def tag(name: str, metrics: Collection[MetricInfo] = (ACCURACY,)) -> str:
     """Return the tag of a figure: what belongs together stands under one heading."""
     tags = TAGS | {metric.test: f"{metric.name}/test" for metric in metrics}
     groups = (*((f"{metric.silo}_", f"{metric.name}_of_silos/") for metric in metrics), *GROUPS)
-    group = next(((before, after) for before, after in groups if name.startswith(before)), ("", ""))
-    return tags.get(name, group[1] + name.removeprefix(group[0]))
+    fitting = [group for group in groups if name.startswith(group[0])]
+    before, after = max(fitting, key=lambda group: len(group[0]), default=("", ""))
+    return tags.get(name, after + name.removeprefix(before))

@@ -78,7 +78,7 @@ class Console(Observer):
     def begin(self, round: int, title: str) -> None:
         """Start the progress line."""
         if self._shown:
-            self._terminal.print(title)
+            self._print(title, soft_wrap=False)
             self._progress.reset(self._task, completed=round)
             self._progress.start()
 
@@ -88,7 +88,7 @@ class Console(Observer):
         if self._shown:
             figures = figures_of(record, self._names, self._metric)
             line = f"round {record['round']}  {record['seconds']:.2f} s  {figures}"
-            self._terminal.print(line, soft_wrap=True)
+            self._print(line)
         together: dict[str, list[str]] = {}
         for silo, fault in (record.get("faults") or {}).items():
             if (silo, fault) not in self._told:
@@ -103,13 +103,20 @@ class Console(Observer):
         """Print a line above the progress line; trouble is told with or without a terminal."""
         self._notes.append(text)
         if self._shown:
-            self._terminal.print(text, soft_wrap=True)
+            self._print(text)
         else:
             print(text, file=sys.stderr, flush=True)
 
     def end(self) -> None:
         """Leave the terminal as it was."""
         self._progress.stop()
+
+    def _print(self, text: str, soft_wrap: bool = True) -> None:
+        """Print a line; once its reader has gone away (`| head`), only trouble is told, on standard error."""
+        try:
+            self._terminal.print(text, soft_wrap=soft_wrap)
+        except SystemExit:  # rich would end the program
+            self._shown = False
 
 
 def without(silos: list[str], names: Names) -> str:

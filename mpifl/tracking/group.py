@@ -65,7 +65,7 @@ class Observers:
         for observer in list(self._observers):
             try:
                 getattr(observer, what)(*told)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self._observers.remove(observer)
                 self._complain(f"{observer}: {described(error)}; training goes on without it")
 
@@ -77,7 +77,7 @@ class Observers:
                 print(text, file=sys.stderr, flush=True)
 
 
-def described(error: Exception) -> str:
+def described(error: BaseException) -> str:
     """Return an error in a line: its kind, what it says, and where it was raised."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {one_line(error)} ({Path(frame.filename).name}:{frame.lineno})"

@@ -16,5 +16,9 @@ from .silo_level import (
 )
 from .together import Network as Network, all_together as all_together
 from .trial import Trial as Trial, try_batching as try_batching
-from .validation import parameters_of as parameters_of, validate_job as validate_job
+from .validation import (
+    check_privacy as check_privacy,
+    parameters_of as parameters_of,
+    validate_job as validate_job,
+)
 from .vertical import placement as placement

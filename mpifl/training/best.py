@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mpifl.common import Unwritable
-from mpifl.run import Evaluate, checkpoint
+from mpifl.run import ROUND, Evaluate, checkpoint, round_of
 from mpifl.server import Server
 from mpifl.tasks import MetricInfo
 from mpifl.tracking import Record, judged
@@ -17,6 +17,7 @@ from mpifl.tracking import Record, judged
 BEST = "best so far"
 """In the server's state, float64: the best value of the main metric, its round, the evaluations since then
 without a better one, and the round of the last evaluation."""
+UNSCORED = (torch.nan, 0, 0, 0)
 
 
 class BestModel:
@@ -28,15 +29,23 @@ class BestModel:
 
     def __init__(self, table: Evaluate, metric: MetricInfo, server: Server, run: Path) -> None:
         self._keeps, self._wanted = table.keep_best, table.keep_best or table.patience is not None
-        self._metric, self._server, self._run = metric, server, run
+        self._metric, self._server, self._path = metric, server, run / "best.safetensors"
 
     def begin(self) -> None:
-        """Go on with what the server's state says; where it says nothing, nothing was scored."""
+        """Go on with what the server's state says; where it says nothing, nothing was scored.
+
+        A model of another round than the state's is taken away, and the best is found anew: the run has gone
+        back behind that round, or went on for a while without keeping any.
+        """
         kept = self._server.state.pop(BEST, None)
-        if self._wanted:
-            fits = isinstance(kept, Tensor) and kept.shape == (4,) and kept.dtype == torch.float64
-            unscored = torch.tensor([torch.nan, 0, 0, 0], dtype=torch.float64)
-            self._server.state[BEST] = kept if fits else unscored
+        if not self._wanted:
+            return
+        fits = isinstance(kept, Tensor) and kept.shape == (4,) and kept.dtype == torch.float64
+        best = kept if fits else torch.tensor(UNSCORED, dtype=torch.float64)
+        if self._keeps and round_of(self._path) != int(best[1]):
+            self._path.unlink(missing_ok=True)
+            best[:3] = torch.tensor(UNSCORED[:3])
+        self._server.state[BEST] = best
 
     def observe(self, record: Record) -> Record:
         """Take note of a round's main metric, once; return what the round's record is to say of the best."""
@@ -44,7 +53,7 @@ class BestModel:
             return {}
         best, of_round, since, last = self._server.state[BEST].tolist()
         if record["round"] > last:
-            last, better = record["round"], self._is_better(found[1], best) and self._keep()
+            last, better = record["round"], self._is_better(found[1], best) and self._keep(record["round"])
             if better:
                 best, of_round = found[1], last
             since = 0 if better else since + 1
@@ -54,13 +63,13 @@ class BestModel:
     def _is_better(self, value: float, best: float) -> bool:
         return not self._metric.reaches(best, value)  # NaN, before the first, reaches nothing
 
-    def _keep(self) -> bool:
+    def _keep(self, round: int) -> bool:
         """Keep the model, if that is wanted; return False where the disk has no room for it."""
         if not self._keeps:
             return True
         model = self._server.load(self._server.state["w"])
         try:
-            checkpoint.write_model(self._run / "best.safetensors", model)
+            checkpoint.write_model(self._path, model, {ROUND: str(round)})
         except Unwritable as error:
             what = "training goes on, and the next model that is better is kept"
             print(f"{error.fact}; {what}", file=sys.stderr, flush=True)

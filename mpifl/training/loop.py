@@ -253,6 +253,8 @@ def _describe_run(t: Training, progress: Progress, claimed: Claim, ranks: dict[s
     """Write what the run is done with into its folder, and tell the observers that it begins."""
     done = progress.round - (not progress.reported)
     trim_metrics(t.out, done)
+    if not progress.finished(t.job, t.metric):  # the model of an earlier end is none of this training's
+        (t.out / "model.safetensors").unlink(missing_ok=True)
     more: dict[str, Any] = {"silos": told} if (told := t.exchange.names.told) else {}
     more["metric"] = t.metric.model_dump()
     if (sums := t.exchange.knowledge.sums) is not None and sums.released is not None:

@@ -9,12 +9,13 @@ from pathlib import Path
 
 from mpifl.common import InputError, lock
 from mpifl.data import read_any
-from mpifl.run import is_silo_level, read_job
+from mpifl.run import Job, is_silo_level, read_job
 from mpifl.tools.doctor import contract
 from mpifl.tools.doctor.condition import Condition, Plan, examine_rank
 from mpifl.tools.doctor.findings import Finding, hurts, show, write
 from mpifl.tools.doctor.judgement import judge, table
 from mpifl.tools.doctor.watch import GRACE, Watch
+from mpifl.training import check_privacy, validate_job
 from mpifl.wire import Transport, world
 
 
@@ -161,7 +162,7 @@ def _plan(target: Path | None, out: Path | None) -> tuple[Plan, list[Finding]]:
                 masked=job.secure,
                 crew=job.silo.ranks,
             )
-            findings.append(Finding("job", "ok", str(target)))
+            findings.append(_held(job, target))
     except InputError as error:
         findings.append(Finding("job", "bad", str(error)))
         folder = None
@@ -175,6 +176,19 @@ def _plan(target: Path | None, out: Path | None) -> tuple[Plan, list[Finding]]:
         plan = plan.model_copy(update={"run": str(out)})
         findings += _in_use(out)
     return plan, findings
+
+
+def _held(job: Job, source: Path) -> Finding:
+    """Hold a job against what a training would refuse at its start; of broken shards others tell."""
+    try:
+        read_any(Path(job.shards))
+    except InputError:
+        return Finding("job", "ok", str(source))
+    try:
+        check_privacy(job, validate_job(job, str(source)), str(source))
+    except InputError as error:
+        return Finding("job", "bad", str(error))
+    return Finding("job", "ok", str(source))
 
 
 def _in_use(out: Path) -> list[Finding]:

@@ -126,7 +126,8 @@ def run_task(task: Task, job: Path, ranks: int, look: Callable[[bool], None] = l
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    return INTERRUPTED if asked else process.returncode
+    code = process.returncode
+    return INTERRUPTED if asked else 128 - code if code < 0 else code  # as a shell says what a signal killed
 
 
 def run_all(tasks: Sequence[Task], job: Path, ranks: int, retry: bool = False) -> int:

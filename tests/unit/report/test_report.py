@@ -1,8 +1,11 @@
 """What is made of runs' rounds: figures, tables, curves, files; and what is wrong with a folder."""
 
+import contextlib
 import csv
 import json
+import math
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -18,8 +21,10 @@ from mpifl.common.errors import InputError
 from mpifl.report.compare import Output, compare_runs, show_run
 from mpifl.report.curves import curve, draw
 from mpifl.report.evaluate import evaluate_run
+from mpifl.report.page import write_report
 from mpifl.report.runs import Summary, read_run
 from mpifl.report.seeds import groups
+from mpifl.report.watch import watch_run
 from mpifl.run import checkpoint
 from mpifl.run.environment import note_lost, write_environment
 from mpifl.run.folder import claim_run, describe
@@ -83,6 +88,11 @@ def test_the_figures_are_those_of_the_last_round_that_was_evaluated(summary):
     assert summary.figure("silo_accuracy_worst") == 0.25
     assert summary.figure("no such figure") is None
     assert summary.best() == 0.9
+
+
+def test_a_round_that_was_judged_on_all_that_silos_hold_out_was_evaluated():
+    summary = Summary(Path("run"), [{"round": 1, "silo_accuracy_pooled": 0.5}, {"round": 2}])
+    assert summary.figures(None)["silo_accuracy_pooled"] == 0.5
 
 
 def test_a_run_that_was_never_evaluated_is_told_by_its_last_round():
@@ -158,6 +168,14 @@ def test_a_target_that_is_no_share_is_refused(tmp_path, target):
         compare_runs([write(tmp_path / "a")], target)
 
 
+@pytest.mark.parametrize("target", [math.nan, math.inf])
+def test_a_target_that_is_not_finite_is_refused(tmp_path, target):
+    run = make_run(tmp_path / "run")
+    write_environment(run, metric={"name": "rmse", "higher_is_better": False})
+    with pytest.raises(InputError, match=r"--target (nan|inf): is no value of a metric"):
+        compare_runs([run], target, Output(json=tmp_path / "out.json"))
+
+
 def test_the_target_is_that_of_the_jobs_if_they_agree(tmp_path, capsys):
     runs = [
         make_run(tmp_path / str(n), evaluate={"target_accuracy": t}) for n, t in enumerate((0.9, 0.9, 0.8))
@@ -216,6 +234,10 @@ def test_what_is_wrong_with_a_run_is_said(tmp_path):
         ("job", lambda run: (run / "job.toml").write_text("rounds = "), "job.toml is torn"),
         ("other", lambda run: (run / "job.toml").write_text("rounds = 'all'"), "job.toml is none as mpifl"),
         ("evaluate", lambda run: (run / "job.toml").write_text("evaluate = 3"), "job.toml is none as mpifl"),
+        *(
+            (f"patience {n}", lambda run, v=value: patient(run, v), "job.toml is none as mpifl")
+            for n, value in enumerate(('"a"', "[1]", "2020-01-01", "true"))
+        ),
     ]:
         run = make_run(tmp_path / name)
         spoil(run)
@@ -237,6 +259,10 @@ def edit(path, old, new):
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new))
+
+
+def patient(run, value):
+    (run / "job.toml").write_text(f"[evaluate]\npatience = {value}\n")
 
 
 def forced(run, *changes):
@@ -316,6 +342,47 @@ def test_a_folder_that_cannot_be_read_is_named_and_the_rest_compared(tmp_path, c
     assert [str(bad) in left_out[0], str(tmp_path / "nowhere") in left_out[1]] == [True, True]
     with pytest.raises(InputError, match="bad"):
         compare_runs([bad])
+
+
+@pytest.mark.parametrize("final", ["text", [1], 0.5])
+def test_a_last_score_that_is_no_table_takes_no_comparison_down(tmp_path, capsys, final):
+    whole, harmed = make_run(tmp_path / "whole"), make_run(tmp_path / "harmed")
+    write(harmed, [*RECORDS[:-1], {**RECORDS[-1], "final": final}])
+    compare_runs([whole, harmed])
+    assert f"left out: {harmed}/metrics.jsonl: round 5 is none as mpifl" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("figures", [(5e-324, 5e-324), (0.0, 5e-324)])
+def test_figures_next_to_nothing_have_a_page(tmp_path, figures):
+    run = make_run(
+        tmp_path / "run", [{**RECORDS[0], "round": n + 1, "test_accuracy": figures[n]} for n in (0, 1)]
+    )
+    write_report(run)
+    compare_runs([run, make_run(tmp_path / "whole")], output=Output(page=tmp_path / "page.html"))
+
+
+def test_a_seed_that_is_not_finite_is_text_in_the_file(tmp_path):
+    runs = [make_run(tmp_path / name) for name in ("nan", "inf")]
+    for run in runs:
+        path = run / "job.toml"
+        path.write_text(re.sub("(?m)^seed = .*$", f"seed = {run.name}", path.read_text()))
+    compare_runs(runs, output=Output(json=tmp_path / "out.json"))
+    assert json.loads((tmp_path / "out.json").read_text())["over_seeds"][0]["seeds"] == ["NaN", "Infinity"]
+
+
+def test_what_a_run_folder_says_reaches_no_terminal_as_commands(tmp_path, capsys):
+    escape = "\x1b]0;owned\x07\x1b[2J"
+    silos = {"silos": {f"{escape}far": {"accuracy": 0.1}}, "silo_accuracy_worst": 0.1}
+    harmed, whole = make_run(tmp_path / "harmed", [{**RECORDS[0], **silos}]), make_run(tmp_path / "whole")
+    lost = {"lost": escape, "changes": [f"{escape} after round 2"], "versions": {"mpifl": escape}}
+    (harmed / "environment.json").write_text(json.dumps(lost))
+    job = 'name = "{0}"\nshards = "{0}"\nseed = "{0}"\n[algorithm]\nname = "{0}"\n[model]\nname = "{0}"\n'
+    (harmed / "job.toml").write_text(job.format("\\u001b[2J"))
+    compare_runs([harmed, whole])
+    watch_run(harmed, once=True)
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed
+    assert "far" in printed
 
 
 def test_runs_that_differ_by_seed_alone_are_taken_together(tmp_path, capsys):
@@ -593,6 +660,32 @@ def test_a_folder_of_runs_stands_for_all_runs_in_it(tmp_path, capsys):
     assert found["left_out"] == []
     with pytest.raises(InputError, match=f"{tmp_path}/none: is no folder"):
         compare_runs([tmp_path / "none"])
+
+
+def test_a_folder_that_may_not_be_entered_is_named(tmp_path, capsys, monkeypatch):
+    make_run(tmp_path / "sweep" / "open")
+    make_run(tmp_path / "sweep" / "shut")
+    (tmp_path / "sweep" / "shut").chmod(0)
+    tmp_path.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    with nobody():
+        compare_runs([Path("sweep")])
+        assert "left out: sweep/shut/metrics.jsonl: cannot be read (Permission" in capsys.readouterr().out
+        with pytest.raises(InputError, match=r"sweep/shut/metrics\.jsonl: cannot be read"):
+            compare_runs([Path("sweep/shut")])
+    (tmp_path / "sweep" / "shut").chmod(0o755)
+
+
+@contextlib.contextmanager
+def nobody():
+    """Be no user who may enter every folder."""
+    user = os.geteuid()
+    try:
+        if user == 0:
+            os.seteuid(65534)
+        yield
+    finally:
+        os.seteuid(user)
 
 
 def test_a_comparison_says_in_which_keys_the_jobs_differ(tmp_path, capsys):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
+from unit.builders import write_folder
 
 from mpifl.cli import app
 from mpifl.common import InputError, lock
@@ -215,6 +216,12 @@ def test_what_is_next_is_what_the_run_allows(tmp_path, monkeypatch):
     assert (found[1], found[3]) == ("mpifl evaluate b --silos", "mpifl compare b a")
     fedper = {"algorithm": {"name": "fedper", "personal": ["*"]}}
     assert commands(Path("c c"), fedper, [untested]) == ["mpifl report 'c c'", "mpifl compare 'c c' b"]
+    write_folder(tmp_path / "s", [4])  # nothing is held out
+    assert commands(Path("d"), {}, [untested])[1] == "mpifl evaluate d --silos --split train"
+    path = tmp_path / "s" / "federation.json"
+    several = {"format_version": 2, "targets": {"dtype": "int64", "shape": [7]}}
+    path.write_text(json.dumps({**json.loads(path.read_text()), **several}))
+    assert commands(Path("e"), {}, [untested])[2] == "mpifl predict e --data s --out predictions.npz"
     monkeypatch.chdir("/")  # where the job's relative paths do not begin
     (_, _, (predict, _), _) = next_steps(tmp_path / "a", check_job(TOY, "toy.toml"))
     assert f"--data {tmp_path}/s " in predict

@@ -129,6 +129,25 @@ def test_a_job_that_is_wrong_hurts(tmp_path, shards, capfd):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        *(
+            (f'[algorithm]\nname = "{name}"\n[aggregation]\nrule = "median"\n', f"'{name}' needs the mean")
+            for name in ("scaffold", "fednova", "qfedavg")
+        ),
+        ("[privacy]\nepsilon = 3.0\ndelta = 0.5\nclip = 1.0\n", "delta"),
+    ],
+)
+def test_a_job_that_a_training_would_refuse_hurts(tmp_path, shards, states, capfd, more, line):
+    job = tmp_path / "toy.toml"
+    job.write_text(JOB.format(shards=shards, device="cpu") + more)
+    assert doctor(job, "--json", "found.json") == 1
+    assert states()["job"] == "bad"
+    assert f"{job}: " in (out := capfd.readouterr().out)
+    assert line in out
+
+
 def test_a_gpu_that_is_asked_for_and_not_there_hurts(tmp_path, shards, states):
     (tmp_path / "toy.toml").write_text(JOB.format(shards=shards, device="cuda"))
     assert doctor("toy.toml", "--json", "found.json") == 1

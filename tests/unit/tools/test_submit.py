@@ -164,6 +164,20 @@ def test_a_model_of_an_earlier_end_is_no_success(tmp_path, writes, code):
     assert ("not queued again" in done.stdout) == bool(code)
 
 
+def test_a_checkpoint_that_was_set_aside_is_none_that_a_start_has_brought(tmp_path):
+    """It stays there: compared with it, no start would bring more."""
+    for name in ("round_000020", "unread_000022"):
+        (tmp_path / "checkpoints" / name).mkdir(parents=True)
+    start = f"mkdir {tmp_path}/checkpoints/round_000024; exit 75"
+    text = f"scontrol() {{ :; }}\nrun={tmp_path}\nstart=(bash -c)\ntrain=({shlex.quote(start)})\n{GOING_ON}"
+    done = subprocess.run(["/bin/bash", "-c", text], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (
+        75,
+        "exit code 75 after round_000024: queued again\n",
+        "",
+    )
+
+
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
 def test_the_ready_scripts_end_as_the_submitted_ones_do(path):
     text = path.read_text()

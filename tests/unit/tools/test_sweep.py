@@ -292,6 +292,21 @@ def test_nothing_runs_where_nothing_starts_ranks(job, tmp_path, monkeypatch, cap
     assert not (tmp_path / "sw").exists()
 
 
+def test_a_run_that_a_signal_killed_ends_with_a_shells_code(job, tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(sys, "executable", f"{sys.prefix}/bin/python")  # whose code is not another's word
+    (tmp_path / "killed.py").write_text(
+        "import os\n"
+        "from mpifl.tracking import Observer\n"
+        "class Killed(Observer):\n"
+        "    def round(self, record):\n"
+        "        os.kill(os.getpid(), 9)\n"
+    )
+    with job.open("a") as file:
+        file.write('observers = ["killed:Killed"]\n')
+    assert sweep(job, "--out", "sw", "--set", "seed=1") == 137
+    assert "ended with exit code 137" in capfd.readouterr().out
+
+
 @pytest.mark.slow
 def test_a_sweep_that_is_stopped_goes_on_with_the_same_bits(job, tmp_path):
     job.write_text(JOB.format(shards=tmp_path / "shards", rounds=3000).replace("every = 1", "every = 1000"))

@@ -1,8 +1,12 @@
 """The observers of a run: what each tells, and that one that fails takes no training along."""
 
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
+from conftest import ROOT, python
 from unit.builders import room_for
 
 from mpifl.common.errors import InputError
@@ -11,7 +15,7 @@ from mpifl.run.environment import write_environment
 from mpifl.run.folder import claim_run
 from mpifl.run.job import check_job
 from mpifl.run.records import encode_record, read_metrics, trim_metrics
-from mpifl.tasks.metrics import ACCURACY
+from mpifl.tasks.metrics import ACCURACY, MetricInfo
 from mpifl.tracking.base import Observer
 from mpifl.tracking.configured import check_tracking, observers as observers_of
 from mpifl.tracking.console import Console, figures_of
@@ -203,6 +207,34 @@ def test_an_observer_that_cannot_be_made_is_refused_in_a_line(tmp_path):
         observers_of(own, tmp_path)
 
 
+class Leaving(Observer):
+    def round(self, record):
+        sys.exit("enough")
+
+
+def test_an_observer_that_leaves_takes_no_training_along(tmp_path, capsys):
+    observers = Observers()
+    observers.attach([Leaving(make_job(), tmp_path)])
+    observers.round(RECORD)
+    assert "Leaving: SystemExit: enough (test_tracking.py:" in capsys.readouterr().err
+
+
+def test_a_reader_that_goes_away_ends_no_training(digits, tmp_path):
+    """As of `mpifl train ... | head -3`."""
+    read, write = os.pipe()
+    os.close(read)
+    words = ["rounds=2", "tracking.console='always'", f"shards='{digits / 'digits'}'"]
+    settings = [word for setting in words for word in ("--set", setting)]
+    command = [*python(), "-m", "mpifl", "train", str(ROOT / "jobs" / "demo.toml"), "--out", "run", *settings]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, cwd=tmp_path, stdout=write, stderr=subprocess.PIPE, text=True, env=environment, timeout=60
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "run" / "model.safetensors").exists()
+
+
 def test_of_one_thing_the_user_reads_once(tmp_path, capsys):
     group = Observers()
     group.attach(observers_of(make_job(tracking={"jsonl": False}), tmp_path))
@@ -304,6 +336,17 @@ def test_tensorboard_is_told_every_number_of_a_round(tmp_path):
     ]
     assert [(event.step, event.value) for event in events.Scalars("loss/train")] == [(3, 0.5)]
     assert events.Scalars("silos/left_out")[0].value == 1
+
+
+def test_tensorboard_files_a_metric_under_the_longest_name_that_fits():
+    pytest.importorskip("tensorboard")
+    from mpifl.tracking.board import tag
+
+    metrics = [MetricInfo(name=name) for name in ("f1", "f1_macro", "loss_of_all")]
+    assert tag("silo_f1_mean", metrics) == "f1_of_silos/mean"
+    assert tag("silo_f1_macro_mean", metrics) == "f1_macro_of_silos/mean"
+    assert tag("silo_loss_of_all_worst", metrics) == "loss_of_all_of_silos/worst"
+    assert tag("silo_loss_worst", metrics) == "loss_of_silos/worst"
 
 
 def test_tensorboard_shows_a_run_that_starts_anew_once(tmp_path):

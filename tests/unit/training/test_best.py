@@ -1,15 +1,21 @@
 """Judging by the silos' valid splits, ending for want of patience, and keeping the best model."""
 
+import contextlib
 import json
+import os
+import shutil
 
 import pytest
 import tomli_w
+import torch
+from safetensors.torch import load_file, save_file
 from unit.builders import Alone, write_folder
 
 from mpifl.common.errors import InputError, Unwritable
 from mpifl.data.batches import Batches
+from mpifl.report.evaluate import evaluate_run
 from mpifl.report.runs import read_run
-from mpifl.run import checkpoint
+from mpifl.run import checkpoint, read_job, read_metrics, round_of
 from mpifl.training.loop import train
 
 
@@ -76,8 +82,9 @@ def test_the_best_model_is_that_of_its_round(run, tmp_path):
     assert best == 1 + values.index(max(values))
     assert best < 8, "or the test shows nothing"
     run("short", rounds=best, lr=2.0)
-    kept = (tmp_path / "run" / "best.safetensors").read_bytes()
-    assert kept == (tmp_path / "short" / "model.safetensors").read_bytes()
+    assert round_of(tmp_path / "run" / "best.safetensors") == best
+    kept, other = load_file(tmp_path / "run" / "best.safetensors"), tmp_path / "short" / "model.safetensors"
+    assert all(torch.equal(kept[name], tensor) for name, tensor in load_file(other).items())
 
 
 def test_a_resumed_run_knows_what_was_best(run, tmp_path):
@@ -87,6 +94,57 @@ def test_a_resumed_run_knows_what_was_best(run, tmp_path):
     assert without_costs(halves) == without_costs(whole)
     best = [(tmp_path / name / "best.safetensors").read_bytes() for name in ("run", "halves")]
     assert best[0] == best[1]
+
+
+def test_the_best_model_is_of_a_round_of_the_run(run, tmp_path):
+    """Not of one that it has gone back behind, nor of one before it kept none for a while."""
+    lr, best = 2.0, tmp_path / "run" / "best.safetensors"
+    records = run(rounds=8, lr=lr, keep_best=True)
+    late = records[-1]["best_round"]
+    assert late > 2, "or the test shows nothing"
+    for round in range(2, 9):
+        shutil.rmtree(tmp_path / "run" / "checkpoints" / f"round_{round:06d}", ignore_errors=True)
+    run("back", rounds=late - 1, lr=lr, keep_best=True)
+    shutil.copytree(tmp_path / "back" / "checkpoints", tmp_path / "run" / "checkpoints", dirs_exist_ok=True)
+    run(rounds=late - 1, lr=lr, keep_best=True, resume=True)
+    assert not best.exists()
+    with pytest.raises(InputError, match=r"best\.safetensors: is not there; no round was scored since"):
+        evaluate_run(tmp_path / "run", best=True)
+    again = run(rounds=8, lr=lr, keep_best=True, resume=True)
+    assert round_of(best) == again[-1]["best_round"] == late
+    run(rounds=9, lr=lr, patience=99, resume=True)
+    records = run(rounds=10, lr=lr, keep_best=True, patience=99, resume=True)
+    assert records[-1]["best_round"] == round_of(best)
+
+
+def test_a_best_model_of_another_round_is_not_scored(run, tmp_path):
+    records = run(rounds=3, keep_best=True)
+    best = tmp_path / "run" / "best.safetensors"
+    evaluate_run(tmp_path / "run", best=True)
+    save_file(load_file(best), best, {"round": "1" if records[-1]["best_round"] != 1 else "2"})
+    with pytest.raises(InputError, match=r"best\.safetensors: is of round \d, and round \d was the best"):
+        evaluate_run(tmp_path / "run", best=True)
+
+
+def test_the_model_of_an_earlier_end_is_gone_when_a_run_goes_on(run, tmp_path):
+    """A run that is killed between its last round's line and its model is not finished."""
+    folder = tmp_path / "run"
+    run(rounds=2)
+    kept = (folder / "model.safetensors").read_bytes()
+    run(rounds=2, resume=True)
+    assert (folder / "model.safetensors").read_bytes() == kept, "nothing was left to train"
+    job = read_job(folder / "job.toml", ("rounds=4",))
+    if (child := os.fork()) == 0:
+        with contextlib.suppress(BaseException):
+            train(job, folder, (), True, Alone(), on_round=lambda r: r["round"] == 4 and os._exit(9))
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    assert [record["round"] for record in read_metrics(folder)] == [1, 2, 3, 4]
+    found = read_run(folder)
+    assert not found.finished
+    assert found.remarks == ("unfinished: 4 of 4 rounds",)
+    with pytest.raises(InputError, match="the run has not come to its end"):
+        evaluate_run(folder)
 
 
 def test_a_run_whose_record_lacks_the_checkpoints_round_goes_on(run, tmp_path):
@@ -104,11 +162,11 @@ def test_a_disk_without_room_for_the_best_model_ends_no_run(run, tmp_path, monke
     """The next that is better is kept."""
     write, refused = checkpoint.write_model, []
 
-    def crowded(path, model):
+    def crowded(path, *given):
         if path.name == "best.safetensors" and not refused:
             refused.append(path)
             raise Unwritable(path, OSError(28, "No space left on device"))
-        return write(path, model)
+        return write(path, *given)
 
     monkeypatch.setattr(checkpoint, "write_model", crowded)
     records = run(rounds=6, keep_best=True)

@@ -84,8 +84,15 @@ def test_weights_are_told_in_the_records_and_in_the_report(run):
         assert len(record["not_chosen"]) == 4
         assert sorted(record["weights"].values()) == [0, 0, 0, 0, 0.5, 0.5]
     page = write_report(folder).read_text()
-    assert "Weights of silos (6)" in page
+    assert page.index("<summary>Trust") < page.index("Weights of silos (6)") < page.index("Every round")
     assert "suspected" not in page
+    assert "LIE" not in page
+
+
+def test_the_report_says_who_lies_and_how(run):
+    folder, _ = run("run", attack={"kind": "scale", "silos": [1, 4], "factor": 9.0})
+    page = write_report(folder).read_text()
+    assert "By [attack] silos 1, 4 LIE ON PURPOSE (kind = scale, factor = 9.0), for tests" in page
 
 
 def test_fltrust_compares_with_an_update_of_the_servers_own(run):
