@@ -12,7 +12,7 @@ import tomli_w
 import torch
 from unit.builders import Alone, arrays, write_vertical_folder
 
-from mpifl.common import InputError, RoundLost
+from mpifl.common import InputError, RoundLost, sha256_of
 from mpifl.data import Features, read_any
 from mpifl.data.targets import Targets
 from mpifl.report import write_report
@@ -119,7 +119,7 @@ def test_a_trained_network_is_scored_on_true_labels_and_makes_no_secret(start):
     run = start("run", vertical=LABEL_DP)
     shutil.rmtree(run / "privacy")
     job, spec = read_job(start.folder / "run.toml"), read_any(start.folder / "shards")
-    server, _ = assemble_vertical(job, spec, run, Alone(), trained=True)
+    server, _ = assemble_vertical(job, spec, run, Alone(), trained=sha256_of(run / "model.safetensors"))
     assert (server.held["train"].targets(torch.arange(1500)).numpy() == rare("train")).all()
     assert not (run / "privacy").exists()
 
