@@ -215,6 +215,7 @@ def _report(t: Training, progress: Progress) -> Progress:
     """Tell the observers of a round."""
     if seconds := t.checkpoints.take_seconds():
         progress = progress.adding({"seconds_checkpoint": seconds})
+    (t.out / "model.safetensors").unlink(missing_ok=True)  # of an earlier end, which a further round outdates
     t.observers.round(progress.record)
     return progress.after_report()
 
@@ -253,8 +254,6 @@ def _describe_run(t: Training, progress: Progress, claimed: Claim, ranks: dict[s
     """Write what the run is done with into its folder, and tell the observers that it begins."""
     done = progress.round - (not progress.reported)
     trim_metrics(t.out, done)
-    if not progress.finished(t.job, t.metric):  # the model of an earlier end is none of this training's
-        (t.out / "model.safetensors").unlink(missing_ok=True)
     more: dict[str, Any] = {"silos": told} if (told := t.exchange.names.told) else {}
     more["metric"] = t.metric.model_dump()
     if (sums := t.exchange.knowledge.sums) is not None and sums.released is not None:
