@@ -34,8 +34,8 @@ class PrivacySettings(BaseModel):
     epsilon: PositiveFloat | None = None
     """The budget, in place of noise: the least noise is taken with which all rounds stay below it."""
     delta: Annotated[float, Field(gt=0, lt=1)]
-    """The delta of (epsilon, delta); at most 1 / the examples of the largest silo, or 1 / the silos;
-    for noise in a sum, take it below 1 / all silos' examples."""
+    """The delta of (epsilon, delta); at most 1 / the examples of the largest silo (of all silos, for noise
+    in a sum), or 1 / the silos."""
     accountant: Literal["pld", "rdp"] = "pld"
     """How epsilon is counted: by privacy loss distributions, or by Renyi divergences, which say more."""
     evaluate_unprotected: bool = False

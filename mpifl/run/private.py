@@ -60,9 +60,11 @@ def check_private_data(job: Job, algorithm: Algorithm, spec: AnySpec) -> None:
 
 def _of_examples(job: Job, algorithm: Algorithm, spec: AnySpec) -> str:
     assert job.privacy is not None
-    most = max(entry.examples["train"] for entry in spec.silos)
+    sizes = [entry.examples["train"] for entry in spec.silos]
+    union = job.privacy.in_sum
+    most, whose = (sum(sizes), "all silos have") if union else (max(sizes), "the largest silo has")
     if job.privacy.delta > 1 / most:
-        what = f"the largest silo has {most} examples, and above 1/{most} delta allows to publish one of them"
+        what = f"{whose} {most} examples, and above 1/{most} delta allows to publish one of them"
         return f"[privacy] delta = {job.privacy.delta:g}: {what}; take less"
     why = algorithm.task.why_no_mean()
     return f"[privacy]: the loss {why}" if why else ""

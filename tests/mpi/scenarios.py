@@ -375,7 +375,7 @@ NOISED_SUM = job(
     algorithm={"name": "fedsgd"},
     local={"lr": 0.2, "batch_size": 64},
     evaluate={"silos": False, "every": 2},
-    privacy={"noise_at": "sum", "clip": 0.5, "noise": 1.0, "delta": 1e-3, "accountant": "rdp"},
+    privacy={"noise_at": "sum", "clip": 0.5, "noise": 1.0, "delta": 5e-4, "accountant": "rdp"},
     security={"least": 1},
 )
 NOISED_SUM_OF_SILOS = {

@@ -248,6 +248,16 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+def test_delta_is_at_most_one_by_the_examples_of_all_silos(tmp_path: Path) -> None:
+    """Those of the largest, 50, would allow 0.02."""
+    write(tmp_path / "shards", SIZES[4])
+    job = job_of(tmp_path, privacy={**PRIVACY, "delta": 0.01})
+    with pytest.raises(
+        InputError, match=r"delta = 0\.01: all silos have 120 examples, and above 1/120 delta"
+    ):
+        train(job, tmp_path / "run", (), False, Alone())
+
+
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_does_not_go_with_noise_in_a_sum_is_a_line(tmp_path: Path, what: str) -> None:
     tables, line = REFUSED[what]
