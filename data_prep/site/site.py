@@ -102,7 +102,7 @@ def fitted(data: Dataset, spec: FederationSpec) -> Dataset:
     wanted, found = by_path("x", spec.features), by_path("x", data.features)
     if odd := sorted(wanted.keys() ^ found.keys()):
         raise InputError(f"{data.where}: only the data or the federation has {odd[0]}; name arrays as agreed")
-    data = _lengthened(data, spec)
+    data = _recoded(_lengthened(data, spec), spec)
     found = by_path("x", data.features)
     for path, one in wanted.items():
         if found[path].ragged != one.ragged:
@@ -142,6 +142,17 @@ def _lengthened(data: Dataset, spec: FederationSpec) -> Dataset:
     x, y = (padded_to(part, rows, longest) for part, rows in (("x", data.x), ("y", data.y)))
     test = data.test and (padded_to("x", data.test[0], longest), padded_to("y", data.test[1], longest))
     return replace(data, x=x, y=y, test=test)
+
+
+def _recoded(data: Dataset, spec: FederationSpec) -> Dataset:
+    """Give features that are numbers of class names those that the spec's names have, in its dtype."""
+    if not data.coded or data.class_names is None or spec.class_names is None:
+        return data
+    number, dtype = _numbers(data, data.class_names, spec.class_names), np.dtype(spec.single.dtype)
+    if np.can_cast(np.min_scalar_type(int(number.max())), dtype):  # another is refused for what it is
+        number = number.astype(dtype)
+    test = data.test and (number[np.asarray(data.test[0])], data.test[1])
+    return replace(data, x=number[np.asarray(data.x)], test=test)
 
 
 def _aimed(data: Dataset, spec: FederationSpec) -> Dataset:
@@ -196,11 +207,16 @@ def _relabelled(data: Dataset, spec: FederationSpec) -> Dataset:
 
 
 def _renumbered(data: Dataset, own: Sequence[str], names: Sequence[str]) -> Dataset:
-    if unknown := [name for name in own if name not in names]:
-        raise InputError(f"{data.where}: has a class '{unknown[0]}', the federation has {', '.join(names)}")
-    number = np.array([names.index(name) for name in own], np.int64)
+    number = _numbers(data, own, names)
     test = data.test and (data.test[0], number[data.test[1]])
     return replace(data, y=number[data.y], test=test, class_names=tuple(names))
+
+
+def _numbers(data: Dataset, own: Sequence[str], names: Sequence[str]) -> np.ndarray:
+    """Return the number that each of a site's own names has among the federation's, int64."""
+    if unknown := [name for name in own if name not in names]:
+        raise InputError(f"{data.where}: has a class '{unknown[0]}', the federation has {', '.join(names)}")
+    return np.array([names.index(name) for name in own], np.int64)
 
 
 def _shard(data: Dataset, site: Site, shares: Shares, seed: int) -> Shard:
