@@ -14,7 +14,7 @@ import typer
 from data_prep.schemes import Shares
 from data_prep.sources import SOURCES
 from data_prep.write import COMPRESSIONS, default_jobs
-from mpifl.common import InputError, write_atomic
+from mpifl.common import InputError, visible, write_atomic
 from mpifl.data import FederationSpec, is_vertical, read_spec
 
 app = typer.Typer()
@@ -105,7 +105,7 @@ def spec(
     made = new_spec(file, name, features, given, targets, class_names=names, feature_names=columns)
     size = "x".join(map(str, made.single.shape))
     learned = f"{made.classes} classes" if made.classes else made.aim
-    typer.echo(f"{file}: {made.single.dtype} {size}, {learned}; send it to every site")
+    typer.echo(f"{file}: {made.single.dtype} {size}, {visible(learned)}; send it to every site")
 
 
 @app.command()

@@ -224,3 +224,16 @@ def test_every_documented_command_is_one(line):
         assert given["source"] in SOURCES or ":" in given["source"]
         find_source(given["source"], given["option"] or ())
         resolve(given["scheme"], SCHEMES[given["scheme"]], options)
+
+
+def test_names_cannot_command_the_terminal(tmp_path, capsys):
+    evil = "a\x1b]0;owned\x07\u202eb"
+    folder = federation(tmp_path / "f", [[12, 3], [4, 9]], name=evil, class_names=[evil, "d"])
+    said = json.loads((folder / "federation.json").read_text())
+    said["silos"][0]["name"] = evil
+    (folder / "federation.json").write_text(json.dumps(said))
+    assert command("inspect", folder) == 0
+    assert command("inspect", folder, folder) == 0
+    out = capsys.readouterr().out
+    assert "a ]0;owned" in out
+    assert not {"\x1b", "\x07", "\u202e"} & set(out)

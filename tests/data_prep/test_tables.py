@@ -552,3 +552,14 @@ def test_a_stated_deviation_means_one_thing_whatever_stands_beside_it(tmp_path):
     for more in ("", 'b = { kind = "numeric", missing = "mean" }\n'):
         path = plain(tmp_path / "in", lines, f'label = "y"\nclasses = ["0", "1"]\n[features]\n{own}{more}')
         assert find_source("csv")(path, 0).x[:, 0].tolist() == [-1.5, -0.5, 0.5, 1.5]
+
+
+def test_a_nan_of_parquet_is_missing_and_a_text_stays_one(tmp_path):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = {"x": [1.0, 2.0, 3.0], "y": [1.0, float("nan"), 0.0], "word": ["nan", "b", None]}
+    parquet.write_table(arrow.table(columns), tmp_path / "t.parquet")
+    features = '[features]\nx = "numeric"\nword = {kind = "categorical", missing = "level"}\n'
+    (tmp_path / "t.toml").write_text(f'label = {{ column = "y", missing = "drop" }}\n{features}')
+    data = find_source("parquet")(tmp_path / "t.parquet", 0)
+    assert (data.classes, data.x[:, 0].tolist(), data.y.tolist()) == (2, [1, 3], [1, 0])
+    assert data.feature_names == ("x", "word=nan", "word=missing")
