@@ -180,7 +180,10 @@ def _check_columns(data: Dataset, spec: FederationSpec) -> None:
     ours, theirs = data.feature_names, spec.feature_names
     if ours is None or theirs is None or list(ours) == theirs:
         return
-    pairs = enumerate(zip(ours, theirs, strict=False))
+    if len(ours) != len(theirs):
+        found = f"{len(ours)} columns, the federation names {len(theirs)}"
+        raise InputError(f"{data.where}: {found}; name and order them alike")
+    pairs = enumerate(zip(ours, theirs, strict=True))
     at, (mine, wanted) = next((at, pair) for at, pair in pairs if pair[0] != pair[1])
     found = f"column {at} is '{mine}', the federation has '{wanted}'"
     raise InputError(f"{data.where}: {found}; name and order them alike")
@@ -241,7 +244,7 @@ def _check(site: Site, shares: Shares, out: Path) -> None:
         if site.silo is None and given:
             why = "--server's test set has no parts nor name"
             raise InputError(f"--{option}: {given} given, but {why}; leave it out")
-    if site.silo is not None and site.silo < 0:
+    if site.silo is not None and not 0 <= site.silo < 1 << 31:
         raise InputError(f"--silo: {site.silo} given; silos are numbered 0, 1, 2, ...")
     for path in (out / f"{site.stem}.h5", out / f"{site.stem}.json"):
         if os.path.lexists(path):

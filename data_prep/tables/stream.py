@@ -82,6 +82,9 @@ class _Rows:
             if self._row >= MOST_ROW:
                 where = f"{self._path}: line {self._reader.line_num + 1}"
                 raise InputError(f"{where}: longer than {MOST_ROW:,} characters; export the table again")
+            if "\0" in line:
+                where = f"{self._path}: line {self._reader.line_num + 1}"
+                raise InputError(f"{where}: has a NUL character; export the table again")
             yield line
 
 

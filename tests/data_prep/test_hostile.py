@@ -204,7 +204,7 @@ TABLES = {
     "a quoted field without end": ((b'x,y\n1,2\n"' + b"3\n" * 10**6,), "field larger than field limit"),
     "a row of many lines": ((b"x,y\n1,2\n", *[b'"a\n",' * 10**5] * 100), "longer than 16,777,216 characters"),
     "many long rows": ((b"x,y\n", *[(b"," * 10**7 + b"\n")] * 20), "10000001 values, there are 2 columns"),
-    "zeros": ((bytes(10**6),), "not a CSV table"),
+    "zeros": ((bytes(10**6),), "has a NUL character"),
 }
 
 

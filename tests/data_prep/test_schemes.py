@@ -424,3 +424,10 @@ def test_a_mix_gives_no_silo_a_class_that_it_did_not_have(labels):
         )
         for before, after in zip(alone, both, strict=True):
             assert set(data.y[after]) <= set(data.y[before])
+
+
+def test_a_silo_without_labels_that_count_is_not_far_from_others():
+    counts = np.array([[10, 10], [0, 0], [5, 5]])
+    found = heterogeneity(counts, np.array([20, 20, 10]))
+    assert (found.total_variation, found.jensen_shannon) == (0, 0)
+    assert heterogeneity(np.zeros((2, 3), int)).total_variation == 0

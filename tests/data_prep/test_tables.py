@@ -563,3 +563,28 @@ def test_a_nan_of_parquet_is_missing_and_a_text_stays_one(tmp_path):
     data = find_source("parquet")(tmp_path / "t.parquet", 0)
     assert (data.classes, data.x[:, 0].tolist(), data.y.tolist()) == (2, [1, 3], [1, 0])
     assert data.feature_names == ("x", "word=nan", "word=missing")
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ('a = {kind = "categorical", levels = ["p", "p"]}', "a level is stated twice"),
+        ('a = {kind = "categorical", missing = "level"}', "column 'a' has the value 'missing'"),
+    ],
+)
+def test_two_levels_of_one_name_are_refused(tmp_path, spec, said):
+    path = plain(tmp_path / "in", ["a,y", "missing,1", ",0"], f'label = "y"\n[features]\n{spec}\n')
+    with pytest.raises(InputError, match=said):
+        find_source("csv")(path, 0)
+
+
+def test_a_class_stated_twice_is_refused(tmp_path):
+    spec = 'label = "y"\nclasses = ["0", ["1", "0"]]\n[features]\na = "numeric"\n'
+    with pytest.raises(InputError, match="a class, or one of its spellings, is stated twice"):
+        find_source("csv")(plain(tmp_path / "in", ["a,y", "1,1", "2,0"], spec), 0)
+
+
+def test_a_nul_in_a_name_is_refused_by_its_row(tmp_path):
+    path = plain(tmp_path / "in", ["a,y", "1,p", "2,q\0"])
+    with pytest.raises(InputError, match=r"t\.csv: line 3: has a NUL character"):
+        find_source("csv")(path, 0)
