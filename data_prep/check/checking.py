@@ -16,7 +16,7 @@ from rich.text import Text
 from data_prep.check.duplicates import Equal, Hashes, duplicates
 from data_prep.model import release, row_bytes
 from data_prep.write import PIECE
-from mpifl.common import ShardError
+from mpifl.common import ShardError, visible
 from mpifl.data import (
     Column,
     FederationSpec,
@@ -166,7 +166,8 @@ def show_findings(folder: Path, silos: int, findings: Sequence[Finding], console
     if findings:
         table = Table("file", "severity", "kind", "found", header_style="bold")
         for finding in findings:
-            table.add_row(*map(Text, (finding.file, finding.severity, finding.kind, finding.what)))
+            cells = (finding.file, finding.severity, finding.kind, finding.what)
+            table.add_row(*(Text(visible(cell)) for cell in cells))
         console.print(table)
     wrong = len(faults(findings))
     warnings = len(findings) - wrong

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +14,7 @@ import typer
 from data_prep.schemes import Shares
 from data_prep.sources import SOURCES
 from data_prep.write import COMPRESSIONS, default_jobs
-from mpifl.common import InputError
+from mpifl.common import InputError, visible, write_atomic
 from mpifl.data import FederationSpec, is_vertical, read_spec
 
 app = typer.Typer()
@@ -104,7 +105,7 @@ def spec(
     made = new_spec(file, name, features, given, targets, class_names=names, feature_names=columns)
     size = "x".join(map(str, made.single.shape))
     learned = f"{made.classes} classes" if made.classes else made.aim
-    typer.echo(f"{file}: {made.single.dtype} {size}, {learned}; send it to every site")
+    typer.echo(f"{file}: {made.single.dtype} {size}, {visible(learned)}; send it to every site")
 
 
 @app.command()
@@ -129,14 +130,11 @@ def draft(
     spec = out or table.with_suffix(".toml")
     if kind not in KINDS:
         raise InputError(f"--kind: '{kind}' given; there are {', '.join(KINDS)}")
-    if spec.exists() and not force:
+    if os.path.lexists(spec) and not force:
         raise InputError(f"{spec}: is there already; take another --out, or --force to write over it")
     learned = Learned(kind, tuple(_listed(label) or ()), silo, tuple(_listed(names) or ()))
     text = guess(table, learned)
-    try:
-        spec.write_text(text, "utf-8")
-    except OSError as error:
-        raise InputError(f"--out: {spec} cannot be written ({error.strerror})") from None
+    _write_spec(spec, text)
     typer.echo(f"{spec}: guessed from the table; read it through before you partition")
 
 
@@ -152,15 +150,22 @@ def fit(
 
     from data_prep.tables import Encoder, read_spec as read_table_spec
 
-    if out.exists() and not force:
+    if os.path.lexists(out) and not force:
         raise InputError(f"{out}: is there already; take another --out, or --force to write over it")
     kind = "parquet" if table.suffix == ".parquet" else "csv"
-    told = Encoder(kind, table, read_table_spec(spec or table.with_suffix(".toml"))).fitted()
-    try:
-        out.write_text(tomli_w.dumps(told), "utf-8")
-    except OSError as error:
-        raise InputError(f"--out: {out} cannot be written ({error.strerror})") from None
+    encoder = Encoder(kind, table, read_table_spec(spec or table.with_suffix(".toml")))
+    if next(encoder.read(table), None) is None:  # also where nothing is left to it
+        raise InputError(f"{table}: has no rows")
+    _write_spec(out, tomli_w.dumps(encoder.fitted()))
     typer.echo(f"{out}: levels, classes, means and deviations are those of {table.name}")
+
+
+def _write_spec(path: Path, text: str) -> None:
+    """Write a spec, aside and renamed: what is there stays whole, and no link is followed."""
+    try:
+        write_atomic(path, text.encode())
+    except OSError as error:
+        raise InputError(f"--out: {path} cannot be written ({error.strerror})") from None
 
 
 def _before(like: Path | None, table: Path | None) -> FederationSpec | None:

@@ -10,7 +10,6 @@ import numpy as np
 from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
-from rich.text import Text
 
 from data_prep.inspect.correlation import MOST_COLUMNS, correlations, icor, sample
 from data_prep.inspect.features import Moments, moments_by_piece
@@ -21,6 +20,7 @@ from data_prep.inspect.overview import (
     compared_measures,
     difference_table,
     first_of,
+    shown,
     sparkline,
     whole,
 )
@@ -133,18 +133,18 @@ def summarise_columns(folder: Path, *, features: bool = False) -> Columns:
 
 def show_columns(columns: Columns, console: Console, *, everything: bool = False) -> None:
     """Print who has which columns, and how much the silos have to do with each other."""
-    console.print(Text(f"{columns.spec.name}: {columns.title}", style="bold"))
+    console.print(shown(f"{columns.spec.name}: {columns.title}", style="bold"))
     console.print(_table(columns, console, everything))
-    shown = chosen_rows(len(columns.spec.silos), everything)
-    if hidden := len(columns.spec.silos) - len(shown):
-        console.print(Text(f"{hidden} silos are left out; --all shows them."))
+    rows = chosen_rows(len(columns.spec.silos), everything)
+    if hidden := len(columns.spec.silos) - len(rows):
+        console.print(shown(f"{hidden} silos are left out; --all shows them."))
     if columns.spec.class_names:
-        console.print(Text(f"Labels, from the left: {first_of(columns.spec.class_names)}"))
-    console.print(Text(columns.held))
+        console.print(shown(f"Labels, from the left: {first_of(columns.spec.class_names)}"))
+    console.print(shown(columns.held))
     if columns.correlated is not None and len(columns.widths) <= MOST_SILOS:
         console.print(_correlations(columns.correlated))
     for measure in columns.measures:
-        console.print(Text(f"{measure.name}, {measure.text}  {measure}"))
+        console.print(shown(f"{measure.name}, {measure.text}  {measure}"))
 
 
 def _table(columns: Columns, console: Console, everything: bool) -> Table:
@@ -169,7 +169,7 @@ def _table(columns: Columns, console: Console, everything: bool) -> Table:
             decimal(entry.bytes),
         )
         table.add_row(
-            *map(Text, cells), end_section=len(rows) < len(spec.silos) and silo == rows[len(rows) // 2 - 1]
+            *map(shown, cells), end_section=len(rows) < len(spec.silos) and silo == rows[len(rows) // 2 - 1]
         )
     return table
 
@@ -184,7 +184,7 @@ def _correlations(found: np.ndarray) -> Table:
 def compare_columns(first: Columns, second: Columns, console: Console) -> None:
     """Print two vertical folders side by side."""
     for letter, one in (("A", first), ("B", second)):
-        console.print(Text(f"{letter}  {one.spec.name}: {one.title}", style="bold"))
+        console.print(shown(f"{letter}  {one.spec.name}: {one.title}", style="bold"))
     console.print(difference_table(compared_columns(first, second)))
 
 

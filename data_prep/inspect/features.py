@@ -32,9 +32,9 @@ class Moments:
         """Put two sets of values together (Chan et al. 1979, eq. 2.1)."""
         count = self.count + other.count
         apart = other.mean - self.mean
-        mean = self.mean + apart * (other.count / count)
+        mean = self.mean + apart * (other.count / max(count, 1))
         return Moments(
-            count, mean, self.squares + other.squares + apart**2 * (self.count * other.count / count)
+            count, mean, self.squares + other.squares + apart**2 * (self.count * other.count / max(count, 1))
         )
 
     def seen(self, features: Features) -> Moments:
@@ -64,7 +64,7 @@ def feature_moments(folder: Path, spec: FederationSpec) -> list[Moments]:
     for entry in spec.silos:
         held = open_shard(folder, entry, spec, checksum=False)["train"].arrays["x"]
         x, step = flat(held), max(1, PIECE // width)
-        rows = (x[start : start + step] for start in range(0, len(x), step))
+        rows = (x[start : start + step] for start in range(0, max(len(x), 1), step))
         found.append(
             total(moments_of(piece.reshape(-1, width if single else 1)) for piece in rows).seen(spec.single)
         )
@@ -117,7 +117,7 @@ def moments_by_piece(x: np.ndarray) -> Moments:
 def moments_of(x: np.ndarray) -> Moments:
     """Return the moments of features [n, d]."""
     x = x.astype(np.float64)
-    mean = x.mean(axis=0)
+    mean = x.mean(axis=0) if len(x) else np.zeros(x.shape[1])
     return Moments(len(x), mean, ((x - mean) ** 2).sum(axis=0))
 
 

@@ -22,11 +22,12 @@ class Heterogeneity:
 
 
 def heterogeneity(counts: np.ndarray, sizes: np.ndarray | None = None) -> Heterogeneity:
-    """Measure the label histograms [silos, classes] of a federation,
-    and its sizes if an example has many labels."""
+    """Measure the label histograms [silos, classes] of a federation, and its sizes if an example has many
+    labels; a silo without labels that count has no distance."""
     totals = counts.sum(axis=1)
     sizes = totals if sizes is None else sizes
-    shares = counts / np.maximum(totals, 1)[:, None]
+    known = totals > 0
+    shares = counts[known] / totals[known, None] if known.any() else np.zeros((1, counts.shape[1]))
     pooled = counts.sum(axis=0) / max(totals.sum(), 1)
     return Heterogeneity(
         float(jensen_shannon(shares, pooled).mean()),

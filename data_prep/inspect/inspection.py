@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from data_prep.inspect.column_advice import column_advice
 from data_prep.inspect.columns import compare_columns, show_columns, summarise_columns
-from data_prep.inspect.overview import compare, show
+from data_prep.inspect.overview import compare, show, shown
 from data_prep.inspect.summary import Summary, summarise, tokens
-from mpifl.common import InputError
+from mpifl.common import InputError, visible
 from mpifl.data import is_vertical
 
 if TYPE_CHECKING:
@@ -56,13 +56,11 @@ def _inspect_columns(
     everything: bool,
 ) -> None:
     """Do the same for vertical folders."""
-    from rich.text import Text
-
     found = [summarise_columns(folder, features=features) for folder in folders]
     for one in found if len(found) == 1 or everything else ():
         show_columns(one, console, everything=everything)
         for told in column_advice(one):
-            console.print(Text(str(told)))
+            console.print(shown(str(told)))
     if len(found) == 2:
         compare_columns(found[0], found[1], console)
     if plot is not None:
@@ -86,6 +84,6 @@ def _print(summaries: Sequence[Summary], console: Console, *, features: bool, ev
         if features and tokens(spec):
             named = isinstance(spec.features, dict)
             what = "named arrays" if named else f"{spec.single.dtype} without a scale: tokens to a model"
-            print(f"{spec.name}: features are {what}, without a mean")
+            print(f"{visible(spec.name)}: features are {what}, without a mean")
     if len(summaries) == 2:
         compare(summaries[0], summaries[1], console)

@@ -14,6 +14,7 @@ from rich.text import Text
 from data_prep.inspect import advice
 from data_prep.inspect.features import target_columns
 from data_prep.inspect.summary import Measure, Summary
+from mpifl.common import visible
 from mpifl.data import SPLITS, FederationSpec, ShardEntry, VerticalSpec
 
 MOST_ROWS = 40
@@ -30,10 +31,10 @@ EIGHTHS = " ▏▎▍▌▋▊▉█"
 def show(summary: Summary, console: Console, *, everything: bool = False) -> None:
     """Print what every silo holds, the totals, and how much the silos differ."""
     spec = summary.spec
-    console.print(Text(f"{spec.name}: {summary.title}", style="bold"))
+    console.print(shown(f"{spec.name}: {summary.title}", style="bold"))
     console.print(_table(summary, console, everything))
     if hidden := len(spec.silos) - len(chosen_rows(len(spec.silos), everything)):
-        console.print(Text(f"{hidden} silos are left out; --all shows them."))
+        console.print(shown(f"{hidden} silos are left out; --all shows them."))
     targets = [name for names in target_columns(spec).values() for name in names]
     for what, names in (
         ("Labels, from the left", spec.class_names),
@@ -41,23 +42,28 @@ def show(summary: Summary, console: Console, *, everything: bool = False) -> Non
         ("Targets", targets),
     ):
         if names:
-            console.print(Text(f"{what}: {first_of(names)}"))
-    console.print(Text(totals(spec)))
+            console.print(shown(f"{what}: {first_of(names)}"))
+    console.print(shown(totals(spec)))
     console.print(_measures(summary))
     for one in advice.advice(summary):
-        console.print(Text(str(one)))
+        console.print(shown(str(one)))
+
+
+def shown(text: str, style: str = "") -> Text:
+    """Return a text for the terminal; others wrote the names in it."""
+    return Text(visible(text), style)
 
 
 def first_of(names: Sequence[str]) -> str:
     """Return names, or the first of many and how many there are."""
-    shown = ", ".join(names[:MOST_NAMES])
-    return shown if len(names) <= MOST_NAMES else f"{shown}, ... ({len(names):,})"
+    first = ", ".join(names[:MOST_NAMES])
+    return first if len(names) <= MOST_NAMES else f"{first}, ... ({len(names):,})"
 
 
 def compare(first: Summary, second: Summary, console: Console) -> None:
     """Print two federations side by side."""
     for letter, summary in (("A", first), ("B", second)):
-        console.print(Text(f"{letter}  {summary.spec.name}: {summary.title}", style="bold"))
+        console.print(shown(f"{letter}  {summary.spec.name}: {summary.title}", style="bold"))
     console.print(difference_table(compared(first, second)))
 
 
@@ -67,7 +73,7 @@ def difference_table(rows: Sequence[tuple[str, str, str, str]]) -> Table:
     for heading in ("", "A", "B", "B - A"):
         table.add_column(heading, justify="left" if heading == "" else "right")
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*map(shown, row))
     return table
 
 
@@ -126,7 +132,11 @@ def _table(summary: Summary, console: Console, everything: bool) -> Table:
         widest = WIDEST_NAME if heading == "name" else None
         least = 8 if heading == "file" and summary.targets else None  # cut off it would be another size
         table.add_column(
-            heading, justify="left" if left else "right", no_wrap=True, min_width=least, max_width=widest
+            shown(heading),
+            justify="left" if left else "right",
+            no_wrap=True,
+            min_width=least,
+            max_width=widest,
         )
     rows, largest = chosen_rows(len(spec.silos), everything), int(summary.sizes.max())
     for silo in rows:
@@ -140,7 +150,7 @@ def _table(summary: Summary, console: Console, everything: bool) -> Table:
         ]
         cells = [str(silo), entry.name, *_examples(entry, splits), size, *drawn, *figures]
         table.add_row(
-            *map(Text, cells), end_section=len(rows) < len(spec.silos) and silo == rows[len(rows) // 2 - 1]
+            *map(shown, cells), end_section=len(rows) < len(spec.silos) and silo == rows[len(rows) // 2 - 1]
         )
     return table
 

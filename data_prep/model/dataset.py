@@ -35,6 +35,7 @@ class Dataset:
         silo_names: The names of the numbers in `silo`.
         held: Whether each example [n] belongs to its silo's test split, if the source itself says so.
         targets: What one example's target is, where it is no int64 class number.
+        coded: Whether features are numbers of `class_names`, too, as characters of a text are.
     """
 
     where: str
@@ -51,6 +52,7 @@ class Dataset:
     silo_names: dict[int, str] | None = None
     held: np.ndarray | None = None
     targets: Aims | None = None
+    coded: bool = False
 
     def __len__(self) -> int:
         return len(self.y)

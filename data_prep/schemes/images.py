@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Any
 
 import numpy as np
 
+from data_prep.model import Beside, fields
 from data_prep.schemes.grouping import LARGEST
 from data_prep.schemes.scheme import Effect, Examples, Place
 from mpifl.common import InputError
-from mpifl.data import Features
+from mpifl.data import Features, Ragged, Targets
 
 
 def rotate(
@@ -19,19 +21,47 @@ def rotate(
     """Turn images counterclockwise by a silo's angle in degrees (Ghosh et al. 2020, IFCA, sec. 6: Rotated
     MNIST).
 
-    Right angles move pixels; others are resampled bilinearly, with zeros from beyond the edges.
+    Right angles move pixels; others are resampled bilinearly, with zeros from beyond the edges. Targets with
+    one value for each pixel, as masks are, are turned, too: by the nearest pixel, with what does not count
+    (or zeros) from beyond the edges.
     """
     angle = level(place.silo, place.silos, "angles", angles) % 360
-    height, width = place.features.shape[-2:]
-    quarters, rest = divmod(angle, 90)
-    if rest == 0 and (height == width or quarters == 2 or quarters == 0):
-        return np.ascontiguousarray(np.rot90(x, int(quarters), axes=(-2, -1))), y
+    return _turned(x, angle), _targets(y, angle, place)
+
+
+def _turned(x: np.ndarray, angle: float) -> np.ndarray:
+    """Turn images [n, ..., height, width]."""
+    height, width = x.shape[-2:]
+    if (quarters := _quarters(height, width, angle)) is not None:
+        return np.ascontiguousarray(np.rot90(x, quarters, axes=(-2, -1)))
     taken, weights = _bilinear(height, width, angle)
     flat = x.reshape(-1, height * width)
     turned = np.zeros(flat.shape, np.float64 if x.dtype == np.float64 else np.float32)
     for corner, weight in zip(taken, weights, strict=True):
         turned += flat[:, corner] * weight.astype(turned.dtype)
-    return _like(turned.reshape(x.shape), x.dtype), y
+    return _like(turned.reshape(x.shape), x.dtype)
+
+
+def _targets(y: Any, angle: float, place: Place) -> Any:
+    """Turn those targets that have the height and width of the images."""
+    if y.dtype.names:
+        several: Any = fields(y)
+        return Beside({name: _targets(one, angle, place) for name, one in several.items()})
+    height, width = place.features.shape[-2:]
+    if isinstance(y, Ragged) or y.ndim < 3 or y.shape[-2:] != (height, width):
+        return y
+    if (quarters := _quarters(height, width, angle)) is not None:
+        return np.ascontiguousarray(np.rot90(y, quarters, axes=(-2, -1)))
+    taken, inside = _nearest(height, width, angle)
+    ignored = place.targets.ignore if isinstance(place.targets, Targets) else None
+    turned = np.where(inside, y.reshape(-1, height * width)[:, taken], y.dtype.type(ignored or 0))
+    return turned.reshape(y.shape)
+
+
+def _quarters(height: int, width: int, angle: float) -> int | None:
+    """Return how many right angles an angle is, where these move pixels to pixels; None elsewhere."""
+    quarters, rest = divmod(angle, 90)
+    return int(quarters) if rest == 0 and (height == width or quarters in (0, 2)) else None
 
 
 def brighten(
@@ -70,11 +100,7 @@ def levels(option: str, text: str) -> tuple[bool, list[float]]:
 def _bilinear(height: int, width: int, angle: float) -> tuple[np.ndarray, np.ndarray]:
     """Return for every pixel the four that it is interpolated from,
     and their weights, both [4, height * width]."""
-    row, column = np.mgrid[:height, :width].reshape(2, -1)
-    down, right = row - (height - 1) / 2, column - (width - 1) / 2
-    cosine, sine = math.cos(math.radians(angle)), math.sin(math.radians(angle))
-    at_row = cosine * down + sine * right + (height - 1) / 2
-    at_column = cosine * right - sine * down + (width - 1) / 2
+    at_row, at_column = _origins(height, width, angle)
     above, left = np.floor(at_row).astype(int), np.floor(at_column).astype(int)
     taken, weights = [], []
     for i, j in ((0, 0), (0, 1), (1, 0), (1, 1)):
@@ -83,6 +109,23 @@ def _bilinear(height: int, width: int, angle: float) -> tuple[np.ndarray, np.nda
         taken.append(np.where(inside, r * width + c, 0))
         weights.append(inside * (1 - np.abs(at_row - r)) * (1 - np.abs(at_column - c)))
     return np.stack(taken), np.stack(weights)
+
+
+@functools.lru_cache(maxsize=8)
+def _nearest(height: int, width: int, angle: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return for every pixel the one it is taken from, and whether there is one, both [height * width]."""
+    r, c = (np.rint(at).astype(int) for at in _origins(height, width, angle))
+    inside = (r >= 0) & (r < height) & (c >= 0) & (c < width)
+    return np.where(inside, r * width + c, 0), inside
+
+
+def _origins(height: int, width: int, angle: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return where every pixel comes from, its row and its column, float64 [height * width]."""
+    row, column = np.mgrid[:height, :width].reshape(2, -1)
+    down, right = row - (height - 1) / 2, column - (width - 1) / 2
+    cosine, sine = math.cos(math.radians(angle)), math.sin(math.radians(angle))
+    at_row = cosine * down + sine * right + (height - 1) / 2
+    return at_row, cosine * right - sine * down + (width - 1) / 2
 
 
 def _like(values: np.ndarray, dtype: np.dtype) -> np.ndarray:

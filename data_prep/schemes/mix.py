@@ -159,4 +159,8 @@ def _resized(data: Dataset, cut: list[np.ndarray], sizes: Part, rng: np.random.G
     lost = weights.sum(axis=1, keepdims=True) == 0  # a class whose owners' shares are all rounded to 0
     weights = np.where(lost, counts, weights)
     within = weights / np.maximum(weights.sum(axis=1, keepdims=True), np.finfo(float).tiny)
-    return deal(sorted_by_label(single, rng), whole(within, counts.sum(axis=1)))
+    dealt = np.zeros_like(counts)
+    for given, share, size in zip(dealt, within, counts.sum(axis=1), strict=True):
+        owners = share > 0  # alone: shares may add up to less than 1, and the last silo gets what is left
+        given[owners] = whole(share[None, owners], np.array([size]))[0] if size else 0
+    return deal(sorted_by_label(single, rng), dealt)

@@ -11,7 +11,7 @@ import numpy as np
 
 from data_prep.model import Alter, Cut, Dataset, Rows
 from mpifl.common import InputError
-from mpifl.data import Features, Inputs
+from mpifl.data import Aims, Features, Inputs
 
 WITHOUT_CLASSES = "take iid, quantity, power-law or natural"
 """What schemes do without classes."""
@@ -30,6 +30,7 @@ class Place:
         seed: The federation's seed.
         features: What the rows are: shape, dtype, and how a model sees them.
         classes: How many classes there are; None where targets are values.
+        targets: What one example's target is, where it is no int64 class number.
     """
 
     silo: int
@@ -37,6 +38,7 @@ class Place:
     seed: int
     features: Features
     classes: int | None
+    targets: Aims | None = None
 
 
 @dataclass(frozen=True)
@@ -122,12 +124,12 @@ class Scheme:
         for data that is `prepared`."""
         if not self.endings(1, options):
             return None
-        features, classes = data.one, data.classes
+        seen = data.one, data.classes, data.targets
 
         def alter(
             silo: int, silos: int, x: np.ndarray, y: np.ndarray, ids: np.ndarray, seed: int
         ) -> Examples:
-            return self.altered(Place(silo, silos, seed, features, classes), x, y, ids, options)
+            return self.altered(Place(silo, silos, seed, *seen), x, y, ids, options)
 
         return alter
 

@@ -109,6 +109,8 @@ def assemble(folder: Path) -> FederationSpec:
         raise InputError(f"{folder}: holds no silo_*.json; {made}")
     of_server = [folder / "test.json"] if (folder / "test.json").exists() else []
     specs = {path: read_spec(path) for path in [*paths, *of_server]}
+    if of_server and specs[of_server[0]].test is None:
+        raise InputError(f"{of_server[0]}: has no test set; make it with 'import --server', or remove it")
     first = specs[paths[0]]
     for path, spec in specs.items():
         _check_alike(paths[0], first, path, spec)

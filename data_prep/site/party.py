@@ -17,7 +17,7 @@ from data_prep.schemes import Shares
 from data_prep.site.site import Site
 from data_prep.sources import identified_table
 from data_prep.tables import read_spec
-from data_prep.write import check_room, unwritable
+from data_prep.write import check_room, partial, unwritable
 from mpifl.common import InputError, write_atomic
 from mpifl.data import Features, VerticalEntry, VerticalSplit, write_vertical
 
@@ -171,7 +171,7 @@ class PartyTable:
     def _check_free(self) -> None:
         """See that the folder can be written to and has none of the files; note what is not there yet."""
         self._shard = self._out / f"{self._site.stem}.h5"
-        self._aside = self._out / f".{self._site.stem}.partial-{os.getpid()}"
+        self._aside = self._out / f".{self._site.stem}.{partial()}"
         self._kept = self._finished = False
         folders = [self._out, *self._out.absolute().parents]
         self._missing = [folder for folder in folders if not folder.exists()]

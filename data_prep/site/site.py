@@ -102,7 +102,7 @@ def fitted(data: Dataset, spec: FederationSpec) -> Dataset:
     wanted, found = by_path("x", spec.features), by_path("x", data.features)
     if odd := sorted(wanted.keys() ^ found.keys()):
         raise InputError(f"{data.where}: only the data or the federation has {odd[0]}; name arrays as agreed")
-    data = _lengthened(data, spec)
+    data = _recoded(_lengthened(data, spec), spec)
     found = by_path("x", data.features)
     for path, one in wanted.items():
         if found[path].ragged != one.ragged:
@@ -144,6 +144,17 @@ def _lengthened(data: Dataset, spec: FederationSpec) -> Dataset:
     return replace(data, x=x, y=y, test=test)
 
 
+def _recoded(data: Dataset, spec: FederationSpec) -> Dataset:
+    """Give features that are numbers of class names those that the spec's names have, in its dtype."""
+    if not data.coded or data.class_names is None or spec.class_names is None:
+        return data
+    number, dtype = _numbers(data, data.class_names, spec.class_names), np.dtype(spec.single.dtype)
+    if np.can_cast(np.min_scalar_type(int(number.max())), dtype):  # another is refused for what it is
+        number = number.astype(dtype)
+    test = data.test and (number[np.asarray(data.test[0])], data.test[1])
+    return replace(data, x=number[np.asarray(data.x)], test=test)
+
+
 def _aimed(data: Dataset, spec: FederationSpec) -> Dataset:
     """Return data whose targets are those of the spec."""
     aims, wanted = (aims_by_path(one.classes, one.targets) for one in (data, spec))
@@ -169,7 +180,10 @@ def _check_columns(data: Dataset, spec: FederationSpec) -> None:
     ours, theirs = data.feature_names, spec.feature_names
     if ours is None or theirs is None or list(ours) == theirs:
         return
-    pairs = enumerate(zip(ours, theirs, strict=False))
+    if len(ours) != len(theirs):
+        found = f"{len(ours)} columns, the federation names {len(theirs)}"
+        raise InputError(f"{data.where}: {found}; name and order them alike")
+    pairs = enumerate(zip(ours, theirs, strict=True))
     at, (mine, wanted) = next((at, pair) for at, pair in pairs if pair[0] != pair[1])
     found = f"column {at} is '{mine}', the federation has '{wanted}'"
     raise InputError(f"{data.where}: {found}; name and order them alike")
@@ -196,11 +210,16 @@ def _relabelled(data: Dataset, spec: FederationSpec) -> Dataset:
 
 
 def _renumbered(data: Dataset, own: Sequence[str], names: Sequence[str]) -> Dataset:
-    if unknown := [name for name in own if name not in names]:
-        raise InputError(f"{data.where}: has a class '{unknown[0]}', the federation has {', '.join(names)}")
-    number = np.array([names.index(name) for name in own], np.int64)
+    number = _numbers(data, own, names)
     test = data.test and (data.test[0], number[data.test[1]])
     return replace(data, y=number[data.y], test=test, class_names=tuple(names))
+
+
+def _numbers(data: Dataset, own: Sequence[str], names: Sequence[str]) -> np.ndarray:
+    """Return the number that each of a site's own names has among the federation's, int64."""
+    if unknown := [name for name in own if name not in names]:
+        raise InputError(f"{data.where}: has a class '{unknown[0]}', the federation has {', '.join(names)}")
+    return np.array([names.index(name) for name in own], np.int64)
 
 
 def _shard(data: Dataset, site: Site, shares: Shares, seed: int) -> Shard:
@@ -225,7 +244,7 @@ def _check(site: Site, shares: Shares, out: Path) -> None:
         if site.silo is None and given:
             why = "--server's test set has no parts nor name"
             raise InputError(f"--{option}: {given} given, but {why}; leave it out")
-    if site.silo is not None and site.silo < 0:
+    if site.silo is not None and not 0 <= site.silo < 1 << 31:
         raise InputError(f"--silo: {site.silo} given; silos are numbered 0, 1, 2, ...")
     for path in (out / f"{site.stem}.h5", out / f"{site.stem}.json"):
         if os.path.lexists(path):

@@ -63,6 +63,9 @@ def dataset_of(
     """
     arrays = joined(path, arrays, wanted)
     x, y = _features(path, "x", arrays), _targets(path, "y", arrays)
+    if wanted.scale and x.dtype.names:
+        named = f"x is named arrays ({', '.join(x.dtype.names)})"
+        raise InputError(f"--option: scale={wanted.scale} given; {named}, store them as floats in their unit")
     held = any(map(_of_server, arrays))
     test = (_features(path, "x_test", arrays), _targets(path, "y_test", arrays)) if held else None
     _check_lengths(path, arrays)

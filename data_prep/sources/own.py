@@ -109,6 +109,9 @@ def _pieces(name: str, made: Iterable[Any]) -> Iterator[dict[str, Column]]:
 
 
 def _array(name: str, what: str, value: Any) -> Column:
+    for part in value if isinstance(value, list) else [value]:
+        if isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part):
+            raise InputError(f"{name}: {what} has masked values; fill them, or leave their rows out")
     try:
         array = _uneven(value) if isinstance(value, list) else np.asarray(value)
     except (ValueError, TypeError, RuntimeError) as error:

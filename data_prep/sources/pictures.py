@@ -102,11 +102,18 @@ def shape_of(path: Path) -> Shape:
         if image.width * image.height > MOST_PIXELS:
             found = f"{image.width:,}x{image.height:,} pixels given"
             raise InputError(f"{path}: {found}; an image has at most {MOST_PIXELS:,} pixels, make it smaller")
-        if image.mode.startswith(("I", "F")):
+        if image.mode.startswith(("I", "F")) or _is_deep(path):
             raise InputError(
                 f"{path}: has more than 8 bits a pixel; convert it to 8, or store arrays (npy, hdf5)"
             )
         return 1 if image.mode in GREY else 3, image.height, image.width
+
+
+def _is_deep(path: Path) -> bool:
+    """Tell whether a PNG has 16 bits a channel, by its header; of colours Pillow would drop 8 of them."""
+    with path.open("rb") as file:
+        start = file.read(25)
+    return start[:4] == b"\x89PNG" and start[24:] == b"\x10"
 
 
 def parsed_size(size: str) -> tuple[int, int]:
@@ -129,7 +136,11 @@ def digest_of(folder: Path, paths: Sequence[Path]) -> str:
             content = hashlib.sha256(path.read_bytes()).hexdigest()
         except OSError as error:
             raise unreadable(path, error) from None
-        digest.update(f"{path.relative_to(folder).as_posix()}\n{content}\n".encode())
+        try:
+            digest.update(f"{path.relative_to(folder).as_posix()}\n{content}\n".encode())
+        except UnicodeEncodeError:
+            shown = str(path).encode("utf-8", "replace").decode()
+            raise InputError(f"{shown}: the name is not UTF-8; rename it") from None
     return digest.hexdigest()
 
 

@@ -87,7 +87,14 @@ def _dataset(
     if not by_role:
         ((x, y), test), *_ = kept.values()
         return Dataset(
-            str(path), x, y, len(names), files, test=test if len(test[0]) else None, class_names=names
+            str(path),
+            x,
+            y,
+            len(names),
+            files,
+            test=test if len(test[0]) else None,
+            class_names=names,
+            coded=True,
         )
     parts = [windows for pair in kept.values() for windows in pair]
     sizes = [len(x) for x, _ in parts]
@@ -101,6 +108,7 @@ def _dataset(
         len(names),
         files,
         class_names=names,
+        coded=True,
         silo=silo,
         silo_names=dict(enumerate(kept)),
         held=held,

@@ -50,7 +50,7 @@ class Columns:
 def columns_of(spec: TableSpec, found: Survey) -> Columns:
     """Return what columns become, by a spec and what occurs in a table where the spec leaves it to that."""
     levels = {
-        name: _levels(column, found.levels.get(name, set()))
+        name: _levels(name, column, found.levels.get(name, set()))
         for name, column in spec.features.items()
         if column.kind == "categorical"
     }
@@ -75,9 +75,14 @@ def stated_columns(path: Path, spec: TableSpec) -> Columns:
     return columns_of(spec, Survey())
 
 
-def _levels(column: Column, found: set[str]) -> tuple[str, ...]:
+def _levels(name: str, column: Column, found: set[str]) -> tuple[str, ...]:
     """Return a column's levels: those stated or else those that occur,
     and what stands for a missing value."""
     occurring = found | {str(column.constant)} if column.missing == "constant" else found
     levels = column.levels or tuple(ordered(occurring))
-    return (*levels, MISSING_LEVEL) if column.missing == "level" else levels
+    if column.missing != "level":
+        return levels
+    if MISSING_LEVEL in levels:
+        clash = f"has the value '{MISSING_LEVEL}', which the level of a missing one is called"
+        raise InputError(f"column '{name}' {clash}; list it in 'missing' of the spec, or spell it otherwise")
+    return (*levels, MISSING_LEVEL)

@@ -14,7 +14,7 @@ from data_prep.tables.piece import Piece
 from data_prep.tables.spec import TableSpec
 from data_prep.tables.stream import names_of_parquet, pieces
 from data_prep.tables.surveying import survey
-from mpifl.common import InputError
+from mpifl.common import InputError, visible
 
 KINDS = tuple(kind for kind in TAKES if kind != "none")
 """What a label may be."""
@@ -94,7 +94,7 @@ def draft(path: Path, learned: Learned) -> str:
     if piece is None:
         raise InputError(f"{path}: has no rows")
     lines = [
-        f"# What the columns of {path.name} mean.",
+        f"# What the columns of {visible(path.name)} mean.",
         f"# It is guessed from the first {len(piece):,} rows: read it through.",
         *learned.written(),
         f"missing = [{', '.join(map(_quoted, MISSING))}]",
@@ -146,7 +146,7 @@ def _guess(name: str, piece: Piece) -> str:
         return f"# {key} is left out: {len(levels):,} different texts"
     shown = ", ".join(itertools.islice(levels, 6)) + (", ..." if len(levels) > 6 else "")
     value = '{ kind = "categorical", missing = "level" }' if gaps else '"categorical"'
-    return f"{key} = {value}  # {' '.join(shown.split())}"
+    return f"{key} = {value}  # {' '.join(visible(shown).split())}"
 
 
 def _is_number(text: str) -> bool:
@@ -161,4 +161,4 @@ def _is_numbering(values: list[float]) -> bool:
 
 
 def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML takes it escaped alone

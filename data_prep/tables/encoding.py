@@ -40,7 +40,7 @@ class Encoder:
     """
 
     def __init__(self, kind: str, path: Path, spec: TableSpec) -> None:
-        self.kind, self.spec = kind, spec
+        self.kind, self.spec, self._path = kind, spec, path
         found = survey(kind, path, spec) if is_needed(spec) else Survey()
         self.columns = columns_of(spec, found)
         self._label = {
@@ -54,14 +54,18 @@ class Encoder:
         """Yield the rows of a table in numbers, piece by piece; rows to drop are left out."""
         for every in pieces(self.kind, path, self.spec):
             piece = every.without_gaps(self.spec.dropping)
-            columns = [self._encoded(piece, name) for name in self.spec.features]
-            x = np.concatenate(columns, axis=1, dtype=np.float32)
+            x = self._features(piece)
             ids = list(piece.columns[self.spec.id]) if self.spec.id is not None else []
             yield Encoded(x, self._labels(piece), self._silos(piece), ids)
 
     def fitted(self) -> dict[str, Any]:
         """Return the spec as its TOML file has it, with all stated that was learned of the table: by it, the
-        rows of any other table become numbers as those of this one do."""
+        rows of any other table become numbers as those of this one do.
+
+        Raises:
+            InputError: a column of categories has no value, or there is one class.
+        """
+        self._check_learned()
         told = self.spec.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
         told.pop("standardise", None)
         if self.columns.classes:
@@ -72,11 +76,26 @@ class Encoder:
         column = self.spec.features[name]
         told = column.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
         if not column.counted:
-            levels = self.columns.levels[name]
-            return {**told, "levels": list(levels[:-1] if column.missing == "level" else levels)}
+            return {**told, "levels": self._own_levels(name)}
         mean, deviation, wanted = self._scale(name)
         learned = {"mean": mean, "deviation": deviation} if wanted else {"mean": mean}
         return {**told, **(learned if wanted or column.missing == "mean" else {})}
+
+    def _own_levels(self, name: str) -> list[str]:
+        """Return the levels of a column but for the one of a missing value."""
+        levels = self.columns.levels[name]
+        return list(levels[:-1] if self.spec.features[name].missing == "level" else levels)
+
+    def _features(self, piece: Piece) -> np.ndarray:
+        """Encode all columns, float32 [m, d]."""
+        with np.errstate(over="ignore"):
+            columns = [self._encoded(piece, name) for name in self.spec.features]
+            x = np.concatenate(columns, axis=1, dtype=np.float32)
+        if len(wrong := np.argwhere(~np.isfinite(x))):
+            row, name = wrong[0, 0], self.columns.feature_names[wrong[0, 1]]
+            said = f"{name} is '{piece.columns[name][row]}', as a feature too large for float32"
+            raise InputError(f"{piece.at(row)}: {said}; take another unit")
+        return x
 
     def _encoded(self, piece: Piece, name: str) -> np.ndarray:
         """Encode one column, float64 [m, 1 or levels]."""
@@ -128,6 +147,15 @@ class Encoder:
                 f"{piece.at(found.index(None))}: {name}, the silo, is missing; fill it in or remove the row"
             )
         return piece.known(name)
+
+    def _check_learned(self) -> None:
+        """See that what was learned of the table can be stated."""
+        if empty := [name for name in self.columns.levels if not self._own_levels(name)]:
+            what = f"column '{empty[0]}' has no value in any row that counts"
+            raise InputError(f"{self._path}: {what}; leave it out of [features], or state its levels")
+        if len(classes := self.columns.classes) == 1:
+            what = f"the label is '{classes[0][0]}' in every row; there must be 2 classes"
+            raise InputError(f"{self._path}: {what}; state them in the spec, as classes = ['a', 'b']")
 
     def _check_moments(self, path: Path) -> None:
         """See that there are statistics for every column that needs them."""

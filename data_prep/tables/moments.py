@@ -12,18 +12,23 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mpifl.common import InputError, write_atomic
 
+CANCELLED = 1e-3
+"""A deviation this small beside its mean is taken from squares about the mean: others are mostly rounding."""
+CONSTANT = 1e-13
+"""What rounding leaves of a constant column's deviation, beside its mean, by squares about the mean."""
 ROUNDING = 1e-6
-"""A deviation this small beside its mean is what rounding leaves of a constant column."""
+"""The same by squares about 0, in a file of the time before others were in it."""
 
 
 class ColumnMoments(BaseModel):
-    """The values of one column, added up."""
+    """The values of one column, added up; `apart` are their squares about the mean, None in older files."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    count: int = Field(0, ge=0)
+    count: int = Field(0, ge=0, lt=1 << 63)
     sum: float = 0.0
     squares: float = Field(0.0, ge=0)
+    apart: float | None = Field(None, ge=0)
 
     @property
     def mean(self) -> float:
@@ -33,12 +38,23 @@ class ColumnMoments(BaseModel):
     @property
     def deviation(self) -> float:
         """Return the standard deviation (dividing by n); 1 for a column that is constant."""
-        deviation = math.sqrt(max(self.squares / self.count - self.mean**2, 0.0)) if self.count else 0.0
-        return deviation if deviation > ROUNDING * abs(self.mean) else 1.0
+        if not self.count:
+            return 1.0
+        size, known = abs(self.mean), self.apart is not None
+        deviation = math.sqrt(max(self.squares / self.count - size * size, 0.0))
+        if self.apart is not None and deviation <= CANCELLED * size:
+            deviation = math.sqrt(self.apart / self.count)
+        return deviation if deviation > (CONSTANT if known else ROUNDING) * size else 1.0
 
     def __add__(self, other: ColumnMoments) -> ColumnMoments:
-        count, total = self.count + other.count, self.sum + other.sum
-        return ColumnMoments(count=count, sum=total, squares=self.squares + other.squares)
+        """Put two sets of values together (Chan et al. 1979, eq. 2.1)."""
+        if not (self.count and other.count):
+            return self if self.count else other
+        count, total, apart = self.count + other.count, self.sum + other.sum, None
+        if self.apart is not None and other.apart is not None:
+            between = other.mean - self.mean
+            apart = self.apart + other.apart + between * between * (self.count * other.count / count)
+        return ColumnMoments(count=count, sum=total, squares=self.squares + other.squares, apart=apart)
 
 
 class Moments(BaseModel):
@@ -59,16 +75,23 @@ class Moments(BaseModel):
 
 
 def moments_of(columns: dict[str, np.ndarray]) -> Moments:
-    """Add up columns [n] of numbers, leaving out NaN (a missing value)."""
+    """Add up columns [n] of numbers, leaving out NaN (a missing value).
+
+    Raises:
+        ValidationError: squares are too large for float64.
+    """
     known = {name: values[~np.isnan(values)] for name, values in columns.items()}
-    return Moments(
-        columns={
-            name: ColumnMoments(
-                count=len(values), sum=float(values.sum()), squares=float(np.square(values).sum())
-            )
-            for name, values in known.items()
-        }
-    )
+    with np.errstate(over="ignore", invalid="ignore"):
+        return Moments(columns={name: _added(values) for name, values in known.items()})
+
+
+def _added(values: np.ndarray) -> ColumnMoments:
+    """Add up known values [n]."""
+    if not len(values):
+        return ColumnMoments()
+    apart = float(np.square(values - values.mean()).sum())
+    added = {"sum": float(values.sum()), "squares": float(np.square(values).sum())}
+    return ColumnMoments(count=len(values), **added, apart=apart)
 
 
 def read_moments(paths: Sequence[Path]) -> Moments:

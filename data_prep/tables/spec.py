@@ -77,6 +77,8 @@ class Column(_Strict):
             raise ValueError(f"the constant of a categorical column must be text, as '{self.constant:g}'")
         if self.levels and self.constant is not None and self.constant not in self.levels:
             raise ValueError(f"the constant '{self.constant}' is none of the levels")
+        if self.levels and len(set(self.levels)) != len(self.levels):
+            raise ValueError("a level is stated twice")
         if self.since and self.constant is not None and np.isnan(days_of(str(self.constant), self.since)):
             raise ValueError(f"the constant '{self.constant}' is no date; write it as '2000-01-01'")
         return self
@@ -160,6 +162,9 @@ class TableSpec(_Strict):
             raise ValueError(f"'{self.id}' is the id, which enters no file; it is no feature and no label")
         if self.classes and self.threshold is not None:
             raise ValueError("classes and threshold exclude each other")
+        spellings = [spelling for each in self.classes or () for spelling in each]
+        if len(set(spellings)) != len(spellings):
+            raise ValueError("a class, or one of its spellings, is stated twice")
         if self.label.kind != "categorical" and (self.classes or self.threshold is not None):
             raise ValueError(
                 f"classes and threshold are for a categorical label, not kind = '{self.label.kind}'"

@@ -82,6 +82,9 @@ class _Rows:
             if self._row >= MOST_ROW:
                 where = f"{self._path}: line {self._reader.line_num + 1}"
                 raise InputError(f"{where}: longer than {MOST_ROW:,} characters; export the table again")
+            if "\0" in line:
+                where = f"{self._path}: line {self._reader.line_num + 1}"
+                raise InputError(f"{where}: has a NUL character; export the table again")
             yield line
 
 
@@ -114,7 +117,8 @@ def _positions(path: Path, names: Sequence[str], spec: TableSpec) -> dict[str, i
 def _parquet_pieces(path: Path, spec: TableSpec) -> Iterator[Piece]:
     parquet, arrow = _pyarrow()
     try:
-        with parquet.ParquetFile(path) as file:
+        words = _columns_of_text(parquet.read_schema(path), arrow)
+        with parquet.ParquetFile(path, read_dictionary=words) as file:
             _positions(path, file.schema_arrow.names, spec)
             check_unpacked(path, "columns", _unpacked(file.metadata, set(spec.columns)))
             row = 0
@@ -152,9 +156,24 @@ def _unpacked(metadata: Any, columns: set[str]) -> int:
 
 
 def _texts(column: Any, arrow: Any) -> list[str | None]:
-    """Write values as text; numbers come back to the bit."""
+    """Write values as text; numbers come back to the bit, and a NaN is missing.
+
+    A text that many rows have is made once: a file of few bytes may name one of many in every row.
+    """
+    if arrow.types.is_dictionary(column.type):
+        codes = column.indices.drop_null().unique()
+        texts = _texts(column.dictionary.take(codes), arrow)
+        by_code = dict(zip(codes.to_pylist(), texts, strict=True))
+        return [by_code.get(code) for code in column.indices.to_pylist()]
     values: list[str | None] = column.cast(arrow.string()).to_pylist()
-    return values
+    floats = arrow.types.is_floating(column.type)
+    return [None if value == "nan" else value for value in values] if floats else values
+
+
+def _columns_of_text(schema: Any, arrow: Any) -> list[str]:
+    """Return the names of the columns that are read as numbers of the different texts in them."""
+    kinds = (arrow.types.is_string, arrow.types.is_large_string, arrow.types.is_binary)
+    return [field.name for field in schema if any(is_one(field.type) for is_one in kinds)]
 
 
 def _pyarrow() -> tuple[Any, Any]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from pydantic import ValidationError
 
 from data_prep.tables.moments import Moments, moments_of
 from data_prep.tables.piece import Piece
@@ -45,15 +46,28 @@ def survey(kind: str, path: Path, spec: TableSpec) -> Survey:
         for name in spec.label.read if spec.open_classes else ():
             found.classes.update(piece.known(name))
             _check_few(path, name, found.classes, "give a threshold, or make it kind = 'numeric'")
-        found.moments += moments_of({name: numbers(piece, name, spec.features[name]) for name in counted})
+        columns = {name: numbers(piece, name, spec.features[name]) for name in counted}
+        found.moments = _added(path, found.moments, columns)
     return found
+
+
+def _added(path: Path, moments: Moments, columns: dict[str, np.ndarray]) -> Moments:
+    """Add the moments of columns to those so far."""
+    try:
+        return moments + moments_of(columns)
+    except ValidationError:
+        largest = max(columns, key=lambda name: np.nanmax(np.abs(columns[name]), initial=0))
+        said = f"column '{largest}' has values too large for their squares to be added up"
+        raise InputError(f"{path}: {said}; take another unit") from None
 
 
 def is_needed(spec: TableSpec) -> bool:
     """Whether a spec leaves anything to the table."""
     columns = spec.features.values()
     open_levels = any(column.kind == "categorical" and not column.levels for column in columns)
-    open_means = any(column.missing == "mean" and column.mean is None for column in columns)
+    open_means = any(
+        column.mean is None and (column.missing == "mean" or column.deviation) for column in columns
+    )
     own = spec.standardise == "own" or (spec.standardise == "none" and open_means)
     return open_levels or own or spec.open_classes
 

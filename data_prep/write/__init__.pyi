@@ -6,6 +6,7 @@ from .compression import (
 from .folder import (
     check_free as check_free,
     check_room as check_room,
+    partial as partial,
     scratch as scratch,
     unwritable as unwritable,
     written_atomically as written_atomically,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,11 +46,11 @@ def written_atomically(out: Path, keep: Path | None = None) -> Iterator[Path]:
     """
     out = out.resolve()
     missing = [parent for parent in out.parents if not parent.exists()]
-    aside = keep or out.with_name(f".{out.name}.partial-{os.getpid()}")
-    if aside.is_symlink():
-        raise InputError(f"--out: {aside} is a link, to what is not ours; remove it")
+    aside = keep or out.with_name(f".{out.name}.{partial()}")
+    _make(out, aside, missing, exist_ok=keep is not None)
+    if keep:
+        _check_ours(keep)
     try:
-        aside.mkdir(parents=True, exist_ok=keep is not None)
         yield aside
         os.replace(aside, out)
     except BaseException as error:
@@ -67,9 +69,9 @@ def scratch(out: Path) -> Iterator[Path]:
     left then.
     """
     missing = [folder for folder in (out, *out.absolute().parents) if not folder.exists()]
-    aside = out / f".partial-{os.getpid()}"
+    aside = out / f".{partial()}"
+    _make(out, aside, missing)
     try:
-        aside.mkdir(parents=True)
         yield aside
         shutil.rmtree(aside)
     except BaseException as error:
@@ -77,6 +79,11 @@ def scratch(out: Path) -> Iterator[Path]:
         if isinstance(error, OSError):
             raise unwritable(out, error) from None
         raise
+
+
+def partial() -> str:
+    """Return a name that no other process takes: in two containers a process may have the same number."""
+    return f"partial-{secrets.token_hex(6)}"
 
 
 def unwritable(out: Path, error: OSError) -> InputError:
@@ -91,9 +98,33 @@ def _above(out: Path) -> Path:
     return next(parent for parent in out.absolute().parents if parent.exists())
 
 
+def _make(out: Path, folder: Path, parents: list[Path], *, exist_ok: bool = False) -> None:
+    """Make a folder and its parents, or none of them; raise InputError where it cannot be."""
+    if folder.is_symlink():
+        raise InputError(f"--out: {folder} is a link, to what is not ours; remove it")
+    try:
+        folder.mkdir(parents=True, exist_ok=exist_ok)
+    except OSError as error:
+        _remove_empty(parents)
+        raise unwritable(out, error) from None
+
+
+def _check_ours(folder: Path) -> None:
+    """Refuse to go on in a folder in which others may have put what they like."""
+    found = folder.stat()
+    whose = {os.geteuid(), folder.parent.stat().st_uid}  # who owns what it is in can put anything there
+    if found.st_uid not in whose or found.st_mode & stat.S_IWOTH:
+        how = "can be written by others" if found.st_uid in whose else "belongs to another user"
+        raise InputError(f"--resume: {folder} {how}; remove it, and begin anew")
+
+
 def _remove(folder: Path, parents: list[Path]) -> None:
     """Remove a folder, and those of its parents that were made for it."""
     shutil.rmtree(folder, ignore_errors=True)
+    _remove_empty(parents)
+
+
+def _remove_empty(parents: list[Path]) -> None:
     for parent in parents:
         with contextlib.suppress(OSError):
             parent.rmdir()

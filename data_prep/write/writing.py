@@ -191,6 +191,7 @@ class Writer:
     def _new(self, path: Path, shard: Shard, filters: dict[str, Any] | None) -> h5py.File:
         labels = {section.split: (len(section), *section.labels.shape[1:]) for section in shard.sections}
         common: dict[str, Any] = {"features": self.features, "classes": self.classes, "filters": filters}
+        path.unlink(missing_ok=True)  # in a folder that was kept it might be a link
         common["rows"] = {
             f"{one.split}/{at}": int(of[-1]) for one in shard.sections for at, of in one.offsets.items()
         }
@@ -228,8 +229,8 @@ def _scattered(rows: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """Lend a file to write to."""
-    file = os.open(path, os.O_WRONLY)
+    """Lend a file to write to; it must be no link, which might lead to another's file."""
+    file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
     try:
         yield file
     finally:

@@ -20,6 +20,7 @@ from .errors import (
     Unwritable as Unwritable,
     one_line as one_line,
     ranks_named as ranks_named,
+    visible as visible,
 )
 from .files import (
     Buffer as Buffer,

@@ -69,6 +69,10 @@ def named(what: str, numbers: Sequence[int]) -> str:
 def one_line(error: object) -> str:
     """Return what an error says as one line that a terminal can show,
     whatever was in a file that it quotes."""
-    shown = "".join(letter if letter.isprintable() else " " for letter in str(error)[: 2 * LONGEST])
-    line = " ".join(shown.split())
+    line = " ".join(visible(str(error)[: 2 * LONGEST]).split())
     return line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 4 :]}"
+
+
+def visible(text: str) -> str:
+    """Return a text with a blank for each letter that a terminal might obey in place of showing it."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     Field,
     NonNegativeInt,
-    PositiveInt,
     SerializerFunctionWrapHandler,
     model_serializer,
     model_validator,
@@ -52,7 +51,7 @@ class ShardEntry(Record):
     examples: Examples
     labels: Counts
     """Label histogram of the training split (of the test split for `test.h5`); empty without classes."""
-    bytes: PositiveInt
+    bytes: Annotated[int, Field(gt=0, lt=1 << 63)]
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
 
 

@@ -11,7 +11,7 @@ from mpifl.data.features import Form
 from mpifl.data.federation import VERSIONS, FederationSpec, ShardEntry, arrays_of, other_version
 from mpifl.data.hdf5_reading import Stored
 from mpifl.data.ragged import OFFSETS, form_of
-from mpifl.data.targets import Targets, check_counts, check_forms
+from mpifl.data.targets import Targets, aims_by_path, check_counts, check_forms, check_picked, place
 
 FORMAT = "mpifl-shard"
 
@@ -57,6 +57,8 @@ def check_sets(
     if split == "train" and declared == 0:
         raise ShardError(f"{where}: an empty silo; partition with --min-examples 1 or more")
     check_forms(where, x, y, spec.features, spec.classes, spec.targets)
+    for name, (_, targets) in aims_by_path(spec.classes, spec.targets).items():
+        check_picked(place(where, name), y[name], targets)
     if spec.classes is not None:
         ignored = isinstance(spec.targets, Targets) and spec.targets.ignore is not None
         check_counts(where, y["y"], entry.examples, entry.labels, most=ignored)

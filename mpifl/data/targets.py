@@ -146,6 +146,12 @@ def check_target_form(where: str, y: Form, classes: int | None, targets: Targets
         raise ShardError(f"{where}: targets of shape {list(y.shape[1:])}, {has}")
 
 
+def check_picked(where: str, y: Form, targets: Targets | None) -> None:
+    """Refuse stored class numbers of a dtype that torch picks no rows of."""
+    if targets is None and y.dtype.name in ("uint16", "uint32", "uint64"):
+        raise ShardError(f"{where}: labels of dtype {y.dtype.name}; store them as int64, or partition again")
+
+
 def check_counts(
     where: str, y: Form, examples: Mapping[str, int], labels: Sequence[int], *, most: bool
 ) -> None:

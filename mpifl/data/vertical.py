@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     Field,
     NonNegativeInt,
-    PositiveInt,
     SerializerFunctionWrapHandler,
     model_serializer,
     model_validator,
@@ -52,7 +51,7 @@ class VerticalEntry(Record):
     examples: Examples
     labels: Counts | None = None
     """Label histogram of the training split; empty at the holder of targets that have no classes."""
-    bytes: PositiveInt
+    bytes: Annotated[int, Field(gt=0, lt=1 << 63)]
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
 
     @model_validator(mode="after")

@@ -31,6 +31,7 @@ from mpifl.data.targets import (
     check_arrays,
     check_counts,
     check_labels,
+    check_picked,
     check_target_form,
     label_counts,
     place,
@@ -232,6 +233,7 @@ def _check_sets(file: Opened, split: str, entry: VerticalEntry, spec: VerticalSp
         if len(y) != len(x):
             raise ShardError(f"{where}: {len(x)} rows and {len(y)} targets; partition again or restore it")
         check_target_form(place(where, part), y, *aims[part])
+        check_picked(place(where, part), y, aims[part][1])
     if there and entry.labels is not None and spec.classes is not None:
         ignored = isinstance(spec.targets, Targets) and spec.targets.ignore is not None
         check_counts(where, there["y"], entry.examples, entry.labels, most=ignored)

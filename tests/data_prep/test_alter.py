@@ -6,9 +6,11 @@ from hypothesis import given, settings, strategies as st
 
 from data_prep.cli import main
 from data_prep.model.dataset import Dataset
+from data_prep.model.rows import fields
 from data_prep.schemes.lookup import SCHEMES, resolve
 from mpifl.common.errors import InputError
 from mpifl.data.shards import open_shard, read_federation
+from mpifl.data.targets import Targets
 
 EFFECTS = {
     "feature-noise": {"sigma": 0.3},
@@ -276,3 +278,53 @@ def test_the_number_of_threads_makes_no_difference(tmp_path, scheme):
         partition(tmp_path / "in.npz", tmp_path / str(jobs), "--scheme", scheme, "--jobs", jobs)
     one, three = ({p.name: p.read_bytes() for p in (tmp_path / jobs).iterdir()} for jobs in "13")
     assert one == three
+
+
+def masked(n=6, shape=(3, 8, 6), ignore=None):
+    """Return images whose first channel is their mask."""
+    x = np.random.default_rng(0).integers(0, 5, (n, *shape)).astype("uint8")
+    targets = Targets(dtype="uint8", shape=shape[-2:], ignore=ignore)
+    return Dataset("masked", x, x[:, 0].copy(), 5, {}, scale=1 / 255, targets=targets)
+
+
+@pytest.mark.parametrize("angle", [0, 90, 180, 270])
+@pytest.mark.parametrize("shape", [(3, 6, 6), (3, 8, 6)])
+def test_a_mask_turns_with_its_image(angle, shape):
+    data, alter = effect("rotation", masked(shape=shape), angles=str(angle))
+    x, y = alter(0, np.arange(6), silos=1)
+    if shape[1] == shape[2] or angle in (0, 180):
+        assert np.array_equal(y, x[:, 0])
+    assert np.array_equal(y, data.y) == (angle == 0)
+
+
+def test_a_mask_turned_by_any_angle_keeps_its_classes_and_ignores_what_it_did_not_see():
+    half = np.zeros((1, 1, 21, 21), "float32")
+    half[..., 11:] = 100
+    targets = Targets(dtype="uint8", shape=(21, 21), ignore=255)
+    y = (half[:, 0] / 100).astype("uint8")
+    _, alter = effect("rotation", Dataset("half", half, y, 2, {}, targets=targets), angles="30")
+    x, turned = alter(0, np.arange(1), silos=1)
+    seen = turned != 255
+    assert set(np.unique(turned)) == {0, 1, 255}
+    assert not seen[0, 0, 0]
+    down, right = np.mgrid[:21, :21] - 10
+    inside = down**2 + right**2 < 9**2
+    assert seen[0][inside].all()
+    assert np.array_equal(turned[0][inside] == 1, x[0, 0][inside] > 50)
+
+
+def test_named_targets_turn_where_they_are_of_pixels():
+    plain = masked(shape=(3, 6, 6))
+    kinds = np.dtype([("mask", "u1", (6, 6)), ("grade", "f4", ())])
+    y = np.zeros(6, kinds)
+    y["mask"], y["grade"] = plain.y, np.arange(6)
+    aims = {
+        "mask": Targets(dtype="uint8", shape=(6, 6), classes=5),
+        "grade": Targets(dtype="float32", shape=()),
+    }
+    data = Dataset("named", plain.x, y, None, {}, scale=1 / 255, targets=aims)
+    _, alter = effect("rotation", data, angles="90")
+    x, turned = alter(0, np.arange(6), silos=1)
+    found = fields(turned)
+    assert np.array_equal(found["mask"], x[:, 0])
+    assert found["grade"].tolist() == [0, 1, 2, 3, 4, 5]

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from data_prep.cli import app
 from data_prep.tables import read_spec
+from data_prep.tables.drafting import Learned, draft
 from mpifl.common import InputError
 
 HEAD = "number;person;age;sex;chol;ward;pressure;days;died;outcome"
@@ -128,3 +129,9 @@ def test_a_table_of_nothing_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "t.csv").write_bytes(content)
     with pytest.raises(InputError, match=r"t\.csv: "):
         run("draft", tmp_path / "t.csv", "--label", "a")
+
+
+def test_control_characters_leave_a_spec_that_can_be_read(tmp_path):
+    (tmp_path / "t.csv").write_text("a\x7fb,c,y\n1.5,p\x01q,0\n2.5,r,1\n")
+    (tmp_path / "t.toml").write_text(draft(tmp_path / "t.csv", Learned("categorical", ("y",))))
+    assert list(read_spec(tmp_path / "t.toml").features) == ["a\x7fb", "c"]

@@ -75,3 +75,35 @@ def test_a_spec_that_is_there_is_kept_unless_forced(tmp_path: Path) -> None:
         run("fit", path, "--out", tmp_path / "own.toml")
     run("fit", path, "--out", tmp_path / "own.toml", "--force")
     assert "levels = [" in (tmp_path / "own.toml").read_text()
+
+
+def test_a_table_is_read_though_nothing_is_left_to_it(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(
+        'label = { kind = "numeric", column = "chol" }\n[features]\nage = "numeric"\n'
+    )
+    with pytest.raises(InputError, match=r"own.csv: cannot be read"):
+        run("fit", tmp_path / "own.csv", "--out", tmp_path / "fitted.toml")
+    assert not (tmp_path / "fitted.toml").exists()
+
+
+@pytest.mark.parametrize("missing", ["level", "constant", "drop"])
+def test_what_was_learned_of_nothing_is_not_stated(tmp_path: Path, missing: str) -> None:
+    constant = ', constant = "z"' if missing == "constant" else ""
+    (tmp_path / "t.toml").write_text(
+        f'label = "y"\n[features]\na = {{ kind = "categorical", missing = "{missing}"{constant} }}\n'
+    )
+    path = tmp_path / "t.csv"
+    path.write_text("a,y\n" + "\n".join(f",{y}" for y in "pqpq") + "\n")
+    if missing == "constant":
+        run("fit", path, "--out", tmp_path / "fitted.toml")
+        assert read_spec(tmp_path / "fitted.toml").features["a"].levels == ("z",)
+    else:
+        with pytest.raises(InputError, match=r"t\.csv: (column 'a' has no value|has no rows)"):
+            run("fit", path, "--out", tmp_path / "fitted.toml")
+
+
+def test_one_class_is_not_stated(tmp_path: Path) -> None:
+    (tmp_path / "t.toml").write_text('label = "y"\n[features]\na = "numeric"\n')
+    (tmp_path / "t.csv").write_text("a,y\n1,p\n2,p\n")
+    with pytest.raises(InputError, match=r"t\.csv: the label is 'p' in every row"):
+        run("fit", tmp_path / "t.csv", "--out", tmp_path / "fitted.toml")

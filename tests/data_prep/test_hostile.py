@@ -2,6 +2,7 @@
 
 import gzip
 import struct
+import tracemalloc
 import zipfile
 import zlib
 
@@ -11,6 +12,8 @@ from conftest import ROOT
 from limited import partitioned
 
 from data_prep.sources.registry import find_source
+from data_prep.tables.spec import read_spec
+from data_prep.tables.stream import pieces
 from mpifl.common.errors import InputError
 
 
@@ -201,7 +204,7 @@ TABLES = {
     "a quoted field without end": ((b'x,y\n1,2\n"' + b"3\n" * 10**6,), "field larger than field limit"),
     "a row of many lines": ((b"x,y\n1,2\n", *[b'"a\n",' * 10**5] * 100), "longer than 16,777,216 characters"),
     "many long rows": ((b"x,y\n", *[(b"," * 10**7 + b"\n")] * 20), "10000001 values, there are 2 columns"),
-    "zeros": ((bytes(10**6),), "not a CSV table"),
+    "zeros": ((bytes(10**6),), "has a NUL character"),
 }
 
 
@@ -236,3 +239,23 @@ def test_a_parquet_table_that_unpacks_beyond_measure_is_refused(tmp_path, monkey
     monkeypatch.setattr("data_prep.tables.unpacking.FREE", 1 << 20)
     with pytest.raises(InputError, match=r"in\.parquet: columns of 3,2\d\d,\d* bytes out of"):
         find_source("parquet")(tmp_path / "in.parquet", 0)
+
+
+def test_a_parquet_text_that_many_rows_have_is_made_once(tmp_path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rows, text = 40_000, "x" * 65_536
+    table = pyarrow.table({"x": np.zeros(rows), "y": ["a", "b"] * (rows // 2), "word": [text] * rows})
+    parquet.write_table(table, tmp_path / "in.parquet", compression="zstd")
+    assert (tmp_path / "in.parquet").stat().st_size < 50_000
+    (tmp_path / "in.toml").write_text('label = "y"\n[features]\nx = "numeric"\nword = "categorical"\n')
+    del table
+    spec = read_spec(tmp_path / "in.toml")
+    tracemalloc.start()
+    try:
+        before = pyarrow.total_allocated_bytes()
+        for piece in pieces("parquet", tmp_path / "in.parquet", spec):
+            assert piece.columns["word"][0] == piece.columns["word"][-1] == text
+            assert pyarrow.total_allocated_bytes() - before < 1 << 24
+        assert tracemalloc.get_traced_memory()[1] < 1 << 25
+    finally:
+        tracemalloc.stop()

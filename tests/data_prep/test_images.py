@@ -1,11 +1,15 @@
 """Folders of images: decoded as they are, when they are asked for, and one line for what is no image."""
 
+import os
+import struct
 import sys
+import zlib
 
 import numpy as np
 import pytest
 
 from data_prep.cli import main
+from data_prep.sources.pictures import digest_of, shape_of
 from data_prep.sources.registry import find_source
 from mpifl.common.errors import InputError
 from mpifl.data.shards import open_shard, read_federation
@@ -205,3 +209,19 @@ def test_without_pillow_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(InputError, match=r"needs Pillow; pip install 'mpifl\[images\]'"):
         find_source("images")(tmp_path, 0)
+
+
+def test_colours_of_16_bits_are_refused(tmp_path):
+    rows = b"".join(b"\0" + bytes(12) for _ in range(2))
+    parts = [(b"IHDR", struct.pack(">IIBBBBB", 2, 2, 16, 2, 0, 0, 0)), (b"IDAT", zlib.compress(rows))]
+    chunks = [struct.pack(">I", len(b)) + k + b + struct.pack(">I", zlib.crc32(k + b)) for k, b in parts]
+    (tmp_path / "deep.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(chunks))
+    with pytest.raises(InputError, match=r"deep\.png: has more than 8 bits a pixel"):
+        shape_of(tmp_path / "deep.png")
+
+
+def test_a_name_that_is_no_text_is_refused(tmp_path):
+    path = tmp_path / os.fsdecode(b"cat\xff")
+    path.write_bytes(b"x")
+    with pytest.raises(InputError, match=r"cat.*: the name is not UTF-8; rename it"):
+        digest_of(tmp_path, [path])

@@ -347,3 +347,25 @@ def test_a_spec_has_one_model(tmp_path, spec, capsys):
     path = table(tmp_path, '"ill"', "threshold = 1")
     assert command("spec", tmp_path / "new.json", "--table", path, "--like", spec) == 2
     assert "take one of them" in capsys.readouterr().err
+
+
+def test_columns_of_another_number_and_silos_beyond_counting_are_refused(tmp_path, monkeypatch, capsys):
+    words = ["--shape", "4", "--classes", 2, "--feature-names", "a,b,c,d"]
+    assert command("spec", tmp_path / "spec.json", *words) == 0
+    said = json.loads((tmp_path / "spec.json").read_text())
+    (tmp_path / "spec.json").write_text(json.dumps(said | {"feature_names": ["a", "b", "c"]}))
+    x, y = example(10, classes=2)
+    data = Dataset("table", x, y, 2, {}, feature_names=("a", "b", "c", "d"))
+    monkeypatch.setattr(site, "find_source", source_of(data))
+    common = ["import", "npz", "--spec", tmp_path / "spec.json", "--out", tmp_path / "out"]
+    assert command(*common, "--silo", 0) == 2
+    assert "table: 4 columns, the federation names 3" in capsys.readouterr().err
+    assert command(*common, "--silo", "99999999999999999999") == 2
+    assert "--silo: 99999999999999999999 given" in capsys.readouterr().err
+
+
+def test_a_file_of_the_server_without_a_test_set_is_refused(tmp_path, spec, capsys):
+    bring(tmp_path, spec, *example(), 0)
+    (tmp_path / "out" / "test.json").write_bytes(spec.read_bytes())
+    assert command("assemble", tmp_path / "out") == 2
+    assert "test.json: has no test set" in capsys.readouterr().err

@@ -11,6 +11,7 @@ import pytest
 import typer
 
 from data_prep.cli import app, main
+from data_prep.inspect.features import moments_of
 from data_prep.inspect.overview import bar, sparkline
 from data_prep.schemes.lookup import SCHEMES, resolve
 from data_prep.sources.registry import SOURCES, find_source
@@ -224,3 +225,31 @@ def test_every_documented_command_is_one(line):
         assert given["source"] in SOURCES or ":" in given["source"]
         find_source(given["source"], given["option"] or ())
         resolve(given["scheme"], SCHEMES[given["scheme"]], options)
+
+
+def test_names_cannot_command_the_terminal(tmp_path, capsys):
+    evil = "a\x1b]0;owned\x07\u202eb"
+    folder = federation(tmp_path / "f", [[12, 3], [4, 9]], name=evil, class_names=[evil, "d"])
+    said = json.loads((folder / "federation.json").read_text())
+    said["silos"][0]["name"] = evil
+    (folder / "federation.json").write_text(json.dumps(said))
+    assert command("inspect", folder) == 0
+    assert command("inspect", folder, folder) == 0
+    out = capsys.readouterr().out
+    assert "a ]0;owned" in out
+    assert not {"\x1b", "\x07", "\u202e"} & set(out)
+
+
+def test_moments_of_nothing_change_no_others():
+    empty, some = moments_of(np.zeros((0, 2))), moments_of(np.array([[1.0, 2.0], [3.0, 6.0]]))
+    for both in (empty + some, some + empty):
+        assert (both.count, both.mean.tolist(), both.squares.tolist()) == (2, [2, 4], [2, 8])
+    assert (empty + empty).count == 0
+
+
+def test_a_size_of_400_digits_is_refused(tmp_path, capsys):
+    folder = federation(tmp_path / "f", [[12, 3], [4, 9]])
+    said = (folder / "federation.json").read_text()
+    (folder / "federation.json").write_text(said.replace('"bytes": 2048', '"bytes": 1' + "0" * 400, 1))
+    assert command("inspect", folder) == 2
+    assert "silos.0.bytes" in capsys.readouterr().err

@@ -109,3 +109,74 @@ def test_a_damaged_record_of_an_interrupted_partition_is_named(tmp_path, capsys)
         err = capsys.readouterr().err
         assert "resume.jsonl: line 1 is damaged; remove" in err
         assert err.count("\n") == 1
+
+
+def interrupted(folder, monkeypatch):
+    """Leave a partition half-done, with its files laid out."""
+
+    def worn_out(*_):
+        raise OSError(5, "worn out")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("data_prep.write.making._fill", worn_out)
+        assert cut(folder, "--out", folder / "f", "--resume") == 2
+    return folder / ".f.resume"
+
+
+def test_a_link_where_rows_go_is_not_followed(tmp_path, monkeypatch, capsys):
+    raw = interrupted(tmp_path, monkeypatch) / "silo_0000.h5.raw"
+    others = tmp_path / "others.h5"
+    raw.rename(others)
+    raw.symlink_to(others)
+    before = others.read_bytes()
+    assert cut(tmp_path, "--out", tmp_path / "f", "--resume") == 2
+    assert "--out: " in capsys.readouterr().err
+    assert others.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["silo_0000.h5.raw", "silo_0001.h5.part"])
+def test_a_link_that_waits_for_a_shard_is_replaced(tmp_path, kept, name):
+    (tmp_path / ".f.resume").mkdir()
+    linked(tmp_path / ".f.resume" / name, kept)
+    assert cut(tmp_path, "--out", tmp_path / "f", "--resume", "--compression", "gzip") == 0
+    assert command("check", tmp_path / "f") == 0
+
+
+def test_a_kept_folder_that_others_can_write_to_is_refused(tmp_path, monkeypatch, capsys):
+    folder = interrupted(tmp_path, monkeypatch)
+    folder.chmod(0o777)
+    assert cut(tmp_path, "--out", tmp_path / "f", "--resume") == 2
+    assert ".f.resume can be written by others; remove it" in capsys.readouterr().err
+    folder.chmod(0o755)
+    assert cut(tmp_path, "--out", tmp_path / "f", "--resume") == 0
+
+
+def test_a_kept_folder_of_another_user_is_refused(tmp_path, monkeypatch, capsys):
+    if os.geteuid():
+        pytest.skip("only root gives folders away")
+    folder = interrupted(tmp_path, monkeypatch)
+    os.chown(folder, 4321, -1)
+    assert cut(tmp_path, "--out", tmp_path / "f", "--resume") == 2
+    assert ".f.resume belongs to another user; remove it" in capsys.readouterr().err
+
+
+def test_a_process_of_the_same_number_elsewhere_keeps_its_work(tmp_path):
+    """In two containers a process may have the same number."""
+    assert cut(tmp_path, "--out", tmp_path / "f") == 0
+    (tmp_path / "site").mkdir()
+    theirs = [tmp_path / f".g.partial-{os.getpid()}", tmp_path / "site" / f".partial-{os.getpid()}"]
+    for folder in theirs:
+        folder.mkdir()
+        (folder / "half.h5").write_text("theirs")
+    assert cut(tmp_path, "--out", tmp_path / "g") == 0
+    words = ("import", "npz", "--data", tmp_path / "in.npz", "--spec", tmp_path / "f", "--silo", 0)
+    assert command(*words, "--out", tmp_path / "site") == 0
+    assert [(folder / "half.h5").read_text() for folder in theirs] == ["theirs"] * 2
+
+
+def test_a_folder_that_cannot_be_made_takes_no_other_with_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("data_prep.write.folder.partial", lambda: "partial-taken")
+    theirs = tmp_path / ".g.partial-taken"
+    theirs.mkdir()
+    assert cut(tmp_path, "--out", tmp_path / "g") == 2
+    assert theirs.is_dir()

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from data_prep.cli import main
+from data_prep.sources.registry import find_source
 from mpifl.cli import main as mpifl
+from mpifl.common.errors import InputError
 from mpifl.data.shards import open_shard, read_federation
 
 DRAW = np.random.default_rng(0)
@@ -197,3 +199,9 @@ def test_a_training_of_classes_refuses_named_arrays_in_one_line(tmp_path, which,
     }
     assert said[which] in error
     assert "Traceback" not in error
+
+
+def test_a_scale_of_named_arrays_is_refused(tmp_path):
+    np.savez(tmp_path / "in.npz", x_a=np.zeros((4, 2), "u1"), x_b=np.zeros((4, 2)), y=np.arange(4) % 2)
+    with pytest.raises(InputError, match=r"scale=1/255 given; x is named arrays \(a, b\)"):
+        find_source("npz", ["scale=1/255"])(tmp_path / "in.npz", 0)

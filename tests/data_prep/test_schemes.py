@@ -410,3 +410,24 @@ def test_measures_against_the_plain_formulas(counts):
     assert total_variation(p, q) == pytest.approx(np.maximum(p - q, 0).sum(1))
     sizes = counts.sum(1)
     assert gini(sizes) == pytest.approx(np.abs(np.subtract.outer(sizes, sizes)).mean() / 2 / sizes.mean())
+
+
+@pytest.mark.parametrize("labels", ["classes classes=2", "shards"])
+def test_a_mix_gives_no_silo_a_class_that_it_did_not_have(labels):
+    """Shares add up to 0.999... now and then; what is left belongs to the last owner."""
+    mix = SCHEMES["mix"]
+    for seed in range(60):
+        data = dataset(1370 + 10 * seed, 10, seed)
+        alone, both = (
+            mix(data, 10, np.random.default_rng(seed), resolve("mix", mix, {"mix": text})).parts
+            for text in (labels, f"{labels} + quantity alpha=2")
+        )
+        for before, after in zip(alone, both, strict=True):
+            assert set(data.y[after]) <= set(data.y[before])
+
+
+def test_a_silo_without_labels_that_count_is_not_far_from_others():
+    counts = np.array([[10, 10], [0, 0], [5, 5]])
+    found = heterogeneity(counts, np.array([20, 20, 10]))
+    assert (found.total_variation, found.jensen_shannon) == (0, 0)
+    assert heterogeneity(np.zeros((2, 3), int)).total_variation == 0

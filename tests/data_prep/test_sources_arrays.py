@@ -308,3 +308,18 @@ def test_a_bad_option_of_arrays_is_named(tmp_path, capsys, option, said):
     words = ["--data", data, "--out", tmp_path / "out", "--scheme", "natural", "--option", option]
     assert command("partition", "npy", *words) == 2
     assert said in capsys.readouterr().err
+
+
+def test_what_lies_in_another_file_is_not_read_in_place_of_ones_own(tmp_path):
+    other = write_hdf5(tmp_path / "other.h5", drawn())
+    (tmp_path / "secret.bin").write_bytes(bytes(range(96)))
+    for name in ("linked", "external"):
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            if name == "linked":
+                file["x"] = h5py.ExternalLink(str(other), "x")
+            else:
+                where = [(str(tmp_path / "secret.bin"), 0, 96)]
+                file.create_dataset("x", (4, 6), "f4", external=where)
+            file["y"] = np.arange(4)
+        with pytest.raises(InputError, match=rf"{name}\.h5: x lies in another file"):
+            find_source("hdf5")(tmp_path / f"{name}.h5", 0)

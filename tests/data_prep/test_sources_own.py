@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from data_prep.cli import main
+from data_prep.sources import own
 from data_prep.sources.registry import find_source
 from mpifl.common.errors import InputError
 from mpifl.data.shards import open_shard, read_federation
@@ -260,3 +261,11 @@ def test_lists_of_arrays_of_unequal_lengths_are_ragged_and_those_of_one_length_a
     found = find_source("madeup:named", ["mask=ids_mask"])(None, 0)
     assert (found.features["ids"].mask, found.features["age"].ragged) == ("ids_mask", False)
     assert found.pick(np.array([2, 0])).x.arrays["ids"][0].tolist() == [0, 1, 2, 3]
+
+
+def test_masked_values_are_not_taken_for_values():
+    masked = np.ma.masked_array(np.ones((2, 2)), [[False, True], [False, False]])
+    for value in (masked, [masked, np.ones((1, 2))]):
+        with pytest.raises(InputError, match="m: x has masked values"):
+            own._array("m", "x", value)
+    assert own._array("m", "x", np.ma.masked_array(np.ones((2, 2)))).shape == (2, 2)

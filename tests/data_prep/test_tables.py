@@ -413,6 +413,7 @@ def test_a_spec_that_is_not_there_is_named(tmp_path):
         ("{}", "0.json: columns: Field required"),
         ('{"columns": {"age": {"count": 0}}}', "lack column 'age'"),
         ('{"columns": {"age": {"count": 3, "sum": 1e999}}}', "0.json: columns.age.sum"),
+        (f'{{"columns": {{"age": {{"count": 1{"0" * 400}}}}}}}', "0.json: columns.age.count"),
     ],
 )
 def test_bad_statistics_are_named(tmp_path, content, said):
@@ -488,3 +489,102 @@ def test_the_real_adult_without_the_rows_that_lack_something():
 def test_a_bad_option_of_adult_is_named(tmp_path, option, said):
     with pytest.raises(InputError, match=said):
         find_source("adult", [option])(tmp_path, 0)
+
+
+def plain(folder, lines, spec='label = "y"\n[features]\na = "numeric"\n'):
+    """Write a table line by line, and its spec."""
+    folder.mkdir(exist_ok=True)
+    (folder / "t.csv").write_text("\n".join(lines) + "\n")
+    (folder / "t.toml").write_text(spec)
+    return folder / "t.csv"
+
+
+@pytest.mark.parametrize("change", ["", 'standardise = "own"\n'])
+def test_a_feature_too_large_for_float32_is_named(tmp_path, change):
+    spec = f'label = "y"\n{change}[features]\na = {{ kind = "numeric", mean = 0, deviation = 1 }}\n'
+    path = plain(tmp_path / "in", ["a,y", "1,no", "1e39,yes"], spec)
+    with pytest.raises(InputError, match=r"t\.csv: line 3: a is '1e39', as a feature too large"):
+        find_source("csv")(path, 0)
+
+
+def test_sums_too_large_are_named(tmp_path, capsys):
+    spec = 'label = "y"\nstandardise = "own"\n[features]\na = "numeric"\nb = "numeric"\n'
+    path = plain(tmp_path / "in", ["a,b,y", "1,1e200,no", "2,3,yes"], spec)
+    with pytest.raises(InputError, match=r"t\.csv: column 'b' has values too large"):
+        find_source("csv")(path, 0)
+    assert command("statistics", "csv", "--data", path, "--out", tmp_path / "s.json") == 2
+    assert "column 'b' has values too large" in capsys.readouterr().err
+
+
+TIMES = [1_700_000_000 + 3 * n for n in range(1000)]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_deviation_far_smaller_than_the_mean_is_found(tmp_path, shared):
+    manner = '["0.json", "1.json"]' if shared else '"own"'
+    spec = 'label = "y"\nstandardise = "own"\n[features]\na = "numeric"\nb = "numeric"\n'
+    lines = ["a,b,y", *(f"{t},0.1,{n % 2}" for n, t in enumerate(TIMES))]
+    for part, held in enumerate((lines[:400], [lines[0], *lines[400:]])):
+        path = plain(tmp_path / "in", held, spec)
+        out = path.with_name(f"{part}.json")
+        assert command("statistics", "csv", "--data", path, "--out", out) == 0
+    path = plain(tmp_path / "in", lines, spec.replace('"own"', manner))
+    x = find_source("csv")(path, 0).x
+    assert (x[:, 0].mean(), x[:, 0].std()) == pytest.approx((0, 1), abs=1e-5)
+    assert np.abs(x[:, 1]).max() < 1e-6  # a constant one stays one
+
+
+def test_statistics_of_before_are_read_as_they_were(tmp_path):
+    sums = {"count": 4, "sum": 10.0, "squares": 30.0}
+    (tmp_path / "old.json").write_text(json.dumps({"columns": {"x": sums}}))
+    moments_of({"x": np.array([7.0])}).write(tmp_path / "new.json")
+    old, both = (
+        read_moments([tmp_path / name for name in names]).columns["x"]
+        for names in (["old.json"], ["old.json", "new.json"])
+    )
+    assert (old.mean, old.deviation) == (2.5, np.sqrt(1.25))
+    assert (both.count, both.deviation) == (5, pytest.approx(np.std([1, 2, 3, 4, 7])))
+
+
+def test_a_stated_deviation_means_one_thing_whatever_stands_beside_it(tmp_path):
+    own = 'a = { kind = "numeric", deviation = 1.0 }\n'
+    lines = ["a,b,y", *(f"{n},{n},{n % 2}" for n in (1, 2, 3, 4))]
+    for more in ("", 'b = { kind = "numeric", missing = "mean" }\n'):
+        path = plain(tmp_path / "in", lines, f'label = "y"\nclasses = ["0", "1"]\n[features]\n{own}{more}')
+        assert find_source("csv")(path, 0).x[:, 0].tolist() == [-1.5, -0.5, 0.5, 1.5]
+
+
+def test_a_nan_of_parquet_is_missing_and_a_text_stays_one(tmp_path):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = {"x": [1.0, 2.0, 3.0], "y": [1.0, float("nan"), 0.0], "word": ["nan", "b", None]}
+    parquet.write_table(arrow.table(columns), tmp_path / "t.parquet")
+    features = '[features]\nx = "numeric"\nword = {kind = "categorical", missing = "level"}\n'
+    (tmp_path / "t.toml").write_text(f'label = {{ column = "y", missing = "drop" }}\n{features}')
+    data = find_source("parquet")(tmp_path / "t.parquet", 0)
+    assert (data.classes, data.x[:, 0].tolist(), data.y.tolist()) == (2, [1, 3], [1, 0])
+    assert data.feature_names == ("x", "word=nan", "word=missing")
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ('a = {kind = "categorical", levels = ["p", "p"]}', "a level is stated twice"),
+        ('a = {kind = "categorical", missing = "level"}', "column 'a' has the value 'missing'"),
+    ],
+)
+def test_two_levels_of_one_name_are_refused(tmp_path, spec, said):
+    path = plain(tmp_path / "in", ["a,y", "missing,1", ",0"], f'label = "y"\n[features]\n{spec}\n')
+    with pytest.raises(InputError, match=said):
+        find_source("csv")(path, 0)
+
+
+def test_a_class_stated_twice_is_refused(tmp_path):
+    spec = 'label = "y"\nclasses = ["0", ["1", "0"]]\n[features]\na = "numeric"\n'
+    with pytest.raises(InputError, match="a class, or one of its spellings, is stated twice"):
+        find_source("csv")(plain(tmp_path / "in", ["a,y", "1,1", "2,0"], spec), 0)
+
+
+def test_a_nul_in_a_name_is_refused_by_its_row(tmp_path):
+    path = plain(tmp_path / "in", ["a,y", "1,p", "2,q\0"])
+    with pytest.raises(InputError, match=r"t\.csv: line 3: has a NUL character"):
+        find_source("csv")(path, 0)

@@ -12,7 +12,7 @@ from data_prep.cli import main
 from data_prep.sources.registry import find_source
 from data_prep.sources.roles import find_roles
 from mpifl.common.errors import InputError
-from mpifl.data.shards import open_shard, read_federation
+from mpifl.data.shards import open_shard, read_federation, read_spec
 
 HEADED = """First Citizen:
 Before we proceed any further, hear me speak.
@@ -323,3 +323,35 @@ def test_the_real_shakespeare_is_nearly_the_papers():
     assert dataset.silo_names[int(dataset.silo[np.argmax(np.bincount(dataset.silo)[dataset.silo])])].endswith(
         "/ HAMLET"
     )
+
+
+def test_a_sites_text_has_the_numbers_of_the_federations_characters(tmp_path):
+    everything, part = ("\n".join(word * 9 for word in words) for words in ("abcdefgh", "dfgh"))
+    (tmp_path / "all.txt").write_text("\n".join([everything] * 5))
+    (tmp_path / "part.txt").write_text("\n".join([part] * 5))
+    options = ["--option", "roles=false", "--option", "length=10"]
+    cut = ["partition", "text", "--data", tmp_path / "all.txt", "--out", tmp_path / "all"]
+    assert command(*cut, "--scheme", "iid", "--silos", 2, *options) == 0
+    brought = ["import", "text", "--data", tmp_path / "part.txt", "--out", tmp_path / "part", *options]
+    assert command(*brought, "--spec", tmp_path / "all", "--silo", 1) == 0
+    spec = read_spec(tmp_path / "part" / "silo_0001.json")
+    own = find_source("text", ["roles=false", "length=10"])(tmp_path / "part.txt", 0)
+    splits = open_shard(tmp_path / "part", spec.silos[0], spec)
+    for split, (x, y) in {"train": (own.x, own.y), "test": own.test}.items():
+        held = splits[split]
+        assert held.x.dtype == np.uint8
+        assert "".join(spec.class_names[n] for n in held.x.ravel()) == decode(own, x.ravel())
+        assert "".join(spec.class_names[n] for n in held.y.ravel()) == decode(own, y.ravel())
+
+
+def test_a_text_of_few_characters_fits_a_federation_of_many(tmp_path):
+    (tmp_path / "all.txt").write_text("\n".join(map(chr, range(0x4E00, 0x4E00 + 300))))
+    (tmp_path / "part.txt").write_text("\n".join(map(chr, range(0x4E00 + 260, 0x4E00 + 290))))
+    options = ["--option", "roles=false", "--option", "length=2"]
+    cut = ["partition", "text", "--data", tmp_path / "all.txt", "--out", tmp_path / "all"]
+    assert command(*cut, "--scheme", "iid", "--silos", 2, *options) == 0
+    brought = ["import", "text", "--data", tmp_path / "part.txt", "--out", tmp_path / "part", *options]
+    assert command(*brought, "--spec", tmp_path / "all", "--silo", 1) == 0
+    spec = read_spec(tmp_path / "part" / "silo_0001.json")
+    train = open_shard(tmp_path / "part", spec.silos[0], spec)["train"]
+    assert (train.x.dtype, spec.class_names[train.x[0, 0]]) == (np.int32, chr(0x4E00 + 260))

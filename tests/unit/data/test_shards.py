@@ -9,6 +9,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import torch
 from unit.builders import FEATURES, arrays, write_folder
 
 from mpifl.common.errors import ShardError
@@ -230,6 +231,10 @@ INSIDE = {
         lambda f: replace(f, "train/y", Y.astype("f4")),
         "train: labels of dtype float32; they must be integers",
     ),
+    "labels that torch picks no rows of": (
+        lambda f: replace(f, "train/y", Y.astype("u4")),
+        "train: labels of dtype uint32; store them as int64",
+    ),
     "fewer labels": (
         lambda f: replace(f, "train/y", Y[:5]),
         "train: 6 features and 5 labels, federation.json says 6",
@@ -386,3 +391,13 @@ def test_without_a_checksum_only_what_is_read_is_checked(folder):
     _, entry, spec = first(folder)
     assert len(open_shard(folder, entry, spec, checksum=False)["train"]) == 6
     assert "altered" in refusal(lambda: open_shard(folder, entry, spec), path)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "int32", ">i4"])
+def test_class_numbers_of_other_dtypes_are_taken_where_torch_has_them(folder, dtype):
+    with h5py.File(folder / "silo_0000.h5", "r+") as file:
+        replace(file, "train/y", file["train/y"][...], dtype=dtype)
+    adopt(folder)
+    spec = read_federation(folder)
+    y = open_shard(folder, spec.silos[0], spec)["train"].y
+    assert torch.from_numpy(y).index_select(0, torch.tensor([1, 0])).tolist() == y[[1, 0]].tolist()

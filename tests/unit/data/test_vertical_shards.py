@@ -214,6 +214,7 @@ HARMED = {
     ),
     "a class too many": (0, put("train/y", IDS), "train: labels from 0 to 5; 3 classes take 0 to 2"),
     "real targets": (0, put("train/y", IDS / 3), "train: labels of dtype float64; they must be integers"),
+    "short targets": (0, put("train/y", (IDS % 3).astype("u2")), "train: labels of dtype uint16; store them"),
     "no ids": (1, lambda file: file["test"].__delitem__("id"), "(no test/id)"),
     "real ids": (1, put("train/id", IDS / 3), "train: 6 rows and float64 ids of shape [6]"),
     "another width": (1, put("train/x", np.zeros((6, 2), "f4")), "train: features of shape [2], the federat"),
