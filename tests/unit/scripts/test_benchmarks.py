@@ -53,9 +53,9 @@ def test_kernels_of_rules_are_timed_in_turns(bench):
 
 
 def test_a_rule_of_columns_is_timed_at_each_rank_and_copies_no_vector(bench):
-    import columns
+    import rule_at_ranks
 
-    found = columns.measure("median", silos=32, numbers=200_000, ranks=2, repeats=2)
+    found = rule_at_ranks.measure("median", silos=32, numbers=200_000, ranks=2, repeats=2)
     assert {rank: len(one["seconds"]) for rank, one in found.items()} == {1: 2, 2: 2}
     for one in found.values():
         assert one["slice"] <= one["allocated"] < 4 * one["slice"], "of 32 vectors"

@@ -1,6 +1,6 @@
 """What a rule of columns takes each rank of one node, in CPU seconds, and what it allocates for that.
 
-    python scripts/bench/columns.py --silos 16 --numbers 11000000 --ranks 4 --json result.json
+    python scripts/bench/rule_at_ranks.py --silos 16 --numbers 11000000 --ranks 4 --json result.json
 
 Workers hold the silos' float32 vectors in shared memory, as training leaves them. Each makes its slice of the
 result from all vectors, where they lie. The figure is a worker's CPU time in `combine`, without the waiting
