@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -87,9 +87,9 @@ def plan_of(reports: Mapping[int, Report], least: int = 1) -> SumPlan:
     headers = updates_of(headers_of(reports))
     parties = {rank: part_of(report.parts, updates_of(report.headers)) for rank, report in reports.items()}
     found = {rank: part for rank, part in sorted(parties.items()) if part is not None}
-    counts = Counter(name for part in found.values() for name in set(part.scalars))
-    scalars = sorted(name for name, count in counts.items() if count >= least)
-    return SumPlan(vectors=_vectors(headers), scalars=scalars, parties=found)
+    plan = SumPlan(vectors=_vectors(headers), scalars=[], parties=found)
+    named = sorted({name for part in found.values() for name in part.scalars})
+    return plan.model_copy(update={"scalars": [one for one in named if plan.counting(one) >= least]})
 
 
 def _vectors(headers: Iterable[Header]) -> list[PlannedVector]:

@@ -218,10 +218,9 @@ class Party:
         Each party sees that the plan is right of itself, and masks cancel if all were told the same plan.
         """
         least = self._terms.settings.least
-        for name, count in ((name, plan.counting(name)) for name in plan.scalars):
-            if count < least:
-                what = f"{count} parties alone have the number '{name}'; have the job ask for least = {least}"
-                raise InputError(f"[security] least = {least}: {what}")
+        if few := [name for name in plan.scalars if plan.counting(name) < least]:
+            what = f"the number '{few[0]}' is of too few parties ({plan.counting(few[0])})"
+            raise InputError(f"[security] least = {least}: {what}; have the job ask for least = {least}")
 
 
 def _offers_of(question: Question) -> dict[int, Offer]:

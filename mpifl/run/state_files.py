@@ -35,7 +35,7 @@ class StateFiles:
             state: What it keeps.
             oldest: The oldest checkpoint that the server still has; files of older ones are removed.
         """
-        checkpoint.drop_silos(self._run, oldest)
+        checkpoint.drop_silos(self._run, min(oldest, round))
         seal, path = self._seal, self.path(round, silo)
         if seal is None:
             return self._writer.begin(path, state)

@@ -325,18 +325,25 @@ def test_the_real_shakespeare_is_nearly_the_papers():
     )
 
 
-def test_a_sites_text_has_the_numbers_of_the_federations_characters(tmp_path):
-    everything, part = ("\n".join(word * 9 for word in words) for words in ("abcdefgh", "dfgh"))
-    (tmp_path / "all.txt").write_text("\n".join([everything] * 5))
-    (tmp_path / "part.txt").write_text("\n".join([part] * 5))
-    options = ["--option", "roles=false", "--option", "length=10"]
-    cut = ["partition", "text", "--data", tmp_path / "all.txt", "--out", tmp_path / "all"]
+def imported(folder, everything, part, length):
+    """Import a site's text by the spec of a federation with more characters; return its spec and splits."""
+    (folder / "all.txt").write_text(everything)
+    (folder / "part.txt").write_text(part)
+    options = ["--option", "roles=false", "--option", f"length={length}"]
+    cut = ["partition", "text", "--data", folder / "all.txt", "--out", folder / "all"]
     assert command(*cut, "--scheme", "iid", "--silos", 2, *options) == 0
-    brought = ["import", "text", "--data", tmp_path / "part.txt", "--out", tmp_path / "part", *options]
-    assert command(*brought, "--spec", tmp_path / "all", "--silo", 1) == 0
-    spec = read_spec(tmp_path / "part" / "silo_0001.json")
+    brought = ["import", "text", "--data", folder / "part.txt", "--out", folder / "part", *options]
+    assert command(*brought, "--spec", folder / "all", "--silo", 1) == 0
+    spec = read_spec(folder / "part" / "silo_0001.json")
+    return spec, open_shard(folder / "part", spec.silos[0], spec)
+
+
+def test_a_sites_text_has_the_numbers_of_the_federations_characters(tmp_path):
+    everything, part = (
+        "\n".join(["\n".join(word * 9 for word in words)] * 5) for words in ("abcdefgh", "dfgh")
+    )
+    spec, splits = imported(tmp_path, everything, part, length=10)
     own = find_source("text", ["roles=false", "length=10"])(tmp_path / "part.txt", 0)
-    splits = open_shard(tmp_path / "part", spec.silos[0], spec)
     for split, (x, y) in {"train": (own.x, own.y), "test": own.test}.items():
         held = splits[split]
         assert held.x.dtype == np.uint8
@@ -345,13 +352,7 @@ def test_a_sites_text_has_the_numbers_of_the_federations_characters(tmp_path):
 
 
 def test_a_text_of_few_characters_fits_a_federation_of_many(tmp_path):
-    (tmp_path / "all.txt").write_text("\n".join(map(chr, range(0x4E00, 0x4E00 + 300))))
-    (tmp_path / "part.txt").write_text("\n".join(map(chr, range(0x4E00 + 260, 0x4E00 + 290))))
-    options = ["--option", "roles=false", "--option", "length=2"]
-    cut = ["partition", "text", "--data", tmp_path / "all.txt", "--out", tmp_path / "all"]
-    assert command(*cut, "--scheme", "iid", "--silos", 2, *options) == 0
-    brought = ["import", "text", "--data", tmp_path / "part.txt", "--out", tmp_path / "part", *options]
-    assert command(*brought, "--spec", tmp_path / "all", "--silo", 1) == 0
-    spec = read_spec(tmp_path / "part" / "silo_0001.json")
-    train = open_shard(tmp_path / "part", spec.silos[0], spec)["train"]
+    everything, part = ("\n".join(map(chr, range(0x4E00 + a, 0x4E00 + b))) for a, b in ((0, 300), (260, 290)))
+    spec, splits = imported(tmp_path, everything, part, length=2)
+    train = splits["train"]
     assert (train.x.dtype, spec.class_names[train.x[0, 0]]) == (np.int32, chr(0x4E00 + 260))

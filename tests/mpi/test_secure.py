@@ -235,7 +235,7 @@ def test_a_number_of_fewer_parties_than_least_is_not_added_up(played: Path, said
     assert not any("lone" in one for one in figures["lone"])
     assert all("train_loss" in one for one in figures["lone"])
     assert (
-        "[security] least = 3: 1 parties alone have the number 'lone'; have the job ask for least = 3"
+        "[security] least = 3: the number 'lone' is of too few parties (1); have the job ask for least = 3"
         in said["lone-asked"]
     )
     nothing_left(played, "lone-asked")

@@ -42,7 +42,10 @@ def test_files_of_checkpoints_that_the_server_has_no_more_are_removed(tmp_path):
     assert checkpoint.rounds(tmp_path) == [30, 20]
     theirs = checkpoint.server_file(tmp_path, 20)
     theirs.touch()
-    plain.begin(40, 1, STATE, 30)
+    for silo in (1, 4):
+        plain.begin(40, silo, STATE, 10**9)
+        plain.digest(40, silo)
+    assert [plain.path(40, silo).exists() for silo in (1, 4)] == [True, True], "whatever the server says"
     assert [path.name for path in theirs.parent.iterdir()] == [theirs.name], "what silos did not write stays"
 
 
