@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ HONEST, LIARS = 20, 5
 MEAN, STD = 0.1307, 0.3081
 BATCH = 32
 """Examples of a batch, at most."""
+MASK = 2**32 - 1
 
 
 def examples(
@@ -45,40 +47,68 @@ def _seen(x: np.ndarray) -> np.ndarray:
     return ((pixels.astype(np.float32) / (255 if pixels.max() > 16 else 16) - MEAN) / STD).astype(np.float32)
 
 
-class SameDropout(nn.Module):
-    """Dropout by one mask, in all steps of all silos, as the authors' simulator has it.
+def uniform(seed: int, count: int, call: int) -> np.ndarray:
+    """Return what CUDA's generator draws for one small tensor: `count` numbers in (0, 1], float32.
 
-    Their code restores the state of the generator after each worker.
+    The words are Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", section
+    3.3): the key is the seed. Each thread draws for one element: its number and that of the call count.
+    """
+    words = [np.full(count, call, np.uint64), np.zeros(count, np.uint64), np.arange(count, dtype=np.uint64)]
+    words.append(np.zeros(count, np.uint64))
+    key, low, half = [seed & MASK, seed >> 32], np.uint64(MASK), np.uint64(32)
+    for _ in range(10):
+        first, third = words[0] * np.uint64(0xD2511F53), words[2] * np.uint64(0xCD9E8D57)
+        words = [
+            (third >> half) ^ words[1] ^ np.uint64(key[0]),
+            third & low,
+            (first >> half) ^ words[3] ^ np.uint64(key[1]),
+            first & low,
+        ]
+        key = [(key[0] + 0x9E3779B9) & MASK, (key[1] + 0xBB67AE85) & MASK]
+    return words[0].astype(np.float32) * np.float32(2**-32) + np.float32(2**-33)
+
+
+class SameDropout(nn.Module):
+    """Dropout by one mask, in all steps of all silos, as the authors' simulator has it on a GPU.
+
+    Their code restores the state of the generator after each worker. So the masks are the first that CUDA
+    draws after the seed, of batches of 32.
     """
 
     scale: Tensor
 
-    def __init__(self, share: float, *shape: int) -> None:
+    def __init__(self, share: float, *shape: int, seed: int, call: int) -> None:
         super().__init__()
-        kept = torch.rand(BATCH, *shape, generator=torch.Generator().manual_seed(5)) >= share
-        self.register_buffer("scale", kept / (1 - share), persistent=False)
+        kept = uniform(seed, BATCH * math.prod(shape), call) < 1 - share
+        scale = torch.from_numpy(kept).reshape(BATCH, *shape) / (1 - share)
+        self.register_buffer("scale", scale, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Leave out the same units or channels as ever."""
         return x * self.scale[: len(x)] if self.training else x
 
 
-def cnn(shape: Sequence[int], classes: int) -> nn.Module:
-    """Return their CNN: two 3x3 convolutions (no ReLU after the second), 2x2 pooling, 128 units."""
+def cnn(shape: Sequence[int], classes: int, seed: int = 0) -> nn.Module:
+    """Return their CNN: two 3x3 convolutions (no ReLU after the second), 2x2 pooling, 128 units.
+
+    It starts with the weights, and has the dropout masks, of the authors' run of a seed.
+    """
     channels, height, width = shape
     features = 64 * ((height - 4) // 2) * ((width - 4) // 2)
-    return nn.Sequential(
-        nn.Conv2d(channels, 32, 3),
-        nn.ReLU(),
-        nn.Conv2d(32, 64, 3),
-        MaxPool2x2(),
-        SameDropout(0.25, 64, 1, 1),
-        nn.Flatten(),
-        nn.Linear(features, 128),
-        nn.ReLU(),
-        SameDropout(0.5, 128),
-        nn.Linear(128, classes),
-    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return nn.Sequential(
+            nn.Conv2d(channels, 32, 3),
+            nn.ReLU(),
+            nn.Conv2d(32, 64, 3),
+            MaxPool2x2(),
+            SameDropout(0.25, 64, 1, 1, seed=seed, call=0),
+            nn.Flatten(),
+            nn.Linear(features, 128),
+            nn.ReLU(),
+            SameDropout(0.5, 128, seed=seed, call=1),
+            nn.Linear(128, classes),
+        )
 
 
 class KrumOfFourthPowers(WeightRule):

@@ -18,10 +18,10 @@ from mpifl.aggregation.weights import Matrix, squared_distances
 
 FORGERIES = ("alie", "ipm", "mimic", "min_max")
 """alie: mean - z std (Baruch et al. 2019, "A little is enough", algorithm 3). ipm: -epsilon mean (Xie et al.
-2020, "Fall of empires"). mimic: one honest silo's vector (Karimireddy et al. 2022, section 3); here the
-first's, in the paper the one that hurts most. min_max: mean + gamma p, as far from each honest vector as two
-of these are from each other at most (Shejwalkar & Houmansadr 2021, "Manipulating the Byzantine", equation
-10)."""
+2020, "Fall of empires"). mimic: one honest silo's vector (Karimireddy et al. 2022, section 3); here that
+of a silo which the job names, in the paper the one that hurts most. min_max: mean + gamma p, as far from each
+honest vector as two of these are from each other at most (Shejwalkar & Houmansadr 2021, "Manipulating the
+Byzantine", equation 10)."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Forging:
         epsilon: For ipm.
         direction: For min_max: p is minus the mean ("unit"), the standard deviations ("std") or the signs of
             the mean ("sign"). How long it is makes no difference.
+        mimicked: For mimic: the silo whose vector is sent; None, and where it sent none, is the first honest.
         gamma: For min_max; None until it is `fitted`, and p itself is written meanwhile.
     """
 
@@ -44,6 +45,7 @@ class Forging:
     z: float | None = None
     epsilon: float = 0.1
     direction: str = "std"
+    mimicked: int | None = None
     gamma: float | None = None
 
     @property
@@ -74,16 +76,18 @@ class Forging:
 
     def __call__(self, silos: Sequence[int], rows: Sequence[Tensor]) -> list[Tensor]:
         """Return rows with the liars' written over; negative numbers of silos are not silos' rows."""
-        honest = [row for k, row in zip(silos, rows, strict=True) if k >= 0 and k not in self.silos]
+        honest = {k: row for k, row in zip(silos, rows, strict=True) if k >= 0 and k not in self.silos}
         liars = sum(k in self.silos for k in silos)
         if not (liars and honest):
             return list(rows)
-        lie = self._lie(honest, liars)
+        if self.kind == "mimic":
+            first = next(iter(honest.values()))
+            lie = first if self.mimicked is None else honest.get(self.mimicked, first)
+        else:
+            lie = self._lie(list(honest.values()), liars)
         return [lie if k in self.silos else row for k, row in zip(silos, rows, strict=True)]
 
     def _lie(self, honest: Sequence[Tensor], liars: int) -> Tensor:
-        if self.kind == "mimic":
-            return honest[0]
         mean = _mean(honest)
         if self.kind == "ipm":
             return (-self.epsilon * mean).float()

@@ -99,6 +99,7 @@ _OF_KINDS = {
     "z": ("alie",),
     "epsilon": ("ipm",),
     "direction": ("min_max",),
+    "mimicked": ("mimic",),
     "keep_optimizer": ("label_flip", "sign_flip", "scale", "gaussian", "backdoor"),
     **dict.fromkeys(("target", "patch", "value", "share"), ("backdoor",)),
 }
@@ -137,6 +138,9 @@ class AttackSettings(BaseModel):
     direction: Literal["std", "unit", "sign"] | None = None
     """For min_max: away from the mean along the standard deviations, the mean itself or its signs; std unless
     given."""
+    mimicked: Annotated[int, Field(ge=0)] | None = None
+    """For mimic: the honest silo whose update liars send; the first of a round unless given, and where it has
+    no part in the round."""
     target: Annotated[int, Field(ge=0)] | None = None
     """For backdoor: the class that patched examples are to be taken for; 0 unless given."""
     patch: PositiveInt | None = None
@@ -158,6 +162,8 @@ class AttackSettings(BaseModel):
                 raise ValueError(f"{key} = {getattr(self, key)}: {what}")
         if (self.kind == "none") != (not self.silos):
             raise ValueError("name kind, what liars send, and silos, who they are; or leave both out")
+        if self.mimicked in self.silos:
+            raise ValueError(f"mimicked = {self.mimicked}: it is one of those that lie, name an honest silo")
         return self
 
     @property
@@ -187,9 +193,11 @@ class AttackSettings(BaseModel):
         from mpifl.aggregation import FORGERIES
 
         key, silos = f"[attack] kind = '{self.kind}'", len(spec.silos)
-        if beyond := [silo for silo in self.silos if silo >= silos]:
-            what = f"there is no silo {beyond[0]}, the last is {silos - 1}"
-            raise InputError(f"[attack] silos = {self.silos}: {what}")
+        named = {"silos": self.silos, "mimicked": [] if self.mimicked is None else [self.mimicked]}
+        for name, given in named.items():
+            if beyond := [silo for silo in given if silo >= silos]:
+                what = f"there is no silo {beyond[0]}, the last is {silos - 1}"
+                raise InputError(f"[attack] {name} = {getattr(self, name)}: {what}")
         if self.kind == "label_flip" and spec.classes is None:
             raise InputError(f"{key}: the targets are no classes; take another kind")
         if self.backdoor and (why := self.backdoor.why_not(spec, task)):
@@ -216,7 +224,7 @@ class AttackSettings(BaseModel):
 
         if rule is None or self.kind not in FORGERIES:
             return rule
-        how = self.z, self.epsilon or 0.1, self.direction or "std"
+        how = self.z, self.epsilon or 0.1, self.direction or "std", self.mimicked
         return Forged(rule, Forging(self.kind, frozenset(self.silos), *how))
 
     def figures(self, server: Server) -> dict[str, float]:

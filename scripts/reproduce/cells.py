@@ -7,8 +7,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
 
@@ -101,6 +101,8 @@ class Cell:
     tried: tuple[tuple[str, ...], ...] = ((),)
     """Settings among which the best is taken, as the papers do."""
     seeds: tuple[int, ...] = (7,)
+    of_seeds: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """Settings of the runs of one seed alone."""
     quick: tuple[str, ...] = ()
     """Settings of its tiny version."""
 
@@ -243,7 +245,8 @@ class Reproduction:
 
     def _task(self, cell: Cell, tried: tuple[str, ...], seed: int, limit: int | None) -> Task:
         name = re.sub(r"[^\w.,=-]+", "", "_".join([cell.name, *tried, f"seed{seed}"]))
-        settings = [*cell.settings, *tried, f"shards={cell.cut.folder(seed, self.quick)}", f"seed={seed}"]
+        own = (f"shards={cell.cut.folder(seed, self.quick)}", f"seed={seed}")
+        settings = [*cell.settings, *tried, *cell.of_seeds.get(seed, ()), *own]
         settings += [f"rounds={limit}"] if limit else []
         settings += [*self.table.quick, *cell.quick, *QUICK] if self.quick else []
         last = tuple({setting.partition("=")[0]: setting for setting in settings}.values())

@@ -43,6 +43,8 @@ def test_ipm_is_a_part_of_the_negative_mean_and_mimic_an_honest_silo():
         forged(kind="ipm", epsilon=0.5)[0], -0.5 * HONEST.mean(0), rtol=1e-5, atol=1e-6
     )
     assert forged(kind="mimic")[1].tobytes() == ROWS[2].tobytes()
+    assert forged(kind="mimic", mimicked=5)[1].tobytes() == ROWS[5].tobytes()
+    assert forged(kind="mimic", mimicked=9)[0].tobytes() == ROWS[2].tobytes()  # no part in this round
 
 
 def test_a_lie_about_some_columns_is_that_of_all():
@@ -235,6 +237,12 @@ def test_lies_are_told_before_a_rule_and_said_at_the_start(run, capsys):
             "'ipm': is written over single vectors, which the mean does not keep",
         ),
         ({"kind": "sign_flip", "silos": [5]}, r"silos = \[5\]: there is no silo 5, the last is 4"),
+        ({"kind": "mimic", "mimicked": 5, **LIAR}, r"mimicked = 5: there is no silo 5, the last is 4"),
+        (
+            {"kind": "mimic", "silos": [1, 2], "mimicked": 2},
+            "mimicked = 2: it is one of those that lie",
+        ),
+        ({"kind": "ipm", "mimicked": 0, **LIAR}, "mimicked = 0: goes with kind = 'mimic', not with 'ipm'"),
         ({"kind": "backdoor", "target": 3, **LIAR}, "there is no class 3, the last is 2"),
         ({"kind": "backdoor", "patch": 5, **LIAR}, r"patch = 5 is beyond examples of shape \[4\]"),
         (
