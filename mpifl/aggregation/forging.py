@@ -23,6 +23,9 @@ of a silo which the job names, in the paper the one that hurts most. min_max: me
 honest vector as two of these are from each other at most (Shejwalkar & Houmansadr 2021, "Manipulating the
 Byzantine", equation 10)."""
 
+COLUMNS = 16384
+"""How many columns are written over at a time, so that a core's cache holds what is in float64."""
+
 
 @dataclass(frozen=True)
 class Forging:
@@ -80,14 +83,18 @@ class Forging:
         liars = sum(k in self.silos for k in silos)
         if not (liars and honest):
             return list(rows)
+        first = next(iter(honest.values()))
         if self.kind == "mimic":
-            first = next(iter(honest.values()))
             lie = first if self.mimicked is None else honest.get(self.mimicked, first)
         else:
-            lie = self._lie(list(honest.values()), liars)
+            lie = torch.empty_like(first)
+            for at in range(0, len(first), COLUMNS):
+                block = slice(at, at + COLUMNS)
+                lie[block] = self._lie([row[block] for row in honest.values()], liars)
         return [lie if k in self.silos else row for k, row in zip(silos, rows, strict=True)]
 
     def _lie(self, honest: Sequence[Tensor], liars: int) -> Tensor:
+        """Return the lie about some columns."""
         mean = _mean(honest)
         if self.kind == "ipm":
             return (-self.epsilon * mean).float()
