@@ -63,7 +63,7 @@ class _Rows:
     def __iter__(self) -> Iterator[tuple[int, list[str]]]:
         for row in self._reader:
             self._row = 0
-            if _is_row(row, self._comment):
+            if row and row != [""]:
                 yield self._reader.line_num, row
 
     def piece(self) -> list[tuple[int, list[str]]]:
@@ -77,6 +77,8 @@ class _Rows:
 
     def _lines(self) -> Iterator[str]:
         while line := self._file.readline(MOST_ROW):
+            # before it is parsed: a quotation mark in a comment would take the rows below into it
+            comment = not self._row and self._comment and line.lstrip(" ").startswith(self._comment)
             self._row += len(line)
             self._piece += len(line)
             if self._row >= MOST_ROW:
@@ -85,11 +87,7 @@ class _Rows:
             if "\0" in line:
                 where = f"{self._path}: line {self._reader.line_num + 1}"
                 raise InputError(f"{where}: has a NUL character; export the table again")
-            yield line
-
-
-def _is_row(row: list[str], comment: str | None) -> bool:
-    return bool(row) and not (comment and row[0].startswith(comment)) and row != [""]
+            yield "\n" if comment else line
 
 
 def _csv_piece(

@@ -269,7 +269,9 @@ def test_resuming_with_another_table_or_statistics_is_refused(tmp_path, capsys, 
 def test_names_comments_and_a_delimiter(tmp_path):
     stated = f'names = {json.dumps(HEADER)}\ncomment = "#"\ndelimiter = ";"\nlabel = "ill"'
     path = write(tmp_path / "in", spec=spec_with(a=('label = "ill"', stated)))
-    text = "# a comment; with; more\n\n" + "\n".join("; ".join(row) for row in ROWS) + "\n\n"
+    first, *others = ("; ".join(row) for row in ROWS)
+    rows = "\n".join([first, ' # in inches; "5', *others])  # the mark opens no field
+    text = f"# a comment; with; more\n\n{rows}\n\n"
     path.write_bytes(b"\xef\xbb\xbf" + text.encode())
     assert find_source("csv")(path, 0).x.tolist() == PLAIN
 
