@@ -67,8 +67,8 @@ class AtWorkers:
 
     @property
     def _dealt(self) -> list[int]:
-        late = self._federation.membership.late
-        return [rank for rank in self._federation.transport.workers if rank not in late]
+        unreliable = self._federation.membership.unreliable
+        return [rank for rank in self._federation.transport.workers if rank not in unreliable]
 
     def _send_test_set(self, server: Server) -> None:
         """Have all ranks keep the test set, where they have not: after a death the memory in which it lies

@@ -48,7 +48,7 @@ class Broadcast:
         self._wary = False
 
     def deliver(
-        self, request: Request | None, vectors: Mapping[str, Tensor], late: Set[int] = frozenset()
+        self, request: Request | None, vectors: Mapping[str, Tensor], unreliable: Set[int] = frozenset()
     ) -> tuple[Request, dict[str, Tensor]]:
         """Send a request and its vectors from the server (who gives them) to all ranks; return what this rank
         has.
@@ -56,12 +56,13 @@ class Broadcast:
         Args:
             request: What is asked.
             vectors: Of the message.
-            late: Ranks that did not answer the last request in time, which carry nothing for others.
+            unreliable: Ranks that did not answer the last request in time, or not truly, which carry nothing
+                for others.
         """
         if request is not None:
             self._serial += 1
             direct = bool(self._transport.silent)
-            resting = sorted(late) if not direct and self._takes_turns(request, late) else None
+            resting = sorted(unreliable) if not direct and self._takes_turns(request, unreliable) else None
             told = {"serial": self._serial, "direct": direct, "resting": resting}
             request = request.model_copy(update=told)
         found = read_request(self._transport.broadcast_record(request.encode() if request else None))
@@ -83,16 +84,16 @@ class Broadcast:
         """Let go of what was received; after a death nobody reads it."""
         self._received.clear()
 
-    def _takes_turns(self, request: Request, late: Set[int]) -> bool:
+    def _takes_turns(self, request: Request, unreliable: Set[int]) -> bool:
         """Whether the ranks of a node take turns at the pieces of a request's vectors.
 
         It must be one whose silos may fail, with vectors that nobody but them needs; and a rank that leads
-        a node and is late is waited for less where nobody else is involved.
+        a node and is unreliable is waited for less where nobody else is involved.
         """
         nodes = self._transport.nodes
         long = any(is_long(spec.length, DTYPES[spec.dtype]) for spec in request.vectors)
         kept = any(spec.name.startswith(REFERENCE) for spec in request.vectors)
-        alone = self._wary or any(nodes.is_leader(rank) for rank in late)
+        alone = self._wary or any(nodes.is_leader(rank) for rank in unreliable)
         return isinstance(request, Compute) and len(nodes) > 1 and long and not kept and not alone
 
     def _vector(

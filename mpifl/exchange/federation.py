@@ -240,7 +240,7 @@ class Federation:
             RoundLost: on the server only, when too few silos answered, or their mean is not finite.
         """
         began = time.perf_counter()
-        request, message = self._broadcast.deliver(request, vectors or {}, self.membership.late)
+        request, message = self._broadcast.deliver(request, vectors or {}, self.membership.unreliable)
         hanging = sorted(self._broadcast.hanging)
         told = {"serial": request.serial, "interrupted": signals.pending(), "hanging": hanging}
         if lead is not None:

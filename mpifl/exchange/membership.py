@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from mpifl.exchange.admission import Refusal
 from mpifl.wire import Reply, Report, Request
 
 
@@ -18,6 +19,7 @@ class Membership:
             over.
         pinned: Silos that cannot move: another rank could not read their shard or their state.
         timed_out: Ranks that did not answer the last request in time.
+        refused: Ranks whose answer to the last request was refused.
         silent: Ranks that did not hand over a sum in time; nothing waits for them until they answer again.
         about: What each worker said of itself when it opened its shards.
         stay: Whether each silo stays at its rank, whose site alone has its secrets.
@@ -31,13 +33,15 @@ class Membership:
         self.stateful: set[int] = set()
         self.pinned = {silo for silos in placed.values() for silo in silos} if stay else set()
         self.timed_out: set[int] = set()
+        self.refused: set[int] = set()
         self.silent: set[int] = set()
         self.about: dict[int, dict[str, str]] = {}
 
     @property
-    def late(self) -> set[int]:
-        """The ranks that did not answer the last request in time."""
-        return self.timed_out | self.silent
+    def unreliable(self) -> set[int]:
+        """The ranks that did not answer the last request in time, or not truly: they carry nothing for
+        others in the next. One that sent too much still waits until somebody takes it."""
+        return self.timed_out | self.silent | self.refused
 
     @property
     def responsive(self) -> list[int]:
@@ -79,7 +83,9 @@ class Membership:
         return sorted(silos & self.stateful if request.only_stateful else silos)
 
     def record(self, request: Request, reports: Mapping[int, Report]) -> None:
-        """Record what ranks said of themselves, and which silos they host, if they were asked that."""
+        """Record whose answers were refused, what ranks said of themselves, and which silos they host, if
+        they were asked that."""
+        self.refused = {rank for rank, report in reports.items() if isinstance(report, Refusal)}
         if request.introduces:
             self.about |= {rank: report.about for rank, report in reports.items() if report.about}
         if not request.addressed:
@@ -115,4 +121,5 @@ class Membership:
         hosted = {ranks[rank]: silos for rank, silos in self.placed.items() if rank in ranks}
         self.placed = {rank: hosted.get(rank, set()) for rank in workers}
         self.silent = {ranks[rank] for rank in self.silent if rank in ranks}
+        self.refused = set()
         self.about = {ranks[rank]: about for rank, about in self.about.items() if rank in ranks}

@@ -29,7 +29,7 @@ class Spreading:
     Args:
         transport: The world.
         serial: The request's.
-        resting: Ranks that carry nothing, since they were late; no node's leader is one of them.
+        resting: Ranks that carry nothing, since they are unreliable; no node's leader is one of them.
 
     Attributes:
         whole: Whether all vectors came to this node.

@@ -316,7 +316,7 @@ def _hangs_on_the_way(folder: Path, yard: Path, when: str, hurry: tuple[str, ...
     trouble = {"freeze": {"3": [when, "learn", 3]}}
     variables = {"MPIFL_RANKS_PER_NODE": "2", "MPIFL_TRANSFER_TIMEOUT": "2"}
     with Command(folder / "command", 4, *arguments, trouble=trouble, **variables) as command:
-        assert command.end().code == 0, command.err
+        assert command.end(120).code == 0, command.err
     assert "ended without rank 3: no answer" in command.err
     assert (run / "model.safetensors").exists()
     return rounds_of(run)

@@ -80,8 +80,8 @@ CASES = {
     ),
     "mirror": Case({"0": ("judged", "learn", 4)}, f"{SERVER} from the mirror, after round 3", MIRROR),
     "mirror-half": Case(
-        {"0": ("worked", "replicate", 3)}, f"{SERVER} from the mirror, after round 3", MIRROR
-    ),
+        {"0": ("worked", "replicate", 3)}, f"{SERVER} from the mirror, after round ", MIRROR
+    ),  # round 3, or 2 where its last bytes had not left it
     "mirror-twice": Case(
         {"0": ("judged", "learn", 4), "1": ("asked", "learn", 5)},
         "rank 2 is the server now",
@@ -224,7 +224,8 @@ def test_surviving_is_refused_where_the_launcher_ends_all(yard: Path, tmp_path: 
 @pytest.mark.slow
 def test_a_fault_of_the_program_ends_all_survivors(yard: Path, tmp_path: Path) -> None:
     arguments = train(yard / "steady.toml", tmp_path / "run")
-    with Command(tmp_path / "command", 4, *arguments, trouble={"server": 3}, survive=True) as command:
+    trouble = {"server": 3}
+    with Command(tmp_path / "command", 4, *arguments, trouble=trouble, survive=True, cold=True) as command:
         assert command.end(LONGEST).code
     assert command.err.count("ArithmeticError: the server stumbles") == 1
     assert len(rounds_of(tmp_path / "run")) == 2
@@ -233,7 +234,7 @@ def test_a_fault_of_the_program_ends_all_survivors(yard: Path, tmp_path: Path) -
 @pytest.mark.slow
 def test_a_death_before_there_is_a_world_ends_the_job(yard: Path, tmp_path: Path) -> None:
     arguments = train(yard / "steady.toml", tmp_path / "run", "--ranks", "3", "--survive")
-    with Command(tmp_path / "command", 1, *arguments, MPIFL_JOIN_SECONDS="3") as command:
+    with Command(tmp_path / "command", 1, *arguments, cold=True, MPIFL_JOIN_SECONDS="3") as command:
         command.until(lambda: 1 in ranks_of(command.session), "its ranks")
         os.kill(ranks_of(command.session)[1], signal.SIGKILL)
         assert command.end(LONGEST).code

@@ -44,7 +44,7 @@ class World:
         ]
         hosts = range(1, ranks) if ranks > 1 else range(1)
         self.transport = SimpleNamespace(workers=hosts, origins=list(range(ranks)))
-        self.membership = SimpleNamespace(late=set())
+        self.membership = SimpleNamespace(unreliable=set())
         self.scores, self.spoil, self.asked = self.workers[0].scores, {}, []
         shard = open_shard(folder, spec.test, spec)["test"]
         self.server = Server(
@@ -109,16 +109,16 @@ def test_the_score_has_the_bits_of_the_servers_own(folder, ranks, algorithm, mak
     assert not world.notes
 
 
-def test_a_late_rank_is_dealt_nothing_and_a_new_world_is_sent_the_test_set_again(folder):
+def test_an_unreliable_rank_is_dealt_nothing_and_a_new_world_is_sent_the_test_set_again(folder):
     world = world_of(folder)
     here = world.again()
-    world.membership.late = {2}
+    world.membership.unreliable = {2}
     assert bits(world.score()) == bits(here)
     assert world.asked[-1].dealt == [1]
     world.transport.origins = [0, 1, 3]
     assert bits(world.again()) == bits(here)
     assert [type(one) for one in world.asked] == [KeepTestSet, ScoreBatches] * 2
-    world.membership.late = {1, 2}
+    world.membership.unreliable = {1, 2}
     assert bits(world.again()) == bits(here)
     assert len(world.asked) == 4
 
