@@ -91,6 +91,7 @@ class Party:
             set=self._named(question.accepted),
             grids=grids,
             noise=digest([*map(float.hex, question.noise), self._sure(question)], {}),
+            shares=self._sure(question) if any(question.noise) else 0,
             silos=self._session.offer.silos,
             answers={self._terms.silos[silo]: one for silo, one in question.answers.items()},
             terms=self._terms.terms,
@@ -101,7 +102,10 @@ class Party:
         about = [self._terms.run, request.round, request.attempt, request.serial, request.work, message]
         parties = [(rank, one.model_dump()) for rank, one in sorted(offers.items())]
         numbers = [sorted(part.scalars) for _, part in sorted(question.plan.parties.items())]
-        context = digest([*about, entry.set, grids, parties, numbers], {})
+        noise = [
+            *map(float.hex, question.noise)
+        ]  # whoever was told of less brings a mask that does not cancel
+        context = digest([*about, entry.set, grids, noise, parties, numbers], {})
         self._agreed = entry, secrets, question.rank, bytes.fromhex(context)
         return context
 

@@ -28,6 +28,7 @@ class Released(BaseModel):
         set: The names of the silos that the sum is over, all parties' together.
         grids: The digest of the arithmetic.
         noise: The digest of how much noise the sum is to have, and of how many shares of it.
+        shares: How many shares of noise the sum is counted to have, 0 for none.
         silos: The names of the party's own silos.
         answers: The digests of what those of them that have a part in the sum have added, by name.
         terms: The digest of the job, whatever it is asked of.
@@ -44,6 +45,7 @@ class Released(BaseModel):
     set: Names
     grids: str
     noise: str = ""
+    shares: int = 0
     silos: Names
     answers: dict[str, str] = {}
     terms: str = ""
@@ -79,6 +81,8 @@ class Releases:
         """The first line of each; all others are over the same silos."""
         self._data: dict[tuple[str, str, str], str] = {}
         """The shard of each silo that has answered a message by some terms."""
+        self._shares: dict[tuple[str, str, int], int] = {}
+        """How many shares the noise of a message by some terms in a round was of."""
         self._ledger = Ledger(folder / LEDGERS[1], Released, self._take)
         self._ledger.catch_up()  # one that is none is better found before the first round
 
@@ -87,7 +91,7 @@ class Releases:
 
         Raises:
             InputError: another was released for the question, or for the message over other silos, or over
-                other examples of one.
+                other examples of one, or with other noise.
         """
         self._ledger.catch_up()
         self._compare(entry)
@@ -110,6 +114,8 @@ class Releases:
         self._by_message.setdefault(entry.message, entry)
         for silo, sha256 in entry.data.items():
             self._data.setdefault((entry.message, entry.terms, silo), sha256)
+        if entry.shares:
+            self._shares.setdefault((entry.message, entry.terms, entry.round), entry.shares)
 
     def _is_known(self, entry: Released) -> bool:
         return any(entry.silos == line.silos for line in self._by_question.get(entry.question, []))
@@ -121,6 +127,10 @@ class Releases:
         same = f"round {self._shown(line)} of job {line.job!r} was asked the same"
         if line.set != entry.set:
             raise self._refusal(entry, f"{same}, {_other_set(line, entry)}")
+        before = self._shares.get((entry.message, entry.terms, entry.round), entry.shares)
+        if entry.shares and before != entry.shares:
+            what = f"and its noise is to be of {entry.shares} shares, where it was of {before}"
+            raise self._refusal(entry, f"{same}, {what}, so both sums together would have less")
         for silo, sha256 in entry.data.items():
             if self._data.get((entry.message, entry.terms, silo), sha256) != sha256:
                 what = f"and silo {silo!r} has other examples now, so both sums would tell what has changed"

@@ -77,18 +77,25 @@ def plans(job: Job, spec: AnySpec, algorithm: Algorithm) -> list[SiloPlan]:
     if job.privacy.noise_of is not None:
         _check_names(job.privacy.noise_of, [names[silo] for silo in range(len(spec.silos))])
     _tell_of_search(job, {entry.examples["train"] for entry in spec.silos})
-    found: list[SiloPlan] = []
+    found, stated = list[SiloPlan](), stated_noise(job, spec)
     for silo, entry in enumerate(spec.silos):
         local, count = job.local, entry.examples["train"]
         if local.epochs_of is not None:
             local = local.model_copy(update={"epochs": local.epochs_of[silo % len(local.epochs_of)]})
         batch = count if local.batch_size == "full" else min(local.batch_size, count)
         steps = max(steps_of(local, count), 1) * algorithm.trainings
-        own = (job.privacy.noise_of or {}).get(names[silo], job.privacy.noise)
-        noise = own or _noise(job, batch / count, steps * job.rounds)
+        noise = stated[silo] or _noise(job, batch / count, steps * job.rounds)
         found.append(SiloPlan(names[silo], count, batch, steps, noise))
     check_countable(plan.rate for plan in found)
     return found
+
+
+def stated_noise(job: Job, spec: AnySpec) -> list[float | None]:
+    """Return each silo's noise multiplier as the job states it; None where it follows from a budget."""
+    if job.privacy is None:
+        return [None] * len(spec.silos)
+    names, own = Names([entry.name for entry in spec.silos]), job.privacy.noise_of or {}
+    return [own.get(names[silo], job.privacy.noise) for silo in range(len(spec.silos))]
 
 
 def _check_names(given: Mapping[str, float], names: Sequence[str]) -> None:

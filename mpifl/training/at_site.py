@@ -16,7 +16,7 @@ from mpifl.data import AnySpec
 from mpifl.exchange import KindsAlone
 from mpifl.privacy import SITES_FILE, VARIABLE, Seal, Site, site_folder, site_of_worker
 from mpifl.run import Job, is_silo_level
-from mpifl.training.accounting import run_of, silo_maker
+from mpifl.training.accounting import run_of, silo_maker, stated_noise
 from mpifl.training.devices import device_name
 from mpifl.wire import started_by
 
@@ -38,10 +38,10 @@ def kept_at_site(
         InputError: the site's folder is missing, not the user's own or damaged, or allows no such job. Or the
             server tells another noise than the job.
     """
-    stated = job.privacy.noise if job.privacy is not None else None
-    if other := [one for one in noise if stated is not None and one != stated]:
-        what = f"the server tells a noise of {other[0]:g}; it is broken, or not to be trusted"
-        raise InputError(f"[privacy] noise = {stated:g}: {what}")
+    for stated, told in zip(stated_noise(job, spec), noise, strict=False):
+        if stated is not None and told != stated:
+            what = f"the server tells a noise of {told:g}; it is broken, or not to be trusted"
+            raise InputError(f"[privacy] noise = {stated:g}: {what}")
     if is_worker and not job.secure:
         _refuse_unmasked()
     site = site_of_worker(job.privacy is not None and not is_silo_level(job)) if is_worker else None

@@ -144,6 +144,7 @@ TOLD = {
     "the work": lambda q: {"request": q.request.model_copy(update={"work": "evaluate"})},
     "the accepted silos": lambda q: {"accepted": q.accepted[1:]},
     "the grid": lambda q: {"grids": [2.0**-41]},
+    "the size of the noise": lambda q: {"noise": [2.0**30]},
     "a vector's name": lambda q: {"plan": _planned(q, name="gamma")},
     "a vector's length": lambda q: {"plan": _planned(q, length=LENGTH - 1)},
     "how it is combined": lambda q: {"plan": _planned(q, combined="uniform")},
@@ -252,6 +253,18 @@ def test_noise_of_another_size_is_refused_where_the_question_was_answered(tmp_pa
             World(tmp_path).ask(2, **more)
     with pytest.raises(InputError, match="is now asked with other noise"):
         World(tmp_path, colluding=0.5).ask(2, noise=[2.0**30])
+
+
+def test_a_site_that_demands_more_cannot_give_the_same_sum_other_noise_in_another_run(tmp_path: Path) -> None:
+    """The ledger of its budget knows the question, and would count nothing for a second draw."""
+    World(tmp_path, drawn=range(6)).released(2, range(6), noise=[2.0**30])
+    World(tmp_path, drawn=range(6), run="in another folder").ask(2, range(6), noise=[2.0**30])
+    more = World(tmp_path, drawn=range(6), run="in another folder", colluding=0.5)
+    with pytest.raises(
+        InputError, match="asked the same, and its noise is to be of 3 shares, where it was of 4"
+    ):
+        more.ask(2, range(6), noise=[2.0**30])
+    more.ask(2, range(6))  # without noise there is nothing to draw
 
 
 @pytest.mark.parametrize("named", ["cohort", "accepted"])

@@ -20,6 +20,7 @@ from mpifl.training.sharing import sharing
 
 SECURE = {"security": {"least": 1, "colluding": 0.0}}
 PRIVACY = {"clip": 1.0, "noise": 5.0, "delta": 0.01}
+NOISE_OF = {"0": 5.0, "1": 7.0}
 
 
 @pytest.fixture
@@ -53,6 +54,10 @@ def test_a_private_job_tells_kinds_alone(kept, tmp_path):
 def test_a_server_that_tells_other_noise_than_the_job_is_refused(kept):
     with pytest.raises(InputError, match=r"\[privacy\] noise = 5: the server tells a noise of 0.1"):
         kept(privacy=PRIVACY, noise=[5.0, 0.1])
+    each = {name: value for name, value in PRIVACY.items() if name != "noise"} | {"noise_of": NOISE_OF}
+    kept(privacy=each, noise=list(NOISE_OF.values()))
+    with pytest.raises(InputError, match=r"\[privacy\] noise = 7: the server tells a noise of 5"):
+        kept(privacy=each, noise=(5.0, 5.0))
 
 
 def test_where_sums_are_masked_states_are_sealed_and_personal_models_stay(kept, tmp_path):
