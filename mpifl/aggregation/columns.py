@@ -21,7 +21,7 @@ from mpifl.aggregation.rules import Rule
 from mpifl.aggregation.sharing import Sharing
 from mpifl.aggregation.slices import ColumnsPlan, Located, chunk_of
 from mpifl.aggregation.spill import Spill
-from mpifl.aggregation.vectors import checked_peak, header_of
+from mpifl.aggregation.vectors import checked_peak, header_of, refuse_noise
 from mpifl.common import BeyondRange, RoundLost
 from mpifl.wire import (
     Count,
@@ -94,6 +94,7 @@ class ColumnRule:
 
     def accumulate(self, silo: int, update: Update) -> dict[str, VectorHeader]:
         """Keep one silo's vectors and describe them for the header; see `Aggregator`."""
+        refuse_noise(update)
         vectors = {name: unmarked(value) for name, value in update.vectors.items()}
         if added := sorted(name for name, value in update.vectors.items() if isinstance(value, Summed)):
             raise ValueError(f"'{added[0]}' is to be added up, which only [aggregation] rule = 'mean' does")

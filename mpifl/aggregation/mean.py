@@ -27,7 +27,7 @@ from mpifl.aggregation.planning import (
     pieces_in,
     plan,
 )
-from mpifl.aggregation.vectors import slice_of
+from mpifl.aggregation.vectors import refuse_noise, slice_of
 from mpifl.common import RoundLost, ranks_named
 from mpifl.wire import Header, Memory, Rail, Report, Request, Transport, Update, VectorHeader, Verdict
 
@@ -68,6 +68,7 @@ class WeightedMean:
     def accumulate(self, silo: int, update: Update) -> dict[str, VectorHeader]:
         """Add one silo's update to this rank's sums and describe its vectors for the header;
         see `Aggregator`."""
+        refuse_noise(update)
         return self._here.add(update)
 
     def parts(self) -> list[PartialSum]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mpifl.aggregation.fixed_point import DIGITS, LARGEST_NUMBER, add_to, digits_of, grid_of
 from mpifl.aggregation.masking import Masking
-from mpifl.aggregation.vectors import checked_peak, header_of
+from mpifl.aggregation.vectors import checked_peak, header_of, refuse_noise
 from mpifl.common import BeyondRange
 from mpifl.privacy import digest
 from mpifl.wire import Combination, Compute, Request, Update, VectorHeader, combination, unmarked
@@ -107,13 +107,15 @@ class PartySums:
         Raises:
             ValueError: a vector or a number cannot be added. Whatever is raised, nothing has been added.
         """
-        vectors = {name: unmarked(value).cpu() for name, value in update.vectors.items()}
+        vectors = {name: self._within(name, unmarked(v).cpu(), update) for name, v in update.vectors.items()}
         hows = {name: combination(value) for name, value in update.vectors.items()}
         numbers = _digits_of_numbers(update)
         for name, vector in vectors.items():
             self._check(name, vector, hows[name], update.weight)
         if wrong := [name for name, deviation in update.noise.items() if not 0 < deviation < math.inf]:
             raise ValueError(f"the noise of '{wrong[0]}' has the deviation {update.noise[wrong[0]]:g}")
+        if self._how.masking is None:
+            refuse_noise(update)
         fresh = {name: _empty(len(v), hows[name]) for name, v in vectors.items() if name not in self.vectors}
         self.vectors |= fresh
         for name, vector in vectors.items():
@@ -136,6 +138,15 @@ class PartySums:
                 tail[nth * PER_SCALAR : (nth + 1) * PER_SCALAR] = self.numbers[name]
         tail[-SENTINELS:] = torch.tensor([1, self.silos])
         return [*(self.vectors[name] for name in vectors if name in self.vectors), tail]
+
+    def _within(self, name: str, vector: Tensor, update: Update) -> Tensor:
+        """Return a vector, cut to the range if its sum is to have noise: to fail would tell of it without.
+
+        No two vectors are farther apart than before. NaN is left for the check to refuse.
+        """
+        if name not in update.noise:
+            return vector
+        return vector.clamp(-self._how.reach(name), self._how.reach(name))
 
     def _check(self, name: str, vector: Tensor, how: Combination, weight: float) -> None:
         known = self.vectors.get(name)

@@ -51,3 +51,13 @@ def slice_of(nth: int, workers: int, length: int, aligned: int) -> slice:
     parts begin at multiples of `aligned`."""
     width = -(-length // (workers * aligned)) * aligned
     return slice(min(nth * width, length), min((nth + 1) * width, length))
+
+
+def refuse_noise(update: Update) -> None:
+    """See that an update needs no noise in its sum, where nobody adds it.
+
+    Raises:
+        ValueError: it does.
+    """
+    if update.noise:
+        raise ValueError(f"'{min(update.noise)}' is to have noise in its sum, which masked sums alone have")

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+STATE_WORDS = 624
+"""Of 32 bits each: the state of PyTorch's CPU generator."""
+
 if TYPE_CHECKING:  # data_prep derives numpy streams without paying for torch
     import torch
 
@@ -52,6 +55,23 @@ def inside(seed: int, purpose: str, *indices: int, device: torch.device) -> Iter
     finally:
         for one, state in zip(drawn, states, strict=True):
             one.set_state(state)
+
+
+def fill(generator: torch.Generator, words: torch.Tensor) -> None:
+    """Have a CPU generator go on from a state of its own.
+
+    It is a Mersenne Twister (Matsumoto & Nishimura 1998). PyTorch keeps its words as 8 bytes each, behind a
+    seed, two counts and a place.
+
+    Args:
+        generator: PyTorch's, just seeded, so that the words are used from the first on.
+        words: int32 of shape [STATE_WORDS].
+    """
+    import torch
+
+    state = generator.get_state().clone()
+    state.view(torch.int64)[3 : 3 + STATE_WORDS] = words.to(torch.int64) & 0xFFFFFFFF
+    generator.set_state(state)
 
 
 def torch_stream(seed: int, purpose: str, *indices: int) -> torch.Generator:

@@ -40,6 +40,7 @@ class Terms:
         settings: The job's `[security]`.
         drawn: The silos of a round, drawn from all.
         purpose: What a work is for.
+        rounds: How many the job asks for.
     """
 
     run: str
@@ -52,6 +53,7 @@ class Terms:
     settings: SecuritySettings
     drawn: Callable[[int], Collection[int]]
     purpose: Callable[[str], Purpose]
+    rounds: int
 
 
 class Party:
@@ -173,6 +175,9 @@ class Party:
         """Return the silos that are to be asked: in training those of the round, in all else every one."""
         terms = self._terms
         if terms.purpose(request.work) == "training":
+            if not 0 <= request.round < terms.rounds:
+                what = f"round {request.round + 1} is none of the job's {terms.rounds}"
+                raise InputError(f"{what}; the server is broken, or not to be trusted")
             return set(terms.drawn(request.round))
         return set(range(len(terms.silos)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from mpifl.privacy.secret import FOLDER, KEY, Secret
 from mpifl.privacy.settings import PrivacySettings
 from mpifl.privacy.site import Entry, Site
 
-EVENTS, LINES, ANSWERS_LEFT = "privacy events", "privacy lines", "privacy left"
+EVENTS, LINES, ANSWERS_LEFT = "privacy events", "privacy answers", "privacy left"
 """In the server's state: how many answers the ledger had, by what these are known, and how many more the
 budget allowed after the last, if there is one."""
 
@@ -54,7 +55,7 @@ class Account:
         entries, events = self._site.entries(), state[EVENTS]
         if len(entries) < events:
             what = f"has fewer answers than the {events} that this run has let out"
-        elif state.get(LINES, _known_by(entries[:events])) != _known_by(entries[:events]):
+        elif state.get(LINES, known := self._known_by(entries[:events])) != known:
             what = f"does not begin with the {events} answers that this run has let out"
         else:
             return
@@ -88,7 +89,7 @@ class Account:
             what = "the same question would get another answer, whose difference no noise protects"
             raise InputError(f"{what}; go on with the software and the machine that answered it first")
         left, entries = {} if entry.left is None else {ANSWERS_LEFT: entry.left}, self._site.entries()
-        return {KEY: self._secret.known_by, EVENTS: len(entries), LINES: _known_by(entries), **left}
+        return {KEY: self._secret.known_by, EVENTS: len(entries), LINES: self._known_by(entries), **left}
 
     def _entry(self, question: str, answer: str, round: int, step: Steps) -> Entry:
         entries, key = self._site.entries(), (self._digest, round)
@@ -107,6 +108,14 @@ class Account:
             left=self._budgets.room([*before, whole], more),
             **about,
         )
+
+    def _known_by(self, entries: Sequence[Entry]) -> int:
+        """Return a number that tells these answers, and what each has cost, from any others.
+
+        A question holds the sum without noise, so that only who has the secret may find the number.
+        """
+        told = "\n".join(["mpifl answers", *(f"{one.question} {one.taken}" for one in entries)])
+        return int.from_bytes(hmac.new(self._site.secret, told.encode(), hashlib.sha256).digest()[:6], "big")
 
     def epsilon(self) -> float:
         """Return the epsilon of all answers that were ever let out from here."""
@@ -131,9 +140,3 @@ def _together(steps: Sequence[Steps]) -> Steps:
     if not others:
         return first
     return Steps(sum(one.count / one.noise**2 for one in steps) ** -0.5, first.rate, 1)
-
-
-def _known_by(entries: Sequence[Entry]) -> int:
-    """Return a number that tells these answers, and what each has cost, from any others."""
-    told = "\n".join(f"{one.question} {one.taken}" for one in entries)
-    return int.from_bytes(hashlib.sha256(told.encode()).digest()[:6], "big")

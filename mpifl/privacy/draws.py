@@ -17,7 +17,7 @@ from torch import Tensor
 from mpifl.privacy import normal
 from mpifl.privacy.ciphers import BLOCK, keystream
 
-EDITION = 3
+EDITION = 4
 """Part of every question whose answer is noised: it grows where the same question would draw other noise, or
 its answer be rounded otherwise. An older edition was asked another question, with noise of its own."""
 AT_A_TIME = 1 << 15

@@ -89,12 +89,19 @@ class OfSilo:
 
 
 class Budget(BaseModel):
-    """`budget.toml`: what the site itself allows, whatever a job says."""
+    """`budget.toml`: what the site itself allows, whatever a job says.
+
+    Attributes:
+        epsilon, delta: What all answers together may cost.
+        evaluate_unprotected: Whether a job may ask for figures of examples without noise, by its key of that
+            name.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     epsilon: float = Field(gt=0)
     delta: float = Field(gt=0, lt=1)
+    evaluate_unprotected: bool = False
 
 
 class Site:
@@ -178,7 +185,9 @@ def budget_of(path: Path) -> Budget:
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
-        raise InputError(f"{path}: {key}: {first['msg']}; it takes epsilon and delta") from None
+        raise InputError(
+            f"{path}: {key}: {first['msg']}; it takes epsilon, delta and evaluate_unprotected"
+        ) from None
 
 
 def site_of_worker(protected: bool) -> Site | None:

@@ -16,6 +16,7 @@ from .folder import (
 )
 from .job import (
     Job as Job,
+    check_as_read as check_as_read,
     check_job as check_job,
     read_job as read_job,
     read_kept as read_kept,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from mpifl.run.job import Job
 
 
-def check_crews(job: Job, algorithm: Algorithm, source: str) -> None:
+def check_crews(job: Job, algorithm: Algorithm) -> None:
     """See that a job goes with its `[silo]`.
 
     Raises:
@@ -22,7 +22,7 @@ def check_crews(job: Job, algorithm: Algorithm, source: str) -> None:
         return
     given = f"[silo] parts = {job.silo.parts}: gradients are of parts of a batch"
     for why in (*_of_local(job), *_of_silos(job, algorithm)):
-        raise InputError(f"{source}: {given}, and {why}")
+        raise InputError(f"{given}, and {why}")
 
 
 def _of_local(job: Job) -> Iterator[str]:

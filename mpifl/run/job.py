@@ -150,14 +150,30 @@ def check_job(table: Table, source: str, named: Collection[str] | None = None) -
     if named is None:
         job.cohort.check_selection(source)
     algorithm = _build_algorithm(job, source)
-    _check_clip(job, algorithm, source)
-    _check_augment(job, algorithm, source)
-    _check_target(job, algorithm.task.main_metric, source)
-    check_private(job, algorithm, source)
-    check_secure(job, algorithm, source)
-    check_vertical(job, algorithm, source)
-    check_crews(job, algorithm, source)
+    try:
+        _check_tables(job, algorithm)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
     return job.model_copy(update=_completed(job, algorithm))
+
+
+def check_as_read(job: Job) -> None:
+    """See that a job's tables go together; `check_job` has seen to it where the job was read.
+
+    Raises:
+        InputError: they do not.
+    """
+    _check_tables(job, _build_algorithm(job, "the job"))
+
+
+def _check_tables(job: Job, algorithm: Algorithm) -> None:
+    _check_clip(job, algorithm)
+    _check_augment(job, algorithm)
+    _check_target(job, algorithm.task.main_metric)
+    check_private(job, algorithm)
+    check_secure(job, algorithm)
+    check_vertical(job, algorithm)
+    check_crews(job, algorithm)
 
 
 def _completed(job: Job, algorithm: Algorithm) -> dict[str, Table]:
@@ -187,31 +203,31 @@ def _build_task(job: Job, source: str) -> Task:
     return task
 
 
-def _check_clip(job: Job, algorithm: Algorithm, source: str) -> None:
+def _check_clip(job: Job, algorithm: Algorithm) -> None:
     if job.aggregation.clip is not None and (why := algorithm.why_not_clipped()):
         what = f"clip = {job.aggregation.clip}: updates of {job.algorithm['name']} must stay whole"
-        raise InputError(f"{source}: [aggregation] {what}: {why}; leave clip out")
+        raise InputError(f"[aggregation] {what}: {why}; leave clip out")
 
 
-def _check_augment(job: Job, algorithm: Algorithm, source: str) -> None:
+def _check_augment(job: Job, algorithm: Algorithm) -> None:
     """See that silos may train on other examples than those that they have."""
     if (name := job.data.augment) is None:
         return
     if why := algorithm.why_not_augmented():
         what = f"{job.algorithm['name']} {why}"
-        raise InputError(f"{source}: [data] augment = '{name}': {what}; leave augment out")
+        raise InputError(f"[data] augment = '{name}': {what}; leave augment out")
     if ":" in name and (job.local.compile or job.local.batched):
         key = "compile" if job.local.compile else "batched"
         what = f"a function of your own may change shapes, for which [local] {key} = true has no step"
-        raise InputError(f"{source}: [data] augment = '{name}': {what}; leave one of them out")
+        raise InputError(f"[data] augment = '{name}': {what}; leave one of them out")
 
 
-def _check_target(job: Job, metric: MetricInfo, source: str) -> None:
+def _check_target(job: Job, metric: MetricInfo) -> None:
     """See that a target is one of the metric that the training is judged by."""
     evaluate = job.evaluate
     if evaluate.target_accuracy is not None and metric.name != ACCURACY.name:
         what = f"target_accuracy: the main metric is {metric.name}; take target"
-        raise InputError(f"{source}: [evaluate] {what}")
+        raise InputError(f"[evaluate] {what}")
     if evaluate.target is not None and metric.share and not 0 < evaluate.target <= 1:
         what = f"target = {evaluate.target:g}: {metric.name} is a share above 0 and up to 1; 0.97 is 97%"
-        raise InputError(f"{source}: [evaluate] {what}")
+        raise InputError(f"[evaluate] {what}")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mpifl.run.job import Job
 
 
-def check_private(job: Job, algorithm: Algorithm, source: str) -> None:
+def check_private(job: Job, algorithm: Algorithm) -> None:
     """See that a job goes with its `[privacy]`, as far as it can be seen without shards.
 
     Raises:
@@ -27,7 +27,7 @@ def check_private(job: Job, algorithm: Algorithm, source: str) -> None:
     else:
         whys = (_of_sum(job), _of_algorithm(job, algorithm), _of_local(job), _of_cohort(job), _of_tables(job))
     if why := next(filter(None, whys), ""):
-        raise InputError(f"{source}: {why}")
+        raise InputError(why)
 
 
 def check_private_data(job: Job, algorithm: Algorithm, spec: AnySpec) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from mpifl.run.job import Job
 
 
-def check_secure(job: Job, algorithm: Algorithm, source: str) -> None:
+def check_secure(job: Job, algorithm: Algorithm) -> None:
     """See that a job goes with its `[security]`.
 
     Raises:
@@ -22,7 +22,7 @@ def check_secure(job: Job, algorithm: Algorithm, source: str) -> None:
         return
     for why in (_of_sums(job), _of_masks(job, algorithm) if job.security.masks else ""):
         if why:
-            raise InputError(f"{source}: {why}")
+            raise InputError(why)
 
 
 def _of_sums(job: Job) -> str:
@@ -41,7 +41,7 @@ def _of_sums(job: Job) -> str:
 
 def _of_masks(job: Job, algorithm: Algorithm) -> str:
     if job.cohort.select not in WITHOUT_LOSSES - {POISSON}:
-        what = "each site draws a round's silos itself, to see that the server did not choose them"
+        what = "each site draws a round's silos itself, by the job's seed, and knows no losses of others"
         return f"[cohort] select = '{job.cohort.select}': {what}; take 'uniform' or 'examples'"
     if job.local.deadline is not None:
         what = "a silo asked again would answer otherwise, and the difference of two sums would show it"

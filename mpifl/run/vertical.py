@@ -21,7 +21,7 @@ _ALIKE = f"{_ALL}, and all train on the same batches"
 _LINEAR = (nn.Linear, nn.Flatten, nn.Identity, nn.Sequential)
 
 
-def check_vertical(job: Job, algorithm: Algorithm, source: str) -> None:
+def check_vertical(job: Job, algorithm: Algorithm) -> None:
     """See that a job goes with silos that have columns, where its algorithm is for such.
 
     Raises:
@@ -31,13 +31,13 @@ def check_vertical(job: Job, algorithm: Algorithm, source: str) -> None:
     if algorithm.layout == "horizontal":
         if job.vertical is not None:
             what = f"'{name}' trains one model, which is not split; take 'splitnn', or leave [vertical] out"
-            raise InputError(f"{source}: [algorithm] name = '{name}': {what}")
+            raise InputError(f"[algorithm] name = '{name}': {what}")
         return
     if job.vertical is None:
         what = "the network is split by [vertical], and the job has none; it needs cut, the width of a line"
-        raise InputError(f"{source}: [algorithm] name = '{name}': {what}")
+        raise InputError(f"[algorithm] name = '{name}': {what}")
     for why in (*_of_tables(job), *_of_cohort(job), *_of_local(job, algorithm)):
-        raise InputError(f"{source}: {why}")
+        raise InputError(why)
 
 
 def _of_cohort(job: Job) -> Iterator[str]:

@@ -10,7 +10,7 @@ import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import torch
@@ -25,6 +25,8 @@ from mpifl.silo.per_example import FORMULAS, Gradients, why_no_formula
 
 ALIKE = 5e-3
 """What formula and loop may differ by, of the length of what they find; rounding makes 1e-6."""
+Passed: TypeAlias = dict[str, tuple[Tensor, Tensor]]
+"""By a layer's name: what it was given, and the gradient of the summed loss for what it answered."""
 _FOUND: WeakKeyDictionary[FlatModel, dict[Hashable, ClippedSum]] = WeakKeyDictionary()
 
 
@@ -100,12 +102,14 @@ class ByFormula(ClippedSum):
 
     def _sum_into(self, sums: list[Tensor], batch: Batch, real: int, bound: float, weight: float) -> Tensor:
         """Write the sums, and return the norms."""
-        each = self._gradients(batch)
+        passed = self._passed(batch)
         with torch.no_grad():
-            norms = torch.stack([one.squares() for one in each.values()]).sum(0).sqrt()
-            # an example without a finite gradient counts nothing, nor may it spoil others
+            each, norms = self._with_norms(passed)
             if not math.isfinite(float(norms.sum())):
-                return self._without(sums, batch, real, bound, weight, norms.isfinite())
+                # an example without a finite gradient counts nothing, nor may it spoil others
+                sound = norms.isfinite()
+                each, norms = self._with_norms(_only(passed, sound))
+                norms = norms.masked_fill(~sound, torch.inf)
             factors = (bound / norms).clamp_(max=1.0).mul_(weight)
             factors[real:] = 0
             if len(each) < len(self._layers):
@@ -115,14 +119,21 @@ class ByFormula(ClippedSum):
                 one.sum_into({parameter: sums[place] for parameter, place in places.items()}, factors)
         return norms[:real]
 
-    def _gradients(self, batch: Batch) -> dict[str, Gradients]:
-        """Return the gradients of single examples, by layer; layers without part in the loss have none."""
+    def _with_norms(self, passed: Passed) -> tuple[dict[str, Gradients], Tensor]:
+        """Return the gradients of single examples, by layer, and their norms over all layers."""
+        layers = self._layers
+        each = {name: FORMULAS[type(layers[name])](layers[name], a, g) for name, (a, g) in passed.items()}
+        return each, torch.stack([one.squares() for one in each.values()]).sum(0).sqrt()
+
+    def _passed(self, batch: Batch) -> Passed:
+        """Return what each layer was given, and the gradient for its answer; layers without part in the loss
+        have none."""
         if self._chain and (found := self._chain.taken(batch, rows(batch[1]))):
-            parts = zip(self._layers.items(), found, strict=True)  # a chain's modules are in its order
-            return {name: FORMULAS[type(layer)](layer, a, g) for (name, layer), (_, a, g) in parts}
+            # a chain's modules are in its order
+            return {name: (a, g) for name, (_, a, g) in zip(self._layers, found, strict=True)}
         return self._noted(batch)
 
-    def _noted(self, batch: Batch) -> dict[str, Gradients]:
+    def _noted(self, batch: Batch) -> Passed:
         """Return them as layers are asked, and PyTorch finds its way back to what they answered."""
         taken: list[tuple[str, Tensor, Any]] = []
 
@@ -145,32 +156,16 @@ class ByFormula(ClippedSum):
         if len(names) != len(set(names)) or any(len(a) != n for _, a, _ in taken):
             raise NoFormula("a layer that is asked twice, or of other than the batch, has no formula")
         found = backward(loss, (torch.full_like(loss, n),), tuple(edge for _, _, edge in taken))
-        pairs = zip(taken, found, strict=True)
-        layers = self._layers
-        return {
-            name: FORMULAS[type(layers[name])](layers[name], a, g)
-            for (name, a, _), g in pairs
-            if g is not None
-        }
+        return {name: (a, g) for (name, a, _), g in zip(taken, found, strict=True) if g is not None}
 
-    def _without(
-        self,
-        sums: list[Tensor],
-        batch: Batch,
-        real: int,
-        bound: float,
-        weight: float,
-        sound: Tensor,
-    ) -> Tensor:
-        """Write the sums over the examples that are sound, and return the norms of all."""
-        kept = sound[:real].nonzero().flatten()
-        norms = torch.full((real,), torch.inf, device=sound.device)
-        if len(kept):
-            sound_ones = tuple(chosen(part, kept) for part in batch)
-            norms[kept] = self._sum_into(sums, sound_ones, len(kept), bound, weight)
-        else:
-            torch._foreach_zero_(sums)
-        return norms
+
+def _only(passed: Passed, sound: Tensor) -> Passed:
+    """Return what layers were given, and gradients, with nothing in place of examples that are not sound."""
+
+    def kept(part: Tensor) -> Tensor:
+        return torch.where(sound.view(-1, *[1] * (part.dim() - 1)), part, torch.zeros_like(part))
+
+    return {name: (kept(a), kept(g)) for name, (a, g) in passed.items()}
 
 
 class ByLoop(ClippedSum):
@@ -212,6 +207,8 @@ def clipped_sum(
     Raises:
         InputError: the loss of a batch is no mean of its examples' losses.
     """
+    if rows(few[1]) < 2:
+        return ByLoop(model, objective)  # of one example nothing can be told of mixing
     known = _FOUND.setdefault(model, {})
     if key not in known:
         known[key] = _tried(model, objective, few, bound, of_outputs)

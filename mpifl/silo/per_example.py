@@ -17,6 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mpifl.silo.squares import never_less, of_products
+
 KEPT = 1 << 24
 """Elements of single examples' gradients of one layer that are kept at a time."""
 CACHED = 1 << 20
@@ -105,10 +107,8 @@ class Products(Gradients):
             return found + self._squares
         if self._g.shape[3] == 1:
             return found + (self._g.square().sum((2, 3)) * self._a.square().sum((2, 3))).sum(1)
-        alike = zip(
-            self._a.unbind(), self._g.unbind(), strict=True
-        )  # of one example at a time, places by places
-        return found + torch.stack([((a.mT @ a) * (g.mT @ g)).sum() for a, g in alike])
+        pairs = zip(self._a.unbind(), self._g.unbind(), strict=True)  # one example at a time
+        return found + torch.stack([of_products(a, g) for a, g in pairs])
 
     def sum_into(self, sums: Mapping[str, Tensor], factors: Tensor) -> None:
         """Write the sum of the examples' gradients, each times its factor."""
@@ -201,8 +201,9 @@ class OfEmbedding(Gradients):
 
     def squares(self) -> Tensor:
         """Return the squared norms, shape [n]."""
-        same = self._rows.unsqueeze(1) == self._rows.unsqueeze(2)
-        return ((self._g @ self._g.mT) * same).sum((1, 2))
+        same, g = self._rows.unsqueeze(1) == self._rows.unsqueeze(2), self._g.double()
+        found = ((g @ g.mT) * same).sum((1, 2))
+        return never_less(found, g.norm(dim=2).sum(1), g.shape[1])
 
     def sum_into(self, sums: Mapping[str, Tensor], factors: Tensor) -> None:
         """Write the sum of the examples' gradients, each times its factor."""

@@ -7,15 +7,15 @@ which costs nothing again; the site's ledger holds both.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mpifl.common import InputError, rng
+from mpifl.common import InputError, accelerators, rng
 from mpifl.privacy import EDITION, Budgets, BudgetSpent, Draws, Entry, PrivacySettings, Site, Steps, digest
 from mpifl.silo.chain import OfOutputs
 from mpifl.silo.dpsgd import DPSGD
@@ -41,6 +41,8 @@ class Guard:
         scale: Where noise is added to the sum over all silos: what a gradient is multiplied by in a round's
             update, counted from 0; None where each silo adds its own.
         rate: q, of all silos then.
+        federation: A digest of all silos then: what the server tells of others decides how large the noise
+            is, and so which.
     """
 
     site: Site
@@ -54,6 +56,7 @@ class Guard:
     budgets: Budgets
     scale: Callable[[int], float] | None = None
     rate: float = 1.0
+    federation: str = ""
 
 
 class PrivateSilo(Silo):
@@ -78,13 +81,15 @@ class PrivateSilo(Silo):
         if not self.question:
             return super().randomness(purpose)
         secret = Draws(self._guard.site.secret, "inside the model", self.question, purpose, len(self._ways))
-        return rng.scope(int(secret.words(1)), purpose, self.id, self.round, device=self.model.device)
+        stream = rng.scope(int(secret.words(1)), purpose, self.id, self.round, device=self.model.device)
+        return _secretly(stream, secret)
 
     def ask(self, message: Mapping[str, Any]) -> None:
         """Note what is asked, before the algorithm's half answers it."""
         guard, id = self._guard, self.id
         about = [guard.run, guard.names[id], guard.shards[id], self.work, self.round, guard.noise[id]]
         about += [EDITION, torch.__version__, self.model.device.type, torch.get_num_threads()]
+        about += [guard.federation] if guard.scale is not None else []
         held = {**self.received, **{f"message {name}": value for name, value in message.items()}}
         held |= {f"state {name}": self.state[name] for name in self.state}
         self.question = digest(about, held)
@@ -150,6 +155,8 @@ class PrivateSilo(Silo):
         Raises:
             InputError: the budget does not allow for it.
         """
+        if settings.accumulate > 1 or settings.precision != "fp32" or settings.compile:
+            raise self._refusal("takes steps by accumulate, compile or half precision")
         if self._guard.scale is not None:
             raise self._refusal("takes steps of its own, where the noise is that of one sum a round")
         count = self.examples
@@ -221,7 +228,8 @@ class PrivateSilo(Silo):
         size = self._guard.rate * self.examples
         way = self._noted(self._guard.rate, 1, size, alone=False)
         way.of_outputs = self._forms(self.own_objective is None)[1]
-        with self.randomness("gradient") as order:
+        device = self.model.device
+        with self.randomness("gradient") as order, accelerators.rounding(device, tf32=False):
             drawn, _ = next(way.batches(self._splits["train"], LocalTraining(), order, ()))
             found = way.gradients(self.model, self.objective, drawn, way.total(self.model))
         return LocalRun(self.model.flatten(found).clone(), self.model.trained, 1, way.drawn, math.nan)
@@ -252,3 +260,12 @@ class PrivateSilo(Silo):
         return InputError(
             f"[privacy]: the algorithm {what}, which no noise protects; train_locally alone is noised"
         )
+
+
+@contextmanager
+def _secretly(stream: AbstractContextManager[torch.Generator], secret: Draws) -> Iterator[torch.Generator]:
+    """Lend a stream; meanwhile torch's global one of the CPU is in a state that is secret as a whole: of a
+    seed it keeps 32 bits, which can all be tried."""
+    with stream as lent:
+        rng.fill(torch.default_generator, secret.words(rng.STATE_WORDS // 2).view(torch.int32))
+        yield lent

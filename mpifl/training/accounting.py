@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -173,10 +174,16 @@ def silo_maker(job: Job, spec: AnySpec, noise: Sequence[float], site: Site | Non
         [entry.sha256 for entry in spec.silos],
         noise,
         Budgets(budgets, job.privacy.accountant),
-        (lambda round: job.local.at_round(round).lr) if job.privacy.in_sum else None,
+        (lambda round: job.local.at_round(round).lr) if job.privacy.in_sum and job.secure else None,
         rate_of_sum(job, spec),
+        _digest_of_silos(spec),
     )
     return functools.partial(PrivateSilo, guard=guard)
+
+
+def _digest_of_silos(spec: AnySpec) -> str:
+    told = [[one.name, one.sha256, sorted(one.examples.items())] for one in spec.silos]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 
 def digest_of(job: Job, *more: str) -> str:

@@ -47,6 +47,7 @@ def kept_at_site(
     site = site_of_worker(job.privacy is not None and not is_silo_level(job)) if is_worker else None
     kept: dict[str, Any] = {"silo": silo_maker(job, spec, noise, site)}
     if site is not None:
+        _hold_against_budget(job, site)
         kept["site"] = site
     if job.privacy or job.secure:
         kept["tells"] = KindsAlone
@@ -56,6 +57,27 @@ def kept_at_site(
         kept["seal"] = Seal(Site(folder).secret, known.job)
         kept["personal"] = folder / "personal" / f"{run.name}-{known.run[:8]}"
     return kept
+
+
+def _hold_against_budget(job: Job, site: Site) -> None:
+    """See that a site with a budget is asked for nothing that the budget does not count.
+
+    Raises:
+        InputError: it is.
+    """
+    if site.budget is None or job.privacy is None:
+        return
+    path = site.folder / "budget.toml"
+    if job.privacy.evaluate_unprotected and not site.budget.evaluate_unprotected:
+        what = "has no evaluate_unprotected = true, and the job asks for figures without noise"
+        raise InputError(
+            f"{path}: {what} by this key of [privacy]; write it there, or leave it out of the job"
+        )
+    if job.privacy.in_sum and not _lists_sites():
+        what = "noise_at = 'sum' takes the other sites' part of the noise on the server's word"
+        raise InputError(
+            f"{path}: [privacy] {what}; list the sites in {SITES_FILE}, or take noise_at = 'silo'"
+        )
 
 
 def _refuse_unmasked() -> None:

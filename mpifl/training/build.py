@@ -42,6 +42,7 @@ from mpifl.training.validation import (
     check_privacy,
     check_rule,
     check_scoring,
+    check_told,
     splits_of,
 )
 from mpifl.training.vertical import assemble_vertical, tags_here
@@ -81,6 +82,7 @@ def _build(
     except InputError as error:
         raise InputError(f"{_source_of(given)}: {error}") from None
     try:
+        check_told(job, spec)
         built, problem = _assembled(job, spec, Path(plan["out"]), transport, plan), ""
     except InputError as error:
         source = "" if isinstance(error, ShardError) else f"{_source_of(given)}: "

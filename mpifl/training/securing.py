@@ -122,7 +122,7 @@ def _party(
     hosts = [party_of[silo] for silo in range(len(names))]
     identity, sites = identity_of(folder), sites_of(folder)
     about = known.run, known.job, digest_of(job), [one.sha256 for one in spec.silos], job.name, names, hosts
-    terms = Terms(*about, _strictest(security, sites), draw, algorithm.purpose)
+    terms = Terms(*about, _strictest(security, sites), draw, algorithm.purpose, job.rounds)
     session = Session(known.run, [names[silo] for silo in placed[rank]], identity, sites)
     return Party(terms, session, Releases(folder, EVALUATIONS), Site(folder).secret)
 

@@ -13,7 +13,15 @@ from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, Names
 from mpifl.data import AnySpec, Change, VerticalSpec, load_change, read_any
 from mpifl.privacy import Draws
-from mpifl.run import Job, Model, check_private_data, check_vertical_data, is_silo_level, why_no_statistics
+from mpifl.run import (
+    Job,
+    Model,
+    check_as_read,
+    check_private_data,
+    check_vertical_data,
+    is_silo_level,
+    why_no_statistics,
+)
 from mpifl.silo import check_batches, check_layers
 from mpifl.tasks import summable
 from mpifl.tracking import check_tracking
@@ -71,6 +79,17 @@ def check_layout(job: Job, spec: AnySpec, source: str) -> None:
         check_vertical_data(job, job.build_algorithm(), spec)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
+
+
+def check_told(job: Job, spec: AnySpec) -> None:
+    """See, at each rank, that a job is one that an honest rank 0 lets pass: another may tell what it likes.
+
+    Raises:
+        InputError: it is not.
+    """
+    check_as_read(job)
+    check_vertical_data(job, job.build_algorithm(), spec)
+    check_private_data(job, job.build_algorithm().for_federation(spec), spec)
 
 
 def parameters_of(job: Job, spec: AnySpec) -> int:

@@ -16,6 +16,7 @@ from mpifl.aggregation import FixedSums
 from mpifl.aggregation.fixed_plan import Part, PlannedVector, SumPlan, part_of, plan_of
 from mpifl.aggregation.fixed_point import DIGITS
 from mpifl.aggregation.fixed_sum import FixedSum
+from mpifl.aggregation.mean import WeightedMean
 from mpifl.aggregation.party_sums import PER_SCALAR, SENTINELS, PartySums
 from mpifl.wire import Compute, Done, Header, Report, Update, VectorHeader, Verdict, summed, uniform
 from mpifl.wire.memory import Memory
@@ -216,3 +217,16 @@ def test_a_plan_has_the_weights_of_those_who_have_a_vector() -> None:
     assert [(v.name, v.length, v.total) for v in plan.vectors] == [("delta", 40, 45.0)]
     assert plan.scalars == ["loss"]
     assert plan_of(reports, least=3).scalars == []
+
+
+def test_noise_is_for_masked_sums_alone_and_what_is_beyond_the_range_is_cut() -> None:
+    """A silo that failed would tell, without noise, that an element is beyond the range."""
+    noised = Update(weight=1.0, vectors={"w": torch.tensor([0.5, 1e6, -1e6])}, noise={"w": 1.0})
+    with pytest.raises(ValueError, match="'w' is to have noise in its sum, which masked sums alone have"):
+        sums_of(noised)
+    with pytest.raises(ValueError, match="'w' is to have noise in its sum"):
+        WeightedMean(torch.device("cpu"), Memory(shared=False)).accumulate(0, noised)
+    masked = replace(HOW, masks=True, masking=Trusting())
+    reach = masked.reach("w")
+    cut = Update(weight=1.0, vectors={"w": torch.tensor([0.5, reach, -reach])})
+    assert sums_of(noised, how=masked).vectors["w"].equal(sums_of(cut, how=masked).vectors["w"])

@@ -65,3 +65,14 @@ def test_a_stream_ignores_and_leaves_alone_what_is_global(draw):
     assert np.random.get_state()[1].tolist() == numpy_before  # noqa: NPY002
     others = [(6, "train", 2, 3), (5, "test", 2, 3), (5, "train", 1, 3), (5, "train", 2, 4)]
     assert all(draw(*other) != first for other in others)
+
+
+def test_a_state_of_ones_own_is_that_of_a_mersenne_twister():
+    """NumPy's, given the same words; PyTorch's float has the low 24 bits of each number."""
+    words = np.random.default_rng(3).integers(0, 2**32, rng.STATE_WORDS, dtype=np.uint32)
+    twister = np.random.MT19937()
+    twister.state = {"bit_generator": "MT19937", "state": {"key": words, "pos": 624}}
+    generator = torch.Generator().manual_seed(1)
+    rng.fill(generator, torch.from_numpy(words.view(np.int32)))
+    expected = (twister.random_raw(1000) & 0xFFFFFF).astype(np.float32) * np.float32(2**-24)
+    assert torch.rand(1000, generator=generator).numpy().tolist() == expected.tolist()

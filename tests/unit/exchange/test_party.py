@@ -43,6 +43,7 @@ class World:
             settings=settings,
             drawn=lambda round: drawn,
             purpose=lambda work: "evaluation" if work == "evaluate" else "training",
+            rounds=9,
         )
         sessions = {rank: Session(run, [NAMES[k] for k in silos]) for rank, silos in HOSTED.items()}
         sites = {rank: Releases(folder / f"site{rank}") for rank in HOSTED}
@@ -421,3 +422,14 @@ def test_each_pair_of_masks_is_for_one_context(world: World) -> None:
     one = world.released(2, **first)[0] - own_of(2)[0]
     two = world.released(2)[0] - own_of(2)[0]
     assert int((one == two).sum()) == 0
+
+
+@pytest.mark.parametrize("round", [-1, 9, 10**12])
+def test_a_round_that_the_job_has_not_is_refused(world: World, round: int) -> None:
+    """Among any number of rounds there is one that draws whom the server likes."""
+    usual = world.question(2)
+    asked = usual.request.model_copy(update={"round": round, "serial": 5})
+    with pytest.raises(InputError, match="is none of the job's 9; the server is broken"):
+        world.parties[2].ready(replace(usual, request=asked), own_of(2))
+    late = usual.request.model_copy(update={"round": 9, "serial": 6, "work": "evaluate"})
+    world.parties[2].ready(replace(usual, request=late), own_of(2))

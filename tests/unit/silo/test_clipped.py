@@ -279,3 +279,87 @@ def test_of_a_chain_the_bits_are_those_of_other_models(monkeypatch):
     assert torch.equal(norms, same)
     assert all(map(torch.equal, sums, others))
     assert_alike((sums, norms), expected(model, tuple(part[:4] for part in batch), 0.5))
+
+
+def of_outputs(module, x, y):
+    return F.cross_entropy(module(x), y)
+
+
+class Mean(nn.Module):
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.each, self.head = nn.Linear(inputs, outputs, bias=False), nn.Linear(outputs, 2, bias=False)
+
+    def forward(self, x):
+        return self.head(self.each(x).mean(1))
+
+
+class Tokens(nn.Module):
+    def __init__(self, places):
+        super().__init__()
+        self.each, self.head = nn.Embedding(50, 16), nn.Linear(16 * places, 2, bias=False)
+
+    def forward(self, x):
+        return self.head(self.each(x).flatten(1))
+
+
+@torch.no_grad()
+def of_opposite_places(seed):
+    """Examples of which the first has places that cancel but for a little, and many rows, so that norms are
+    those of products."""
+    torch.manual_seed(seed)
+    model, direction = Mean(256, 512), F.normalize(torch.randn(256), dim=0)
+    model.head.weight.mul_(200)
+    model.each.weight.mul_(1e-3)
+    x, sign = torch.zeros(200, 32, 256), torch.tensor([1.0, -1.0]).repeat(16)
+    x[0] = 1e3 * sign[:, None] * direction + 0.5 * torch.randn(256) / 16
+    return model, x
+
+
+@torch.no_grad()
+def of_one_token(seed):
+    """Examples of which the first is one token throughout, whose gradients cancel but for a little."""
+    torch.manual_seed(seed)
+    model, sign = Tokens(64), torch.tensor([1.0, -1.0]).repeat(32)
+    model.each.weight.mul_(1e-6)
+    weights = 1e5 * torch.randn(2, 1, 16) * sign[None, :, None] + torch.randn(2, 64, 16)
+    model.head.weight.copy_(weights.reshape(2, -1))
+    x = torch.randint(0, 50, (8, 64))
+    x[0] = 7
+    return model, x
+
+
+@pytest.mark.parametrize("made", [of_opposite_places, of_one_token])
+def test_terms_that_cancel_make_no_norm_too_small(made):
+    """In float32 the products cancelled to nothing, and an example moved the sum by up to 430 C."""
+    moved = []
+    for seed in range(10):
+        model, x = made(seed)
+        y = torch.zeros(len(x), dtype=torch.long)
+        y[0] = 1
+        sums, _ = ByFormula(FlatModel(model), of_outputs)((x, y), 1, 1.0)
+        moved.append(float(torch.stack([s.double().square().sum() for s in sums]).sum().sqrt()))
+    assert 0.1 < max(moved) < 1 + 1e-5
+
+
+def test_one_example_tells_nothing_of_mixing_and_is_no_trial_for_other_silos():
+    model, y = FlatModel(nn.Linear(4, 3)), torch.zeros(4, dtype=torch.long)
+    assert isinstance(clipped_sum(model, of_outputs, "it", (draw(1, 4), y[:1]), 1.0), ByLoop)
+    assert isinstance(clipped_sum(model, of_outputs, "it", (draw(4, 4), y), 1.0), ByFormula)
+
+
+def test_an_example_that_counts_nothing_gives_others_no_other_masks():
+    model = FlatModel(nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3)))
+    model.module.train()
+    y, x = torch.zeros(N, dtype=torch.long), draw(N, 4)
+    odd = x.clone()
+    odd[-1] = torch.nan
+
+    def summed(rows, real):
+        torch.manual_seed(3)
+        return ByFormula(model, of_outputs)((rows, y), real, 0.1)
+
+    sums, norms = summed(odd, N)
+    assert norms[-1] == torch.inf
+    for one, other in zip(sums, summed(x, N - 1)[0], strict=True):
+        assert torch.allclose(one, other, atol=1e-7)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -181,6 +182,28 @@ def test_batches_are_filled_up_to_multiples_of_one_size(tmp_path):
     assert {len(batch[1]) for batch in batches} == {8, 16}
     assert {batch.real for batch in batches} >= {1, 4, 7, 9}
     assert abs(sum(batch.real for batch in batches) / 300 - 4) < 5 * math.sqrt(4 * (1 - 4 / N) / 300)
+
+
+@pytest.mark.parametrize("key", [{"accumulate": 2}, {"precision": "fp16"}, {"compile": True}])
+def test_settings_that_would_go_round_the_noise_are_refused(tmp_path, key):
+    with pytest.raises(InputError, match=r"takes steps by accumulate"):
+        answered(private(tmp_path / "site"), settings=LOCAL.model_copy(update=key))
+    assert not Site(tmp_path / "site").entries()
+
+
+def test_what_the_server_tells_of_other_silos_is_asked_where_noise_is_in_the_sum(tmp_path):
+    """It decides how large the shares of noise are; a share that is drawn anew is to be paid for."""
+
+    def question(federation, **more):
+        silo = private(
+            tmp_path / "site", guarded=replace(guard(tmp_path / "site"), federation=federation, **more)
+        )
+        silo.ask({"w": torch.zeros(len(silo.model.trained))})
+        return silo.question
+
+    in_sum = {"scale": lambda round: 1.0}
+    assert question("x") == question("y")
+    assert question("x", **in_sum) == question("x", **in_sum) != question("y", **in_sum)
 
 
 def test_a_loss_is_withheld(tmp_path):

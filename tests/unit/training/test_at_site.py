@@ -233,3 +233,14 @@ def test_a_site_that_lists_others_gives_no_sum_without_masks(kept, tmp_path):
     with pytest.raises(InputError, match=r"has a sites.toml, and the job has no \[security\] with masks"):
         kept()
     assert kept(is_worker=False) == {"silo": Silo}
+
+
+def test_a_site_with_a_budget_tells_no_bare_figures_unless_it_says_so(kept, tmp_path):
+    kept(privacy=PRIVACY | {"evaluate_unprotected": True})
+    budget = "epsilon = 9.0\ndelta = 1e-2\n"
+    (tmp_path / "site/budget.toml").write_text(budget)
+    kept(privacy=PRIVACY)
+    with pytest.raises(InputError, match=r"budget.toml: has no evaluate_unprotected = true.*write it there"):
+        kept(privacy=PRIVACY | {"evaluate_unprotected": True})
+    (tmp_path / "site/budget.toml").write_text(budget + "evaluate_unprotected = true\n")
+    kept(privacy=PRIVACY | {"evaluate_unprotected": True})

@@ -10,11 +10,11 @@ from unit.builders import Alone, write_folder
 
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.common.errors import InputError
-from mpifl.run import read_job
+from mpifl.run import Job, check_job, read_job
 from mpifl.run.tables import Evaluate
 from mpifl.tasks import TASKS
 from mpifl.training import build, devices
-from mpifl.training.validation import check_scoring, validate_job
+from mpifl.training.validation import check_privacy, check_scoring, validate_job
 
 
 class Placed(Alone):
@@ -96,3 +96,49 @@ def test_a_metric_that_does_not_add_up_is_refused_at_workers():
 def test_a_last_batch_of_one_that_no_silo_draws_is_none(tmp_path, local):
     job = normed_job(tmp_path, local)
     validate_job(read_job(job), str(job))
+
+
+HOSTILE = {
+    "a rule under masks": ({"aggregation": {"rule": "median"}}, "masks hide them"),
+    "compression": ({"compression": {"up": "topk"}}, "masked vectors do not shrink"),
+    "steps in parts": ({"local": {"accumulate": 2, "batch_size": 4}}, "has one batch, of any size"),
+    "a compiled step": ({"local": {"compile": True, "batch_size": 4}}, "is not compiled"),
+    "half precision": ({"local": {"precision": "fp16", "batch_size": 4}}, "bounds norms in float32"),
+    "crews": ({"silo": {"ranks": 1, "parts": 2}}, "parts"),
+    "full gradients": ({"algorithm": {"name": "fsvrg"}}, "fsvrg"),
+    "liars": ({"attack": {"kind": "scale", "silos": [0]}}, "leave one of them out"),
+    "a large delta": ({"privacy": {"clip": 1.0, "noise": 1.0, "delta": 0.5}}, "delta allows to publish"),
+    "noise in a sum that is in clear": (
+        {"privacy": {"clip": 1.0, "noise": 1.0, "delta": 0.01, "noise_at": "sum"}, "security": None},
+        "add a table",
+    ),
+    "weights of classes": ({"task": {"name": "classification", "weights": [1.0, 2.0, 3.0]}}, "the loss"),
+}
+
+
+@pytest.mark.parametrize("why", HOSTILE)
+def test_a_job_that_rank_0_should_have_refused_is_refused_at_each_rank(tmp_path, monkeypatch, why):
+    """Sites take the job from rank 0, which may run another program."""
+    tables, line = HOSTILE[why]
+    monkeypatch.setenv("MPIFL_SITE", str(tmp_path / "site"))
+    spec = write_folder(tmp_path / "shards", [20, 20], test=5)
+    usual = {
+        "name": "toy",
+        "shards": str(tmp_path / "shards"),
+        "rounds": 1,
+        "device": "cpu",
+        "model": {"name": "logreg"},
+        "local": {"batch_size": 4},
+        "evaluate": {"silos": False},
+        "privacy": {"clip": 1.0, "noise": 1.0, "delta": 0.01},
+        "security": {"least": 1, "colluding": 0.0},
+    }
+    given = {name: table for name, table in {**usual, **tables}.items() if table is not None}
+    with pytest.raises(InputError, match=line):
+        check_privacy(check_job(given, "the job"), spec, "the job")
+    told = {"spec": spec.model_dump_json(), "out": str(tmp_path / "run"), "noise": "[1.0, 1.0]", "id": "it"}
+    job = Job.model_validate(given)
+    monkeypatch.setattr(build, "_plan", lambda *_: {**told, "job": job.model_dump_json(exclude_none=True)})
+    with pytest.raises(InputError, match=line):
+        build.build(tmp_path / "job.toml", tmp_path / "run", (), False, Alone())
+    assert not (tmp_path / "site" / "ledger.jsonl").exists()

@@ -17,7 +17,7 @@ from unit.builders import CLASSES, FEATURES, Alone, arrays
 
 from mpifl.common import InputError, RoundLost
 from mpifl.data.shards import FederationSpec, write_shard
-from mpifl.privacy import Draws, Site, Steps, epsilon_of, noise_for
+from mpifl.privacy import Draws, Site, Steps, epsilon_of, make_identity, noise_for
 from mpifl.run import read_job
 from mpifl.training.loop import train
 
@@ -194,6 +194,10 @@ def test_a_site_whose_own_budget_is_too_small_refuses(
     site = tmp_path / "site"
     site.mkdir(mode=0o700)
     (site / "budget.toml").write_text("epsilon = 0.05\ndelta = 1e-3\n")
+    with pytest.raises(InputError, match="the other sites' part of the noise on the server's word"):
+        train_over(tmp_path, monkeypatch, SIZES[4], rounds=2)
+    own = make_identity(site, "own")
+    (site / "sites.toml").write_text(own.listing([f"s{k}" for k in range(len(SIZES[4]))]))
     with pytest.raises(RoundLost, match=r"all alike: silo s0: privacy budget is spent"):
         train_over(tmp_path, monkeypatch, SIZES[4], rounds=2)
     assert not Site(site).entries()
