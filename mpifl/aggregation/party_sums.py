@@ -142,11 +142,15 @@ class PartySums:
     def _within(self, name: str, vector: Tensor, update: Update) -> Tensor:
         """Return a vector, cut to the range if its sum is to have noise: to fail would tell of it without.
 
-        No two vectors are farther apart than before. NaN is left for the check to refuse.
+        No two vectors are farther apart than before. What is not finite is left for the check to refuse.
         """
-        if name not in update.noise:
+        if name not in update.noise or not vector.isfinite().all():
             return vector
-        return vector.clamp(-self._how.reach(name), self._how.reach(name))
+        reach = self._how.reach(name)
+        limit = torch.tensor(reach, dtype=vector.dtype)
+        if float(limit) > reach:  # rounded up
+            limit = limit.nextafter(torch.zeros_like(limit))
+        return vector.clamp(-limit, limit)
 
     def _check(self, name: str, vector: Tensor, how: Combination, weight: float) -> None:
         known = self.vectors.get(name)

@@ -16,7 +16,8 @@ class SecuritySettings(BaseModel):
     """Whether each worker masks its sum: the server's program sees that of all alone, who starts all ranks
     sees more. The bits are the same without."""
     range: Annotated[float, Field(gt=0, le=2.0**40)] = 128.0
-    """The largest magnitude of an element of an update; a silo that goes beyond it fails."""
+    """The largest magnitude of an element of an update; a silo that goes beyond it fails, or is cut to it
+    where the sum has noise."""
     least: PositiveInt = 3
     """A worker hands over no sum that fewer workers than this have a part in."""
     colluding: Annotated[float, Field(ge=0, lt=1)] = 1 / 3

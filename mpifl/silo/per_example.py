@@ -201,9 +201,13 @@ class OfEmbedding(Gradients):
 
     def squares(self) -> Tensor:
         """Return the squared norms, shape [n]."""
-        same, g = self._rows.unsqueeze(1) == self._rows.unsqueeze(2), self._g.double()
-        found = ((g @ g.mT) * same).sum((1, 2))
-        return never_less(found, g.norm(dim=2).sum(1), g.shape[1])
+        n, places, width = self._g.shape
+        each = self._rows + torch.arange(n, device=self._rows.device)[:, None] * self.layer.num_embeddings
+        rows, which = each.unique(return_inverse=True)
+        sums = self._g.new_zeros(len(rows), width, dtype=torch.float64)
+        sums.index_add_(0, which.flatten(), self._g.double().flatten(0, 1))
+        found = sums.new_zeros(n).index_add_(0, rows // self.layer.num_embeddings, sums.square().sum(1))
+        return never_less(found, self._g.norm(dim=2).sum(1), places)
 
     def sum_into(self, sums: Mapping[str, Tensor], factors: Tensor) -> None:
         """Write the sum of the examples' gradients, each times its factor."""
@@ -289,4 +293,5 @@ def why_no_formula(layer: nn.Module) -> str:
         return ""
     known = type(layer) in FORMULAS and own <= {"weight", "bias"}
     plain = not (getattr(layer, "max_norm", None) or getattr(layer, "scale_grad_by_freq", False))
+    plain = plain and getattr(layer, "eps", 1.0) > 0  # of nothing in place of an example it would make NaN
     return "" if known and plain and not getattr(layer, "sparse", False) else type(layer).__name__

@@ -16,6 +16,7 @@ from mpifl.run import Job
 from mpifl.server import Server
 from mpifl.silo import Score
 from mpifl.training.agreement import agree, agree_on
+from mpifl.training.validation import check_told
 from mpifl.training.vertical import assemble_vertical, tags_here
 from mpifl.wire import Open, Transport
 
@@ -68,6 +69,7 @@ def all_together(
     transport.server_hosts = True
     try:
         allow(job)
+        check_told(job, spec)
         built, problem = assemble_vertical(job, spec, run, transport, trained=told["top"]), ""
     except InputError as error:
         built, problem = None, str(error)

@@ -97,7 +97,7 @@ SEEDS = {
 """Of cells whose figures are means over several; others have the first alone."""
 MIMICKED = {0: 14, 1: 17, 2: 1}
 """The silo that their liars mimic, by seed: `select` in their outputs."""
-KRUM = "jobs.papers.byzantine:KrumOfFourthPowers"
+KRUM, RFA = "jobs.papers.byzantine:KrumOfFourthPowers", "jobs.papers.byzantine:RFAFromZero"
 Z = -usual_z(25, 5) * math.sqrt(20 / 19)
 """Of ALIE over updates: the authors' lie is mean - z std of gradients, which point the other way. They divide
 a variance by one less than there are silos."""
@@ -111,7 +111,7 @@ def _settings(rule: str, beta: float, attack: str) -> tuple[str, ...]:
     table = {
         "Krum": (f'aggregation={{rule = "{KRUM}", tolerate = 5}}',),
         "CM": ('aggregation={rule = "median"}',),
-        "RFA": (f'aggregation={{rule = "rfa", nu = {0.1 * LR}, iterations = 8}}',),
+        "RFA": (f'aggregation={{rule = "{RFA}"}}',),
         "CClip": (f"aggregation.tau={TAU * LR / (1 - beta):.6g}",),
     }[base]
     more = ('aggregation.pre="bucketing"',) if buckets else ()

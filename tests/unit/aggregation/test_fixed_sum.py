@@ -9,6 +9,7 @@ from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import torch
 
@@ -226,7 +227,12 @@ def test_noise_is_for_masked_sums_alone_and_what_is_beyond_the_range_is_cut() ->
         sums_of(noised)
     with pytest.raises(ValueError, match="'w' is to have noise in its sum"):
         WeightedMean(torch.device("cpu"), Memory(shared=False)).accumulate(0, noised)
-    masked = replace(HOW, masks=True, masking=Trusting())
-    reach = masked.reach("w")
-    cut = Update(weight=1.0, vectors={"w": torch.tensor([0.5, reach, -reach])})
-    assert sums_of(noised, how=masked).vectors["w"].equal(sums_of(cut, how=masked).vectors["w"])
+    for range in (128.0, 0.1):  # of which the float32 that is nearest is beyond it
+        masked = replace(HOW, masks=True, masking=Trusting(), range=range)
+        most = np.nextafter(np.float32(range), np.float32(0)) if range < 1 else np.float32(range)
+        cut = Update(weight=1.0, vectors={"w": torch.tensor([min(0.5, most), most, -most])})
+        assert sums_of(noised, how=masked).vectors["w"].equal(sums_of(cut, how=masked).vectors["w"])
+    for odd in (torch.inf, torch.nan):
+        update = Update(weight=1.0, vectors={"w": torch.tensor([0.5, odd])}, noise={"w": 1.0})
+        with pytest.raises(ValueError, match="'w' holds"):
+            sums_of(update, how=masked)

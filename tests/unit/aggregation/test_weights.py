@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, strategies as st
 
-from jobs.papers.byzantine import KrumOfFourthPowers
+from jobs.papers.byzantine import KrumOfFourthPowers, RFAFromZero
 from mpifl.aggregation import weights
 from mpifl.aggregation.mixing import bucketing, nearest_neighbours
 
@@ -114,6 +114,17 @@ def test_of_equal_scores_krum_takes_the_first_silos():
     assert weights.MultiKrum(m=2).weights(gram(rows), 1).tolist() == [0.5, 0.5, 0, 0, 0, 0, 0]
 
 
+@given(matrices())
+def test_rfa_of_the_byzantine_tables_begins_at_zero(rows):
+    """As the code does whose figures they are beside: epfml/byzantine-robust-noniid-optimizer, rfa.py."""
+    assume(np.abs(rows).max() < 1e3)
+    z = np.zeros(rows.shape[1])
+    for _ in range(8):
+        beta = 1 / np.maximum(np.linalg.norm(rows - z, axis=1), 1e-3)
+        z = beta @ rows / beta.sum()
+    close(RFAFromZero().weights(gram(rows), 0) @ rows, z, rows)
+
+
 @given(matrices(), st.sampled_from([1e-6, 0.1]), st.integers(1, 8))
 def test_rfa_is_weiszfelds_algorithm_on_the_vectors(rows, nu, iterations):
     found = weights.RFA(nu=nu, iterations=iterations).weights(gram(rows), 0)
@@ -144,7 +155,7 @@ def test_centered_clipping_is_the_papers_step_from_the_last_aggregate(rows, tau,
     found = weights.CenteredClipping(tau=tau, iterations=iterations).weights(gram(whole), 0)
     assert found.sum() == pytest.approx(1)
     expected = centered_clipping(rows, v, tau, iterations)
-    close(found @ whole, expected, np.minimum(np.abs(rows), 10))
+    close(found @ whole, expected, np.minimum(np.abs(whole), 10))
     assert np.linalg.norm(found @ whole - v) <= iterations * tau * (1 + 1e-9)
 
 

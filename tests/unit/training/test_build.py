@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from torch import nn
-from unit.builders import Alone, write_folder
+from unit.builders import Alone, write_folder, write_vertical_folder
 
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.common.errors import InputError
@@ -14,6 +14,7 @@ from mpifl.run import Job, check_job, read_job
 from mpifl.run.tables import Evaluate
 from mpifl.tasks import TASKS
 from mpifl.training import build, devices
+from mpifl.training.together import all_together
 from mpifl.training.validation import check_privacy, check_scoring, validate_job
 
 
@@ -142,3 +143,17 @@ def test_a_job_that_rank_0_should_have_refused_is_refused_at_each_rank(tmp_path,
     with pytest.raises(InputError, match=line):
         build.build(tmp_path / "job.toml", tmp_path / "run", (), False, Alone())
     assert not (tmp_path / "site" / "ledger.jsonl").exists()
+
+
+def test_who_evaluates_or_predicts_by_columns_checks_the_job_too(tmp_path, monkeypatch):
+    """By [privacy] a site with a budget would let pass what it refuses without."""
+    monkeypatch.setenv("MPIFL_SITE", str(tmp_path / "site"))
+    spec = write_vertical_folder(tmp_path / "shards", {"train": 8})
+    given = {"name": "toy", "shards": str(tmp_path / "shards"), "rounds": 1, "algorithm": {"name": "splitnn"}}
+    privacy = {"clip": 1.0, "noise": 1.0, "delta": 0.01}
+    job = Job.model_validate({**given, "model": {"name": "mlp"}, "privacy": privacy})
+    with (
+        pytest.raises(InputError, match="splitnn"),
+        all_together(Alone(), lambda: (job, spec, tmp_path), print),
+    ):
+        pass
