@@ -85,6 +85,7 @@ class Party:
         vectors = [(one.name, one.length, one.combined, one.total) for one in question.plan.vectors]
         self._add_noise(question, message, sums)
         grids = digest([vectors, list(question.grids), question.plan.scalars], {})
+        noise = [*map(float.hex, question.noise)]
         entry = Released(
             run=self._terms.run,
             round=request.round,
@@ -92,7 +93,7 @@ class Party:
             message=message,
             set=self._named(question.accepted),
             grids=grids,
-            noise=digest([*map(float.hex, question.noise), self._sure(question)], {}),
+            noise=digest([*noise, self._sure(question)], {}),
             shares=self._sure(question) if any(question.noise) else 0,
             silos=self._session.offer.silos,
             answers={self._terms.silos[silo]: one for silo, one in question.answers.items()},
@@ -104,9 +105,7 @@ class Party:
         about = [self._terms.run, request.round, request.attempt, request.serial, request.work, message]
         parties = [(rank, one.model_dump()) for rank, one in sorted(offers.items())]
         numbers = [sorted(part.scalars) for _, part in sorted(question.plan.parties.items())]
-        noise = [
-            *map(float.hex, question.noise)
-        ]  # whoever was told of less brings a mask that does not cancel
+        # masks do not cancel where one party is told of less noise than others
         context = digest([*about, entry.set, grids, noise, parties, numbers], {})
         self._agreed = entry, secrets, question.rank, bytes.fromhex(context)
         return context

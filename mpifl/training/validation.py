@@ -88,8 +88,9 @@ def check_told(job: Job, spec: AnySpec) -> None:
         InputError: it is not.
     """
     check_as_read(job)
-    check_vertical_data(job, job.build_algorithm(), spec)
-    check_private_data(job, job.build_algorithm().for_federation(spec), spec)
+    algorithm = job.build_algorithm()
+    check_vertical_data(job, algorithm, spec)
+    check_private_data(job, algorithm.for_federation(spec), spec)
 
 
 def parameters_of(job: Job, spec: AnySpec) -> int:
