@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from bisect import bisect, insort
+from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 
 GAIN, WORTH = 0.05, 0.01
@@ -47,21 +47,22 @@ def rebalance(
     loads = {r: sum(cost for cost, _ in held) + (bound or {}).get(r, 0.0) for r, held in silos.items()}
     longest = max(loads.values(), default=0.0)
     assignment = dict(_moves(silos, loads))
-    started = {silo: rank for rank, held in placed.items() for silo in held}
-    assignment = {silo: rank for silo, rank in assignment.items() if started[silo] != rank}
     return assignment if loads and max(loads.values()) <= longest - max(GAIN * longest, WORTH) else {}
 
 
 def _moves(silos: dict[int, list[tuple[float, int]]], loads: dict[int, float]) -> Iterator[tuple[int, int]]:
-    """Yield (silo, its new rank) as long as a move is worth it; `silos` and `loads` are moved along."""
+    """Yield (silo, its new rank) as long as a move is worth it; `silos` and `loads` are moved along.
+
+    A silo moves once at most, so that there are no more moves than silos whatever the seconds are.
+    """
     while loads:
         most, least = max(loads, key=lambda r: (loads[r], -r)), min(loads, key=lambda r: (loads[r], r))
         gap = loads[most] - loads[least]
         nth = _nearest(silos[most], gap / 2)
-        if nth is None or silos[most][nth][0] >= gap or gap <= GAIN * loads[most]:
+        worth = gap > GAIN * loads[most]  # not so where a load is NaN
+        if not worth or nth is None or silos[most][nth][0] >= gap:
             return
-        cost, silo = moving = silos[most].pop(nth)
-        insort(silos[least], moving)
+        cost, silo = silos[most].pop(nth)
         loads[most] -= cost
         loads[least] += cost
         yield silo, least

@@ -1,6 +1,7 @@
 """Silos are spread evenly, by size and then by measured time."""
 
 import itertools
+import math
 import random
 import time
 
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mpifl.exchange.membership import Membership
-from mpifl.exchange.placement import GAIN, place, rebalance
+from mpifl.exchange.placement import GAIN, _moves, place, rebalance
 from mpifl.exchange.workload import Workload
 from mpifl.wire import Header, Nodes
 
@@ -99,6 +100,32 @@ def test_ten_thousand_silos_are_balanced_at_once():
     )
     assert 100 < len(homes) < 1500
     assert time.perf_counter() - began < 10
+
+
+awkward = st.sampled_from(
+    [0.0, 5e-324, 0.1, math.nextafter(0.1, 1), math.nextafter(0.1, 0), 1e308, math.inf, math.nan]
+)
+
+
+@given(st.lists(awkward | st.floats(0, 10), min_size=1, max_size=60), st.integers(1, 9))
+def test_no_silo_moves_twice_whatever_was_measured(costs, ranks):
+    """Times a unit in the last place apart, zeros, no numbers: each silo moves once at most."""
+    placed = place([1] * len(costs), range(ranks))
+    held = {rank: sorted((costs[silo], silo) for silo in silos) for rank, silos in placed.items()}
+    loads = {rank: sum(cost for cost, _ in silos) for rank, silos in held.items()}
+    moved = [silo for silo, _ in itertools.islice(_moves(held, loads), len(costs) + 1)]
+    assert len(moved) == len({*moved})
+
+
+@pytest.mark.parametrize(("silos", "ranks"), [(7, 2), (9, 2), (100, 7)])
+def test_equal_silos_come_to_rest_at_every_speed(silos, ranks):
+    """A silo whose cost was the gap up to rounding moved to and fro without end, at a third of all speeds."""
+    placed = place([1] * silos, range(ranks))
+    stream = random.Random(1)
+    for cost in [stream.uniform(0.001, 1) for _ in range(500)]:
+        held = {rank: sorted((cost, silo) for silo in there) for rank, there in placed.items()}
+        loads = {rank: sum(cost for cost, _ in there) for rank, there in held.items()}
+        assert len(list(itertools.islice(_moves(held, loads), silos + 1))) <= silos
 
 
 @pytest.mark.parametrize("moves", [True, False])
