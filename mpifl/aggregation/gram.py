@@ -36,10 +36,16 @@ class Digits:
         self._places: dict[int, Tensor] = {}
 
     def add(self, values: Tensor) -> None:
-        """Add a finite matrix."""
+        """Add a matrix of sums of products; each turn takes a digit off, from the highest to the lowest.
+
+        Raises:
+            ValueError: an entry is NaN or Inf, or has digits where such a sum has none.
+        """
         rest = values.clone()
         while peak := float(rest.abs().max()):
             place = (math.frexp(peak)[1] - 1) // DIGIT
+            if not (peak < math.inf and LOWEST <= place <= HIGHEST):
+                raise ValueError(f"{peak} is no sum of products of numbers in float32")
             unit = 2.0 ** (DIGIT * place)
             digit = (rest / unit).trunc_()
             self._at(place).add_(digit.long())

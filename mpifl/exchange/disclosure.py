@@ -24,6 +24,8 @@ KINDS: dict[type[Exception], str] = {
 }
 """What an error is called where its words may hold numbers of the data; the first that fits."""
 MEMORY, OTHER = "out of memory", "failed"
+MOST_CAUSES = 100
+"""How far an error is followed to what it was raised from."""
 _WORKER = str(Path(__file__).with_name("worker.py"))
 
 
@@ -101,8 +103,13 @@ def first_of(faults: Mapping[int, str], names: Names) -> str:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error, and those that it was raised in place of."""
-    while error is not None:
+    """Yield an error, and those that it was raised in place of.
+
+    They may go round in a circle: `raise error from error` has Python say so.
+    """
+    for _ in range(MOST_CAUSES):
+        if error is None:
+            return
         yield error
         error = error.__cause__ or error.__context__
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -23,6 +22,8 @@ GRID = 1000
 """Noise multipliers that are found are whole multiples of 1 / GRID."""
 LARGEST = 10**10
 """No noise, in multiples of 1 / GRID, is sought beyond."""
+_LINES = 24
+"""The first looks of a search for noise, which follow lines; all others halve what is left."""
 _FINE, _COARSE = 1e-4, 1e-3
 """How far apart privacy losses are told from each other, at least and at most; they are rounded up."""
 _PART = 0.02
@@ -55,9 +56,12 @@ def epsilon_of(taken: Iterable[Steps], delta: float, accountant: str = "pld") ->
 
     Raises:
         InputError: `dp-accounting` is needed and not there.
+        ValueError: a noise or a rate is NaN.
     """
     counts: Counter[tuple[float, float]] = Counter()
     for steps in taken:
+        if math.isnan(steps.noise * steps.rate):
+            raise ValueError(f"{steps}: there is no epsilon of what is no number")
         counts[steps.noise, steps.rate] += steps.count
     groups = tuple(sorted((noise, rate, count) for (noise, rate), count in counts.items() if count))
     if all(rate >= 1 for _, rate, _ in groups):
@@ -119,7 +123,12 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     """Return the epsilon of a Gaussian mechanism of sensitivity mu and deviation 1 (Balle & Wang 2018).
 
     delta(epsilon) = Phi(mu/2 - epsilon/mu) - exp(epsilon) Phi(-mu/2 - epsilon/mu).
+
+    Raises:
+        ValueError: mu or delta is negative or NaN.
     """
+    if not (mu >= 0 and delta >= 0):
+        raise ValueError(f"there is no epsilon of mu = {mu} and delta = {delta}")
 
     def exceeds(epsilon: float) -> bool:
         first, second = _phi(mu / 2 - epsilon / mu), _phi(-mu / 2 - epsilon / mu)
@@ -129,7 +138,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     if mu == 0 or not exceeds(0.0):
         return 0.0
     low, high = 0.0, 1.0
-    while exceeds(high):
+    while exceeds(high):  # not so at Inf, where nothing is left of the first
         low, high = high, 2 * high
     for _ in range(60):
         middle = (low + high) / 2
@@ -145,25 +154,23 @@ def _least(start: int, cost: Callable[[int], float], most: float) -> int:
     """Return the least whole number of which a cost that falls is no more than `most`, sought from `start`.
 
     Between a number that costs too much and one that does not, the next is where a line through both meets
-    `most`, in logarithms of both. Each third is in the middle, by which the search ends whatever the cost is.
+    `most`, in logarithms of both; each third is in the middle. Where lines have not found it soon, all are
+    in the middle: the search ends whatever the cost is, and NaN is too much.
 
     Raises:
         InputError: there is none in practice.
     """
-    few, many, high, low, nth = 0, LARGEST, math.inf, 0.0, start
-    for turn in itertools.count():
-        found = cost(nth)
-        few, high = (nth, found) if found > most else (few, high)
-        many, low = (many, low) if found > most else (nth, found)
-        if many - few <= 1:
-            break
-        if few and many < LARGEST and low > 0 and turn % 3 < 2:
-            share = math.log(high / most) / math.log(high / low)
-            nth = round(few * (many / few) ** share)
-        elif few and many < LARGEST:
+    few, many, high, low, nth, looks = 0, LARGEST, math.inf, 0.0, start, 0
+    while many - few > 1:
+        found, looks = cost(nth), looks + 1
+        few, high, many, low = (few, high, nth, found) if found <= most else (nth, found, many, low)
+        between = few > 0 and many < LARGEST
+        if looks > _LINES or (between and (looks % 3 == 0 or not (low > 0 and 1 < high / low < math.inf))):
             nth = (few + many) // 2
+        elif between:
+            nth = round(few * (many / few) ** (math.log(high / most) / math.log(high / low)))
         else:
-            nth = round(nth * min(max(found / most, 1 / 3), 3.0) ** 0.9)
+            nth = round(nth * (min(max(found / most, 1 / 3), 3.0) if found < math.inf else 3.0) ** 0.9)
         nth = min(max(nth, few + 1), many - 1)
     if many == LARGEST:
         raise InputError("[privacy] epsilon: no noise is enough for so small a budget; take a larger one")

@@ -1,5 +1,6 @@
 """The Gram matrix and what is decided by it, on one rank."""
 
+import contextlib
 import math
 from fractions import Fraction
 
@@ -43,6 +44,23 @@ def test_sums_in_digits_are_exact_and_in_any_order_and_grouping_the_same_bits(va
         summands = [Fraction(float(block.flatten()[n])) for block in blocks]
         bound = sum(map(abs, summands)) * Fraction(1, 2**50)
         assert abs(Fraction(found) - sum(summands)) <= bound
+
+
+@pytest.mark.parametrize(
+    "value", [math.nan, math.inf, -math.inf, 2.0**-1074, 2.0**-1022, 2.0**-313, 1e308, 2.0**312]
+)
+def test_what_is_no_sum_of_products_is_refused(value):
+    """It was cut into digits without end."""
+    with pytest.raises(ValueError, match="no sum of products"):
+        Digits(2).add(torch.tensor([[1.0, 0.5], [value, 2.0]], dtype=torch.float64))
+
+
+@given(st.lists(st.floats(), min_size=4, max_size=4))
+def test_cutting_into_digits_ends_whatever_is_given(values):
+    found = Digits(2)
+    with contextlib.suppress(ValueError):
+        found.add(torch.tensor(values, dtype=torch.float64).view(2, 2))
+        assert found.total().flatten().tolist() == values
 
 
 @pytest.mark.parametrize("told", [b"1", b"\0" * 8, np.array([99, 1, 1, 1, 1]).tobytes()])

@@ -11,7 +11,7 @@ from unit.builders import make_worker, write_folder
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, ShardError, Unwritable
 from mpifl.data import read_federation
-from mpifl.exchange.disclosure import KindsAlone, Telling
+from mpifl.exchange.disclosure import KindsAlone, Telling, kind_of
 from mpifl.privacy import BudgetSpent
 from mpifl.run import CheckpointError
 from mpifl.wire import Compute, Finish, Load, Open, Verdict
@@ -33,6 +33,9 @@ class Failing(Algorithm):
             return silo.update(weight=1.0, v=torch.full((3,), float("inf")))
         if how == "beyond":
             return silo.update(weight=1e200, v=torch.full((3,), 1e200 * SECRET, dtype=torch.float64))
+        if how == "itself":
+            error = ValueError(f"{SECRET}")
+            raise error from error
         raise {
             "memory": MemoryError(f"{SECRET}"),
             "words": RuntimeError(f"DefaultCPUAllocator: can't allocate memory: {SECRET} bytes"),
@@ -95,6 +98,40 @@ def test_whether_it_may_pass_is_told_either_way(folder, how):
     faults = [ask(make(folder, tells), how).headers[0] for tells in (Telling, KindsAlone)]
     assert faults[0].passing == faults[1].passing
     assert how == "diverged" or "4.7" in faults[0].fault
+
+
+def in_a_circle(length):
+    """Return errors that were each raised from the one before, and the first from the last."""
+    errors = [ValueError(f"{SECRET}") for _ in range(length)]
+    for one, cause in zip(errors, [errors[-1], *errors], strict=False):
+        one.__cause__ = cause
+    return errors
+
+
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_errors_that_were_raised_from_each_other_have_a_kind(length):
+    errors = in_a_circle(length)
+    assert kind_of(errors[0]) == "failed"
+    errors[-1].__cause__ = MemoryError()
+    assert kind_of(errors[0]) == "out of memory"
+
+
+class Endless(RuntimeError):
+    """Has another cause each time that it is asked."""
+
+    @property
+    def __cause__(self):
+        return Endless()
+
+
+def test_an_error_without_a_first_cause_has_a_kind():
+    assert kind_of(Endless()) == "failed"
+
+
+def test_a_silo_whose_code_raises_an_error_from_itself_fails(folder, capsys):
+    report = ask(make(folder, KindsAlone), "itself")
+    assert report.headers[0].fault == "failed"
+    assert "4.7132" in capsys.readouterr().err
 
 
 def test_the_site_reads_the_same_once_however_often_it_happens(folder, capsys):

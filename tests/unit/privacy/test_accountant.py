@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
+from hypothesis import given, strategies as st
 from scipy.stats import norm
 
 from mpifl.common import InputError
@@ -97,3 +99,75 @@ def test_losses_are_told_apart_as_finely_as_epsilon_needs_and_rounded_up(taken, 
 
 def groups_of(taken):
     return tuple((one.noise, one.rate, one.count) for one in taken)
+
+
+AWKWARD = [0.0, 5e-324, 1.0, math.nextafter(1, 2), math.nextafter(1, 0), 1e308, math.inf]
+
+
+@given(st.lists(st.sampled_from([*AWKWARD, math.nan]) | st.floats(0, 3), min_size=1), st.integers(1, 10**6))
+def test_the_search_for_noise_ends_whatever_costs_what(costs, start):
+    """Costs need not even fall: none keeps the search from its end, after 96 looks at most."""
+    looks, found = itertools.count(), itertools.cycle(costs)
+
+    def cost(_: int) -> float:
+        assert next(looks) < 96
+        return next(found)
+
+    try:
+        least = accountant._least(start, cost, 1.0)
+    except InputError:
+        return
+    assert 1 <= least < accountant.LARGEST
+
+
+@given(st.integers(1, 10**9), st.integers(1, 10**6), st.floats(0, 1e-3), st.sampled_from([0.0, 0.5, 1.0]))
+def test_the_search_finds_a_jump_wherever_it_is(edge, start, slope, low):
+    """Near the floor of Renyi accounting a cost hardly falls, and then at once: the search went by ones."""
+    looks = itertools.count()
+
+    def cost(nth: int) -> float:
+        assert next(looks) < 96
+        return 1 + 1e-12 + slope / nth if nth < edge else low
+
+    assert accountant._least(start, cost, 1.0) == edge
+
+
+@needs_dp_accounting
+@pytest.mark.parametrize("by", ["rdp", "pld"])
+def test_the_noise_for_a_budget_at_the_floor_of_renyi_accounting(by):
+    noise = noise_for(0.0035, 1e-5, 0.01, 100, by)
+    assert epsilon_of([Steps(noise, 0.01, 100)], 1e-5, by) <= 0.0035
+    assert epsilon_of([Steps(noise - 1e-3, 0.01, 100)], 1e-5, by) > 0.0035
+
+
+@given(st.sampled_from(AWKWARD) | st.floats(0), st.sampled_from(AWKWARD[:5]) | st.floats(0, 1))
+def test_the_closed_form_ends_and_falls_with_delta(mu, delta):
+    epsilon = accountant.gaussian_epsilon(mu, delta)
+    assert epsilon >= accountant.gaussian_epsilon(mu, min(1.0, 2 * delta)) >= 0
+
+
+@pytest.mark.parametrize(("mu", "delta"), [(math.nan, 1e-5), (1.0, math.nan), (-1.0, 1e-5), (1.0, -1e-5)])
+def test_what_is_no_mechanism_has_no_epsilon(mu, delta):
+    with pytest.raises(ValueError, match="no epsilon"):
+        accountant.gaussian_epsilon(mu, delta)
+
+
+@pytest.mark.parametrize("by", ["rdp", "pld"])
+@pytest.mark.parametrize("rate", [1.0, 0.5, math.nan])
+def test_steps_of_which_something_is_no_number_have_no_epsilon(rate, by):
+    for noise in (math.nan, *([1.0] if math.isnan(rate) else [])):
+        with pytest.raises(ValueError, match="no epsilon"):
+            epsilon_of([Steps(noise, rate, 10)], 1e-5, by)
+
+
+@given(st.integers(1, 10**9), st.lists(st.sampled_from([*AWKWARD, math.nan]), min_size=1))
+def test_the_search_for_steps_that_a_budget_affords_ends(count, costs):
+    looks, found = itertools.count(), itertools.cycle(costs)
+
+    def epsilon(*_: object) -> float:
+        assert next(looks) < 32
+        return next(found)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(accountant, "epsilon_of", epsilon)
+        assert 0 <= affordable([], Steps(1.0, 1.0, count), 1e-5, 1.0, "pld") <= count
