@@ -165,9 +165,12 @@ class Leader:
         Raises:
             InputError, RuntimeError: it could not.
         """
-        answer = Answer(serial=0)
-        while answer.serial != self._serial:  # an earlier one may not have been waited for
+        for _ in range(self._serial):  # earlier ones may not have been waited for
             answer = Answer.model_validate_json(self._crew.await_answer(follower))
+            if answer.serial == self._serial:
+                break
+        else:
+            raise RuntimeError("a rank of the crew answers what it was not asked")
         if answer.fault:
             raise (InputError if answer.refused else RuntimeError)(answer.fault)
 

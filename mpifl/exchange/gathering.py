@@ -114,8 +114,10 @@ class Gathering:
     ) -> Iterator[tuple[int, Report | Refused]]:
         now = time.perf_counter()
         until, remind = now + (deadline or math.inf), now + REMINDER
-        while awaited:
+        left = self._transport.size  # reports that are taken after the deadline, since they came before it
+        while awaited and left:
             if found := self._transport.next_report(min(until, remind)):
+                left -= time.perf_counter() > until
                 yield found[0], read(found[1])
             elif time.perf_counter() >= until:
                 return

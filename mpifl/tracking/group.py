@@ -63,6 +63,8 @@ class Observers:
 
     def _tell(self, what: str, *told: Any) -> None:
         for observer in list(self._observers):
+            if observer not in self._observers:  # it failed to tell of another's failure
+                continue
             try:
                 getattr(observer, what)(*told)
             except (Exception, SystemExit) as error:

@@ -17,6 +17,9 @@ import time
 TOKEN_BYTES = 12
 """Of an address: the process and a random number, so that no other job is notified."""
 
+MOST_NOTIFICATIONS = 1000
+"""Taken in one go; others may come as fast as they are taken."""
+
 
 class Doorbell:
     """This rank's own doorbell, at an abstract Unix address that vanishes with the process."""
@@ -42,7 +45,7 @@ class Doorbell:
             time.sleep(seconds)
         elif select.select([self._socket], [], [], seconds)[0]:
             with contextlib.suppress(OSError):
-                while True:  # one look answers all so far
+                for _ in range(MOST_NOTIFICATIONS):  # one look answers all so far
                     self._socket.recv_into(bytearray(1), 1, socket.MSG_DONTWAIT)
 
 

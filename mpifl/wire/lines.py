@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mpifl.wire.point_to_point import EAGER
+from mpifl.wire.point_to_point import EAGER, MOST_STALE
 from mpifl.wire.transport import Transport
 
 _HEAD = struct.Struct("<QIIQQ")
@@ -102,7 +102,7 @@ class Lines:
         Raises:
             ValueError: it is no line, or longer.
         """
-        while True:
+        for _ in range(MOST_STALE):
             record = self._transport.hear(rank, _HEAD.size + limit)
             if len(record) < _HEAD.size:
                 raise ValueError(f"a line that is no line, or of more than {limit} bytes")
@@ -115,6 +115,7 @@ class Lines:
             if length != len(payload):
                 raise ValueError(f"a line of {len(payload)} bytes that says {length}")
             return Line(silo, number, payload)
+        raise ValueError("line after line of requests that are over")
 
     def _found(self, rank: int, handle: int, length: int) -> memoryview:
         """Return a copy of the line that a rank of this node has: what was checked cannot change."""

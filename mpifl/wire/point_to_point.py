@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,9 @@ PIECE = 16
 SHORTEST_POLL, LONGEST_POLL, SHORTEST_SLEEP, LONGEST_SLEEP = 1e-4, 1e-3, 2e-3, 2e-2
 """Seconds between two looks: at first and at last where other nodes cannot notify this rank; at first and at
 last where all can. A look that finds nothing takes 40 us of a core that another rank could train on."""
+MOST_STALE = 1000
+"""Messages of earlier exchanges that are passed over in one wait. A rank that was late takes several waits to
+come to its latest; one that sends without end holds nobody up."""
 RECORD_LIMIT = 64 << 20
 """Bytes of the largest record that is received."""
 TRANSFER_TIMEOUT = "MPIFL_TRANSFER_TIMEOUT"
@@ -167,6 +170,15 @@ class PointToPoint:
     ) -> tuple[int, bytes] | None:
         found = self._next_buffer(rank, tag, until, limit)
         return (found[0], bytes(found[1])) if found else None
+
+    def _messages(
+        self, rank: int, tag: int, until: float | None, limit: int = RECORD_LIMIT
+    ) -> Iterator[bytearray]:
+        """Yield what comes from a rank by the time `until`, and no more than `MOST_STALE` messages."""
+        for _ in range(MOST_STALE):
+            if not (found := self._next_buffer(rank, tag, until, limit)):
+                return
+            yield found[1]
 
     def _next_buffer(
         self, rank: int | None, tag: int, until: float | None, limit: int

@@ -51,9 +51,9 @@ class Railway(StampedPointToPoint):
         return {rank: whole for rank, whole in told.items() if whole is not None}
 
     def _kept(self, rank: int, serial: int, until: float) -> bool | None:
-        while found := self._next(rank, KEPT, until):
-            if len(found[1]) == _KEPT.size and _KEPT.unpack(found[1])[0] == serial:
-                return bool(_KEPT.unpack(found[1])[1])
+        for told in self._messages(rank, KEPT, until):
+            if len(told) == _KEPT.size and _KEPT.unpack(told)[0] == serial:
+                return bool(_KEPT.unpack(told)[1])
         return None
 
     def spread_kept(self, *, whole: bool) -> None:

@@ -76,7 +76,9 @@ class StampedPointToPoint(PointToPoint):
 
     def _stamped(self, rank: int, tag: int, stamp: Stamp, nbytes: int, until: float) -> memoryview | None:
         limit = _STAMP.size + max(nbytes, SHORTEST_LIMIT)
-        while (found := self._next_buffer(rank, tag, until, limit)) and len(found[1]) >= _STAMP.size:
-            if _STAMP.unpack_from(found[1]) == stamp:
-                return memoryview(found[1])[_STAMP.size :]
+        for content in self._messages(rank, tag, until, limit):
+            if len(content) < _STAMP.size:
+                return None
+            if _STAMP.unpack_from(content) == stamp:
+                return memoryview(content)[_STAMP.size :]
         return None

@@ -228,10 +228,7 @@ class Transport(Crewed):
         return set(self._late)
 
     def _has_done(self, rank: int, serial: int, until: float | None) -> bool:
-        while found := self._next(rank, DONE, until):
-            if int.from_bytes(found[1][:8], "little") == serial:
-                return True
-        return False
+        return any(int.from_bytes(one[:8], "little") == serial for one in self._messages(rank, DONE, until))
 
     def sum(self, piece: Tensor, nodes: Sequence[int]) -> Tensor:
         """Return the sum of a float64 or int64 vector over some nodes, the server's first.

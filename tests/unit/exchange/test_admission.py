@@ -352,6 +352,14 @@ def test_a_report_of_before_is_dropped_and_one_of_the_future_is_refused():
     assert "it is empty" in str(came[1])
 
 
+def test_a_rank_that_reports_of_before_without_end_does_not_keep_the_deadline_from_biting():
+    waiting = gathering.Gathering(Slow(*[(1, Report(serial=6).encode())] * 10_000), Membership({}), 0.05)
+    waiting._transport.asked = 2
+    assert list(waiting.reports(7, 0.05)) == []
+    assert waiting._membership.timed_out == {1, 2}
+    assert len(waiting._transport.reports) > 0
+
+
 @pytest.fixture
 def pair(tmp_path):
     """A federation of two silos and its server."""

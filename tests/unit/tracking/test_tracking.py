@@ -219,6 +219,19 @@ def test_an_observer_that_leaves_takes_no_training_along(tmp_path, capsys):
     assert "Leaving: SystemExit: enough (test_tracking.py:" in capsys.readouterr().err
 
 
+class Mute(Leaving):
+    def note(self, text):
+        raise OSError("nobody is there")
+
+
+def test_observers_that_fail_to_tell_of_each_other_take_no_training_along(tmp_path, capsys):
+    observers = Observers()
+    observers.attach([Mute(make_job(), tmp_path) for _ in range(3)])
+    observers.round(RECORD)
+    assert capsys.readouterr().err.count("training goes on without it") == 1
+    observers.round(RECORD)
+
+
 def test_a_reader_that_goes_away_ends_no_training(digits, tmp_path):
     """As of `mpifl train ... | head -3`."""
     read, write = os.pipe()

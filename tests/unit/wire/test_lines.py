@@ -9,7 +9,10 @@ import torch
 from mpifl.wire import Lines
 from mpifl.wire.joining import world
 from mpifl.wire.nodes import Neighbour
-from mpifl.wire.transport import LINE_UP, Transport
+from mpifl.wire.point_to_point import MOST_STALE
+from mpifl.wire.rails import KEPT
+from mpifl.wire.stamped import SHARE
+from mpifl.wire.transport import DONE, LINE_UP, Transport
 
 SERIAL, LIMIT, LENGTH = 5, 8000, 6000
 
@@ -63,3 +66,35 @@ def test_a_line_that_is_too_long_or_of_another_request_is_not_looked_for(transpo
 def test_a_line_of_a_request_that_was_given_up_is_passed_over(transport, lying):
     transport.post(0, struct.pack("<QIIQQ", SERIAL - 1, 0, 0, LENGTH, 10**6), LINE_UP)
     assert len(heard(transport, lying[1], LENGTH).payload) == LENGTH
+
+
+def of_done(transport, serial):
+    transport.post(0, serial.to_bytes(8, "little"), DONE)
+    return lambda: transport._has_done(0, SERIAL, None)
+
+
+def of_kept(transport, serial):
+    transport.post(0, struct.pack("<q?", serial, True), KEPT)
+    return lambda: transport._kept(0, SERIAL, None) is True
+
+
+def of_share(transport, serial):
+    transport.post(0, struct.pack("<qq", serial, 0) + b"1234", SHARE)
+    return lambda: transport._stamped(0, SHARE, (SERIAL, 0), 4, None) == b"1234"
+
+
+@pytest.mark.parametrize("post", [of_done, of_kept, of_share])
+def test_a_rank_that_sends_of_earlier_exchanges_without_end_holds_nobody_up(transport, post):
+    """No deadline bites while messages come: so many are passed over in one wait, and no more."""
+    for _ in range(MOST_STALE + 3):
+        post(transport, SERIAL - 1)
+    came = post(transport, SERIAL)
+    assert [came(), came()] == [False, True]
+
+
+def test_lines_of_earlier_requests_without_end_are_refused(transport):
+    for _ in range(MOST_STALE):
+        transport.post(0, struct.pack("<QIIQQ", SERIAL - 1, 3, 7, 0, 0), LINE_UP)
+    with pytest.raises(ValueError, match="line after line"):
+        heard(transport, 0, 0)
+    assert Lines(transport, SERIAL).hear(0, LIMIT).number == 7

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from device.pages import Pages
 from hypothesis import given, strategies as st
 
 from mpifl.wire.deaths import survivable
-from mpifl.wire.doorbell import Doorbell
+from mpifl.wire.doorbell import MOST_NOTIFICATIONS, Doorbell
 from mpifl.wire.memory import Memory
 from mpifl.wire.mpi_facts import facts
 from mpifl.wire.nodes import Nodes, children
@@ -113,6 +114,27 @@ def test_a_ring_ends_a_wait_and_one_that_came_before_is_not_lost():
     mine_again.wait(30)
     assert time.perf_counter() - began < 20
     mine_again.wait(0.01)  # both rings are answered: this ends by time alone
+
+
+class Flooded:
+    """A socket on which notifications come as fast as they are taken."""
+
+    taken = 0
+
+    def __init__(self, file):
+        self.fileno = file.fileno
+
+    def recv_into(self, *_):
+        self.taken += 1
+        assert self.taken <= MOST_NOTIFICATIONS
+
+
+def test_notifications_without_end_hold_nobody_up():
+    bell = Doorbell()
+    with Path(os.devnull).open() as readable:
+        bell._socket = Flooded(readable)
+        bell.wait(30)
+    assert bell._socket.taken == MOST_NOTIFICATIONS
 
 
 def test_a_bell_that_is_gone_is_rung_in_vain():
