@@ -18,6 +18,7 @@ from mpifl.wire import (
     VectorSpec,
     is_long,
     read_request,
+    renumbered,
 )
 
 
@@ -80,9 +81,14 @@ class Broadcast:
         self._late_sums = set() if self._transport.is_server else set(hanging)
         self._wary = lost
 
-    def forget(self) -> None:
-        """Let go of what was received; after a death nobody reads it."""
+    def renumber(self, ranks: Mapping[int, int]) -> None:
+        """Take note of a death: nobody reads what was received, and the survivors have new ranks.
+
+        Args:
+            ranks: The new rank of each survivor by its old one.
+        """
         self._received.clear()
+        self._late_sums = renumbered(self._late_sums, ranks)
 
     def _takes_turns(self, request: Request, unreliable: Set[int]) -> bool:
         """Whether the ranks of a node take turns at the pieces of a request's vectors.

@@ -198,7 +198,7 @@ class Federation:
         """Find together with the other survivors of a death; an inventory tells then who hosts what."""
         ranks = self.transport.recover()
         self.membership.renumber(self.transport.workers, ranks)
-        self._broadcast.forget()
+        self._broadcast.renumber(ranks)
 
     def stop(self) -> list[int]:
         """Let the other ranks leave `serve`; the server goes last, or it would look dead and be replaced.

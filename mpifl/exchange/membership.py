@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from mpifl.exchange.admission import Refusal
-from mpifl.wire import Reply, Report, Request
+from mpifl.wire import Reply, Report, Request, renumbered
 
 
 class Membership:
@@ -120,6 +120,7 @@ class Membership:
         """
         hosted = {ranks[rank]: silos for rank, silos in self.placed.items() if rank in ranks}
         self.placed = {rank: hosted.get(rank, set()) for rank in workers}
-        self.silent = {ranks[rank] for rank in self.silent if rank in ranks}
-        self.refused = set()
+        self.timed_out = renumbered(self.timed_out, ranks)
+        self.refused = renumbered(self.refused, ranks)
+        self.silent = renumbered(self.silent, ranks)
         self.about = {ranks[rank]: about for rank, about in self.about.items() if rank in ranks}

@@ -5,7 +5,7 @@ from . import (
     transport as transport,
 )
 from .crews import Crew as Crew, why_no_crews as why_no_crews
-from .deaths import survivable as survivable
+from .deaths import renumbered as renumbered, survivable as survivable
 from .joining import (
     abort_world as abort_world,
     die as die,

@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 from mpifl.common import RankLost
@@ -103,6 +103,16 @@ def survivors(comm: Any) -> tuple[Any, list[int]]:
     living.Set_errhandler(MPI.ERRORS_RETURN)
     group, before = living.Get_group(), comm.Get_group()
     return living, [int(rank) for rank in MPI.Group.Translate_ranks(group, list(range(group.size)), before)]
+
+
+def renumbered(ranks: Set[int], new: Mapping[int, int]) -> set[int]:
+    """Return ranks that were noted before a death by their numbers after it, without the dead.
+
+    Args:
+        ranks: Their old numbers.
+        new: The new number of each survivor by its old one.
+    """
+    return {new[rank] for rank in ranks if rank in new}
 
 
 def _shrunk(comm: Any) -> Any:

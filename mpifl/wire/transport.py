@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mpifl.common import RankLost
 from mpifl.wire.crews import Crewed
-from mpifl.wire.deaths import survivors
+from mpifl.wire.deaths import renumbered, survivors
 from mpifl.wire.memory import Memory, pieces_of
 
 CHUNK_BYTES = 1 << 24
@@ -78,10 +78,12 @@ class Transport(Crewed):
         self._settle()
         self._early.clear()
         self._abandoned += [request for requests in self._underway.values() for request in requests]
+        self._abandoned += self._posted
         self._underway.clear()
+        self._posted.clear()
         self._late.clear()
         ranks = {old: self.origins.index(name) for old, name in enumerate(before) if name in self.origins}
-        self.silent = {ranks[rank] for rank in self.silent if rank in ranks}
+        self.silent = renumbered(self.silent, ranks)
         return ranks
 
     def _shrunk(self) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from conftest import launcher
 from faults.conftest import CHOICE
-from faults.processes import Command, lines_of, outcome, own_lines, ranks_of, rounds_of, train
+from faults.processes import Command, lines_of, outcome, own_lines, pid_of, ranks_of, rounds_of, train
 
 from mpifl.exchange.placement import place
 
@@ -183,6 +183,20 @@ def test_a_death_amid_scoring_changes_no_figure_of_its_round(
     assert found["test_accuracy"] == wanted["test_accuracy"]
     assert found["test_loss"] == pytest.approx(wanted["test_loss"], rel=1e-6)  # by other batches
     assert "the server scores what" not in survivors["scoring"].command.err
+
+
+def test_a_rank_that_hung_past_the_deadline_may_die_then(yard: Path, tmp_path: Path) -> None:
+    run, hurry = tmp_path / "run", ["--set", "cohort.deadline=1", "--set", "cohort.quorum=0.1"]
+    trouble = {"freeze": {"2": ["asked", "learn", 2]}}
+    arguments = [*train(yard / "steady.toml", run), *hurry]
+    with Command(tmp_path / "command", 3, *arguments, trouble=trouble, survive=True) as command:
+        command.until(lambda: lines_of(run) >= 3, "two rounds without rank 2")
+        os.kill(pid_of(run, 2), signal.SIGKILL)
+        assert command.end(LONGEST).code == 0, command.err
+    faults = [record["faults"] for record in rounds_of(run)]
+    assert faults[1]
+    assert not faults[5], "other ranks have its silos"
+    assert "finished without rank 2, which died" in command.err
 
 
 @pytest.mark.slow

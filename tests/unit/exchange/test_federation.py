@@ -264,6 +264,22 @@ def test_after_a_death_no_rank_hosts_a_silo_of_another_site(federation, server, 
     assert (4 in federation.membership.placed[1]) is not stay
 
 
+@pytest.mark.parametrize("dead", [1, 2])
+def test_a_rank_that_was_late_is_late_by_its_new_number_or_dead(federation, server, world, dead):
+    world.hung = {2}
+    rounds(federation, server, Working().free, 1)
+    federation._broadcast._late_sums = {2}  # as the leader of a node knows it
+    left = [rank for rank in range(3) if rank != dead]
+    numbers = {old: new for new, old in enumerate(left)}
+    world.workers_here.pop(dead)
+    world.hung = {numbers[one] for one in world.hung if one in numbers}
+    world.size, world.origins, world.nodes = 2, left, Nodes([0] * 2, 0)
+    world.recover = lambda: numbers
+    federation.recover()
+    assert federation.membership.timed_out == federation._broadcast._late_sums == world.hung
+    assert federation.membership.unreliable == world.hung
+
+
 def test_a_checkpoint_that_was_given_up_and_comes_back_takes_no_ones_place(federation, server, world, folder):
     run, observers, seen = folder / "run", Observers(), Seen()
     observers.attach([seen])
