@@ -111,8 +111,10 @@ class FixedSum:
             lost = self._agree(transport, beats, verdict, plan, own)
             if lost is not None:
                 return lost
-        tail = self._hand_over(transport, verdict, plan, own) if own else None
+        tail = self._hand_over(plan, own) if own else None
         tails = beats.tails(tail, len(plan.scalars) * PER_SCALAR + SENTINELS)
+        if own:  # said in the order in which it is awaited: MPI need not buffer the least message
+            transport.done(verdict.serial)
         totals = self._totals(transport, verdict, plan)
         self.hanging |= beats.missing
         if not transport.is_server:
@@ -169,9 +171,7 @@ class FixedSum:
         except InputError as error:
             return Ready(refused=str(error))
 
-    def _hand_over(
-        self, transport: Transport, verdict: Verdict, plan: SumPlan, own: Sequence[Tensor]
-    ) -> Tensor:
+    def _hand_over(self, plan: SumPlan, own: Sequence[Tensor]) -> Tensor:
         """Mask this rank's sums and put them where its node reads them; return its numbers.
 
         Where the site cannot note that they leave, nothing does but the word that there is nothing.
@@ -188,8 +188,6 @@ class FixedSum:
             for name in names:
                 self._rooms[name].zero_()
             return own[-1][:0]
-        finally:
-            transport.done(verdict.serial)
 
     def _totals(self, transport: Transport, verdict: Verdict, plan: SumPlan) -> dict[str, Tensor]:
         """Return the sums of all parties at the server, nothing elsewhere."""

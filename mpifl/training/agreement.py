@@ -56,7 +56,7 @@ def agree_on(transport: Transport, problem: str, alignments: Mapping[int, str], 
     """
     own = Readiness(problem=problem, alignments=dict(alignments))
     if transport.is_server:
-        found = own.problem or _found([own, *(_read(said) for _, said in transport.reports())], names)
+        found = _found([own, *(_read(said) for _, said in transport.reports())], names)
         transport.broadcast_record(found.encode())
     else:
         transport.report(own.encode())

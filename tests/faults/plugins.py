@@ -30,6 +30,7 @@ environment says.
     {"write": [r, PATTERN, n], "at": FOLDER}
                                     a process stops for ever half way through the n-th file of its that fits
                                     the pattern in the checkpoint of round r, and says so by FOLDER/reached
+    {"unbuffered": true}            a message is sent when its receiver takes it, however short it is
     {"full": [r, PATTERN]}          the disk is full for files of round r's checkpoint that fit the pattern
 
 Rounds count from 1, as in metrics.jsonl.
@@ -71,6 +72,7 @@ from mpifl.server.server import Server
 from mpifl.silo.columns import ColumnSilo
 from mpifl.silo.silo import Silo
 from mpifl.wire import spreading
+from mpifl.wire.point_to_point import PointToPoint
 from mpifl.wire.rails import Rail
 from mpifl.wire.updates import Update
 
@@ -189,6 +191,7 @@ _RANK = os.environ.get("OMPI_COMM_WORLD_RANK", "0")
 _answer, _open_shard = mpifl.exchange.worker.Worker.answer, mpifl.training.build.open_shard
 _combine, _part = WeightedMean.combine, mpifl.exchange.federation.Federation._part
 _post, _carry, _read = Rail.post, spreading.Spreading._carry, mpifl.exchange.broadcast.read_request
+_started = PointToPoint._started
 _heard: list[tuple[str, int]] = []
 _asked: list[tuple[str, int]] = []
 
@@ -286,6 +289,11 @@ def _die_in_a_beat() -> None:
     beats.Beats.tails = _dying("handed", beats.Beats.tails, of_now)  # type: ignore[method-assign]
 
 
+def _started_unbuffered(wire: PointToPoint, act: Any, *arguments: Any) -> Any:
+    """Send as an MPI does that buffers nothing."""
+    return _started(wire, wire._comm.Issend if act == wire._comm.Isend else act, *arguments)
+
+
 def _open_or_not(folder: Path, entry: Any, spec: Any) -> Any:
     ranks, silo = TROUBLE["blind"]
     if int(_RANK) in ranks and entry is spec.silos[silo]:
@@ -312,6 +320,8 @@ if "write" in TROUBLE:
     # no silo moves: for that the server would wait for the checkpoint that is held
     mpifl.exchange.placement.WORTH = float("inf")
     checkpoint.write_atomic = serialization.write_atomic = _write_half
+if TROUBLE.get("unbuffered"):
+    PointToPoint._started = _started_unbuffered  # type: ignore[method-assign]
 if TROUBLE.get("restless"):
     mpifl.exchange.placement.GAIN = mpifl.exchange.placement.WORTH = 0.0
     mpifl.exchange.workload.MEASURED = 1

@@ -108,6 +108,15 @@ def test_a_released_round_whose_silo_is_missing_says_who_has_to_come_back(lackin
     assert "go on with" in line
 
 
+def test_a_masked_sum_needs_no_buffers_of_mpi(
+    mended: tuple[dict[str, Any], Path], yard: Path, tmp_path: Path
+) -> None:
+    run, trouble = tmp_path / "run", {"unbuffered": True}
+    with Command(tmp_path / "command", 3, *_secure(yard, run), trouble=trouble) as command:
+        assert command.end(40).code == 0
+    assert outcome(run) == outcome(mended[1])
+
+
 @pytest.mark.parametrize("name", BEATS)
 def test_a_kill_in_any_beat_leaves_the_same_bits(
     wrecks: dict[str, Path], mended: tuple[dict[str, Any], Path], name: str

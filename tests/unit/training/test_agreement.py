@@ -1,0 +1,35 @@
+"""What ranks agree on before a training, where messages wait for who takes them."""
+
+import pytest
+
+from mpifl.common.errors import InputError
+from mpifl.common.names import Names
+from mpifl.training.agreement import Readiness, agree_on
+
+NAMES = Names(["north", "south"])
+
+
+class Server:
+    """The server's end of a world whose MPI buffers nothing: a rank hears nothing before its report is
+    taken."""
+
+    is_server = True
+
+    def __init__(self, *said):
+        self.left, self.told = [one.encode() for one in said], None
+
+    def reports(self):
+        for rank in range(1, 1 + len(self.left)):
+            yield rank, self.left.pop(0)
+
+    def broadcast_record(self, record):
+        assert not self.left, "ranks wait until their reports are taken"
+        self.told = record.decode()
+        return record
+
+
+def test_the_servers_own_problem_waits_for_no_buffer():
+    server = Server(Readiness(), Readiness(problem="theirs"))
+    with pytest.raises(InputError, match="^mine$"):
+        agree_on(server, "mine", {}, NAMES)
+    assert server.told == "mine"
