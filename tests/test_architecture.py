@@ -291,6 +291,20 @@ def test_nothing_is_pickled():
     complain(pickled)
 
 
+def locked(tree):
+    """Find HDF5 files that are opened with a lock, which some shared file systems have not."""
+    opened = [(line, node) for line, name, node in calls(tree) if name == "h5py.File"]
+    return [
+        (line, "h5py.File without locking=False")
+        for line, node in opened
+        if not any(word.arg == "locking" and ast.unparse(word.value) == "False" for word in node.keywords)
+    ]
+
+
+def test_no_hdf5_file_is_opened_with_a_lock():
+    complain(lambda path: locked(TREES[path]))
+
+
 def forks(tree):
     """Return the line ranges of blocks in which torch's global randomness is put back afterwards."""
     blocks = [node for node in ast.walk(tree) if isinstance(node, ast.With)]
@@ -525,6 +539,11 @@ def test_a_pickle_is_found(text):
         ROOT / "mpifl/training/loop.py",
         tree_of("comm.Isend(x, 0)\ntorch.gather(x, 1, y)\nnp.load(p, allow_pickle=False)"),
     )
+
+
+def test_a_lock_is_found():
+    assert len(locked(tree_of("h5py.File(path, 'w')\nh5py.File(path, 'w', locking=True)"))) == 2
+    assert not locked(tree_of("h5py.File(path, 'w', locking=False)"))
 
 
 @pytest.mark.parametrize(

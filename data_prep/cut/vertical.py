@@ -176,7 +176,7 @@ def _write_columns(paths: Sequence[Path], dealt: Sequence[np.ndarray], splits: M
     for split, (rows, _, at, _) in splits.items():
         for start, block in _pieces(rows, at):
             for path, columns in zip(paths, dealt, strict=True):
-                with h5py.File(path, "r+") as file:
+                with h5py.File(path, "r+", locking=False) as file:
                     room = file[f"{split}/x"]
                     room[start : start + len(block)] = block[:, columns].reshape(-1, *room.shape[1:])
 

@@ -1,5 +1,6 @@
 """Shards: bit for bit there and back, mapped, and every damage told in one line that begins with the path."""
 
+import fcntl
 import hashlib
 import json
 import os
@@ -15,6 +16,7 @@ from unit.builders import FEATURES, arrays, write_folder
 from mpifl.common.errors import ShardError
 from mpifl.common.files import allow_many_open_files, sha256_of, write_atomic
 from mpifl.data import shards
+from mpifl.data.hdf5 import new_file
 from mpifl.data.shards import (
     FEATURE_DTYPES,
     Features,
@@ -29,6 +31,16 @@ from mpifl.data.shards import (
 def folder(tmp_path):
     write_folder(tmp_path / "shards", [6, 9], valid=2)
     return tmp_path / "shards"
+
+
+def test_a_file_is_written_whoever_holds_its_lock(tmp_path):
+    """As on a file system without locks, where asking for one fails."""
+    path = tmp_path / "a.h5"
+    with path.open("wb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(OSError, match="lock"):
+            h5py.File(path, "w", locking=True)
+        new_file(path).close()
 
 
 def first(folder):
