@@ -135,10 +135,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; wrong input ends as one line on stderr and exit code 2."""
     signal.signal(signal.SIGTERM, _exit)
     try:
+        _check_words(sys.argv[1:] if arguments is None else arguments)
         app(args=arguments)
     except InputError as error:
         print("error:", one_line(error), file=sys.stderr)
         sys.exit(2)
+
+
+def _check_words(words: Sequence[str]) -> None:
+    """Refuse what is no UTF-8, since names of files and silos stand in `federation.json`."""
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            shown = word.encode("utf-8", "replace").decode()
+            raise InputError(f"'{shown}' given, which is not UTF-8; rename it") from None
 
 
 def _exit(number: int, _: object) -> None:

@@ -163,7 +163,8 @@ def _class_names(
     found = (
         content.decode(errors="replace").split() if binary else read_pickled_dict(content, str(path)).get(key)
     )
-    if not isinstance(found, list) or len(found) != version.classes:
+    known = isinstance(found, list) and len(found) == version.classes
+    if not isinstance(found, list) or not known or any("\0" in str(name) for name in found):
         raise InputError(f"{path}: does not hold the names of {version.classes} classes; fetch it again")
     return tuple(map(str, found))
 

@@ -132,6 +132,9 @@ def _windows(lines: Sequence[str], vocabulary: Sequence[str], length: int) -> Wi
 def _text(path: Path) -> str:
     try:
         content = _member(path) if zipfile.is_zipfile(path) else path.read_bytes()
+        if (at := content.find(b"\0")) >= 0:
+            line = content.count(b"\n", 0, at) + 1
+            raise InputError(f"{path}: line {line}: has a NUL character; convert it to text in UTF-8")
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: is no UTF-8 text (byte {error.start}); convert it") from None

@@ -126,6 +126,8 @@ def _header(path: Path) -> tuple[list[str], str]:
         words = next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: cannot be read as a CSV table in UTF-8 ({error})") from None
+    if "\0" in line:
+        raise InputError(f"{path}: line 1: has a NUL character; export the table again in UTF-8")
     names = [word.strip() for word in words]
     if not any(names):
         raise InputError(f"{path}: its first line names no columns")

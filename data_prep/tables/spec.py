@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any, Literal
@@ -202,13 +203,26 @@ class TableSpec(_Strict):
             raise InputError(f"--id: {said}") from None
 
 
+def _texts(told: Any) -> Iterator[str]:
+    """Yield all texts of a TOML file, the names of keys included."""
+    if isinstance(told, str):
+        yield told
+    elif isinstance(told, (dict, list)):
+        several = [*told, *told.values()] if isinstance(told, dict) else told
+        for one in several:
+            yield from _texts(one)
+
+
 def read_spec(path: Path) -> TableSpec:
     """Read a table spec; paths in it are relative to its folder.
     Raise InputError with the key that is wrong."""
     try:
         if (size := path.stat().st_size) > MOST_BYTES:
             raise InputError(f"{path}: {size:,} bytes; a table spec has at most {MOST_BYTES:,}")
-        spec = TableSpec.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        told = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        if any("\0" in text for text in _texts(told)):
+            raise InputError(f"{path}: has a NUL character, which no name may have; take it out")
+        spec = TableSpec.model_validate(told)
     except OSError as error:
         what = f"cannot be read ({error.strerror})"
         raise InputError(

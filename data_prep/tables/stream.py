@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -122,6 +122,7 @@ def _parquet_pieces(path: Path, spec: TableSpec) -> Iterator[Piece]:
             row = 0
             for read in file.iter_batches(batch_size=ROWS, columns=spec.columns):
                 columns = {name: _texts(read.column(name), arrow) for name in spec.columns}
+                _check_texts(path, row, columns)
                 yield Piece(f"{path}: row", columns, range(row, row := row + read.num_rows))
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error}); --data must name a Parquet table") from None
@@ -130,6 +131,15 @@ def _parquet_pieces(path: Path, spec: TableSpec) -> Iterator[Piece]:
         raise InputError(
             f"{path}: not a Parquet table of plain columns, or damaged ({first}); export it again"
         ) from None
+
+
+def _check_texts(path: Path, first: int, columns: Mapping[str, Sequence[str | None]]) -> None:
+    """Refuse texts with a NUL character, which no name in a shard may have."""
+    for name, values in columns.items():
+        if "\0" not in "".join(value for value in set(values) if value):
+            continue
+        row = next(row for row, value in enumerate(values) if value and "\0" in value)
+        raise InputError(f"{path}: row {first + row}: {name} has a NUL character; export the table again")
 
 
 def names_of_parquet(path: Path) -> list[str]:

@@ -352,3 +352,11 @@ def test_the_command_needs_nothing_heavy_to_start():
     look = f"import sys, data_prep.cli; print({heavy} & set(sys.modules))"
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     assert subprocess.check_output([sys.executable, "-c", look], text=True, env=env) == "set()\n"
+
+
+@pytest.mark.parametrize("option", ["--data", "--name", "--option"])
+def test_a_word_that_is_no_text_is_one_line(tmp_path, capsys, option):
+    words = ["partition", "npz", "--out", str(tmp_path / "out"), "--scheme", "iid", option, "a=\udcff"]
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+    assert capsys.readouterr().err == "error: 'a=?' given, which is not UTF-8; rename it\n"

@@ -185,6 +185,10 @@ FAULTS = {
         "labels from 10 to 10",
     ),
     "names": (lambda folder: (folder / "batches.meta.txt").write_text("cat dog"), "the names of 10 classes"),
+    "a NUL in a name": (
+        lambda folder: (folder / "batches.meta.txt").write_bytes(b"a b c d e f g h i j\0\n"),
+        "the names of 10 classes",
+    ),
 }
 
 

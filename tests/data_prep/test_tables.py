@@ -388,6 +388,8 @@ SPECS = {
         "missing = 'constant', constant = 'y'}",
         "the constant 'y' is none of the levels",
     ),
+    "a NUL": ("label = 'a'\nclasses = ['x', \"y\\u0000\"]\n[features]\nb = 'numeric'", "has a NUL character"),
+    "a NUL in a key": ("label = 'a'\n[features]\n\"b\\u0000\" = 'numeric'", "has a NUL character"),
     "deviation 0": ("label = 'a'\n[features]\nb = {kind = 'numeric', deviation = 0}", "features.b.deviation"),
 }
 
@@ -590,3 +592,20 @@ def test_a_nul_in_a_name_is_refused_by_its_row(tmp_path):
     path = plain(tmp_path / "in", ["a,y", "1,p", "2,q\0"])
     with pytest.raises(InputError, match=r"t\.csv: line 3: has a NUL character"):
         find_source("csv")(path, 0)
+
+
+@pytest.mark.parametrize("column", ["a", "y"])
+def test_a_nul_in_a_parquet_table_is_refused_by_its_row(tmp_path, column):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    values = {"a": ["p", "q", "p"], "y": ["u", "v", "v"]} | {column: ["p", "q", "r\0"]}
+    parquet.write_table(arrow.table(values), tmp_path / "t.parquet")
+    (tmp_path / "t.toml").write_text('label = "y"\nsilo = "a"\n[features]\na = "categorical"\n')
+    with pytest.raises(InputError, match=rf"t\.parquet: row 2: {column} has a NUL character"):
+        find_source("parquet")(tmp_path / "t.parquet", 0)
+
+
+def test_a_spec_with_a_byte_order_mark_is_read(tmp_path):
+    path = plain(tmp_path / "in", ["a,y", "1,p", "2,q"])
+    spec = path.with_suffix(".toml")
+    spec.write_bytes(b"\xef\xbb\xbf" + spec.read_bytes())
+    assert find_source("csv")(path, 0).class_names == ("p", "q")

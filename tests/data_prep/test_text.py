@@ -251,6 +251,12 @@ def zipped(*names, cut=0):
 
 FAULTS = {
     "no roles": (lambda path: path.write_text("\n".join(lines(30, 1))), [], "no speaking roles"),
+    "a NUL": (
+        lambda path: path.write_bytes(b"a\nb\0c"),
+        ["roles=false"],
+        "in.txt: line 2: has a NUL character",
+    ),
+    "UTF-16": (lambda path: path.write_text("abc", "utf-16"), [], "in.txt: line 1: has a NUL character"),
     "not UTF-8": (lambda path: path.write_bytes(b"caf\xe9 " * 100), [], "is no UTF-8 text (byte 3)"),
     "too short": (
         lambda path: path.write_text(play(**SAID)),
