@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from data_prep.model import Dataset
-from data_prep.sources.reading import known_folder
+from data_prep.sources.reading import held_in, known_folder
 from data_prep.sources.table import table_dataset
 from data_prep.tables import TableSpec
 from mpifl.common import InputError
@@ -47,7 +47,8 @@ def read_adult(data: Path | None, seed: int, *, missing: str = "level", silo: st
     folder = known_folder("adult", data, "of adult.data and adult.test")
     files: dict[str, str] = {}
     spec = TableSpec.model_validate(_described(missing, silo))
-    return table_dataset("csv", folder / "adult.data", folder / "adult.test", spec, files)
+    data, test = (held_in(folder, folder / name) for name in ("adult.data", "adult.test"))
+    return table_dataset("csv", data, test, spec, files)
 
 
 def _described(missing: str, silo: str) -> dict[str, object]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from data_prep.model import Dataset
 from data_prep.sources.pickled import read_pickled_dict
-from data_prep.sources.reading import known_folder, noted, unreadable
+from data_prep.sources.reading import held_in, known_folder, noted, unreadable
 from mpifl.common import InputError
 
 PIXELS = 3 * 32 * 32
@@ -91,11 +91,11 @@ def _read(name: str, version: Version, data: Path | None) -> Dataset:
     ending, read = _format(folder, version)
     files: dict[str, str] = {}
     parts = [
-        read(noted(_small(folder / (part + ending)), files), version)
+        read(noted(_small(held_in(given, folder / (part + ending))), files), version)
         for part in (*version.train, version.test)
     ]
     x, y = (np.concatenate(column) for column in zip(*parts[:-1], strict=True))
-    names = _class_names(folder, version, files, binary=bool(ending))
+    names = _class_names(given, folder, version, files, binary=bool(ending))
     return Dataset(
         str(folder), x, y, version.classes, files, scale=1 / 255, test=parts[-1], class_names=names
     )
@@ -152,14 +152,14 @@ def _checked(path: Path, x: np.ndarray, y: np.ndarray, version: Version) -> Labe
 
 
 def _class_names(
-    folder: Path, version: Version, files: dict[str, str], *, binary: bool
+    given: Path, folder: Path, version: Version, files: dict[str, str], *, binary: bool
 ) -> tuple[str, ...] | None:
     """Read the class names if their file is there; it is not needed."""
     text, meta, key = version.names
     path = folder / (text if binary else meta)
     if not path.is_file():
         return None
-    content = _content(noted(_small(path), files))
+    content = _content(noted(_small(held_in(given, path)), files))
     found = (
         content.decode(errors="replace").split() if binary else read_pickled_dict(content, str(path)).get(key)
     )

@@ -55,7 +55,8 @@ def _opened(path: Path, name: str, dataset: h5py.Dataset) -> Any:
         ) from None
     if kind not in ("iufb" if name.startswith(("y", "held")) else "iuf") or not dataset.shape:
         raise InputError(f"{path}: {name} has dtype {dataset.dtype} {dataset.shape}; store arrays of numbers")
-    if dataset.file.filename != str(path) or dataset.external:
+    elsewhere = dataset.is_virtual and any(part.file_name != "." for part in dataset.virtual_sources())
+    if dataset.file.filename != str(path) or dataset.external or elsewhere:
         raise InputError(f"{path}: {name} lies in another file; copy it into this one")
     offset = dataset.id.get_offset() if dataset.chunks is None else None
     if offset is not None and dataset.size and kind != "b":  # a byte of a bool may be neither 0 nor 1

@@ -10,7 +10,7 @@ import numpy as np
 
 from data_prep.model import Dataset
 from data_prep.schemes import Shares
-from data_prep.sources.reading import known_folder
+from data_prep.sources.reading import held_in, known_folder
 from mpifl.common import InputError
 
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
@@ -40,7 +40,7 @@ def read_heart(data: Path | None, seed: int) -> Dataset:
     """
     folder = known_folder("heart-disease", data, "of the four processed.*.data")
     files: dict[str, str] = {}
-    tables = [_read_hospital(folder / f"processed.{name}.data", files) for name in HOSPITALS]
+    tables = [_read_hospital(held_in(folder, folder / f"processed.{name}.data"), files) for name in HOSPITALS]
     x = _standardised([_features(table) for table in tables], seed)
     y = np.concatenate([table[:, -1] > 0 for table in tables]).astype(np.int64)
     silo = np.repeat(np.arange(len(HOSPITALS)), [len(table) for table in tables])

@@ -48,9 +48,9 @@ def read_images(
     if ignore is not None:
         raise InputError(f"--option: ignore={ignore} given; it goes with masks=DIR, say this, too")
     split = is_split(folder)
-    names = _class_names(folder / "train" if split else folder)
-    paths, y = _listed(folder / "train" if split else folder, names)
-    test_paths, test_y = _listed(folder / "test", names) if split else ([], np.empty(0, np.int64))
+    names = _class_names(folder / "train" if split else folder, folder)
+    paths, y = _listed(folder / "train" if split else folder, folder, names)
+    test_paths, test_y = _listed(folder / "test", folder, names) if split else ([], np.empty(0, np.int64))
     shape = common_shape([*paths, *test_paths], wanted, grey)
     files = {f"{folder.name}/**": digest_of(folder, [*paths, *test_paths])}
     test = (ImageRows(test_paths, shape, bool(size)), test_y) if split else None
@@ -58,12 +58,12 @@ def read_images(
     return Dataset(str(folder), x, y, len(names), files, scale=1 / 255, test=test, class_names=tuple(names))
 
 
-def _class_names(folder: Path) -> list[str]:
+def _class_names(folder: Path, named: Path) -> list[str]:
     if not folder.is_dir():
         raise InputError(
             f"{folder}: is not a folder; --data must name one with a folder of images for each class"
         )
-    names = [path.name for path in inside(folder) if path.is_dir()]
+    names = [path.name for path in inside(folder, named) if path.is_dir()]
     if not names:
         raise InputError(
             f"{folder}: has no folders in it; put the images of each class into a folder of its own"
@@ -71,14 +71,14 @@ def _class_names(folder: Path) -> list[str]:
     return names
 
 
-def _listed(folder: Path, names: Sequence[str]) -> tuple[list[Path], np.ndarray]:
+def _listed(folder: Path, named: Path, names: Sequence[str]) -> tuple[list[Path], np.ndarray]:
     """Return all images, class by class and by name, and their labels [n];
     refuse other files and empty classes."""
-    if unknown := sorted(set(_class_names(folder)) - set(names)):
+    if unknown := sorted(set(_class_names(folder, named)) - set(names)):
         raise InputError(
             f"{folder / unknown[0]}: a class that train lacks; there are {', '.join(names)[:200]}"
         )
-    classes = [inside(folder / name) if (folder / name).is_dir() else [] for name in names]
+    classes = [inside(folder / name, named) if (folder / name).is_dir() else [] for name in names]
     for name, found in zip(names, classes, strict=True):
         if not found:
             raise InputError(

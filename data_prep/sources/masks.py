@@ -51,7 +51,7 @@ def read_masked(
         InputError: an image has no mask or a mask no image, their sizes differ, or a file is none.
     """
     parts = ("train", "test") if is_split(folder) else (".",)
-    paired = [_pairs(folder / part, masks / part) for part in parts]
+    paired = [_pairs(part, folder, masks) for part in parts]
     images, drawn = ([pair[at] for pairs in paired for pair in pairs] for at in (0, 1))
     shape = common_shape(images, size, grey)
     for pairs in paired:
@@ -69,9 +69,11 @@ def read_masked(
     return Dataset(str(folder), x, y, classes, files, scale=1 / 255, test=test, targets=aim.targets)
 
 
-def _pairs(images: Path, masks: Path) -> Pairs:
-    """Return the images of a folder by name, each with its mask."""
-    of_images, of_masks = _by_stem(images, ENDINGS, "--data"), _by_stem(masks, (".png",), "--option masks")
+def _pairs(part: str, images: Path, masks: Path) -> Pairs:
+    """Return the images of a part of a folder by name, each with its mask."""
+    of_images = _by_stem(images / part, images, ENDINGS, "--data")
+    of_masks = _by_stem(masks / part, masks, (".png",), "--option masks")
+    images, masks = images / part, masks / part
     for stem, path in of_images.items():
         if stem not in of_masks:
             raise InputError(f"{path}: has no mask; put {stem}.png into {masks}, or remove the image")
@@ -81,12 +83,12 @@ def _pairs(images: Path, masks: Path) -> Pairs:
     return [(path, of_masks[stem]) for stem, path in of_images.items()]
 
 
-def _by_stem(folder: Path, endings: Sequence[str], option: str) -> dict[str, Path]:
+def _by_stem(folder: Path, named: Path, endings: Sequence[str], option: str) -> dict[str, Path]:
     """Return the files of a folder by their names without ending; refuse others."""
     if not folder.is_dir():
         raise InputError(f"{folder}: is not a folder; {option} must name one of {', '.join(endings)} files")
     found: dict[str, Path] = {}
-    for path in inside(folder):
+    for path in inside(folder, named):
         if path.suffix.lower() not in endings or not path.is_file():
             raise InputError(f"{path}: is none of {', '.join(endings)}; such files alone may stand there")
         if path.stem in found:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.model import Dataset
-from data_prep.sources.reading import known_folder, noted, unreadable
+from data_prep.sources.reading import held_in, known_folder, noted, unreadable
 from data_prep.tables import check_unpacked
 from mpifl.common import InputError
 
@@ -52,7 +52,7 @@ def _read_pair(folder: Path, part: str, files: dict[str, str]) -> tuple[np.ndarr
 def _find(folder: Path, name: str) -> Path:
     for path in (folder / f"{name}.gz", folder / name):
         if path.is_file():
-            return path
+            return held_in(folder, path)
     raise InputError(
         f"{folder / name}.gz: is not there, nor without .gz; --data must name the folder that holds it"
     )

@@ -9,7 +9,7 @@ import numpy as np
 from data_prep.model import Dataset
 from data_prep.sources.aims import Wanted
 from data_prep.sources.arrays import chosen, dataset_of, with_options
-from data_prep.sources.reading import needed, noted, unreadable
+from data_prep.sources.reading import held_in, needed, noted, unreadable
 from data_prep.tables import MAGIC, size_of_array
 from mpifl.common import InputError
 
@@ -22,7 +22,7 @@ def read_npy(data: Path | None, wanted: Wanted) -> Dataset:
     if not folder.is_dir():
         raise InputError(f"{folder}: is not a folder; --data must name the one with x.npy and y.npy")
     stored = {path.stem: path for path in folder.glob("*.npy") if path.is_file()}
-    paths = {name: stored[name] for name in chosen(stored)}
+    paths = {name: held_in(folder, stored[name]) for name in chosen(stored)}
     arrays = {name: _mapped(path) for name, path in paths.items()}
     files: dict[str, str] = {}
     for path in paths.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import struct
 import warnings
 import zlib
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from data_prep.sources.reading import unreadable
+from data_prep.sources.reading import held_in, unreadable
 from mpifl.common import InputError
 
 if TYPE_CHECKING:
@@ -71,9 +72,18 @@ class ImageRows:
         return np.moveaxis(np.asarray(image).reshape(height, width, channels), 2, 0)
 
 
-def inside(folder: Path) -> list[Path]:
-    """List what a folder holds, by name; what is hidden left out."""
-    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+def inside(folder: Path, named: Path) -> list[Path]:
+    """List what a folder holds, by name, and what is hidden left out; no link may lead out of the one that is
+    named."""
+    held_in(named, folder)
+    found = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.name.startswith("."):
+                found.append(
+                    held_in(named, folder / entry.name) if entry.is_symlink() else folder / entry.name
+                )
+    return sorted(found)
 
 
 def is_split(folder: Path) -> bool:

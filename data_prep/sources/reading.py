@@ -28,6 +28,16 @@ def needed(name: str, data: Path | None, example: str) -> Path:
     return data
 
 
+def held_in(folder: Path, path: Path) -> Path:
+    """Return a path below a folder that is named; raise InputError if a link leads out of it.
+
+    Such a folder may come from anybody, and links in it lead to files that nobody named.
+    """
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise InputError(f"{path}: a link that leads out of {folder}; put what it leads to there")
+    return path
+
+
 def noted(path: Path, files: dict[str, str]) -> Path:
     """Note a file's sha256 in `files` and return its path; raise InputError if it cannot be read.
 

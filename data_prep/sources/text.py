@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.model import Dataset
-from data_prep.sources.reading import known_folder, needed, noted, unreadable
+from data_prep.sources.reading import held_in, known_folder, needed, noted, unreadable
 from data_prep.sources.roles import find_roles
 from data_prep.tables import check_method, opened_zip
 from mpifl.common import InputError
@@ -33,7 +33,8 @@ def read_known_text(
     `data` is the file or its folder; all else is as in read_text.
     """
     given = known_folder(name, data, "of " + " or ".join(FILES[name]))
-    path = next((given / file for file in FILES[name] if (given / file).is_file()), given)
+    there = (given / file for file in FILES[name] if (given / file).is_file())
+    path = held_in(given, next(there, given))
     if path.is_dir():
         raise InputError(
             f"{path}: has no {' or '.join(FILES[name])}; --data must name the file or its folder"

@@ -1,13 +1,17 @@
 """Links where output goes: what they lead to is never written."""
 
 import os
+import struct
+from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
 from data_prep.cli import main
 from data_prep.sources.fetching import fetch_files
 from data_prep.sources.known import Remote
+from data_prep.sources.registry import find_source
 from mpifl.common.errors import InputError
 from mpifl.common.files import write_atomic
 
@@ -180,3 +184,110 @@ def test_a_folder_that_cannot_be_made_takes_no_other_with_it(tmp_path, monkeypat
     theirs.mkdir()
     assert cut(tmp_path, "--out", tmp_path / "g") == 2
     assert theirs.is_dir()
+
+
+def leave(folder, inner):
+    """Move a file of a folder out of it, and leave a link; return what is left."""
+    (target := folder.parent / "elsewhere").mkdir(exist_ok=True)
+    (folder / inner).rename(target / Path(inner).name)
+    (folder / inner).symlink_to(target / Path(inner).name)
+    return folder
+
+
+OUT = {
+    "images": ("images", "a/0.png"),
+    "a class": ("images", "a"),
+    "a part": ("split", "test"),
+    "an image with a mask": ("scans", "0.png"),
+    "npy": ("npy", "x.npy"),
+    "mnist": ("mnist", "t10k-labels-idx1-ubyte"),
+    "adult": ("adult", "adult.test"),
+    "heart-disease": ("heart-disease", "processed.va.data"),
+    "cifar10": ("cifar10", "cifar-10-batches-bin/data_batch_2.bin"),
+    "cifar10's names": ("cifar10", "cifar-10-batches-bin/batches.meta.txt"),
+    "tinyshakespeare": ("tinyshakespeare", "input.txt"),
+}
+
+
+def yard(folder):
+    """Make folders that are read as the sources of their names, as far as links are looked at."""
+    image = pytest.importorskip("PIL.Image").new("L", (4, 4), 1)
+    for inner in ("images/a", "images/b", "split/train/a", "split/test/a", "scans", "masks"):
+        (folder / inner).mkdir(parents=True)
+        image.save(folder / inner / "0.png")
+    for name, content in (("x", np.zeros((4, 2))), ("y", np.arange(4) % 2)):
+        (folder / "npy").mkdir(exist_ok=True)
+        np.save(folder / "npy" / f"{name}.npy", content)
+    for name, files in FILES.items():
+        for inner, content in files.items():
+            (folder / name / inner).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name / inner).write_bytes(content)
+
+
+IDX = {
+    3: struct.pack(">4B3I", 0, 0, 8, 3, 2, 2, 2) + bytes(8),
+    1: struct.pack(">4BI", 0, 0, 8, 1, 2) + bytes(2),
+}
+CIFAR = [*(f"data_batch_{n}.bin" for n in range(1, 6)), "test_batch.bin"]
+FILES = {
+    "mnist": {
+        f"{part}-{kind}-ubyte": IDX[axes]
+        for part in ("train", "t10k")
+        for kind, axes in (("images-idx3", 3), ("labels-idx1", 1))
+    },
+    "adult": {"adult.data": b"", "adult.test": b""},
+    "heart-disease": {
+        f"processed.{name}.data": b"63,1,1,145,233,1,2,150,0,2.3,3,0,6,0\n"
+        for name in ("cleveland", "hungarian", "switzerland", "va")
+    },
+    "cifar10": {f"cifar-10-batches-bin/{name}": bytes(3073) for name in CIFAR}
+    | {"cifar-10-batches-bin/batches.meta.txt": b"a b c d e f g h i j"},
+    "tinyshakespeare": {"input.txt": b"A:\nto be\n"},
+}
+
+
+@pytest.mark.parametrize("what", OUT)
+def test_a_link_that_leads_out_of_a_named_folder_is_refused(tmp_path, what):
+    folder, inner = OUT[what]
+    yard(tmp_path)
+    data = leave(tmp_path / folder, inner)
+    source, options = {"scans": ("images", [f"masks={tmp_path / 'masks'}"])}.get(
+        folder, ({"split": "images"}.get(folder, folder), [])
+    )
+    with pytest.raises(InputError, match=f"{inner}: a link that leads out of {data}; put what it leads to"):
+        find_source(source, options)(data, 0)
+
+
+def test_a_mask_that_lies_elsewhere_is_refused(tmp_path):
+    yard(tmp_path)
+    masks = leave(tmp_path / "masks", "0.png")
+    with pytest.raises(InputError, match=r"masks/0\.png: a link that leads out of"):
+        find_source("images", [f"masks={masks}"])(tmp_path / "scans", 0)
+
+
+def test_links_within_a_folder_and_to_it_are_followed(tmp_path):
+    yard(tmp_path)
+    (tmp_path / "images/b/1.png").symlink_to(tmp_path / "images/a/0.png")
+    (tmp_path / "images/c").symlink_to("a")
+    linked(tmp_path / "named", tmp_path / "images")
+    data = find_source("images")(tmp_path / "named", 0)
+    assert (data.class_names, data.y.tolist()) == (("a", "b", "c"), [0, 1, 1, 2])
+    assert data.x[:].min() == 1
+
+
+def test_rows_of_another_hdf5_file_are_refused(tmp_path):
+    for name in ("other", "in"):
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            file["y"] = np.arange(4) % 2
+            file["stored"] = np.zeros((4, 2))
+    for source, said in (("other.h5", "x lies in another file"), (".", None)):
+        layout = h5py.VirtualLayout((4, 2), "f8")
+        layout[:] = h5py.VirtualSource(source, "stored", (4, 2))
+        with h5py.File(tmp_path / "in.h5", "r+") as file:
+            file.pop("x", None)
+            file.create_virtual_dataset("x", layout)
+        if said:
+            with pytest.raises(InputError, match=said):
+                find_source("hdf5")(tmp_path / "in.h5", 0)
+        else:
+            assert find_source("hdf5")(tmp_path / "in.h5", 0).x[:].shape == (4, 2)
