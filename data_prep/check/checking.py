@@ -14,12 +14,14 @@ from rich.table import Table
 from rich.text import Text
 
 from data_prep.check.duplicates import Equal, Hashes, duplicates
-from data_prep.model import release, row_bytes
+from data_prep.model import all_seen, release, row_bytes, unseen
 from data_prep.write import PIECE
 from mpifl.common import ShardError, visible
 from mpifl.data import (
     Column,
+    Features,
     FederationSpec,
+    Inputs,
     Ragged,
     Shard,
     ShardEntry,
@@ -90,14 +92,13 @@ def _check_shard(
         return
     yield from _check_labels(shard, entry, spec)
     for name, split in shard.splits.items():
-        finite = Finite()
+        finite = Finite(spec.features)
         for start, piece in _pieces(split):
             finite(start, *(array for path, array in piece.items() if path[0] == "x"))
             if hashes is not None:
                 hashes.add(entry.file, name, *piece.values())
         if finite.bad:
-            what = f"{name}: {finite.bad} examples have NaN or infinite features, the first is {finite.first}"
-            yield Finding(entry.file, "not finite", what)
+            yield Finding(entry.file, "not finite", finite.what(name))
 
 
 def _check_labels(shard: Shard, entry: ShardEntry, spec: FederationSpec) -> Iterator[Finding]:
@@ -114,29 +115,37 @@ def _check_labels(shard: Shard, entry: ShardEntry, spec: FederationSpec) -> Iter
 
 
 class Finite:
-    """Count of the examples with features that are no numbers."""
+    """Count of the examples with features that are no numbers to a model."""
 
-    def __init__(self) -> None:
+    def __init__(self, features: Inputs) -> None:
+        one = features if isinstance(features, Features) else None
+        self._seen = (one.scale, one.offset) if one else (None, 0.0)
+        self._beyond = False
         self.bad = 0
         self.first = -1
 
     def __call__(self, start: int, *arrays: Column) -> None:
         """Count those of some rows; `start` is the first one's position."""
-        # a sum is finite unless a term is not, or it overflows: then look closer
-        odd = [x for x in arrays if x.dtype.kind == "f" and not np.isfinite(flat(x).sum(dtype=np.float64))]
+        odd = [x for x in arrays if not all_seen(flat(x), *self._seen)]
         if not odd:
             return
-        wrong = [_not_finite(x) for x in odd]
-        rows = np.flatnonzero(np.any(wrong, axis=0))
+        rows = np.flatnonzero(np.any([_not_finite(x, *self._seen) for x in odd], axis=0))
         if len(rows) and not self.bad:
             self.first = start + int(rows[0])
         self.bad += len(rows)
+        self._beyond |= any(bool(np.isfinite(flat(x)).all()) for x in odd)
+
+    def what(self, split: str) -> str:
+        """Say how many there are."""
+        features = "NaN or infinite features" + " in float32" * self._beyond
+        return f"{split}: {self.bad} examples have {features}, the first is {self.first}"
 
 
-def _not_finite(x: Column) -> np.ndarray:
-    """Return which examples [n] have a number that is not finite."""
+def _not_finite(x: Column, scale: float | None, offset: float) -> np.ndarray:
+    """Return which examples [n] have a number that is none to a model."""
     rows = flat(x)
-    wrong: np.ndarray = ~np.isfinite(rows).reshape(len(rows), math.prod(rows.shape[1:])).all(axis=1)
+    beyond = unseen(rows, scale, offset).reshape(len(rows), math.prod(rows.shape[1:]))
+    wrong: np.ndarray = np.any(beyond, axis=1)
     if not isinstance(x, Ragged):
         return wrong
     examples = np.repeat(np.arange(len(x)), x.lengths)

@@ -96,13 +96,12 @@ def _check_rows(
 def _check_split(
     entry: VerticalEntry, name: str, split: VerticalSplit, spec: VerticalSpec
 ) -> Iterator[Finding]:
-    finite, step = Finite(), max(1, PIECE // row_bytes(split.x))
+    finite, step = Finite(spec.features), max(1, PIECE // row_bytes(split.x))
     for start in range(0, len(split.x), step):
         finite(start, split.x[start : start + step])
         release(split.x)
     if finite.bad:
-        what = f"{name}: {finite.bad} examples have NaN or infinite features, the first is {finite.first}"
-        yield Finding(entry.file, "not finite", what)
+        yield Finding(entry.file, "not finite", finite.what(name))
     if split.y is None or name != "train":
         return
     y = None if isinstance(split.y, dict) else split.y

@@ -11,3 +11,4 @@ from .rows import (
     row_bytes as row_bytes,
     together as together,
 )
+from .seen import LARGEST as LARGEST, SMALLEST as SMALLEST, all_seen as all_seen, unseen as unseen

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import ValidationError
 
-from data_prep.model import Beside
+from data_prep.model import Beside, all_seen, unseen
 from mpifl.common import InputError
 from mpifl.data import FEATURE_DTYPES, Aims, Array, Column, Ragged, Targets, check_kind, flat
 
@@ -157,8 +157,11 @@ def _check_classes(path: Path, name: str, y: Column) -> None:
 
 def _check_values(path: Path, name: str, y: Column) -> None:
     values = flat(y)
-    if y.dtype.kind == "f" and not (finite := np.isfinite(values)).all():
-        row = _example(y, ~finite)
+    if not all_seen(values):
+        row = _example(y, wrong := unseen(values))
+        if np.isfinite(first := values[tuple(np.argwhere(wrong)[0])]):
+            told = f"values beyond float32, first {first:.4g} in example {row}; take another unit"
+            raise InputError(f"{path}: {name} has {told}")
         what = "NaN" if np.isnan(y[row]).any() else "infinite values"
         raise InputError(f"{path}: {name} has {what}, first in example {row}; fill or drop them")
 

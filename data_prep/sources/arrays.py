@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.model import Beside, Dataset, Rows, together
+from data_prep.model import LARGEST, SMALLEST, Beside, Dataset, Rows, together
 from data_prep.sources.aims import PLAIN, Wanted, aim_of, integers
 from data_prep.sources.ragged import check_finite, form_of, joined
 from data_prep.sources.reading import finite
@@ -62,12 +62,13 @@ def dataset_of(
         InputError: an array is missing, of the wrong shape or dtype, or they do not fit each other.
     """
     arrays = joined(path, arrays, wanted)
-    x, y = _features(path, "x", arrays), _targets(path, "y", arrays)
+    scale = _scale(wanted.scale)
+    x, y = _features(path, "x", arrays, scale), _targets(path, "y", arrays)
     if wanted.scale and x.dtype.names:
         named = f"x is named arrays ({', '.join(x.dtype.names)})"
         raise InputError(f"--option: scale={wanted.scale} given; {named}, store them as floats in their unit")
     held = any(map(_of_server, arrays))
-    test = (_features(path, "x_test", arrays), _targets(path, "y_test", arrays)) if held else None
+    test = (_features(path, "x_test", arrays, scale), _targets(path, "y_test", arrays)) if held else None
     _check_lengths(path, arrays)
     if test and not test[0].shape[0]:
         raise InputError(f"{path}: x_test is empty; leave it out")
@@ -82,7 +83,7 @@ def dataset_of(
         aim.fitted(y),
         aim.classes,
         files,
-        scale=_scale(wanted.scale),
+        scale=scale,
         test=test and (test[0], aim.fitted(test[1])),
         silo=silo,
         silo_names=_names(path, silo, wanted.silo_names),
@@ -120,11 +121,13 @@ def _check_lengths(path: Path, arrays: Mapping[str, Any]) -> None:
                 raise InputError(f"{path}: {found}, so [{length}, ...]")
 
 
-def _features(path: Path, name: str, arrays: Mapping[str, Any]) -> Rows | Ragged | Beside:
+def _features(
+    path: Path, name: str, arrays: Mapping[str, Any], scale: float | None
+) -> Rows | Ragged | Beside:
     if name in arrays:
-        return _checked(path, name, arrays[name], least=2)
+        return _checked(path, name, arrays[name], 2, scale)
     if several := _several(arrays, name):
-        return together({key: _checked(path, f"{name}_{key}", x, least=1) for key, x in several.items()})
+        return together({key: _checked(path, f"{name}_{key}", x, 1) for key, x in several.items()})
     raise InputError(f"{path}: has no array '{name}'; it must hold {name} and y{name[1:]}")
 
 
@@ -137,7 +140,9 @@ def _targets(path: Path, name: str, arrays: Mapping[str, Any]) -> Array:
     raise InputError(f"{path}: has no array '{name}'; it must hold x{name[1:]} and {name}")
 
 
-def _checked(path: Path, name: str, x: Rows | Ragged, least: int) -> Rows | Ragged:
+def _checked(
+    path: Path, name: str, x: Rows | Ragged, least: int, scale: float | None = None
+) -> Rows | Ragged:
     """Return features of at least so many dimensions; those alone are [examples, features, ...]."""
     if x.dtype.name not in FEATURE_DTYPES:
         raise InputError(
@@ -146,9 +151,11 @@ def _checked(path: Path, name: str, x: Rows | Ragged, least: int) -> Rows | Ragg
     if len(x.shape) < least or 0 in x.shape[1:]:
         raise InputError(f"{path}: {name} has shape {list(x.shape)}; it must be [examples, features, ...]")
     if isinstance(x, Ragged):
-        check_finite(path, name, x)
+        check_finite(path, name, x, scale)
         return x
-    return finite(x, f"{path}: {name}")
+    if scale and x.dtype.kind in "iu" and 2.0 ** (8 * x.dtype.itemsize) * scale > LARGEST:
+        raise InputError(f"--option: scale={scale:g} given; times it, {x.dtype} may be beyond float32")
+    return finite(x, f"{path}: {name}", scale)
 
 
 def _held(path: Path, held: np.ndarray, length: int) -> np.ndarray:
@@ -184,4 +191,6 @@ def _scale(given: str) -> float | None:
         scale = math.nan
     if not 0 < scale < math.inf:
         raise InputError(f"--option: scale={given} given; it must be a number above 0, such as 1/255")
+    if not SMALLEST <= scale <= LARGEST:
+        raise InputError(f"--option: scale={given} given; float32 has {SMALLEST:.3g} to {LARGEST:.3g}")
     return scale

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.model import Beside
+from data_prep.model import Beside, all_seen, unseen
 from data_prep.sources.aims import Wanted
+from data_prep.sources.reading import unseeable
 from mpifl.common import InputError, ShardError
 from mpifl.data import OFFSETS, Ragged, ragged_of
 
@@ -44,16 +45,15 @@ def joined(path: Path, arrays: Mapping[str, Any], wanted: Wanted) -> dict[str, A
     return found
 
 
-def check_finite(path: Path, name: str, x: Ragged) -> None:
-    """Refuse NaN and infinite values."""
+def check_finite(path: Path, name: str, x: Ragged, scale: float | None) -> None:
+    """Refuse NaN, infinite values, and those that float32 cannot hold."""
     rows = x.joined if x.dtype.kind == "f" else x.values[:0]
     step = max(1, PIECE // max(1, rows[:1].size))
     for start in range(0, len(rows), step):
-        finite = np.isfinite(piece := rows[start : start + step]).reshape(len(piece), -1).all(axis=1)
-        if not finite.all():
-            example = x.example_at(start + int(np.argmin(finite)))
-            what = f"has NaN or infinite values, first in example {example}"
-            raise InputError(f"{path}: {name} {what}; fill or drop them")
+        if not all_seen(piece := rows[start : start + step], scale):
+            first = np.argwhere(unseen(piece, scale))[0]
+            example = x.example_at(start + int(first[0]))
+            raise unseeable(f"{path}: {name}", piece[tuple(first)], example)
 
 
 def form_of(rows: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.model import Rows
+from data_prep.model import Rows, all_seen, unseen
 from mpifl.common import InputError, sha256_of
 
 
@@ -57,11 +57,11 @@ def unreadable(path: Path, error: OSError) -> InputError:
 
 
 class FiniteRows:
-    """Rows that are looked through for NaN and infinite values as they are read:
+    """Rows that are looked through for what is no number to a model as they are read:
     no pass of its own over the file."""
 
-    def __init__(self, rows: Rows, where: str) -> None:
-        self.rows, self.where = rows, where
+    def __init__(self, rows: Rows, where: str, scale: float | None) -> None:
+        self.rows, self.where, self._scale = rows, where, scale
         self.shape, self.dtype = rows.shape, rows.dtype
         self.sequential, self.step = getattr(rows, "sequential", False), getattr(rows, "step", 1)
 
@@ -70,18 +70,21 @@ class FiniteRows:
 
     def __getitem__(self, at: Any) -> np.ndarray:
         x = np.asarray(self.rows[at])
-        with np.errstate(all="ignore"):
-            # finite unless a term is not (or it overflows: then look again)
-            total = np.sum(x, dtype=np.float64)
-        if not np.isfinite(total) and not (finite := np.isfinite(x)).all():
-            row = int(np.argwhere(~finite)[0, 0])
-            example = np.arange(self.shape[0])[at][row]
-            raise InputError(
-                f"{self.where} has NaN or infinite values, first in example {example}; fill or drop them"
-            )
+        if not all_seen(x, self._scale):
+            first = np.argwhere(unseen(x, self._scale))[0]
+            raise unseeable(self.where, x[tuple(first)], int(np.arange(self.shape[0])[at][first[0]]))
         return x
 
 
-def finite(rows: Rows, where: str) -> Rows:
-    """Guard rows of floats against NaN and infinite values; others have none."""
-    return FiniteRows(rows, where) if rows.dtype.kind == "f" else rows
+def unseeable(where: str, value: float, example: int) -> InputError:
+    """Say that a value of an example is no number to a model."""
+    what, remedy = "NaN or infinite values, first", "fill or drop them"
+    if np.isfinite(value):
+        what, remedy = f"values beyond float32, first {value:.4g}", "take another unit"
+    return InputError(f"{where} has {what} in example {example}; {remedy}")
+
+
+def finite(rows: Rows, where: str, scale: float | None = None) -> Rows:
+    """Guard rows of floats against NaN, infinite values, and those that float32 cannot hold; others have
+    none."""
+    return FiniteRows(rows, where, scale) if rows.dtype.kind == "f" else rows

@@ -12,9 +12,9 @@ from typing import Any
 import h5py
 import numpy as np
 
-from data_prep.model import fields, release
+from data_prep.model import all_seen, fields, release
 from data_prep.write.layout import Arrival, Gathering, Section, Sweep
-from mpifl.common import sha256_of
+from mpifl.common import InputError, sha256_of
 from mpifl.data import (
     OFFSETS,
     Aims,
@@ -108,6 +108,7 @@ class Writer:
             x = x.astype(self.features.dtype, copy=False)
         if self.alter and section.silo is not None:
             x, y = self.alter(section.silo, x, y, ids)
+            self._check_altered(section, x)
         where, arrays = f"{section.file}: {section.split}", (fields(x), fields(y))
         check_arrays(where, *arrays, self.features, self.classes, self.targets)
         kinds = self.kinds(section)
@@ -116,6 +117,13 @@ class Writer:
                 place, dtype = section.span(path, range(slot, slot)).start, kinds[path][1]
                 lying = rows.joined if isinstance(rows, Ragged) else rows
                 _write_at(file, offsets[section.split][path], place, lying.astype(dtype, copy=False))
+
+    def _check_altered(self, section: Section, x: np.ndarray) -> None:
+        """Refuse values that a scheme has brought beyond float32."""
+        one = self.features
+        if isinstance(one, Features) and not all_seen(x, one.scale, one.offset):
+            what = "the scheme brings features beyond float32"
+            raise InputError(f"--scheme: {section.file}: {what}; take smaller factors, or another unit")
 
     def finish(self, shard: Shard, offsets: Offsets) -> ShardEntry:
         """Put a filled shard's rows into their order, compress them if asked, and return its entry.

@@ -237,6 +237,16 @@ def partition(npz, out, *words):
     return read_federation(out)
 
 
+def test_an_effect_that_leads_beyond_float32_is_refused(tmp_path, capsys):
+    np.savez(tmp_path / "in.npz", x=np.full((20, 3), 1e35), y=np.arange(20) % 2)
+    words = ["--scheme", "brightness", "--factors", "1,1,1,1,1e5", "--out", tmp_path / "out", "--silos", 5]
+    with pytest.raises(SystemExit, match="2"):
+        main(["partition", "npz", "--data", str(tmp_path / "in.npz"), *map(str, words)])
+    said = "error: --scheme: silo_0004.h5: the scheme brings features beyond float32; take smaller factors"
+    assert capsys.readouterr().err.startswith(said)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("words", [[], ["--valid", 0.2, "--test", 0.1], ["--public", 0.3]])
 def test_shards_hold_what_the_effect_makes_of_the_source(tmp_path, words):
     """Every example is found again by what is left of it:

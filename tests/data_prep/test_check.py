@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from data_prep.check import checking
+from data_prep.check.checking import Finite
 from data_prep.check.duplicates import Hashes, duplicates
 from data_prep.cli import main
 from mpifl.common.files import sha256_of
@@ -281,3 +282,13 @@ def test_equal_rows_of_held_out_splits_alone_are_warned_of(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "warning" in out
     assert "2 silos, nothing wrong, 1 warning" in out
+
+
+def test_features_beyond_float32_are_found_as_a_model_sees_them():
+    x = np.ones((6, 2))
+    x[[2, 5], 1] = 1e39, 1e30
+    for scale, rows in ((None, [2]), (1e10, [2, 5])):
+        finite = Finite(Features(shape=(2,), dtype="float64", scale=scale))
+        finite(10, x)
+        wanted = f"train: {len(rows)} examples have NaN or infinite features in float32, the first is 12"
+        assert finite.what("train") == wanted

@@ -225,6 +225,11 @@ FAULTS = {
         OPTIONS,
         "x_spans has NaN or infinite values, first in example",
     ),
+    "beyond float32": (
+        of("x_spans", values=np.full((LENGTHS.sum(), 2), 1e39)),
+        OPTIONS,
+        "x_spans has values beyond float32, first 1e+39 in example",
+    ),
     "no ignore": (
         {"y": np.zeros(LENGTHS.sum(), "i4"), "y_test": np.zeros(LENGTHS[:6].sum(), "i4")},
         ["fill=0"],

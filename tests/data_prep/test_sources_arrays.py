@@ -148,6 +148,50 @@ def test_a_bad_array_is_named(tmp_path, kind, fault):
     assert str(data) in str(error.value)
 
 
+def read_all(read, path):
+    data = read(path, 0)
+    return data.x[:], data.test[0][:]
+
+
+BEYOND = {
+    "above": ({"x": (3, 1e39)}, [], "x has values beyond float32, first 1e+39 in example 3; take another"),
+    "below": ({"x": (2, -3.5e38)}, [], "x has values beyond float32, first -3.5e+38 in example 2"),
+    "of the test set": ({"x_test": (1, 1e300)}, [], "x_test has values beyond float32, first 1e+300 in exam"),
+    "a target": ({"y": (4, 1e39)}, [], "y has values beyond float32, first 1e+39 in example 4; take another"),
+    "times its scale": ({"x": (3, 1e30)}, ["scale=1e10"], "x has values beyond float32, first 1e+30"),
+    "by its scale alone": ({"x": (3, 1e39)}, ["scale=1e-9"], "x has values beyond float32, first 1e+39"),
+    "scale of 0": ({}, ["scale=1e-60"], "scale=1e-60 given; float32 has 1.18e-38 to 3.4e+38"),
+    "scale of no end": ({}, ["scale=1e60"], "scale=1e60 given; float32 has 1.18e-38 to 3.4e+38"),
+}
+
+
+@pytest.mark.parametrize("what", BEYOND)
+def test_a_value_beyond_float32_is_refused(tmp_path, what):
+    harm, options, said = BEYOND[what]
+    arrays = {"x": np.ones((6, 2)), "y": np.arange(6.0), "x_test": np.ones((6, 2)), "y_test": np.arange(6.0)}
+    for name, (row, value) in harm.items():
+        arrays[name][row] = value
+    np.savez(tmp_path / "in.npz", **arrays)
+    with pytest.raises(InputError) as refusal:
+        read_all(find_source("npz", options), tmp_path / "in.npz")
+    assert said in str(refusal.value)
+
+
+def test_integers_that_a_scale_may_bring_beyond_float32_are_refused(tmp_path):
+    np.savez(tmp_path / "in.npz", x=np.ones((6, 2), np.int64), y=np.arange(6))
+    with pytest.raises(InputError, match=r"scale=1e\+20 given; times it, int64 may be beyond float32"):
+        find_source("npz", ["scale=1e20"])(tmp_path / "in.npz", 0)
+    assert find_source("npz", ["scale=1e18"])(tmp_path / "in.npz", 0).scale == 1e18
+
+
+def test_the_largest_value_of_float32_is_taken_to_its_rounding(tmp_path):
+    most = np.nextafter(np.float64(2) ** 128 * (1 - 2.0**-25), 0)  # rounds to the largest float32
+    np.savez(tmp_path / "in.npz", x=np.full((6, 2), most), y=np.full(6, -most))
+    data = find_source("npz")(tmp_path / "in.npz", 0)
+    assert np.isfinite(data.x[:].astype(np.float32)).all()
+    assert np.isfinite(data.y.astype(np.float32)).all()
+
+
 @pytest.mark.parametrize("kind", WRITERS)
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_value_that_is_not_finite_is_found_where_it_is_read(tmp_path, kind, value, capsys, recwarn):
@@ -177,9 +221,10 @@ def test_a_value_that_is_not_finite_is_found_where_it_is_read(tmp_path, kind, va
 
 
 def test_finite_rows_name_the_example_and_let_large_ones_pass():
-    x = np.full((6, 2), 1e308)
-    rows = FiniteRows(x, "x")
-    assert np.array_equal(rows[:], x)  # whose sum overflows
+    x = np.full((6, 2), np.finfo(np.float32).max, np.float64)
+    rows = FiniteRows(x, "x", None)
+    assert np.array_equal(rows[:], x)
+    assert FiniteRows(x[:0], "x", None)[:].shape == (0, 2)
     x[4, 1] = np.nan
     assert np.array_equal(rows[:4], x[:4])
     for at in (slice(3, 6), np.array([0, 4])):
