@@ -9,8 +9,8 @@ import numpy as np
 
 from data_prep.model import Dataset
 from data_prep.sources.aims import Wanted, aim_of
+from data_prep.sources.orientation import DAMAGED, orientation_of, turned
 from data_prep.sources.pictures import (
-    DAMAGED,
     ENDINGS,
     ImageRows,
     Shape,
@@ -18,6 +18,7 @@ from data_prep.sources.pictures import (
     digest_of,
     inside,
     is_split,
+    is_turned,
     opened,
     pillow,
     shape_of,
@@ -104,6 +105,7 @@ def _check_sizes(pairs: Pairs) -> None:
         (_, *wanted), (_, *found) = shape_of(image), shape_of(mask)
         if found != wanted:
             other = f"its image {image.name} has {wanted[1]}x{wanted[0]}"
+            other += ", turned as its EXIF data say" * is_turned(image)
             raise InputError(f"{mask}: {found[1]}x{found[0]} pixels, {other}; make them alike")
 
 
@@ -123,7 +125,8 @@ def _numbers(path: Path, form: tuple[int, ...], resize: bool) -> np.ndarray:
             what = f"a mask of {image.format} in mode {image.mode}, and one number a pixel is its class"
             raise InputError(f"{path}: {what}; store it as PNG, in grey or with a palette")
         try:
-            mask = image.resize((width, height), pillow().Resampling.NEAREST) if resize else image
+            mask = turned(image, orientation_of(path, image))
+            mask = mask.resize((width, height), pillow().Resampling.NEAREST) if resize else mask
             return np.asarray(mask).astype(np.uint8)
         except DAMAGED as error:
             raise InputError(f"{path}: the mask is damaged or cut short ({error}); replace it") from None

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-import struct
 import warnings
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from data_prep.sources.orientation import DAMAGED, SIDEWAYS, orientation_of, turned
 from data_prep.sources.reading import held_in, unreadable
 from mpifl.common import InputError
 
@@ -23,18 +22,6 @@ ENDINGS = (".png", ".jpg", ".jpeg")
 GREY = ("1", "L", "LA")
 MOST_PIXELS = 1 << 26
 """Pixels of an image: 200 MB in memory."""
-DAMAGED: tuple[type[Exception], ...] = (
-    OSError,
-    SyntaxError,
-    ValueError,
-    TypeError,
-    LookupError,
-    EOFError,
-    ArithmeticError,
-    MemoryError,
-)
-DAMAGED += (struct.error, zlib.error)
-"""What Pillow raises for images that are none."""
 Shape = tuple[int, int, int]
 """Channels, height and width of an image."""
 
@@ -67,6 +54,7 @@ class ImageRows:
                 raise InputError(
                     f"{path}: the image is damaged or cut short ({error}); replace or remove it"
                 ) from None
+            image = turned(image, orientation_of(path, stored))
         if self._resize:
             image = image.resize((width, height), pillow().Resampling.BILINEAR)
         return np.moveaxis(np.asarray(image).reshape(height, width, channels), 2, 0)
@@ -104,7 +92,11 @@ def common_shape(paths: Sequence[Path], size: tuple[int, int] | None, grey: bool
 
 
 def shape_of(path: Path) -> Shape:
-    """Return an image's shape by its header; refuse one that is too large, or of more than 8 bits a pixel."""
+    """Return an image's shape by its header, turned as its EXIF data say.
+
+    Raises:
+        InputError: it is too large, or has more than 8 bits a pixel.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a size that is refused below
         image_file = opened(path)
@@ -116,7 +108,15 @@ def shape_of(path: Path) -> Shape:
             raise InputError(
                 f"{path}: has more than 8 bits a pixel; convert it to 8, or store arrays (npy, hdf5)"
             )
-        return 1 if image.mode in GREY else 3, image.height, image.width
+        sideways = orientation_of(path, image) in SIDEWAYS
+        height, width = (image.width, image.height) if sideways else (image.height, image.width)
+        return 1 if image.mode in GREY else 3, height, width
+
+
+def is_turned(path: Path) -> bool:
+    """Tell whether an image is stored otherwise than it is seen."""
+    with opened(path) as image:
+        return orientation_of(path, image) != 1
 
 
 def _is_deep(path: Path) -> bool:

@@ -225,3 +225,100 @@ def test_a_name_that_is_no_text_is_refused(tmp_path):
     path.write_bytes(b"x")
     with pytest.raises(InputError, match=r"cat.*: the name is not UTF-8; rename it"):
         digest_of(tmp_path, [path])
+
+
+def tagged(orientation):
+    """Return EXIF data that say how an image is stored."""
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return exif
+
+
+def upright(pixels, orientation):
+    """Bring pixels [height, width, ...] upright: TIFF 6.0, p. 36, says where row 0 and column 0 are seen."""
+    rows, columns = pixels[::-1], pixels[:, ::-1]
+    return {
+        1: pixels,
+        2: columns,
+        3: pixels[::-1, ::-1],
+        4: rows,
+        5: pixels.swapaxes(0, 1),
+        6: rows.swapaxes(0, 1),
+        7: pixels[::-1, ::-1].swapaxes(0, 1),
+        8: columns.swapaxes(0, 1),
+    }[orientation]
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_an_image_is_turned_as_its_exif_data_say(tmp_path, orientation):
+    folder, pixels = tmp_path / "in" / "a", drawn()
+    folder.mkdir(parents=True)
+    Image.fromarray(pixels).save(folder / "0.png", exif=tagged(orientation))
+    (data,) = (find_source("images")(tmp_path / "in", 0),)
+    expected = upright(pixels, orientation).transpose(2, 0, 1)
+    assert data.x.shape == (1, *expected.shape)
+    assert np.array_equal(data.x[:][0], expected)
+
+
+def test_a_jpeg_and_one_that_is_resized_are_turned(tmp_path):
+    (folder := tmp_path / "in" / "a").mkdir(parents=True)
+    smooth = np.broadcast_to(np.linspace(0, 255, 16).astype(np.uint8)[:, None, None], (16, 8, 3)).copy()
+    Image.fromarray(smooth).save(folder / "0.jpg", exif=tagged(8), quality=95)
+    data = find_source("images")(tmp_path / "in", 0)
+    assert data.x.shape == (1, 3, 8, 16)
+    assert np.abs(data.x[:][0].transpose(1, 2, 0).astype(int) - upright(smooth, 8)).max() < 12
+    small = find_source("images", ["size=8x4"])(tmp_path / "in", 0).x[:][0]
+    assert (np.diff(small.mean(axis=(0, 1))) > 0).all()  # it grows from left to right as it is seen
+
+
+XMP = '<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf tiff:Orientation="6"/></x:xmpmeta>'
+
+
+def chunk(kind, content):
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+
+@pytest.mark.parametrize("behind", [False, True])
+@pytest.mark.parametrize("kind", ["exif", "xmp"])
+def test_a_png_is_turned_wherever_it_says_so(tmp_path, kind, behind):
+    """Some programs write what an image is behind its pixels."""
+    (folder := tmp_path / "in" / "a").mkdir(parents=True)
+    pixels = drawn()
+    Image.fromarray(pixels).save(folder / "0.png")
+    content = (folder / "0.png").read_bytes()
+    said = {
+        "exif": chunk(b"eXIf", tagged(6).tobytes().removeprefix(b"Exif\0\0")),
+        "xmp": chunk(b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + XMP.encode()),
+    }[kind]
+    at = content.index(b"IEND" if behind else b"IDAT") - 4
+    (folder / "0.png").write_bytes(content[:at] + said + content[at:])
+    assert np.array_equal(
+        find_source("images")(tmp_path / "in", 0).x[:][0], upright(pixels, 6).transpose(2, 0, 1)
+    )
+
+
+def test_pixels_are_read_for_their_shape_only_where_more_is_said_behind(tmp_path, monkeypatch):
+    write(tmp_path / "in", {"a": 2})
+    monkeypatch.setattr("PIL.PngImagePlugin.PngImageFile.load", lambda _: pytest.fail("pixels are read"))
+    assert find_source("images")(tmp_path / "in", 0).x.shape == (2, 3, 6, 5)
+
+
+@pytest.mark.parametrize(
+    ("orientation", "said"),
+    [(9, "0.png: EXIF orientation 9, there are 1 to 8"), (0, "")],
+)
+def test_an_orientation_that_is_none_is_refused(tmp_path, orientation, said):
+    (folder := tmp_path / "in" / "a").mkdir(parents=True)
+    Image.fromarray(drawn()).save(folder / "0.png", exif=tagged(orientation))
+    if not said:  # of cameras that do not know
+        assert find_source("images")(tmp_path / "in", 0).x.shape == (1, 3, 6, 5)
+        return
+    with pytest.raises(InputError, match=said):
+        find_source("images")(tmp_path / "in", 0)
+
+
+def test_damaged_exif_data_are_refused(tmp_path):
+    (folder := tmp_path / "in" / "a").mkdir(parents=True)
+    Image.fromarray(drawn()).save(folder / "0.png", exif=b"MM\0*\0\0\0")
+    with pytest.raises(InputError, match=r"0\.png: its EXIF data are damaged, or it is cut short"):
+        find_source("images")(tmp_path / "in", 0)

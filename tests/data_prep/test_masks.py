@@ -182,3 +182,22 @@ def test_a_wrong_option_is_refused(tmp_path, monkeypatch, options, said):
     with pytest.raises(InputError) as error:
         find_source("images", options)(tmp_path / "in", 0)
     assert said in str(error.value)
+
+
+def test_an_image_and_its_mask_are_turned_each_as_it_says(tmp_path):
+    """A mask that was drawn on the upright image fits; one of the sensor's size must say so."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    options = write(tmp_path, ["scan0"])
+    Image.fromarray(IMAGES["scan0"]).save(tmp_path / "in" / "scan0.png", exif=exif)
+    mask = tmp_path / "masks" / "scan0.png"
+    with pytest.raises(InputError, match=r"scan0\.png: 5x6 pixels, its image scan0\.png has 6x5, turned as"):
+        find_source("images", options)(tmp_path / "in", 0)
+    Image.fromarray(MASKS["scan0"]).save(mask, exif=exif)
+    both = find_source("images", options)(tmp_path / "in", 0)
+    assert np.array_equal(both.y[0], np.rot90(MASKS["scan0"], -1))
+    Image.fromarray(np.rot90(MASKS["scan0"], -1).copy()).save(mask)
+    drawn = find_source("images", options)(tmp_path / "in", 0)
+    assert np.array_equal(drawn.y, both.y)
+    assert np.array_equal(drawn.x[:][0], np.rot90(IMAGES["scan0"], -1).transpose(2, 0, 1))
+    assert drawn.x.shape[2:] == drawn.y.shape[1:] == (5, 6)
