@@ -13,11 +13,12 @@ import typer
 from data_prep.commands import app as site_commands, with_scheme_options
 from data_prep.cut import WriteOptions, partition as cut_into_silos
 from data_prep.inspect import counted, held
+from data_prep.model import doubts
 from data_prep.schemes import SCHEMES, Shares, find_scheme
 from data_prep.sources import SOURCES
 from data_prep.write import COMPRESSIONS, default_jobs
 from mpifl.common import InputError, one_line
-from mpifl.data import FederationSpec
+from mpifl.data import FederationSpec, VerticalSpec
 
 app = typer.Typer(
     help="Partition a data set over silos, and see what every silo holds.",
@@ -77,10 +78,13 @@ def partition(
     if find_scheme(scheme).layout == "vertical":
         from data_prep.cut import partition_columns
 
-        made = partition_columns(source, data, out, scheme, silos, seed, **more)
-        typer.echo(f"{out}: {held(made)}")
+        columns = partition_columns(source, data, out, scheme, silos, seed, **more)
+        typer.echo(f"{out}: {held(columns)}")
+        _warn(columns)
     else:
-        typer.echo(_summary(cut_into_silos(source, data, out, scheme, silos, seed, **more), out))
+        made = cut_into_silos(source, data, out, scheme, silos, seed, **more)
+        typer.echo(_summary(made, out))
+        _warn(made)
 
 
 @app.command()
@@ -129,6 +133,11 @@ def _summary(spec: FederationSpec, out: Path) -> str:
     if sizes[least] == sizes[most]:
         extremes = f"every silo has {sizes[least]:,}"
     return f"{out}: {counted(spec)}, {sum(sizes):,} examples{server}; {extremes}"
+
+
+def _warn(spec: FederationSpec | VerticalSpec) -> None:
+    for doubt in doubts(spec):
+        typer.echo(f"warning: {one_line(doubt.what)}", err=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from data_prep.check.duplicates import Equal, Hashes, duplicates
-from data_prep.model import all_seen, release, row_bytes, unseen
+from data_prep.model import all_seen, doubts, release, row_bytes, unseen
 from data_prep.write import PIECE
 from mpifl.common import ShardError, visible
 from mpifl.data import (
@@ -26,6 +26,7 @@ from mpifl.data import (
     Shard,
     ShardEntry,
     Split,
+    VerticalSpec,
     flat,
     label_counts,
     open_shard,
@@ -60,12 +61,17 @@ def check(folder: Path, *, duplicated: bool = True) -> tuple[FederationSpec, lis
     """
     spec = read_federation(folder)
     entries = [*spec.silos, *filter(None, (spec.test, spec.public))]
-    findings, hashes = list(strays(folder, {entry.file for entry in entries})), Hashes()
+    findings, hashes = [*doubtful(spec), *strays(folder, {entry.file for entry in entries})], Hashes()
     for entry in entries:
         findings += _check_shard(folder, entry, spec, hashes if duplicated else None)
     if duplicated:
         findings += [equal(found) for found in duplicates(hashes)]
     return spec, findings
+
+
+def doubtful(spec: FederationSpec | VerticalSpec) -> list[Finding]:
+    """Return what is doubtful in `federation.json`, as warnings."""
+    return [Finding("federation.json", doubt.kind, doubt.what, "warning") for doubt in doubts(spec)]
 
 
 def equal(found: Equal) -> Finding:

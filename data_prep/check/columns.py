@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.check.checking import Finding, Finite, equal, strays
+from data_prep.check.checking import Finding, Finite, doubtful, equal, strays
 from data_prep.check.duplicates import Hashes, duplicates
 from data_prep.model import release, row_bytes
 from data_prep.write import PIECE
@@ -54,7 +54,7 @@ def check_columns(folder: Path, *, duplicated: bool = True) -> tuple[VerticalSpe
         ]
     if duplicated and not findings:
         findings = [equal(found._replace(file="whole rows")) for found in duplicates(_hashed(held))]
-    return spec, findings
+    return spec, [*doubtful(spec), *findings]
 
 
 def _hashed(silos: Sequence[Mapping[str, VerticalSplit]]) -> Hashes:

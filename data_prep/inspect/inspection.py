@@ -11,8 +11,9 @@ from data_prep.inspect.column_advice import column_advice
 from data_prep.inspect.columns import compare_columns, show_columns, summarise_columns
 from data_prep.inspect.overview import compare, show, shown
 from data_prep.inspect.summary import Summary, summarise, tokens
+from data_prep.model import doubts
 from mpifl.common import InputError, visible
-from mpifl.data import is_vertical
+from mpifl.data import FederationSpec, VerticalSpec, is_vertical
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -61,6 +62,7 @@ def _inspect_columns(
         show_columns(one, console, everything=everything)
         for told in column_advice(one):
             console.print(shown(str(told)))
+    _warn([one.spec for one in found], console)
     if len(found) == 2:
         compare_columns(found[0], found[1], console)
     if plot is not None:
@@ -85,5 +87,13 @@ def _print(summaries: Sequence[Summary], console: Console, *, features: bool, ev
             named = isinstance(spec.features, dict)
             what = "named arrays" if named else f"{spec.single.dtype} without a scale: tokens to a model"
             print(f"{visible(spec.name)}: features are {what}, without a mean")
+    _warn([summary.spec for summary in summaries], console)
     if len(summaries) == 2:
         compare(summaries[0], summaries[1], console)
+
+
+def _warn(specs: Sequence[FederationSpec | VerticalSpec], console: Console) -> None:
+    for spec in specs:
+        for doubt in doubts(spec):
+            of = f"{spec.name}: " if len(specs) > 1 else ""
+            console.print(shown(f"Warning: {of}{doubt.what}"))

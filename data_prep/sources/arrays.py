@@ -64,7 +64,7 @@ def dataset_of(
     arrays = joined(path, arrays, wanted)
     scale = _scale(wanted.scale)
     x, y = _features(path, "x", arrays, scale), _targets(path, "y", arrays)
-    if wanted.scale and x.dtype.names:
+    if scale and x.dtype.names:
         named = f"x is named arrays ({', '.join(x.dtype.names)})"
         raise InputError(f"--option: scale={wanted.scale} given; {named}, store them as floats in their unit")
     held = any(map(_of_server, arrays))
@@ -87,7 +87,7 @@ def dataset_of(
         test=test and (test[0], aim.fitted(test[1])),
         silo=silo,
         silo_names=_names(path, silo, wanted.silo_names),
-        held=_held(path, arrays["held_out"], x.shape[0]) if "held_out" in arrays else None,
+        held=_held(path, arrays.get("held_out"), x.shape[0]),
         targets=aim.targets,
     )
 
@@ -158,8 +158,10 @@ def _checked(
     return finite(x, f"{path}: {name}", scale)
 
 
-def _held(path: Path, held: np.ndarray, length: int) -> np.ndarray:
-    """Return whether each example is for its silo's test split, bools [n]."""
+def _held(path: Path, held: np.ndarray | None, length: int) -> np.ndarray | None:
+    """Return whether each example is for its silo's test split, bools [n], if the file says so."""
+    if held is None:
+        return None
     stored = held.view(np.uint8) if held.dtype.kind == "b" else held  # a file may have bools that are neither
     integers(path, "held_out", stored, length)
     if not (known := (stored == 0) | (stored == 1)).all():

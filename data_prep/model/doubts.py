@@ -1,0 +1,96 @@
+"""What is doubtful in a description of shards, though it can be trained on: labels that nobody meant so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from mpifl.data import FederationSpec, VerticalSpec
+
+MOST_NAMED = 5
+"""Names in a line."""
+BLACK_AND_WHITE = (0, 255)
+"""What programs that draw write for the two classes of a mask."""
+
+
+class Doubt(NamedTuple):
+    """One of them: about what, and what was found with what would do."""
+
+    kind: str
+    what: str
+
+
+def doubts(spec: FederationSpec | VerticalSpec) -> list[Doubt]:
+    """Return what is doubtful in `federation.json`, which alone is looked at.
+
+    Classes without a training example, test examples of classes that no silo trains on, masks of 0 and 255,
+    names that differ by case alone.
+    """
+    return [*_classes(spec), *_names(spec)]
+
+
+def _classes(spec: FederationSpec | VerticalSpec) -> Iterator[Doubt]:
+    counted = [entry for entry in spec.silos if entry.labels]
+    if not spec.classes or not counted or _of_tokens(spec):
+        return
+    trained = np.sum([entry.labels or [] for entry in counted], axis=0)
+    tested = np.array(spec.test.labels if spec.test else np.zeros_like(trained))
+    there = np.flatnonzero(trained + tested).tolist()
+    if spec.classes == 256 and there == list(BLACK_AND_WHITE):
+        what = "labels are 0 and 255 alone, in 256 classes: 255 is no class number"
+        yield Doubt("classes", f"{what}; store it as 1, or say --option ignore=255 if it does not count")
+        return
+    if unknown := np.flatnonzero((trained == 0) & (tested > 0)).tolist():
+        said = f"the test set has {_called(spec, unknown)}, {tested[unknown].sum():,} times"
+        trains = f"no silo trains on {'them' if len(unknown) > 1 else 'it'}"
+        yield Doubt("classes", f"{said}, and {trains}; see whether both are of one kind")
+    if empty := np.flatnonzero(trained + tested == 0).tolist():
+        yield Doubt("classes", f"{_called(spec, empty)} without a training example; {_remedy(spec, empty)}")
+
+
+def _of_tokens(spec: FederationSpec | VerticalSpec) -> bool:
+    """Tell whether targets are sequences of tokens, whose vocabulary need not occur."""
+    one = spec.features
+    if isinstance(one, dict):
+        return any(not of.dtype.startswith("float") and of.scale is None for of in one.values())
+    tokens = one.scale is None and not one.dtype.startswith("float")
+    labels = sum(sum(entry.labels or ()) for entry in spec.silos)
+    return tokens and labels != sum(entry.examples["train"] for entry in spec.silos if entry.labels)
+
+
+def _called(spec: FederationSpec | VerticalSpec, classes: Sequence[int]) -> str:
+    names = spec.class_names
+    known = [f"'{names[one]}'" if names and one < len(names) else str(one) for one in classes[:MOST_NAMED]]
+    more = f" and {len(classes) - MOST_NAMED:,} more" if len(classes) > MOST_NAMED else ""
+    return f"{'classes' if len(classes) > 1 else 'class'} {', '.join(known)}{more}"
+
+
+def _remedy(spec: FederationSpec | VerticalSpec, empty: Sequence[int]) -> str:
+    if list(empty) == [0] and not spec.class_names:
+        return "number them from 0, not from 1"
+    return "a model has outputs for them and learns none" if len(empty) > 1 else "a model cannot learn it"
+
+
+def _names(spec: FederationSpec | VerticalSpec) -> Iterator[Doubt]:
+    names = [] if _is_text(spec) else spec.class_names or []
+    yield from _alike("classes", names)
+    yield from _alike("silos", [entry.name for entry in spec.silos])
+    yield from _alike("levels", [name for name in spec.feature_names or () if "=" in name])
+
+
+def _is_text(spec: FederationSpec | VerticalSpec) -> bool:
+    """Tell whether classes are the characters of a text."""
+    return all(len(name) == 1 for name in spec.class_names or ()) and _of_tokens(spec)
+
+
+def _alike(kind: str, names: Sequence[str]) -> Iterator[Doubt]:
+    """Find names that differ by case, or by blanks at their ends, alone."""
+    known: dict[str, str] = {}
+    for name in names:
+        first = known.setdefault(" ".join(name.split()).casefold(), name)
+        if first != name:
+            said = f"{kind} '{first}' and '{name}' differ by case alone"
+            yield Doubt(kind, f"{said}; spell them alike if they are one")
+            return

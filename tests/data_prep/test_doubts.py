@@ -1,0 +1,123 @@
+"""What partition, check and inspect warn of: labels that nobody meant so, and nothing where all is meant."""
+
+import json
+
+import numpy as np
+import pytest
+
+from data_prep.cli import main
+
+
+def run(*words, ends=0):
+    """Run a command as typed; it must end so."""
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    assert (ended.value.code or 0) == ends
+
+
+X = np.random.default_rng(0).random((24, 3)).astype(np.float32)
+LABELS = np.arange(24) % 3
+MASKS = np.where(np.random.default_rng(0).random((24, 2, 2)) < 0.5, 0, 255).astype(np.uint8)
+TEST = {"x_test": X[:2] + 1, "y_test": np.array([1, 3])}
+ARRAYS = {
+    "all is well": ({"y": LABELS}, [], []),
+    "classes from 1": (
+        {"y": LABELS + 1},
+        ["class 0 without a training example; number them from 0, not"],
+        [],
+    ),
+    "gaps": ({"y": LABELS * 3}, ["classes 1, 2, 4, 5 without a training example; a model has outputs"], []),
+    "many gaps": ({"y": LABELS * 9}, ["classes 1, 2, 3, 4, 5 and 11 more without"], []),
+    "a test class": (
+        {"y": LABELS, **TEST},
+        ["the test set has class 3, 1 times, and no silo trains on it"],
+        [],
+    ),
+    "both": (
+        {"y": LABELS * 2, **TEST},
+        ["the test set has classes 1, 3, 2 times, and no silo trains on them"],
+        [],
+    ),
+    "masks of 0 and 255": ({"y": MASKS}, ["labels are 0 and 255 alone, in 256 classes"], []),
+    "masks of 0 and 1": ({"y": MASKS // 255}, [], []),
+    "masks of 0, 255 and 7": (
+        {"y": np.where(np.arange(24)[:, None, None] % 2, MASKS, 7)},
+        ["classes 1, 2, 3, 4, 5 and 248 more without a training example"],
+        [],
+    ),
+    "silos": (
+        {"y": LABELS, "silo": LABELS},
+        ["silos 'north' and 'North' differ by case alone; spell them alike"],
+        ["silo_names=north,North,south"],
+    ),
+    "tokens": ({"x": LABELS[:, None].repeat(4, 1), "y": LABELS[:, None].repeat(4, 1) * 2}, [], []),
+    "values": ({"y": X[:, 0]}, [], []),
+    "labels": ({"y": np.ones((24, 2), bool)}, [], []),
+}
+
+
+@pytest.mark.parametrize("what", ARRAYS)
+def test_partition_check_and_inspect_warn_once(tmp_path, capsys, what):
+    arrays, warnings, options = ARRAYS[what]
+    np.savez(tmp_path / "in.npz", **{"x": X, **arrays})
+    words = [word for option in options for word in ("--option", option)]
+    scheme = ["--scheme", "natural"] if "silo" in arrays else ["--scheme", "iid", "--silos", 2]
+    out = tmp_path / "out"
+    run("partition", "npz", "--data", tmp_path / "in.npz", "--out", out, *scheme, *words)
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == len(warnings)
+    assert all(line.startswith(f"warning: {said}") for line, said in zip(told, warnings, strict=True))
+    run("check", out, "--json", "--no-duplicates")
+    found = json.loads(capsys.readouterr().out)["findings"]
+    assert [f"warning: {one['what']}" for one in found] == told
+    assert {one["severity"] for one in found} <= {"warning"}
+    run("inspect", out)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.count("Warning: ") == len(warnings)
+    assert all(f"Warning: {said}" in shown for said in warnings)
+
+
+def table(folder, spec, *rows):
+    (folder / "t.csv").write_text("\n".join(["a,s,y", *rows]) + "\n")
+    (folder / "t.toml").write_text(spec)
+    return folder / "t.csv"
+
+
+def test_classes_and_levels_that_differ_by_case_are_told(tmp_path, capsys):
+    spec = 'label = "y"\n[features]\na = "numeric"\ns = "categorical"\n'
+    rows = [f"{n},{'fFm'[n % 3]},{['Ill', 'ill', 'well'][n % 3]}" for n in range(12)]
+    data = table(tmp_path, spec, *rows)
+    words = ("partition", "csv", "--data", data, "--scheme", "iid", "--silos", 2, "--out", tmp_path / "out")
+    run(*words)
+    assert capsys.readouterr().err.splitlines() == [
+        "warning: classes 'Ill' and 'ill' differ by case alone; spell them alike if they are one",
+        "warning: levels 's=F' and 's=f' differ by case alone; spell them alike if they are one",
+    ]
+
+
+def test_a_class_that_is_stated_and_does_not_occur_is_told_by_its_name(tmp_path, capsys):
+    spec = 'label = "y"\nclasses = ["well", "ill", "dead"]\n[features]\na = "numeric"\n'
+    data = table(tmp_path, spec, *(f"{n},f,{['well', 'ill'][n % 2]}" for n in range(12)))
+    words = ("partition", "csv", "--data", data, "--scheme", "iid", "--silos", 2, "--out", tmp_path / "out")
+    run(*words)
+    said = "warning: class 'dead' without a training example; a model cannot learn it\n"
+    assert capsys.readouterr().err == said
+
+
+def test_the_characters_of_a_text_are_no_doubtful_names(tmp_path, capsys):
+    (tmp_path / "t.txt").write_text("To be, or not to be: that is the question. aAbB\n" * 20)
+    words = ("--option", "roles=false", "--option", "length=8", "--scheme", "iid", "--silos", 2)
+    run("partition", "text", "--data", tmp_path / "t.txt", "--out", tmp_path / "out", *words)
+    assert capsys.readouterr().err == ""
+
+
+def test_vertical_folders_warn_too(tmp_path, capsys):
+    np.savez(tmp_path / "in.npz", x=X, y=LABELS + 1)
+    words = ("--scheme", "vertical", "--silos", 2, "--out", tmp_path / "out")
+    run("partition", "npz", "--data", tmp_path / "in.npz", *words)
+    said = "class 0 without a training example; number them from 0, not from 1"
+    assert capsys.readouterr().err == f"warning: {said}\n"
+    run("check", tmp_path / "out", "--json")
+    assert [one["what"] for one in json.loads(capsys.readouterr().out)["findings"]] == [said]
+    run("inspect", tmp_path / "out")
+    assert capsys.readouterr().out.count(f"Warning: {said}") == 1
