@@ -67,14 +67,8 @@ def dataset_of(
     if scale and x.dtype.names:
         named = f"x is named arrays ({', '.join(x.dtype.names)})"
         raise InputError(f"--option: scale={wanted.scale} given; {named}, store them as floats in their unit")
-    held = any(map(_of_server, arrays))
-    test = (_features(path, "x_test", arrays, scale), _targets(path, "y_test", arrays)) if held else None
     _check_lengths(path, arrays)
-    if test and not test[0].shape[0]:
-        raise InputError(f"{path}: x_test is empty; leave it out")
-    if test and form_of(test[0]) != form_of(x):
-        found = f"{test[0].dtype} {list(test[0].shape[1:])} an example, x has {x.dtype} {list(x.shape[1:])}"
-        raise InputError(f"{path}: x_test has {found}; make them alike")
+    test = _test_set(path, arrays, x, scale) if any(map(_of_server, arrays)) else None
     silo = integers(path, "silo", arrays["silo"], x.shape[0]) if "silo" in arrays else None
     aim = aim_of(path, y, test and test[1], wanted)
     return Dataset(
@@ -90,6 +84,19 @@ def dataset_of(
         held=_held(path, arrays.get("held_out"), x.shape[0]),
         targets=aim.targets,
     )
+
+
+def _test_set(
+    path: Path, arrays: Mapping[str, Any], x: Rows | Ragged | Beside, scale: float | None
+) -> tuple[Rows | Ragged | Beside, Array]:
+    """Return the server's test set, which must be like `x`."""
+    test = _features(path, "x_test", arrays, scale), _targets(path, "y_test", arrays)
+    if not test[0].shape[0]:
+        raise InputError(f"{path}: x_test is empty; leave it out")
+    if form_of(test[0]) != form_of(x):
+        found = f"{test[0].dtype} {list(test[0].shape[1:])} an example, x has {x.dtype} {list(x.shape[1:])}"
+        raise InputError(f"{path}: x_test has {found}; make them alike")
+    return test
 
 
 def chosen(names: Iterable[str]) -> list[str]:
