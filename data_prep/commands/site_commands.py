@@ -14,7 +14,7 @@ import typer
 from data_prep.schemes import Shares
 from data_prep.sources import SOURCES
 from data_prep.write import COMPRESSIONS, default_jobs
-from mpifl.common import InputError, visible, write_atomic
+from mpifl.common import InputError, one_line, visible, write_atomic
 from mpifl.data import FederationSpec, is_vertical, read_spec
 
 app = typer.Typer()
@@ -133,9 +133,11 @@ def draft(
     if os.path.lexists(spec) and not force:
         raise InputError(f"{spec}: is there already; take another --out, or --force to write over it")
     learned = Learned(kind, tuple(_listed(label) or ()), silo, tuple(_listed(names) or ()))
-    text = guess(table, learned)
-    _write_spec(spec, text)
+    drafted = guess(table, learned)
+    _write_spec(spec, drafted.text)
     typer.echo(f"{spec}: guessed from the table; read it through before you partition")
+    for line in drafted.told:
+        typer.echo(one_line(line))
 
 
 @app.command()

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import csv
-import itertools
-import json
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
+from data_prep.tables.guessing import (
+    MISSING,
+    guessed,
+    line_of,
+    marks_of,
+    notation_of,
+    quoted,
+    without_marks,
+)
 from data_prep.tables.label import TAKES
-from data_prep.tables.piece import Piece
+from data_prep.tables.notation import PLAIN, Notation
+from data_prep.tables.piece import Piece, number
 from data_prep.tables.spec import TableSpec
 from data_prep.tables.stream import names_of_parquet, pieces
 from data_prep.tables.surveying import survey
@@ -18,10 +28,6 @@ from mpifl.common import InputError, visible
 
 KINDS = tuple(kind for kind in TAKES if kind != "none")
 """What a label may be."""
-MISSING = ("", "?", "NA", "NaN", "nan", "null")
-"""What is taken for a missing value."""
-MOST_LEVELS = 50
-"""Different texts of a column that is taken for categories; one with more is left out."""
 DELIMITERS = ",;\t|"
 
 
@@ -47,25 +53,32 @@ class Learned:
         Raises:
             InputError: there are more columns, or fewer, than its kind takes.
         """
-        silo = [f"silo = {_quoted(self.silo)}"] if self.silo else []
+        silo = [f"silo = {quoted(self.silo)}"] if self.silo else []
         keys, one = TAKES[self.kind], len(self.columns) == 1
         if "columns" in keys and not (one and "column" in keys):
-            given = f"columns = [{', '.join(map(_quoted, self.columns))}]"
+            given = f"columns = [{', '.join(map(quoted, self.columns))}]"
         elif len(wanted := [key for key in keys if key != "columns"]) == len(self.columns):
             given = ", ".join(
-                f"{key} = {_quoted(name)}" for key, name in zip(wanted, self.columns, strict=True)
+                f"{key} = {quoted(name)}" for key, name in zip(wanted, self.columns, strict=True)
             )
         else:
             raise InputError(f"--label: {self.kind} takes {','.join(wanted).upper()}; name each, by commas")
-        names = [f"names = [{', '.join(map(_quoted, self.names))}]"] if self.names else []
+        names = [f"names = [{', '.join(map(quoted, self.names))}]"] if self.names else []
         return [f'label = {{ kind = "{self.kind}", {given} }}', *silo, *names]
 
 
-def draft(path: Path, learned: Learned) -> str:
-    """Return the text of a spec for a table, CSV or Parquet by its ending.
+class Drafted(NamedTuple):
+    """A spec of a table, and what its owner should hear of it, a line each."""
 
-    The kinds of columns are guessed from the first piece of the table: numbers, or a few texts. A column of
-    many texts is left out, in a comment.
+    text: str
+    told: list[str]
+
+
+def draft(path: Path, learned: Learned) -> Drafted:
+    """Return a spec for a table, CSV or Parquet by its ending.
+
+    The kinds of columns are guessed from the first piece of the table: numbers, dates, or a few texts.
+    Another column is left out, in a comment, and told.
 
     Raises:
         InputError: the table cannot be read, or lacks a column that is named.
@@ -75,33 +88,63 @@ def draft(path: Path, learned: Learned) -> str:
     if learned.names and kind == "parquet":
         raise InputError(f"--names: {path} is Parquet, which names its columns; leave it out")
     names = [*learned.names] or names
-    own = [*learned.columns, *([learned.silo] if learned.silo else [])]
-    if lacking := [name for name in own if name not in names]:
-        there = f"there are {', '.join(names)[:300]}"
-        headless = any(map(_is_number, names))
-        hint = (
-            "; these look like a row: give the columns' names by --names, or in a line above it"
-            if headless
-            else ""
-        )
-        raise InputError(f"{path}: has no column '{lacking[0]}'; {there}{hint}")
-    features = {name: "categorical" for name in names if name not in own}
-    if not features:
-        raise InputError(f"{path}: has no column beside {', '.join(own)}; a feature is needed")
-    given = {"features": features, "missing": MISSING, "delimiter": delimiter}
+    features = _features(path, learned, names)
+    given: dict[str, Any] = {
+        "features": dict.fromkeys(names, "categorical"),
+        "delimiter": delimiter,
+        "missing": (),
+    }
     spec = TableSpec.model_validate({**given, "names": learned.names or None})
-    piece = next(iter(pieces(kind, path, spec)), None)
-    if piece is None:
+    if (every := next(iter(pieces(kind, path, spec)), None)) is None:
         raise InputError(f"{path}: has no rows")
+    piece = without_marks(every)
+    notation = notation_of(piece) if kind == "csv" else PLAIN
+    guesses = {name: guessed(name, replace(piece, notation=notation)) for name in features}
     lines = [
         f"# What the columns of {visible(path.name)} mean.",
         f"# It is guessed from the first {len(piece):,} rows: read it through.",
         *learned.written(),
-        f"missing = [{', '.join(map(_quoted, MISSING))}]",
+        f"missing = [{', '.join(map(quoted, MISSING))}]",
         'standardise = "own"',
-        *([f"delimiter = {_quoted(delimiter)}"] if delimiter != "," else []),
+        *([f"delimiter = {quoted(delimiter)}"] if delimiter != "," else []),
+        *notation.written(),
     ]
-    return "\n".join([*lines, "", "[features]", *(_guess(name, piece) for name in features), ""])
+    text = "\n".join([*lines, "", "[features]", *(guess.line for guess in guesses.values()), ""])
+    left_out = {name: guess.told for name, guess in guesses.items() if guess.told}
+    told = [f"left out: {name}, {why}" for name, why in left_out.items()]
+    return Drafted(text, [*told, *_marked(every), *_written(piece, notation)])
+
+
+def _features(path: Path, learned: Learned, names: Sequence[str]) -> list[str]:
+    """Return the columns of a table that are neither learned nor the silo."""
+    own = [*learned.columns, *([learned.silo] if learned.silo else [])]
+    if lacking := [name for name in own if name not in names]:
+        there = f"there are {', '.join(names)[:300]}"
+        hint = "; these look like a row: give the columns' names by --names, or in a line above it"
+        headless = any(map(_is_number, names))
+        raise InputError(f"{path}: has no column '{lacking[0]}'; {there}{hint * headless}")
+    if not (features := [name for name in names if name not in own]):
+        raise InputError(f"{path}: has no column beside {', '.join(own)}; a feature is needed")
+    return features
+
+
+def _marked(every: Piece) -> list[str]:
+    """Say what stands for a missing value."""
+    remedy = "take it out of 'missing' if it is a value"
+    return [
+        f"missing: '{mark}', {times:,} times, first {where}; {remedy}"
+        for mark, (times, where) in marks_of(every).items()
+    ]
+
+
+def _written(piece: Piece, notation: Notation) -> list[str]:
+    """Say how numbers are written, where not plainly, with one that shows it."""
+    if notation == PLAIN:
+        return []
+    values = ((name, row) for name, column in piece.columns.items() for row in range(len(column)))
+    texts = ((name, row, piece.columns[name][row] or "") for name, row in values)
+    name, row, text = next(one for one in texts if notation.plain(one[2]) not in ("", one[2]))
+    return [f"numbers: {' and '.join(notation.written())}, as in {name} '{text}' ({line_of(piece, row)})"]
 
 
 def label_moments(path: Path, column: str) -> tuple[float, float]:
@@ -112,8 +155,16 @@ def label_moments(path: Path, column: str) -> tuple[float, float]:
     """
     kind = "parquet" if path.suffix == ".parquet" else "csv"
     delimiter = "," if kind == "parquet" else _header(path)[1]
-    only = {"features": {column: "numeric"}, "missing": MISSING, "delimiter": delimiter}
-    found = survey(kind, path, TableSpec.model_validate({**only, "standardise": "own"})).moments
+    only: dict[str, Any] = {
+        "features": {column: "numeric"},
+        "missing": MISSING,
+        "delimiter": delimiter,
+        "standardise": "own",
+    }
+    if kind == "csv" and (piece := next(iter(pieces(kind, path, TableSpec.model_validate(only))), None)):
+        way = notation_of(piece)
+        only |= {"decimal": way.decimal, "thousands": way.thousands or None}
+    found = survey(kind, path, TableSpec.model_validate(only)).moments
     return found.columns[column].mean, found.columns[column].deviation
 
 
@@ -134,33 +185,5 @@ def _header(path: Path) -> tuple[list[str], str]:
     return names, delimiter
 
 
-def _guess(name: str, piece: Piece) -> str:
-    """Return the line of a feature."""
-    column = piece.columns[name]
-    known, gaps = [value for value in column if value is not None], None in column
-    key = name if name.isascii() and name.replace("_", "").replace("-", "").isalnum() else _quoted(name)
-    levels = sorted(set(known))
-    if known and all(map(_is_number, known)):
-        if len(known) > 2 and _is_numbering([float(value) for value in known]):
-            return f"# {key} is left out: it numbers the rows"
-        return f'{key} = {{ kind = "numeric", missing = "mean" }}' if gaps else f'{key} = "numeric"'
-    if len(levels) > MOST_LEVELS or not known:
-        return f"# {key} is left out: {len(levels):,} different texts"
-    shown = ", ".join(itertools.islice(levels, 6)) + (", ..." if len(levels) > 6 else "")
-    value = '{ kind = "categorical", missing = "level" }' if gaps else '"categorical"'
-    return f"{key} = {value}  # {' '.join(visible(shown).split())}"
-
-
 def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
-
-
-def _is_numbering(values: list[float]) -> bool:
-    return all(after == before + 1 for before, after in itertools.pairwise(values))
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML takes it escaped alone
+    return math.isfinite(number(text))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -122,7 +123,7 @@ def _marks(piece: Piece, name: str) -> np.ndarray:
     """Return a column of 0 and 1, float32 [m]; Parquet's bools are true and false."""
     words = {"false": "0", "true": "1"}
     found = [words.get(value or "", value) for value in piece.columns[name]]
-    marks = Piece(piece.where, {name: found}, piece.places).numbers(name).astype(np.float32)
+    marks = replace(piece, columns={name: found}).numbers(name).astype(np.float32)
     if (wrong := (marks != 0) & (marks != 1)).any():
         row = int(np.argmax(wrong))
         said = f"{name} is '{piece.columns[name][row]}', it must be 0 or 1"

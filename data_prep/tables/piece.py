@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 
 import numpy as np
 
+from data_prep.tables.notation import OTHERS, PLAIN, Notation
 from mpifl.common import InputError
 
 DATE = re.compile(
@@ -25,11 +26,13 @@ class Piece:
         where: The file and what its rows are counted in, as messages name it: `file.csv: line`.
         columns: The values [m] of every wanted column, as text; None is a missing value.
         places: The number of each row [m].
+        notation: How numbers are written.
     """
 
     where: str
     columns: Mapping[str, Sequence[str | None]]
     places: Sequence[int]
+    notation: Notation = PLAIN
 
     def __len__(self) -> int:
         return len(self.places)
@@ -46,7 +49,7 @@ class Piece:
             return self
         kept = [row for row in range(len(self)) if row not in gaps]
         columns = {name: [values[row] for row in kept] for name, values in self.columns.items()}
-        return Piece(self.where, columns, [self.places[row] for row in kept])
+        return replace(self, columns=columns, places=[self.places[row] for row in kept])
 
     def known(self, name: str) -> list[str]:
         """Return the values of a column that are not missing."""
@@ -55,13 +58,23 @@ class Piece:
     def numbers(self, name: str) -> np.ndarray:
         """Return a column as float64 [m], NaN where a value is missing; refuse what is no finite number."""
         values = self.columns[name]
-        numbers = _parsed(values)
+        numbers = _parsed(values if self.notation == PLAIN else self._plain(values))
         unknown = np.flatnonzero(~np.isfinite(numbers)).tolist()
         if wrong := [row for row in unknown if values[row] is not None]:
             row = wrong[0]
             what = f"{name} is '{values[row]}', not a finite number"
-            raise InputError(f"{self.at(row)}: {what}; correct it, or list it in 'missing' of the spec")
+            remedy = f"correct it, or list it in 'missing' of the spec{self._otherwise(values[row] or '')}"
+            raise InputError(f"{self.at(row)}: {what}; {remedy}")
         return numbers
+
+    def _plain(self, values: Sequence[str | None]) -> list[str | None]:
+        """Return numbers as Python writes them, "" for what is none."""
+        return [value and self.notation.plain(value) for value in values]
+
+    def _otherwise(self, text: str) -> str:
+        """Return the keys of a spec by which a text is a number, for a message."""
+        found = next((other for other in (PLAIN, *OTHERS) if other.plain(text)), self.notation)
+        return f", or say {' and '.join(found.written())}" if found not in (self.notation, PLAIN) else ""
 
     def days(self, name: str, since: date) -> np.ndarray:
         """Return a column of dates as days since another, float64 [m], NaN where a value is missing."""

@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from data_prep.tables.label import Label
+from data_prep.tables.notation import Notation
 from data_prep.tables.piece import days_of
 from mpifl.common import InputError
 
@@ -116,6 +117,8 @@ class TableSpec(_Strict):
             those that silos hold out of it later included. The files hold counts, sums and sums of squares,
             which are added up.
         delimiter: csv: what separates values.
+        decimal: csv: what stands before the fraction of a number.
+        thousands: csv: what parts groups of three digits; " " is a blank of any kind.
         names: csv: the columns' names, for a file without a header line.
         comment: csv: lines that begin with this are skipped.
     """
@@ -129,6 +132,8 @@ class TableSpec(_Strict):
     missing: tuple[str, ...] = ("",)
     standardise: Literal["none", "own"] | tuple[Path, ...] = "none"
     delimiter: str = Field(",", min_length=1, max_length=1)
+    decimal: Literal[".", ","] = "."
+    thousands: Literal[".", ",", " ", "'"] | None = None
     names: tuple[str, ...] | None = None
     comment: str | None = None
 
@@ -161,6 +166,8 @@ class TableSpec(_Strict):
             raise ValueError(f"'{learned[0]}' is the label; take it out of [features]")
         if self.id is not None and self.id in (*self.features, *self.label.read):
             raise ValueError(f"'{self.id}' is the id, which enters no file; it is no feature and no label")
+        if self.thousands == self.decimal:
+            raise ValueError(f"decimal and thousands are both '{self.decimal}'; they must differ")
         if self.classes and self.threshold is not None:
             raise ValueError("classes and threshold exclude each other")
         spellings = [spelling for each in self.classes or () for spelling in each]
@@ -177,6 +184,11 @@ class TableSpec(_Strict):
         """Return the columns without a value of which a row is left out."""
         of_label = self.label.read if self.label.missing == "drop" else ()
         return [*(name for name, column in self.features.items() if column.missing == "drop"), *of_label]
+
+    @property
+    def notation(self) -> Notation:
+        """Return how a CSV table writes numbers."""
+        return Notation(self.decimal, self.thousands or "")
 
     @property
     def open_classes(self) -> bool:

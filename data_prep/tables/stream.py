@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -29,7 +30,7 @@ def pieces(kind: str, path: Path, spec: TableSpec) -> Iterator[Piece]:
     missing = set(spec.missing)
     for piece in _csv_pieces(path, spec) if kind == "csv" else _parquet_pieces(path, spec):
         known = {name: _without(missing, values) for name, values in piece.columns.items()}
-        yield Piece(piece.where, known, piece.places)
+        yield replace(piece, columns=known)
 
 
 def _without(missing: set[str], values: Sequence[str | None]) -> Sequence[str | None]:
@@ -45,7 +46,7 @@ def _csv_pieces(path: Path, spec: TableSpec) -> Iterator[Piece]:
             )
             wanted = _positions(path, names, spec)
             while numbered := rows.piece():
-                yield _csv_piece(path, numbered, len(names), wanted)
+                yield replace(_csv_piece(path, numbered, len(names), wanted), notation=spec.notation)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); --data must name the table") from None
     except (UnicodeDecodeError, csv.Error) as error:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from data_prep.cli import app
-from data_prep.tables import read_spec
-from data_prep.tables.drafting import Learned, draft
+from data_prep.sources import find_source
+from data_prep.tables import TableSpec, read_spec
+from data_prep.tables.drafting import Learned, draft, label_moments
 from mpifl.common import InputError
 
 HEAD = "number;person;age;sex;chol;ward;pressure;days;died;outcome"
@@ -32,7 +34,13 @@ def run(*arguments: str | Path) -> str:
 
 
 def test_columns_are_numbers_or_few_texts_or_left_out(clinic: Path) -> None:
-    assert "read it through" in run("draft", clinic, "--label", "outcome", "--silo", "sex")
+    told = run("draft", clinic, "--label", "outcome", "--silo", "sex").splitlines()
+    assert "read it through" in told[0]
+    assert told[1:] == [
+        "left out: number, it numbers the rows, first '1' (line 2)",
+        "left out: person, 120 different texts, first 'p1' (line 2)",
+        "missing: '?', 17 times, first in ward (line 8); take it out of 'missing' if it is a value",
+    ]
     text, spec = clinic.with_suffix(".toml").read_text(), read_spec(clinic.with_suffix(".toml"))
     kinds = {name: (column.kind, column.missing) for name, column in spec.features.items()}
     assert kinds == {
@@ -44,7 +52,7 @@ def test_columns_are_numbers_or_few_texts_or_left_out(clinic: Path) -> None:
         "died": ("numeric", "drop"),
     }
     assert "# number is left out: it numbers the rows" in text
-    assert "# person is left out: 120 different texts" in text
+    assert "# person is left out: 120 different texts, first 'p1' (line 2)" in text
     assert (spec.silo, spec.delimiter, spec.label.column) == ("sex", ";", "outcome")
 
 
@@ -133,5 +141,111 @@ def test_a_table_of_nothing_is_refused(tmp_path: Path, content: bytes) -> None:
 
 def test_control_characters_leave_a_spec_that_can_be_read(tmp_path):
     (tmp_path / "t.csv").write_text("a\x7fb,c,y\n1.5,p\x01q,0\n2.5,r,1\n")
-    (tmp_path / "t.toml").write_text(draft(tmp_path / "t.csv", Learned("categorical", ("y",))))
+    (tmp_path / "t.toml").write_text(draft(tmp_path / "t.csv", Learned("categorical", ("y",))).text)
     assert list(read_spec(tmp_path / "t.toml").features) == ["a\x7fb", "c"]
+
+
+def drafted(folder: Path, head: str, rows: list[str], ending: str = "csv") -> tuple[TableSpec, list[str]]:
+    """Draft a table whose label is y; return the spec, and what was told."""
+    path = folder / f"t.{ending}"
+    path.write_text("\n".join([head, *rows]) + "\n")
+    told = run("draft", path, "--label", "y", "--force").splitlines()
+    return read_spec(path.with_suffix(".toml")), told[1:]
+
+
+def kinds(spec: TableSpec) -> dict[str, str]:
+    return {name: column.kind for name, column in spec.features.items()}
+
+
+def read(folder: Path) -> np.ndarray:
+    """Read the table by its draft, not standardised."""
+    spec = folder / "t.toml"
+    spec.write_text(spec.read_text().replace('standardise = "own"\n', ""))
+    return find_source("csv")(folder / "t.csv", 0).x[:]
+
+
+NUMBERS = {
+    "a decimal comma": (["3,5", "1200", "-0,25"], (",", None), [3.5, 1200, -0.25]),
+    "and dots": (["1.200,5", "1.234.567", "0,5"], (",", "."), [1200.5, 1234567, 0.5]),
+    "commas": (["1,200.5", "1,234,567", "0.5"], (".", ","), [1200.5, 1234567, 0.5]),
+    "blanks": (["1 200,5", "1\u00a0234\u202f567", "7"], (",", " "), [1200.5, 1234567, 7]),
+    "apostrophes": (["1'200.5", "34", "0.5e3"], (".", "'"), [1200.5, 34, 500]),
+    "plain": (["1200.5", "1e-3", "+7"], (".", None), [1200.5, 0.001, 7]),
+}
+
+
+@pytest.mark.parametrize("way", NUMBERS)
+def test_numbers_are_read_as_the_table_writes_them(tmp_path: Path, way: str) -> None:
+    texts, (decimal, thousands), values = NUMBERS[way]
+    rows = [f"{text};{label}" for text, label in zip(texts, "pqp", strict=True)]
+    spec, told = drafted(tmp_path, "dose;y", rows)
+    assert (kinds(spec), spec.decimal, spec.thousands) == ({"dose": "numeric"}, decimal, thousands)
+    assert len(told) == (way != "plain")
+    assert not told or told[0].startswith(f"numbers: {' and '.join(spec.notation.written())}, as in dose ")
+    assert read(tmp_path)[:, 0].tolist() == np.float32(values).tolist()
+
+
+def test_a_number_that_means_two_things_is_left_out_and_told(tmp_path: Path) -> None:
+    spec, told = drafted(tmp_path, "dose;age;y", ["1,234;30;p", "5,678;40;q"])
+    assert (kinds(spec), spec.decimal, spec.thousands) == ({"age": "numeric"}, ".", None)
+    both = 'decimal = "," or thousands = ","'
+    said = f"left out: dose, '1,234' (line 2) is a number by {both}; write all numbers alike, and say it"
+    assert told == [said]
+
+
+def test_another_column_decides_what_a_number_means(tmp_path: Path) -> None:
+    spec, _ = drafted(tmp_path, "dose;age;y", ["1,234;30,5;p", "5,678;40,5;q"])
+    assert (kinds(spec), spec.decimal) == ({"dose": "numeric", "age": "numeric"}, ",")
+    assert read(tmp_path)[:, 0].tolist() == np.float32([1.234, 5.678]).tolist()
+
+
+def test_a_column_that_is_written_otherwise_than_the_others_is_left_out(tmp_path: Path) -> None:
+    spec, told = drafted(tmp_path, "a;b;c;y", ["1,5;2,5;0.25;p", "2,5;3,5;1.5;q"])
+    assert (kinds(spec), spec.decimal) == ({"a": "numeric", "b": "numeric"}, ",")
+    assert told[0].startswith("left out: c, '0.25' (line 2) is a number by decimal = \".\"; write all")
+
+
+def test_few_texts_among_numbers_are_no_categories(tmp_path: Path) -> None:
+    rows = [f"{'unknown' if n in (7, 11) else 20 + n % 30},{'pq'[n % 2]}" for n in range(40)]
+    spec = tmp_path / "t.toml"
+    path = tmp_path / "t.csv"
+    path.write_text("age,y\n" + "\n".join(rows) + "\n")
+    text, told = draft(path, Learned("categorical", ("y",)))
+    assert told == [
+        "left out: age, it is of numbers but for 2, first 'unknown' (line 9); "
+        "correct it, or list it in 'missing'"
+    ]
+    assert "# age is left out: it is of numbers but for 2, first 'unknown' (line 9)" in text
+    assert not spec.exists()
+
+
+def test_a_column_without_a_value_is_left_out(tmp_path: Path) -> None:
+    _, told = drafted(tmp_path, "a,b,y", [f"{n % 3},,{'pq'[n % 2]}" for n in range(6)])
+    assert told == ["left out: b, it has no value"]
+
+
+@pytest.mark.parametrize("mark", ["N/A", "NULL", "None", "<NA>", "#N/A", "NaN", ".", "?", "n/a"])
+def test_what_stands_for_a_missing_value_is_listed_and_told(tmp_path: Path, mark: str) -> None:
+    rows = [f"{mark if n == 4 else n % 7 + 0.5},{'pq'[n % 2]}" for n in range(20)]
+    spec, told = drafted(tmp_path, "age,y", rows)
+    assert (spec.features["age"].kind, spec.features["age"].missing) == ("numeric", "mean")
+    assert told == [
+        f"missing: '{mark}', 1 times, first in age (line 6); take it out of 'missing' if it is a value"
+    ]
+    assert np.isfinite(read(tmp_path)).all()
+
+
+def test_dates_are_days(tmp_path: Path) -> None:
+    rows = [f"2001-02-{n + 1:02},{'' if n == 3 else f'2000-01-02 {n:02}:30'},{'pq'[n % 2]}" for n in range(9)]
+    spec, told = drafted(tmp_path, "seen,left,y", rows)
+    assert {name: (one.kind, one.missing) for name, one in spec.features.items()} == {
+        "seen": ("date", "drop"),
+        "left": ("date", "mean"),
+    }
+    assert (str(spec.features["seen"].since), told) == ("2000-01-01", [])
+    assert read(tmp_path)[0].tolist() == np.float32([366 + 31, 1 + 0.5 / 24]).tolist()
+
+
+def test_moments_of_a_label_are_read_as_the_table_writes_numbers(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a;y\n1;1.000,5\n2;2.000,5\n3;N/A\n")
+    assert label_moments(tmp_path / "t.csv", "y") == (1500.5, 500.0)

@@ -12,8 +12,9 @@ import pytest
 
 from data_prep.cli import main
 from data_prep.sources.registry import find_source
+from data_prep.tables.encoding import Encoder
 from data_prep.tables.moments import Moments, moments_of, read_moments
-from data_prep.tables.spec import TableSpec
+from data_prep.tables.spec import TableSpec, read_spec
 from mpifl.common.errors import InputError
 from mpifl.common.files import sha256_of
 from mpifl.data.shards import open_shard, read_federation
@@ -390,6 +391,11 @@ SPECS = {
     ),
     "a NUL": ("label = 'a'\nclasses = ['x', \"y\\u0000\"]\n[features]\nb = 'numeric'", "has a NUL character"),
     "a NUL in a key": ("label = 'a'\n[features]\n\"b\\u0000\" = 'numeric'", "has a NUL character"),
+    "one mark for two": (
+        "label = 'a'\ndecimal = ','\nthousands = ','\n[features]\nb = 'numeric'",
+        "decimal and thousands are both ','",
+    ),
+    "a mark that is none": ("label = 'a'\ndecimal = ';'\n[features]\nb = 'numeric'", "decimal: "),
     "deviation 0": ("label = 'a'\n[features]\nb = {kind = 'numeric', deviation = 0}", "features.b.deviation"),
 }
 
@@ -609,3 +615,43 @@ def test_a_spec_with_a_byte_order_mark_is_read(tmp_path):
     spec = path.with_suffix(".toml")
     spec.write_bytes(b"\xef\xbb\xbf" + spec.read_bytes())
     assert find_source("csv")(path, 0).class_names == ("p", "q")
+
+
+WRITTEN = {
+    "no groups of three": ('thousands = ","', "1,23", "'1,23', not a finite number"),
+    "a zero before a group": ('thousands = "."\ndecimal = ","', "0.123", "'0.123', not a finite number"),
+    "a point": ('decimal = ","', "3.5", "'3.5', not a finite number"),
+    "groups behind": ('thousands = " "', "1.234 5", "'1.234 5', not a finite number"),
+    "a comma": ("", "3,5", "list it in 'missing' of the spec, or say decimal = \",\""),
+    "both": ("", "1.234,5", 'or say decimal = "," and thousands = "."'),
+}
+
+
+@pytest.mark.parametrize("what", WRITTEN)
+def test_a_number_that_is_written_otherwise_is_refused_by_its_line(tmp_path, what):
+    keys, text, said = WRITTEN[what]
+    spec = f'label = "y"\ndelimiter = ";"\n{keys}\n[features]\na = "numeric"\n'
+    with pytest.raises(InputError) as refusal:
+        find_source("csv")(plain(tmp_path / "in", ["a;y", f"{text};p", "7;q"], spec), 0)
+    assert "t.csv: line 2: a is '" in str(refusal.value)
+    assert said in str(refusal.value)
+
+
+def test_targets_thresholds_and_events_are_read_as_the_table_writes_them(tmp_path):
+    common = 'delimiter = ";"\ndecimal = ","\n[features]\na = "numeric"\n'
+    labels = {
+        'label = { kind = "numeric", column = "y" }\n': [1.5, 0.0],
+        'label = "y"\nthreshold = 1\n': [1, 0],
+        'label = { kind = "survival", time = "a", event = "z" }\n': [[2.5, 1.0], [3.0, 0.0]],
+    }
+    for number, (label, wanted) in enumerate(labels.items()):
+        features = common.replace('a = "num', 'y = "num') if "survival" in label else common
+        path = plain(tmp_path / f"in{number}", ["a;y;z", "2,5;1,5;1", "3;0;0,0"], label + features)
+        assert find_source("csv")(path, 0).y.tolist() == wanted
+
+
+def test_a_fitted_spec_keeps_how_numbers_are_written(tmp_path):
+    spec = 'label = "y"\ndelimiter = ";"\ndecimal = ","\nthousands = "."\n[features]\na = "numeric"\n'
+    path = plain(tmp_path / "in", ["a;y", "1.000,5;p", "7;q"], spec)
+    fitted = Encoder("csv", path, read_spec(path.with_suffix(".toml"))).fitted()
+    assert (fitted["decimal"], fitted["thousands"]) == (",", ".")
