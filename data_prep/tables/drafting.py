@@ -110,8 +110,7 @@ def draft(path: Path, learned: Learned) -> Drafted:
         *notation.written(),
     ]
     text = "\n".join([*lines, "", "[features]", *(guess.line for guess in guesses.values()), ""])
-    left_out = {name: guess.told for name, guess in guesses.items() if guess.told}
-    told = [f"left out: {name}, {why}" for name, why in left_out.items()]
+    told = [guess.told for guess in guesses.values() if guess.told]
     return Drafted(text, [*told, *_marked(every), *_written(piece, notation)])
 
 

@@ -10,6 +10,7 @@ from datetime import date
 
 import numpy as np
 
+from data_prep.tables.ids import is_named_id, looks_like_id
 from data_prep.tables.notation import OTHERS, PLAIN, Notation
 from data_prep.tables.piece import Piece, days_of, number
 from mpifl.common import visible
@@ -33,7 +34,7 @@ class Guess:
 
     Attributes:
         line: That of the spec.
-        told: Why the column is left out, with the first value that shows it; "" where it is not.
+        told: What its owner should hear: why it is left out, or why it may have to be, with the first value.
     """
 
     line: str
@@ -47,11 +48,17 @@ def guessed(name: str, piece: Piece) -> Guess:
         return _left_out(name, "it has no value")
     known, gaps = [value for _, value in values], len(values) < len(piece)
     numbers = _numbers(known, piece.notation)
+    whole = not np.isfinite(numbers).all() or (numbers == np.rint(numbers)).all()
+    if is_named_id(name) and whole and len(set(known)) > 2:
+        counted = f"{len(set(known)):,} values in {len(known):,} rows, first {_place(piece, values[0])}"
+        return _left_out(name, f"its name says that it is an id: {counted}")
     if np.isfinite(numbers).all():
         if len(known) > 2 and all(b == a + 1 for a, b in itertools.pairwise(numbers.tolist())):
             return _left_out(name, f"it numbers the rows, first {_place(piece, values[0])}")
         kind = '{ kind = "numeric", missing = "mean" }' if gaps else '"numeric"'
-        return Guess(f"{key_of(name)} = {kind}")
+        why = looks_like_id(known)
+        said = f"kept: {name}, {why}, first {_place(piece, values[0])}; take it out if it is an id"
+        return Guess(f"{key_of(name)} = {kind}", said if why else "")
     if all(not np.isnan(days_of(value, date.min)) for value in known):
         mean = ', missing = "mean"' * gaps
         return Guess(f'{key_of(name)} = {{ kind = "date", since = "{SINCE}"{mean} }}')
@@ -149,7 +156,7 @@ def _numbers(known: Sequence[str], notation: Notation) -> np.ndarray:
 
 
 def _left_out(name: str, why: str) -> Guess:
-    return Guess(f"# {key_of(name)} is left out: {_one_line(why)}", why)
+    return Guess(f"# {key_of(name)} is left out: {_one_line(why)}", f"left out: {name}, {why}")
 
 
 def _place(piece: Piece, found: tuple[int, str]) -> str:

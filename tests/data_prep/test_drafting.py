@@ -13,6 +13,7 @@ from data_prep.cli import app
 from data_prep.sources import find_source
 from data_prep.tables import TableSpec, read_spec
 from data_prep.tables.drafting import Learned, draft, label_moments
+from data_prep.tables.ids import is_named_id
 from mpifl.common import InputError
 
 HEAD = "number;person;age;sex;chol;ward;pressure;days;died;outcome"
@@ -38,7 +39,7 @@ def test_columns_are_numbers_or_few_texts_or_left_out(clinic: Path) -> None:
     assert "read it through" in told[0]
     assert told[1:] == [
         "left out: number, it numbers the rows, first '1' (line 2)",
-        "left out: person, 120 different texts, first 'p1' (line 2)",
+        "left out: person, its name says that it is an id: 120 values in 120 rows, first 'p1' (line 2)",
         "missing: '?', 17 times, first in ward (line 8); take it out of 'missing' if it is a value",
     ]
     text, spec = clinic.with_suffix(".toml").read_text(), read_spec(clinic.with_suffix(".toml"))
@@ -52,7 +53,7 @@ def test_columns_are_numbers_or_few_texts_or_left_out(clinic: Path) -> None:
         "died": ("numeric", "drop"),
     }
     assert "# number is left out: it numbers the rows" in text
-    assert "# person is left out: 120 different texts, first 'p1' (line 2)" in text
+    assert "# person is left out: its name says that it is an id: 120 values in" in text
     assert (spec.silo, spec.delimiter, spec.label.column) == ("sex", ";", "outcome")
 
 
@@ -249,3 +250,41 @@ def test_dates_are_days(tmp_path: Path) -> None:
 def test_moments_of_a_label_are_read_as_the_table_writes_numbers(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a;y\n1;1.000,5\n2;2.000,5\n3;N/A\n")
     assert label_moments(tmp_path / "t.csv", "y") == (1500.5, 500.0)
+
+
+NAMED = ("id", "ID", "patient_id", "PatientID", "subjectId", "pid", "MRN", "Patient", "record number")
+NAMED += ("case-no", "Unnamed: 0", "__index_level_0__", "", "index")
+OTHERS = ("age", "patient age", "number of children", "number", "body_mass_index", "zip code", "grid")
+OTHERS += ("paid", "humid", "identity", "case_mix", "0")
+
+
+@pytest.mark.parametrize("name", [*NAMED, *OTHERS])
+def test_a_name_tells_an_id(name: str) -> None:
+    assert is_named_id(name) == (name in NAMED)
+
+
+def test_an_id_becomes_no_feature_and_what_looks_like_one_is_told(tmp_path: Path) -> None:
+    """Visits of 30 persons, in their order: what stays the same over the visits of one says who it is."""
+    rows = [
+        f"{n},{7000 + n // 4},P{n // 4},{n * 37 % 101},{900 + n * 7 % 997},{'pq'[n % 2]}" for n in range(120)
+    ]
+    spec, told = drafted(tmp_path, "Unnamed: 0,person_id,case,age,film,y", rows)
+    assert kinds(spec) == {"age": "numeric", "film": "numeric"}
+    assert told == [
+        "left out: Unnamed: 0, its name says that it is an id: 120 values in 120 rows, first '0' (line 2)",
+        "left out: person_id, its name says that it is an id: 30 values in 120 rows, first '7000' (line 2)",
+        "left out: case, its name says that it is an id: 30 values in 120 rows, first 'P0' (line 2)",
+        "kept: film, another whole number in every row, first '900' (line 2); take it out if it is an id",
+    ]
+    spec, told = drafted(tmp_path, "a,who,b,age,film,y", rows)
+    assert spec.features["who"].kind == "numeric"
+    repeated = "30 whole numbers, mostly the same in the next row, first '7000' (line 2)"
+    assert f"kept: who, {repeated}; take it out if it is an id" in told
+
+
+def test_measurements_are_no_ids(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    ages, smokes, chol = draw.integers([20, 0, 100], [90, 2, 300], (200, 3)).T
+    rows = [f"{ages[n]},{draw.normal():.3f},{smokes[n]},{chol[n]},{'pq'[n % 2]}" for n in range(200)]
+    spec, told = drafted(tmp_path, "age,case index,smokes,chol,y", rows)
+    assert (list(spec.features), told) == (["age", "case index", "smokes", "chol"], [])

@@ -77,9 +77,10 @@ def make_sources(folder: Path) -> None:
     _make_downloads(folder, draw)
     _make_tables(folder)
     for number in range(4):
-        pixels = draw.integers(0, 256, (6, 5, 3), dtype=np.uint8)
+        pixels, exif = draw.integers(0, 256, (6, 5, 3), dtype=np.uint8), Image.Exif()
+        exif[0x0112] = 1 + number  # upright, or turned without another shape
         Image.fromarray(pixels).save(
-            folder / f"images/{'ab'[number % 2]}/{number}.{'png' if number < 2 else 'jpg'}"
+            folder / f"images/{'ab'[number % 2]}/{number}.{'png' if number < 2 else 'jpg'}", exif=exif
         )
         Image.fromarray(pixels).save(folder / f"images of masks/in/{number}.png")
         Image.fromarray(pixels[..., 0] % 3).save(folder / f"images of masks/masks/{number}.png")
