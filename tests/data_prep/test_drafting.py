@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings, strategies as st
 from typer.testing import CliRunner
 
 from data_prep.cli import app
@@ -14,6 +15,7 @@ from data_prep.sources import find_source
 from data_prep.tables import TableSpec, read_spec
 from data_prep.tables.drafting import Learned, draft, label_moments
 from data_prep.tables.ids import is_named_id
+from data_prep.tables.notation import OTHERS, PLAIN, Notation
 from mpifl.common import InputError
 
 HEAD = "number;person;age;sex;chol;ward;pressure;days;died;outcome"
@@ -254,11 +256,11 @@ def test_moments_of_a_label_are_read_as_the_table_writes_numbers(tmp_path: Path)
 
 NAMED = ("id", "ID", "patient_id", "PatientID", "subjectId", "pid", "MRN", "Patient", "record number")
 NAMED += ("case-no", "Unnamed: 0", "__index_level_0__", "", "index")
-OTHERS = ("age", "patient age", "number of children", "number", "body_mass_index", "zip code", "grid")
-OTHERS += ("paid", "humid", "identity", "case_mix", "0")
+MEASURED = ("age", "patient age", "number of children", "number", "body_mass_index", "zip code", "grid")
+MEASURED += ("paid", "humid", "identity", "case_mix", "0")
 
 
-@pytest.mark.parametrize("name", [*NAMED, *OTHERS])
+@pytest.mark.parametrize("name", [*NAMED, *MEASURED])
 def test_a_name_tells_an_id(name: str) -> None:
     assert is_named_id(name) == (name in NAMED)
 
@@ -288,3 +290,21 @@ def test_measurements_are_no_ids(tmp_path: Path) -> None:
     rows = [f"{ages[n]},{draw.normal():.3f},{smokes[n]},{chol[n]},{'pq'[n % 2]}" for n in range(200)]
     spec, told = drafted(tmp_path, "age,case index,smokes,chol,y", rows)
     assert (list(spec.features), told) == (["age", "case index", "smokes", "chol"], [])
+
+
+@given(
+    whole=st.integers(0, 10**12),
+    fraction=st.text("0123456789", max_size=4),
+    sign=st.sampled_from(["", "-", "+"]),
+    way=st.sampled_from([PLAIN, *OTHERS]),
+)
+@settings(max_examples=200, deadline=None)
+def test_a_number_comes_back_however_it_is_written(
+    whole: int, fraction: str, sign: str, way: Notation
+) -> None:
+    groups = f"{whole:,}".replace(",", way.thousands)
+    written = f"{sign}{groups}{way.decimal}{fraction}"
+    assert float(way.plain(written)) == float(f"{sign}{whole}.{fraction}")
+    assert way.plain(f"{sign}{whole}")
+    spoilt = (f"{written}{end}" for end in (" ", "x", way.decimal, "_1"))
+    assert not any(map(way.plain, (*spoilt, f"x{written}", "", "nan")))

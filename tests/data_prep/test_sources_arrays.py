@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from data_prep.cli import main
+from data_prep.model import all_seen, unseen
 from data_prep.sources.hdf5 import ChunkedRows
 from data_prep.sources.reading import FiniteRows
 from data_prep.sources.registry import find_source
@@ -175,6 +176,17 @@ def test_a_value_beyond_float32_is_refused(tmp_path, what):
     with pytest.raises(InputError) as refusal:
         read_all(find_source("npz", options), tmp_path / "in.npz")
     assert said in str(refusal.value)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_no_number_is_found_in_every_dtype(dtype, value):
+    x = np.full((6, 2), np.finfo("f2").max, dtype)
+    assert all_seen(x)
+    assert not all_seen(x, 1e38)
+    x[4, 1] = value
+    assert not all_seen(x)
+    assert np.argwhere(unseen(x)).tolist() == [[4, 1]]
 
 
 def test_integers_that_a_scale_may_bring_beyond_float32_are_refused(tmp_path):
