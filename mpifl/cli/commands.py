@@ -23,7 +23,7 @@ from mpifl.cli import (
     privacy as of_privacy,
 )
 from mpifl.cli.options import DryRun, JobFile, Out, Ranks, Set, write_text
-from mpifl.common import InputError, imports, signals, tuning
+from mpifl.common import InputError, imports, runnable, signals, tuning
 
 if TYPE_CHECKING:
     from mpifl.wire import Transport
@@ -116,7 +116,7 @@ def _again(job: Path, set_: list[str], run: Path, ranks: int | None, survive: bo
     changes = [word for key in set_ for word in ("--set", key)]
     command = ["mpifl", "train", str(job), *changes, "--out", str(run)]
     command += (["--ranks", str(ranks)] if ranks else []) + (["--survive"] if survive else [])
-    return f"{shlex.join(command)} --resume"
+    return runnable(f"{shlex.join(command)} --resume")
 
 
 @app.command()

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from mpifl.common import InputError
+from mpifl.common import InputError, runnable
 
 SHARDS = "shards/digits"
 CUT = f"digits --out {SHARDS} --silos 4 --scheme dirichlet --alpha 0.5 --seed 7 --test 0.2"
@@ -56,8 +56,9 @@ def _conclude(out: Path, run: Path) -> None:
     if importlib.util.find_spec("matplotlib") is not None:
         _run(out, "mpifl", "compare", str(run), "--plot", str(run / "curve.png"), quiet=True)
         typer.echo(f"The curve: {out / run / 'curve.png'}")
-    typer.echo(f"A page of it: mpifl report {shlex.quote(str(out / run))}")
-    typer.echo("A job for your own data: mpifl new")
+    page = shlex.join(["mpifl", "report", str(out / run)])
+    typer.echo(f"A page of it: {runnable(page)}")
+    typer.echo(f"A job for your own data: {runnable('mpifl new')}")
 
 
 def _new_run(out: Path) -> Path:
@@ -82,7 +83,7 @@ def _run(out: Path, module: str, *words: str, quiet: bool = False, unless: Path 
         unless: A file whose existence makes up for a failure.
     """
     if not quiet:
-        typer.echo(f"$ {shlex.join([module.replace('_', '-'), *words])}")
+        typer.echo(f"$ {runnable(shlex.join([module.replace('_', '-'), *words]))}")
     sys.stdout.flush()
     output = subprocess.DEVNULL if quiet else None
     code = subprocess.run([sys.executable, "-m", module, *words], cwd=out, stdout=output).returncode

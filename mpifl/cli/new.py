@@ -12,7 +12,7 @@ import typer
 
 from mpifl.cli import completing
 from mpifl.cli.options import write_text
-from mpifl.common import InputError
+from mpifl.common import InputError, runnable
 
 if TYPE_CHECKING:
     from mpifl.tools import Answers
@@ -135,4 +135,4 @@ def _write(answers: Answers, force: bool) -> None:
     write_text("mpifl new", Path(SCHEMA), schema_text())
     typer.echo(f"{path}: written; editors complete it by {SCHEMA}. Next:")
     for command in [*commands, f"mpifl train {shlex.quote(str(path))}"]:
-        typer.echo(f"  {command}")
+        typer.echo(f"  {runnable(command)}")

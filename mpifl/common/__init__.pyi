@@ -38,6 +38,7 @@ from .files import (
 from .lock import cannot_be_written as cannot_be_written
 from .names import Names as Names
 from .plugins import load_plugin as load_plugin
+from .programs import runnable as runnable
 from .rng import derive as derive, numpy_stream as numpy_stream
 from .signals import SIGNALS as SIGNALS
 from .toml import LARGEST_FILE as LARGEST_FILE, Table as Table, read_toml as read_toml, tables as tables

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mpifl.common import InputError
+from mpifl.common import InputError, runnable
 from mpifl.data import AnySpec, FederationSpec, by_path, read_any
 from mpifl.report.runs import Record, metric_of
 from mpifl.run import Job, read_environment, read_metrics
@@ -82,4 +82,4 @@ def _is_flat(spec: AnySpec | None) -> bool:
 
 
 def _command(*words: str) -> str:
-    return shlex.join(["mpifl", *words])
+    return runnable(shlex.join(["mpifl", *words]))

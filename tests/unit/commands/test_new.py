@@ -66,10 +66,10 @@ def scans() -> None:
 
 def test_the_printed_commands_train_the_digits() -> None:
     commands = new("first", "--rounds", "2")
-    assert commands[-1] == "mpifl train first.toml"
+    assert commands[-1].endswith("mpifl train first.toml")
     for command in commands:
         program, *rest = shlex.split(command)
-        module = {"data-prep": "data_prep", "mpifl": "mpifl"}[program]
+        module = {"data-prep": "data_prep", "mpifl": "mpifl"}[Path(program).name]
         done = subprocess.run([*python(), "-m", module, *rest], env=rank_environment(), timeout=120)
         assert done.returncode == 0
     assert len(Path("runs/first/metrics.jsonl").read_text().splitlines()) == 2

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import sys
 import threading
 import time
 from pathlib import Path
@@ -187,6 +188,13 @@ def test_a_page_is_kept_fresh_while_the_run_goes_on(tmp_path):
     assert "unfinished" not in seen[1]
 
 
+@pytest.fixture
+def activated(monkeypatch):
+    """The environment's commands are on the PATH."""
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+
+
+@pytest.mark.usefixtures("activated")
 def test_a_training_says_on_a_terminal_what_is_next_and_in_a_log_it_does_not(tmp_path, capsys, monkeypatch):
     add(begin(tmp_path, rounds=1), record(1))
     finish(tmp_path)
@@ -207,6 +215,7 @@ def commands(run, job, records=()):
 TOY = {"name": "toy", "shards": "s", "rounds": 10, "model": {"name": "logreg"}}
 
 
+@pytest.mark.usefixtures("activated")
 def test_what_is_next_is_what_the_run_allows(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     base = ["mpifl report a", "mpifl evaluate a", "mpifl predict a --data s --out predictions.csv"]
