@@ -88,6 +88,17 @@ def metrics_of(summaries: Sequence[Summary]) -> list[MetricInfo]:
     return list(dict.fromkeys(summary.metric for summary in summaries))
 
 
+def whose(summaries: Sequence[Summary]) -> str:
+    """Say whose rows the figures of runs are of: the server's test set, or what silos hold out."""
+    scored = [(one.metric, {**r, **(r.get("final") or {})}) for one in summaries for r in one.records]
+    tested = list(dict.fromkeys(metric.name for metric, record in scored if metric.test in record))
+    at_silos = any(f"{metric.silo}_mean" in record for metric, record in scored)
+    if tested:
+        silos = "; a silo's figure is of the rows that it holds out" if at_silos else ""
+        return f"{', '.join(tested)} of the test set{silos}"
+    return "no test set: figures are of the rows that silos hold out" if at_silos else "nothing was scored"
+
+
 def _column(heading: str, figure: str, metric: MetricInfo, several: bool) -> Column:
     beside = f" {metric.name}" if several or metric.name != ACCURACY.name else ""
     named = metric.name if heading == "{}" else beside

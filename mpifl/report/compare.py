@@ -19,7 +19,7 @@ from rich.table import Table
 
 from mpifl.common import InputError, one_line, write_atomic, written_after
 from mpifl.report.after import show_next
-from mpifl.report.columns import COSTS, NARROW, TO_TARGET, Column, columns_of, level_of, metrics_of
+from mpifl.report.columns import COSTS, NARROW, TO_TARGET, Column, columns_of, level_of, metrics_of, whose
 from mpifl.report.markup import check_page, write_page
 from mpifl.report.runs import Summary, read_run
 from mpifl.report.seeds import Group, groups, on_other_shards, settings, shown, table_of_differences, varying
@@ -47,10 +47,10 @@ class Output:
 def show_run(run: Path) -> None:
     """Print what a finished run came to, as far as it has metrics, where its model lies, and what is next."""
     console, model, job = wide_console(), run / "model.safetensors", read_kept(run / "job.toml")
-    recorded = job.tracking.jsonl and bool(read_metrics(run))
-    if recorded:
-        summary = read_run(run)
-        _print(console, [summary], lambda columns: table([summary], summary.target, columns))
+    if job.tracking.jsonl and read_metrics(run):
+        summaries = [read_run(run)]
+        _print(console, summaries, lambda columns: table(summaries, summaries[0].target, columns))
+        console.print(whose(summaries), soft_wrap=True)
     elif not written_after(model, run / "job.toml"):
         console.print(f"{run}: no round was run", soft_wrap=True)
         return
@@ -88,7 +88,7 @@ def compare_runs(runs: Sequence[Path], target: float | None = None, output: Outp
     if keys := varying(summaries):
         console.print(table_of_differences(summaries, keys))
     remarks = [f"{summary.run}: {remark}" for summary in summaries for remark in summary.remarks]
-    for line in [*remarks, *(f"left out: {reason}" for reason in left_out.values())]:
+    for line in [whose(summaries), *remarks, *(f"left out: {reason}" for reason in left_out.values())]:
         console.print(line, soft_wrap=True)
     _write(summaries, left_out, target, output, console)
 

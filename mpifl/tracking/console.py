@@ -144,11 +144,11 @@ def figures_of(record: Record, names: Names | None = None, metric: MetricInfo = 
     if (loss := number(record, "train_loss")) is not None:
         parts.append(f"loss {loss:{'.4f' if loss < 1e6 else '.3g'}}")
     if (found := judged(record, metric)) is not None:
-        whose = "" if found[0] == metric.test else "silos' "
+        whose = "test " if found[0] == metric.test else "silos' "
         parts.append(f"{whose}{metric.name} {metric.write(found[1])}")
     if (worst := number(record, f"{metric.silo}_worst")) is not None:
         name = worst_silo(record, metric)
-        parts.append(f"worst silo {metric.write(worst)}" + (f" ({name})" if name else ""))
+        parts.append(f"worst silo's own {metric.write(worst)}" + (f" ({name})" if name else ""))
     if weights := _weights(record):
         parts.append(weighed(weights, names))
     if isinstance(silos := record.get("suspected"), list) and silos:

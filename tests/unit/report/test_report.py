@@ -123,8 +123,10 @@ def test_a_folder_without_rounds_is_one_line(tmp_path):
 def test_a_comparison_has_a_row_for_every_run(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     compare_runs([write(Path("a")), write(Path("b"), RECORDS[:2])], 0.9)
-    headings, one, other = table_of(capsys.readouterr().out)
+    out = capsys.readouterr().out
+    headings, one, other = table_of(out)
     found = dict(zip(headings, one, strict=True))
+    assert "accuracy of the test set; a silo's figure is of the rows that it holds out" in out
     assert found == {
         "run": "a",
         "rounds": "5",

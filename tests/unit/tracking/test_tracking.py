@@ -42,18 +42,21 @@ def make_job(**more):
         ({}, ""),
         ({"train_loss": 0.12345}, "loss 0.1235"),
         ({"train_loss": 1.5e30}, "loss 1.5e+30"),
-        ({"train_loss": 1.0, "test_accuracy": 0.98765}, "loss 1.0000  accuracy 98.77%"),
-        ({"test_accuracy": 1.0, "silo_accuracy_worst": 0.5}, "accuracy 100.00%  worst silo 50.00%"),
+        ({"train_loss": 1.0, "test_accuracy": 0.98765}, "loss 1.0000  test accuracy 98.77%"),
+        (
+            {"test_accuracy": 1.0, "silo_accuracy_worst": 0.5},
+            "test accuracy 100.00%  worst silo's own 50.00%",
+        ),
         (
             {"test_accuracy": 1.0, "faults": {"3": "torn", "12": "late"}},
-            "accuracy 100.00%  without silos 3, 12",
+            "test accuracy 100.00%  without silos 3, 12",
         ),
         ({"faults": {str(k): "late" for k in range(10)}}, "without silos 0, 1, 2, 3, 4, 5, 6, 7 and 2 more"),
         ({"train_loss": 1.0, "faults": {}}, "loss 1.0000"),
-        ({"test_accuracy": 0.5, "silo_accuracy_weighted": 0.25}, "accuracy 50.00%"),
+        ({"test_accuracy": 0.5, "silo_accuracy_weighted": 0.25}, "test accuracy 50.00%"),
         (
             {"silo_accuracy_weighted": 0.25, "silo_accuracy_worst": 0.125},
-            "silos' accuracy 25.00%  worst silo 12.50%",
+            "silos' accuracy 25.00%  worst silo's own 12.50%",
         ),
         (
             {"suspected": ["3", "12"], "noise_std": 0.25, "clipped": 0.4},
