@@ -92,7 +92,7 @@ def whose(summaries: Sequence[Summary]) -> str:
     """Say whose rows the figures of runs are of: the server's test set, or what silos hold out."""
     scored = [(one.metric, {**r, **(r.get("final") or {})}) for one in summaries for r in one.records]
     tested = list(dict.fromkeys(metric.name for metric, record in scored if metric.test in record))
-    at_silos = any(f"{metric.silo}_mean" in record for metric, record in scored)
+    at_silos = any(name.startswith(f"{metric.silo}_") for metric, record in scored for name in record)
     if tested:
         silos = "; a silo's figure is of the rows that it holds out" if at_silos else ""
         return f"{', '.join(tested)} of the test set{silos}"
