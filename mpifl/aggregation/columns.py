@@ -21,7 +21,7 @@ from mpifl.aggregation.rules import Rule
 from mpifl.aggregation.sharing import Sharing
 from mpifl.aggregation.slices import ColumnsPlan, Located, chunk_of
 from mpifl.aggregation.spill import Spill
-from mpifl.aggregation.vectors import checked_peak, header_of, refuse_noise
+from mpifl.aggregation.vectors import are_readable, checked_peak, header_of, refuse_noise
 from mpifl.common import BeyondRange, RoundLost
 from mpifl.wire import (
     Count,
@@ -133,13 +133,9 @@ class ColumnRule:
         rows = read_records(ROWS, parts, "its vectors")
         lengths = {(name, header.silo): v.length for header in headers for name, v in header.vectors.items()}
         _check_rows(rows, lengths.keys())
-        if rank == transport.rank or transport.nodes.of[rank] != transport.nodes.number:
-            return
-        try:
-            for row in filter(lambda row: row.handle, rows):
-                transport.read(rank, row.handle, lengths[row.name, row.silo], torch.float32)
-        except OSError:
-            raise ValueError("its vectors cannot be read where it says that they lie") from None
+        lying = ((row.handle, lengths[row.name, row.silo], torch.float32) for row in rows if row.handle)
+        if not are_readable(transport, rank, lying):
+            raise ValueError("its vectors cannot be read where it says that they lie")
 
     def place(self, reports: Mapping[int, Report]) -> list[ColumnsPlan]:
         """Say, at the server, which vectors there are,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
 
@@ -23,7 +23,7 @@ class Part(Message):
         offer: Its half of the keys that masks follow from; None without masks.
     """
 
-    vectors: dict[Name, int] = Field(max_length=MOST_VECTORS)
+    vectors: dict[Name, Annotated[int, Field(ge=0, le=2**31)]] = Field(max_length=MOST_VECTORS)
     scalars: list[Name] = Field(max_length=MOST_SCALARS)
     offer: dict[str, Any] | None = None
 

@@ -14,7 +14,8 @@ from mpifl.aggregation.beats import Beats, Ready, Release
 from mpifl.aggregation.fixed_plan import Part, PlannedVector, SumPlan, part_of, plan_of
 from mpifl.aggregation.fixed_point import DIGITS, numbers_of
 from mpifl.aggregation.masking import Question
-from mpifl.aggregation.party_sums import PER_SCALAR, SENTINELS, FixedSums, PartySums
+from mpifl.aggregation.party_sums import PER_SCALAR, SENTINELS, FixedSums, PartySums, averages_in
+from mpifl.aggregation.vectors import are_readable
 from mpifl.common import InputError, RoundLost, ranks_named
 from mpifl.wire import (
     Compute,
@@ -80,10 +81,16 @@ class FixedSum:
     ) -> None:
         """See that a rank has the sums that its headers tell of; see `Aggregator`."""
         part = part_of(parts, headers)
-        if part is not None and (part.offer is not None) != self._how.masks:
+        if part is None:
+            return
+        if (part.offer is not None) != self._how.masks:
             raise ValueError("it masks its sum, or does not, otherwise than the job says")
-        if part is not None and self._how.check_offer is not None:
+        if self._how.check_offer is not None:
             self._how.check_offer([header.silo for header in headers], part.offer)
+        told = (vector for header in headers for vector in header.vectors.items())
+        lying = ((part.vectors[name], _width(vector), torch.int64) for name, vector in told)
+        if not are_readable(transport, rank, lying):
+            raise ValueError("its sums cannot be read where it says that they will lie")
 
     def place(self, reports: Mapping[int, Report]) -> list[SumPlan]:
         """Say, at the server, what is added up; see `Aggregator`."""
@@ -238,7 +245,7 @@ class FixedSum:
             whole &= parties == len(plan.having(vector.name)) and (varied or count == silos)
         if not whole:
             return None
-        self._scalars = _averages(plan.scalars, tail)
+        self._scalars = averages_in(tail, plan.scalars)
         means = {v.name: self._mean(v, totals[v.name]) for v in plan.vectors}
         return Combined(means, parties=len(plan.parties) if self._how.masks else 0)
 
@@ -259,7 +266,7 @@ class FixedSum:
         return content.double().mul_(grid / vector.total).float()
 
 
-def _width(vector: PlannedVector) -> int:
+def _width(vector: PlannedVector | VectorHeader) -> int:
     return vector.length * (DIGITS if vector.combined == "summed" else 1) + SENTINELS
 
 
@@ -288,8 +295,3 @@ def _unready(transport: Transport, beats: Beats, answers: Mapping[int, Ready]) -
         what = f"parties were told {len(told)} different things, {ranks_named(others)} other than most"
         return Combined(lost=what, in_vain=True)
     return None
-
-
-def _averages(names: Sequence[str], tail: Tensor) -> dict[str, float]:
-    numbers = numbers_of(tail[:-SENTINELS].view(-1, DIGITS)).view(-1, 2).tolist()
-    return {name: total / weight for name, (total, weight) in zip(names, numbers, strict=True) if weight > 0}

@@ -27,7 +27,7 @@ from mpifl.aggregation.planning import (
     pieces_in,
     plan,
 )
-from mpifl.aggregation.vectors import refuse_noise, slice_of
+from mpifl.aggregation.vectors import are_readable, refuse_noise, slice_of
 from mpifl.common import RoundLost, ranks_named
 from mpifl.wire import Header, Memory, Rail, Report, Request, Transport, Update, VectorHeader, Verdict
 
@@ -81,7 +81,9 @@ class WeightedMean:
         """See that the parts of a rank are the sums that its headers tell of; see `Aggregator`."""
         found = read_records(PARTS, parts, "its sums")
         check_parts(found, headers)
-        if not self._readable(transport, rank, found, headers):
+        lengths = {name: vector.length for header in headers for name, vector in header.vectors.items()}
+        lying = ((part.handle, lengths[part.name], _dtype(part.weight > 0)) for part in found)
+        if not are_readable(transport, rank, lying):
             raise ValueError("its sums cannot be read where it says that they lie")
 
     def place(self, reports: Mapping[int, Report]) -> list[ReductionPlan]:
@@ -205,20 +207,6 @@ class WeightedMean:
         near = [rank for rank in ranks if transport.nodes.of[rank] == transport.nodes.number]
         spoiled = [rank for rank in near if not all(map(is_finite, self._of_rank(transport, piece, rank)))]
         return spoiled or [rank for rank in ranks if rank not in near] or ranks
-
-    def _readable(
-        self, transport: Transport, rank: int, parts: Sequence[PartialSum], headers: Sequence[Header]
-    ) -> bool:
-        """Whether the parts of a rank of this node can be read where it says that they lie."""
-        lengths = {name: vector.length for header in headers for name, vector in header.vectors.items()}
-        if rank == transport.rank or transport.nodes.of[rank] != transport.nodes.number:
-            return True
-        try:
-            for part in parts:
-                transport.read(rank, part.handle, lengths[part.name], _dtype(part.weight > 0))
-        except OSError:
-            return False
-        return True
 
     def _of_rank(self, transport: Transport, piece: ReductionPlan, rank: int) -> list[Tensor]:
         windows = [window for window in piece.windows if rank in window.parts]

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from mpifl.aggregation.fixed_point import DIGITS, LARGEST_NUMBER, add_to, digits_of, grid_of
+from mpifl.aggregation.fixed_point import DIGITS, LARGEST_NUMBER, add_to, digits_of, grid_of, numbers_of
 from mpifl.aggregation.masking import Masking
 from mpifl.aggregation.vectors import checked_peak, header_of, refuse_noise
 from mpifl.common import BeyondRange
@@ -196,3 +196,10 @@ def _digits_of_numbers(update: Update) -> dict[str, Tensor]:
             raise BeyondRange(f"the scalar '{name}' is beyond the range of numbers that can be added up")
         found[name] = digits_of(pair).flatten()
     return found
+
+
+def averages_in(tail: Tensor, names: Sequence[str]) -> dict[str, float]:
+    """Return the averages of the numbers that the sum of all parties' tells of; none of those without
+    weight."""
+    numbers = numbers_of(tail[:-SENTINELS].view(-1, DIGITS)).view(-1, 2).tolist()
+    return {name: total / weight for name, (total, weight) in zip(names, numbers, strict=True) if weight > 0}

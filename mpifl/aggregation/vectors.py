@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
+import torch
 from torch import Tensor
 
 from mpifl.aggregation.exact import peak_of
 from mpifl.common import BeyondRange, Diverged
-from mpifl.wire import DTYPES, LARGEST, Update, VectorHeader, combination, unmarked
+from mpifl.wire import DTYPES, LARGEST, Transport, Update, VectorHeader, combination, unmarked
 
 
 def checked_peak(name: str, vector: Tensor, weight: float, length: int | None) -> float:
@@ -61,3 +63,19 @@ def refuse_noise(update: Update) -> None:
     """
     if update.noise:
         raise ValueError(f"'{min(update.noise)}' is to have noise in its sum, which masked sums alone have")
+
+
+def are_readable(transport: Transport, rank: int, lying: Iterable[tuple[int, int, torch.dtype]]) -> bool:
+    """Return whether vectors of another rank of this node lie where it says: handle, length and dtype of
+    each.
+
+    Those of this rank, and of other nodes, are not looked for.
+    """
+    if rank == transport.rank or transport.nodes.of[rank] != transport.nodes.number:
+        return True
+    try:
+        for handle, length, dtype in lying:
+            transport.read(rank, handle, length, dtype)
+    except OSError:
+        return False
+    return True

@@ -8,6 +8,7 @@ from . import (
     signals as signals,
     tuning as tuning,
 )
+from .bounds import LARGEST_FIGURE as LARGEST_FIGURE
 from .errors import (
     BeyondRange as BeyondRange,
     DeviceLost as DeviceLost,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import math
 import os
 import stat
 from collections.abc import Mapping
@@ -14,10 +13,7 @@ from typing import Any, BinaryIO
 
 from pydantic_core import from_json
 
-from mpifl.common import InputError, read_whole, write_needed
-
-LARGEST = 1e100
-"""What figures of a round are below; there are sums of them."""
+from mpifl.common import LARGEST_FIGURE, InputError, read_whole, write_needed
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
@@ -86,14 +82,15 @@ def _record(line: bytes) -> dict[str, Any] | None:
     with suppress(ValueError):
         record = from_json(line, allow_inf_nan=False)
         round = record.get("round") if isinstance(record, dict) else None
-        return record if type(round) is int and 0 <= round < LARGEST else None
+        return record if type(round) is int and 0 <= round <= LARGEST_FIGURE else None
     return None
 
 
 def number(record: Mapping[str, Any], name: str) -> float | None:
-    """Return a figure of a round; None where it is missing, no number or not finite (a diverged loss)."""
+    """Return a figure of a round; None where it is missing, no number or beyond all figures (a diverged
+    loss)."""
     value: Any = record.get(name)
-    return float(value) if type(value) in (int, float) and abs(value) < LARGEST else None
+    return float(value) if type(value) in (int, float) and abs(value) <= LARGEST_FIGURE else None
 
 
 def trim_metrics(folder: Path, round: int) -> None:
@@ -107,6 +104,11 @@ def trim_metrics(folder: Path, round: int) -> None:
 
 
 def encode_record(record: Mapping[str, Any]) -> bytes:
-    """Return one line of `metrics.jsonl`; a figure that is not finite (a diverged loss) is null there."""
-    finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
-    return json.dumps(finite, allow_nan=False).encode() + b"\n"
+    """Return one line of `metrics.jsonl`; a figure that is not finite, or beyond what is read as one (a
+    diverged loss), is null there."""
+    known = {k: None if _is_beyond(v) else v for k, v in record.items()}
+    return json.dumps(known, allow_nan=False).encode() + b"\n"
+
+
+def _is_beyond(value: Any) -> bool:
+    return isinstance(value, int | float) and not abs(value) <= LARGEST_FIGURE

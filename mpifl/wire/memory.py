@@ -74,7 +74,7 @@ class Memory:
         """Return the vector that another rank of the node has under this handle.
 
         Raises:
-            OSError: there is none, it is shorter, or it is no sealed anonymous file.
+            OSError: there is none, it is empty or shorter, or it is no sealed anonymous file.
         """
         nbytes = length * dtype.itemsize
         if nbytes == 0:
@@ -159,7 +159,9 @@ class _Segment:
         try:
             if fcntl.fcntl(file, fcntl.F_GET_SEALS) & SEALS != SEALS:
                 raise OSError(f"{path} is not sealed at its size")
-            return cls(number, file, os.fstat(file).st_size)
+            if not (size := os.fstat(file).st_size):
+                raise OSError(f"{path} is empty")
+            return cls(number, file, size)
         finally:
             os.close(file)
 

@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 import torch
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SerializeAsAny
 
+from mpifl.common import LARGEST_FIGURE
+
 Scalar: TypeAlias = bool | int | float | str
 Purpose: TypeAlias = Literal["training", "evaluation", "realignment"]
 """What a silo's work is for; the algorithm says it of each of its works."""
@@ -21,8 +23,6 @@ Combination: TypeAlias = Literal["weighted", "uniform", "summed"]
 
 LARGEST = 2.0**900
 """Numbers and weighted vectors stay below this, so that no sum of them overflows float64."""
-LARGEST_SCALAR = 2.0**500
-"""The same for scalars, whose squares are added up, too."""
 MOST_SCALARS, MOST_VECTORS, LONGEST_TEXT = 4096, 256, 500
 """What one header may hold, and the characters of a text in it."""
 
@@ -50,7 +50,7 @@ WindowNumber: TypeAlias = Annotated[int, Field(ge=-70, le=60)]
 Value: TypeAlias = (
     bool
     | Annotated[int, Field(ge=-(2**63), le=2**63)]
-    | Annotated[float, Field(ge=-LARGEST_SCALAR, le=LARGEST_SCALAR)]
+    | Annotated[float, Field(ge=-LARGEST_FIGURE, le=LARGEST_FIGURE)]
     | Text
 )
 """A scalar as it is taken from another rank."""

@@ -541,6 +541,7 @@ ATTACKS = [
             ("unsealed-then-truncated", _unsealed_and_truncated),
             ("sealed-by-half", handle(lambda rank: _sealed(_content(rank), fcntl.F_SEAL_GROW))),
             ("too-small", handle(lambda rank: _sealed(bytes(8)))),
+            ("empty", handle(lambda rank: _sealed(b""))),
         ]
     ),
     Attack(
@@ -591,6 +592,7 @@ ATTACKS = [
             ("pipe", handle(_pipe), MEDIAN_NODES),
             ("unsealed", handle(_unsealed)),
             ("too-small", handle(lambda rank: _sealed(bytes(8)))),
+            ("empty", handle(lambda rank: _sealed(b"")), MEDIAN_NODES),
         ]
     ),
     Attack("row-sent-and-not-read", part(handle=0), ends=HARMLESS, where=(MEDIAN, MEDIAN_NODES)),
@@ -639,6 +641,7 @@ ATTACKS = [
     Attack("scalar-text-of-all", all_scalars(train_loss="abc"), "train_loss"),
     Attack("scalar-nan", scalars(train_loss=float("nan")), "train_loss"),
     Attack("scalar-inf", scalars(train_loss=float("inf")), "train_loss"),
+    Attack("scalar-1e120", all_scalars(train_loss=1e120), "train_loss"),
     Attack("scalar-1e308", all_scalars(train_loss=1.7e308), "train_loss"),
     Attack(
         "scalar-1e308-and-back",

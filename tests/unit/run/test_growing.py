@@ -2,8 +2,8 @@
 
 import pytest
 
-from mpifl.common import InputError
-from mpifl.run.records import GrowingMetrics, encode_record, trim_metrics
+from mpifl.common import LARGEST_FIGURE, InputError
+from mpifl.run.records import GrowingMetrics, encode_record, number, read_metrics, trim_metrics
 
 
 def test_lines_count_when_they_are_whole_and_the_file_may_appear_later_or_be_written_anew(tmp_path):
@@ -33,3 +33,12 @@ def test_lines_count_when_they_are_whole_and_the_file_may_appear_later_or_be_wri
     path.mkdir()
     with pytest.raises(InputError, match=r"metrics\.jsonl: cannot be read"):
         metrics.look()
+
+
+@pytest.mark.parametrize("value", [LARGEST_FIGURE, -LARGEST_FIGURE, 2.0**499, 1e120, -1e308, 10**120])
+def test_what_silos_may_say_can_be_read_and_larger_figures_are_written_as_none(value, tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(encode_record({"round": 1, "train_loss": value}))
+    (record,) = read_metrics(tmp_path)
+    assert record["train_loss"] == (value if abs(value) <= LARGEST_FIGURE else None)
+    assert number(record, "train_loss") == record["train_loss"]

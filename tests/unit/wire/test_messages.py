@@ -10,10 +10,10 @@ from pydantic import ValidationError
 from unit import builders  # noqa: F401 - its settings of hypothesis
 
 from mpifl.aggregation.planning import Part, PartialSum, ReductionPlan, Window, parts_of, pieces_in
+from mpifl.common import LARGEST_FIGURE
 from mpifl.wire.messages import (
     DTYPES,
     LARGEST,
-    LARGEST_SCALAR,
     ArraySpec,
     Done,
     FileReply,
@@ -50,7 +50,7 @@ scalars = st.dictionaries(text, st.booleans() | numbers | text, max_size=4)
 counts = st.integers(0, 2**40)
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8).filter(str.isprintable)
 shown = text.filter(str.isprintable)
-bounded = st.integers(-(2**63), 2**63) | st.floats(-LARGEST_SCALAR, LARGEST_SCALAR)
+bounded = st.integers(-(2**63), 2**63) | st.floats(-LARGEST_FIGURE, LARGEST_FIGURE)
 numbered = st.integers(-70, 60)
 described = st.builds(
     VectorHeader,

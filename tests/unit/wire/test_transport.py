@@ -1,6 +1,7 @@
 """Inside a node: who leads whom, memory that other ranks read, and bells that end a wait."""
 
 import errno
+import fcntl
 import gc
 import os
 import subprocess
@@ -16,7 +17,7 @@ from hypothesis import given, strategies as st
 
 from mpifl.wire.deaths import survivable
 from mpifl.wire.doorbell import MOST_NOTIFICATIONS, Doorbell
-from mpifl.wire.memory import Memory
+from mpifl.wire.memory import SEALS, Memory
 from mpifl.wire.mpi_facts import facts
 from mpifl.wire.nodes import Nodes, children
 
@@ -100,6 +101,14 @@ def test_a_handle_of_nothing_or_of_less_is_refused():
     with pytest.raises(OSError):
         memory.attach(os.getpid(), 9999, 1, torch.float64)
     assert len(memory.attach(os.getpid(), 0, 0, torch.float64)) == 0
+
+
+def test_an_empty_sealed_file_is_a_handle_of_nothing():
+    file = os.memfd_create("mpifl", os.MFD_ALLOW_SEALING)
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, SEALS)
+    with pytest.raises(OSError, match="is empty"):
+        Memory(shared=True).attach(os.getpid(), file, 1, torch.float64)
+    os.close(file)
 
 
 def test_a_ring_ends_a_wait_and_one_that_came_before_is_not_lost():
