@@ -12,11 +12,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import ValidationError
 from torch import Tensor
 
 from mpifl.aggregation import FixedSums, updates_of
 from mpifl.algorithms import EVALUATIONS, Algorithm, usual_weight
+from mpifl.exchange.reading import Refused
 from mpifl.server import Server
 from mpifl.tasks import state_lengths
 from mpifl.wire import (
@@ -50,10 +50,6 @@ ABOUT = frozenset({"host", "device", "threads", "silos", "pid"})
 """What a worker says of itself when it opens its shards."""
 WIDEST = 8
 """Bytes that a codec may take for an element, apart from a few for the whole."""
-
-
-class Refused(Exception):
-    """A report breaks a rule; the message says which."""
 
 
 class Refusal(Report):
@@ -118,20 +114,6 @@ class Knowledge:
         """Return what an update of this silo weighs."""
         examples = self.examples[silo]
         return self.algorithm.weight(work, examples, usual_weight(self.weights, examples))
-
-
-def read(record: bytes) -> Report | Refused:
-    """Return the report that a record holds, or why it cannot be read."""
-    if not record:
-        return Refused("it cannot be read: it is empty, or longer than a record may be")
-    try:
-        return Report.model_validate_json(record)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"])) or "JSON"
-        return Refused(f"it cannot be read ({where[:100]}: {first['msg'][:100]})")
-    except (ValueError, RecursionError):
-        return Refused("it cannot be read")
 
 
 def screened(

@@ -12,8 +12,9 @@ from collections.abc import Callable, Collection, Iterator
 
 from mpifl.aggregation import Aggregator
 from mpifl.common import ranks_named, signals
-from mpifl.exchange.admission import Expected, Refused, read, screened
+from mpifl.exchange.admission import Expected, screened
 from mpifl.exchange.membership import Membership
+from mpifl.exchange.reading import Refused, longest_report, read
 from mpifl.wire import Done, Reply, Report, Request, Transport
 
 REMINDER = 60.0
@@ -48,7 +49,7 @@ class Gathering:
             return {self._transport.rank: own}
 
         deadline = self._deadline if request.has_deadline else None
-        arriving = itertools.chain([(self._transport.rank, own)], self.reports(request.serial, deadline))
+        arriving = itertools.chain([(self._transport.rank, own)], self.reports(request, deadline))
         reports = {rank: self._checked(rank, came, request, expected, aggregation) for rank, came in arriving}
         if any(report.interrupted for report in reports.values()):
             signals.note()
@@ -68,19 +69,20 @@ class Gathering:
         fault = f"no answer within {self._deadline} s" if self._deadline else "its rank fell silent"
         return [Done(silo=silo, fault=fault, passing=True) for silo in self._membership.missing(request)]
 
-    def reports(self, serial: int, deadline: float | None) -> Iterator[tuple[int, Report | Refused]]:
-        """Yield what each other rank reports of the request with this serial number, as it comes.
+    def reports(self, request: Request, deadline: float | None) -> Iterator[tuple[int, Report | Refused]]:
+        """Yield what each other rank reports of a request, as it comes; a report of an earlier one is
+        dropped.
 
         At the end the membership knows who has timed out, and who is silent no more.
 
         Args:
-            serial: Counts the requests; a report of an earlier one is dropped.
+            request: What was asked.
             deadline: Seconds after which the ranks that have not reported have timed out; None to wait for
                 all.
         """
-        silent = self._membership.silent
+        serial, silent = request.serial, self._membership.silent
         awaited = set(range(1, self._transport.size)) - silent - self._transport.silent
-        for rank, came in self._arriving(awaited, deadline):
+        for rank, came in self._arriving(request, awaited, deadline):
             if isinstance(came, Report) and came.serial > serial:
                 came = Refused("it answers a request that was not made yet")
             silent.discard(rank)
@@ -110,15 +112,19 @@ class Gathering:
         }
 
     def _arriving(
-        self, awaited: Collection[int], deadline: float | None
+        self, request: Request, awaited: Collection[int], deadline: float | None
     ) -> Iterator[tuple[int, Report | Refused]]:
         now = time.perf_counter()
         until, remind = now + (deadline or math.inf), now + REMINDER
+        silos = {
+            rank: len(self._membership.answerable(request, rank)) for rank in range(self._transport.size)
+        }
+        longest = {rank: longest_report(request, count) for rank, count in silos.items()}
         left = self._transport.size  # reports that are taken after the deadline, since they came before it
         while awaited and left:
-            if found := self._transport.next_report(min(until, remind)):
+            if found := self._transport.next_report(min(until, remind), longest):
                 left -= time.perf_counter() > until
-                yield found[0], read(found[1])
+                yield found[0], read(found[1], silos[found[0]])
             elif time.perf_counter() >= until:
                 return
             else:

@@ -47,6 +47,7 @@ from .messages import (
 )
 from .mpi_facts import Facts as Facts, facts as facts
 from .nodes import RANKS_PER_NODE as RANKS_PER_NODE, Nodes as Nodes
+from .point_to_point import RECORD_LIMIT as RECORD_LIMIT
 from .rails import Expected as Expected, Rail as Rail
 from .requests import (
     Compute as Compute,

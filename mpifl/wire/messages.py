@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, TypeAlias
 
 import torch
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SerializeAsAny
+from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, SerializeAsAny
 
 from mpifl.common import LARGEST_FIGURE
 
@@ -134,7 +134,7 @@ class Header(Reply):
     kind: Literal["update"] = "update"
     weight: float = Field(default=0.0, ge=0, le=LARGEST)
     scalars: dict[Name, Value] = Field(default={}, max_length=MOST_SCALARS)
-    sealed: list[Name] = Field(default=[], max_length=MOST_SCALARS)
+    sealed: Annotated[list[Name], FailFast()] = Field(default=[], max_length=MOST_SCALARS)
     """Of scalars whose values only their sum tells."""
     vectors: dict[Name, VectorHeader] = Field(default={}, max_length=MOST_VECTORS)
 
@@ -171,7 +171,7 @@ class Report(Message):
 
     serial: int = Field(default=0, ge=0, le=2**63)
     """Of the request that it answers."""
-    headers: list[SerializeAsAny[AnyReply]] = []
+    headers: Annotated[list[SerializeAsAny[AnyReply]], FailFast()] = []
     """Each is written as what it is: to look for its class among all would take twice as long."""
     parts: list[Any] = Field(default=[], max_length=2**20)
     """Where this rank's share of the sums lies: records of the aggregator's own, which reads them."""
@@ -180,7 +180,7 @@ class Report(Message):
     interrupted: bool = False
     """A signal asks this rank to end."""
     about: dict[Name, Text] = Field(default={}, max_length=16)
-    hanging: list[int] = Field(default=[], max_length=2**16)
+    hanging: Annotated[list[int], FailFast()] = Field(default=[], max_length=2**16)
     """Ranks of its node that did not make their share of the last sum in time, if this rank leads it."""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -166,7 +166,11 @@ class PointToPoint:
         return found[1]
 
     def _next(
-        self, rank: int | None, tag: int, until: float | None = None, limit: int = RECORD_LIMIT
+        self,
+        rank: int | None,
+        tag: int,
+        until: float | None = None,
+        limit: int | Mapping[int, int] = RECORD_LIMIT,
     ) -> tuple[int, bytes] | None:
         found = self._next_buffer(rank, tag, until, limit)
         return (found[0], bytes(found[1])) if found else None
@@ -181,24 +185,30 @@ class PointToPoint:
             yield found[1]
 
     def _next_buffer(
-        self, rank: int | None, tag: int, until: float | None, limit: int
+        self, rank: int | None, tag: int, until: float | None, limit: int | Mapping[int, int]
     ) -> tuple[int, bytearray] | None:
-        """Receive the next message; one of more than `limit` bytes is not, and stands as empty."""
+        """Receive the next message; one of more than `limit` bytes is not, and stands as empty.
+
+        The limit may be another for each rank, by default `RECORD_LIMIT`.
+        """
         from mpi4py import MPI
 
         status = MPI.Status()
         message = self._next_message(MPI.ANY_SOURCE if rank is None else rank, tag, status, until)
         if not message:
             return None
-        if status.Get_count(MPI.BYTE) > limit:
+        source = status.Get_source()
+        if status.Get_count(MPI.BYTE) > (
+            limit if isinstance(limit, int) else limit.get(source, RECORD_LIMIT)
+        ):
             self._abandoned.append(message)
-            return status.Get_source(), bytearray()
+            return source, bytearray()
         record = bytearray(status.Get_count(MPI.BYTE))
         self.wait(self._started(message.Irecv, record))
         self.received += len(record)
         if len(record) > EAGER:
-            self._notify([status.Get_source()])  # its sender waits for this
-        return status.Get_source(), record
+            self._notify([source])  # its sender waits for this
+        return source, record
 
     def _next_message(self, source: int, tag: int, status: Any, until: float | None) -> Any:
         def arrived() -> Any:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -195,13 +195,16 @@ class Transport(Crewed):
             else:  # a rank that reports again before the others have once waits its turn
                 self._early[rank].append(record)
 
-    def next_report(self, until: float | None = None) -> tuple[int, bytes] | None:
-        """Return the next report that comes, as (rank, record); None if none has by the time `until`, in
-        seconds.
+    def next_report(
+        self, until: float | None = None, longest: Mapping[int, int] | None = None
+    ) -> tuple[int, bytes] | None:
+        """Return the next report that comes, as (rank, record); None if none has come in time.
 
-        The time is that of `time.perf_counter`.
+        Args:
+            until: The time in seconds, as `time.perf_counter` has it.
+            longest: Bytes that each rank may send; a longer report stands as empty.
         """
-        return self._next(None, REPORT, until)
+        return self._next(None, REPORT, until, longest or {})
 
     def say(self, line: bytes, rank: int) -> None:
         """Send a line of a dialogue and go on at once."""

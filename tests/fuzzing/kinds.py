@@ -30,7 +30,7 @@ from fuzzing.sites import agree, lists, offers
 from fuzzing.sources import read_source, sources
 from fuzzing.wire import decode, decode_payload, messages, payloads, reports, take_report
 from mpifl.common.errors import InputError, ShardError
-from mpifl.exchange.admission import Refused
+from mpifl.exchange.reading import Refused
 from mpifl.privacy import read_sites
 from mpifl.report.evaluate import evaluate_run
 from mpifl.report.page import write_report

@@ -16,8 +16,9 @@ from mpifl.aggregation.base import headers_of, updates_of
 from mpifl.aggregation.mean import WeightedMean
 from mpifl.common.errors import RoundLost
 from mpifl.common.names import Names
-from mpifl.exchange.admission import Expected, Refused, read, screened
+from mpifl.exchange.admission import Expected, screened
 from mpifl.exchange.faults import Judge
+from mpifl.exchange.reading import Refused, read
 from mpifl.tools.doctor.condition import Plan
 from mpifl.transforms.codecs import QSGD, Cast, Codec, TopK
 from mpifl.wire.memory import Memory

@@ -20,9 +20,10 @@ from mpifl.algorithms.registry import ALGORITHMS
 from mpifl.common.errors import InputError, RoundLost
 from mpifl.common.names import Names
 from mpifl.exchange import gathering
-from mpifl.exchange.admission import ABOUT, RESERVED, Expected, Knowledge, Refused, read, screened
+from mpifl.exchange.admission import ABOUT, RESERVED, Expected, Knowledge, screened
 from mpifl.exchange.faults import Judge
 from mpifl.exchange.membership import Membership
+from mpifl.exchange.reading import Refused, longest_report, read
 from mpifl.server.server import Server
 from mpifl.silo.flat import FlatModel
 from mpifl.training.loop import train
@@ -38,7 +39,7 @@ from mpifl.wire.messages import (
     clean,
 )
 from mpifl.wire.nodes import Nodes
-from mpifl.wire.requests import Compute, Finish, Load, Open, Save, SaveStatus
+from mpifl.wire.requests import Compute, Finish, Load, Open, Save, SaveStatus, ScoreBatches
 
 P = 5
 SHA = "a" * 64
@@ -190,6 +191,54 @@ def test_what_is_no_report_is_refused_in_a_short_line(record):
     assert "cannot be read" in faults(found)[0]
 
 
+def many(value, times=1_000_000):
+    return b"[" + b",".join([value] * times) + b"]"
+
+
+def table(value, times=100_000):
+    return b"{" + b",".join(b'"a%d": %s' % (nth, value) for nth in range(times)) + b"}"
+
+
+CROWDED = {
+    "replies": (
+        b'{"headers": %s}' % many(b'{"kind":"done","silo":0}', 100_000),
+        "headers: 100000, at most 36",
+    ),
+    "numbers": (b'{"headers": %s}' % many(b"0"), "headers: 1000000, at most 36"),
+    "lists": (b'{"headers": [[], %s]}' % many(b"[]"), "headers: 1000000, at most 32"),
+    "keys": (table(b"1"), "keys: 100000, at most 32"),
+    "keys of a reply": (b'{"headers": [%s]}' % table(b"1"), "headers: 100000, at most 32"),
+    "numbers of a reply": (UPDATE % (b'"scalars": %s' % table(b"1.5")), "scalars: 100000, at most 4096"),
+    "lists for numbers": (UPDATE % (b'"scalars": %s' % table(b"[]")), "scalars: 100000, at most 4096"),
+    "sealed": (UPDATE % (b'"sealed": %s' % many(b"1")), "sealed: 1000000, at most 4096"),
+    "vectors": (UPDATE % (b'"vectors": %s' % table(b"1")), "vectors: 100000, at most 4096"),
+    "keys of a vector": (UPDATE % (b'"vectors": {"a": %s}' % table(b"1")), "vectors: 100000, at most 32"),
+    "sums": (b'{"parts": %s}' % many(b"1"), "parts of 0 vectors: 1000000, at most 32"),
+    "ranks": (b'{"hanging": %s}' % many(b'""'), "hanging: 1000000, at most 65536"),
+}
+
+
+@pytest.mark.parametrize("case", CROWDED)
+def test_a_report_of_more_than_was_asked_is_refused_before_its_entries_are_checked(case, monkeypatch):
+    record, why = CROWDED[case]
+    monkeypatch.setattr(Report, "model_validate", None)  # which would take up to half a minute
+    assert why in str(read(record, 2))
+
+
+def test_the_longest_report_follows_from_what_was_asked():
+    request, of_file = Compute(work="train"), SaveStatus(checkpoint=1, wait=True)
+    scalars = {f"{nth:0200}": -1.2345678901234567e-100 for nth in range(4096)}
+    vectors = {f"{nth:0200}": VectorHeader(length=2**48, window=-70, bytes=2**48) for nth in range(256)}
+    parts = [PartialSum(name=name, window=-70, handle=2**31, weight=1 / 3) for name in vectors]
+    largest = Header(silo=0, weight=1 / 3, scalars=scalars, vectors=vectors, seconds=1e9)
+    assert isinstance(read(Report(headers=[largest], parts=parts).encode(), 1), Report)
+    assert len(Report(headers=[largest], parts=parts).encode()) < longest_report(request, 1)
+    failed = Done(silo=2**48, fault="\u20ac" * LONGEST_TEXT, seconds=1e9)
+    assert len(Report(headers=[failed] * 1000).encode()) < longest_report(of_file, 1000) < 17 << 20
+    assert longest_report(of_file, 0) < 1 << 20
+    assert longest_report(request, 10**6) == longest_report(ScoreBatches(size=1, examples=1, dealt=[]), 0)
+
+
 UNASKED = "it answers what was not asked"
 STATUS = (SaveStatus, {"checkpoint": 1, "wait": False})
 ANSWERS = {
@@ -316,6 +365,9 @@ def test_every_figure_of_a_record_is_reserved_for_the_server(tmp_path):
     assert own - RESERVED == {"train_loss"}
 
 
+SEVENTH = Compute(work="train", serial=7)
+
+
 class Slow:
     """The server's end of a world of three ranks that report when they are let."""
 
@@ -325,7 +377,7 @@ class Slow:
         self.reports = list(reports)
         self.asked = 0
 
-    def next_report(self, until):
+    def next_report(self, until, longest):
         self.asked += 1
         if self.asked == 2:  # nobody says anything for as long as one may wait here
             time.sleep(max(0.0, until - time.perf_counter()))
@@ -338,7 +390,7 @@ def test_the_user_is_told_once_who_is_waited_for_and_the_wait_goes_on(monkeypatc
     told, first, second = [], Report(serial=7).encode(), Report(serial=7).encode()
     waiting = gathering.Gathering(Slow((1, first), (2, second)), Membership({}), None)
     waiting.listen(told.append)
-    assert [rank for rank, _ in waiting.reports(7, None)] == [1, 2]
+    assert [rank for rank, _ in waiting.reports(SEVENTH, None)] == [1, 2]
     assert told == ["waiting for rank 4"]
     assert waiting._membership.timed_out == set()
 
@@ -347,7 +399,7 @@ def test_a_report_of_before_is_dropped_and_one_of_the_future_is_refused():
     reports = (1, Report(serial=6).encode()), (1, b""), (2, Report(serial=9).encode())
     waiting = gathering.Gathering(Slow(*reports), Membership({}), None)
     waiting._transport.asked = 2
-    came = dict(waiting.reports(7, None))
+    came = dict(waiting.reports(SEVENTH, None))
     assert "a request that was not made yet" in str(came[2])
     assert "it is empty" in str(came[1])
 

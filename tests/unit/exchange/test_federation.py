@@ -97,7 +97,7 @@ class World(Transport):
                 one.commit(self.asked, Verdict.model_validate_json(record))
         return record
 
-    def next_report(self, until=None):
+    def next_report(self, until=None, longest=None):
         if self.came:
             rank, report = self.came.popleft()
             return rank, report.encode()

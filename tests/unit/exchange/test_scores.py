@@ -16,8 +16,9 @@ from unit.builders import CPU, batch_norm_net, make_worker, net, write_folder
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.data.batches import Batches
 from mpifl.data.shards import open_shard, read_federation
-from mpifl.exchange.admission import Expected, Refused, read, screened
+from mpifl.exchange.admission import Expected, screened
 from mpifl.exchange.at_workers import AtWorkers
+from mpifl.exchange.reading import Refused, read
 from mpifl.server.server import Server, scored_here
 from mpifl.silo.flat import FlatModel
 from mpifl.wire.requests import KeepTestSet, ScoreBatches, read_request

@@ -1,0 +1,85 @@
+"""How the server reads a report: within bounds that follow from what it asked, before anything is checked.
+
+A record of 23 MB may hold a million replies, and to make those takes half a minute in which no deadline acts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import from_json
+
+from mpifl.wire import MOST_SCALARS, RECORD_LIMIT, Header, Report, Request, ScoreBatches
+
+MOST_SILOS = 1 << 20
+UPDATE_BYTES, REPLY_BYTES, REST_BYTES = 1 << 21, 1 << 14, 1 << 19
+"""Bytes of a report at most: for each update, for each other reply, and for all else that a rank says."""
+FEW = 32
+"""More than the fields of any record; and as many replies or sums too many are named by what they are."""
+
+
+class Refused(Exception):
+    """A report breaks a rule; the message says which."""
+
+
+def longest_report(request: Request, silos: int) -> int:
+    """Return how many bytes a report takes at most in which so many silos answer a request."""
+    if isinstance(request, ScoreBatches):  # whose figures are as long as the task says
+        return RECORD_LIMIT
+    each = UPDATE_BYTES if request.reply is Header else REPLY_BYTES
+    return min(RECORD_LIMIT, REST_BYTES + silos * each)
+
+
+def read(record: bytes, silos: int = MOST_SILOS) -> Report | Refused:
+    """Return the report that a record holds of so many silos at most, or why it cannot be read."""
+    if not record:
+        return Refused("it cannot be read: it is empty, or longer than a record may be")
+    try:
+        raw = from_json(record)
+        _check_counts(raw, silos)
+        return Report.model_validate(raw)
+    except Refused as refused:
+        return refused
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "JSON"
+        return Refused(f"it cannot be read ({where[:100]}: {first['msg'][:100]})")
+    except ValueError as error:
+        return Refused(f"it cannot be read (JSON: {str(error)[:100]})")
+    except RecursionError:
+        return Refused("it cannot be read")
+
+
+def _check_counts(raw: Any, silos: int) -> None:
+    """See that what was read holds no more than a report of so many silos.
+
+    Raises:
+        Refused: it does.
+    """
+    _check_count("keys", raw, FEW)
+    content = raw if isinstance(raw, dict) else {}
+    headers = _of(list, content.get("headers"))
+    _check_count("headers", headers, 2 * silos + FEW)
+    vectors = 0
+    for header in headers:
+        _check_count("headers", header, FEW)
+        of_one = _of(dict, header)
+        for name in ("scalars", "sealed", "vectors"):
+            _check_count(name, of_one.get(name), MOST_SCALARS)
+        told = _of(dict, of_one.get("vectors"))
+        vectors += len(told)
+        for vector in told.values():
+            _check_count("vectors", vector, FEW)
+    _check_count(f"parts of {vectors} vectors", content.get("parts"), 2 * vectors + FEW)
+    for name in ("about", "hanging"):
+        _check_count(name, content.get(name), 1 << 16)
+
+
+def _of(kind: type[Any], value: Any) -> Any:
+    return value if isinstance(value, kind) else kind()
+
+
+def _check_count(what: str, value: Any, most: int) -> None:
+    if isinstance(value, list | dict) and len(value) > most:
+        raise Refused(f"it cannot be read ({what}: {len(value)}, at most {most})")
