@@ -116,10 +116,8 @@ class Gathering:
     ) -> Iterator[tuple[int, Report | Refused]]:
         now = time.perf_counter()
         until, remind = now + (deadline or math.inf), now + REMINDER
-        silos = {
-            rank: len(self._membership.answerable(request, rank)) for rank in range(self._transport.size)
-        }
-        longest = {rank: longest_report(request, count) for rank, count in silos.items()}
+        silos = {rank: self._membership.most_of(request, rank) for rank in range(self._transport.size)}
+        longest = {rank: longest_report(request, most) for rank, most in silos.items()}
         left = self._transport.size  # reports that are taken after the deadline, since they came before it
         while awaited and left:
             if found := self._transport.next_report(min(until, remind), longest):

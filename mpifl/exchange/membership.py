@@ -77,6 +77,12 @@ class Membership:
         own = self.placed.get(rank, set()).difference(request.reassigned).intersection(request.cohort)
         return own | {silo for silo, home in request.reassigned.items() if home == rank}
 
+    def most_of(self, request: Request, rank: int) -> int:
+        """Return how many silos a rank may answer for at most."""
+        if not request.addressed:
+            return self.population
+        return len(self.placed.get(rank, ())) + len(request.reassigned)
+
     def missing(self, request: Request) -> list[int]:
         """Return the silos of a request whose ranks did not answer in time."""
         silos = {silo for rank in self.timed_out for silo in self.answerable(request, rank)}

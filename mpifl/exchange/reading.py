@@ -15,6 +15,8 @@ from mpifl.wire import MOST_SCALARS, RECORD_LIMIT, Header, Report, Request, Scor
 MOST_SILOS = 1 << 20
 UPDATE_BYTES, REPLY_BYTES, REST_BYTES = 1 << 21, 1 << 14, 1 << 19
 """Bytes of a report at most: for each update, for each other reply, and for all else that a rank says."""
+SHORT_BYTES, SHORT_REPLY_BYTES = 1 << 16, 1 << 9
+"""Bytes of a report, and for each silo in it, that hold little whatever they are."""
 FEW = 32
 """More than the fields of any record; and as many replies or sums too many are named by what they are."""
 
@@ -36,9 +38,9 @@ def read(record: bytes, silos: int = MOST_SILOS) -> Report | Refused:
     if not record:
         return Refused("it cannot be read: it is empty, or longer than a record may be")
     try:
-        raw = from_json(record)
-        _check_counts(raw, silos)
-        return Report.model_validate(raw)
+        if len(record) > SHORT_BYTES + silos * SHORT_REPLY_BYTES:
+            _check_counts(from_json(record), silos)
+        return Report.model_validate_json(record)
     except Refused as refused:
         return refused
     except ValidationError as error:
@@ -60,17 +62,17 @@ def _check_counts(raw: Any, silos: int) -> None:
     _check_count("keys", raw, FEW)
     content = raw if isinstance(raw, dict) else {}
     headers = _of(list, content.get("headers"))
-    _check_count("headers", headers, 2 * silos + FEW)
+    _check_count("replies of silos", headers, 2 * silos + FEW)
     vectors = 0
     for header in headers:
-        _check_count("headers", header, FEW)
+        _check_count("keys of a reply", header, FEW)
         of_one = _of(dict, header)
         for name in ("scalars", "sealed", "vectors"):
             _check_count(name, of_one.get(name), MOST_SCALARS)
         told = _of(dict, of_one.get("vectors"))
         vectors += len(told)
         for vector in told.values():
-            _check_count("vectors", vector, FEW)
+            _check_count("keys of a vector", vector, FEW)
     _check_count(f"parts of {vectors} vectors", content.get("parts"), 2 * vectors + FEW)
     for name in ("about", "hanging"):
         _check_count(name, content.get(name), 1 << 16)

@@ -198,9 +198,8 @@ class PointToPoint:
         if not message:
             return None
         source = status.Get_source()
-        if status.Get_count(MPI.BYTE) > (
-            limit if isinstance(limit, int) else limit.get(source, RECORD_LIMIT)
-        ):
+        longest = limit if isinstance(limit, int) else limit.get(source, RECORD_LIMIT)
+        if status.Get_count(MPI.BYTE) > longest:
             self._abandoned.append(message)
             return source, bytearray()
         record = bytearray(status.Get_count(MPI.BYTE))
