@@ -19,7 +19,7 @@ from pathlib import Path
 
 import typer
 
-from mpifl.common import DeviceLost, InputError, RoundLost, one_line, written_after
+from mpifl.common import DeviceLost, InputError, Misled, RoundLost, one_line, written_after
 
 WRONG, TOO_FEW, CUT_OFF, GOING, INTERRUPTED = 2, 3, 4, 5, 75
 """Exit codes: the job, a shard or an argument is wrong; too few silos answered; the launcher ended early;
@@ -65,6 +65,11 @@ def run(app: typer.Typer) -> int:
         return 130
     except DeviceLost as lost:
         _end_alone(lost)
+        _end_all()
+        return 1
+    except Misled as misled:
+        _end_alone(misled)
+        _take_along()
         return 1
     except Exception:
         _end_all()
@@ -93,6 +98,10 @@ def rank() -> str:
 def _end_all() -> None:
     """Print this rank's traceback and take the other ranks, which may be waiting for this one, along."""
     print(f"rank {rank()} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+    _take_along()
+
+
+def _take_along() -> None:
     if "mpi4py.MPI" in sys.modules:
         from mpifl.wire import abort_world
 
@@ -100,13 +109,12 @@ def _end_all() -> None:
         abort_world(1)
 
 
-def _end_alone(lost: DeviceLost) -> None:
-    """Say what ends this rank; where MPI survives deaths the others go on without it."""
+def _end_alone(lost: DeviceLost | Misled) -> None:
+    """Say what ends this rank, and end it where MPI survives deaths: the others go on without it."""
     from mpifl.wire import die
 
     print(f"rank {rank()}: {one_line(lost)}", file=sys.stderr, flush=True)
     die()
-    _end_all()
 
 
 def _await_reader(descriptor: int, seconds: float) -> None:

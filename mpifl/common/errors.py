@@ -16,6 +16,10 @@ class ShardError(InputError):
     """A shard file is missing, torn, altered or of another kind; the message begins with its path."""
 
 
+class Unlike(InputError):
+    """A silo's update has other vectors than those of most silos: asked anew, most may be others."""
+
+
 class Unwritable(InputError):
     """A file of a run cannot be written: the disk is full, or fails."""
 
@@ -50,6 +54,13 @@ class SharedVectorChanged(RuntimeError):
 
 class DeviceLost(Exception):
     """A GPU answers no call of this process any more, which ends the rank and no other."""
+
+
+class Misled(Exception):
+    """What this rank is told cannot be: who relays it is broken, of another version, or lies.
+
+    It ends the rank.
+    """
 
 
 class RankLost(Exception):

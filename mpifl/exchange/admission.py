@@ -20,6 +20,7 @@ from mpifl.exchange.reading import Refused
 from mpifl.server import Server
 from mpifl.tasks import state_lengths
 from mpifl.wire import (
+    Combination,
     Compute,
     Converse,
     Done,
@@ -31,6 +32,7 @@ from mpifl.wire import (
     Save,
     SaveStatus,
     wrong_length,
+    wrong_vectors,
     wrong_weight,
 )
 
@@ -65,12 +67,14 @@ class Expected:
         parameters: P, the length of a vector that `lengths` does not name.
         lengths: The lengths of other vectors, by name.
         budgets: Whether silos may say what is left of a budget.
+        sent: Which vectors there are, and how each is combined; None where that is not known.
     """
 
     weights: Mapping[int, float] = field(default_factory=dict)
     parameters: int = 0
     lengths: Mapping[str, int] = field(default_factory=dict)
     budgets: bool = False
+    sent: Mapping[str, Combination] | None = None
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,8 @@ class Knowledge:
         weights: The job's `[cohort] weights`.
         total: What all silos weigh in the objective.
         sums: How updates are added up where only their sum is to be seen; None otherwise.
+        sent: The vectors of an update, and how each is combined, by the name of each work over which silos
+            have disagreed.
     """
 
     algorithm: Algorithm
@@ -91,6 +97,7 @@ class Knowledge:
     total: float = 0.0
     sums: FixedSums | None = None
     budgets: bool = False
+    sent: dict[str, dict[str, Combination]] = field(default_factory=dict)
 
     def expected(
         self, server: Server, work: str, silos: Collection[int], message: Mapping[str, object]
@@ -103,7 +110,7 @@ class Knowledge:
             lengths |= state_lengths(self.algorithm.task)
         weights = {silo: self.weight(work, silo) for silo in silos}
         lengths |= self.algorithm.lengths(server)
-        return Expected(weights, len(server.model.shared), lengths, self.budgets)
+        return Expected(weights, len(server.model.shared), lengths, self.budgets, self.sent.get(work))
 
     def asked(self, round: int, work: str, silos: list[int]) -> list[int]:
         """Return the silos that a work is asked of: those of before, where its sum was released before."""
@@ -192,6 +199,9 @@ def _check_silos(answered: Sequence[int], asked: Collection[int], *, all_of_them
 def _check_update(header: Header, request: Compute | Converse, expected: Expected) -> None:
     if header.weight != (weight := expected.weights.get(header.silo, header.weight)):
         raise Refused(wrong_weight(header.weight, weight))
+    how = {name: vector.combined for name, vector in header.vectors.items()}
+    if expected.sent is not None and (why := wrong_vectors(how, expected.sent)):
+        raise Refused(why)
     for name, vector in header.vectors.items():
         if vector.length != (length := expected.lengths.get(name, expected.parameters)):
             raise Refused(wrong_length(name, vector.length, length))

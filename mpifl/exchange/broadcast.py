@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Set
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,6 +24,11 @@ from mpifl.wire import (
 )
 
 
+def heard_after(heard: str, record: bytes) -> str:
+    """Return the digest of all records that a rank was told, this one the last."""
+    return hashlib.blake2b(heard.encode() + record, digest_size=16).hexdigest()
+
+
 class Undelivered(Compute):
     """A request whose vectors did not come to this rank's node: no silo of it can answer."""
 
@@ -38,6 +45,7 @@ class Broadcast:
     Attributes:
         hanging: Ranks of this node, at its leader, that did not make their share of the last sum in time, or
             did not receive theirs of the last request.
+        heard: A digest of all records that this rank was told so far.
     """
 
     def __init__(self, transport: Transport, device: torch.device) -> None:
@@ -45,6 +53,7 @@ class Broadcast:
         self._serial = 0
         self._received: dict[str, Tensor] = {}
         self.hanging: set[int] = set()
+        self.heard = ""
         self._late_sums: set[int] = set()
         self._wary = False
 
@@ -66,7 +75,7 @@ class Broadcast:
             resting = sorted(unreliable) if not direct and self._takes_turns(request, unreliable) else None
             told = {"serial": self._serial, "direct": direct, "resting": resting}
             request = request.model_copy(update=told)
-        found = read_request(self._transport.broadcast_record(request.encode() if request else None))
+        found = read_request(self.tell(request.encode() if request else None))
         spreading = None if found.resting is None else Spreading(self._transport, found.serial, found.resting)
         here = {spec.name: self._vector(spec, vectors, found, spreading) for spec in found.vectors}
         whole = spreading is None or spreading.end()
@@ -75,6 +84,17 @@ class Broadcast:
             return Undelivered.model_validate(found.model_dump()), {}
         return found, here if found.on_host else {name: self._placed(one) for name, one in here.items()}
 
+    @property
+    def told(self) -> dict[str, Any]:
+        """What a report says of what this rank was told."""
+        return {"hanging": sorted(self.hanging), "heard": self.heard}
+
+    def tell(self, record: bytes | None) -> bytes:
+        """Send a record from the server (who gives it) to all ranks, and remember that it was told."""
+        told = self._transport.broadcast_record(record)
+        self.heard = heard_after(self.heard, told)
+        return told
+
     def note(self, hanging: Set[int], *, lost: bool) -> None:
         """Take note of what came of an exchange's sums: which ranks did not make their share; and whether
         they were lost, so that some rank may hang, and it is not known yet which."""
@@ -82,13 +102,14 @@ class Broadcast:
         self._wary = lost
 
     def renumber(self, ranks: Mapping[int, int]) -> None:
-        """Take note of a death: nobody reads what was received, and the survivors have new ranks.
+        """Take note of a death: nobody reads what was received, and some heard more than others.
 
         Args:
             ranks: The new rank of each survivor by its old one.
         """
         self._received.clear()
         self._late_sums = renumbered(self._late_sums, ranks)
+        self.heard = ""
 
     def _takes_turns(self, request: Request, unreliable: Set[int]) -> bool:
         """Whether the ranks of a node take turns at the pieces of a request's vectors.

@@ -113,6 +113,7 @@ class Cohort:
             scalars=scalars,
             parameters=expected.parameters,
             lengths=dict(expected.lengths),
+            sent=expected.sent,
             cohort=silos,
             assignment=self.federation.reassignments(silos),
         )

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mpifl.aggregation import updates_of
+from mpifl.aggregation import Combined, updates_of
 from mpifl.wire import DTYPES, Header, Reply, Request
 
 RANKS_SHOWN = 64
@@ -45,6 +45,12 @@ class Ledger:
         self.faults.clear()
         self.weights.clear()
         self.outside.clear()
+
+    def note(self, combined: Combined) -> None:
+        """Note what came of a sum beside its vectors."""
+        self.weights = combined.weights or self.weights
+        self.outside = combined.outside or self.outside
+        self.parties = min(combined.parties, self.parties or combined.parties)
 
     def add(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from mpifl.aggregation import Aggregator, Combined, updates_of
@@ -11,7 +12,7 @@ from mpifl.common import Names, RoundLost
 from mpifl.exchange.admission import taking_part
 from mpifl.exchange.outcome import Outcome
 from mpifl.exchange.speakers import STOPPED
-from mpifl.wire import Combination, Header, Message, Reply, Report, Request, Verdict
+from mpifl.wire import Combination, Compute, Header, Message, Reply, Report, Request, Verdict
 
 MOST_TOLD = 3
 """Faults that a lost round's line tells."""
@@ -23,8 +24,26 @@ class Judge:
     It remembers what was explained: one mistake has one traceback, however many silos and ranks meet it.
     """
 
-    def __init__(self, quorum: float, names: Names, *, varied: bool = False) -> None:
+    def __init__(
+        self,
+        quorum: float,
+        names: Names,
+        sent: dict[str, dict[str, Combination]] | None = None,
+        *,
+        varied: bool = False,
+    ) -> None:
+        """Have nothing explained yet.
+
+        Args:
+            quorum: The share of the silos asked that must answer.
+            names: What silos are called.
+            sent: Is told what an update of each work has to be, where silos disagree.
+            varied: Whether silos may send other vectors than others.
+        """
         self._quorum, self._names, self._varied = quorum, names, varied
+        self._sent = {} if sent is None else sent
+        self._counted: dict[str, dict[str, Combination]] = {}
+        """What the updates of each work were that counted last."""
         self._explained: set[str] = set()
 
     def decide(
@@ -46,6 +65,8 @@ class Judge:
         lost = self.reason_to_lose(request, headers)
         if lost is None:
             lost, pieces = _placed(reports, aggregation)
+        if isinstance(request, Compute):
+            self._learn(request, updates_of(headers), lost)
         accepted = [] if lost else [header.silo for header in headers if header.fault is None]
         explain, ranks = self.silos_to_explain(headers), taking_part(reports)
         return Verdict(
@@ -65,6 +86,24 @@ class Judge:
         if answered < max(math.ceil(self._quorum * asked - 1e-9), 1):
             return f"{answered} of {asked} silos answered ({'; '.join(faults[:MOST_TOLD])})"
         return _disagreement(updates_of(headers), self._varied)
+
+    def _learn(self, request: Compute, good: Sequence[Header], lost: str | None) -> None:
+        """Know from now on which vectors an update of this work has, if silos disagree.
+
+        They are those that counted last, or those of most silos. Each silo with others then fails by itself,
+        and the others need not be asked twice. If too few are left, most may have been wrong.
+        """
+        work, told = request.work, [_vectors_of(header) for header in good]
+        if lost is None:
+            self._counted[work] = dict(told[0]) if told else {}
+        elif request.sent is not None:
+            self._sent.pop(work, None)
+        elif not self._varied and any(one != told[0] for one in told):
+            usual, times = Counter(frozenset(one.items()) for one in told).most_common(1)[0]
+            if self._counted.get(work) in told:
+                self._sent[work] = self._counted[work]
+            elif 2 * times > len(told):
+                self._sent[work] = dict(usual)
 
     def silos_to_explain(self, headers: Sequence[Reply]) -> list[int]:
         """Return the first silo with each kind of fault that there was none of before."""
@@ -86,6 +125,10 @@ def alike(headers: Sequence[Reply]) -> bool:
     """Whether several silos were asked, and all failed for one reason, which does not pass by itself."""
     lasting = all(header.fault is not None and not header.passing for header in headers)
     return lasting and len(headers) > 1 and len({_kind(header) for header in headers}) == 1
+
+
+def _vectors_of(header: Header) -> dict[str, Combination]:
+    return {name: vector.combined for name, vector in header.vectors.items()}
 
 
 def _kind(header: Reply) -> str:

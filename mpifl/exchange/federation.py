@@ -21,6 +21,7 @@ from mpifl.exchange.cohort import Cohort
 from mpifl.exchange.costs import Ledger
 from mpifl.exchange.dialogue import Lead
 from mpifl.exchange.faults import Judge, outcome_of
+from mpifl.exchange.following import following
 from mpifl.exchange.gathering import Gathering
 from mpifl.exchange.membership import Membership
 from mpifl.exchange.outcome import Outcome
@@ -68,7 +69,7 @@ class Federation:
         timed: bool = True,
     ) -> None:
         self.names = names or Names()
-        self._faults = Judge(quorum, self.names, varied=knowledge.algorithm.varied)
+        self._faults = Judge(quorum, self.names, knowledge.sent, varied=knowledge.algorithm.varied)
         self.transport = transport
         self.ledger = Ledger()
         self.transforms = transforms
@@ -188,8 +189,9 @@ class Federation:
         """
         while not self.transport.is_server:
             try:
-                if self.exchange() is None:
-                    return True
+                with following(self.transport):
+                    if self.exchange() is None:
+                        return True
             except RankLost:
                 self.recover()
         return False
@@ -241,8 +243,7 @@ class Federation:
         """
         began = time.perf_counter()
         request, message = self._broadcast.deliver(request, vectors or {}, self.membership.unreliable)
-        hanging = sorted(self._broadcast.hanging)
-        told = {"serial": request.serial, "interrupted": signals.pending(), "hanging": hanging}
+        told = {"serial": request.serial, "interrupted": signals.pending(), **self._broadcast.told}
         if lead is not None:
             lead.homes = self.membership.homes
         report = self._worker.answer(request, message, lead).model_copy(update=told)
@@ -260,9 +261,7 @@ class Federation:
         self.membership.commit(request.reassigned, verdict.accepted, headers)
         if self.transport.is_server and request.averaged:
             self._account(request, reports, headers, verdict, time.perf_counter() - began, lead)
-            self.ledger.weights = combined.weights or self.ledger.weights
-            self.ledger.outside = combined.outside or self.ledger.outside
-            self.ledger.parties = min(combined.parties, self.ledger.parties or combined.parties)
+            self.ledger.note(combined)
             self.membership.silent |= set() if self._deadline else aggregation.hanging
         return outcome_of(verdict if self.transport.is_server else None, headers, combined, aggregation)
 
@@ -297,4 +296,4 @@ class Federation:
         told = None
         if self.transport.is_server:
             told = self._faults.decide(request, reports, headers, self._worker.aggregation).encode()
-        return Verdict.model_validate_json(self.transport.broadcast_record(told))
+        return Verdict.model_validate_json(self._broadcast.tell(told))

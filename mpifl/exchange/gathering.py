@@ -50,12 +50,23 @@ class Gathering:
 
         deadline = self._deadline if request.has_deadline else None
         arriving = itertools.chain([(self._transport.rank, own)], self.reports(request, deadline))
-        reports = {rank: self._checked(rank, came, request, expected, aggregation) for rank, came in arriving}
+        heard = ((rank, self._compared(rank, came, own)) for rank, came in arriving)
+        reports = {rank: self._checked(rank, came, request, expected, aggregation) for rank, came in heard}
         if any(report.interrupted for report in reports.values()):
             signals.note()
         reports = {rank: one for rank, one in reports.items() if rank not in self._membership.timed_out}
         self._membership.record(request, reports)
         return reports
+
+    def _compared(self, rank: int, came: Report | Refused, own: Report) -> Report | Refused:
+        """Refuse a report of a rank that was told other than what the server said."""
+        if isinstance(came, Refused) or came.heard == own.heard:
+            return came
+        way, at = [], rank
+        while at := self._transport.nodes.parent_of(at):
+            way.append(self._transport.origins[at])
+        relays = f"; {ranks_named(way)} relayed it" if way else ""
+        return Refused(f"it was told other than what the server said{relays}")
 
     def _checked(
         self, rank: int, came: Report | Refused, request: Request, expected: Expected, aggregation: Aggregator

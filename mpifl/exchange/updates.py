@@ -9,9 +9,19 @@ from typing import Any
 from pydantic import ValidationError
 
 from mpifl.algorithms import Algorithm
-from mpifl.common import InputError
+from mpifl.common import InputError, Unlike
 from mpifl.silo import Silo
-from mpifl.wire import Compute, Header, Scalar, Update, unmarked, wrong_length, wrong_weight
+from mpifl.wire import (
+    Compute,
+    Header,
+    Scalar,
+    Update,
+    combination,
+    unmarked,
+    wrong_length,
+    wrong_vectors,
+    wrong_weight,
+)
 
 
 def as_update(update: Any, algorithm: Algorithm, work: str) -> Update:
@@ -28,12 +38,15 @@ def check_update(update: Update, request: Compute, weight: float) -> None:
     """Check that an update is as the server expects it.
 
     Raises:
-        InputError: it is not.
+        InputError: it is not; Unlike where it has other vectors than those of most silos.
     """
     if request.parameters is None:
         return
     if update.weight != weight:
         raise InputError(f"its update was refused: {wrong_weight(update.weight, weight)}")
+    how = {name: combination(value) for name, value in update.vectors.items()}
+    if request.sent is not None and (why := wrong_vectors(how, request.sent)):
+        raise Unlike(f"its update was refused: {why}")
     for name, value in update.vectors.items():
         found, expected = unmarked(value).numel(), request.lengths.get(name, request.parameters)
         if found != expected:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mpifl.aggregation import Aggregator, aggregator_of, mean_of
 from mpifl.algorithms import usual_weight
-from mpifl.common import InputError, Names, ShardError, SharedVectorChanged, Unwritable, accelerators
+from mpifl.common import InputError, Names, ShardError, SharedVectorChanged, Unlike, Unwritable, accelerators
 from mpifl.data import Shard
 from mpifl.exchange.broadcast import Undelivered, undelivered
 from mpifl.exchange.context import WorkerContext
@@ -193,7 +193,7 @@ class Worker:
 
     def _fault(self, silo: int, error: Exception) -> AnyReply:
         accelerators.check(self._model.device, error)
-        passing = isinstance(error, ShardError | OSError | MemoryError)
+        passing = isinstance(error, ShardError | OSError | MemoryError | Unlike)
         return Done(silo=silo, fault=self._tells.fault(silo, error), passing=passing)
 
     def _converse(

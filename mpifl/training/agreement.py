@@ -32,17 +32,24 @@ def agree(transport: Transport, prepare: Callable[[], dict[str, str]]) -> dict[s
         InputError: it failed.
     """
     if not transport.is_server:
-        told: dict[str, Any] = json.loads(transport.broadcast_record())
+        told: dict[str, Any] = json.loads(transport.attested(transport.broadcast_record(), 0))
         if "error" in told:
             raise InputError(told["error"])
         return told
     try:
         prepared = prepare()
     except InputError as error:
-        transport.broadcast_record(json.dumps({"error": str(error)}).encode())
+        _tell(transport, {"error": str(error)})
         raise
-    transport.broadcast_record(json.dumps(prepared).encode())
+    _tell(transport, prepared)
     return prepared
+
+
+def _tell(transport: Transport, told: Mapping[str, str]) -> None:
+    """Tell all ranks, and attest it to each: a job is code, and ranks on the way could name other code."""
+    record = json.dumps(told).encode()
+    transport.broadcast_record(record)
+    transport.attest(record, range(1, transport.size))
 
 
 def agree_on(transport: Transport, problem: str, alignments: Mapping[int, str], names: Names) -> None:

@@ -79,5 +79,6 @@ from .updates import (
     uniform as uniform,
     unmarked as unmarked,
     wrong_length as wrong_length,
+    wrong_vectors as wrong_vectors,
     wrong_weight as wrong_weight,
 )

@@ -180,6 +180,8 @@ class Report(Message):
     interrupted: bool = False
     """A signal asks this rank to end."""
     about: dict[Name, Text] = Field(default={}, max_length=16)
+    heard: str = Field(default="", max_length=64)
+    """A digest of all records that this rank was told so far: others relay them."""
     hanging: Annotated[list[int], FailFast()] = Field(default=[], max_length=2**16)
     """Ranks of its node that did not make their share of the last sum in time, if this rank leads it."""
 

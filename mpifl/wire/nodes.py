@@ -57,11 +57,16 @@ class Nodes:
         self.children = (
             [self._leaders[child] for child in children(self.number, len(self))] if self.leads else []
         )
-        self.parent = self._leaders[self.number & (self.number - 1)] if self.leads else self.leader
+        self.parent = self.parent_of(self.rank)
 
     def __len__(self) -> int:
         """Return the number of nodes."""
         return len(self._leaders)
+
+    def parent_of(self, rank: int) -> int:
+        """Return the rank that relays to a rank what the server says; of the server itself."""
+        node = self.of[rank]
+        return self._leaders[node & (node - 1)] if self.is_leader(rank) else self._leaders[node]
 
     def is_leader(self, rank: int) -> bool:
         """Whether a rank leads its node."""

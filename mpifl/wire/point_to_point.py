@@ -6,6 +6,7 @@ leave them to training, under every MPI and without any setting.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import time
@@ -15,15 +16,15 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from mpifl.common import RankLost
+from mpifl.common import Misled, RankLost
 from mpifl.wire.deaths import Watch
 from mpifl.wire.doorbell import Doorbell
 from mpifl.wire.nodes import Nodes, discover_nodes
 
 EAGER = 4000
 """Bytes of a message up to which its sender need not wait for the receiver."""
-PIECE = 16
-"""Tag: bytes that are posted."""
+PIECE, ATTESTED = 16, 17
+"""Tags: bytes that are posted; the digest of a record that others relay."""
 SHORTEST_POLL, LONGEST_POLL, SHORTEST_SLEEP, LONGEST_SLEEP = 1e-4, 1e-3, 2e-3, 2e-2
 """Seconds between two looks: at first and at last where other nodes cannot notify this rank; at first and at
 last where all can. A look that finds nothing takes 40 us of a core that another rank could train on."""
@@ -126,6 +127,20 @@ class PointToPoint:
     def abandon(self, *held: Any) -> None:
         """Keep for ever what MPI may still read, or write to."""
         self._abandoned += held
+
+    def attest(self, record: bytes, ranks: Sequence[int]) -> None:
+        """Send ranks the digest of a record that others relay to them."""
+        self._send_all(hashlib.sha256(record).digest(), ranks, ATTESTED)
+
+    def attested(self, record: bytes, rank: int) -> bytes:
+        """Return a record as the rank that it comes from attests it.
+
+        Raises:
+            Misled: it has another digest.
+        """
+        if self._receive(rank, ATTESTED) != hashlib.sha256(record).digest():
+            raise Misled(f"what rank {self.nodes.parent} relays is not what rank {rank} sent")
+        return record
 
     def await_taken(self) -> None:
         """Wait until others have taken all that was posted here."""

@@ -13,6 +13,7 @@ from pydantic import Field, TypeAdapter
 
 from mpifl.wire.messages import (
     ArraySpec,
+    Combination,
     Done,
     FileReply,
     FinishReply,
@@ -92,9 +93,9 @@ class Compute(Reassigning):
     Attributes:
         work: The method's name.
         scalars: The numbers and texts of the message.
-        parameters: P, the length of a vector of an update that `lengths` does not name; None where the silos
-            need not know.
+        parameters: P, the length of a vector that `lengths` does not name; None: silos need not know.
         lengths: The lengths of other vectors of an update.
+        sent: The vectors of an update, and how each is combined; None where silos have not disagreed yet.
     """
 
     reply: ClassVar[type[Reply]] = Header
@@ -106,6 +107,7 @@ class Compute(Reassigning):
     scalars: dict[str, Scalar] = Field(default={})
     parameters: int | None = None
     lengths: dict[str, int] = Field(default={})
+    sent: dict[str, Combination] | None = None
 
 
 class Converse(Request):
@@ -113,8 +115,7 @@ class Converse(Request):
 
     Attributes:
         work: The method's name.
-        longest: Bytes of a line at most: a silo's longer one is its fault, and is not said, since MPI would
-            have its sender wait for a receiver who does not take it.
+        longest: Bytes of a line at most; a longer one is its silo's fault: nobody would take it from MPI.
         scalars: The numbers and texts of the message.
     """
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mpifl.common import RankLost
+from mpifl.common import Misled, RankLost
 from mpifl.wire.crews import Crewed
 from mpifl.wire.deaths import renumbered, survivors
 from mpifl.wire.memory import Memory, pieces_of
@@ -152,9 +152,13 @@ class Transport(Crewed):
 
     def handed_out(self, length: int, dtype: torch.dtype) -> Tensor:
         """Return the vector that the node's leader hands out."""
-        handle = int.from_bytes(self._receive(self.nodes.leader, HANDLE), "little")
+        handle = int.from_bytes(self._receive(self.nodes.leader, HANDLE)[:8], "little")
         self.received += length * dtype.itemsize
-        return self._attach(self.nodes.leader, handle, length, dtype)
+        try:
+            return self._attach(self.nodes.leader, handle, length, dtype)
+        except OSError as error:
+            who = f"rank {self.origins[self.nodes.leader]}, which leads this node"
+            raise Misled(f"{who}, hands out a vector that cannot be read: {error}") from None
 
     def _send_to_leaders(self, vector: Tensor, direct: bool) -> None:
         """Send a vector from the server to the leaders of all nodes, who call this together."""

@@ -57,6 +57,17 @@ def wrong_length(name: str, found: int, expected: int) -> str:
     )
 
 
+def wrong_vectors(found: Mapping[str, Combination], expected: Mapping[str, Combination]) -> str:
+    """Say in what the vectors of an update are others than expected; "" if they are not."""
+    if others := sorted(found.keys() ^ expected.keys()):
+        how = "sent" if others[0] in found else "did not send"
+        return f"it {how} '{others[0]}', other than most silos"
+    if wrong := sorted(name for name, how in found.items() if how != expected[name]):
+        what = f"'{wrong[0]}' is {found[wrong[0]]}"
+        return f"{what}, and {expected[wrong[0]]} by most silos"
+    return ""
+
+
 def wrong_weight(found: float, expected: float) -> str:
     """Say that an update does not weigh what the server expects."""
     return (

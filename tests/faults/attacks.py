@@ -453,6 +453,7 @@ ATTACKS = [
     Attack("twice", _twice, ends=HARMLESS),
     Attack("fifty-times", _flood, ends=HARMLESS),
     Attack("before-it-is-asked", _unasked, ends=HARMLESS),
+    Attack("told-otherwise", report(heard="0" * 32), "told other"),
     # whose update it is
     Attack("silo-foreign", more(lambda rank: {"silo": rank.foreign}), "silo|header"),
     Attack(

@@ -17,6 +17,7 @@ from mpifl.algorithms.fedavg import FedAvg
 from mpifl.common.errors import RoundLost
 from mpifl.data.shards import read_federation
 from mpifl.exchange.admission import Knowledge
+from mpifl.exchange.broadcast import heard_after
 from mpifl.exchange.federation import Federation
 from mpifl.run import checkpoint
 from mpifl.run.tables import Checkpoint
@@ -78,16 +79,17 @@ class World(Transport):
     """The server's end of a world whose other ranks are workers in this process."""
 
     def __init__(self, workers):
-        self.workers_here, self.hung = workers, set()
+        self.workers_here, self.hung, self.heard = workers, set(), ""
         self.rank, self.size, self.sent, self.received = 0, len(workers), 0, 0
         self.nodes, self.memory = Nodes([0] * self.size, 0), Memory(shared=False)
         self.origins, self._founders, self.silent = list(range(self.size)), range(self.size), set()
 
     def broadcast_record(self, record=None):
+        self.heard = heard_after(self.heard, record)
         awake = [(rank, one) for rank, one in enumerate(self.workers_here) if rank and rank not in self.hung]
         if "kind" in json.loads(record):
             self.asked = read_request(record)
-            told = {"serial": self.asked.serial}
+            told = {"serial": self.asked.serial, "heard": self.heard}
             vectors = {spec.name: torch.empty(0) for spec in self.asked.vectors}
             self.came = deque(
                 (rank, one.answer(self.asked, vectors).model_copy(update=told)) for rank, one in awake
@@ -249,7 +251,7 @@ def test_a_mirror_that_was_written_over_is_none(federation, server, folder):
 
 def test_a_new_server_knows_whose_silos_keep_something(federation, server, world):
     rounds(federation, server, Working().count, 3)
-    successor = federate(world)
+    successor, world.heard = federate(world), ""
     successor.exchange(Inventory(round=3))
     assert successor.membership.stateful == set(range(6))
 
