@@ -104,6 +104,10 @@ class Algorithm(BaseModel, ABC):
         """Return the models, as tables like a job's `[model]`, that are trained beside that one."""
         return []
 
+    def architecture_of(self, silo: int) -> int:
+        """Return which of the architectures a silo trains, 0 being the job's `[model]`."""
+        return 0
+
     def weight(self, work: str, examples: Mapping[str, int], usual: float) -> float:
         """Return what a silo's update weighs, at the silo by default and at the server, which refuses all
         others.

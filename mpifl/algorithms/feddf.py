@@ -70,6 +70,10 @@ class FedDF(FedAvg):
         """Return the prototypes beside the job's model."""
         return self.prototypes
 
+    def architecture_of(self, silo: int) -> int:
+        """Return which of them a silo trains: they take turns."""
+        return silo % (1 + len(self.prototypes))
+
     def begin(self, server: Server) -> None:
         """Start every architecture from its own initial weights."""
         server.state |= {
@@ -120,7 +124,7 @@ class FedDF(FedAvg):
         return ["w", *(f"w_{index}" for index in range(1, len(self.prototypes) + 1))]
 
     def _name_of(self, silo: Silo) -> str:
-        return self._names[silo.id % len(self._names)]
+        return self._names[self.architecture_of(silo.id)]
 
     @property
     def _distillation(self) -> LocalTraining:

@@ -15,6 +15,7 @@ from .federation import (
     arrays_of as arrays_of,
     read_federation as read_federation,
     read_spec as read_spec,
+    seen_as as seen_as,
     version_of as version_of,
 )
 from .hdf5 import chunk_rows as chunk_rows

@@ -1,4 +1,4 @@
 from .bias import Bias as Bias
-from .building import MODELS as MODELS, build as build, needs_two as needs_two
+from .building import MODELS as MODELS, build as build
 from .classifier import Classifier as Classifier
 from .pooling import MaxPool2x2 as MaxPool2x2

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from mpifl.common import InputError, load_plugin, rng
 from mpifl.data import Features, Inputs, by_path, each
@@ -66,33 +64,17 @@ def build(
         raise InputError(f"{where} name = '{name}': {what}; take your own, 'package.module:factory'")
     shape = each(lambda one: one.shape, features)
     wanted = _wanted(name, factory, {"shape": shape, "classes": width}, arguments, where)
+    module = None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(rng.derive(seed, "initial weights"))
         try:
             module = factory(**wanted)
             _try_out(module, features, width, task)
         except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
-            what = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            what = _as_tokens(module, features, width, task) or _first_line(error)
             given = f"features of shape {each(list, shape)} and {width} classes with {dict(arguments)}"
             raise InputError(f"{where} name = '{name}' does not take {given}: {what}") from None
     return module
-
-
-def needs_two(module: nn.Module, features: Inputs) -> str:
-    """Return which layer keeps a model from training on a batch of one example, "" if none does.
-
-    It is tried on a copy, as BatchNorm over the pixels of an image can do it.
-    """
-    norms = [part for part in module.modules() if isinstance(part, _BatchNorm)]
-    if not norms:
-        return ""
-    one = each(lambda two: two[:1], _examples(features))
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        try:
-            copy.deepcopy(module).train()(one)
-        except ValueError:
-            return type(norms[0]).__name__
-    return ""
 
 
 def _wanted(
@@ -136,6 +118,25 @@ def _try_out(module: nn.Module, features: Inputs, width: int, task: Task) -> Non
             task.outputs(module, _examples(features, rows=1))
         except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
             raise ValueError(f"examples have unequal lengths, and of one row it says: {error}") from None
+
+
+def _as_tokens(module: Any, features: Inputs, width: int, task: Task) -> str:
+    """Say that whole numbers would do with a scale, which makes measurements of tokens; "" if they would not.
+    """
+    whole = isinstance(features, Features) and features.scale is None and "int" in features.dtype
+    if module is None or not whole:
+        return ""
+    assert isinstance(features, Features)
+    try:
+        _try_out(module, features.model_copy(update={"scale": 1.0}), width, task)
+    except (RuntimeError, ValueError, TypeError, IndexError, AssertionError):
+        return ""
+    what = f"the shards hold {features.dtype} without a scale, which a model receives as tokens"
+    return f"{what}; for images partition again with --option scale=1/255"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
 def _examples(features: Inputs, rows: int | None = None) -> Any:

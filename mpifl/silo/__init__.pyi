@@ -50,4 +50,4 @@ from .together import (
     why_apart as why_apart,
 )
 from .vertical import UNSPLIT as UNSPLIT, VerticalSettings as VerticalSettings
-from .way import check_batches as check_batches, steps_of as steps_of
+from .way import check_batches as check_batches, steps_of as steps_of, why_one_row as why_one_row

@@ -93,16 +93,23 @@ def check_batches(local: LocalTraining, examples: int, where: str, layer: str) -
     Raises:
         InputError: it is; the line says what would do.
     """
-    if not examples:
-        return
-    size = examples if local.batch_size == "full" else min(local.batch_size, examples)
-    every, left = size == 1, examples % size == 1 and not local.drop_last
-    reached = steps_of(local, examples) * local.accumulate > examples // size
-    if layer and (every or (left and reached)):
-        what = "each batch has one row" if every else f"of {examples:,} rows the last batch has one"
-        to_do = "take another size" if every else "take drop_last = true, or another size"
+    if layer and (what := why_one_row(local, examples)):
+        to_do = "take another size" if what.startswith("each") else "take drop_last = true, or another size"
+        to_do = "leave that silo out" if local.batch_size == "full" else to_do
         said = f"{what}, and {where} cannot train on one row ({layer}); {to_do}"
         raise InputError(f"[local] batch_size = {local.batch_size}: {said}")
+
+
+def why_one_row(local: LocalTraining, examples: int) -> str:
+    """Say which batch of so many examples has one row; "" if none has that is trained on."""
+    if not examples:
+        return ""
+    size = examples if local.batch_size == "full" else min(local.batch_size, examples)
+    if size == 1:
+        return "each batch has one row"
+    reached = steps_of(local, examples) * local.accumulate > examples // size
+    last = examples % size == 1 and not local.drop_last
+    return f"of {examples:,} rows the last batch has one" if last and reached else ""
 
 
 def _in_epoch(local: LocalTraining, examples: int) -> int:

@@ -70,10 +70,24 @@ class Facts:
         return self.dtype.startswith("float")
 
     @property
+    def yes_or_no_of_each(self) -> bool:
+        """Whether an example has a row of class numbers 0 and 1, as labels of which several hold have."""
+        return self.classes == 2 and len(self.shape or ()) == 1 and not self.ragged
+
+    @property
+    def told_of_one_hot(self) -> str:
+        """Say, of rows that may be one-hot, what would do; "" if they cannot be."""
+        rows = len(self.shape or ()) == 1 and self.columns > 1 and self.classes in (None, 2)
+        to_do = "have the source store class numbers (argmax of each row), or take 'multilabel'"
+        return f"; if the rows are one-hot, {to_do}" if rows else ""
+
+    @property
     def usual(self) -> str:
         """The task that such targets are usually for."""
         if self.names or (self.ragged and self.classes is None):
             return "module:Task"
+        if self.yes_or_no_of_each:
+            return "multilabel"
         if self.classes is not None:
             return "segmentation" if self.shape else "classification"
         if self.dtype != "bool":

@@ -64,4 +64,9 @@ class Multilabel(OfAnswers):
 
     def fits(self, facts: Facts) -> bool:
         """Return whether a federation's targets are of its kind."""
-        return facts.classes is None and not facts.real and len(facts.shape or ()) == 1
+        values = facts.classes is None and not facts.real and len(facts.shape or ()) == 1
+        return values or facts.yes_or_no_of_each
+
+    def weighed(self, facts: Facts) -> int:
+        """Return how many labels there are."""
+        return facts.columns

@@ -59,7 +59,8 @@ class Named(Task):
         facts = Facts.of(spec)
         if not self.fits(facts) or (facts.ragged and facts.classes is None):
             what = f"takes {self.takes}; the shards have {facts.told}"
-            raise InputError(f"[task] name = '{self.kind}': {what}, for which take '{facts.usual}'")
+            one_hot = facts.told_of_one_hot if self.logits else ""
+            raise InputError(f"[task] name = '{self.kind}': {what}, for which take '{facts.usual}'{one_hot}")
         self._check_weights(facts)
         if facts.ragged and (own := getattr(self, "ignore", None)) not in (None, facts.ignore):
             raise InputError(f"[task] ignore = {own}: batches are padded with {facts.ignore}; leave it out")
@@ -84,7 +85,8 @@ class Named(Task):
             told = (
                 f"{moved}; classes come before places, as outputs.movedim(-1, 1) has them" if last else wanted
             )
-            raise ValueError(f"it answers {examples} examples with shape {found}, not {told}")
+            one_hot = self._facts.told_of_one_hot if self.logits and len(found) == 2 else ""
+            raise ValueError(f"it answers {examples} examples with shape {found}, not {told}{one_hot}")
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> Any:

@@ -11,30 +11,46 @@ from mpifl.algorithms import Algorithm
 from mpifl.data import FederationSpec
 from mpifl.run import Job, Model, load_initial
 from mpifl.silo import FlatModel
-from mpifl.training.validation import check_model
+from mpifl.training.validation import check_model, check_training, tables_of
 
 
 def models_of(
-    job: Job, spec: FederationSpec, algorithm: Algorithm, device: torch.device, is_reporter: bool = True
-) -> list[FlatModel]:
-    """Build the job's model, and the algorithm's further architectures behind it."""
-    tables = [job.model, *map(Model.model_validate, algorithm.architectures())]
-    return [_model(table, job, spec, algorithm, device, is_reporter) for table in tables]
-
-
-def _model(
-    table: Model,
     job: Job,
     spec: FederationSpec,
     algorithm: Algorithm,
     device: torch.device,
-    is_reporter: bool,
-) -> FlatModel:
+    *,
+    is_reporter: bool = True,
+    tries: bool = False,
+) -> list[FlatModel]:
+    """Build the job's model, and the algorithm's further architectures behind it.
+
+    Args:
+        job, spec, algorithm: The training.
+        device: Where the models are to lie.
+        is_reporter: Whether this rank says what is the same for all ranks of its node.
+        tries: Whether it sees that each can be trained.
+
+    Raises:
+        InputError: one cannot be built, does not fit, or cannot be trained.
+    """
+    found = []
+    for nth, table in enumerate(tables_of(job, algorithm)):
+        module = _module(table, job, spec, algorithm, is_reporter)
+        if tries:
+            check_training(job, spec, algorithm, module, nth)
+        personal = algorithm.personal_names(module)
+        found.append(FlatModel(module, device, personal, is_reporter=is_reporter, saves=table.save))
+    return found
+
+
+def _module(
+    table: Model, job: Job, spec: FederationSpec, algorithm: Algorithm, is_reporter: bool
+) -> torch.nn.Module:
     task = algorithm.task
     module = models.build(table.name, table.arguments, spec.features, task.width(spec), job.seed, task)
     skipped = load_initial(module, table)
     if skipped and is_reporter:
         print(skipped, file=sys.stderr, flush=True)
     check_model(job, spec, algorithm, module)
-    personal = algorithm.personal_names(module)
-    return FlatModel(module, device, personal, is_reporter=is_reporter, saves=table.save)
+    return module

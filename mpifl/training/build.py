@@ -144,7 +144,8 @@ def _assemble(
     device = settled_device(job, spec, transport)
     folder = Path(job.shards)
     algorithm = job.build_algorithm().for_federation(spec)
-    flat = models_of(job, spec, algorithm, device, is_reporter=transport.place()[0] == 0)
+    first = transport.place()[0] == 0
+    flat = models_of(job, spec, algorithm, device, is_reporter=first, tries=first)
     algorithm.task.metrics()  # the library that brings them is imported now, not in the first evaluation
     check_scoring(job, algorithm)
     rule = job.build_rule(algorithm)

@@ -22,12 +22,13 @@ from mpifl.run import (
     is_silo_level,
     why_no_statistics,
 )
-from mpifl.silo import check_batches, check_layers
+from mpifl.silo import check_layers
 from mpifl.tasks import summable
 from mpifl.tracking import check_tracking
 from mpifl.training.accounting import SiloPlan, plans
+from mpifl.training.first_step import Learner, check_first_step
+from mpifl.training.halves import check_halves
 from mpifl.training.silo_level import mechanism_of
-from mpifl.training.vertical import check_halves
 
 
 def validate_job(job: Job, source: str) -> AnySpec:
@@ -63,10 +64,50 @@ def validate_job(job: Job, source: str) -> AnySpec:
 def _check_models(job: Job, spec: AnySpec, algorithm: Algorithm) -> None:
     """See that each model can be built, and fits."""
     task = algorithm.task
-    for table in (job.model, *map(Model.model_validate, algorithm.architectures())):
+    for nth, table in enumerate(tables_of(job, algorithm)):
         module = models.build(table.name, table.arguments, spec.features, task.width(spec), job.seed, task)
         check_model(job, spec, algorithm, module)
         algorithm.personal_names(module)
+        check_training(job, spec, algorithm, module, nth)
+
+
+def tables_of(job: Job, algorithm: Algorithm) -> list[Model]:
+    """Return the tables of the job's model and of the algorithm's further architectures behind it."""
+    return [job.model, *map(Model.model_validate, algorithm.architectures())]
+
+
+def check_training(job: Job, spec: AnySpec, algorithm: Algorithm, module: nn.Module, nth: int = 0) -> None:
+    """See that silos can train a model, which is tried on made-up examples.
+
+    Args:
+        job, spec, algorithm: The training.
+        module: The model.
+        nth: Which of the algorithm's architectures it is.
+
+    Raises:
+        InputError: they cannot; the line says what would do.
+    """
+    task, table = algorithm.task, tables_of(job, algorithm)[nth]
+    width = task.width(spec)
+    given = table.name, table.arguments, spec.features, width, job.seed, task
+    local = algorithm.local
+    if "local.batch_size" in algorithm.ignores:
+        local = local.model_copy(update={"batch_size": "full", "steps": None, "epochs": 1})
+    learner = Learner(
+        f"[model] name = '{table.name}'",
+        module,
+        spec.features,
+        (spec.classes, spec.targets),
+        width,
+        local,
+        lambda: models.build(*given),
+        task,
+        algorithm.own_objective,
+        augment_of(job, spec),
+    )
+    sizes = [entry.examples.get("train", 0) for entry in spec.silos]
+    mine = [size if algorithm.architecture_of(silo) == nth else 0 for silo, size in enumerate(sizes)]
+    check_first_step(learner, mine, Names([entry.name for entry in spec.silos]))
 
 
 def check_layout(job: Job, spec: AnySpec, source: str) -> None:
@@ -128,12 +169,6 @@ def check_model(job: Job, spec: AnySpec, algorithm: Algorithm, module: nn.Module
         check_layers(module)
     if job.silo.parts > 1:
         check_layers(module, f"[silo] parts = {job.silo.parts}")
-    if "local.batch_size" not in algorithm.ignores and not algorithm.architectures():
-        layer = models.needs_two(module, spec.features)
-        names = Names([entry.name for entry in spec.silos])
-        for silo, entry in enumerate(spec.silos):
-            where = f"the model of silo {names[silo]}"
-            check_batches(job.local, entry.examples.get("train", 0), where, layer)
 
 
 def check_privacy(job: Job, spec: AnySpec, source: str) -> list[SiloPlan]:

@@ -13,26 +13,17 @@ from typing import Any
 
 import torch
 
-from mpifl import models
 from mpifl.algorithms import Algorithm
-from mpifl.common import InputError, Names, rng
-from mpifl.data import Batches, Features, Shard, Split, VerticalSpec, alignment_of, open_vertical
+from mpifl.common import InputError, Names
+from mpifl.data import Batches, Shard, Split, VerticalSpec, alignment_of, open_vertical
 from mpifl.exchange import Federation, Knowledge, Worker, WorkerContext, place
 from mpifl.privacy import Gate, own_secret, randomised
-from mpifl.run import (
-    MADE_WITH,
-    Job,
-    Model,
-    check_bottom,
-    check_vertical_data,
-    load_initial,
-    load_weights,
-    metadata_of,
-)
+from mpifl.run import Job, check_vertical_data
 from mpifl.server import Server
-from mpifl.silo import Bottom, ColumnSilo, FlatModel, check_batches, learnable
+from mpifl.silo import Bottom, ColumnSilo, FlatModel, learnable
 from mpifl.training.at_site import BOTTOMS, about_rank, kept_at_site
 from mpifl.training.devices import rank_device, threads_of
+from mpifl.training.halves import check_half, checked_bottom, load_half, top_of
 from mpifl.transforms import LineCodecs
 from mpifl.wire import Transport, survivable
 
@@ -60,7 +51,7 @@ def assemble_vertical(
     device = rank_device(job, nth, is_worker=True)
     module = top_of(job, spec, algorithm)
     if trained is None:
-        _check_batches(job, spec, module)
+        check_half(job, spec, algorithm, module)
     elif transport.is_server:
         load_half(module, run / "model.safetensors")
     top = FlatModel(module, device, is_reporter=nth == 0)
@@ -142,99 +133,6 @@ def placement(spec: VerticalSpec, transport: Transport) -> dict[int, list[int]]:
     return placed
 
 
-def top_of(job: Job, spec: VerticalSpec, algorithm: Algorithm) -> torch.nn.Module:
-    """Return the top as it is built: over merged lines, as wide as the task's outputs.
-
-    Raises:
-        InputError: there is no such model, or it does not fit.
-    """
-    assert job.vertical is not None
-    task, width = algorithm.task, algorithm.task.width(spec)
-    merged = job.vertical.merged(len(spec.silos))
-    if job.vertical.top == "none":
-        if merged != width:
-            what = f"cut = {merged}: with top = 'none' lines are the outputs, of which the task has {width}"
-            raise InputError(f"[vertical] {what}; take cut = {width}, or a top")
-        return models.Bias(width)
-    table = Model.model_validate(job.vertical.top)
-    where = "[vertical] top:"
-    module = models.build(table.name, table.arguments, _merged(job, spec), width, job.seed, task, where)
-    load_initial(module, table)
-    task.check(spec, module)
-    return module
-
-
-def bottom_of(job: Job, spec: VerticalSpec, silo: int) -> torch.nn.Module:
-    """Return a silo's bottom as it is built: over its columns, as wide as its lines.
-
-    Raises:
-        InputError: there is no such model, or it does not fit.
-    """
-    assert job.vertical is not None
-    own = job.vertical.bottoms.get(str(silo))
-    table = job.model if own is None else Model.model_validate(own)
-    width = job.vertical.widths(len(spec.silos))[silo]
-    where = "[model]" if own is None else f"[vertical] bottoms.{silo}:"
-    seed = rng.derive(job.seed, "bottom", silo)
-    features = spec.silos[silo].features
-    module = models.build(table.name, table.arguments, features, width, seed, where=where)
-    load_initial(module, table)
-    return module
-
-
-def load_half(module: torch.nn.Module, path: Path, top: str = "") -> None:
-    """Give one half of a network the weights that a training has left of it.
-
-    Args:
-        module: The half.
-        path: Its weights.
-        top: The sha256 of the top that it must have been trained with, if it says which; any by default.
-
-    Raises:
-        InputError: they are not there, of another model, or trained with another top.
-    """
-    if not path.exists():
-        what = "is not there, and half a network is no model"
-        raise InputError(f"{path}: {what}; have all parties answer together, each with its own half")
-    load_weights(module, path, str(path))
-    if top and (other := metadata_of(path).get(MADE_WITH, top)) != top:
-        what = f"was trained with another top, {other[:12]}, than model.safetensors at rank 0, {top[:12]}"
-        raise InputError(f"{path}: {what}; have each party bring its half of one training")
-
-
-def check_halves(job: Job, spec: VerticalSpec, algorithm: Algorithm) -> None:
-    """See that the top and all bottoms can be built, fit, and can be trained on the batches of a round.
-
-    Raises:
-        InputError: one does not, or cannot.
-    """
-    _check_batches(job, spec, top_of(job, spec, algorithm))
-    for entry in spec.silos:
-        _check_batches(job, spec, _checked_bottom(job, spec, algorithm, entry.silo), entry.silo)
-
-
-def _check_batches(job: Job, spec: VerticalSpec, half: torch.nn.Module, silo: int | None = None) -> None:
-    """See that a silo's bottom, or without a silo the top, can be trained on each batch of a round."""
-    assert job.vertical is not None
-    where, features = "[vertical] top", _merged(job, spec)
-    if silo is not None:
-        where = f"[vertical] bottoms.{silo}" if str(silo) in job.vertical.bottoms else "[model]"
-        features = spec.silos[silo].features
-    check_batches(job.local, spec.rows["train"], where, models.needs_two(half, features))
-
-
-def _merged(job: Job, spec: VerticalSpec) -> Features:
-    """Return what a row is to the top: the merged lines."""
-    assert job.vertical is not None
-    return Features(shape=(job.vertical.merged(len(spec.silos)),), dtype="float32")
-
-
-def _checked_bottom(job: Job, spec: VerticalSpec, algorithm: Algorithm, silo: int) -> torch.nn.Module:
-    module = bottom_of(job, spec, silo)
-    check_bottom(getattr(algorithm, "local_steps", 1), silo, module)
-    return module
-
-
 def _bottom(
     job: Job,
     spec: VerticalSpec,
@@ -244,9 +142,9 @@ def _bottom(
     run: Path,
     trained: str | None,
 ) -> Bottom:
-    module = _checked_bottom(job, spec, algorithm, silo)
+    module = checked_bottom(job, spec, algorithm, silo)
     if trained is None:
-        _check_batches(job, spec, module, silo)
+        check_half(job, spec, algorithm, module, silo)
     else:
         load_half(module, run / "personal" / f"silo_{silo:04d}.safetensors", trained)
     model = FlatModel(module, device)

@@ -20,7 +20,7 @@ from mpifl.data.vertical_shards import open_vertical
 from mpifl.run.job import check_job
 from mpifl.silo.half import order
 from mpifl.silo.settings import LocalTraining
-from mpifl.training.vertical import bottom_of, top_of
+from mpifl.training.halves import bottom_of, top_of
 
 ROWS = {"train": 57, "test": 11}
 WIDTHS = (4, 7, 2)

@@ -1,0 +1,57 @@
+"""Made-up examples of the shards' shapes, as a shard would hold them."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from mpifl.common import rng
+from mpifl.data import Aims, Features, Inputs, Ragged, Targets, each, seen_as
+
+Aim: TypeAlias = tuple[int | None, Aims | None]
+"""How many classes there are, and what the target of an example is, as a federation says them."""
+
+
+def made_up(features: Inputs, aim: Aim, rows: int, seed: int) -> tuple[Any, Any, Any]:
+    """Return inputs and targets of some examples, and what a model receives the targets as.
+
+    Inputs are drawn from 0 to 1, and whole numbers that a model receives as such are 0: any model has a
+    token 0. The targets of row k are class k, or 1 where they are values.
+    """
+    draw = rng.numpy_stream(seed, "made-up examples")
+    classes, targets = aim
+    x = each(lambda one: _ragged(_inputs(one, rows, draw), one), features)
+    y: Any
+    if isinstance(targets, dict):
+        y = {name: _ragged(_aims(one.classes, one, rows), one) for name, one in targets.items()}
+    else:
+        y = _aims(classes, targets, rows)
+        y = y if targets is None else _ragged(y, targets)
+    return x, y, seen_as(classes, targets)
+
+
+def _inputs(one: Features, rows: int, draw: np.random.Generator) -> np.ndarray:
+    size = (rows, *one.shape)
+    if one.dtype.startswith("float"):
+        return draw.random(size).astype(one.dtype)
+    if one.scale is None:
+        return np.zeros(size, one.dtype)
+    return draw.integers(0, 127, size, endpoint=True).astype(one.dtype)
+
+
+def _aims(classes: int | None, one: Targets | None, rows: int) -> np.ndarray:
+    size = (rows, *(one.shape if one is not None else ()))
+    dtype = np.dtype("int64" if one is None else one.dtype)
+    if classes is None:
+        return np.ones(size, dtype)
+    numbers = (np.arange(rows) % classes).reshape(-1, *(1 for _ in size[1:]))
+    return np.broadcast_to(numbers, size).astype(dtype)
+
+
+def _ragged(array: np.ndarray, one: Features | Targets) -> Any:
+    """Return an array as a shard holds it: of examples of unequal lengths, all are as long as the longest."""
+    if not one.ragged:
+        return array
+    padding = {"fill": one.fill, "mask": one.mask} if isinstance(one, Features) else {"fill": one.padding}
+    return Ragged.of([*array], **padding)
