@@ -14,7 +14,7 @@ import typer
 from data_prep.schemes import Shares
 from data_prep.sources import SOURCES
 from data_prep.write import COMPRESSIONS, default_jobs
-from mpifl.common import InputError, one_line, visible, write_atomic
+from mpifl.common import InputError, choices, one_line, visible, write_atomic
 from mpifl.data import FederationSpec, is_vertical, read_spec
 
 app = typer.Typer()
@@ -129,7 +129,7 @@ def draft(
 
     spec = out or table.with_suffix(".toml")
     if kind not in KINDS:
-        raise InputError(f"--kind: '{kind}' given; there are {', '.join(KINDS)}")
+        raise InputError(f"--kind: '{kind}' given; {choices(kind, KINDS)}")
     if os.path.lexists(spec) and not force:
         raise InputError(f"{spec}: is there already; take another --out, or --force to write over it")
     learned = Learned(kind, tuple(_listed(label) or ()), silo, tuple(_listed(names) or ()))

@@ -9,7 +9,7 @@ from data_prep.schemes.mix import Mix
 from data_prep.schemes.registry import PLAIN
 from data_prep.schemes.scheme import Options, Place, Scheme
 from data_prep.schemes.vertical import Vertical, deal_columns
-from mpifl.common import InputError
+from mpifl.common import InputError, choices, did_you_mean
 
 __all__ = ["SCHEMES", "Options", "Place", "Scheme", "find_scheme", "flag", "resolve"]
 
@@ -19,7 +19,7 @@ SCHEMES: dict[str, Scheme] = {**PLAIN, "mix": Mix(iid), "vertical": Vertical(dea
 def find_scheme(name: str) -> Scheme:
     """Return a scheme; raise InputError with the names there are."""
     if name not in SCHEMES:
-        raise InputError(f"--scheme: '{name}' is unknown; there are {', '.join(SCHEMES)}")
+        raise InputError(f"--scheme: '{name}' is unknown; {choices(name, SCHEMES)}")
     return SCHEMES[name]
 
 
@@ -29,8 +29,8 @@ def resolve(name: str, scheme: Scheme, given: Options) -> dict[str, Any]:
     chosen = {option: value for option, value in given.items() if value is not None}
     for option in chosen:
         if option not in scheme.options:
-            takes = ", ".join(map(flag, scheme.options))
-            raise InputError(f"{flag(option)}: --scheme {name} has no use for it; it takes {takes}")
+            takes, hint = ", ".join(map(flag, scheme.options)), did_you_mean(option, scheme.options)
+            raise InputError(f"{flag(option)}: --scheme {name} has no use for it; {hint}it takes {takes}")
     options = scheme.options | chosen
     if options["min_examples"] < 1:
         raise InputError(f"--min-examples: {options['min_examples']} given; a silo needs at least 1")

@@ -21,7 +21,7 @@ from data_prep.schemes.scheme import (
     column_of,
     numbered,
 )
-from mpifl.common import InputError
+from mpifl.common import InputError, did_you_mean
 from mpifl.data import Inputs
 
 EXAMPLE = "dirichlet alpha=0.5 + quantity alpha=2 + feature-noise sigma=0.1"
@@ -137,7 +137,9 @@ def _part(words: list[str]) -> Part:
                 ", ".join(f"{key.replace('_', '-')}=" for key in options if key != "min_examples")
                 or "no options"
             )
-            raise InputError(f"--mix: {name} has no '{word}'; it takes {takes}")
+            raise InputError(
+                f"--mix: {name} has no '{word}'; {did_you_mean(option, options)}it takes {takes}"
+            )
         options[option] = _read(name, word, value, type(options[option]))
     return Part(name, scheme, options)
 

@@ -12,7 +12,7 @@ import numpy as np
 from data_prep.model import Cut, Dataset
 from data_prep.schemes.grouping import check_positive
 from data_prep.schemes.scheme import Options, Scheme
-from mpifl.common import InputError
+from mpifl.common import InputError, choices
 
 ALONG = {"flat": None, "height": -2, "width": -1}
 """The axis of an example that is cut, by the name of a way; None flattens it."""
@@ -74,7 +74,7 @@ def shape_of(columns: np.ndarray, shape: Sequence[int], along: str) -> tuple[int
 def _lines(shape: Sequence[int], along: str) -> int:
     """Return how many things are dealt: numbers of an example, or lines of an image."""
     if along not in ALONG:
-        raise InputError(f"--along: '{along}' given; it is {', '.join(ALONG)}")
+        raise InputError(f"--along: '{along}' given; {choices(along, ALONG, 'it is')}")
     if (axis := ALONG[along]) is None:
         return math.prod(shape)
     if len(shape) not in (2, 3):

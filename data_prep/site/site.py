@@ -17,7 +17,7 @@ from data_prep.schemes import Shares
 from data_prep.site.agreement import describe, said_of
 from data_prep.sources import find_source
 from data_prep.write import Ledger, Section, Shard, Writer, check_room, filters_of, make_shards, scratch
-from mpifl.common import InputError
+from mpifl.common import InputError, suggested
 from mpifl.data import FederationSpec, Targets, aims_by_path, arrays_of, by_path, flat, read_spec
 
 
@@ -218,7 +218,8 @@ def _renumbered(data: Dataset, own: Sequence[str], names: Sequence[str]) -> Data
 def _numbers(data: Dataset, own: Sequence[str], names: Sequence[str]) -> np.ndarray:
     """Return the number that each of a site's own names has among the federation's, int64."""
     if unknown := [name for name in own if name not in names]:
-        raise InputError(f"{data.where}: has a class '{unknown[0]}', the federation has {', '.join(names)}")
+        there = f"the federation has {', '.join(names)}{suggested(unknown[0], names)}"
+        raise InputError(f"{data.where}: has a class '{unknown[0]}', {there}")
     return np.array([names.index(name) for name in own], np.int64)
 
 

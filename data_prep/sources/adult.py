@@ -8,7 +8,7 @@ from data_prep.model import Dataset
 from data_prep.sources.reading import held_in, known_folder
 from data_prep.sources.table import table_dataset
 from data_prep.tables import TableSpec
-from mpifl.common import InputError
+from mpifl.common import InputError, choices
 
 NUMERIC = ("age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week")
 NAMES = (
@@ -42,8 +42,9 @@ def read_adult(data: Path | None, seed: int, *, missing: str = "level", silo: st
     if missing not in ("level", "drop"):
         raise InputError(f"--option: missing={missing} given; it must be level or drop")
     if silo and (silo in NUMERIC or silo not in NAMES[:-1]):
-        categories = ", ".join(name for name in NAMES[:-1] if name not in NUMERIC)
-        raise InputError(f"--option: silo={silo} given; it must be one of {categories}")
+        categories = [name for name in NAMES[:-1] if name not in NUMERIC]
+        to_do = choices(silo, categories, "it must be one of")
+        raise InputError(f"--option: silo={silo} given; {to_do}")
     folder = known_folder("adult", data, "of adult.data and adult.test")
     files: dict[str, str] = {}
     spec = TableSpec.model_validate(_described(missing, silo))

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from data_prep.model import Beside, all_seen, unseen
-from mpifl.common import InputError
+from mpifl.common import InputError, did_you_mean
 from mpifl.data import FEATURE_DTYPES, Aims, Array, Column, Ragged, Targets, check_kind, flat
 
 TARGETS = ("classes", "values", "labels")
@@ -101,7 +101,8 @@ def _aim_of_one(
 ) -> Aim:
     kind = wanted.kind or {"f": "values", "b": "labels"}.get(y.dtype.kind, "classes")
     if kind not in TARGETS:
-        raise InputError(f"--option: targets={kind} given; it must be one of {', '.join(TARGETS)}")
+        hint = did_you_mean(kind, TARGETS)
+        raise InputError(f"--option: targets={kind} given; {hint}it must be one of {', '.join(TARGETS)}")
     arrays = [(called, y), *([(f"y_test{called[1:]}", test)] if test is not None else [])]
     for name, array in arrays:
         _check_form(path, name, array, y)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 
 from data_prep.sources.known import KNOWN, Remote
 from data_prep.sources.reading import known_folder
-from mpifl.common import InputError, write_atomic
+from mpifl.common import InputError, choices, write_atomic
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -42,7 +42,7 @@ def fetch(name: str, data: Path | None) -> Path:
             full.
     """
     if name not in KNOWN:
-        raise InputError(f"--fetch: has no address for '{name}'; it knows {', '.join(KNOWN)}")
+        raise InputError(f"--fetch: has no address for '{name}'; {choices(name, KNOWN, 'it knows')}")
     folder = known_folder(name, data, "that is to hold it")
     fetch_files(KNOWN[name], folder)
     return folder

@@ -20,7 +20,7 @@ from data_prep.sources.pictures import (
     pillow,
 )
 from data_prep.sources.reading import needed
-from mpifl.common import InputError
+from mpifl.common import InputError, did_you_mean
 
 
 def read_images(
@@ -75,9 +75,8 @@ def _listed(folder: Path, named: Path, names: Sequence[str]) -> tuple[list[Path]
     """Return all images, class by class and by name, and their labels [n];
     refuse other files and empty classes."""
     if unknown := sorted(set(_class_names(folder, named)) - set(names)):
-        raise InputError(
-            f"{folder / unknown[0]}: a class that train lacks; there are {', '.join(names)[:200]}"
-        )
+        there = f"{did_you_mean(unknown[0], names)}there are {', '.join(names)[:200]}"
+        raise InputError(f"{folder / unknown[0]}: a class that train lacks; {there}")
     classes = [inside(folder / name, named) if (folder / name).is_dir() else [] for name in names]
     for name, found in zip(names, classes, strict=True):
         if not found:

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mpifl.common import InputError
+from mpifl.common import InputError, did_you_mean
 
 WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
@@ -28,7 +28,9 @@ def _parse(name: str, defaults: dict[str, Any], word: str) -> tuple[str, Any]:
     option = key.strip().replace("-", "_")
     if not equals or option not in defaults:
         takes = ", ".join(f"{known}={_shown(default)}" for known, default in defaults.items())
-        raise InputError(f"--option: '{word}' given; {name} takes {takes or 'none'}")
+        raise InputError(
+            f"--option: '{word}' given; {did_you_mean(option, defaults)}{name} takes {takes or 'none'}"
+        )
     try:
         return option, _convert(value.strip(), defaults[option])
     except (ValueError, KeyError):

@@ -12,7 +12,7 @@ import numpy as np
 from data_prep.model import Beside, all_seen, unseen
 from data_prep.sources.aims import Wanted
 from data_prep.sources.reading import unseeable
-from mpifl.common import InputError, ShardError
+from mpifl.common import InputError, ShardError, suggested
 from mpifl.data import OFFSETS, Ragged, ragged_of
 
 PIECE = 1 << 22
@@ -96,9 +96,9 @@ def _said(option: str, given: str, inputs: list[str]) -> dict[str, str]:
     words = dict(word.strip().split(":", 1) for word in given.split(",") if ":" in word)
     if unknown := [name for name in words if f"x_{name}" not in inputs]:
         there = ", ".join(name[2:] for name in inputs) or "one without a name"
-        raise InputError(
-            f"--option: {option}={given} given; '{unknown[0]}' is no ragged input: there is {there}"
-        )
+        hint = suggested(unknown[0], [name[2:] for name in inputs])
+        what = f"'{unknown[0]}' is no ragged input: there is {there}"
+        raise InputError(f"--option: {option}={given} given; {what}{hint}")
     return {f"x_{name}": text for name, text in words.items()}
 
 

@@ -22,7 +22,7 @@ from data_prep.sources.own import own_source
 from data_prep.sources.synthetic import read_bags, read_fcube, read_synthetic
 from data_prep.sources.table import read_table
 from data_prep.sources.text import read_known_text, read_text
-from mpifl.common import InputError
+from mpifl.common import InputError, choices
 
 Source = Callable[[Path | None, int], Dataset]
 
@@ -55,6 +55,6 @@ def find_source(name: str, options: Sequence[str] = ()) -> Source:
     raise InputError with the names there are."""
     if name not in SOURCES and ":" not in name:
         own = "or your own 'module:function'"
-        raise InputError(f"SOURCE: '{name}' is unknown; there are {', '.join(SOURCES)}, {own}")
+        raise InputError(f"SOURCE: '{name}' is unknown; {choices(name, SOURCES)}, {own}")
     read = SOURCES[name] if name in SOURCES else own_source(name, SOURCES, options)
     return partial(read, **parse_options(name, read, options))

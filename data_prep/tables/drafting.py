@@ -24,7 +24,7 @@ from data_prep.tables.piece import Piece, number
 from data_prep.tables.spec import TableSpec
 from data_prep.tables.stream import names_of_parquet, pieces
 from data_prep.tables.surveying import survey
-from mpifl.common import InputError, visible
+from mpifl.common import InputError, did_you_mean, visible
 
 KINDS = tuple(kind for kind in TAKES if kind != "none")
 """What a label may be."""
@@ -118,7 +118,7 @@ def _features(path: Path, learned: Learned, names: Sequence[str]) -> list[str]:
     """Return the columns of a table that are neither learned nor the silo."""
     own = [*learned.columns, *([learned.silo] if learned.silo else [])]
     if lacking := [name for name in own if name not in names]:
-        there = f"there are {', '.join(names)[:300]}"
+        there = f"{did_you_mean(lacking[0], names)}there are {', '.join(names)[:300]}"
         hint = "; these look like a row: give the columns' names by --names, or in a line above it"
         headless = any(map(_is_number, names))
         raise InputError(f"{path}: has no column '{lacking[0]}'; {there}{hint * headless}")

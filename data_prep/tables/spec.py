@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from data_prep.tables.label import Label
 from data_prep.tables.notation import Notation
 from data_prep.tables.piece import days_of
-from mpifl.common import InputError
+from mpifl.common import InputError, by_weight, closed, hint_of
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -242,10 +242,11 @@ def read_spec(path: Path) -> TableSpec:
             "(align: --spec; else --option spec=FILE or --table)"
         ) from None
     except ValidationError as error:
-        first = error.errors()[0]
+        first = by_weight(error.errors())[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
+        hint = closed(hint_of(TableSpec, first))
         raise InputError(
-            f"{path}: {where}: {first['msg']}; see docs/howto/data.md for what a table spec holds"
+            f"{path}: {where}: {first['msg']}{hint}; see docs/howto/data.md for what a table spec holds"
         ) from None
     except (ValueError, RecursionError) as error:  # tomllib's, also for numbers of thousands of digits
         raise InputError(f"{path}: not TOML ({error}); write KEY = VALUE lines") from None

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from data_prep.tables.piece import Piece
 from data_prep.tables.spec import TableSpec
 from data_prep.tables.unpacking import check_unpacked
-from mpifl.common import InputError
+from mpifl.common import InputError, did_you_mean
 
 ROWS = 1 << 14
 """How many rows a piece has at most."""
@@ -108,7 +108,9 @@ def _positions(path: Path, names: Sequence[str], spec: TableSpec) -> dict[str, i
     """Return the position of every wanted column; refuse one that is not there, or there twice."""
     for name in spec.columns:
         if names.count(name) != 1:
-            found = "is there twice" if name in names else f"is not there; there are {', '.join(names)[:300]}"
+            hint = did_you_mean(name, names)
+            there = f"is not there; {hint}there are {', '.join(names)[:300]}"
+            found = "is there twice" if name in names else there
             raise InputError(f"{path}: column '{name}' of the spec {found}")
     return {name: names.index(name) for name in spec.columns}
 

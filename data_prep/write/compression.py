@@ -7,7 +7,7 @@ from typing import Any
 
 import h5py
 
-from mpifl.common import InputError, ShardError
+from mpifl.common import InputError, ShardError, did_you_mean
 
 COMPRESSIONS = ("none", "gzip", "lz4", "zstd")
 NUMBERS = {"gzip": h5py.h5z.FILTER_DEFLATE, "lz4": 32004, "zstd": 32015}
@@ -21,7 +21,10 @@ def filters_of(compression: str) -> dict[str, Any] | None:
         InputError: there is no such compression, or hdf5plugin, which brings lz4 and zstd, is not installed.
     """
     if compression not in COMPRESSIONS:
-        raise InputError(f"--compression: '{compression}' is unknown; there are {', '.join(COMPRESSIONS)}")
+        hint = did_you_mean(compression, COMPRESSIONS)
+        raise InputError(
+            f"--compression: '{compression}' is unknown; {hint}there are {', '.join(COMPRESSIONS)}"
+        )
     if compression == "none":
         return None
     if compression == "gzip":

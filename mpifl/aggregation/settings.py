@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, m
 
 from mpifl.aggregation.mixing import BUCKETING, NNM
 from mpifl.aggregation.weights import WEIGHT_RULES, WeightRule, tolerated
-from mpifl.common import InputError, load_plugin
+from mpifl.common import InputError, choices, load_plugin
 
 if TYPE_CHECKING:  # a job is looked at without paying for torch
     from mpifl.aggregation.rules import Rule
@@ -63,7 +63,9 @@ class AggregationSettings(BaseModel):
         """See that the keys fit each other; the user's own is not imported for that."""
         if self.rule not in RULE_NAMES and not self._own:
             own = "your own 'package.module:name'"
-            raise ValueError(f"rule = '{self.rule}': none such; take {', '.join(RULE_NAMES)} or {own}")
+            raise ValueError(
+                f"rule = '{self.rule}': none such; {choices(self.rule, RULE_NAMES, 'take')} or {own}"
+            )
         if self.is_mean and self.pre != "none":
             raise ValueError(f"pre = '{self.pre}': goes with another rule than the mean")
         self._check_tolerate()

@@ -5,4 +5,4 @@ from .base import (
     usual_weight as usual_weight,
 )
 from .fedavg import FedAvg as FedAvg
-from .registry import ALGORITHMS as ALGORITHMS
+from .registry import ALGORITHMS as ALGORITHMS, ELSEWHERE as ELSEWHERE

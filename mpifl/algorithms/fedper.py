@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mpifl.algorithms.fedavg import FedAvg
-from mpifl.common import InputError
+from mpifl.common import InputError, did_you_mean
 from mpifl.silo import Silo
 from mpifl.wire import Update
 
@@ -36,9 +36,9 @@ class FedPer(FedAvg):
         names = [name for name, _ in module.named_parameters()] + [name for name, _ in module.named_buffers()]
         for pattern in self.personal:
             if not fnmatch.filter(names, pattern):
-                raise InputError(
-                    f"[algorithm] personal: '{pattern}' matches no parameter; there are {', '.join(names)}"
-                )
+                hint = did_you_mean(pattern, names)
+                there = f"{hint}there are {', '.join(names)}"
+                raise InputError(f"[algorithm] personal: '{pattern}' matches no parameter; {there}")
         chosen = {name for pattern in self.personal for name in fnmatch.filter(names, pattern)}
         if chosen.issuperset(names):
             raise InputError("[algorithm] personal: matches every parameter; leave some to be averaged")

@@ -34,4 +34,14 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     "splitnn": SplitNN,
 }
 
-__all__ = ["ALGORITHMS", "Algorithm", "Cohort", "FedAvg"]
+ELSEWHERE: dict[str, str] = {
+    **{
+        f"fed{name}": f"'fedavg' with [server_optimizer] name = '{name}' is what you mean; "
+        for name in ("adam", "yogi", "adagrad")
+    },
+    "fedavgm": "'fedavg' with [server_optimizer] momentum is what you mean; ",
+    "fedopt": "'fedavg' with a [server_optimizer] is what you mean; ",
+}
+"""What others call an algorithm, and here is a server's optimizer (Reddi et al. 2021; Hsu et al. 2019)."""
+
+__all__ = ["ALGORITHMS", "ELSEWHERE", "Algorithm", "Cohort", "FedAvg"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mpifl.cli import completing
-from mpifl.common import InputError
+from mpifl.common import InputError, choices
 
 if TYPE_CHECKING:
     from mpifl.tools import Item, Kind
@@ -34,7 +34,7 @@ def list_names(
     if kind is None:
         _show_kinds(kinds, as_json)
     elif kind not in kinds:
-        raise InputError(f"mpifl list {kind}: no such kind; there are {', '.join(kinds)}")
+        raise InputError(f"mpifl list {kind}: no such kind; {choices(kind, kinds)}")
     else:
         _show(kinds[kind], as_json)
 

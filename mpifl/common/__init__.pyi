@@ -44,4 +44,14 @@ from .plugins import load_plugin as load_plugin
 from .programs import runnable as runnable
 from .rng import derive as derive, numpy_stream as numpy_stream
 from .signals import SIGNALS as SIGNALS
+from .suggesting import (
+    by_weight as by_weight,
+    choices as choices,
+    closed as closed,
+    did_you_mean as did_you_mean,
+    hint_of as hint_of,
+    keys_at as keys_at,
+    plain as plain,
+    suggested as suggested,
+)
 from .toml import LARGEST_FILE as LARGEST_FILE, Table as Table, read_toml as read_toml, tables as tables

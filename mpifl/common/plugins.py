@@ -4,31 +4,37 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mpifl.common.errors import InputError
+from mpifl.common.suggesting import did_you_mean, plain, suggested
 
 
-def load_plugin(name: str, key: str, known: Iterable[str]) -> Any:
+def load_plugin(name: str, key: str, known: Iterable[str], elsewhere: Mapping[str, str] | None = None) -> Any:
     """Import `package.module:attribute`, also from the folder where the command runs.
 
     Args:
         name: What the job names.
         key: The key that names it, for the error.
         known: The built-in names, for the error.
+        elsewhere: What would do for names that others have for it.
 
     Raises:
         InputError: it is neither a built-in name nor something that can be imported.
     """
     module, colon, attribute = name.partition(":")
     if not colon:
-        to_do = f"take {', '.join(known)} or your own 'package.module:name'"
-        raise InputError(f"{key} = '{name}': none such; {to_do}")
+        known = list(known)
+        hint = (elsewhere or {}).get(plain(name)) or did_you_mean(name, known)
+        take = " or ".join(filter(None, [", ".join(known), "your own 'package.module:name'"]))
+        raise InputError(f"{key} = '{name}': none such; {hint}take {take}")
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError, TypeError) as error:
+        found = sys.modules.get(module)
+        near = suggested(attribute, vars(found)) if found and isinstance(error, AttributeError) else ""
         where = "it is imported from PYTHONPATH or this folder"
-        raise InputError(f"{key} = '{name}': {error}; {where}") from None
+        raise InputError(f"{key} = '{name}': {error}; {where}{near}") from None

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mpifl.common import InputError, load_plugin, rng
+from mpifl.common import InputError, did_you_mean, load_plugin, rng
 from mpifl.data import Features, Inputs, by_path, each
 from mpifl.models.images import cnn, unet
 from mpifl.models.perceptrons import logreg, mlp, two_nn
@@ -93,8 +93,11 @@ def _wanted(
     wanted = {key: value for key, value in given.items() if key in accepted} | dict(arguments)
     anything = any(p.kind is p.VAR_KEYWORD for p in accepted.values())
     if unknown := [] if anything else sorted(set(wanted) - set(accepted)):
-        takes = ", ".join(key for key in accepted if key not in given) or "none"
-        raise InputError(f"{where} has no key '{unknown[0]}'; {name} takes {takes}")
+        takes = [key for key in accepted if key not in given]
+        hint = did_you_mean(unknown[0], takes)
+        raise InputError(
+            f"{where} has no key '{unknown[0]}'; {hint}{name} takes {', '.join(takes) or 'none'}"
+        )
     return wanted
 
 
@@ -121,8 +124,7 @@ def _try_out(module: nn.Module, features: Inputs, width: int, task: Task) -> Non
 
 
 def _as_tokens(module: Any, features: Inputs, width: int, task: Task) -> str:
-    """Say that whole numbers would do with a scale, which makes measurements of tokens; "" if they would not.
-    """
+    """Say that whole numbers would do with a scale, which makes them measurements; "" if they would not."""
     whole = isinstance(features, Features) and features.scale is None and "int" in features.dtype
     if module is None or not whole:
         return ""

@@ -12,7 +12,7 @@ from typing import Annotated, TypeVar
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, StringConstraints, ValidationError
 
-from mpifl.common import InputError, Table, tables
+from mpifl.common import InputError, Table, by_weight, did_you_mean, tables
 from mpifl.privacy.ciphers import KEY_BYTES, Signing, signed
 from mpifl.privacy.folder import make_once
 
@@ -204,10 +204,11 @@ def _as(kind: type[_Kind], table: Table, where: str) -> _Kind:
     try:
         return kind.model_validate(table)
     except ValidationError as error:
-        first = error.errors()[0]
+        first = by_weight(error.errors())[0]
         place = ".".join(str(part + 1) if isinstance(part, int) else part for part in first["loc"])
         wanted = next((_WANTED[part] for part in reversed(first["loc"]) if part in _WANTED), "")
-        what = {"extra_forbidden": "is no key that is known; take it out", "missing": f"is missing; {wanted}"}
+        odd = f"is no key that is known; {did_you_mean(first['loc'][-1], _WANTED)}take it out"
+        what = {"extra_forbidden": odd, "missing": f"is missing; {wanted}"}
         secret = "private_key" in first["loc"]
         given = f"{'what is there' if secret else repr(str(first['input'])[:80])} is none; {wanted}"
         raise InputError(f"{where}: {place}: {what.get(first['type'], given)}") from None

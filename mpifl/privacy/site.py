@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mpifl.common import InputError, read_toml
+from mpifl.common import InputError, by_weight, closed, hint_of, read_toml
 from mpifl.privacy.accountant import Steps
 from mpifl.privacy.folder import VARIABLE, make_once, make_own, site_folder
 from mpifl.privacy.ledger import Ledger
@@ -183,10 +183,11 @@ def budget_of(path: Path) -> Budget:
     try:
         return Budget.model_validate(read_toml(path))
     except ValidationError as error:
-        first = error.errors()[0]
+        first = by_weight(error.errors())[0]
         key = ".".join(map(str, first["loc"]))
         raise InputError(
             f"{path}: {key}: {first['msg']}; it takes epsilon, delta and evaluate_unprotected"
+            f"{closed(hint_of(Budget, first))}"
         ) from None
 
 

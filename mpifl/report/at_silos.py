@@ -10,7 +10,7 @@ from statistics import fmean
 import torch
 from rich.table import Table
 
-from mpifl.common import InputError, Names, ShardError
+from mpifl.common import InputError, Names, ShardError, suggested
 from mpifl.data import ShardEntry, open_shard
 from mpifl.report.trained import Trained
 from mpifl.silo import FlatModel, Score, held_out
@@ -125,7 +125,7 @@ def score_silos(trained: Trained, model: FlatModel, split: str | None = None) ->
         InputError: no silo has such a split that can be read here.
     """
     if split is not None and split not in SPLITS:
-        raise InputError(f"--split {split}: is none of {', '.join(SPLITS)}")
+        raise InputError(f"--split {split}: is none of {', '.join(SPLITS)}{suggested(split, SPLITS)}")
     spec, names = trained.spec, Names([entry.name for entry in trained.spec.silos])
     wanted = [(entry, which) for entry in spec.silos if (which := _split_of(entry, split))]
     if not wanted:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mpifl.common import InputError, Names
+from mpifl.common import InputError, Names, suggested
 from mpifl.data import (
     SPLITS,
     AnySpec,
@@ -132,7 +132,7 @@ def check_asked(out: Path, split: str | None) -> None:
     """
     check_ending(out)
     if split is not None and split not in SPLITS:
-        raise InputError(f"--split {split}: is none of {', '.join(SPLITS)}")
+        raise InputError(f"--split {split}: is none of {', '.join(SPLITS)}{suggested(split, SPLITS)}")
 
 
 def _fit(given: FederationSpec, taken: FederationSpec) -> bool:

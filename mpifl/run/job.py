@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from mpifl.aggregation import Rule, Weighing
-from mpifl.algorithms import ALGORITHMS, Algorithm
+from mpifl.algorithms import ALGORITHMS, ELSEWHERE, Algorithm
 from mpifl.common import InputError, Table, read_toml
 from mpifl.run.cohort import CohortTable
 from mpifl.run.crews import check_crews
@@ -194,7 +194,9 @@ def _build_algorithm(job: Job, source: str) -> Algorithm:
     )
     shared = {"local": job.local, "server_optimizer": optimizer, "task": _build_task(job, source)}
     shared["vertical"] = job.vertical or UNSPLIT
-    algorithm: Algorithm = make_named(Algorithm, ALGORITHMS, job.algorithm, source, "algorithm", shared, "")
+    algorithm: Algorithm = make_named(
+        Algorithm, ALGORITHMS, job.algorithm, source, "algorithm", shared, "", ELSEWHERE
+    )
     return algorithm
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mpifl.common import InputError
+from mpifl.common import InputError, choices
 from mpifl.data import Batches, Change, Examples, Inputs, Shard
 from mpifl.silo import local
 from mpifl.silo.answering import placed
@@ -268,7 +268,7 @@ class Silo(Lent):
 
     def _examples(self, split: str) -> Batches:
         if split not in self._splits:
-            raise InputError(f"split '{split}': this silo has none; take {', '.join(self._splits)}")
+            raise InputError(f"split '{split}': this silo has none; {choices(split, self._splits, 'take')}")
         return self._splits[split]
 
     def has(self, split: str) -> bool:

@@ -11,6 +11,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, model_validator
 from torch import Tensor, nn
 
+from mpifl.common import choices
 from mpifl.tasks.federation import Shards as Shards
 from mpifl.tasks.losses import mean
 from mpifl.tasks.metrics import Metric, MetricInfo
@@ -165,5 +166,7 @@ class Task(BaseModel, ABC):
                 f"metrics() names one '{wrong[0]}'; take letters, digits and '_', and not 'loss'"
             )
         if self.main is not None and self.main not in names:
-            raise ValueError(f"main = '{self.main}': is none of its metrics; take {', '.join(names)}")
+            raise ValueError(
+                f"main = '{self.main}': is none of its metrics; {choices(self.main, names, 'take')}"
+            )
         return self

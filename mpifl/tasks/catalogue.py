@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mpifl.common import InputError, load_plugin
+from mpifl.common import InputError, choices, load_plugin
 from mpifl.tasks.federation import Facts
 from mpifl.tasks.metrics import Metric, MetricInfo
 
@@ -175,7 +175,7 @@ def _check_arguments(name: str, given: Mapping[str, Any], takes: Mapping[str, Nu
     false."""
     for key, value in given.items():
         if key not in takes:
-            raise ValueError(f"metrics: {name} has no key '{key}'; it takes {', '.join(takes) or 'none'}")
+            raise ValueError(f"metrics: {name} has no key '{key}'; {choices(key, takes, 'it takes')}")
         kind = type(takes[key])
         right = type(value) is kind or (kind is float and type(value) is int)
         if not right or (kind is not bool and value <= 0):

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from mpifl.aggregation import RULES
 from mpifl.algorithms import ALGORITHMS, Algorithm
-from mpifl.common import InputError
+from mpifl.common import InputError, did_you_mean
 from mpifl.models import MODELS
 from mpifl.run import Job
 from mpifl.server import OPTIMIZERS, SELECTIONS
@@ -98,9 +98,9 @@ def show_keys(table: str | None) -> None:
     """
     everything = tables()
     if table is not None and table not in everything:
-        raise InputError(
-            f"mpifl keys {table}: no such table; there are {', '.join(t for t in everything if t)}"
-        )
+        named = [name for name in everything if name]
+        hint = did_you_mean(table, named)
+        raise InputError(f"mpifl keys {table}: no such table; {hint}there are {', '.join(named)}")
     for name in [table] if table is not None else everything:
         Console().print(_drawn(f"[{name}]" if name else "above all tables", everything[name]), "")
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mpifl.common import InputError, Table
+from mpifl.common import InputError, Table, choices
 
 MASKS = "masks"
 """The label of images whose pixels have classes: a folder of masks."""
@@ -143,7 +143,7 @@ class Answers:
             InputError: there is none, or what is said does not go with it.
         """
         if self.kind not in TEMPLATES:
-            raise InputError(f"--kind {self.kind}: no such kind; there are {', '.join(TEMPLATES)}")
+            raise InputError(f"--kind {self.kind}: no such kind; {choices(self.kind, TEMPLATES)}")
         found = TEMPLATES[self.kind]
         unused = {"--data": self.data and found.source == "digits", "--label": self.label and not found.label}
         if wrong := [option for option, given in unused.items() if given]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mpifl.common import InputError
+from mpifl.common import InputError, choices
 from mpifl.data import SPLITS, VerticalSpec, open_vertical, read_vertical, rows
 from mpifl.report import (
     answered,
@@ -51,7 +51,9 @@ def evaluate_together(
     def plan() -> tuple[Job, VerticalSpec, Path]:
         job, folder, spec = _trained_on(run, trusted)
         if not spec.rows.get(split):
-            raise InputError(f"{folder}: has no rows of a split '{split}'; it has {', '.join(spec.rows)}")
+            raise InputError(
+                f"{folder}: has no rows of a split '{split}'; {choices(split, spec.rows, 'it has')}"
+            )
         return job.model_copy(update={"shards": str(folder)}), spec, run
 
     with all_together(transport, plan, lambda job: check_plugins(run, job, trusted)) as network:

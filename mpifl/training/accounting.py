@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from mpifl.algorithms import Algorithm
-from mpifl.common import InputError, Names
+from mpifl.common import InputError, Names, did_you_mean
 from mpifl.data import AnySpec
 from mpifl.privacy import (
     Budgets,
@@ -102,7 +102,8 @@ def stated_noise(job: Job, spec: AnySpec) -> list[float | None]:
 def _check_names(given: Mapping[str, float], names: Sequence[str]) -> None:
     if wrong := sorted(given.keys() ^ set(names)):
         what = f"there is no silo {wrong[0]}" if wrong[0] in given else f"has no noise of silo {wrong[0]}"
-        raise InputError(f"[privacy] noise_of: {what}; name each of {', '.join(names[:8])} once")
+        hint = did_you_mean(wrong[0], names) if wrong[0] in given else ""
+        raise InputError(f"[privacy] noise_of: {what}; {hint}name each of {', '.join(names[:8])} once")
 
 
 def rate_of_sum(job: Job, spec: AnySpec) -> float:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
-from mpifl.common import InputError, sha256_of, tables
+from mpifl.common import InputError, by_weight, closed, did_you_mean, hint_of, sha256_of, tables
 
 PartyName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9 .+_-]{0,63}$")]
 
@@ -42,7 +42,8 @@ class Terms(BaseModel):
         if len(set(self.parties)) < len(self.parties):
             raise ValueError("parties: a name is there twice; each party has its own")
         if self.labels not in self.parties:
-            raise ValueError(f"labels: '{self.labels}' is none of the parties; name the one that has them")
+            to_do = f"{did_you_mean(self.labels, self.parties)}name the one that has them"
+            raise ValueError(f"labels: '{self.labels}' is none of the parties; {to_do}")
         if self.valid + self.test >= 1:
             raise ValueError("valid, test: together they leave nothing to train on; lower them")
         return self
@@ -66,9 +67,10 @@ def read_terms(path: Path) -> Terms:
     except OSError as error:
         raise _unreadable(path, error) from None
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
+        first = by_weight(error.errors(include_url=False))[0]
         where = "".join(f"{part}: " for part in first["loc"])
-        raise InputError(f"{path}: {where}{first['msg'].removeprefix('Value error, ')}") from None
+        said = first["msg"].removeprefix("Value error, ")
+        raise InputError(f"{path}: {where}{said}{closed(hint_of(Terms, first))}") from None
     except ValueError as error:
         raise InputError(f"{path}: not TOML: {error}") from None
 

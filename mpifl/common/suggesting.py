@@ -1,0 +1,85 @@
+"""What somebody may have meant by a name that there is not."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, get_args
+
+_QUOTED = re.compile(r"'([^']*)'")
+_LEAST = 3
+"""Letters of a beginning that stands for a whole name."""
+
+
+def did_you_mean(given: object, known: Iterable[str]) -> str:
+    """Return "did you mean 'NAME'? ", "" if no name is close.
+
+    Capitals, blanks, hyphens and underscores make no difference.
+    """
+    names = {plain(name): name for name in reversed([*known])}
+    word = plain(str(given)[:100])
+    close = [word] if word in names else difflib.get_close_matches(word, names, n=1)
+    begun = [name for name in names if name.startswith(word)] if len(word) >= _LEAST else []
+    found = close or (begun if len(begun) == 1 else [])
+    return f"did you mean '{names[found[0]]}'? " if found and names[found[0]] != given else ""
+
+
+def choices(given: object, known: Iterable[str], verb: str = "there are") -> str:
+    """Return what there is, behind what may have been meant: "did you mean 'NAME'? there are NAME, OTHER"."""
+    known = list(known)
+    return f"{did_you_mean(given, known)}{verb} {', '.join(known) or 'none'}"
+
+
+def suggested(given: object, known: Iterable[str]) -> str:
+    """Return the same at the end of a line: "; did you mean 'NAME'?", "" if no name is close."""
+    return closed(did_you_mean(given, known))
+
+
+def closed(hint: str) -> str:
+    """Return what may have been meant as it stands at the end of a line."""
+    return f"; {hint.rstrip()}" if hint else ""
+
+
+def plain(name: str) -> str:
+    """Return a name without what people write in different ways."""
+    return re.sub(r"[\s_-]", "", name).casefold()
+
+
+def hint_of(kind: Any, error: Mapping[str, Any]) -> str:
+    """Return what may have been meant where pydantic refuses a key or a choice, as `did_you_mean` does.
+
+    Args:
+        kind: The model, a pydantic class.
+        error: One of the errors of a ValidationError.
+    """
+    if error["type"] == "extra_forbidden":
+        return did_you_mean(error["loc"][-1], keys_at(kind, error["loc"])[0])
+    if error["type"] in ("literal_error", "enum"):
+        return did_you_mean(error["input"], _QUOTED.findall(error["ctx"]["expected"]))
+    return ""
+
+
+def by_weight(errors: Iterable[Any]) -> list[Any]:
+    """Return pydantic's errors, those of unknown keys first: what was meant by one is missing, too."""
+    return sorted(errors, key=lambda error: error["type"] != "extra_forbidden")
+
+
+def keys_at(kind: Any, loc: Sequence[int | str]) -> tuple[list[str], list[str]]:
+    """Follow an error's location through nested tables; return the last one's keys and the key's path."""
+    path: list[str] = []
+    fields: dict[str, Any] = {}
+    for part in map(str, loc):
+        fields = {field.alias or name: field for name, field in kind.model_fields.items()}
+        path.append(part)
+        inner = _table_in(fields[part].annotation) if part in fields else None
+        if inner is None:
+            break
+        kind = inner
+    return list(fields), path
+
+
+def _table_in(annotation: Any) -> Any:
+    """Return the model of a nested table, which may be left out."""
+    kinds = (annotation, *get_args(annotation))
+    return next((one for one in kinds if isinstance(one, type) and hasattr(one, "model_fields")), None)

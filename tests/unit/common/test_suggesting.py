@@ -1,0 +1,105 @@
+"""A name that there is not is answered with the one that was meant, wherever names are given."""
+
+import pytest
+
+from data_prep.schemes import find_scheme
+from data_prep.sources import find_source
+from data_prep.tables.spec import read_spec
+from mpifl.cli.listing import list_names
+from mpifl.common.errors import InputError
+from mpifl.common.suggesting import choices, did_you_mean, suggested
+from mpifl.data.augment import load_change
+from mpifl.data.features import Features
+from mpifl.models.building import build
+from mpifl.privacy.site import budget_of
+from mpifl.run import check_job
+from mpifl.tools.align.terms import read_terms
+from mpifl.tools.keys import show_keys
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("FedAvg", "fedavg"),
+        ("q-fedavg", "qfedavg"),
+        ("q_FedAvg", "qfedavg"),
+        ("fedprx", "fedprox"),
+        ("scaf", "scaffold"),
+        ("Fed Nova", "fednova"),
+    ],
+)
+def test_what_was_meant(given, meant):
+    known = ["fedsgd", "fedavg", "fedprox", "fednova", "scaffold", "qfedavg", "qfedsgd"]
+    assert did_you_mean(given, known) == f"did you mean '{meant}'? "
+    assert choices(given, known).startswith(f"did you mean '{meant}'? there are fedsgd, ")
+    assert suggested(given, known) == f"; did you mean '{meant}'?"
+
+
+@pytest.mark.parametrize("given", ["", "xyz", "f" * 10_000, None, 3, "fedavg"])
+def test_nothing_is_meant_by_what_is_far_or_there(given):
+    assert did_you_mean(given, ["fedavg", "scaffold"]) == ""
+    assert did_you_mean(given, []) == ""
+    assert choices(given, [], "take") == "take none"
+
+
+JOB = {"name": "toy", "shards": "shards", "rounds": 1, "model": {"name": "logreg"}}
+JOBS = {
+    "did you mean 'fedavg'? take fedsgd": {"algorithm": {"name": "FedAvg"}},
+    "did you mean 'qfedavg'?": {"algorithm": {"name": "q-fedavg"}},
+    "none such; 'fedavg' with [server_optimizer] name = 'adam' is": {"algorithm": {"name": "fedadam"}},
+    "none such; 'fedavg' with [server_optimizer] name = 'yogi' is": {"algorithm": {"name": "Fed-Yogi"}},
+    "none such; 'fedavg' with [server_optimizer] momentum is": {"algorithm": {"name": "FedAvgM"}},
+    "none such; did you mean 'adam'? take sgd": {"server_optimizer": {"name": "fedadam"}},
+    "none such; did you mean 'multilabel'?": {"task": {"name": "multi-label"}},
+    "none such; did you mean 'accuracy'?": {"task": {"metrics": ["acuracy"]}},
+    "none such; did you mean 'cross_entropy'?": {"task": {"loss": "crossentropy"}},
+    "is none of its metrics; did you mean 'accuracy'? take accuracy": {"task": {"main": "Accuracy"}},
+    "none such; did you mean 'trimmed'?": {"aggregation": {"rule": "trimmed_mean"}},
+    "should be 'sgd', 'adam' or 'adamw'; did you mean 'adam'?": {"local": {"optimizer": "Adam"}},
+    "has no key 'batchsize'; did you mean 'batch_size'?": {"local": {"batchsize": 3}},
+    "did you mean 'uniform'?": {"cohort": {"select": "Uniform"}},
+}
+
+
+@pytest.mark.parametrize("told", JOBS)
+def test_in_a_job(told):
+    with pytest.raises(InputError) as refused:
+        check_job(JOB | JOBS[told], "the job")
+    assert told in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def asked(path):
+    """Return what asks for a name that there is not, by what is meant."""
+    line = Features(shape=(3,), dtype="float32")
+    return {
+        "'cnn'": lambda: build("CNN", {}, line, 2, 0),
+        "'hidden'": lambda: build("mlp", {"hiden": [3]}, line, 2, 0),
+        "'dirichlet'": lambda: find_scheme("dirichelet"),
+        "'parquet'": lambda: find_source("parket"),
+        "'targets'": lambda: find_source("npz", ["target=values"])(path, 0),
+        "'flip-crop'": lambda: load_change("flipcrop", line, None),
+        "'algorithms'": lambda: list_names("algorithm"),
+        "'local'": lambda: show_keys("locals"),
+    }
+
+
+@pytest.mark.parametrize("meant", asked(None))
+def test_elsewhere(tmp_path, meant):
+    with pytest.raises(InputError, match=rf"did you mean {meant}\?"):
+        asked(tmp_path)[meant]()
+
+
+FILES = {
+    "'delimiter'": (read_spec, 'delimitter = ";"\n[features]\na = "numeric"\n'),
+    "'parties'": (read_terms, 'name = "a"\npartys = ["a", "b"]\n'),
+    "'epsilon'": (budget_of, "epsilom = 1.0\n"),
+}
+
+
+@pytest.mark.parametrize("meant", FILES)
+def test_in_files_of_a_site(tmp_path, meant):
+    read, text = FILES[meant]
+    (tmp_path / "it.toml").write_text(text)
+    with pytest.raises(InputError, match=rf"did you mean {meant}\?"):
+        read(tmp_path / "it.toml")
