@@ -60,7 +60,12 @@ def fetch_files(files: Sequence[Remote], folder: Path) -> None:
         TransferSpeedColumn,
     )
 
-    columns = [TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()]
+    columns = [
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+    ]
     console = Console(stderr=True)
     try:
         folder.mkdir(parents=True, exist_ok=True)

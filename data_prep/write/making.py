@@ -134,5 +134,6 @@ class _Crew:
 
 def _progress() -> Progress:
     """Return progress bars that are seen on a terminal, and nowhere else."""
-    columns = TextColumn("{task.description:>10}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+    named = TextColumn("{task.description:>10}", markup=False)
+    columns = named, BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
     return Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())

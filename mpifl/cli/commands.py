@@ -130,7 +130,7 @@ def submit(
         typer.Option("--ranks", "--ntasks", min=1, help="By default a worker a silo, and the server."),
     ] = None,
     silo_ranks: Annotated[
-        int | None, typer.Option(min=1, help="Ranks that train a silo together, as [silo] ranks.")
+        int | None, typer.Option(min=1, help=r"Ranks that train a silo together, as \[silo] ranks.")
     ] = None,
     gpus_per_node: Annotated[int, typer.Option(min=0, help="A worker each.")] = 0,
     cpus_per_task: Annotated[int | None, typer.Option(min=1, help="The job's threads by default.")] = None,

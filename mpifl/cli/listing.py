@@ -104,13 +104,27 @@ def _plain(item: Item) -> dict[str, Any]:
 
 
 def _print(headings: list[str], rows: list[list[str]]) -> None:
-    """Print a table without lines: what is cut out of it is a line a name."""
+    """Print a table without lines, where what is cut out of it is a line a name; stacked where it does not
+    fit."""
+    from rich.measure import Measurement
     from rich.table import Table
     from rich.text import Text
 
-    from mpifl.report import wide_console
+    from mpifl.tools import console_of_names, print_stacked
 
+    console = console_of_names()
     table = Table(*headings, box=None, pad_edge=False, header_style="bold")
     for row in rows:
         table.add_row(*map(Text, row))
-    wide_console().print(table)
+    unlimited = console.options.update(max_width=1000)
+    if Measurement.get(console, unlimited, table).maximum <= console.width:
+        console.print(table)
+    else:
+        of_each = ((row[0], _labelled(headings[1:], row[1:])) for row in rows)
+        print_stacked(console, of_each)
+
+
+def _labelled(headings: list[str], cells: list[str]) -> list[str]:
+    """Return the cells of a row, line by line; what is said of the name needs no heading."""
+    named = zip(headings, cells, strict=True)
+    return [cell if heading == "what" else f"{heading}: {cell}" for heading, cell in named if cell]

@@ -9,6 +9,7 @@ from .inventory import (
 )
 from .keys import schema as schema, schema_text as schema_text, show_keys as show_keys, tables as tables
 from .shipped import jobs as jobs, jobs_folder as jobs_folder
+from .stacked import console_of_names as console_of_names, print_stacked as print_stacked
 from .submit import SlurmOptions as SlurmOptions, submit_job as submit_job
 from .templates import TEMPLATES as TEMPLATES, Answers as Answers
 from .together import evaluate_together as evaluate_together, predict_together as predict_together

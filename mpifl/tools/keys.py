@@ -25,6 +25,7 @@ from mpifl.run import Job
 from mpifl.server import OPTIMIZERS, SELECTIONS
 from mpifl.tasks import TASKS
 from mpifl.tools.inventory import summary
+from mpifl.tools.stacked import print_stacked
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 NAMED: dict[str, Mapping[str, type[BaseModel]]] = {
@@ -41,6 +42,8 @@ OPEN: dict[tuple[str, str], Iterable[str]] = {
 """Keys that name something built in, or the user's own."""
 PLUGIN = {"type": "string", "pattern": ":"}
 """The name of the user's own: package.module:name."""
+LEAST_WIDTH = 120
+"""Columns of a terminal on which keys are a table."""
 BOUNDS = {
     "minimum": "at least",
     "exclusiveMinimum": "above",
@@ -101,8 +104,24 @@ def show_keys(table: str | None) -> None:
         named = [name for name in everything if name]
         hint = did_you_mean(table, named)
         raise InputError(f"mpifl keys {table}: no such table; {hint}there are {', '.join(named)}")
+    console = Console(highlight=False)
     for name in [table] if table is not None else everything:
-        Console().print(_drawn(f"[{name}]" if name else "above all tables", everything[name]), "")
+        _show(console, f"[{name}]" if name else "above all tables", everything[name])
+
+
+def _show(console: Console, title: str, rows: list[Key]) -> None:
+    if console.width >= LEAST_WIDTH:
+        console.print(_drawn(title, rows), "")
+        return
+    console.print(Text(title, "bold underline"))
+    print_stacked(console, ((row.name, _told(row)) for row in rows))
+    console.print()
+
+
+def _told(row: Key) -> list[str]:
+    """Return what there is to say of a key, line by line."""
+    usual = "required" if row.default == "required" else f"default {row.default}" if row.default else ""
+    return [row.of and f"of {row.of}", "; ".join(filter(None, [row.values, usual])), row.meaning]
 
 
 def schema_text() -> str:

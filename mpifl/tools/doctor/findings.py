@@ -46,7 +46,9 @@ def show(findings: Sequence[Finding], ranks: Sequence[Mapping[str, str]]) -> Non
         found = f"{finding.found}; {finding.remedy}" if finding.remedy else finding.found
         table.add_row(f"[{COLOURS[finding.state]}]{finding.state}[/]", finding.what, _plain(found))
     console.print(table)
-    console.print(_sentence(findings), style="red" if hurts(findings) else "green", highlight=False)
+    console.print(
+        _sentence(findings), style="red" if hurts(findings) else "green", highlight=False, markup=False
+    )
 
 
 def write(path: Path, findings: Sequence[Finding], ranks: Sequence[Mapping[str, Any]], figures: Any) -> None:

@@ -177,7 +177,7 @@ class _Progress:
         self._bar = Progress(
             TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), TaskProgressColumn(),
             TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(compact=True),
-            TextColumn("{task.fields[figures]}"),
+            TextColumn("{task.fields[figures]}", markup=False),
             console=self._console, disable=not self._console.is_terminal, speed_estimate_period=24 * 3600,
         )  # fmt: skip
         self._all = self._bar.add_task("", total=sum(task.job.rounds for task in tasks), figures="")

@@ -82,8 +82,20 @@ def test_people_read_a_line_for_each_name() -> None:
     assert {line.split()[0] for line in run().splitlines()[1:-1]} == set(KINDS)
 
 
+@pytest.mark.parametrize("kind", ["", *KINDS, "schemes", "sources"])
+def test_on_80_columns_nothing_is_cut_into_narrow_columns(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run(*[kind] * bool(kind)).splitlines()
+    assert max(map(len, lines[:-1])) <= 80
+    begun = [len(line) - len(line.lstrip()) for line in lines if line.strip()]
+    assert set(begun) <= {0, 4}, "a cell of a table goes on in the line below"
+
+
 def test_a_kind_that_there_is_not_is_told_with_those_there_are() -> None:
-    with pytest.raises(InputError, match="mpifl list algorithm: no such kind; there are algorithms, models"):
+    with pytest.raises(
+        InputError,
+        match=r"mpifl list algorithm: no such kind; did you mean 'algorithms'\? there are algorithms, models",
+    ):
         run("algorithm")
 
 

@@ -116,6 +116,24 @@ def test_the_command_prints_a_table_or_says_which_there_are() -> None:
         CliRunner().invoke(app, ["keys", "nosuch"], catch_exceptions=False)
 
 
+@pytest.mark.parametrize("table", tables())
+def test_on_80_columns_a_key_is_followed_by_what_it_means(
+    monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = CliRunner().invoke(app, ["keys", *[table] * bool(table)]).stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not {*"│┃━"} & {*"".join(lines)}
+    for row in tables()[table]:
+        at = lines.index(row.name)
+        assert lines[at + 1].startswith(f"    {(row.of and 'of ') or row.values.split()[0]}")
+
+
+def test_on_a_wide_terminal_keys_are_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "140")
+    assert "┃ key" in CliRunner().invoke(app, ["keys", "local"]).stdout
+
+
 def test_the_schema_is_printed_or_written(tmp_path: Path) -> None:
     assert json.loads(CliRunner().invoke(app, ["schema"]).stdout)["$schema"] == DIALECT
     assert CliRunner().invoke(app, ["schema", "--out", str(tmp_path / "s.json")]).stdout == ""
