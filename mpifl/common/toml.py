@@ -43,7 +43,7 @@ def tables(path: Path) -> Table:
         ValueError: it is no TOML, or holds what no part of a program should have to reckon with.
     """
     try:
-        found: Table = tomllib.loads(read_whole(path, LARGEST_FILE).decode())
+        found: Table = tomllib.loads(read_whole(path, LARGEST_FILE).decode("utf-8-sig"))
     except RecursionError:
         raise ValueError("nested too deep") from None
     if wrong := _wrong(found):

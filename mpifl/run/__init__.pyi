@@ -1,6 +1,7 @@
 from . import checkpoint as checkpoint, serialization as serialization
 from .checkpoint import CheckpointError as CheckpointError
 from .cohort import CohortTable as CohortTable
+from .conversion import convert as convert
 from .environment import (
     note_lost as note_lost,
     read_environment as read_environment,

@@ -51,3 +51,4 @@ from .together import (
 )
 from .vertical import UNSPLIT as UNSPLIT, VerticalSettings as VerticalSettings
 from .way import check_batches as check_batches, steps_of as steps_of, why_one_row as why_one_row
+from .wrapped import unwrapped as unwrapped

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mpifl.common import InputError
+from mpifl.silo.wrapped import plain_names
 
 Objective = Callable[..., Tensor]
 """(module, x, y, ...) -> mean loss over the batch, a scalar tensor."""
@@ -179,13 +180,14 @@ class FlatModel:
     def state_dict(self) -> dict[str, Tensor]:
         """Return the module's state on the CPU by PyTorch's names, as views where it lies there.
 
-        Without frozen parameters where only what is trained is saved.
+        Without frozen parameters where only what is trained is saved; names of wrappers are left out.
         """
         every = self.module.named_parameters(remove_duplicate=False)  # a tied one has several names
         frozen = {name for name, p in every if not p.requires_grad}
         left_out = frozen if self._saves == "trained" else set()
         state = self.module.state_dict().items()
-        return {name: value.detach().cpu() for name, value in state if name not in left_out}
+        named = plain_names(self.module)
+        return {named.get(name, name): value.detach().cpu() for name, value in state if name not in left_out}
 
 
 class Statistics:

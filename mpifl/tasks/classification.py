@@ -25,6 +25,7 @@ class Classification(OfClasses):
     catalogue: ClassVar = CLASSES
     takes: ClassVar = "class numbers"
     usual: ClassVar = ("accuracy",)
+    one_hot: ClassVar = True
 
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] | None = None
     """Of the cross entropy: the share of each target that is spread over all classes."""

@@ -38,6 +38,8 @@ class Named(Task):
     """Which targets it takes, as an error says it."""
     usual: ClassVar[tuple[str, ...]]
     """The metrics of a job that names none."""
+    one_hot: ClassVar[bool] = False
+    """Whether rows of which one number is 1 may be meant by its targets."""
     weights_divide: ClassVar[bool] = True
     """Whether the sum of a loss is divided by its weights, where it takes weights."""
 
@@ -59,7 +61,7 @@ class Named(Task):
         facts = Facts.of(spec)
         if not self.fits(facts) or (facts.ragged and facts.classes is None):
             what = f"takes {self.takes}; the shards have {facts.told}"
-            one_hot = facts.told_of_one_hot if self.logits else ""
+            one_hot = facts.told_of_one_hot if self.one_hot else ""
             raise InputError(f"[task] name = '{self.kind}': {what}, for which take '{facts.usual}'{one_hot}")
         self._check_weights(facts)
         if facts.ragged and (own := getattr(self, "ignore", None)) not in (None, facts.ignore):
@@ -85,7 +87,7 @@ class Named(Task):
             told = (
                 f"{moved}; classes come before places, as outputs.movedim(-1, 1) has them" if last else wanted
             )
-            one_hot = self._facts.told_of_one_hot if self.logits and len(found) == 2 else ""
+            one_hot = self._facts.told_of_one_hot if self.one_hot and len(found) == 2 else ""
             raise ValueError(f"it answers {examples} examples with shape {found}, not {told}{one_hot}")
 
     @classmethod

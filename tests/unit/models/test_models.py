@@ -149,7 +149,10 @@ def test_a_users_factory_gets_what_it_has_parameters_for(name, features, argumen
 
 
 WRONG = {
-    "unknown": (("3nn", MNIST, {}), f"[model] name = '3nn': none such; take {', '.join(MODELS)} or your own"),
+    "unknown": (
+        ("3nn", MNIST, {}),
+        f"[model] name = '3nn': none such; did you mean '2nn'? take {', '.join(MODELS)} or your own",
+    ),
     "unknown key": (("mlp", MNIST, {"hiden": [3]}), "[model] has no key 'hiden'; mlp takes hidden"),
     "key of a model without": (
         ("2nn", MNIST, {"hidden": [3]}),

@@ -248,7 +248,7 @@ WRONG = {
     "a name that is no folder": (LEAST.replace('"toy"', '"a/b"'), 'name = "a/b"'),
     "unknown algorithm": (
         LEAST + '[algorithm]\nname = "fedavgg"\n',
-        f"[algorithm] name = 'fedavgg': none such; take {NAMES}",
+        f"[algorithm] name = 'fedavgg': none such; did you mean 'fedavg'? take {NAMES}",
     ),
     "no algorithm": (LEAST + "[algorithm]\nmu = 1\n", f"[algorithm] needs name, one of {NAMES}"),
     "a number for an algorithm": (
@@ -265,7 +265,7 @@ WRONG = {
     ),
     "unknown optimizer": (
         LEAST + '[server_optimizer]\nname = "adamm"\n',
-        "[server_optimizer] name = 'adamm': none such; take sgd, adagrad, adam, yogi",
+        "[server_optimizer] name = 'adamm': none such; did you mean 'adam'? take sgd, adagrad, adam, yogi",
     ),
     "optimizer's key": (
         LEAST + '[server_optimizer]\nname = "sgd"\nmomentun = 0.9\n',

@@ -1,6 +1,7 @@
 """A model's weights from anybody's file: safetensors are read,
 a pickle is not, and a line says how to convert it."""
 
+import copy
 import pickle
 import re
 import shlex
@@ -13,7 +14,11 @@ from safetensors.torch import save_file
 from unit.builders import net, same_bits
 
 from mpifl.common.errors import InputError
-from mpifl.run.weights import load_weights
+from mpifl.run.conversion import convert
+from mpifl.run.tables import Model
+from mpifl.run.weights import load_initial, load_weights
+from mpifl.silo.flat import FlatModel
+from mpifl.silo.wrapped import unwrapped
 
 
 def refused(path):
@@ -67,10 +72,132 @@ def test_a_header_as_long_as_pickles_begin_is_no_pickle(tmp_path):
 
 def test_weights_of_another_model_or_no_model_are_one_line(tmp_path):
     save_file({"0.weight": torch.zeros(2, 2)}, tmp_path / "other.safetensors")
-    assert "cannot be read: Error(s) in loading state_dict" in refused(tmp_path / "other.safetensors")
+    told = refused(tmp_path / "other.safetensors")
+    assert (
+        "is of another model: has no 0.bias, 2.weight, 2.bias, 0.weight has shape [2, 2] and not [5, 4]"
+        in told
+    )
     (tmp_path / "torn.safetensors").write_bytes(b"\xff" * 9)
     assert "cannot be read: " in refused(tmp_path / "torn.safetensors")
     assert "is not there; name a .safetensors file" in refused(tmp_path / "none.safetensors")
     assert "cannot be read: Is a directory" in refused(tmp_path)
     (tmp_path / "zero").symlink_to("/dev/zero")
     assert "cannot be read: it is no file" in refused(tmp_path / "zero")
+
+
+def saved(path, state):
+    save_file({name: value.contiguous().clone() for name, value in state.items()}, path)
+    return path
+
+
+def table(path, **more):
+    return Model(name="mlp", weights=str(path), **more)
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module."])
+def test_names_of_wrappers_are_left_out_at_either_side(tmp_path, prefix):
+    wanted = net(seed=3).state_dict()
+    path = saved(tmp_path / "a.safetensors", {prefix + name: value for name, value in wanted.items()})
+    load_weights(found := net(seed=4), path, "x")
+    assert all(same_bits(value, wanted[name]) for name, value in found.state_dict().items())
+    load_weights(found := torch.compile(net(seed=4), backend="eager"), path, "x")
+    assert all(same_bits(value, wanted[unwrapped(name)]) for name, value in found.state_dict().items())
+    plain = saved(tmp_path / "b.safetensors", wanted)
+    load_weights(found := torch.nn.DataParallel(net(seed=4)), plain, "x")
+    assert all(same_bits(value, wanted[unwrapped(name)]) for name, value in found.state_dict().items())
+
+
+class Holder(torch.nn.Module):
+    """Calls a part of its own as wrappers call theirs."""
+
+    def __init__(self, seed=0):
+        super().__init__()
+        self.module, self.head = net(seed=seed), net(seed=seed + 1)
+
+    def forward(self, x):
+        return self.module(x) + self.head(x)
+
+
+def test_what_is_saved_has_no_names_of_wrappers(tmp_path):
+    wanted = Holder(seed=3)
+    wrapped = torch.compile(torch.nn.DataParallel(copy.deepcopy(wanted)), backend="eager")
+    wrapped._orig_mod.module.head = torch.compile(wrapped._orig_mod.module.head, backend="eager")
+    assert [*FlatModel(wrapped).state_dict()] == [*wanted.state_dict()] == [*FlatModel(Holder()).state_dict()]
+    path = saved(tmp_path / "a.safetensors", FlatModel(wrapped).state_dict())
+    load_weights(found := Holder(), path, "x")
+    assert all(same_bits(value, wanted.state_dict()[name]) for name, value in found.state_dict().items())
+    load_weights(wrapped, path, "x")
+
+
+def test_a_name_that_two_of_a_file_may_be_is_missing(tmp_path):
+    state = net(seed=3).state_dict()
+    twice = {
+        f"{prefix}{name}": value for name, value in state.items() for prefix in ("module.", "_orig_mod.")
+    }
+    assert "is of another model: has no 0.weight" in refused(saved(tmp_path / "a.safetensors", twice))
+
+
+def test_strict_is_named_where_it_would_do_and_takes_what_fits(tmp_path):
+    state = net(seed=3).state_dict()
+    del state["0.bias"]
+    state |= {"2.weight": torch.zeros(7, 5), "more": torch.zeros(1)}
+    path = saved(tmp_path / "a.safetensors", state)
+    left = "has no 0.bias, more not used, 2.weight has shape [7, 5] and not [3, 5]"
+    before = net(seed=4)
+    with pytest.raises(InputError) as strict:
+        load_initial(before, table(path))
+    what = f"[model] weights = '{path}'"
+    assert str(strict.value) == f"{what}: is of another model: {left}; [model] strict = false takes what fits"
+    assert all(same_bits(v, net(seed=4).state_dict()[name]) for name, v in before.state_dict().items())
+    found = net(seed=4)
+    assert load_initial(found, table(path, strict=False)) == f"{what}: {left}"
+    for name, value in found.state_dict().items():
+        source = state if name in ("0.weight", "2.bias") else before.state_dict()
+        assert same_bits(value, source[name])
+
+
+def test_a_file_of_which_nothing_fits_is_none_for_the_model(tmp_path):
+    path = saved(tmp_path / "a.safetensors", {"other": torch.zeros(3)})
+    with pytest.raises(InputError, match=r"nothing in it fits the model: has no 0\.weight, .*, other not"):
+        load_initial(net(), table(path, strict=False))
+
+
+def converted(path, monkeypatch, capsys):
+    """Run what the line suggests; return what it says."""
+    line = refused(path)
+    _, option, program = shlex.split(line[line.index("python -c") :])
+    assert option == "-c"
+    monkeypatch.chdir(path.parent)
+    exec(program, {})
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["last.ckpt", "it's a $5 file.pt", 'a "b".pth'])
+def test_a_checkpoint_of_a_training_is_converted_by_the_line(tmp_path, monkeypatch, capsys, name):
+    """Weights may lie within it, beside an optimizer, and another model's that has fewer numbers."""
+    model = torch.nn.DataParallel(net(seed=3))
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.zeros(2, 4)).sum().backward()
+    optimizer.step()
+    held = {"epoch": 3, "state": {"model": model.state_dict(), "teacher": {"w": torch.zeros(2)}}}
+    torch.save({**held, "optimizer": optimizer.state_dict(), "best": 0.5}, tmp_path / name)
+    said = converted(tmp_path / name, monkeypatch, capsys)
+    assert '4 tensors of "state.model"; not taken: state.teacher' in said
+    load_weights(found := net(seed=4), (tmp_path / name).with_suffix(".safetensors"), "x")
+    assert all(same_bits(v, model.module.state_dict()[key]) for key, v in found.state_dict().items())
+
+
+def test_what_cannot_be_converted_is_a_line(tmp_path, capsys):
+    torch.save(net(), tmp_path / "whole.pt")
+    torch.save({"epoch": 3}, tmp_path / "none.pt")
+    torch.save({"a": {"w": torch.zeros(2)}}, tmp_path / "a.pt")
+    for name, told, *key in (
+        ("whole.pt", "such as a whole module"),
+        ("none.pt", "holds no dict of tensors"),
+        ("gone.pt", "cannot be read"),
+        ("a.pt", "has no weights 'A'; did you mean 'a'?", "A"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            convert(tmp_path / name, *key)
+        assert told in str(ended.value)
+        assert "\n" not in str(ended.value)

@@ -39,7 +39,10 @@ MISTAKES = [
     ({"loss": "hinge"}, "[task] loss = 'hinge': none such; take cross_entropy, focal or your own"),
     ({"loss": "math:nothing"}, "[task] loss = 'math:nothing': "),
     ({"loss": "math:pi"}, "[task] loss = 'math:pi': is no function; name one that takes (outputs, y)"),
-    ({"metrics": ["auc"]}, "[task] metrics = 'auc': none such; take accuracy, auroc, average_precision"),
+    (
+        {"metrics": ["auc"]},
+        "[task] metrics = 'auc': none such; did you mean 'auroc'? take accuracy, auroc, average_precision",
+    ),
     ({"metrics": []}, "[task] metrics() returned none"),
     ({"metrics": ["f1", "f1"]}, "two are called 'f1'; give one another name by as = '...'"),
     ({"metrics": [{"name": "auroc", "bins": 3}]}, "auroc has no key 'bins'; it takes thresholds"),
@@ -124,7 +127,9 @@ def test_a_federation_that_does_not_fit_is_refused_with_what_would_do(kind, spec
         with pytest.raises(InputError) as refused:
             refuse(spec)
         said = f"takes {TASKS[kind].takes}; the shards have {found}, for which take '{instead}'"
-        assert str(refused.value) == f"[task] name = '{kind}': {said}"
+        told, _, one_hot = str(refused.value).partition("; if the rows are one-hot, ")
+        assert told == f"[task] name = '{kind}': {said}"
+        assert bool(one_hot) == (kind == "classification" and spec.targets.shape == (3,))
 
 
 def test_yes_and_no_may_be_stored_as_truths():

@@ -227,7 +227,7 @@ def test_the_users_selection_is_told_of_the_round():
     [
         (
             {"select": "power"},
-            "[cohort] select = 'power': none such; take uniform, examples, power-of-choice, poisson or",
+            "[cohort] select = 'power': none such; did you mean 'power-of-choice'? take uniform, examples, ",
         ),
         ({"select": "no_such:thing"}, "[cohort] select = 'no_such:thing': No module named 'no_such'"),
         ({"select": "mine:Chosen"}, "[cohort] select = 'mine:Chosen': is a class; name a function of a draw"),

@@ -1,0 +1,32 @@
+"""Names of parameters without those of what torch wraps a model in."""
+
+from __future__ import annotations
+
+from torch import nn
+
+WRAPPERS = frozenset(
+    ("_orig_mod", "module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module")
+)
+"""What torch.compile, DistributedDataParallel, FSDP, checkpointing and Fabric call what they wrap."""
+_KINDS = ("OptimizedModule", "DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
+
+
+def unwrapped(name: str) -> str:
+    """Return a parameter's name without those that wrappers may have put into it."""
+    return ".".join(part for part in name.split(".") if part not in WRAPPERS)
+
+
+def plain_names(module: nn.Module) -> dict[str, str]:
+    """Return the names of a module's state without those of the wrappers in it, by those that it has.
+
+    A part that the user calls `module` keeps its name.
+    """
+    wraps = [name for name, part in module.named_modules() if type(part).__name__ in _KINDS]
+    inner = {f"{name}." * bool(name) + part for name in wraps for part in WRAPPERS}
+    return {name: _without(name, inner) for name in module.state_dict()} if wraps else {}
+
+
+def _without(name: str, inner: set[str]) -> str:
+    parts = name.split(".")
+    kept = [part for i, part in enumerate(parts) if ".".join(parts[: i + 1]) not in inner]
+    return ".".join(kept)
