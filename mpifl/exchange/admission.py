@@ -122,6 +122,11 @@ class Knowledge:
         examples = self.examples[silo]
         return self.algorithm.weight(work, examples, usual_weight(self.weights, examples))
 
+    def scored(self, work: str, silo: int) -> bool:
+        """Return whether a work that scores models has examples at this silo, whose figures are to be
+        seen."""
+        return self.sums is None and self.weight(work, silo) > 0
+
 
 def screened(
     came: Report | Refused,

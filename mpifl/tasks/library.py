@@ -6,6 +6,7 @@ binned: they count at thresholds, and so add up.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -75,13 +76,13 @@ def balanced_accuracy(form: str, facts: Facts) -> Metric:
 
 
 def matthews(form: str, facts: Facts) -> Metric:
-    """Return the correlation of Matthews, between answers and targets."""
-    return _metric(f"{form}MatthewsCorrCoef", facts, _of_two_classes)
+    """Return the correlation of Matthews, between answers and targets; 0 where all answers are one class."""
+    return _metric(f"{form}ConfusionMatrix", facts, _of_counts(_correlation))
 
 
 def cohen_kappa(form: str, facts: Facts) -> Metric:
     """Return Cohen's kappa: agreement of answers and targets beyond chance."""
-    return _metric(f"{form}CohenKappa", facts, _of_two_classes)
+    return _metric(f"{form}ConfusionMatrix", facts, _of_counts(_kappa))
 
 
 def iou(form: str, facts: Facts, background: bool) -> Metric:
@@ -118,7 +119,7 @@ def _metric(name: str, facts: Facts, value: Value, **arguments: Any) -> Metric:
     of = next((size for form, size in sizes.items() if name.startswith(form)), {})
     if "num_labels" in of:
         arguments["ignore_index"] = facts.ignore
-    if of and not name.endswith(("MatthewsCorrCoef", "CohenKappa", "ConfusionMatrix")):
+    if of and not name.endswith("ConfusionMatrix"):
         arguments.setdefault("average", "none")
 
     class Defined(kind):  # type: ignore[misc, valid-type]
@@ -192,5 +193,39 @@ def _of_both(metric: Any, each: Tensor) -> Tensor:
     return _mean(each, metric.confmat[0].sum(-1).amin(-1))
 
 
-def _of_two_classes(metric: Any, each: Tensor) -> Tensor:
-    return _mean(each, (metric.confmat.sum(1) > 0).sum() - 1)
+def _of_counts(formula: Callable[[int, list[int], list[int]], float]) -> Value:
+    """Return what a formula makes of a confusion matrix: of how many are right, and of the numbers of targets
+    and of answers of each class.
+
+    They are whole numbers without bound: differences of such products leave nothing of a float.
+    """
+
+    def value(metric: Any, confusion: Tensor) -> Tensor:
+        targets, answers = confusion.sum(1).tolist(), confusion.sum(0).tolist()
+        found = formula(int(confusion.trace()), targets, answers)
+        return torch.tensor(found, dtype=torch.float64)
+
+    return value
+
+
+def _correlation(right: int, targets: list[int], answers: list[int]) -> float:
+    """Return the correlation of Matthews for several classes (Gorodkin 2004, eq. 8).
+
+    It is NaN where all targets are of one class. Where all answers are, it is 0, as scikit-learn has it.
+    """
+    n = sum(targets)
+    varied, called = (n * n - sum(count * count for count in of) for of in (targets, answers))
+    if not varied:
+        return math.nan
+    return (n * right - _chance(targets, answers)) / math.sqrt(varied * called) if called else 0.0
+
+
+def _kappa(right: int, targets: list[int], answers: list[int]) -> float:
+    """Return Cohen's kappa (Cohen 1960); NaN where all targets and all answers are of the same class."""
+    n, chance = sum(targets), _chance(targets, answers)
+    return (n * right - chance) / (n * n - chance) if n * n > chance else math.nan
+
+
+def _chance(targets: list[int], answers: list[int]) -> int:
+    """Return n^2 times the share of answers that would be right by chance."""
+    return sum(true * called for true, called in zip(targets, answers, strict=True))

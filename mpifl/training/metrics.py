@@ -22,7 +22,7 @@ from mpifl.training.accounting import Accounting
 from mpifl.training.at_site import BOTTOMS
 from mpifl.training.recovery import Recovery
 from mpifl.training.silo_level import SiloAccounting
-from mpifl.wire import Mean, Scalar, library
+from mpifl.wire import Mean, library
 
 
 class MetricsCollector:
@@ -176,7 +176,7 @@ class MetricsCollector:
             self._note(what, once=("unscored", str(lost)))
             return {}
         self._note_unscored({k: why for k, why in mean.faults.items() if str(k) not in left_out})
-        return self._over_silos(mean)
+        return self._over_silos(mean, work)
 
     def _note_unscored(self, faults: Mapping[int, str]) -> None:
         for silo, fault in faults.items():
@@ -184,9 +184,12 @@ class MetricsCollector:
             what = f"round {self._server.round}: silo {name} not evaluated: {fault}"
             self._note(what, once=("unscored", silo, fault))
 
-    def _over_silos(self, mean: Mean) -> Record:
-        """Return the figures of all silos together, their summaries, and each silo's own by its name."""
-        task, names = self._algorithm.task, self._recovery.federation.names
+    def _over_silos(self, mean: Mean, work: Work) -> Record:
+        """Return the figures of all silos together, their summaries, and each silo's own by its name.
+
+        None is a figure that a silo has not, such as an AUROC without positives.
+        """
+        task, federation = self._algorithm.task, self._recovery.federation
         found: Record = {task.infos[name].pooled: v for name, v in pooled(task, mean.vectors).items()}
         for info in task.infos.values():
             if (weighted := mean.scalars.get(info.silo)) is not None:
@@ -194,15 +197,12 @@ class MetricsCollector:
             found |= summarize(info.silo, list(mean.each(info.silo)), worst=info.worst, best=info.best)
         found |= summarize("silo_loss", list(mean.each("silo_loss")), worst=max, best=min)
         keys = {"loss": "silo_loss"} | {name: info.silo for name, info in task.infos.items()}
-        each = {names[k]: _named(keys, one) for k, one in sorted(mean.silos.items())}
-        return found | {"silos": {name: figures for name, figures in each.items() if figures}}
-
-
-def _named(keys: Mapping[str, str], scalars: Mapping[str, Scalar]) -> dict[str, Scalar | None]:
-    """Return a silo's figures by their short names: None is one that it has not, such as an AUROC without
-    positives; nothing where it was not scored."""
-    found = {name: scalars.get(key) for name, key in keys.items()}
-    return found if any(value is not None for value in found.values()) else {}
+        silos = {
+            federation.names[k]: {name: one.get(key) for name, key in keys.items()}
+            for k, one in sorted(mean.silos.items())
+            if federation.knowledge.scored(work.__name__, k) or not one.keys().isdisjoint(keys.values())
+        }
+        return found | {"silos": silos}
 
 
 def summarize(

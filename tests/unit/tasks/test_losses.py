@@ -257,3 +257,18 @@ def test_cox_is_what_lifelines_maximises():
     assert count.item() == events.sum()
     (slope,) = torch.autograd.grad(total, [beta])
     assert slope.abs().max() < 1e-3, "its coefficients are where our loss is least"
+
+
+@pytest.mark.parametrize(
+    ("task", "loss", "divisor"),
+    [
+        ("classification", "cross_entropy", 2.0 + 4.0 + 2.0),
+        ("classification", "focal", 3),
+        ("segmentation", "dice_ce", 3),
+    ],
+)
+def test_weights_divide_a_cross_entropy_and_no_other_loss(task, loss, divisor):
+    y = torch.tensor([0, 1, 0])
+    y = y[:, None].expand(3, 2) if task == "segmentation" else y
+    outputs = torch.randn(3, 2, *y.shape[1:], generator=stream(1))
+    assert float(TASKS[task](loss=loss, weights=[2.0, 4.0]).loss(outputs, y)[1]) == divisor

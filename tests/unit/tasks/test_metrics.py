@@ -270,7 +270,6 @@ def test_a_metric_of_nothing_is_nan_and_says_nothing(kind, name, recwarn):
 UNDEFINED = [
     *(("binary", name, torch.zeros(9, dtype=torch.long)) for name in ("auroc", "average_precision", "f1")),
     *(("binary", name, torch.zeros(9, dtype=torch.long)) for name in ("recall", "fbeta", "matthews")),
-    ("binary", "cohen_kappa", torch.zeros(9, dtype=torch.long)),
     ("binary", "auroc", torch.ones(9, dtype=torch.long)),
     ("binary", "specificity", torch.ones(9, dtype=torch.long)),
     ("classification", "auroc", torch.full((9,), 2)),
