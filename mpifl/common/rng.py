@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mpifl.common.others import seeded
+
 STATE_WORDS = 624
 """Of 32 bits each: the state of PyTorch's CPU generator."""
 
@@ -33,14 +35,14 @@ def numpy_stream(seed: int, purpose: str, *indices: int) -> np.random.Generator:
 
 @contextlib.contextmanager
 def scope(seed: int, purpose: str, *indices: int, device: torch.device) -> Iterator[torch.Generator]:
-    """Lend a derived torch stream; meanwhile torch's global one is derived as well, as `inside` has it."""
+    """Lend a derived torch stream; meanwhile the global ones are derived as well, as `inside` has it."""
     with inside(seed, purpose, *indices, device=device):
         yield torch_stream(seed, purpose, *indices)
 
 
 @contextlib.contextmanager
 def inside(seed: int, purpose: str, *indices: int, device: torch.device) -> Iterator[None]:
-    """Have torch's global stream, which dropout draws from, be a derived one."""
+    """Have the global streams be derived ones: torch's, which dropout draws from, numpy's and Python's."""
     import torch
 
     drawn = [torch.default_generator]  # torch.manual_seed seeds every backend, at 0.1 ms a silo
@@ -51,7 +53,8 @@ def inside(seed: int, purpose: str, *indices: int, device: torch.device) -> Iter
     try:
         for one in drawn:
             one.manual_seed(derived)
-        yield
+        with seeded(derived):
+            yield
     finally:
         for one, state in zip(drawn, states, strict=True):
             one.set_state(state)

@@ -19,6 +19,7 @@ from mpifl.algorithms import EVALUATIONS, Algorithm, usual_weight
 from mpifl.exchange.reading import Refused
 from mpifl.server import Server
 from mpifl.tasks import state_lengths
+from mpifl.transforms import statistics_lengths
 from mpifl.wire import (
     Combination,
     Compute,
@@ -105,7 +106,7 @@ class Knowledge:
         """Return what the answers of these silos to a message must be."""
         lengths = {name: len(value) for name, value in message.items() if isinstance(value, Tensor)}
         if "statistics" in server.state:
-            lengths["statistics"] = len(server.state["statistics"])
+            lengths |= statistics_lengths(server, silos)
         if self.algorithm.purpose(work) == "evaluation":
             lengths |= state_lengths(self.algorithm.task)
         weights = {silo: self.weight(work, silo) for silo in silos}

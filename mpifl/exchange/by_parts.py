@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from mpifl.algorithms import Algorithm
+from mpifl.common import InputError
 from mpifl.silo import Asked, Counted, FlatModel, LocalRun, PartOf, Parts, Takes, counted_of, take_here
 
 _TOLD: set[str] = set()
@@ -51,7 +52,11 @@ class ByParts:
         which = PartOf(asked.local.precision, asked.generator.initial_seed(), loss)
         counted = counted_of(asked.objective, asked.counted)
         way = Parts(counted, self._count, self._takes, which, self._vectors[asked.model])
-        return replace(asked, way=way).plainly()
+        run = replace(asked, way=way).plainly()
+        if wrote := asked.model.buffers.written():
+            what = f"training wrote to the buffer '{wrote[0]}', and each part would learn of its own examples"
+            raise InputError(f"[silo] parts = {self._count}: {what}; leave [silo] out")
+        return run
 
 
 def name_of(algorithm: Algorithm, asked: Asked) -> str | None:

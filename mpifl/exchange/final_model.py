@@ -37,8 +37,7 @@ class FinalModel:
         Raises:
             Unwritable: it cannot be written.
         """
-        if "statistics" in vectors:
-            self._model.statistics.write(vectors["statistics"])
+        self._model.put_back(vectors.get("statistics"))
         message = {name: vector for name, vector in vectors.items() if name != "statistics"}
         own = self._algorithm.personal_model(silo, **message)
         if own is vectors.get("w"):

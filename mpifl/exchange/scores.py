@@ -192,8 +192,7 @@ class Scores:
             raise ValueError(f"has a test set of {found} examples, and was asked for {what}")
         model, algorithm = self._context.models[0], self._context.algorithm
         model.shared.copy_(received["w"])
-        if "statistics" in received:
-            model.statistics.write(received["statistics"])
+        model.put_back(received.get("statistics"))
         own = algorithm.own_objective
         return share_of(model, algorithm.task, self._test, request.size, mine, own)
 

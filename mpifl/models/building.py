@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
-from mpifl.common import InputError, did_you_mean, load_plugin, rng
+from mpifl.common import InputError, did_you_mean, load_plugin, rng, seeded
 from mpifl.data import Features, Inputs, by_path, each
 from mpifl.models.images import cnn, unet
 from mpifl.models.perceptrons import logreg, mlp, two_nn
@@ -65,8 +67,8 @@ def build(
     shape = each(lambda one: one.shape, features)
     wanted = _wanted(name, factory, {"shape": shape, "classes": width}, arguments, where)
     module = None
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(rng.derive(seed, "initial weights"))
+    with torch.random.fork_rng(devices=[]), seeded(drawn := rng.derive(seed, "initial weights")):
+        torch.manual_seed(drawn)
         try:
             module = factory(**wanted)
             _try_out(module, features, width, task)
@@ -115,12 +117,28 @@ def _factory_of(model: str | Callable[..., nn.Module], where: str) -> tuple[str,
 def _try_out(module: nn.Module, features: Inputs, width: int, task: Task) -> None:
     if not isinstance(module, nn.Module):
         raise TypeError(f"it returns {type(module).__name__}, not a torch.nn.Module")
-    task.check_outputs(task.outputs(module.eval(), _examples(features)), 2, width)
-    if any(one.ragged for one in by_path("x", features).values()):
-        try:
-            task.outputs(module, _examples(features, rows=1))
-        except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
-            raise ValueError(f"examples have unequal lengths, and of one row it says: {error}") from None
+    with _buffers_kept(module):
+        task.check_outputs(task.outputs(module.eval(), _examples(features)), 2, width)
+        if any(one.ragged for one in by_path("x", features).values()):
+            try:
+                task.outputs(module, _examples(features, rows=1))
+            except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
+                raise ValueError(f"examples have unequal lengths, and of one row it says: {error}") from None
+
+
+@contextlib.contextmanager
+def _buffers_kept(module: nn.Module) -> Iterator[None]:
+    """Have a trial leave no trace in buffers; those of lazy layers have their first values by it."""
+    tables = [(part._buffers, dict(part._buffers)) for part in module.modules()]
+    there = [one for _, known in tables for one in known.values() if one is not None and not is_lazy(one)]
+    values = [(one, one.detach().clone()) for one in there]
+    yield
+    for table, known in tables:
+        table.clear()
+        table.update(known)
+    with torch.no_grad():
+        for one, value in values:
+            one.detach_().copy_(value)
 
 
 def _as_tokens(module: Any, features: Inputs, width: int, task: Task) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from mpifl.aggregation import Rule, Weighing
 from mpifl.algorithms import ALGORITHMS, ELSEWHERE, Algorithm
 from mpifl.common import InputError, Table, read_toml
+from mpifl.run.buffers import check_buffers
 from mpifl.run.cohort import CohortTable
 from mpifl.run.crews import check_crews
 from mpifl.run.naming import make_named
@@ -174,6 +175,7 @@ def _check_tables(job: Job, algorithm: Algorithm) -> None:
     check_secure(job, algorithm)
     check_vertical(job, algorithm)
     check_crews(job, algorithm)
+    check_buffers(job)
 
 
 def _completed(job: Job, algorithm: Algorithm) -> dict[str, Table]:

@@ -11,20 +11,14 @@ from typing import Any
 
 import torch
 from pydantic_core import from_json
+from safetensors import torch as formats
 from safetensors.torch import load as from_bytes
 from torch import Tensor
 
 from mpifl.common import Buffer, write_atomic
 
 Metadata = Mapping[str, str]
-_DTYPES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.bool: "BOOL",
-}
-_DTYPES |= {torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8"}
+_DTYPES = {dtype: name for name, dtype in formats._TYPES.items()}
 
 
 def write_state(path: Path, state: Mapping[str, Any]) -> str:
@@ -114,4 +108,14 @@ def _safetensors(tensors: Mapping[str, Tensor], metadata: Metadata | None) -> It
     encoded += b" " * (-len(encoded) % 8)
     yield len(encoded).to_bytes(8, "little") + encoded
     for name in order:
-        yield tensors[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+        yield (
+            tensors[name]
+            .detach()
+            .cpu()
+            .resolve_conj()
+            .contiguous()
+            .reshape(-1)
+            .view(torch.uint8)
+            .numpy()
+            .data
+        )

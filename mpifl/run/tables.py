@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 from mpifl.common import InputError, Table
-from mpifl.silo import EVALUATION_BATCH, EvaluationBatch
+from mpifl.silo import EVALUATION_BATCH, BufferRule, EvaluationBatch
 
 
 class _Table(BaseModel):
@@ -28,6 +28,9 @@ class Model(BaseModel):
     """Whether that file must have all parameters and no others; if not, a line says what was left out."""
     save: Literal["all", "trained"] = "all"
     """What model.safetensors holds: all parameters, or those that are trained, such as LoRA's adapters."""
+    buffers: dict[str, BufferRule] = {}
+    """What becomes of buffers that training writes, by their names or patterns: "min" and "max" over the
+    silos, flags by "any" and "all"; with "reset" each training begins with them as the model is built."""
 
     @property
     def arguments(self) -> Table:

@@ -127,21 +127,23 @@ class Server:
         """
         assert self.public is not None
         model = self.models[architecture] if architecture else self.load(w)
+        if architecture:
+            model.put_back()
         start, *others = (one.to(model.device) for one in (w, *beside))
         with rng.scope(self.seed, "public", architecture, self.round, device=model.device) as order:
             given = model, self.public, start, settings, order, objective
             run = local.train(*given, beside=others, round=self.round)
+        learned = model.learned()
         if "statistics" in self.state:
-            self.state["statistics"] = model.statistics.read().cpu()
+            self.state["statistics"] = learned.cpu()
         return replace(run, delta=run.delta.cpu(), end=run.end.cpu())
 
     def load(self, w: Tensor) -> FlatModel:
-        """Put w, shape [shared], and the running statistics into the model,
-        nothing of a silo's own; return it."""
+        """Put w, shape [shared], the running statistics and all other buffers into the model, nothing of a
+        silo's own; return it."""
         self.model.shared.copy_(w)
         own, statistics = self.model.initial_personal
         self.model.personal.copy_(own)
+        self.model.put_back(self.state.get("statistics"))
         self.model.personal_statistics.write(statistics)
-        if "statistics" in self.state:
-            self.model.statistics.write(self.state["statistics"])
         return self.model

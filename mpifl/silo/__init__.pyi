@@ -1,6 +1,7 @@
 from . import local as local
 from .asked import Asked as Asked, Trains as Trains
 from .columns import Bottom as Bottom, ColumnSilo as ColumnSilo, in_order as in_order
+from .dtypes import check_tensors as check_tensors
 from .flat import (
     FlatModel as FlatModel,
     Objective as Objective,
@@ -25,6 +26,7 @@ from .parts import (
     take_here as take_here,
 )
 from .private import Guard as Guard, PrivateSilo as PrivateSilo
+from .rules import rules_of as rules_of
 from .scoring import (
     Score as Score,
     Scoring as Scoring,
@@ -35,6 +37,7 @@ from .scoring import (
 from .settings import (
     EVALUATION_BATCH as EVALUATION_BATCH,
     LARGEST as LARGEST,
+    BufferRule as BufferRule,
     EvaluationBatch as EvaluationBatch,
     LocalTraining as LocalTraining,
     SiloSettings as SiloSettings,

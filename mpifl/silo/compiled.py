@@ -270,7 +270,10 @@ def _step(
         batch = tuple(left)
         leaves = [trained.detach().requires_grad_() for trained in given["trained"]]
         replaced = {f"module.{name}": t for name, t in zip(names, [*leaves, *given["rest"]], strict=True)}
+        given_to = dict(replaced)
         loss = scalar(torch.func.functional_call(whole, replaced, batch))
+        if moved := [name for name, tensor in given_to.items() if replaced[name] is not tensor]:
+            raise NotCompiled(f"the model puts another tensor in the place of '{moved[0][7:]}'")
         gradients = torch.autograd.grad(loss, leaves, materialize_grads=True)
         with torch.no_grad():
             for i, (trained, gradient) in enumerate(zip(given["trained"], gradients, strict=True)):

@@ -1,14 +1,16 @@
-"""A module's parameters, gradients and running statistics as flat vectors."""
+"""A module's parameters and gradients as flat vectors, and its running statistics."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from mpifl.common import InputError
+from mpifl.silo.buffers import Buffers, Statistics
+from mpifl.silo.dtypes import check_tensors
 from mpifl.silo.wrapped import plain_names
 
 Objective = Callable[..., Tensor]
@@ -66,14 +68,16 @@ def backward(loss: Tensor, times: tuple[Tensor], inputs: Sequence[Any]) -> Seque
 class FlatModel:
     """A module whose trainable parameters lie one after another in one float32 vector, personal ones last.
 
-    `personal` names the parameters and buffers that never leave a silo.
+    `personal` names the parameters and buffers that never leave a silo. `rules` are the job's `[model]
+    buffers`; a model `apart` is averaged with no other.
 
     Attributes:
         module: The module itself; its parameters are views into `trained`.
         trained: All trainable parameters, shape [P].
         shared, personal: The two parts of `trained`, as views. Only `shared` ever leaves a silo.
-        statistics, personal_statistics: The module's buffers, those that are averaged and those that stay at
-            home.
+        buffers: All buffers of the module.
+        statistics, personal_statistics: Of them those that are averaged or taken by a rule, and those that
+            stay at home.
         is_reporter: Whether this rank says what is the same for all ranks of its node.
     """
 
@@ -85,7 +89,10 @@ class FlatModel:
         *,
         is_reporter: bool = True,
         saves: Literal["all", "trained"] = "all",
+        rules: Mapping[str, str] | None = None,
+        apart: bool = False,
     ) -> None:
+        check_tensors(module)
         self.module = module.to(device)
         _keep_in_place(module)
         named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
@@ -99,10 +106,10 @@ class FlatModel:
             p.data = view.copy_(p.data)
         self._split = sum(p.numel() for name, p in named if name not in personal)
         self.shared, self.personal = self.trained[: self._split], self.trained[self._split :]
-        buffers = _persistent_buffers(module)
-        self.statistics = Statistics([b for name, b in buffers if name not in personal])
-        self.personal_statistics = Statistics([b for name, b in buffers if name in personal])
-        self._data = [p.detach() for p in self.parameters]
+        self.buffers = Buffers(module, personal, rules, apart=apart)
+        self.statistics = Statistics(self.buffers.averaged, self.buffers.taken)
+        self.personal_statistics = Statistics(self.buffers.own_numbers, self.buffers.own_others)
+        self._note_places()
         self._inputs = tuple(self.parameters)
         self.initial_personal = self.personal.clone(), self.personal_statistics.read()
         """What personal parameters and statistics are before a silo has trained its own."""
@@ -123,13 +130,40 @@ class FlatModel:
             self._grad = torch.zeros_like(self.trained)
         return self._grad
 
+    def put_back(self, statistics: Tensor | None = None) -> None:
+        """Have all buffers be as the server's model has them, whatever work has left in them.
+
+        Args:
+            statistics: The statistics to begin with; those of before by default.
+        """
+        self.buffers.restore()
+        if statistics is not None:
+            self.statistics.write(statistics)
+
+    def learned(self) -> Tensor:
+        """Return the statistics as training has left them.
+
+        Raises:
+            InputError: it wrote to what nothing keeps, or moved a parameter to other memory.
+        """
+        self.buffers.settle()
+        for name, p, at in zip(self.names, self.parameters, self._places, strict=True):
+            if p.data_ptr() != at:
+                to_do = "write into it (copy_)"
+                raise InputError(f"training has put other memory in the parameter '{name}' (.data); {to_do}")
+        return self.statistics.read()
+
     def lie_in(self, vector: Tensor) -> None:
         """Have the parameters be views into another vector, shape [P], and be what it holds."""
         self.trained = vector
         for p, view in zip(self.parameters, self.views(vector), strict=True):
             p.data = view
         self.shared, self.personal = vector[: self._split], vector[self._split :]
+        self._note_places()
+
+    def _note_places(self) -> None:
         self._data = [p.detach() for p in self.parameters]
+        self._places = [p.data_ptr() for p in self.parameters]
 
     def reclaim(self) -> None:
         """Make the parameters views into `trained` again, if others have moved them; drop their gradients."""
@@ -190,30 +224,6 @@ class FlatModel:
         return {named.get(name, name): value.detach().cpu() for name, value in state if name not in left_out}
 
 
-class Statistics:
-    """Some of a module's buffers (BatchNorm's running mean, variance and counter, mostly) as one vector."""
-
-    def __init__(self, buffers: Sequence[Tensor]) -> None:
-        # A buffer that is not finite from the start, such as a mask of minus infinity, is a constant.
-        self._buffers = [b for b in buffers if b.dtype != torch.bool and b.isfinite().all()]
-
-    def __len__(self) -> int:
-        """Return the number of elements; often 0."""
-        return sum(buffer.numel() for buffer in self._buffers)
-
-    def read(self) -> Tensor:
-        """Return a copy as one float64 vector, which holds counters exactly."""
-        parts = [buffer.detach().reshape(-1).to(torch.float64) for buffer in self._buffers]
-        return torch.cat(parts) if parts else torch.empty(0, dtype=torch.float64)
-
-    def write(self, vector: Tensor) -> None:
-        """Set the buffers; counters are rounded to whole numbers."""
-        parts = torch.split(vector, [b.numel() for b in self._buffers])
-        for buffer, part in zip(self._buffers, parts, strict=True):
-            whole = part if buffer.dtype.is_floating_point else part.round()
-            buffer.copy_(whole.view(buffer.shape))
-
-
 def _keep_in_place(module: nn.Module) -> None:
     """Have recurrent layers leave their weights where they are: on CUDA they move them together."""
     for part in module.modules():
@@ -223,8 +233,3 @@ def _keep_in_place(module: nn.Module) -> None:
 
 def _nothing() -> None:
     pass
-
-
-def _persistent_buffers(module: nn.Module) -> list[tuple[str, Tensor]]:
-    kept = module.state_dict(keep_vars=True)
-    return [(name, buffer) for name, buffer in module.named_buffers() if name in kept]

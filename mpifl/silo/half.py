@@ -88,12 +88,12 @@ def begun(model: FlatModel, local: LocalTraining) -> dict[str, Tensor | int]:
 def load(model: FlatModel, state: Mapping[str, Any]) -> None:
     """Put what was kept of a half into its model."""
     model.trained.copy_(state["w"])
-    if "statistics" in state:
-        model.statistics.write(state["statistics"])
+    model.put_back(state.get("statistics"))
 
 
 def _statistics_of(model: FlatModel) -> dict[str, Tensor]:
-    return {"statistics": model.statistics.read()} if len(model.statistics) else {}
+    learned = model.learned()
+    return {"statistics": learned} if len(learned) else {}
 
 
 def order(local: LocalTraining, examples: int, seed: int, round: int) -> Iterator[Tensor]:

@@ -71,7 +71,7 @@ class Lent(Answering):
             to_do = "train within `with silo.loaded(w) as module:`, and ask before the model is used again"
             raise InputError(f"silo.delta: the model holds nothing of a loop of one's own; {to_do}")
         self.model.reclaim()
-        self.learned_statistics = self.model.statistics.read()
+        self.learned_statistics = self._learned()
         return self.model.delta(self._start, self._allocate)
 
     @property
@@ -92,10 +92,12 @@ class Lent(Answering):
         what draws from torch's global stream (dropout) draws a derived one."""
         return rng.scope(self._seed, purpose, self.id, self.round, device=self.model.device)
 
+    def _learned(self) -> Tensor:
+        """Return the running statistics as training has left them."""
+        return self.model.learned()
+
     def _begin_pass(self, statistics: Tensor | None = None) -> None:
-        """Start from given running statistics or the server's,
-        whatever an earlier pass has left in the model."""
-        start = self.received.get("statistics") if statistics is None else statistics
-        if start is not None:
-            self.model.statistics.write(start)
+        """Start from given running statistics or the server's, and from all other buffers as the model is
+        built, whatever an earlier pass has left in it."""
+        self.model.put_back(self.received.get("statistics") if statistics is None else statistics)
         self._filled, self._start = True, None

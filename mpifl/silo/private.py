@@ -195,12 +195,13 @@ class PrivateSilo(Silo):
         correct: Correction | None = more.get("correct", given[1] if len(given) > 1 else None)
         if correct is not None and not isinstance(correct, Constant | Proximal):
             raise self._refusal("corrects gradients by a function of its own")
-        statistics = more.get("statistics", self.received.get("statistics"))
-        start = self.model.statistics.read() if statistics is None else statistics
-        run = super().train_locally(w, settings, *given, **more)
-        if not torch.equal(self.model.statistics.read(), start):
+        return super().train_locally(w, settings, *given, **more)
+
+    def _learned(self) -> Tensor:
+        """Return the running statistics, which have learned nothing."""
+        if self.model.buffers.written():
             raise self._refusal("trains a model whose buffers learn of examples")
-        return run
+        return super()._learned()
 
     @property
     def share_of(self) -> float:
@@ -232,6 +233,7 @@ class PrivateSilo(Silo):
         with self.randomness("gradient") as order, accelerators.rounding(device, tf32=False):
             drawn, _ = next(way.batches(self._splits["train"], LocalTraining(), order, ()))
             found = way.gradients(self.model, self.objective, drawn, way.total(self.model))
+        self._learned()
         return LocalRun(self.model.flatten(found).clone(), self.model.trained, 1, way.drawn, math.nan)
 
     def loss(self, w: Tensor) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from mpifl.data import Batches, rows
+from mpifl.silo.buffers import Buffers
 from mpifl.silo.flat import FlatModel, Objective
-from mpifl.silo.lanes import ALONE, Lanes
+from mpifl.silo.lanes import ALONE, Given, Lanes, Made
 from mpifl.silo.settings import EVALUATION_BATCH, EvaluationBatch
 from mpifl.silo.steps import Counted, weighed
 from mpifl.tasks import Metric, Task, computed, pack_states, read_states, write_states
@@ -70,17 +71,19 @@ def mean_loss(
     `local.gradient`."""
     model.trained.copy_(w)
     model.module.eval()
-    total = torch.zeros((), dtype=torch.float64, device=model.device)
 
     def of(module: nn.Module, batch: tuple[Any, Any]) -> tuple[Tensor, float]:
         loss, weight = weighed(objective, counted, module, batch)
         return loss.double(), weight
 
-    weights = 0.0
-    for loss, weight in usable(lanes, batches, size).each(model.module, of, batches.in_order(size)):
-        total.add_(loss, alpha=weight)
-        weights += weight
-    return float(total) / (weights or 1.0)
+    def act(lanes: Lanes) -> float:
+        total, weights = torch.zeros((), dtype=torch.float64, device=model.device), 0.0
+        for loss, weight in usable(lanes, batches, size).each(model.module, of, batches.in_order(size)):
+            total.add_(loss, alpha=weight)
+            weights += weight
+        return float(total) / (weights or 1.0)
+
+    return purely(model, lanes, act)
 
 
 @torch.no_grad()
@@ -109,21 +112,57 @@ def _evaluated(
 ) -> Score:
     model.trained.copy_(w)
     model.module.eval()
-    scoring = Scoring(task, model.device)
 
     def of(module: nn.Module, batch: tuple[Any, Any]) -> tuple[Tensor, Any]:
         return task.outputs(module, batch[0]), batch[1]
 
-    for found, y in usable(lanes, batches, size).each(model.module, of, batches.in_order(size)):
-        scoring.add(found, y)
+    def act(lanes: Lanes) -> Scoring:
+        scoring = Scoring(task, model.device)
+        for found, y in usable(lanes, batches, size).each(model.module, of, batches.in_order(size)):
+            scoring.add(found, y)
+        return scoring
+
+    scoring = purely(model, lanes, act)
     if own_objective is not None:
         return scoring.score(mean_loss(model, w, batches, own_objective, size, lanes))
     return scoring.score()
 
 
+@dataclass(frozen=True)
+class Afresh(Lanes):
+    """One lane, in which each batch finds the model's buffers as they were."""
+
+    buffers: Buffers | None = None
+
+    def each(
+        self, module: nn.Module, act: Callable[[nn.Module, Given], Made], batches: Iterable[Given]
+    ) -> Iterator[Made]:
+        """Yield what `act` makes of each batch, in order."""
+        assert self.buffers is not None
+        for batch in batches:
+            self.buffers.restore()
+            yield act(module, batch)
+
+
+def purely(model: FlatModel, lanes: Lanes, act: Callable[[Lanes], Found]) -> Found:
+    """Return what `act` makes of a model on some lanes, and leave its buffers as they were.
+
+    Where a model writes to its buffers as it is scored, each batch begins with the same. So no figure depends
+    on which batches a rank scores, or in which order.
+    """
+    if not model.buffers.at_scoring:
+        found = act(lanes)
+        if not model.buffers.at_scoring and not model.buffers.written():
+            return found
+        model.buffers.at_scoring = True
+    found = act(Afresh(buffers=model.buffers))
+    model.buffers.restore()
+    return found
+
+
 def usable(lanes: Lanes, batches: Batches, size: int) -> Lanes:
     """Return the lanes for batches of so many examples; one where they are large, since each takes memory."""
-    return lanes if batches.bounded(size) == size else ALONE
+    return lanes if lanes.count == 1 or batches.bounded(size) == size else ALONE
 
 
 class Scoring:

@@ -11,6 +11,8 @@ from mpifl.silo.schedule import Schedule, Shape
 if TYPE_CHECKING:  # a job is looked at without paying for torch
     import torch
 
+BufferRule: TypeAlias = Literal["any", "all", "min", "max", "reset"]
+"""What becomes of a buffer that training writes, where it is not averaged."""
 LARGEST = 1e30
 """Of a factor: what it multiplies is float32, which ends at 3e38."""
 EVALUATION_BATCH = 1000

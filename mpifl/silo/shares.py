@@ -8,6 +8,7 @@ metric adds.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from mpifl.data import Batches, rows
 from mpifl.silo.flat import FlatModel, Objective, scalar
 from mpifl.silo.lanes import ALONE, Lanes
-from mpifl.silo.scoring import Score, Scoring, usable
+from mpifl.silo.scoring import Score, Scoring, purely, usable
 from mpifl.tasks import COUNTS, Task, computed, fill, pack_states, real_states, state_lengths
 
 LOSS, COUNT, OWN, STATES = range(4)
@@ -61,6 +62,19 @@ def share_of(
     lanes: Lanes = ALONE,
 ) -> Share:
     """Score the model as it is on the batches of these numbers, of so many examples each at most."""
+    given = model, task, batches, size, numbers, own_objective
+    return purely(model, lanes, functools.partial(_shared, *given))
+
+
+def _shared(
+    model: FlatModel,
+    task: Task,
+    batches: Batches,
+    size: int,
+    numbers: Sequence[int],
+    own_objective: Objective | None,
+    lanes: Lanes,
+) -> Share:
     model.module.eval()
     width, wholes = width_of(task)
     scoring, whole = Scoring(task, model.device), torch.zeros(wholes, dtype=torch.float64)
@@ -68,6 +82,8 @@ def share_of(
 
     def of(module: nn.Module, batch: tuple[Any, Any]) -> tuple[Any, Tensor | float, Any]:
         own = 0.0 if own_objective is None else scalar(own_objective(module, *batch)).double()
+        if own_objective is not None and model.buffers.at_scoring:
+            model.buffers.restore()
         return task.outputs(module, batch[0]), own, batch[1]
 
     given = batches.in_order(size, numbers)

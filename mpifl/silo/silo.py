@@ -149,7 +149,7 @@ class Silo(Lent):
         if settings.keep_optimizer and run.optimizer is not None:
             state = {f"{OPTIMIZER} {i}": vector for i, vector in enumerate(run.optimizer.state)}
             self.keep(**state, **{f"{OPTIMIZER} steps": run.optimizer.steps})
-        self.learned_statistics = self.model.statistics.read()
+        self.learned_statistics = self._learned()
         return run
 
     def _forms(self, of_task: bool) -> tuple[Counted | None, OfOutputs | None, Callable[..., Tensor] | None]:
@@ -200,7 +200,7 @@ class Silo(Lent):
             batches = iter([batch]) if batch is not None else self._all_examples()
             run = local.gradient(self.model, batches, w, self.objective, self._divided)
         if track:
-            self.learned_statistics = self.model.statistics.read()
+            self.learned_statistics = self._learned()
         return run
 
     @torch.no_grad()

@@ -84,11 +84,14 @@ class Stack:
             NotCompiled: it has another, as where a loss is no mean over examples.
         """
         model, count = asked.model, len(batch[1])
+        model.buffers.restore()
         some = max(count - 1, 1) if self.weighted else count  # the last one weighs nothing
         model.trained.copy_(asked.start)
         part = tuple(column[:some] for column in batch)
         objective = in_precision(asked.local.precision, asked.objective)
         expected = model.flatten(model.gradients(scalar(objective(model.module, *part))))
+        if wrote := model.buffers.written():
+            raise NotCompiled(f"the model writes to its buffer '{wrote[0]}'")
         self.trained[:, : len(asked.start)] = asked.start
         weights = [torch.arange(count, device=model.device).lt(some).float() / some] * self.weighted
         self.take([torch.stack([part] * self.size) for part in (*batch, *weights)])

@@ -40,7 +40,10 @@ def models_of(
         if tries:
             check_training(job, spec, algorithm, module, nth)
         personal = algorithm.personal_names(module)
-        found.append(FlatModel(module, device, personal, is_reporter=is_reporter, saves=table.save))
+        saves, rules = table.save, table.buffers
+        found.append(
+            FlatModel(module, device, personal, is_reporter=is_reporter, saves=saves, rules=rules)
+        )
     return found
 
 

@@ -6,12 +6,10 @@ silo's result depend on who trained before it, is one line at the start.
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import random
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +48,8 @@ class Learner:
         own: What training minimises, None where it is the task's loss.
         augment: What is done to the batches.
         remake: Builds the model again, for one that cannot be copied.
+        personal: Names of what stays at the silos.
+        rules: What becomes of buffers that training writes to, by their names or patterns.
     """
 
     where: str
@@ -62,6 +62,8 @@ class Learner:
     task: Task = CLASSIFICATION
     own: Objective | None = None
     augment: Change | None = None
+    personal: Collection[str] = ()
+    rules: Mapping[str, str] = field(default_factory=dict)
 
 
 def check_first_step(learner: Learner, examples: Sequence[int], names: Names | None = None) -> None:
@@ -100,13 +102,8 @@ class _Steps:
             module = copy.deepcopy(learner.module, dict(held))
         except (RuntimeError, TypeError, AttributeError):  # as with a tensor that is no leaf, or a lock
             module = learner.remake()
-        self._model = FlatModel(module, is_reporter=False)
+        self._model = FlatModel(module, personal=learner.personal, rules=learner.rules, is_reporter=False)
         self._start = self._model.trained.clone()
-        self._buffers = [
-            (part, name, buffer, None if buffer is None else buffer.clone())
-            for part in module.modules()
-            for name, buffer in part._buffers.items()
-        ]
 
     def problem(self, rows: int) -> str:
         """Say why a step cannot be taken, or what differs between two from one state; "" if nothing."""
@@ -143,13 +140,12 @@ class _Steps:
 
     def _taken(self, rows: int) -> dict[str, Any]:
         """Take a step from the start; return all that came of it by the names that a line has for it."""
-        self._put_back()
+        self._model.put_back()
         answers: list[Any] = []
         watch = self._model.module.register_forward_hook(lambda _, given, answer: answers.append(answer))
         try:
-            with _seeded():
-                silo, local = self._silo(rows), self._learner.local
-                run = silo.train_locally(self._start, _one_step(local, rows))
+            silo, local = self._silo(rows), self._learner.local
+            run = silo.train_locally(self._start, _one_step(local, rows))
         finally:
             watch.remove()
         tensors = [leaf.detach().clone() for leaf in tree_leaves(answers) if torch.is_tensor(leaf)]
@@ -182,12 +178,6 @@ class _Steps:
         pairs = zip(held.names, held.parameters, held.views(held.trained), strict=True)
         return next((name for name, p, view in pairs if p.data_ptr() != view.data_ptr()), "")
 
-    def _put_back(self) -> None:
-        for part, name, buffer, value in self._buffers:
-            part._buffers[name] = buffer
-            if buffer is not None and value is not None:
-                buffer.copy_(value)
-
     def _explained(self, error: Exception, rows: int) -> str:
         """Say why a step failed: by what the model answers in training, or else in the error's words."""
         of = self._learner
@@ -207,19 +197,6 @@ def _one_step(local: LocalTraining, rows: int) -> LocalTraining:
     length = {"steps": 1, "epochs": None, "epochs_of": None, "stragglers": 0.0, "deadline": None}
     plain = {"keep_optimizer": False, "compile": False, "batched": False, "precision": "fp32"}
     return local.model_copy(update={**length, **plain, "batch_size": rows, "accumulate": 1})
-
-
-@contextlib.contextmanager
-def _seeded() -> Iterator[None]:
-    """Have the generators of numpy and Python begin alike, and be afterwards as they were."""
-    states = random.getstate(), np.random.get_state()  # noqa: NPY002 - users draw from it
-    try:
-        random.seed(SEED)
-        np.random.seed(SEED)  # noqa: NPY002
-        yield
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])  # noqa: NPY002
 
 
 def _told(error: Exception) -> str:
@@ -260,8 +237,10 @@ def _trace(value: Any) -> str:
         return repr(value.tolist())
     if isinstance(value, np.random.Generator):
         return repr(value.bit_generator.state)
-    if isinstance(value, np.random.RandomState | random.Random):
-        return repr(value.get_state() if isinstance(value, np.random.RandomState) else value.getstate())
+    if isinstance(value, np.random.RandomState):
+        return repr(value.get_state())
+    if type(value).__module__ == "random":
+        return repr(value.getstate())
     if isinstance(value, torch.Generator):
         return repr(value.get_state().tolist())
     if isinstance(value, dict):

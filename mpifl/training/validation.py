@@ -22,7 +22,7 @@ from mpifl.run import (
     is_silo_level,
     why_no_statistics,
 )
-from mpifl.silo import check_layers
+from mpifl.silo import check_layers, check_tensors, rules_of
 from mpifl.tasks import summable
 from mpifl.tracking import check_tracking
 from mpifl.training.accounting import SiloPlan, plans
@@ -67,7 +67,8 @@ def _check_models(job: Job, spec: AnySpec, algorithm: Algorithm) -> None:
     for nth, table in enumerate(tables_of(job, algorithm)):
         module = models.build(table.name, table.arguments, spec.features, task.width(spec), job.seed, task)
         check_model(job, spec, algorithm, module)
-        algorithm.personal_names(module)
+        check_tensors(module)
+        rules_of(module, table.buffers, algorithm.personal_names(module))
         check_training(job, spec, algorithm, module, nth)
 
 
@@ -104,6 +105,8 @@ def check_training(job: Job, spec: AnySpec, algorithm: Algorithm, module: nn.Mod
         task,
         algorithm.own_objective,
         augment_of(job, spec),
+        algorithm.personal_names(module),
+        table.buffers,
     )
     sizes = [entry.examples.get("train", 0) for entry in spec.silos]
     mine = [size if algorithm.architecture_of(silo) == nth else 0 for silo, size in enumerate(sizes)]

@@ -54,7 +54,7 @@ def assemble_vertical(
         check_half(job, spec, algorithm, module)
     elif transport.is_server:
         load_half(module, run / "model.safetensors")
-    top = FlatModel(module, device, is_reporter=nth == 0)
+    top = FlatModel(module, device, is_reporter=nth == 0, apart=True)
     algorithm.task.metrics()  # the library that brings them is imported now, not in the first evaluation
     placed = placement(spec, transport)
     silos = placed.get(transport.rank, [])
@@ -147,7 +147,7 @@ def _bottom(
         check_half(job, spec, algorithm, module, silo)
     else:
         load_half(module, run / "personal" / f"silo_{silo:04d}.safetensors", trained)
-    model = FlatModel(module, device)
+    model = FlatModel(module, device, apart=True)
     features = spec.silos[silo].features
     return Bottom.of(model, job.local, features, holds_labels=silo == spec.holder)
 

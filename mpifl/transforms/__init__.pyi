@@ -15,4 +15,8 @@ from .settings import (
     AttackSettings as AttackSettings,
     CompressionSettings as CompressionSettings,
 )
-from .statistics import STATISTICS as STATISTICS, RunningStatistics as RunningStatistics
+from .statistics import (
+    STATISTICS as STATISTICS,
+    RunningStatistics as RunningStatistics,
+    statistics_lengths as statistics_lengths,
+)

@@ -1,13 +1,30 @@
-"""Running statistics (BatchNorm's mean, variance and counter) travel and are averaged beside the weights."""
+"""Running statistics (BatchNorm's mean, variance and counter) travel and are averaged beside the weights.
+
+So do buffers that a job has a rule for: the server is told what each silo has made of them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from torch import Tensor
+
+from mpifl.common import RoundLost
 from mpifl.server import Server
 from mpifl.silo import Silo
 from mpifl.transforms.base import Message, Transform
-from mpifl.wire import Mean, Purpose, Update
+from mpifl.wire import Mean, Purpose, Update, summed
 
 STATISTICS = "statistics"
+OF_SILO = f"{STATISTICS} of "
+"""Before a silo's number: what it has made of buffers that are taken by a rule, a vector of this one silo."""
+
+
+def statistics_lengths(server: Server, silos: Iterable[int]) -> dict[str, int]:
+    """Return the lengths of the vectors that an update of these silos has of statistics, by name."""
+    averaged = server.model.statistics.averaged
+    taken = len(server.model.statistics) - averaged
+    return {STATISTICS: averaged, **({f"{OF_SILO}{silo}": taken for silo in silos} if taken else {})}
 
 
 class RunningStatistics(Transform):
@@ -15,7 +32,7 @@ class RunningStatistics(Transform):
 
     They are weighted as the update is. Counters of batches stay whole numbers: they grow by the rounded
     weighted mean of what the silos counted, so that a cumulative average (momentum=None) goes on with the
-    right share of the past.
+    right share of the past. What is taken by a rule travels bit for bit.
     """
 
     def request(self, server: Server, message: Message, purpose: Purpose = "training") -> Message:
@@ -30,14 +47,41 @@ class RunningStatistics(Transform):
         return {name: value for name, value in message.items() if name != STATISTICS}
 
     def update(self, silo: Silo, update: Update, purpose: Purpose = "training") -> Update:
-        """Add how training changed them."""
+        """Add how training changed them.
+
+        Raises:
+            InputError: what training has made of a buffer has no mean, or is nothing for its rule.
+        """
         if STATISTICS in silo.received and silo.learned_statistics is not None:
-            update.vectors[STATISTICS] = silo.learned_statistics - silo.received[STATISTICS]
+            learned, averaged = silo.learned_statistics, silo.model.statistics.averaged
+            silo.model.statistics.check(learned)
+            if averaged:
+                update.vectors[STATISTICS] = (learned - silo.received[STATISTICS])[:averaged]
+            if averaged < len(learned):
+                update.vectors[f"{OF_SILO}{silo.id}"] = summed(learned[averaged:])
         return update
 
     def mean(self, server: Server, mean: Mean, purpose: Purpose = "training") -> Mean:
-        """Move the server's statistics by the mean change."""
-        if STATISTICS in mean.vectors:
-            server.model.statistics.write(server.state[STATISTICS] + mean.vectors.pop(STATISTICS))
-            server.state[STATISTICS] = server.model.statistics.read().cpu()
+        """Move the server's statistics by the mean change, and take others by their rules.
+
+        Raises:
+            RoundLost: what is said to be a silo's is no value of a buffer.
+        """
+        kept, names = server.model.statistics, {silo: f"{OF_SILO}{silo}" for silo in mean.silos}
+        told = {silo: mean.vectors.pop(name) for silo, name in names.items() if name in mean.vectors}
+        if STATISTICS in mean.vectors or told:
+            now = server.state[STATISTICS].clone()
+            if STATISTICS in mean.vectors:
+                now[: kept.averaged] += mean.vectors.pop(STATISTICS)
+            if told:
+                now[kept.averaged :] = _taken(server, told)
+            kept.write(now)
+            server.state[STATISTICS] = kept.read().cpu()
         return mean
+
+
+def _taken(server: Server, told: dict[int, Tensor]) -> Tensor:
+    try:
+        return server.model.statistics.taken_of(told)
+    except ValueError as error:
+        raise RoundLost(str(error)) from None
