@@ -326,8 +326,8 @@ def globally_random(path, tree=None):
         for line, n in imports(path, tree)
         if n.startswith(("torch.random", "numpy.random."))
     ]
-    if name_of(path) == "mpifl/common/others.py":
-        found = []  # lends derived streams in the place of these
+    lends = name_of(path) == "mpifl/common/others.py"  # derived streams in the place of the global ones
+    found = [] if lends else found
     may_fork = name_of(path) in ("mpifl/common/rng.py", "mpifl/models/building.py")
     for line, name, node in calls(tree):
         library, method = name.partition(".")[0], name.rpartition(".")[2]
@@ -335,7 +335,7 @@ def globally_random(path, tree=None):
         if library == "torch" and method in SEEDS:
             if not (may_fork and any(line in block for block in forks(tree))):
                 found.append((line, f"{name} outside of fork_rng"))
-        elif name.startswith(("np.random.", "numpy.random.")) and (
+        elif name.startswith(("np.random.", "numpy.random.")) and not lends and (
             method not in NUMPY_STREAMS or (method != "Generator" and not node.args)
         ):
             found.append((line, f"{name} is global or not seeded"))

@@ -19,7 +19,7 @@ from mpifl.algorithms import EVALUATIONS, Algorithm, usual_weight
 from mpifl.exchange.reading import Refused
 from mpifl.server import Server
 from mpifl.tasks import state_lengths
-from mpifl.transforms import statistics_lengths
+from mpifl.transforms import common_name, is_own, own_name, statistics_lengths
 from mpifl.wire import (
     Combination,
     Compute,
@@ -205,12 +205,14 @@ def _check_silos(answered: Sequence[int], asked: Collection[int], *, all_of_them
 def _check_update(header: Header, request: Compute | Converse, expected: Expected) -> None:
     if header.weight != (weight := expected.weights.get(header.silo, header.weight)):
         raise Refused(wrong_weight(header.weight, weight))
-    how = {name: vector.combined for name, vector in header.vectors.items()}
+    how = {common_name(name, header.silo): vector.combined for name, vector in header.vectors.items()}
     if expected.sent is not None and (why := wrong_vectors(how, expected.sent)):
         raise Refused(why)
     for name, vector in header.vectors.items():
         if vector.length != (length := expected.lengths.get(name, expected.parameters)):
             raise Refused(wrong_length(name, vector.length, length))
+        if is_own(name) and name != own_name(header.silo):
+            raise Refused(f"it sends '{name[:100]}', which is another silo's")
         if (vector.bytes or 0) > WIDEST * (length + WIDEST):
             raise Refused(f"'{name}' of {length} elements was sent as {vector.bytes} bytes")
     reserved = RESERVED if expected.budgets else RESERVED | OF_BUDGETS

@@ -12,6 +12,7 @@ from mpifl.common import Names, RoundLost
 from mpifl.exchange.admission import taking_part
 from mpifl.exchange.outcome import Outcome
 from mpifl.exchange.speakers import STOPPED
+from mpifl.transforms import common_name
 from mpifl.wire import Combination, Compute, Header, Message, Reply, Report, Request, Verdict
 
 MOST_TOLD = 3
@@ -128,7 +129,7 @@ def alike(headers: Sequence[Reply]) -> bool:
 
 
 def _vectors_of(header: Header) -> dict[str, Combination]:
-    return {name: vector.combined for name, vector in header.vectors.items()}
+    return {common_name(name, header.silo): vector.combined for name, vector in header.vectors.items()}
 
 
 def _kind(header: Reply) -> str:
@@ -149,10 +150,15 @@ def _disagreement(good: Sequence[Header], varied: bool) -> str | None:
 def _lacking(good: Sequence[Header]) -> str | None:
     """Say which vector some silo did not send and another did."""
     for header in good[1:]:
-        if other := sorted(header.vectors.keys() ^ good[0].vectors.keys()):
-            first, second = (good[0], header) if other[0] in header.vectors else (header, good[0])
+        if other := sorted(_names(header) ^ _names(good[0])):
+            first, second = (good[0], header) if other[0] in _names(header) else (header, good[0])
             return f"silo {first.silo} did not send '{other[0]}', silo {second.silo} did"
     return None
+
+
+def _names(header: Header) -> set[str]:
+    """Return the names of a silo's vectors, without its number in those that are its own."""
+    return {common_name(name, header.silo) for name in header.vectors}
 
 
 def _combined_otherwise(good: Sequence[Header]) -> str | None:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from mpifl.algorithms import Algorithm
 from mpifl.common import InputError, Unlike
 from mpifl.silo import Silo
+from mpifl.transforms import common_name
 from mpifl.wire import (
     Compute,
     Header,
@@ -34,7 +35,7 @@ def as_update(update: Any, algorithm: Algorithm, work: str) -> Update:
     return update
 
 
-def check_update(update: Update, request: Compute, weight: float) -> None:
+def check_update(update: Update, request: Compute, silo: Silo) -> None:
     """Check that an update is as the server expects it.
 
     Raises:
@@ -42,9 +43,9 @@ def check_update(update: Update, request: Compute, weight: float) -> None:
     """
     if request.parameters is None:
         return
-    if update.weight != weight:
-        raise InputError(f"its update was refused: {wrong_weight(update.weight, weight)}")
-    how = {name: combination(value) for name, value in update.vectors.items()}
+    if update.weight != silo.weight:
+        raise InputError(f"its update was refused: {wrong_weight(update.weight, silo.weight)}")
+    how = {common_name(name, silo.id): combination(value) for name, value in update.vectors.items()}
     if request.sent is not None and (why := wrong_vectors(how, request.sent)):
         raise Unlike(f"its update was refused: {why}")
     for name, value in update.vectors.items():

@@ -220,7 +220,7 @@ class Worker:
         weight = self._context.algorithm.weight(request.work, examples, usual)
         silo = self._silo(id, request.round, weight, request.work)
         update = self._work(silo, request, vectors)
-        check_update(update, request, silo.weight)
+        check_update(update, request, silo)
         try:
             keeps = bool(silo.kept or silo.state)
             named = defined(update.scalars)

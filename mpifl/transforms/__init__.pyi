@@ -18,5 +18,8 @@ from .settings import (
 from .statistics import (
     STATISTICS as STATISTICS,
     RunningStatistics as RunningStatistics,
+    common_name as common_name,
+    is_own as is_own,
+    own_name as own_name,
     statistics_lengths as statistics_lengths,
 )

@@ -16,15 +16,29 @@ from mpifl.transforms.base import Message, Transform
 from mpifl.wire import Mean, Purpose, Update, summed
 
 STATISTICS = "statistics"
-OF_SILO = f"{STATISTICS} of "
-"""Before a silo's number: what it has made of buffers that are taken by a rule, a vector of this one silo."""
+_OF = f"{STATISTICS} of "
+
+
+def own_name(silo: int) -> str:
+    """Return the name of a vector of one silo: what it has made of buffers that are taken by a rule."""
+    return f"{_OF}{silo}"
+
+
+def is_own(name: str) -> bool:
+    """Return whether a vector has such a name."""
+    return name.startswith(_OF)
+
+
+def common_name(name: str, silo: int) -> str:
+    """Return what a vector of a silo's is called at every silo: without its number, if it is its own."""
+    return _OF if name == own_name(silo) else name
 
 
 def statistics_lengths(server: Server, silos: Iterable[int]) -> dict[str, int]:
     """Return the lengths of the vectors that an update of these silos has of statistics, by name."""
     averaged = server.model.statistics.averaged
     taken = len(server.model.statistics) - averaged
-    return {STATISTICS: averaged, **({f"{OF_SILO}{silo}": taken for silo in silos} if taken else {})}
+    return {STATISTICS: averaged, **({own_name(silo): taken for silo in silos} if taken else {})}
 
 
 class RunningStatistics(Transform):
@@ -58,7 +72,7 @@ class RunningStatistics(Transform):
             if averaged:
                 update.vectors[STATISTICS] = (learned - silo.received[STATISTICS])[:averaged]
             if averaged < len(learned):
-                update.vectors[f"{OF_SILO}{silo.id}"] = summed(learned[averaged:])
+                update.vectors[own_name(silo.id)] = summed(learned[averaged:])
         return update
 
     def mean(self, server: Server, mean: Mean, purpose: Purpose = "training") -> Mean:
@@ -67,7 +81,7 @@ class RunningStatistics(Transform):
         Raises:
             RoundLost: what is said to be a silo's is no value of a buffer.
         """
-        kept, names = server.model.statistics, {silo: f"{OF_SILO}{silo}" for silo in mean.silos}
+        kept, names = server.model.statistics, {silo: own_name(silo) for silo in mean.silos}
         told = {silo: mean.vectors.pop(name) for silo, name in names.items() if name in mean.vectors}
         if STATISTICS in mean.vectors or told:
             now = server.state[STATISTICS].clone()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import buffered
 import numpy as np
 import scored
 import torch
@@ -43,6 +44,12 @@ JOBS = [
         server_optimizer={"name": "adam", "lr": 0.02},
     ),
     job("batchnorm", shards="many", model={"name": "scenarios:normalised"}),
+    job("buffers", shards="many", model=buffered.model(*buffered.KINDS), cohort={"fraction": 0.6}),
+    *(
+        job(f"buffers-{kind}", shards="many", model=buffered.model(kind), cohort={"fraction": 0.6})
+        for kind in buffered.KINDS
+        if os.environ.get("MPIFL_SLOW")
+    ),
     job("stateful", shards="many", algorithm={"name": "scenarios:Stateful"}, cohort={"fraction": 0.6}),
     job("lost", shards="many", algorithm={"name": "scenarios:LosesARound"}, cohort={"fraction": 0.6}),
     job("nan", shards="many", algorithm={"name": "scenarios:Poisoned"}, cohort={"quorum": 0.5}),
