@@ -335,8 +335,10 @@ def globally_random(path, tree=None):
         if library == "torch" and method in SEEDS:
             if not (may_fork and any(line in block for block in forks(tree))):
                 found.append((line, f"{name} outside of fork_rng"))
-        elif name.startswith(("np.random.", "numpy.random.")) and not lends and (
-            method not in NUMPY_STREAMS or (method != "Generator" and not node.args)
+        elif (
+            name.startswith(("np.random.", "numpy.random."))
+            and not lends
+            and (method not in NUMPY_STREAMS or (method != "Generator" and not node.args))
         ):
             found.append((line, f"{name} is global or not seeded"))
         elif library == "torch" and method in DRAWS and "generator" not in given:

@@ -40,7 +40,7 @@ from .files import (
 )
 from .lock import cannot_be_written as cannot_be_written
 from .names import Names as Names
-from .others import seeded as seeded
+from .others import places as places, seeded as seeded
 from .plugins import load_plugin as load_plugin
 from .programs import runnable as runnable
 from .rng import derive as derive, numpy_stream as numpy_stream

@@ -31,3 +31,10 @@ def seeded(seed: int) -> Iterator[None]:
         streams.set_bit_generator(theirs)
         random.setstate(state)
         _OURS.append(ours)
+
+
+def places() -> tuple[object, ...]:
+    """Return where both streams are: what draws from one changes it."""
+    streams: Any = np.random
+    name, words, *rest = streams.get_state()
+    return name, words.tobytes(), *rest, random.getstate()

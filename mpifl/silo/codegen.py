@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mpifl.common import accelerators, cache, write_atomic
+from mpifl.common import accelerators, cache, places, seeded, write_atomic
 from mpifl.silo.flat import Objective
 
 LARGEST_GRAPH = 1500
@@ -82,10 +82,14 @@ def trace(step: Callable[..., object], inputs: Sequence[Tensor]) -> torch.fx.Gra
     """
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    try:
-        graph = make_fx(step, _WITHOUT_ALPHA, tracing_mode="fake")(*inputs)
-    except Exception as error:
-        raise NotCompiled(f"the step cannot be traced ({_first_line(error)})") from error
+    with seeded(0):  # a plain step that follows draws what it would have drawn
+        before = places()
+        try:
+            graph = make_fx(step, _WITHOUT_ALPHA, tracing_mode="fake")(*inputs)
+        except Exception as error:
+            raise NotCompiled(f"the step cannot be traced ({_first_line(error)})") from error
+        if places() != before:
+            raise NotCompiled("the model draws from numpy's or Python's generator, and would draw no more")
     _check_operations(graph)
     return graph
 

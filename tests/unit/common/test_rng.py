@@ -1,12 +1,14 @@
 """Streams are functions of their names and of nothing else."""
 
+import random
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
 from unit import builders  # noqa: F401 - its settings of hypothesis
 
-from mpifl.common import rng
+from mpifl.common import others, rng
 
 indices = st.lists(st.integers(0, 10_000), max_size=3)
 names = st.tuples(st.integers(0, 2**63), st.sampled_from(["train", "cohort", "initial weights"]), indices)
@@ -29,6 +31,24 @@ def test_two_names_share_a_seed_only_if_they_are_the_same(one, other):
 
 def test_neighbouring_silos_and_rounds_do_not_share_a_stream():
     assert rng.derive(0, "train", 1, 11) != rng.derive(0, "train", 11, 1) != rng.derive(0, "train", 111)
+
+
+def test_numpys_and_pythons_global_streams_are_derived_and_put_back():
+    def drawn(*name):
+        with rng.inside(*name, device=torch.device("cpu")):
+            return np.random.rand(), np.random.normal(), random.random()  # noqa: NPY002
+
+    np.random.seed(5)  # noqa: NPY002
+    random.seed(5)
+    np.random.rand()  # noqa: NPY002
+    before = others.places()
+    one = drawn(1, "train", 0)
+    assert others.places() == before
+    drawn(1, "train", 1)
+    assert drawn(1, "train", 0) == one != drawn(1, "train", 1)
+    with pytest.raises(KeyError), others.seeded(1), others.seeded(2):
+        raise KeyError
+    assert others.places() == before
 
 
 def test_a_scope_lends_a_stream_and_derives_what_is_global_in_it_and_puts_that_back():

@@ -1,12 +1,15 @@
 """Buffers of any dtype, persistent or not: no silo finds what another has left, and nothing is lost."""
 
 import itertools
+import os
+import random
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import example, given, settings, strategies as st
 from torch import nn
-from unit.builders import CLASSES, make_federation, make_silo, net, same_bits, write_folder
+from unit.builders import make_federation, make_silo, net, same_bits, write_folder
 
 from mpifl.algorithms.fedavg import FedAvg
 from mpifl.algorithms.fedper import FedPer
@@ -15,10 +18,10 @@ from mpifl.exchange.by_parts import ByParts
 from mpifl.silo.bits import from_words, words_of
 from mpifl.silo.flat import FlatModel
 from mpifl.silo.lanes import Lanes
-from mpifl.silo.private import PrivateSilo
 from mpifl.silo.rules import combined
 from mpifl.silo.settings import LocalTraining
 from mpifl.silo.shares import score_of, share_of
+from mpifl.silo.together import train_together
 from mpifl.tasks import CLASSIFICATION
 from mpifl.transforms.statistics import RunningStatistics, own_name
 
@@ -402,8 +405,44 @@ def test_frozen_parameters_of_any_dtype_stay_as_they_are():
     before = base.weight.clone()
     model = FlatModel(nn.Sequential(net(), nn.ModuleDict({"base": base})))
     assert same_bits(words_of(model.module[1]["base"].weight), words_of(before))
-    assert CLASSES
 
 
-def test_private_training_refuses_any_buffer_that_learns():
-    assert "_learned" in vars(PrivateSilo)
+class Draws(nn.Module):
+    """Adds what numpy's and Python's generators give."""
+
+    def forward(self, x):
+        return x + 0.1 * (np.random.rand() + random.random()) if self.training else x  # noqa: NPY002
+
+
+@pytest.mark.parametrize("key", ["plain", "compile", "batched"])
+def test_draws_of_numpy_and_python_are_the_silos_own(key, capsys):
+    """They do not depend on who has drawn before, and are not traced as constants."""
+    found = []
+    for seed in (1, 2):
+        np.random.seed(seed)  # noqa: NPY002
+        random.seed(seed)
+        model = FlatModel(nn.Sequential(Draws(), *net()))
+        local = LOCAL.model_copy(update={key: True}) if key != "plain" else LOCAL
+        trains = {"trains": lambda asked: train_together([asked], 2)[0](asked)} if key == "batched" else {}
+        found.append(make_silo(model, randomness=4, **trains).train_locally(net_start(model), local).delta)
+    assert same_bits(*found)
+    plain = FlatModel(nn.Sequential(Draws(), *net()))
+    assert same_bits(found[0], make_silo(plain, randomness=4).train_locally(net_start(plain), LOCAL).delta)
+
+
+FAST = [("compile", "replace"), ("batched", "copy"), ("batched", "replace")]
+FAST += [("compile", "copy"), ("compile", "data")] if os.environ.get("MPIFL_SLOW") else []
+
+
+@pytest.mark.parametrize(("key", "how"), FAST)
+def test_a_fast_way_does_with_buffers_what_the_plain_one_does(key, how):
+    local = LOCAL.model_copy(update={key: True})
+    trains = {"trains": lambda asked: train_together([asked], 2)[0](asked)} if key == "batched" else {}
+    fast, plain = (model_of(torch.full((2,), torch.inf), how=how, rules=LOW) for _ in range(2))
+    silo, other = make_silo(fast, **trains), make_silo(plain)
+    assert torch.allclose(
+        silo.train_locally(net_start(fast), local).delta,
+        other.train_locally(net_start(plain), LOCAL).delta,
+        atol=1e-5,
+    )
+    assert torch.allclose(fast.module[0].b, plain.module[0].b, rtol=1e-5)

@@ -307,9 +307,9 @@ def test_a_run_beside_that_spends_meanwhile_is_counted(tmp_path):
 class Counts(torch.nn.Module):
     """Keeps the mean of what it was given."""
 
-    def __init__(self):
+    def __init__(self, kept=True):
         super().__init__()
-        self.register_buffer("seen", torch.zeros(4))
+        self.register_buffer("seen", torch.zeros(4), persistent=kept)
 
     def forward(self, x):
         if self.training:
@@ -317,8 +317,9 @@ class Counts(torch.nn.Module):
         return x
 
 
-def test_buffers_that_learn_of_examples_are_refused(tmp_path):
-    model = FlatModel(torch.nn.Sequential(Counts(), net()))
+@pytest.mark.parametrize(("kept", "rules"), [(True, {}), (False, {}), (False, {"*seen": "reset"})])
+def test_buffers_that_learn_of_examples_are_refused(tmp_path, kept, rules):
+    model = FlatModel(torch.nn.Sequential(Counts(kept), net()), rules=rules)
     with pytest.raises(InputError, match="trains a model whose buffers learn of examples"):
         answered(private(tmp_path / "site", model))
 
