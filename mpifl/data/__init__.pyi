@@ -1,4 +1,3 @@
-from .ahead import ahead as ahead
 from .augment import CHANGES as CHANGES, Change as Change, load_change as load_change
 from .batches import Batches as Batches
 from .dataset import Examples as Examples
@@ -20,6 +19,7 @@ from .federation import (
 )
 from .hdf5 import chunk_rows as chunk_rows
 from .hdf5_reading import start_parser as start_parser
+from .prefetching import ahead as ahead
 from .ragged import (
     OFFSETS as OFFSETS,
     Column as Column,

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from mpifl.common import InputError
-from mpifl.data.ahead import ahead
 from mpifl.data.features import Features, Inputs
 from mpifl.data.padding import Padded, Uneven
+from mpifl.data.prefetching import ahead
 from mpifl.data.ragged import Ragged
 from mpifl.data.resident import Resident, resident_on
 from mpifl.data.shards import Split

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 class Classifier(nn.Module):
     """`head(features(x))`: logits, shape [n, classes], from features, shape [n, d]."""
 
-    asks_in_turn: ClassVar = True
+    asks_in_turn: ClassVar[bool] = True
     """It asks its children one after another, and does nothing else, as `nn.Sequential`."""
 
     def __init__(self, features: nn.Module, head: nn.Module) -> None:

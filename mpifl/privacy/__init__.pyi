@@ -7,7 +7,6 @@ from .accountant import (
     noise_for as noise_for,
 )
 from .budgets import Budgets as Budgets, BudgetSpent as BudgetSpent
-from .checkup import Problem as Problem, checkup as checkup, mark_of as mark_of
 from .digests import digest as digest
 from .draws import EDITION as EDITION, Draws as Draws
 from .folder import VARIABLE as VARIABLE, site_folder as site_folder
@@ -42,3 +41,4 @@ from .site import (
     open_site as open_site,
     site_of_worker as site_of_worker,
 )
+from .site_checkup import Problem as Problem, checkup as checkup, mark_of as mark_of

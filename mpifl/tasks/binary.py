@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import NonNegativeFloat
 from torch import Tensor
@@ -19,12 +19,12 @@ class Binary(OfAnswers):
     Outputs are logits of yes, shape [n, 1, ...] or [n, ...]; targets are labels 0 and 1, shape [n, ...].
     """
 
-    kind: ClassVar = "binary"
-    form: ClassVar = "Binary"
-    losses: ClassVar = {"bce": bce, "focal": focal_bce}
-    catalogue: ClassVar = YES_OR_NO
-    takes: ClassVar = "class numbers 0 and 1"
-    usual: ClassVar = ("auroc", "accuracy")
+    kind = "binary"
+    form = "Binary"
+    losses: ClassVar[dict[str, Any]] = {"bce": bce, "focal": focal_bce}
+    catalogue = YES_OR_NO
+    takes = "class numbers 0 and 1"
+    usual = ("auroc", "accuracy")
 
     weights: Weights | None = None
     """What no and yes weigh in the loss: a list of two, or "balanced" by the label counts of the training

@@ -20,12 +20,12 @@ class Classification(OfClasses):
     Outputs are logits, shape [n, classes, ...]; targets are labels from 0 to classes - 1, shape [n, ...].
     """
 
-    kind: ClassVar = "classification"
-    losses: ClassVar = {"cross_entropy": cross_entropy, "focal": focal}
-    catalogue: ClassVar = CLASSES
-    takes: ClassVar = "class numbers"
-    usual: ClassVar = ("accuracy",)
-    one_hot: ClassVar = True
+    kind = "classification"
+    losses: ClassVar[dict[str, Any]] = {"cross_entropy": cross_entropy, "focal": focal}
+    catalogue = CLASSES
+    takes = "class numbers"
+    usual = ("accuracy",)
+    one_hot = True
 
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] | None = None
     """Of the cross entropy: the share of each target that is spread over all classes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 from torch import Tensor
@@ -19,11 +19,11 @@ class Language(OfPlaces):
     Padding is what `ignore` names.
     """
 
-    kind: ClassVar = "language"
-    losses: ClassVar = {"cross_entropy": cross_entropy}
-    catalogue: ClassVar = TOKENS
-    takes: ClassVar = "several class numbers an example"
-    usual: ClassVar = ("perplexity", "accuracy")
+    kind = "language"
+    losses: ClassVar[dict[str, Any]] = {"cross_entropy": cross_entropy}
+    catalogue = TOKENS
+    takes = "several class numbers an example"
+    usual = ("perplexity", "accuracy")
 
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] | None = None
     """Of the cross entropy: the share of each target that is spread over all classes."""

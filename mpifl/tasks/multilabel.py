@@ -23,13 +23,13 @@ class Multilabel(OfAnswers):
     Outputs are logits of yes, shape [n, labels]; targets are 0 and 1 of the same shape.
     """
 
-    kind: ClassVar = "multilabel"
-    form: ClassVar = "Multilabel"
-    losses: ClassVar = {"bce": bce_of_labels, "focal": focal_of_labels}
-    catalogue: ClassVar = LABELS
-    takes: ClassVar = "0 and 1 of shape [labels], no floats"
-    usual: ClassVar = ("auroc", "f1")
-    weights_divide: ClassVar = False
+    kind = "multilabel"
+    form = "Multilabel"
+    losses: ClassVar[dict[str, Any]] = {"bce": bce_of_labels, "focal": focal_of_labels}
+    catalogue = LABELS
+    takes = "0 and 1 of shape [labels], no floats"
+    usual = ("auroc", "f1")
+    weights_divide = False
 
     weights: list[NonNegativeFloat] | None = None
     """How many times a yes counts in the loss, for each label."""

@@ -29,11 +29,11 @@ class Regression(Named):
     With `mean` or `deviation` a model learns (value - mean) / deviation, and the loss is of these.
     """
 
-    kind: ClassVar = "regression"
-    losses: ClassVar = {"mse": mse, "mae": mae, "huber": huber}
-    catalogue: ClassVar = VALUES
-    takes: ClassVar = "values"
-    usual: ClassVar = ("mae", "rmse", "r2")
+    kind = "regression"
+    losses: ClassVar[dict[str, Any]] = {"mse": mse, "mae": mae, "huber": huber}
+    catalogue = VALUES
+    takes = "values"
+    usual = ("mae", "rmse", "r2")
 
     delta: PositiveFloat | None = None
     """Of the Huber loss: the error above which it is linear; 1 by default."""

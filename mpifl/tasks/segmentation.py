@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from mpifl.tasks.catalogue import VOXELS
 from mpifl.tasks.classes import OfPlaces
@@ -16,8 +16,8 @@ class Segmentation(OfPlaces):
     background.
     """
 
-    kind: ClassVar = "segmentation"
-    losses: ClassVar = {"dice_ce": dice_ce, "dice": dice, "cross_entropy": cross_entropy}
-    catalogue: ClassVar = VOXELS
-    takes: ClassVar = "several class numbers an example"
-    usual: ClassVar = ("dice",)
+    kind = "segmentation"
+    losses: ClassVar[dict[str, Any]] = {"dice_ce": dice_ce, "dice": dice, "cross_entropy": cross_entropy}
+    catalogue = VOXELS
+    takes = "several class numbers an example"
+    usual = ("dice",)

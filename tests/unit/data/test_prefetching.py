@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from mpifl.data.ahead import ahead
+from mpifl.data.prefetching import ahead
 
 PATIENCE = 10.0
 
