@@ -8,13 +8,15 @@ if __name__ == "__main__" and sys.path[0] == os.getcwd() != HOME:  # noqa: PTH10
     # by `-m`: modules of a folder where a command happens to run would stand for Python's own
     del sys.path[0]
 
-from mpifl.common import signals  # noqa: E402
+from mpifl.common import floors, signals  # noqa: E402
 
 
 def main() -> None:
-    """Run a command; a training listens to signals before anything that takes long is imported."""
+    """Run a command; a training listens to signals before anything that takes long is imported,
+    and libraries that are too old are refused before any is."""
     if sys.argv[1:2] == ["train"]:
         signals.install()
+    floors.hold_or_exit()
     from mpifl.cli import main as run_command
 
     run_command()

@@ -14,7 +14,7 @@ from data_prep.inspect.columns import Columns
 from data_prep.inspect.features import Moments
 from data_prep.inspect.overview import counted
 from data_prep.inspect.summary import Summary
-from mpifl.common import InputError, write_atomic
+from mpifl.common import InputError, floors, write_atomic
 from mpifl.data import FederationSpec, VerticalSpec
 
 FORMATS = (".png", ".pdf", ".svg")
@@ -101,6 +101,7 @@ def _empty_figure(width: float, height: float) -> Any:
         from matplotlib.figure import Figure  # pyplot would look for a display
     except ImportError:
         raise InputError("--plot: needs matplotlib; pip install 'mpifl[plots]'") from None
+    floors.hold("plots")
     return Figure(figsize=(width, height), layout="constrained")
 
 

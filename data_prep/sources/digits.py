@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.model import Dataset
-from mpifl.common import InputError, numpy_stream
+from mpifl.common import InputError, floors, numpy_stream
 
 CLASSES = 10
 TEST_SHARE = 0.2
@@ -34,6 +34,7 @@ def _load() -> tuple[np.ndarray, np.ndarray]:
         from sklearn.datasets import load_digits
     except ImportError:
         raise InputError("SOURCE: 'digits' needs scikit-learn; pip install 'mpifl[digits]'") from None
+    floors.hold("digits")
     digits = load_digits()
     return digits.images.astype(np.uint8)[:, np.newaxis], digits.target.astype(np.int64)
 

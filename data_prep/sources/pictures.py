@@ -13,7 +13,7 @@ import numpy as np
 
 from data_prep.sources.orientation import DAMAGED, SIDEWAYS, orientation_of, turned
 from data_prep.sources.reading import held_in, unreadable
-from mpifl.common import InputError
+from mpifl.common import InputError, floors
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -173,4 +173,5 @@ def pillow() -> Any:
         from PIL import Image
     except ImportError:
         raise InputError("SOURCE: 'images' needs Pillow; pip install 'mpifl[images]'") from None
+    floors.hold("images")
     return Image

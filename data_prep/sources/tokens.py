@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from data_prep.sources.reading import noted
-from mpifl.common import InputError
+from mpifl.common import InputError, floors
 
 FILE = "tokenizer.json"
 MOST_BYTES = 1 << 28
@@ -107,4 +107,5 @@ def _library() -> Any:
         from tokenizers import Tokenizer
     except ImportError:
         raise InputError("SOURCE: a tokenizer needs tokenizers; pip install 'mpifl[text]'") from None
+    floors.hold("text")
     return Tokenizer

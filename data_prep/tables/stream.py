@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from data_prep.tables.piece import Piece
 from data_prep.tables.spec import TableSpec
 from data_prep.tables.unpacking import check_unpacked
-from mpifl.common import InputError, did_you_mean
+from mpifl.common import InputError, did_you_mean, floors
 
 ROWS = 1 << 14
 """How many rows a piece has at most."""
@@ -193,4 +193,5 @@ def _pyarrow() -> tuple[Any, Any]:
         from pyarrow import parquet
     except ImportError:
         raise InputError("SOURCE: 'parquet' needs pyarrow; pip install 'mpifl[tables]'") from None
+    floors.hold("tables")
     return parquet, pyarrow

@@ -7,7 +7,7 @@ from typing import Any
 
 import h5py
 
-from mpifl.common import InputError, ShardError, did_you_mean
+from mpifl.common import InputError, ShardError, did_you_mean, floors
 
 COMPRESSIONS = ("none", "gzip", "lz4", "zstd")
 NUMBERS = {"gzip": h5py.h5z.FILTER_DEFLATE, "lz4": 32004, "zstd": 32015}
@@ -35,6 +35,7 @@ def filters_of(compression: str) -> dict[str, Any] | None:
         raise InputError(
             f"--compression: {compression} needs hdf5plugin; pip install 'mpifl[compression]'"
         ) from None
+    floors.hold("compression")
     chosen = hdf5plugin.LZ4() if compression == "lz4" else hdf5plugin.Zstd(clevel=3)
     return {**chosen, "shuffle": True}
 

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from mpifl.common import InputError, runnable
+from mpifl.common import InputError, floors, runnable
 
 SHARDS = "shards/digits"
 CUT = f"digits --out {SHARDS} --silos 4 --scheme dirichlet --alpha 0.5 --seed 7 --test 0.2"
@@ -28,6 +28,7 @@ def demo(
 
     if importlib.util.find_spec("sklearn") is None:
         raise InputError("mpifl demo: the digits come with scikit-learn; pip install 'mpifl[digits]'")
+    floors.hold("digits")
     job = jobs_folder() / "demo.toml"
     try:
         (out / "runs").mkdir(parents=True, exist_ok=True)

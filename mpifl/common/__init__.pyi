@@ -1,6 +1,7 @@
 from . import (
     accelerators as accelerators,
     cache as cache,
+    floors as floors,
     imports as imports,
     lock as lock,
     native as native,

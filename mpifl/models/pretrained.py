@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from mpifl.common import InputError, one_line
+from mpifl.common import InputError, floors, one_line
 
 
 class Pretrained(nn.Module):
@@ -113,6 +113,8 @@ def _adapted(model: Any, lora: Mapping[str, Any] | None, task: str) -> Any:
 
 def _library(name: str) -> Any:
     try:
-        return importlib.import_module(name)
+        library = importlib.import_module(name)
     except ImportError:
         raise InputError(f"[model]: this model needs {name}; pip install 'mpifl[hf]'") from None
+    floors.hold("hf")
+    return library

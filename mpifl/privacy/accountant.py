@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from mpifl.common import InputError
+from mpifl.common import InputError, floors
 
 GRID = 1000
 """Noise multipliers that are found are whole multiples of 1 / GRID."""
@@ -220,9 +220,11 @@ def _by_divergences(groups: tuple[tuple[float, float, int], ...], delta: float) 
 
 def _library(module: str) -> Any:
     try:
-        return importlib.import_module(f"dp_accounting.{module}")
+        library = importlib.import_module(f"dp_accounting.{module}")
     except ImportError:
         raise _missing() from None
+    floors.hold("privacy")
+    return library
 
 
 def _missing() -> InputError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from mpifl.common import InputError
+from mpifl.common import InputError, floors
 
 KEY_BYTES = 32
 """Bytes of every key here, public, private or shared."""
@@ -80,7 +80,9 @@ def signed(public: bytes, signature: bytes, message: bytes) -> bool:
 
 def _primitives(module: str, needing: str) -> Any:
     try:
-        return importlib.import_module(f"cryptography.hazmat.primitives.{module}")
+        primitives = importlib.import_module(f"cryptography.hazmat.primitives.{module}")
     except ImportError:
         what = f"{needing} needs cryptography"
         raise InputError(f"{what}; install it: pip install 'mpifl[privacy]'") from None
+    floors.hold("privacy")
+    return primitives

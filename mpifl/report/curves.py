@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mpifl.common import InputError
+from mpifl.common import InputError, floors
 from mpifl.report.ends import apart
 from mpifl.report.legends import legends
 from mpifl.report.runs import Summary
@@ -122,6 +122,7 @@ def _pyplot() -> Any:
         import matplotlib
     except ImportError:
         raise InputError("--plot: needs matplotlib; pip install 'mpifl[plots]'") from None
+    floors.hold("plots")
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 
-from mpifl.common import InputError
+from mpifl.common import InputError, floors
 from mpifl.data import OFFSETS, Ragged
 
 Columns: TypeAlias = Mapping[str, np.ndarray | Ragged]
@@ -145,6 +145,7 @@ def _pyarrow(path: Path) -> tuple[Any, Any]:
     except ImportError:
         instead = "pip install 'mpifl[tables]', or take .csv or .npz"
         raise InputError(f"--out {path}: Parquet needs pyarrow; {instead}") from None
+    floors.hold("tables")
     return parquet, pyarrow
 
 

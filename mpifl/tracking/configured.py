@@ -6,7 +6,7 @@ import copy
 from importlib.util import find_spec
 from pathlib import Path
 
-from mpifl.common import InputError, Names, load_plugin
+from mpifl.common import InputError, Names, floors, load_plugin
 from mpifl.run import Job
 from mpifl.tracking.base import Observer, Record
 from mpifl.tracking.console import Console
@@ -21,8 +21,10 @@ def check_tracking(job: Job) -> None:
         InputError: it is not, or a name is no subclass of Observer.
     """
     for name, package in (("tensorboard", "tensorboard"), ("mlflow", "mlflow")):
-        if getattr(job.tracking, name) and find_spec(package) is None:
-            raise InputError(f"[tracking] {name} = true: needs 'pip install mpifl[{name}]'")
+        if getattr(job.tracking, name):
+            if find_spec(package) is None:
+                raise InputError(f"[tracking] {name} = true: needs 'pip install mpifl[{name}]'")
+            floors.hold(name)
     for name in job.tracking.observers:
         _class_of(name)
 

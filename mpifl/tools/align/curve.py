@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from mpifl.common import InputError
+from mpifl.common import InputError, floors
 
 POINT = 32
 """Bytes of a point."""
@@ -94,7 +94,9 @@ def montgomery(points: Iterable[bytes]) -> Iterator[bytes]:
 
 def _bindings() -> Any:
     try:
-        return importlib.import_module("nacl.bindings")
+        bindings = importlib.import_module("nacl.bindings")
     except ImportError:
         what = "aligning needs PyNaCl; pip install 'mpifl[align]'"
         raise InputError(f"{what}, or have all parties take --plain with a key") from None
+    floors.hold("align")
+    return bindings

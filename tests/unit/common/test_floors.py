@@ -1,0 +1,76 @@
+"""A Python or a library below its floor is one line at the start."""
+
+import re
+import subprocess
+import sys
+from importlib import metadata
+
+import pytest
+from conftest import ROOT, rank_environment
+
+from mpifl.common import InputError, floors
+from mpifl.report.tables import written
+
+PYTHON = "import runpy, sys; sys.version_info = ({}, 18); runpy.run_module('{}', run_name='__main__')"
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Have a library of another version found before the one that is installed."""
+
+    def put(name, version):
+        folder = tmp_path / f"{name}-{version}.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        floors._too_old.cache_clear()
+        return tmp_path
+
+    yield put
+    floors._too_old.cache_clear()
+
+
+def started(*command, path=""):
+    environment = rank_environment()
+    environment["PYTHONPATH"] = f"{path}:{environment['PYTHONPATH']}"
+    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, timeout=60)
+
+
+@pytest.mark.parametrize("program", ["mpifl", "data_prep"])
+def test_a_library_that_is_too_old_is_refused_before_it_is_imported(installed, program):
+    done = started(sys.executable, "-m", program, "--help", path=installed("pydantic", "2.9.2"))
+    least = dict(floors._lowest(""))["pydantic"]
+    wanted = f"pydantic 2.9.2: older than mpifl runs with; pip install --upgrade 'pydantic>={least}'"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: {wanted}\n")
+
+
+@pytest.mark.parametrize("program", ["mpifl", "data_prep"])
+def test_a_python_that_is_too_old_is_refused_before_anything_is_imported(program):
+    least = re.search(r">=([\d.]+)", metadata.metadata("mpifl")["Requires-Python"])[1]
+    old = f"3, {int(least.split('.')[1]) - 1}"
+    done = started(sys.executable, "-c", PYTHON.format(old, program))
+    assert done.returncode
+    assert re.fullmatch(
+        rf"error: mpifl needs Python {re.escape(least)} or newer, and this is .*\n", done.stderr
+    )
+
+
+def test_a_library_of_an_extra_is_refused_where_it_is_needed(installed, tmp_path):
+    installed("pyarrow", "14.0.2")
+    floors.hold()
+    wanted = r"pyarrow 14\.0\.2: older than mpifl runs with; .*'pyarrow>=15'"
+    with pytest.raises(InputError, match=wanted), written(tmp_path / "rows.parquet"):
+        pass
+
+
+@pytest.mark.parametrize("extra", ["", *(metadata.metadata("mpifl").get_all("Provides-Extra"))])
+def test_what_is_installed_here_is_not_too_old(extra):
+    floors.hold(extra)
+
+
+def test_versions_are_compared_as_far_as_they_are_releases(installed):
+    installed("numpy", "1.26.0rc1+local")
+    floors.hold()
+    installed("torch", "2.5.99+cpu")
+    with pytest.raises(InputError, match=r"^torch 2\.5\.99\+cpu: "):
+        floors.hold()
