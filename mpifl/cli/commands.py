@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -261,9 +260,4 @@ app.add_typer(identity.app, name="identity")
 def main() -> None:
     """Run a command and exit with its code."""
     tuning.keep_memory()
-    code = ending.run(app)
-    if "mpi4py.MPI" in sys.modules:
-        from mpifl.wire import leave
-
-        leave(code)
-    sys.exit(code)
+    ending.leave(ending.run(app))

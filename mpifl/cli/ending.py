@@ -25,6 +25,7 @@ WRONG, TOO_FEW, CUT_OFF, GOING, INTERRUPTED = 2, 3, 4, 5, 75
 """Exit codes: the job, a shard or an argument is wrong; too few silos answered; the launcher ended early;
 a run that was looked at is going on; stopped by a signal. The third and the last: resume me."""
 
+_OURS = {0, 1, WRONG, TOO_FEW, CUT_OFF, GOING, INTERRUPTED}
 _UsageError: type[Exception] = typer.BadParameter.__base__  # type: ignore[assignment]  # click's, or typer's copy of it
 _speaks: list[Callable[[], bool]] = [lambda: rank() == "0"]
 """Whether this rank tells the user; the last holds: another may become the server."""
@@ -36,17 +37,18 @@ def speak_if(speaks: Callable[[], bool]) -> None:
 
 
 def code_of_launched(code: int, run: Path) -> int:
-    """Return the exit code of a training, given its launcher's; say how to go on where the ranks could not.
+    """Return the exit code of a training, given what `launch` has; say how to go on where ranks could not.
 
-    The launcher's is not to be trusted where ranks may outlive each other: it is 0 when a node is lost, too.
+    That is the launcher's where rank 0 left none, and not to be trusted: it is 0 when a node is lost, too,
+    and Hydra's is the number of the signal that a rank died of.
     """
     if code < 0:
         _say("stopped by a signal before the training began; run the same command again")
         return INTERRUPTED
     whole = written_after(run / "model.safetensors", run / "job.toml")  # since the run folder was last taken
-    if (code == 0 and not whole) or code > 128:
+    if (code == 0 and not whole) or code not in _OURS:
         _say(f"error: {run}: ranks died, and the training ended with them; go on with --resume")
-        return code or CUT_OFF
+        return code if code > 128 else CUT_OFF
     return code
 
 
@@ -76,6 +78,17 @@ def run(app: typer.Typer) -> int:
         return 1
 
 
+def leave(code: int) -> None:
+    """Leave the exit code to whoever started the ranks, if this is rank 0, and end."""
+    if "mpi4py.MPI" in sys.modules:
+        from mpifl.wire import leave, leave_code
+
+        if _speaks[-1]():
+            leave_code(code)
+        leave(code)
+    sys.exit(code)
+
+
 def _say(line: str) -> None:
     if _speaks[-1]():
         print(line, file=sys.stderr, flush=True)
@@ -103,8 +116,9 @@ def _end_all() -> None:
 
 def _take_along() -> None:
     if "mpi4py.MPI" in sys.modules:
-        from mpifl.wire import abort_world
+        from mpifl.wire import abort_world, leave_code
 
+        leave_code(1)
         _await_reader(2, 1)
         abort_world(1)
 

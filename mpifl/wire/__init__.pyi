@@ -15,7 +15,12 @@ from .joining import (
     wait_for_exit as wait_for_exit,
     world as world,
 )
-from .launcher import last_word as last_word, own_launcher as own_launcher, started_by as started_by
+from .launcher import (
+    last_word as last_word,
+    leave_code as leave_code,
+    own_launcher as own_launcher,
+    started_by as started_by,
+)
 from .lines import Line as Line, Lines as Lines, Mark as Mark, floats as floats
 from .memory import Memory as Memory, pieces_of as pieces_of, possible as possible
 from .messages import (

