@@ -230,7 +230,21 @@ def _launcher(wishes: SlurmOptions, ranks: int, cpus: int) -> list[str]:
         )
     if is_open:
         return [mpirun, "-n", str(ranks), "--map-by", "node", "--bind-to", "none"]
-    return [mpirun, "-n", str(ranks), "-ppn", str(-(-ranks // wishes.nodes))]
+    hydra = _hydra_of_intel(mpirun) if "Intel(R) MPI" in about else [mpirun]
+    return [*hydra, "-n", str(ranks), "-ppn", str(-(-ranks // wishes.nodes))]
+
+
+def _hydra_of_intel(mpirun: str) -> list[str]:
+    """Return what Intel's mpirun starts in a job of SLURM.
+
+    It is a script, which dies of the signal before the time is up, while the ranks train on.
+    """
+    beside = Path(mpirun).with_name("mpiexec.hydra")
+    hydra = str(beside) if beside.exists() else shutil.which("mpiexec.hydra")
+    if not hydra:
+        found = f"{mpirun} is Intel's, a script that hands no signal on"
+        raise InputError(f"--launcher: {found}; put its mpiexec.hydra on the PATH, or try --launcher srun")
+    return ["env", "I_MPI_HYDRA_BOOTSTRAP=slurm", hydra]
 
 
 def _ask(*command: str) -> str:

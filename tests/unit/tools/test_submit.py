@@ -15,6 +15,7 @@ from conftest import ROOT, python
 from unit import builders  # noqa: F401 - torch on one thread
 
 from mpifl.common.errors import InputError
+from mpifl.tools import submit
 from mpifl.tools.submit import GOING_ON, SlurmOptions, submit_job
 
 JOB = ROOT / "jobs" / "demo.toml"
@@ -189,3 +190,23 @@ def test_the_ready_scripts_end_as_the_submitted_ones_do(path):
 
 def test_there_are_ready_scripts():
     assert [path.stem for path in SCRIPTS] == ["array", "cpu", "gpu", "hetjob"]
+
+
+INTEL = "Intel(R) MPI Library for Linux* OS, Version 2021.18 Build 20260101"
+
+
+def test_intels_mpirun_is_a_script_that_hands_no_signal_on(tmp_path, monkeypatch):
+    """What it starts takes its place, told of SLURM as the script tells it."""
+    (tmp_path / "mpirun").write_text(f"#!/bin/sh\necho '{INTEL}'\n")
+    (tmp_path / "mpirun").chmod(0o755)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "none"))
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    wishes = SlurmOptions(nodes=2, launcher="mpirun")
+    with pytest.raises(
+        InputError, match=r"hands no signal on; put its mpiexec\.hydra on the PATH"
+    ):
+        submit._launcher(wishes, 5, 1)
+    hydra = tmp_path / "mpiexec.hydra"
+    hydra.symlink_to("mpirun")
+    start = ["env", "I_MPI_HYDRA_BOOTSTRAP=slurm", str(hydra), "-n", "5", "-ppn", "3"]
+    assert submit._launcher(wishes, 5, 1) == start
