@@ -70,7 +70,7 @@ def train(
 
         check_beforehand(job, set_, run, resume, force)
     if ranks is not None and ranks > 1 and not launcher.launched():
-        raise typer.Exit(ending.code_of_launched(launcher.launch(ranks, survive), run))
+        raise typer.Exit(ending.code_of_launched(lambda: launcher.launch(ranks, survive), run))
     transport = _joined(ranks, survive)
     from mpifl.training import loop as training
 

@@ -19,13 +19,15 @@ from pathlib import Path
 
 import typer
 
-from mpifl.common import DeviceLost, InputError, Misled, RoundLost, one_line, written_after
+from mpifl.common import DeviceLost, InputError, Misled, RoundLost, StartLost, one_line, written_after
 
 WRONG, TOO_FEW, CUT_OFF, GOING, INTERRUPTED = 2, 3, 4, 5, 75
 """Exit codes: the job, a shard or an argument is wrong; too few silos answered; the launcher ended early;
 a run that was looked at is going on; stopped by a signal. The third and the last: resume me."""
 
 _OURS = {0, 1, WRONG, TOO_FEW, CUT_OFF, GOING, INTERRUPTED}
+_FIRST = 5.0
+"""Seconds in which the first rank ends the others."""
 _UsageError: type[Exception] = typer.BadParameter.__base__  # type: ignore[assignment]  # click's, or typer's copy of it
 _speaks: list[Callable[[], bool]] = [lambda: rank() == "0"]
 """Whether this rank tells the user; the last holds: another may become the server."""
@@ -36,20 +38,42 @@ def speak_if(speaks: Callable[[], bool]) -> None:
     _speaks[1:] = [speaks]
 
 
-def code_of_launched(code: int, run: Path) -> int:
-    """Return the exit code of a training, given what `launch` has; say how to go on where ranks could not.
+def code_of_launched(launch: Callable[[], int], run: Path) -> int:
+    """Return the exit code of a training, given what launches it; say how to go on where ranks could not.
 
     That is the launcher's where rank 0 left none, and not to be trusted: it is 0 when a node is lost, too,
     and Hydra's is the number of the signal that a rank died of.
     """
+    before = _taken(run)
+    code = launch()
     if code < 0:
         _say("stopped by a signal before the training began; run the same command again")
         return INTERRUPTED
     whole = written_after(run / "model.safetensors", run / "job.toml")  # since the run folder was last taken
     if (code == 0 and not whole) or code not in _OURS:
-        _say(f"error: {run}: ranks died, and the training ended with them; go on with --resume")
+        _say(f"error: {run}: {_cut_off(run, code, begun=_taken(run) != before)}")
         return code if code > 128 else CUT_OFF
     return code
+
+
+def _taken(run: Path) -> int | None:
+    """Return when a training last took a run folder, which is when it wrote the job there."""
+    try:
+        return (run / "job.toml").stat().st_mtime_ns
+    except OSError:
+        return None
+
+
+def _cut_off(run: Path, code: int, *, begun: bool) -> str:
+    """Say how a launched training ended that did not come to its end, and what to do."""
+    from mpifl.run import checkpoint
+
+    if not begun:
+        return f"the launcher ended ({code}) before the training began; run the same command again"
+    died = "ranks died, and the training ended with them"
+    if checkpoint.committed(run):
+        return f"{died}; go on with --resume"
+    return f"{died} before the first checkpoint; start anew with --resume"
 
 
 def run(app: typer.Typer) -> int:
@@ -73,6 +97,9 @@ def run(app: typer.Typer) -> int:
         _end_alone(misled)
         _take_along()
         return 1
+    except StartLost as lost:
+        _end_unmet(lost)
+        return CUT_OFF
     except Exception:
         _end_all()
         return 1
@@ -129,6 +156,16 @@ def _end_alone(lost: DeviceLost | Misled) -> None:
 
     print(f"rank {rank()}: {one_line(lost)}", file=sys.stderr, flush=True)
     die()
+
+
+def _end_unmet(lost: StartLost) -> None:
+    """Say that a rank has died too early, and end all; another than the first waits for that one to do so."""
+    from mpifl.wire import abort_world, last_word
+
+    if not lost.speaks:
+        time.sleep(_FIRST)
+    last_word(f"error: {lost}")
+    abort_world(CUT_OFF)
 
 
 def _await_reader(descriptor: int, seconds: float) -> None:

@@ -20,6 +20,7 @@ from .errors import (
     RoundLost as RoundLost,
     ShardError as ShardError,
     SharedVectorChanged as SharedVectorChanged,
+    StartLost as StartLost,
     Unlike as Unlike,
     Unwritable as Unwritable,
     one_line as one_line,

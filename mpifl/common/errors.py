@@ -67,6 +67,18 @@ class RankLost(Exception):
     """A rank has died, and MPI leaves the others alone; `Transport.recover` brings those together."""
 
 
+class StartLost(Exception):
+    """A rank has died before all had met: there is no world in which the others could go on.
+
+    Attributes:
+        speaks: Whether this rank is the one that tells the user, as far as it knows.
+    """
+
+    def __init__(self, what: str, *, speaks: bool) -> None:
+        super().__init__(what)
+        self.speaks = speaks
+
+
 def ranks_named(ranks: Sequence[int]) -> str:
     """Return `rank 3` or `ranks 1, 3`."""
     return named("rank", ranks)

@@ -90,8 +90,7 @@ class Federation:
         return self._worker.replicas
 
     def move_to_shared_memory(self, server: Server) -> None:
-        """Move the server's vectors to where the ranks of its node read them,
-        so that asking copies nothing."""
+        """Move the server's vectors to where its node reads them, so that asking copies nothing."""
         for name, value in server.state.items():
             if isinstance(value, Tensor) and value.is_cpu and value.dim() == 1:
                 server.state[name] = self.transport.memory.move_to_shared_memory(value)
@@ -114,8 +113,7 @@ class Federation:
         self.ledger = Ledger()
 
     def attempt(self, nth: int = 0) -> int:
-        """Return an attempt's stamp, another after each death,
-        so that silos forget what they kept in between."""
+        """Return an attempt's stamp, another after each death: silos forget what they kept in between."""
         return nth + _ATTEMPTS * len(self.transport.lost)
 
     def move(
@@ -198,7 +196,10 @@ class Federation:
 
     def recover(self) -> None:
         """Find together with the other survivors of a death; an inventory tells then who hosts what."""
-        ranks = self.transport.recover()
+        self.renumber(self.transport.recover())
+
+    def renumber(self, ranks: Mapping[int, int]) -> None:
+        """Take note of a death; see `Membership.renumber`."""
         self.membership.renumber(self.transport.workers, ranks)
         self._broadcast.renumber(ranks)
 
@@ -283,8 +284,7 @@ class Federation:
             self.ledger.add_lines(lead.heard, lead.said)
 
     def _part(self) -> None:
-        """Leave when all ranks are known to have been told;
-        what dies from here on is of no interest to the others."""
+        """Leave when all are known to have been told; what dies from here on is of no interest."""
         if self.transport.is_server:
             self.transport.broadcast_record(b"")
         else:

@@ -55,6 +55,9 @@ def _tell(transport: Transport, told: Mapping[str, str]) -> None:
 def agree_on(transport: Transport, problem: str, alignments: Mapping[int, str], names: Names) -> None:
     """Raise InputError on all ranks if any of them has a problem, or their shards have other rows.
 
+    Else all have agreed to begin. If a rank dies meanwhile, some may know that and others not:
+    `Transport.recover` tells them.
+
     Args:
         transport: The world.
         problem: This rank's, "" if it has none.
@@ -70,6 +73,7 @@ def agree_on(transport: Transport, problem: str, alignments: Mapping[int, str], 
         found = transport.broadcast_record().decode()
     if found:
         raise InputError(found)
+    transport.agreed += 1
 
 
 def _read(said: bytes) -> Readiness:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
@@ -61,24 +62,59 @@ def build(
     Raises:
         InputError: on all ranks if anything is wrong on any of them, with the line to show.
     """
-    while True:
-        try:
-            return _build(job, out, overrides, resume, transport, force)
-        except RankLost:
-            transport.recover()
-
-
-def _build(
-    given: Given, out: Path, overrides: tuple[str, ...], resume: bool, transport: Transport, force: bool
-) -> tuple[Job, AnySpec, Server, Federation | Follower]:
     allow_many_open_files()
+    before, prepared = transport.agreed, None
+    while transport.agreed == before:
+        try:
+            prepared = None
+            prepared = _prepared(job, out, overrides, resume, transport, force)
+            if transport.follows:
+                break
+            agree_on(transport, prepared.problem, prepared.alignments, prepared.names)
+        except RankLost:
+            ranks = transport.recover()
+            if transport.agreed > before and prepared is not None:  # others have heard it already
+                prepared.renumber(ranks, transport)
+    assert prepared is not None
+    assert prepared.built is not None
+    return prepared.job, prepared.spec, *prepared.built
+
+
+@dataclass
+class _Prepared:
+    """What a rank has put together of a job, or why it could not."""
+
+    job: Job
+    spec: AnySpec
+    built: tuple[Server, Federation | Follower] | None
+    problem: str = ""
+    alignments: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def names(self) -> Names:
+        """What silos are called."""
+        return Names([entry.name for entry in self.spec.silos])
+
+    def renumber(self, ranks: Mapping[int, int], transport: Transport) -> None:
+        """Go on, after a death, with what was built before it; a rank may have become the server."""
+        assert self.built is not None
+        server, federation = self.built
+        assert isinstance(federation, Federation)
+        federation.renumber(ranks)
+        if transport.is_server and 0 not in ranks:
+            self.built = successor(self.job, self.spec, server), federation
+
+
+def _prepared(
+    given: Given, out: Path, overrides: tuple[str, ...], resume: bool, transport: Transport, force: bool
+) -> _Prepared:
     plan = agree(transport, lambda: _plan(given, out, overrides, resume, force))
     job = Job.model_validate_json(plan["job"])
     spec = parse_any(plan["spec"])
     try:
         transport.form_crews(job.silo.ranks)
         if transport.follows:
-            return job, spec, *followed(job, spec, transport)
+            return _Prepared(job, spec, followed(job, spec, transport))
     except InputError as error:
         raise InputError(f"{_source_of(given)}: {error}") from None
     try:
@@ -88,9 +124,7 @@ def _build(
         source = "" if isinstance(error, ShardError) else f"{_source_of(given)}: "
         built, problem = None, f"{source}{error}"
     tags = tags_here(job, spec, transport) if isinstance(spec, VerticalSpec) else {}
-    agree_on(transport, problem, tags, Names([entry.name for entry in spec.silos]))
-    assert built is not None
-    return job, spec, *built
+    return _Prepared(job, spec, built, problem, tags)
 
 
 def _plan(given: Given, out: Path, overrides: tuple[str, ...], resume: bool, force: bool) -> dict[str, str]:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from mpifl.common import InputError, RankLost
-from mpifl.wire.deaths import Watch, joined_in_time
+from mpifl.wire.deaths import Watch, joined_in_time, met_or_lost
 from mpifl.wire.memory import Memory
 from mpifl.wire.nodes import left_of, split, split_leaders
 from mpifl.wire.point_to_point import PIECE, PointToPoint
@@ -127,11 +127,12 @@ class Crewed(Railway):
 
         Raises:
             InputError: on all ranks, if the world has no such crews; the line says what would do.
+            StartLost: a rank has died meanwhile. Who follows already hears of no recovery.
         """
         if ranks == 1 or self.size == 1 or self._world is not None:
             return
         self._check_crews(ranks)
-        with joined_in_time():
+        with joined_in_time(), met_or_lost(self._comm):
             self._form(ranks)
 
     def _form(self, ranks: int) -> None:

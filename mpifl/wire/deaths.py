@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
-from mpifl.common import RankLost
+from mpifl.common import RankLost, StartLost, ranks_named
 
 _LAUNCHERS_WORD = "OMPI_MCA_mpi_ft_enable"
 """What `--with-ft ulfm` sets. MPI's functions for it answer under any launcher."""
@@ -45,6 +45,22 @@ def joined_in_time() -> Iterator[None]:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
 
+@contextlib.contextmanager
+def met_or_lost(comm: Any) -> Iterator[None]:
+    """Have a death among the ranks of a communicator, who are about to meet, raise StartLost: some may have
+    met, and others not."""
+    watch = Watch(comm)
+    try:
+        yield
+    except (RankLost, watch.error) as error:
+        if not isinstance(error, RankLost) and not isinstance(watch.translate_error(error), RankLost):
+            raise
+        gone = watch.failed()
+        what = f"{ranks_named(gone) if gone else 'a rank'} died before all ranks had met"
+        first = set(range(comm.Get_rank())) <= set(gone)
+        raise StartLost(f"{what}; run the same command again", speaks=first) from None
+
+
 class Watch:
     """Watches the ranks of a communicator; where deaths end the job anyway it sees none and costs nothing."""
 
@@ -64,6 +80,14 @@ class Watch:
         if self._on and (self._comm.Is_revoked() or self._comm.Get_failed().size):
             self._comm.Revoke()
             raise RankLost
+
+    def failed(self) -> list[int]:
+        """Return the ranks that this one knows to have died."""
+        from mpi4py import MPI
+
+        group = self._comm.Get_failed()
+        found = MPI.Group.Translate_ranks(group, list(range(group.size)), self._comm.Get_group())
+        return sorted(map(int, found))
 
     def wait_for_failure(self) -> None:
         """Wait until MPI confirms a suspected failure, then raise RankLost; return if it does not."""

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from mpifl.common import InputError
 from mpifl.wire import libraries
-from mpifl.wire.deaths import joined_in_time, survivable
+from mpifl.wire.deaths import joined_in_time, met_or_lost, survivable
 from mpifl.wire.nodes import RANKS_PER_NODE
 from mpifl.wire.transport import Transport
 
@@ -40,16 +40,19 @@ def world() -> Transport:
 
     Raises:
         InputError: there is no MPI library, or the launcher is another MPI's and made lonely ranks.
+        StartLost: a rank has died meanwhile.
     """
     mpi = libraries.load()
     vendor, (major, *_) = mpi.get_vendor()
     if not mpi.Is_initialized():  # a script may have done so
         libraries.hold_to_launcher(vendor, major, library())
-        with _settled_for_one_node(libraries.finds_others(vendor, major)), joined_in_time():
+    with _settled_for_one_node(libraries.finds_others(vendor, major)), joined_in_time():
+        if not mpi.Is_initialized():
             mpi.Init_thread()
-    if mpi.COMM_WORLD.Get_size() == 1 and libraries.promised() > 1:
-        raise libraries.alone(library())
-    return Transport(mpi.COMM_WORLD.Dup(), _ranks_per_node())
+        if mpi.COMM_WORLD.Get_size() == 1 and libraries.promised() > 1:
+            raise libraries.alone(library())
+        with met_or_lost(mpi.COMM_WORLD):
+            return Transport(mpi.COMM_WORLD.Dup(), _ranks_per_node())
 
 
 def _ranks_per_node() -> int | None:

@@ -124,6 +124,12 @@ class PointToPoint:
         self.received += into.nbytes
         return self._started(message.Irecv, into)
 
+    def greatest(self, number: int) -> int:
+        """Return the greatest of the numbers that all ranks give; all call this together."""
+        given = np.zeros(self._comm.Get_size(), np.int64)
+        self.wait(self._started(self._comm.Iallgather, np.array([number], np.int64), given))
+        return int(given.max())
+
     def abandon(self, *held: Any) -> None:
         """Keep for ever what MPI may still read, or write to."""
         self._abandoned += held

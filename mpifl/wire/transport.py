@@ -36,12 +36,14 @@ class Transport(Crewed):
         rank: This rank.
         size: How many ranks there are.
         origins: The rank that each of them had when the world began.
+        agreed: How often this rank knows that all have agreed to begin a training, or others know it.
         silent: Leaders of nodes whose sums did not come in time.
         server_hosts: Whether the server hosts silos beside others, as the holder of labels does.
     """
 
     origins: Sequence[int] = (0,)
     server_hosts = False
+    agreed = 0
 
     def __init__(self, comm: Any, ranks_per_node: int | None = None) -> None:
         self.rank: int = comm.Get_rank()
@@ -91,6 +93,7 @@ class Transport(Crewed):
         comm, ranks = survivors(self._comm)
         try:
             self._enter(comm, ranks)
+            self.agreed = self.greatest(self.agreed)
         except RankLost:
             return False
         return True

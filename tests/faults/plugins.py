@@ -17,6 +17,8 @@ environment says.
                                     takes its turn at a vector of the request ("receiving"),
                                     has the verdict ("judged"), is to send a piece of a sum to another node
                                     ("carrying"), or is to leave ("leaving")
+    {"agreed": [R, [n, ...]]}       rank R kills itself when it knows that all ranks are ready, and has told
+                                    those of the ranks that it is to tell that have these numbers of its list
     {"beat": [R, WHEN, work, r]}    rank R kills itself in round r amid the masked sum of this work: before
                                     it is ready (WHEN = "readying"), before ("ready") or after ("released")
                                     it tells or hears that the sum is released, when its site has noted that
@@ -71,9 +73,11 @@ from mpifl.run import checkpoint, serialization
 from mpifl.server.server import Server
 from mpifl.silo.columns import ColumnSilo
 from mpifl.silo.silo import Silo
+from mpifl.training import agreement
 from mpifl.wire import spreading
 from mpifl.wire.point_to_point import PointToPoint
 from mpifl.wire.rails import Rail
+from mpifl.wire.transport import RECORD, Transport
 from mpifl.wire.updates import Update
 
 TROUBLE: dict[str, Any] = json.loads(os.environ.get("TROUBLE", "{}"))
@@ -289,6 +293,18 @@ def _die_in_a_beat() -> None:
     beats.Beats.tails = _dying("handed", beats.Beats.tails, of_now)  # type: ignore[method-assign]
 
 
+def _agree_or_die(transport: Transport, *arguments: Any) -> None:
+    def tell_some(record: bytes, ranks: Sequence[int], tag: int) -> None:
+        if tag != RECORD:
+            return real(record, ranks, tag)
+        real(record, [ranks[nth] for nth in TROUBLE["agreed"][1]], tag)
+        return os.kill(os.getpid(), signal.SIGKILL)
+
+    real = transport._send_all
+    transport._send_all = tell_some  # type: ignore[method-assign]
+    agreement.agree_on(transport, *arguments)
+
+
 def _started_unbuffered(wire: PointToPoint, act: Any, *arguments: Any) -> Any:
     """Send as an MPI does that buffers nothing."""
     return _started(wire, wire._comm.Issend if act == wire._comm.Isend else act, *arguments)
@@ -320,6 +336,8 @@ if "write" in TROUBLE:
     # no silo moves: for that the server would wait for the checkpoint that is held
     mpifl.exchange.placement.WORTH = float("inf")
     checkpoint.write_atomic = serialization.write_atomic = _write_half
+if TROUBLE.get("agreed", [None])[0] == int(_RANK):
+    mpifl.training.build.agree_on = _agree_or_die
 if TROUBLE.get("unbuffered"):
     PointToPoint._started = _started_unbuffered  # type: ignore[method-assign]
 if TROUBLE.get("restless"):

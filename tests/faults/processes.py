@@ -204,8 +204,9 @@ def train(job: Path, run: Path, *more: str) -> list[str]:
 
 def own_lines(err: str) -> list[str]:
     """What stands on stderr, without what a launcher says of itself when ranks end early:
-    blocks between rules, and lines of PMIx, which it now and then loses a rank over."""
-    of_launcher = r"(?ms)^-{40,}\n.*?^-{40,}\n|^\[[^\]\n]+:\d+\] PMIX ERROR: [^\n]*\n"
+    blocks between rules, and lines of PMIx, which it now and then loses a rank over; and Open MPI's own word
+    on a collective that a death has cut short."""
+    of_launcher = r"(?ms)^-{40,}\n.*?^-{40,}\n|^\[[^\]\n]+:\d+\] PMIX ERROR: [^\n]*\n|^NBC_Progress: [^\n]*\n"
     return [line for line in re.sub(of_launcher, "", err).splitlines() if line.strip()]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from conftest import launcher
 from faults.conftest import CHOICE
-from faults.processes import Command, lines_of, outcome, own_lines, pid_of, ranks_of, rounds_of, train
+from faults.processes import HERE, Command, lines_of, outcome, own_lines, pid_of, ranks_of, rounds_of, train
 
 from mpifl.exchange.placement import place
 
@@ -185,6 +185,19 @@ def test_a_death_amid_scoring_changes_no_figure_of_its_round(
     assert "the server scores what" not in survivors["scoring"].command.err
 
 
+@pytest.mark.parametrize(("rank", "told"), [(0, [0]), (2, []), pytest.param(0, [1], marks=pytest.mark.slow)])
+def test_a_death_amid_the_last_word_on_who_is_ready_puts_nobody_out_of_step(
+    yard: Path, untroubled: Path, tmp_path: Path, rank: int, told: list[int]
+) -> None:
+    """Some ranks have heard that all are ready and begin, and others would make ready again."""
+    run, nodes, trouble = tmp_path / "run", {"MPIFL_RANKS_PER_NODE": "2"}, {"agreed": [rank, told]}
+    arguments = train(yard / "steady.toml", run)
+    with Command(tmp_path / "command", 4, *arguments, trouble=trouble, survive=True, **nodes) as command:
+        assert command.end(LONGEST).code == 0, command.err
+    assert f"finished without rank {rank}, which died" in command.err
+    assert _what_counts(run) == _what_counts(untroubled / "whole")
+
+
 def test_a_rank_that_hung_past_the_deadline_may_die_then(yard: Path, tmp_path: Path) -> None:
     run, hurry = tmp_path / "run", ["--set", "cohort.deadline=1", "--set", "cohort.quorum=0.1"]
     trouble = {"freeze": {"2": ["asked", "learn", 2]}}
@@ -245,6 +258,16 @@ def test_a_fault_of_the_program_ends_all_survivors(yard: Path, tmp_path: Path) -
     assert len(rounds_of(tmp_path / "run")) == 2
 
 
+@pytest.mark.parametrize("rank", [2, pytest.param(0, marks=pytest.mark.slow)])
+def test_a_death_among_ranks_that_meet_is_one_line(yard: Path, tmp_path: Path, rank: int) -> None:
+    arguments = [HERE / "meeting.py", str(rank), *train(yard / "plain.toml", tmp_path / "run")[2:]]
+    with Command(tmp_path / "command", 3, *arguments, survive=True, cold=True) as command:
+        assert command.end(LONGEST).code
+    (line,) = own_lines(command.err)
+    assert line == f"error: rank {rank} died before all ranks had met; run the same command again"
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.slow
 def test_a_death_before_there_is_a_world_ends_the_job(yard: Path, tmp_path: Path) -> None:
     arguments = train(yard / "steady.toml", tmp_path / "run", "--ranks", "3", "--survive")
@@ -252,4 +275,4 @@ def test_a_death_before_there_is_a_world_ends_the_job(yard: Path, tmp_path: Path
         command.until(lambda: 1 in ranks_of(command.session), "its ranks")
         os.kill(ranks_of(command.session)[1], signal.SIGKILL)
         assert command.end(LONGEST).code
-    assert "go on with --resume" in command.err
+    assert own_lines(command.err)[-1].endswith("before the training began; run the same command again")

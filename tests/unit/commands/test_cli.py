@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mpifl.cli.ending import _await_reader
+from mpifl.cli.ending import CUT_OFF, _await_reader, code_of_launched
 
 
 @pytest.fixture
@@ -53,3 +53,30 @@ def test_a_file_has_no_reader(tmp_path: Path) -> None:
         _await_reader(file.fileno(), 30)
     _await_reader(1 << 20, 30)  # nor has what is closed
     assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize(
+    ("begun", "committed", "says"),
+    [
+        (False, False, "the launcher ended ({code}) before the training began; run the same command again"),
+        (False, True, "the launcher ended ({code}) before the training began; run the same command again"),
+        (True, False, "ranks died, and the training ended with them before the first checkpoint; start anew"),
+        (True, True, "ranks died, and the training ended with them; go on with --resume"),
+    ],
+)
+@pytest.mark.parametrize("code", [0, 213])
+def test_a_launched_training_that_is_cut_off_says_what_would_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture, begun: bool, committed: bool, says: str, code: int
+) -> None:
+    def launch() -> int:
+        if begun:
+            (tmp_path / "job.toml").write_text("rounds = 2")
+        return code
+
+    if committed:  # by the start before this one
+        (tmp_path / "job.toml").write_text("rounds = 2")
+        os.utime(tmp_path / "job.toml", (1, 1))
+        (tmp_path / "checkpoints" / "round_000001").mkdir(parents=True)
+        (tmp_path / "checkpoints" / "round_000001" / "checkpoint.json").touch()
+    assert code_of_launched(launch, tmp_path) == (code or CUT_OFF)
+    assert capsys.readouterr().err.startswith(f"error: {tmp_path}: {says.format(code=code)}")

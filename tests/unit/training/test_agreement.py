@@ -30,6 +30,6 @@ class Server:
 
 def test_the_servers_own_problem_waits_for_no_buffer():
     server = Server(Readiness(), Readiness(problem="theirs"))
-    with pytest.raises(InputError, match="^mine$"):
+    with pytest.raises(InputError, match=r"^mine$"):
         agree_on(server, "mine", {}, NAMES)
     assert server.told == "mine"
