@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from mpifl.common import RoundLost
 from mpifl.wire.messages import Combination, Scalar
 
 
@@ -105,6 +106,14 @@ class Mean:
     weight: float = 0.0
 
     def __getitem__(self, name: str) -> torch.Tensor:
+        """Return the combined vector of a name.
+
+        Raises:
+            RoundLost: no silo sent one.
+        """
+        if name not in self.vectors:
+            there = ", ".join(map(repr, sorted(self.vectors))) or "none"
+            raise RoundLost(f"no silo that counts sent '{name}'; vectors that came: {there}")
         return self.vectors[name]
 
     def __len__(self) -> int:

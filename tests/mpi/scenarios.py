@@ -52,6 +52,7 @@ JOBS = [
     ),
     job("stateful", shards="many", algorithm={"name": "scenarios:Stateful"}, cohort={"fraction": 0.6}),
     job("lost", shards="many", algorithm={"name": "scenarios:LosesARound"}, cohort={"fraction": 0.6}),
+    job("odd", shards="many", algorithm={"name": "scenarios:Odd"}, cohort={"quorum": 0.5}),
     job("nan", shards="many", algorithm={"name": "scenarios:Poisoned"}, cohort={"quorum": 0.5}),
     job("few", shards="few"),
     job("wide", shards="many", rounds=2, model={"name": "mlp", "hidden": [4096]}),  # its first layer is large
@@ -598,6 +599,16 @@ def in_turn(draw: Draw) -> list[int]:
 
 
 _failed: WeakKeyDictionary[Any, set[int]] = WeakKeyDictionary()
+
+
+class Odd(FedAvg):
+    """One silo sends no vector, one another, and one marks it otherwise; the others go on without them."""
+
+    def train(self, silo: Silo, w: Tensor) -> Update:
+        update = super().train(silo, w)
+        delta = update.vectors.pop("delta")
+        others = {1: {}, 2: {"delta": delta, "more": delta}, 4: {"delta": uniform(delta)}}
+        return silo.update(**others.get(silo.id, {"delta": delta}), **update.scalars)
 
 
 class Poisoned(FedAvg):

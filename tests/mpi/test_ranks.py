@@ -295,6 +295,17 @@ def test_a_lost_round_changes_nothing(world: Path, compressed: str) -> None:
     assert "the disk is gone" in records[1]["attempts_lost"][0]
 
 
+def test_a_silo_with_other_vectors_is_named_and_left_out_and_costs_one_attempt(world: Path) -> None:
+    odd = {record["round"]: record for record in rounds_of(world / "odd")}
+    assert [len(record.get("attempts_lost", ())) for record in odd.values()] == [1, *[0] * (len(odd) - 1)]
+    assert [sorted(record["faults"]) for record in odd.values()] == [["1", "2", "4"]] * len(odd)
+    assert odd[1]["faults"] == {
+        "1": "its update was refused: it did not send 'delta', other than most silos",
+        "2": "its update was refused: it sent 'more', other than most silos",
+        "4": "its update was refused: 'delta' is uniform, and weighted by most silos",
+    }
+
+
 def test_an_update_with_nan_is_named_and_left_out(world: Path) -> None:
     for record in rounds_of(world / "nan"):
         assert list(record["faults"]) == ["2"]

@@ -40,6 +40,7 @@ from mpifl.wire.messages import (
 )
 from mpifl.wire.nodes import Nodes
 from mpifl.wire.requests import Compute, Finish, Load, Open, Save, SaveStatus, ScoreBatches
+from mpifl.wire.updates import Mean
 
 P = 5
 SHA = "a" * 64
@@ -309,6 +310,58 @@ def test_a_vector_that_some_silos_count_alike_and_others_do_not_loses_the_round(
     )
     why = Judge(1.0, Names()).reason_to_lose(Compute(work="train", cohort=[0, 1]), [header(), alike])
     assert why == "'delta' is uniform by silo 1, weighted by silo 0"
+
+
+OTHER = {"extra": VectorHeader(length=P, window=0)}
+NONE: dict[str, VectorHeader] = {}
+
+
+@pytest.mark.parametrize("odd", [OTHER, NONE], ids=["another", "none"])
+def test_silos_that_disagree_are_told_what_most_send_and_it_is_forgotten_when_that_fails(odd):
+    sent = {}
+    judge = Judge(0.5, Names(), sent)
+    first, cohort = Header(silo=0, weight=10.0, vectors=odd), [header(1), header(2)]
+    request = Compute(work="train", cohort=[0, 1, 2])
+
+    def lost(headers, **more):
+        verdict = judge.decide(
+            request.model_copy(update=more), {}, headers, WeightedMean(CPU, Memory(shared=False))
+        )
+        return verdict.lost
+
+    assert "did not send" in lost([first, *cohort])
+    assert sent == {"train": {"delta": "weighted"}}
+    assert lost([Done(silo=0, fault="unlike"), *cohort], sent=sent["train"]) is None
+    assert sent == {"train": {"delta": "weighted"}}
+    assert lost([first, Done(silo=1, fault="no"), Done(silo=2, fault="no")], sent=sent["train"])
+    assert sent == {}, "it did not help"
+    assert lost([first, Header(silo=1, weight=10.0, vectors=odd), header(2)])
+    assert sent == {"train": {"delta": "weighted"}}, "as it was when a round counted"
+    assert lost([first, header(1)], sent=None)
+
+
+def test_nobody_is_right_where_as_many_silos_send_one_as_another():
+    sent = {}
+    first = Header(silo=0, weight=10.0, vectors=OTHER)
+    Judge(0.5, Names(), sent).decide(
+        Compute(work="train", cohort=[0, 1]), {}, [first, header(1)], WeightedMean(CPU, Memory(shared=False))
+    )
+    assert sent == {}
+
+
+def test_a_mean_without_the_vector_that_is_read_loses_the_round_in_a_line():
+    with pytest.raises(RoundLost, match="sent 'delta'; vectors that came: 'gamma'"):
+        Mean({"gamma": torch.zeros(1)}, {}, {})["delta"]
+
+
+def test_a_report_with_other_vectors_than_silos_were_told_is_refused():
+    told = functools.partial(screened, request=Compute(work="train", cohort=[0]), rank=2, silos=(0,))
+    for sent, why in (
+        ({"gain": "weighted"}, "it sent 'delta', other"),
+        ({"delta": "uniform"}, "'delta' is weighted, and uniform"),
+    ):
+        (reply,) = told(report(), expected=Expected({0: 10.0}, P, sent=sent), accept=lambda *_: None).headers
+        assert why in reply.fault
 
 
 class Asking(FedAvg):
