@@ -7,7 +7,7 @@ import statistics
 import weakref
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field, TypeAdapter
@@ -51,7 +51,7 @@ class Row(Message):
     """By which the ranks of its node find it; 0: they cannot, and are sent it."""
 
 
-ROWS = TypeAdapter(list[Row])
+ROWS = TypeAdapter(Annotated[list[Row], Field(fail_fast=True)])
 
 
 class ColumnRule:

@@ -24,7 +24,7 @@ class Part(Message):
     """
 
     vectors: dict[Name, Annotated[int, Field(ge=0, le=2**31)]] = Field(max_length=MOST_VECTORS)
-    scalars: list[Name] = Field(max_length=MOST_SCALARS)
+    scalars: list[Name] = Field(max_length=MOST_SCALARS, fail_fast=True)
     offer: dict[str, Any] | None = None
 
 
@@ -54,7 +54,7 @@ class SumPlan(Message):
         return sum(number in part.scalars for part in self.parties.values())
 
 
-PARTS = TypeAdapter(list[Part])
+PARTS = TypeAdapter(Annotated[list[Part], Field(fail_fast=True)])
 
 
 def part_of(parts: Sequence[Any], headers: Sequence[Header]) -> Part | None:

@@ -58,7 +58,7 @@ class ReductionPlan(Message):
     """By which the ranks of the server's node find where the mean is to be written."""
 
 
-PARTS = TypeAdapter(list[PartialSum])
+PARTS = TypeAdapter(Annotated[list[PartialSum], Field(fail_fast=True)])
 
 
 def parts_of(report: Report) -> list[PartialSum]:

@@ -29,7 +29,7 @@ class Offer(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     site: Annotated[str, StringConstraints(max_length=64)] = ""
-    silos: Annotated[list[SiloName], Field(min_length=1)]
+    silos: Annotated[list[SiloName], Field(min_length=1, fail_fast=True)]
     key: PublicKey
     signature: Signature = ""
 

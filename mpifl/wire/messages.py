@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, TypeAlias
 
 import torch
-from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field, SerializeAsAny
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SerializeAsAny
 
 from mpifl.common import LARGEST_FIGURE
 
@@ -134,7 +134,7 @@ class Header(Reply):
     kind: Literal["update"] = "update"
     weight: float = Field(default=0.0, ge=0, le=LARGEST)
     scalars: dict[Name, Value] = Field(default={}, max_length=MOST_SCALARS)
-    sealed: Annotated[list[Name], FailFast()] = Field(default=[], max_length=MOST_SCALARS)
+    sealed: list[Name] = Field(default=[], max_length=MOST_SCALARS, fail_fast=True)
     """Of scalars whose values only their sum tells."""
     vectors: dict[Name, VectorHeader] = Field(default={}, max_length=MOST_VECTORS)
 
@@ -171,7 +171,7 @@ class Report(Message):
 
     serial: int = Field(default=0, ge=0, le=2**63)
     """Of the request that it answers."""
-    headers: Annotated[list[SerializeAsAny[AnyReply]], FailFast()] = []
+    headers: list[SerializeAsAny[AnyReply]] = Field(default=[], fail_fast=True)
     """Each is written as what it is: to look for its class among all would take twice as long."""
     parts: list[Any] = Field(default=[], max_length=2**20)
     """Where this rank's share of the sums lies: records of the aggregator's own, which reads them."""
@@ -182,7 +182,7 @@ class Report(Message):
     about: dict[Name, Text] = Field(default={}, max_length=16)
     heard: str = Field(default="", max_length=64)
     """A digest of all records that this rank was told so far: others relay them."""
-    hanging: Annotated[list[int], FailFast()] = Field(default=[], max_length=2**16)
+    hanging: list[int] = Field(default=[], max_length=2**16, fail_fast=True)
     """Ranks of its node that did not make their share of the last sum in time, if this rank leads it."""
 
 

@@ -7,6 +7,7 @@ python secure.py SHARDS OUT
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import json
 import os
 import pickle
@@ -26,12 +27,13 @@ from torch import Tensor
 from mpifl import Cohort, FedAvg, Server, Silo, Update
 from mpifl.aggregation.beats import Beats
 from mpifl.aggregation.fixed_sum import FixedSum
-from mpifl.common import InputError, RoundLost
+from mpifl.common import InputError, Misled, RoundLost
 from mpifl.data import read_federation
 from mpifl.exchange import Party, place
 from mpifl.privacy import make_identity
 from mpifl.training.loop import train
 from mpifl.wire.joining import abort_world, world
+from mpifl.wire.memory import SEALS
 from mpifl.wire.transport import Transport
 
 Change = Callable[[Any], Any]
@@ -95,9 +97,9 @@ _real = {
     for kind, names in (
         (
             Transport,
-            ("_next_buffer", "read", "broadcast_record", "broadcast_vector", "hand_over"),
+            ("_next_buffer", "read", "broadcast_record", "attested", "broadcast_vector", "hand_over"),
         ),
-        (FixedSum, ("accumulate", "combine", "_result", "_hand_over", "_readiness")),
+        (FixedSum, ("accumulate", "parts", "combine", "_result", "_hand_over", "_readiness")),
         (Beats, ("release",)),
         (Party, ("release", "mask")),
     )
@@ -125,6 +127,16 @@ def _broadcast_record(transport: Any, record: bytes | None = None) -> bytes:
     return json.dumps(CHANGES[what](heard)).encode() if what in CHANGES else told
 
 
+def _attested(transport: Any, record: bytes, rank: int) -> bytes:
+    """A server that tells a rank of another job attests what it tells."""
+    try:
+        return bytes(_real[Transport, "attested"](transport, record, rank))
+    except Misled:
+        if "job" not in CHANGES:
+            raise
+        return record
+
+
 def _broadcast_vector(transport: Any, *arguments: Any) -> Tensor:
     found: Tensor = _real[Transport, "broadcast_vector"](transport, *arguments)
     return CHANGES["vector"](found) if "vector" in CHANGES else found
@@ -142,6 +154,11 @@ def _accumulate(sums: Any, silo: int, update: Any) -> Any:
     found = {"round": request.round, "attempt": request.attempt, "work": request.work, "silo": silo}
     TAP.answers.append({**found, "weight": update.weight, "vectors": vectors, "scalars": update.scalars})
     return _real[FixedSum, "accumulate"](sums, silo, update)
+
+
+def _parts(sums: Any) -> Any:
+    found = _real[FixedSum, "parts"](sums)
+    return CHANGES["parts"](found) if "parts" in CHANGES else found
 
 
 def _combine(sums: Any, transport: Any, verdict: Any) -> Any:
@@ -226,9 +243,11 @@ def _patch() -> None:
             _next_buffer,
             _read,
             _broadcast_record,
+            _attested,
             _broadcast_vector,
             _hand_over,
             _accumulate,
+            _parts,
             _combine,
             _result,
             _leaves,
@@ -320,6 +339,13 @@ def _spoil(sums: Any) -> None:
     next(iter(sums._rooms.values()))[-1] += 1
 
 
+def _in_nothing(parts: Any) -> Any:
+    """Say that all sums will lie in an empty file, sealed as a segment is."""
+    file = os.memfd_create("mpifl", os.MFD_ALLOW_SEALING)
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, SEALS)
+    return [one.model_copy(update={"vectors": dict.fromkeys(one.vectors, file)}) for one in parts]
+
+
 def _mark(name: str) -> Change:
     return lambda told: (OUT / name).touch()
 
@@ -366,6 +392,7 @@ SCENES = {
     "tail-short": Scene(changes={"tail": lambda tail: tail[:-8]}),
     "tail-garbage": Scene(changes={"tail": lambda tail: random.Random(1).randbytes(len(tail))}),
     "room-garbage": Scene(changes={"room": _spoil}),
+    "room-empty": Scene(changes={"parts": _in_nothing}),
     "late": Scene(
         ranks=(0, TOLD),
         changes={"released": _mark("late.mark"), "ready": _sleep_until("late.mark")},

@@ -285,6 +285,14 @@ def test_a_party_that_hands_over_garbage_spoils_the_sum_and_is_noticed(
     assert not (played / scene / "model.safetensors").exists()
 
 
+def test_a_party_whose_sum_would_lie_in_an_empty_file_ends_nobody_elses_rank(
+    played: Path, said: dict[str, str]
+) -> None:
+    """It is not on the server's node: the leader of its node looks there when the sum is released."""
+    assert "round 1 was lost: the sums are not whole; it was released" in said["room-empty"]
+    assert not (played / "room-empty" / "model.safetensors").exists()
+
+
 def test_a_rank_that_gets_ready_too_late_is_asked_again(played: Path, said: dict[str, str]) -> None:
     assert said["late"] == ""
     records = [json.loads(line) for line in (played / "late" / "metrics.jsonl").read_text().splitlines()]
