@@ -88,9 +88,7 @@ def _relayed_job(transport: Any, record: bytes, ranks: Any, tag: int) -> None:
 
 
 if PLAN and os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMIX_RANK")) == str(LEADER):
-    if PLAN["what"] != "job":
-        Transport._send_all = _relayed  # type: ignore[method-assign]
-    elif __name__ == "__main__":
-        Transport._send_all = _relayed_job  # type: ignore[method-assign]
+    if (PLAN["what"] == "job") == (__name__ == "__main__"):  # once, and the job before it is read
+        Transport._send_all = _relayed_job if PLAN["what"] == "job" else _relayed  # type: ignore[method-assign]
 if __name__ == "__main__":
     runpy.run_module("mpifl", run_name="__main__", alter_sys=True)

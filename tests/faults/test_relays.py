@@ -20,10 +20,10 @@ ENDING = {
         "deep",
         "list",
         "another kind",
-        "another dtype",
+        "no dtype",
         "a vast vector",
     ],
-    "verdict": ["brace", "list", "pieces of text", "pieces of another vector"],
+    "verdict": ["brace", "list", "pieces of text"],
     "handle": ["none", "not open", "long"],
     "job": ["another job"],
 }
@@ -70,7 +70,12 @@ def test_a_rank_that_cannot_follow_what_its_leader_tells_it_ends_in_a_line(
 
 
 LIES = [("request", "another work"), ("verdict", "nobody counts")]
-MORE_LIES = [("request", "another round"), ("verdict", "no rank"), ("verdict", "ranks of nowhere")]
+MORE_LIES = [
+    ("request", "another round"),
+    ("verdict", "pieces of another vector"),
+    ("verdict", "no rank"),
+    ("verdict", "ranks of nowhere"),
+]
 
 
 @pytest.mark.parametrize(
